@@ -95,6 +95,11 @@ type PublisherConfig struct {
 	// messages ends earlier. At least 10ms. Default: 10s.
 	PublishTimeout time.Duration
 
+	// MaxPending is how many messages of PublishAsync calls may have no outcome yet, for all topics
+	// together: then PublishAsync waits. They hold at most 16 MiB, encoded. One call alone may have
+	// more of both. Default: 4,000, with which one goroutine is as fast as it gets.
+	MaxPending int
+
 	// WaitReplicas is how many replicas must have received a message before Publish
 	// returns nil; with fewer it returns a *ReplicationError. Replication is
 	// asynchronous, so without this a failover loses what the new master has not
@@ -118,6 +123,7 @@ func (c *PublisherConfig) setDefaults() {
 	setDefault(&c.OnDuplicate, RejectDuplicate)
 	setDefault(&c.MaxMessageBytes, 4<<20)
 	setDefault(&c.PublishTimeout, 10*time.Second)
+	setDefault(&c.MaxPending, 4000)
 	setDefault(&c.WaitTimeout, time.Second)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
@@ -148,6 +154,9 @@ func (c PublisherConfig) Validate() error {
 	}
 	if c.MaxMessageBytes < 0 || c.MaxMessageBytes > 512<<20 {
 		return &ConfigError{"MaxMessageBytes", fmt.Sprintf("is %d, want 1 to %d", c.MaxMessageBytes, 512<<20)}
+	}
+	if c.MaxPending < 0 {
+		return &ConfigError{"MaxPending", fmt.Sprintf("is %d, want at least 1", c.MaxPending)}
 	}
 	return validateDuration("PublishTimeout", c.PublishTimeout, 10*time.Millisecond)
 }

@@ -48,6 +48,7 @@ func TestConfigsAreValidated(t *testing.T) {
 		"negative partitions":           {pub{Client: client, Partitions: -1}, "Partitions"},
 		"negative MaxMessageBytes":      {pub{Client: client, MaxMessageBytes: -1}, "MaxMessageBytes"},
 		"MaxMessageBytes beyond Redis":  {pub{Client: client, MaxMessageBytes: 512<<20 + 1}, "MaxMessageBytes"},
+		"negative MaxPending":           {pub{Client: client, MaxPending: -1}, "MaxPending"},
 		"negative PublishTimeout":       {pub{Client: client, PublishTimeout: -1}, "PublishTimeout"},
 		"replicas":                      {pub{Client: client, WaitReplicas: 2}, ""},
 		"negative replicas":             {pub{Client: client, WaitReplicas: -1}, "WaitReplicas"},

@@ -24,6 +24,11 @@ var (
 	// larger than PublisherConfig.MaxMessageBytes.
 	ErrMessageTooLarge = errors.New("the message is too large")
 
+	// ErrTooManyPending is the outcome of a PublishAsync call for which there was no room within
+	// PublishTimeout, or before the context of its messages ended: MaxPending messages had no
+	// outcome yet. Nothing is stored.
+	ErrTooManyPending = publish.ErrTooManyPending
+
 	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages
 	// are stored: no answer came in time, or Redis refused a call that the client repeated
 	// after an answer was lost. Publishing them again may store them twice, unless they

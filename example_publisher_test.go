@@ -33,6 +33,32 @@ func ExampleSetKey() {
 	// a duplicate: true
 }
 
+// One goroutine publishes a thousand reminders as fast as many goroutines would. Flush says whether
+// all are stored; a future says it of one call.
+func ExamplePublisher_PublishAsync() {
+	ctx := context.Background()
+	client, stop := embedded()
+	defer stop()
+	publisher := must(redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, nil))
+
+	for n := range 1000 {
+		msg := message.NewMessage(watermill.NewUUID(), fmt.Appendf(nil, "customer %d", n))
+		delay.Message(msg, delay.For(24*time.Hour))
+		publisher.PublishAsync("reminders", msg)
+	}
+	msg := message.NewMessage(watermill.NewUUID(), []byte("the last one"))
+	last := publisher.PublishAsync("reminders", msg)
+	if err := publisher.Flush(ctx); err != nil {
+		fmt.Println("not all are stored:", err)
+	}
+	fmt.Println("without an outcome:", publisher.PublishAsyncPending())
+	fmt.Println("the last one:", last.Wait(ctx))
+	check(publisher.Close())
+	// Output:
+	// without an outcome: 0
+	// the last one: <nil>
+}
+
 // An order that is paid in time is not closed. If it is too late for some of the groups, the
 // Status says so.
 func ExamplePublisher_Cancel() {

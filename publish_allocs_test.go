@@ -15,3 +15,11 @@ func TestPublishAllocatesNoMoreThanItDid(t *testing.T) {
 	publish() // the first one opens the topic
 	assert.LessOrEqual(t, testing.AllocsPerRun(1000, publish), 50.0)
 }
+
+// TestPublishAsyncAllocatesLittle: the message itself (9), what the Marshaler makes of it, and the future.
+func TestPublishAsyncAllocatesLittle(t *testing.T) {
+	publisher, publish := publishOneAsync(t)
+	publish()
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, publish), 20.0)
+	assert.NoError(t, publisher.Flush(t.Context()))
+}

@@ -14,17 +14,33 @@ import (
 
 // publishOne publishes one delayed message, as a request handler does.
 func publishOne(tb testing.TB) func() {
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: redistest.Client(tb)}, nil)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, publisher.Close()) })
-	payload := []byte("0123456789")
+	publisher := allocating(tb)
 	return func() {
-		msg := message.NewMessage("6f0c1b1e-0d1c-4d43-a1a5-2d9a5d1b8f6e", payload)
-		delay.Message(msg, delay.For(time.Hour))
-		if err := publisher.Publish("allocations", msg); err != nil {
+		if err := publisher.Publish("allocations", anHourLater()); err != nil {
 			tb.Fatal(err)
 		}
 	}
+}
+
+// publishOneAsync publishes one without waiting.
+func publishOneAsync(tb testing.TB) (*redisdelay.Publisher, func()) {
+	publisher := allocating(tb)
+	return publisher, func() { publisher.PublishAsync("allocations", anHourLater()) }
+}
+
+func allocating(tb testing.TB) *redisdelay.Publisher {
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: redistest.Client(tb)}, nil)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, publisher.Close()) })
+	return publisher
+}
+
+var tenBytes = []byte("0123456789")
+
+func anHourLater() *message.Message {
+	msg := message.NewMessage("6f0c1b1e-0d1c-4d43-a1a5-2d9a5d1b8f6e", tenBytes)
+	delay.Message(msg, delay.For(time.Hour))
+	return msg
 }
 
 func BenchmarkPublish(b *testing.B) {
@@ -33,4 +49,13 @@ func BenchmarkPublish(b *testing.B) {
 	for b.Loop() {
 		publish()
 	}
+}
+
+func BenchmarkPublishAsync(b *testing.B) {
+	publisher, publish := publishOneAsync(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		publish()
+	}
+	require.NoError(b, publisher.Flush(b.Context()))
 }

@@ -27,6 +27,7 @@ type Publisher struct {
 	publisher *publish.Publisher
 	delayed   message.Publisher // adds delay metadata, then calls put
 	delays    message.Publisher // adds delay metadata
+	copies    bool              // what the Marshaler returns may share memory with the message
 	logger    watermill.LoggerAdapter
 
 	checked atomic.Bool // whether warn was called
@@ -52,7 +53,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if err != nil {
 		return nil, err // from Validate
 	}
-	p := &Publisher{config: config, store: store, logger: logger}
+	p := &Publisher{config: config, store: store, copies: !copying(config.Marshaler), logger: logger}
 	p.publisher = publish.New(publish.Config{
 		Open:           publish.InRedis(store),
 		Partitions:     config.Partitions,
@@ -61,6 +62,8 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
 		Observer:       observer,
+		MaxPending:     config.MaxPending,
+		Panicked:       p.panicked,
 	})
 	p.delayed, err = delay.NewPublisher(storeFunc(p.put), guardDelays(config.Delay))
 	if err == nil {
@@ -108,6 +111,14 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // A delivered message that is published again is due at once, since its delay is over,
 // unless its delay metadata has changed since.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	if err := prepare(topic, messages); err != nil {
+		return err
+	}
+	return p.delayed.Publish(topic, messages...)
+}
+
+// prepare checks the arguments of a call, and gives each message what holds its delay.
+func prepare(topic string, messages []*message.Message) error {
 	if topic == "" {
 		return ErrEmptyTopic
 	}
@@ -116,14 +127,14 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 			return ErrNilMessage
 		}
 		if msg.Metadata == nil {
-			msg.Metadata = message.Metadata{} // to hold the delay
+			msg.Metadata = message.Metadata{}
 		}
 	}
-	return p.delayed.Publish(topic, messages...)
+	return nil
 }
 
-// Close waits for the calls under way, PublishTimeout at most. Later calls return
-// ErrPublisherClosed. It leaves the Redis client open, may be called more than
+// Close waits for the calls under way, PublishTimeout at most, those of PublishAsync among them. Later
+// calls return ErrPublisherClosed. It leaves the Redis client open, may be called more than
 // once and from many goroutines, and returns the same to all. An error means that calls
 // to Redis still hang; they end with the client's own timeouts.
 func (p *Publisher) Close() error {
@@ -137,6 +148,7 @@ func (p *Publisher) Close() error {
 		if err != nil {
 			p.err = wrap(err, "close publisher")
 		}
+		p.logUnflushed()
 	})
 	return p.err
 }
@@ -239,10 +251,15 @@ func (p *Publisher) put(topic string, messages ...*message.Message) error {
 	if err := p.publisher.Publish(ctx, deadline, topic, encoded); err != nil {
 		return public(err)
 	}
+	p.warnOnce()
+	return nil
+}
+
+// warnOnce logs what is wrong with the server, once something is stored.
+func (p *Publisher) warnOnce() {
 	if !p.checked.Load() && p.checked.CompareAndSwap(false, true) {
 		warn(p.store, p.logger)
 	}
-	return nil
 }
 
 // encode returns the messages to store.

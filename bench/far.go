@@ -51,6 +51,7 @@ func farExperiments() []experiment {
 	delayed.contestants = delayed.contestants[:1]
 	return []experiment{
 		lone,
+		publishAsyncFar(),
 		publishBy(8, 10_000).atDistance(beside(0.85)),
 		publishBy(32, 30_000, publishAsynq(30_000, 32)).atDistance(beside(1.1)),
 		publishBy(128, 60_000).atDistance(beside(1.5)),

@@ -99,7 +99,7 @@ func parse() (options, error) {
 
 // experiments returns all experiments, in the order of the report.
 func experiments() []experiment {
-	publishing := append([]experiment{publishOne()}, publishSome()...)
+	publishing := append([]experiment{publishOne(), publishAsync()}, publishSome()...)
 	return slices.Concat([]experiment{drainOne(), drainTen(), router(), relays()}, publishing, farExperiments(), []experiment{
 		publishBatches(), publishAndConsume(),
 		lateness(), drainOrdered(), drainOneKey(), coldKeys(), staleBacklog(), idleOne(), idleMany(), idleCrowd(), periodicMany(), periodicLate(), inboxDrain(),

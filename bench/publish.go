@@ -11,6 +11,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/hibiken/asynq"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
 func publishOne() experiment {
@@ -56,6 +58,50 @@ func publishBatches() experiment {
 		},
 		chart: rate,
 	}
+}
+
+// publishAsync is publishing by one goroutine that does not wait for each call.
+func publishAsync() experiment {
+	return experiment{
+		name: "async",
+		what: "One goroutine publishes messages, one a call: redisdelay with PublishAsync, then Flush. redisstream waits for each.",
+		contestants: []contestant{
+			publishFutures(200_000), named("Publish", publish(redisDelay(), 20_000, 1, 1)), publish(redisStream(), 20_000, 1, 1),
+		},
+		bars:  []bar{{reading: rate, of: ours, against: []string{"redisstream"}, least: 8}},
+		chart: rate,
+	}
+}
+
+func publishAsyncFar() experiment {
+	far := publishAsync()
+	far.contestants = []contestant{
+		publishFutures(100_000), named("Publish", publish(redisDelay(), 2_000, 1, 1)), publish(redisStream(), 2_000, 1, 1),
+	}
+	return far.atDistance(bar{reading: rate, of: ours, against: []string{"redisstream"}, least: 30})
+}
+
+func named(name string, c contestant) contestant {
+	c.name = name
+	return c
+}
+
+// publishFutures is redisdelay with PublishAsync.
+func publishFutures(messages int) contestant {
+	return contestant{ours, func(ctx context.Context, l *lab) (sample, error) {
+		publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: l.common()}, nil)
+		if err != nil {
+			return nil, err
+		}
+		list := newMessages(l.count(messages))
+		s, err := l.throughput(ctx, nil, len(list), func() error {
+			for _, msg := range list {
+				publisher.PublishAsync(topic, msg)
+			}
+			return publisher.Flush(ctx)
+		})
+		return s, errors.Join(err, publisher.Close(), l.stored(ctx, len(list)))
+	}}
 }
 
 func publish(p pubsub, messages, goroutines, size int) contestant {

@@ -9,7 +9,7 @@ import "time"
 // not block or panic, and must not keep a slice that they are given. Publishing from Failed,
 // OutageBegan or OutageEnded to the partition of the event deadlocks.
 type Observer struct {
-	Published   func(Published)   // a Publish call has ended
+	Published   func(Published)   // a Publish or PublishAsync call has ended
 	Changed     func(Changed)     // a Cancel or Reschedule call has ended
 	Claimed     func(Claimed)     // a subscription has leased messages
 	HandedOut   func(HandedOut)   // a handler has been given a message
@@ -32,7 +32,8 @@ type Place struct {
 	Partition int    // -1: the topic as a whole
 }
 
-// Published is the end of a Publish call. A call without messages, after Close, or with invalid
+// Published is the end of a Publish or PublishAsync call. One goroutine tells of the PublishAsync calls that were
+// sent, in the order in which they end: while it waits for the observer, they count for MaxPending. A call without messages, after Close, or with invalid
 // arguments is not reported: a delay or key that cannot be used, a message that cannot be encoded
 // or is too large.
 type Published struct {

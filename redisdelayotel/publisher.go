@@ -38,7 +38,7 @@ func (t *Telemetry) Publisher(next message.Publisher) message.Publisher {
 
 // Publish implements message.Publisher.
 func (p *publisher) Publish(topic string, messages ...*message.Message) (err error) {
-	if len(messages) == 0 || slices.Contains(messages, nil) || reported(messages[0], topic) {
+	if !reportable(topic, messages) {
 		return p.Publisher.Publish(topic, messages...)
 	}
 	s := p.telemetry.startSend(topic, messages)
@@ -46,6 +46,11 @@ func (p *publisher) Publish(topic string, messages ...*message.Message) (err err
 	err = p.Publisher.Publish(topic, s.messages...)
 	s.returned = true
 	return err
+}
+
+// reportable tells whether a call is one, and no other layer reports it.
+func reportable(topic string, messages []*message.Message) bool {
+	return len(messages) > 0 && !slices.Contains(messages, nil) && !reported(messages[0], topic)
 }
 
 // sendKey is for the topic of the call that reports on a message. Two layers of the same

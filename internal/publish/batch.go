@@ -25,15 +25,20 @@ const (
 	patience = 200 * time.Millisecond
 )
 
-// call is the part of a Publish call in a batch.
+// call is the part of a Publish or PublishAsync call in a batch.
 type call struct {
 	messages, bytes int
 	keyed           bool  // a message has a key
 	err             error // set before the batch is done
+
+	// of a PublishAsync call; guarded by lanes.mu
+	future *Future // nil for a Publish call
+	share  int     // of the future's, which it is a piece of
+	batch  *batch  // that it is in; nil once the piece has ended
 }
 
-func newCall(messages []Message) *call {
-	c := &call{messages: len(messages)}
+func newCall(messages []Message) call {
+	c := call{messages: len(messages)}
 	for i := range messages {
 		c.bytes += len(messages[i].Body)
 		c.keyed = c.keyed || messages[i].Key != ""
@@ -56,6 +61,9 @@ type batch struct {
 	cancel          context.CancelFunc // set when it is sent
 	callers         int                // those that still wait for the outcome
 	last            error              // of the last attempt
+	async           bool               // a PublishAsync call has joined
+	expiry          *time.Timer        // ends PublishAsync calls at their deadlines; nil without any
+	expires         time.Time          // when that is next
 }
 
 // newBatch returns an empty batch. common is what it has in common with all others.
@@ -148,6 +156,9 @@ func (b *batch) resolve(rejected []queue.Duplicate, err error) {
 // finish wakes the callers.
 func (b *batch) finish() {
 	b.timer.Stop()
+	if b.expiry != nil {
+		b.expiry.Stop()
+	}
 	close(b.done)
 }
 

@@ -55,11 +55,14 @@ type lane struct {
 	waiting []*batch // calls join the last one
 	senders [maxSenders]sender
 	trips   trips
+	async   int // batches with PublishAsync calls that have not ended
 }
 
 // sender is a goroutine that sends batches of a lane. The first one of a lane sends those
 // with message keys: if an attempt whose outcome is unknown arrives late, its record tells
-// Redis that it must not replace what was published under the key since.
+// Redis that it must not replace what was published under the key since. And it sends all of
+// them while PublishAsync calls have no outcome: the next call of the same goroutine, of either
+// kind, is stored after them only if the same sender sends it.
 type sender struct {
 	signal      chan struct{} // signalled when a batch waits for it
 	runs, sends bool
@@ -81,9 +84,10 @@ type lanes struct {
 	outages *outage.State
 	common  queue.Batch // what all batches have in common
 	records records
+	pending *pending // the PublishAsync calls
 
-	calls   sync.WaitGroup // Publish calls; added to under mu, unless closed
-	running sync.WaitGroup // the senders of all lanes
+	calls   sync.WaitGroup // Publish and PublishAsync calls; added to under mu, unless closed
+	running sync.WaitGroup // the senders of all lanes, and what tells of PublishAsync calls
 	closing chan struct{}  // closed by close
 
 	mu     sync.Mutex
@@ -93,9 +97,10 @@ type lanes struct {
 	closed bool                  // guarded by mu
 }
 
-func newLanes(t *topics, ids *script.IDs, outages *outage.State, common queue.Batch) *lanes {
-	ls := &lanes{topics: t, ids: ids, outages: outages, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
+func newLanes(t *topics, ids *script.IDs, outages *outage.State, p *pending, common queue.Batch) *lanes {
+	ls := &lanes{topics: t, ids: ids, outages: outages, pending: p, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
 	ls.name = ls.newName()
+	p.calls, p.running, p.closing = &ls.calls, &ls.running, ls.closing
 	return ls
 }
 
@@ -117,17 +122,25 @@ func (ls *lanes) begin() error {
 // cannot be, when ctx ends or at the deadline. With ErrOutcomeUnknown they may be stored;
 // with any other error they are not.
 func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []Message) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("not stored: %w", context.Cause(ctx))
-	}
-	if !time.Now().Before(deadline) {
-		return fmt.Errorf("not stored: %w", context.DeadlineExceeded)
+	if err := late(ctx, deadline); err != nil {
+		return err
 	}
 	b, c := ls.join(to, messages) //nolint:contextcheck // a batch outlives any one of its callers
 	if cause := b.wait(ctx, deadline); cause != nil {
 		return ls.abandon(b, c, cause)
 	}
 	return c.err
+}
+
+// late is the error of a call for which it is too late.
+func late(ctx context.Context, deadline time.Time) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("not stored: %w", context.Cause(ctx))
+	}
+	if !time.Now().Before(deadline) {
+		return fmt.Errorf("not stored: %w", context.DeadlineExceeded)
+	}
+	return nil
 }
 
 // abandon ends a call whose caller stops waiting, unless the batch is done.
@@ -145,6 +158,11 @@ func (ls *lanes) join(to destination, messages []Message) (*batch, *call) {
 	c := newCall(messages)
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	return ls.add(to, &c, messages), &c
+}
+
+// add adds a call to a batch that has not been sent. The caller holds mu.
+func (ls *lanes) add(to destination, c *call, messages []Message) *batch {
 	l := ls.open[to]
 	if l == nil {
 		l = newLane()
@@ -155,12 +173,25 @@ func (ls *lanes) join(to destination, messages []Message) (*batch, *call) {
 	}
 	last := l.waiting[len(l.waiting)-1]
 	last.add(c, messages)
+	if c.future != nil && !last.async {
+		last.async = true
+		l.async++
+	}
 	ls.rouse(to, l, last)
-	return last, c
+	return last
 }
 
 // takes tells whether a sender may send a batch.
-func (l *lane) takes(n int, b *batch) bool { return n == 0 || !b.keyed && l.trips.far() }
+func (l *lane) takes(n int, b *batch) bool {
+	return n == 0 || !b.keyed && l.async == 0 && l.trips.far()
+}
+
+// ended says that a batch does not count any more. The caller holds mu.
+func (l *lane) ended(b *batch) {
+	if b.async {
+		l.async--
+	}
+}
 
 // find returns the number of a sender that has nothing to do but may send a batch, rather
 // one that runs; -1 if there is none.
@@ -223,7 +254,12 @@ func (ls *lanes) run(to destination, l *lane, n int) {
 func (ls *lanes) next(to destination, l *lane, n int, cancel context.CancelFunc) *batch {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l.waiting = slices.DeleteFunc(l.waiting, func(b *batch) bool { return b.callers == 0 })
+	l.waiting = slices.DeleteFunc(l.waiting, func(b *batch) bool {
+		if b.callers == 0 {
+			l.ended(b)
+		}
+		return b.callers == 0
+	})
 	first := l.first(n)
 	if first < 0 {
 		return nil
@@ -308,8 +344,10 @@ func (ls *lanes) rename(stale string) {
 func (ls *lanes) finish(b *batch, rejected []queue.Duplicate, err error) {
 	b.resolve(rejected, err)
 	ls.mu.Lock()
-	defer ls.mu.Unlock()
 	b.finish()
+	ended := b.endPieces()
+	ls.mu.Unlock()
+	ls.pending.settle(ended)
 }
 
 // sent records that a batch has ended, and how long that took; 0 if it failed.
@@ -317,6 +355,7 @@ func (ls *lanes) sent(to destination, l *lane, n int, b *batch, took time.Durati
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l.senders[n].sends = false
+	l.ended(b)
 	if took > 0 {
 		l.trips.add(took, b.messages)
 	}

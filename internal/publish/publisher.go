@@ -59,6 +59,11 @@ type Config struct {
 	// ReplicaTimeout; else Publish returns a *script.ReplicationError.
 	Replicas       int
 	ReplicaTimeout time.Duration
+
+	MaxPending int // messages of PublishAsync calls that are under way; 0 for no limit
+	// Panicked is told of a panic of the observer, or of a function given to OnDone, that no
+	// caller would see; nil to end the program.
+	Panicked func(value any, stack []byte)
 }
 
 // Topic is a topic in Redis. See queue.Topic.
@@ -94,6 +99,7 @@ type Publisher struct {
 	outages    *outage.State
 	topics     *topics
 	lanes      *lanes
+	pending    *pending
 	background *background   // the calls to Redis that lanes does not make
 	turn       atomic.Uint64 // chooses the partition of messages without a key
 	closed     atomic.Bool
@@ -104,7 +110,8 @@ func New(config Config) *Publisher {
 	p := &Publisher{observer: config.Observer, ids: script.NewIDs(), background: newBackground()}
 	p.outages = outage.New(config.Observer, forgetAfter)
 	p.topics = newTopics(config, p.background, p.outages)
-	p.lanes = newLanes(p.topics, p.ids, p.outages, queue.Batch{
+	p.pending = newPending(config)
+	p.lanes = newLanes(p.topics, p.ids, p.outages, p.pending, queue.Batch{
 		Duplicates: config.Duplicates, Window: config.Window, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout,
 	})
 	return p
@@ -125,16 +132,21 @@ func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic strin
 		return nil
 	}
 	start := time.Now()
-	err := p.store(ctx, deadline, topic, messages)
-	if err != nil {
-		err = fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
-	}
+	err := failure(topic, p.store(ctx, deadline, topic, messages))
 	if p.observer.Published != nil {
 		p.observer.Published(observe.Published{
 			Topic: topic, Messages: len(messages), Took: time.Since(start), Err: err,
 		})
 	}
 	return err
+}
+
+// failure says what has failed, if anything has.
+func failure(topic string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("redisdelay: publish to %q: %w", topic, err)
 }
 
 // share is the messages of a call that go to one partition.
@@ -148,8 +160,7 @@ type share struct {
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
 	p.name(messages)
 	leaveTrail(ctx, messages)
-	ordered := slices.ContainsFunc(messages, func(m Message) bool { return m.Newer() })
-	partitions, err := p.topics.partitions(ctx, deadline, topic, ordered)
+	partitions, err := p.topics.partitions(ctx, deadline, topic, ordered(messages))
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
@@ -172,6 +183,11 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 	}
 	storing.Wait()
 	return outcome(shares, stored, errs)
+}
+
+// ordered tells whether messages need a topic with ordering keys.
+func ordered(messages []Message) bool {
+	return slices.ContainsFunc(messages, func(m Message) bool { return m.Newer() })
 }
 
 // name gives messages ids, which sort in publishing order.
@@ -291,6 +307,23 @@ func leaveTrail(ctx context.Context, messages []Message) {
 		ids[i] = m.ID
 	}
 	note(ids)
+}
+
+// Pending is how many messages of PublishAsync calls are under way.
+func (p *Publisher) Pending() int { return p.pending.size() }
+
+// Flush waits until the PublishAsync calls under way have ended and their outcomes are told, or until
+// ctx ends. It returns the first error of a call since the last Flush that did not end with ctx.
+func (p *Publisher) Flush(ctx context.Context) error { return p.pending.flush(ctx) }
+
+// Failure returns the first error of a PublishAsync call since the last Flush.
+func (p *Publisher) Failure() error { return p.pending.failure() }
+
+// Refuse returns a PublishAsync call that has failed before it began.
+func (p *Publisher) Refuse(err error) *Future {
+	f := &Future{pending: p.pending, stop: func() {}}
+	p.pending.refuse(f, err)
+	return f
 }
 
 // Closed tells whether Close was called.

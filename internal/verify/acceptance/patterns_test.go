@@ -13,6 +13,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/components/requestreply"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -83,6 +84,18 @@ func orGiveUp(handle, giveUp message.NoPublishHandlerFunc) message.NoPublishHand
 		}
 		return err
 	}
+}
+
+// end of recipe
+
+// recipe: many messages from one goroutine
+func remindAll(ctx context.Context, publisher *redisdelay.Publisher, topic string, customers []string) error {
+	for _, customer := range customers {
+		msg := message.NewMessage(watermill.NewUUID(), []byte(customer))
+		delay.Message(msg, delay.For(24*time.Hour))
+		publisher.PublishAsync(topic, msg)
+	}
+	return publisher.Flush(ctx)
 }
 
 // end of recipe
@@ -216,6 +229,15 @@ func TestTheLastAttemptGivesUp(t *testing.T) {
 	assert.Equal(t, "not acked in 3 deliveries: "+errMailbox.Error(), dead.Letters(s, 1)[0].Reason)
 	assert.EqualValues(t, 3, handled.Load())
 	assert.EqualValues(t, 1, givenUp.Load())
+}
+
+func TestOneGoroutineRemindsAll(t *testing.T) {
+	s := fixture.New(t)
+	require.NoError(t, remindAll(t.Context(), s.Publisher(), s.Topic, slices.Repeat([]string{"a customer"}, 1000)))
+	assert.EqualValues(t, 1000, s.Client.ZCard(t.Context(), s.Key("scheduled")).Val())
+	publisher := s.Publisher()
+	require.NoError(t, publisher.Close())
+	require.ErrorIs(t, remindAll(t.Context(), publisher, s.Topic, []string{"a customer"}), redisdelay.ErrPublisherClosed)
 }
 
 func TestABadRowFailsAloneInABulkInsert(t *testing.T) {

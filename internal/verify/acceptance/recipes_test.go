@@ -144,7 +144,7 @@ func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?s)\n// recipe: [^\n]*\n(.*?)\n// end of recipe\n`).FindAllStringSubmatch(string(source), -1) {
 		tested = append(tested, strings.TrimSpace(m[1]))
 	}
-	require.Len(t, tested, 9)
+	require.Len(t, tested, 10)
 	assert.ElementsMatch(t, tested, shown)
 }
 

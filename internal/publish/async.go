@@ -1,0 +1,153 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// PublishAsync begins to store messages, as Publish does, and returns before they are stored. It
+// waits while there is no room for them, and while Redis is asked about a topic that it does not
+// know: until the deadline, the end of ctx or Close. stop is called when the call has ended.
+//
+// Calls of one goroutine for one partition are stored in their order, also after its Publish calls
+// and before its later ones.
+func (p *Publisher) PublishAsync(ctx context.Context, stop func(), deadline time.Time, topic string, messages []Message) *Future {
+	f := &Future{pending: p.pending, topic: topic, start: time.Now(), deadline: deadline, messages: len(messages), stop: stop}
+	switch {
+	case p.closed.Load():
+		p.pending.refuse(f, ErrClosed)
+		return f
+	case len(messages) == 0:
+		p.pending.refuse(f, nil)
+		return f
+	}
+	for i := range messages {
+		f.bytes += len(messages[i].Body)
+	}
+	if err := p.begin(ctx, f, messages); err != nil {
+		p.pending.refuse(f, failure(topic, err))
+		if p.observer.Published != nil {
+			p.observer.Published(f.event())
+		}
+	}
+	return f
+}
+
+// begin has the messages of a call join batches. With an error, none has.
+func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) error {
+	partitions, err := p.topics.partitions(ctx, f.deadline, f.topic, ordered(messages))
+	if err != nil {
+		return fmt.Errorf("not stored: %w", err)
+	}
+	if err := p.pending.enter(ctx, f); err != nil {
+		return fmt.Errorf("not stored: %w", err)
+	}
+	p.name(messages)
+	leaveTrail(ctx, messages)
+	if err := p.lanes.begin(); err != nil {
+		p.pending.leave(f)
+		return err
+	}
+	if err := p.lanes.enqueue(ctx, f, p.distribute(messages, partitions)); err != nil {
+		p.pending.leave(f)
+		p.lanes.calls.Done()
+		return err
+	}
+	return nil
+}
+
+// enqueue has a call join batches, all at once: so all of it comes before the next call.
+func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
+	if err := late(ctx, f.deadline); err != nil {
+		return err
+	}
+	f.shares, f.results, f.pieces = shares, f.oneResult[:], f.onePiece[:0]
+	if len(shares) > 1 {
+		f.results = make([]result, len(shares))
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for i, s := range shares {
+		to := destination{topic: f.topic, partition: s.partition}
+		for _, messages := range split(s.messages) {
+			c := f.add(i, messages)
+			c.batch = ls.add(to, c, messages) //nolint:contextcheck // a batch outlives any one of its callers
+			ls.endAt(c.batch, f.deadline)
+		}
+	}
+	if ctx.Done() != nil {
+		ended, stop := context.AfterFunc(ctx, func() { ls.giveUp(f, context.Cause(ctx)) }), f.stop
+		f.stop = func() {
+			ended()
+			stop()
+		}
+	}
+	return nil
+}
+
+// endAt has a batch look at its calls when the deadline of one has come. One timer serves them
+// all. The caller holds mu.
+func (ls *lanes) endAt(b *batch, deadline time.Time) {
+	switch {
+	case b.expiry == nil:
+		b.expiry = time.AfterFunc(time.Until(deadline), func() { ls.expire(b) })
+	case deadline.Before(b.expires):
+		b.expiry.Reset(time.Until(deadline))
+	default:
+		return
+	}
+	b.expires = deadline
+}
+
+// expire ends the calls of a batch whose deadlines have come.
+func (ls *lanes) expire(b *batch) {
+	ls.mu.Lock()
+	var ended []*Future
+	var next *Future
+	now := time.Now()
+	for _, c := range slices.Clone(b.calls) { // giveUp removes calls from it
+		switch {
+		case c.batch == nil:
+		case !c.future.deadline.After(now): // c has a batch, so it is of a PublishAsync call
+			c.future.giveUp(context.DeadlineExceeded)
+			ended = append(ended, c.future)
+		case next == nil || c.future.deadline.Before(next.deadline):
+			next = c.future
+		}
+	}
+	if next != nil {
+		b.expires = next.deadline
+		b.expiry.Reset(time.Until(b.expires))
+	}
+	ls.mu.Unlock()
+	ls.pending.settle(ended)
+}
+
+// giveUp ends a call whose context has ended, unless the call has.
+func (ls *lanes) giveUp(f *Future, cause error) {
+	ls.mu.Lock()
+	ended := f.giveUp(cause)
+	ls.mu.Unlock()
+	if ended {
+		ls.pending.settle([]*Future{f})
+	}
+}
+
+// endPieces ends the pieces in a batch that is done, and returns the calls that have ended with
+// them. The caller holds lanes.mu.
+func (b *batch) endPieces() (ended []*Future) {
+	if !b.async {
+		return nil
+	}
+	for _, c := range b.calls {
+		if c.batch == nil {
+			continue
+		}
+		if c.future.end(c, c.err); c.future.left == 0 {
+			ended = append(ended, c.future)
+		}
+	}
+	return ended
+}

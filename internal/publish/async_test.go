@@ -1,0 +1,540 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// async begins to publish messages, of one second from now.
+func (p *Publisher) async(ctx context.Context, messages ...Message) *Future {
+	return p.PublishAsync(ctx, func() {}, time.Now().Add(time.Second), "t", messages)
+}
+
+// limited returns a Publisher whose topics are the fake, with a limit of messages.
+func (f *fakeTopic) limited(limit int) *Publisher {
+	return New(Config{
+		Open:       func(string) Topic { return f },
+		Partitions: max(1, f.partitions), Duplicates: queue.RejectDuplicates, Observer: f.observer, MaxPending: limit,
+	})
+}
+
+// outcomeOf waits for the outcome of a call.
+func outcomeOf(f *Future) error {
+	<-f.Done()
+	return f.Err()
+}
+
+// unevenTopic takes longer for some batches than for others.
+type unevenTopic struct{ busyTopic }
+
+func (f *unevenTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
+	<-time.After(time.Duration((b.Number+1)%4) * f.latency)
+	return f.busyTopic.Push(ctx, partition, b)
+}
+
+// inOrder checks that the messages of each caller, "caller/number", are stored in their order.
+func inOrder(t *testing.T, names []string) {
+	t.Helper()
+	next := map[int]int{}
+	for _, name := range names {
+		var caller, number int
+		_, err := fmt.Sscanf(name, "%d/%d", &caller, &number)
+		require.NoError(t, err)
+		require.Equal(t, next[caller], number, "the next of caller %d", caller)
+		next[caller]++
+	}
+}
+
+// TestAsyncCallsOfOneGoroutineStayInOrder near and far, among calls that wait, and through failed
+// attempts. Every third call of a caller is a Publish call.
+func TestAsyncCallsOfOneGoroutineStayInOrder(t *testing.T) {
+	for _, latency := range []time.Duration{100 * time.Microsecond, time.Millisecond} {
+		for _, answers := range [][]error{nil, {nil, io.EOF, loadingError(), nil, nil, io.EOF, nil, nil, nil, io.EOF}} {
+			t.Run(fmt.Sprint(latency, len(answers)), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &unevenTopic{busyTopic{fakeTopic: fakeTopic{latency: latency, answers: answers}}}
+					p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Duplicates: queue.RejectDuplicates})
+					var all sync.WaitGroup
+					for c := range 10 {
+						all.Go(func() {
+							for i := range 60 {
+								m := Message{Name: fmt.Sprintf("%d/%d", c, i)}
+								if c < 5 || i%3 == 0 {
+									assert.NoError(t, p.Publish(t.Context(), far, "t", []Message{m}))
+								} else {
+									p.PublishAsync(t.Context(), func() {}, far, "t", []Message{m})
+								}
+								time.Sleep(time.Duration(c) * 37 * time.Microsecond) //nolint:forbidigo // in virtual time
+							}
+						})
+					}
+					all.Wait()
+					require.NoError(t, p.Flush(t.Context()))
+					require.NoError(t, p.Close(t.Context()))
+					require.Len(t, f.names[0], 600, "each message is stored once")
+					inOrder(t, f.names[0])
+					for record, most := range f.records {
+						assert.Equal(t, 1, most, "a record sees one batch at a time: %s", record)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestSeveralSendersWorkAgainAfterAsyncCalls, which one sender has sent.
+func TestSeveralSendersWorkAgainAfterAsyncCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &busyTopic{fakeTopic: fakeTopic{latency: time.Millisecond}}
+		p := f.publisher()
+		for i := range 2000 {
+			p.async(t.Context(), Message{Name: fmt.Sprintf("0/%d", i)})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		withdrawn := p.async(ctx, make([]Message, maxMessages)...)
+		cancel()
+		require.ErrorIs(t, outcomeOf(withdrawn), context.Canceled)
+		require.ErrorIs(t, p.Flush(t.Context()), context.Canceled)
+		assert.Equal(t, 1, f.most)
+		assert.LessOrEqual(t, len(f.batches), 6, "one caller fills batches")
+		inOrder(t, f.names[0])
+		var all sync.WaitGroup
+		for n := range 20 {
+			all.Go(func() {
+				time.Sleep(time.Duration(n) * 100 * time.Microsecond) //nolint:forbidigo // in virtual time
+				for range 10 {
+					assert.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
+				}
+			})
+		}
+		all.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		assert.Greater(t, f.most, 1)
+	})
+}
+
+func TestABoundedNumberOfMessagesHasNoOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: 300 * time.Millisecond}
+		p := f.limited(10)
+		start := time.Now()
+		first := p.async(t.Context(), make([]Message, 10)...)
+		assert.Zero(t, time.Since(start), "there is room")
+		assert.Equal(t, 10, p.Pending())
+		second := p.async(t.Context(), one("waits")...)
+		assert.Equal(t, 300*time.Millisecond, time.Since(start), "until the first is stored")
+		require.NoError(t, first.Err())
+		require.NoError(t, outcomeOf(p.async(t.Context(), make([]Message, 100)...)), "one call alone may be larger")
+		require.NoError(t, second.Err())
+		assert.Zero(t, p.Pending())
+
+		large := Message{Body: make([]byte, maxPendingBytes)}
+		start = time.Now()
+		p.async(t.Context(), large)
+		p.async(t.Context(), Message{Body: make([]byte, 1)})
+		assert.Equal(t, 300*time.Millisecond, time.Since(start), "bytes are bounded, too")
+		require.NoError(t, p.Flush(t.Context()))
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+func TestACallWithoutRoomEndsInTimeAndStoresNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		want error
+		in   time.Duration
+	}{
+		"deadline": {context.DeadlineExceeded, time.Second},
+		"context":  {context.Canceled, 400 * time.Millisecond},
+		"close":    {ErrClosed, 500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeTopic{latency: time.Minute}
+				p := f.limited(2)
+				full := p.PublishAsync(t.Context(), func() {}, time.Now().Add(3*time.Second), "t", make([]Message, 2))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				closed := make(chan error, 1)
+				switch name {
+				case "context":
+					time.AfterFunc(test.in, cancel)
+				case "close":
+					time.AfterFunc(test.in, func() { closed <- p.Close(context.Background()) })
+				}
+				start := time.Now()
+				tooMany := p.async(ctx, one("too many")...)
+				assert.Equal(t, test.in, time.Since(start))
+				require.ErrorIs(t, tooMany.Err(), test.want)
+				require.ErrorIs(t, tooMany.Err(), ErrTooManyPending)
+				require.ErrorContains(t, tooMany.Err(), "not stored")
+				require.NotErrorIs(t, tooMany.Err(), ErrOutcomeUnknown)
+				require.ErrorIs(t, outcomeOf(full), ErrOutcomeUnknown)
+				if name == "close" {
+					require.NoError(t, <-closed)
+				} else {
+					require.NoError(t, p.Close(context.Background()))
+				}
+			})
+		})
+	}
+}
+
+// TestALargeCallWithoutRoomIsNotOvertaken: else calls with few messages would starve it.
+func TestALargeCallWithoutRoomIsNotOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: 100 * time.Millisecond}
+		p := f.limited(10)
+		p.async(t.Context(), make([]Message, 6)...)
+		start := time.Now()
+		var calls sync.WaitGroup
+		for _, messages := range []int{6, 1} {
+			calls.Go(func() {
+				p.async(t.Context(), make([]Message, messages)...)
+				assert.Equal(t, 100*time.Millisecond, time.Since(start), "%d messages", messages)
+			})
+			synctest.Wait()
+		}
+		calls.Wait()
+		require.NoError(t, p.Flush(t.Context()))
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+func TestFlushWaitsForTheCallsBeforeItAndReturnsTheFirstErrorOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: 100 * time.Millisecond, answers: []error{errRefused, nil, script.Refusal("the second"), script.Refusal("not the first")}}
+		p := f.publisher()
+		require.NoError(t, p.Flush(t.Context()), "nothing is under way")
+		start := time.Now()
+		for range 2 {
+			p.async(t.Context(), make([]Message, maxMessages)...)
+		}
+		short, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, p.Flush(short), context.DeadlineExceeded)
+		flushed := make(chan error, 1)
+		go func() { flushed <- p.Flush(t.Context()) }()
+		synctest.Wait()
+		for range 2 {
+			p.async(t.Context(), make([]Message, maxMessages)...)
+		}
+		require.ErrorIs(t, <-flushed, errRefused)
+		assert.Equal(t, 200*time.Millisecond, time.Since(start), "it does not wait for later calls")
+		require.ErrorContains(t, p.Flush(t.Context()), "the second")
+		require.NoError(t, p.Flush(t.Context()))
+		require.ErrorIs(t, p.Refuse(io.ErrNoProgress).Err(), io.ErrNoProgress)
+		require.ErrorIs(t, p.Flush(t.Context()), io.ErrNoProgress, "nor are errors lost of calls that did not begin")
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+func TestCloseWaitsForAsyncCallsAndTheirObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		f := &fakeTopic{latency: 300 * time.Millisecond, observer: observe.Observer{Published: func(observe.Published) {
+			<-time.After(time.Millisecond)
+			told++
+		}}}
+		p := f.publisher()
+		calls := []*Future{p.async(t.Context(), make([]Message, 2*maxMessages)...), p.async(t.Context(), one("a")...)}
+		require.NoError(t, p.Close(t.Context()))
+		for _, call := range calls {
+			require.NoError(t, outcomeOf(call))
+		}
+		assert.Equal(t, 2, told)
+		assert.Len(t, f.batches, 3)
+		late := p.async(t.Context(), one("b")...)
+		assert.Equal(t, ErrClosed, late.Err())
+	})
+}
+
+func TestAsyncCallsEndAsPublishCallsDo(t *testing.T) {
+	full := script.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
+	denied := redisError("NOPERM this user has no permissions to run the 'evalsha' command")
+	shortfall := &script.ReplicationError{Want: 1}
+	for name, test := range map[string]struct {
+		topic    func(f *fakeTopic)
+		messages []Message
+	}{
+		"stored":                     {func(*fakeTopic) {}, one("a")},
+		"nothing to store":           {func(*fakeTopic) {}, nil},
+		"refused":                    {answering(full), one("a")},
+		"refused after a lost reply": {answering(io.EOF, full), one("a")},
+		"not permitted":              {answering(denied), one("a")},
+		"stale":                      {answering(queue.ErrStalePublisher), one("a")},
+		"too few replicas":           {answering(shortfall, nil), make([]Message, maxMessages+1)},
+		"a duplicate":                {func(f *fakeTopic) { f.rejected = []queue.Duplicate{{}} }, []Message{{Name: "a", Traits: script.Traits{Key: "k"}}}},
+		"a partial failure":          {answering(nil, full, nil), make([]Message, 2*maxMessages+1)},
+		"a first piece that fails":   {answering(full, nil, nil), make([]Message, 2*maxMessages+1)},
+		"a partition that fails":     {func(f *fakeTopic) { f.partitions, f.fail = 2, refusing(1) }, append(inPartition(0), inPartition(1)...)},
+		"an unknown topic":           {func(f *fakeTopic) { f.raise = func(context.Context) error { return denied } }, one("a")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				wait, async := &fakeTopic{}, &fakeTopic{}
+				events := map[*fakeTopic][]observe.Published{}
+				for _, f := range []*fakeTopic{wait, async} {
+					test.topic(f)
+					f.observer.Published = func(e observe.Published) {
+						e.Took = 0 // pauses are random
+						events[f] = append(events[f], e)
+					}
+				}
+				p, q := wait.publisher(), async.publisher()
+				want := p.Publish(t.Context(), far, "t", test.messages)
+				got := outcomeOf(q.PublishAsync(t.Context(), func() {}, far, "t", test.messages))
+				assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got))
+				var partial, wanted *PartialError
+				require.Equal(t, errors.As(want, &wanted), errors.As(got, &partial))
+				if wanted != nil {
+					assert.Equal(t, wanted.Missing, partial.Missing)
+				}
+				require.NoError(t, p.Close(t.Context()))
+				require.NoError(t, q.Close(t.Context()))
+				assert.Equal(t, wait.names, async.names)
+				assert.Equal(t, wait.numbers(), async.numbers())
+				require.Len(t, events[async], len(events[wait]))
+				for i, e := range events[wait] {
+					assert.Equal(t, fmt.Sprint(e), fmt.Sprint(events[async][i]))
+				}
+			})
+		})
+	}
+}
+
+func answering(answers ...error) func(*fakeTopic) {
+	return func(f *fakeTopic) { f.answers = answers }
+}
+
+// refusing refuses what is for a partition.
+func refusing(partition int) func(int) error {
+	return func(p int) error {
+		if p == partition {
+			return errRefused
+		}
+		return nil
+	}
+}
+
+// TestALargeCallComesWholeBeforeTheNext, though it needs several batches.
+func TestALargeCallComesWholeBeforeTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Millisecond}
+		p := f.publisher()
+		for call := range 3 {
+			messages := make([]Message, 3*maxMessages/2)
+			for i := range messages {
+				messages[i].Name = fmt.Sprintf("0/%d", call*len(messages)+i)
+			}
+			p.async(t.Context(), messages...)
+		}
+		require.NoError(t, p.Flush(t.Context()))
+		require.NoError(t, p.Close(t.Context()))
+		require.Len(t, f.names[0], 9*maxMessages/2)
+		inOrder(t, f.names[0])
+	})
+}
+
+func TestAnAsyncCallEndsAtItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Minute}
+		p := f.publisher()
+		start := time.Now()
+		async := func(in time.Duration) *Future {
+			return p.PublishAsync(t.Context(), func() {}, start.Add(in), "t", one("a"))
+		}
+		require.ErrorIs(t, async(0).Err(), context.DeadlineExceeded)
+		require.NoError(t, p.lanes.begin(), "it is not counted any more")
+		p.lanes.calls.Done()
+		sent := async(3 * time.Second)
+		synctest.Wait()
+		waits, sooner, later := async(2*time.Second), async(time.Second), async(5*time.Second)
+		for _, test := range []struct {
+			call    *Future
+			in      time.Duration
+			unknown bool
+		}{{sooner, time.Second, false}, {waits, 2 * time.Second, false}, {sent, 3 * time.Second, true}, {later, 5 * time.Second, true}} {
+			err := outcomeOf(test.call)
+			assert.Equal(t, test.in, time.Since(start))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Equal(t, test.unknown, errors.Is(err, ErrOutcomeUnknown))
+		}
+		require.NoError(t, p.Close(t.Context()))
+		assert.Empty(t, f.batches)
+	})
+}
+
+// TestACallThatEndsBeforeItIsSentIsNotStored, nor does it stop the calls around it.
+func TestACallThatEndsBeforeItIsSentIsNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: 500 * time.Millisecond}
+		p := f.publisher()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var stopped atomic.Int64
+		async := func(ctx context.Context, name string) *Future {
+			return p.PublishAsync(ctx, func() { stopped.Add(1) }, time.Now().Add(time.Minute), "t", one(name))
+		}
+		first := async(ctx, "sent")
+		synctest.Wait()
+		withdrawn, stays := async(ctx, "withdrawn"), async(t.Context(), "stays")
+		time.AfterFunc(100*time.Millisecond, func() { cancel(io.ErrClosedPipe) })
+		require.ErrorIs(t, outcomeOf(withdrawn), io.ErrClosedPipe)
+		assert.NotErrorIs(t, withdrawn.Err(), ErrOutcomeUnknown)
+		require.ErrorIs(t, outcomeOf(first), ErrOutcomeUnknown)
+		require.ErrorIs(t, first.Err(), io.ErrClosedPipe)
+		require.NoError(t, outcomeOf(stays))
+		require.ErrorIs(t, async(ctx, "late").Err(), io.ErrClosedPipe)
+		require.NoError(t, p.Close(t.Context()))
+		assert.Equal(t, []string{"stays"}, f.names[0])
+		assert.Equal(t, int64(4), stopped.Load())
+	})
+}
+
+func TestALargeCallThatEndsSaysWhatIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: 400 * time.Millisecond}
+		p := f.publisher()
+		var partial *PartialError
+		err := outcomeOf(p.async(t.Context(), make([]Message, 4*maxMessages)...)) // for a second
+		require.ErrorAs(t, err, &partial)
+		require.ErrorIs(t, err, ErrOutcomeUnknown)
+		assert.Equal(t, 2*maxMessages, partial.Stored)
+		assert.Len(t, partial.Missing, 2*maxMessages)
+		assert.Equal(t, 2*maxMessages, partial.Missing[0])
+		require.NoError(t, p.Close(t.Context()))
+		assert.Len(t, f.names[0], 2*maxMessages)
+	})
+}
+
+func TestOnlyTheRejectedAsyncCallOfABatchFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Millisecond}
+		p := f.publisher()
+		first := p.async(t.Context(), one("alone")...)
+		synctest.Wait()
+		var calls []*Future
+		for n := range 3 {
+			calls = append(calls, p.async(t.Context(), Message{Name: fmt.Sprint(n), Traits: script.Traits{Key: "k"}}))
+		}
+		require.NoError(t, outcomeOf(first))
+		f.mu.Lock()
+		f.rejected = []queue.Duplicate{{Call: 1}}
+		f.mu.Unlock()
+		require.NoError(t, outcomeOf(calls[0]))
+		require.ErrorIs(t, calls[1].Err(), ErrDuplicate)
+		require.ErrorContains(t, calls[1].Err(), `message "1"`)
+		require.NoError(t, calls[2].Err())
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+func TestASlowObserverHoldsUpNoSender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release, told := make(chan struct{}), 0
+		f := &fakeTopic{latency: time.Millisecond, observer: observe.Observer{Published: func(e observe.Published) {
+			if e.Err == nil { // others are told in place
+				<-release
+				told++
+			}
+		}}}
+		p := f.limited(20)
+		for range 10 {
+			require.NoError(t, outcomeOf(p.async(t.Context(), make([]Message, 2)...)))
+		}
+		require.ErrorIs(t, p.async(t.Context(), one("a")...).Err(), ErrTooManyPending, "but it bounds what waits for it")
+		close(release)
+		require.Error(t, p.Flush(t.Context()))
+		assert.Equal(t, 10, told)
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+func TestAPanicOfTheObserverIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics []any
+		f := &fakeTopic{}
+		p := New(Config{
+			Open: func(string) Topic { return f }, Partitions: 1,
+			Observer: observe.Observer{Published: func(observe.Published) { panic("observer") }},
+			Panicked: func(value any, _ []byte) { panics = append(panics, value) },
+		})
+		for range 3 {
+			call := p.async(t.Context(), one("a")...)
+			call.OnDone(func(error) { panic("hook") })
+			require.NoError(t, outcomeOf(call))
+			require.NoError(t, p.Flush(t.Context()))
+		}
+		require.NoError(t, p.Close(t.Context()))
+		assert.Equal(t, []any{"observer", "hook", "observer", "hook", "observer", "hook"}, panics)
+	})
+}
+
+func TestAHookIsCalledOnceWithTheOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Millisecond, answers: []error{errRefused}}
+		p := f.publisher()
+		call, outcomes := p.async(t.Context(), one("a")...), []error{}
+		for range 2 {
+			call.OnDone(func(err error) { outcomes = append(outcomes, err) })
+		}
+		assert.Empty(t, outcomes)
+		require.ErrorIs(t, p.Flush(t.Context()), errRefused)
+		call.OnDone(func(err error) { outcomes = append(outcomes, err) })
+		require.Len(t, outcomes, 3)
+		for _, err := range outcomes {
+			require.ErrorIs(t, err, errRefused)
+		}
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+// TestACallForANewTopicWaitsForItAndKeepsItsPlace.
+func TestACallForANewTopicWaitsForItAndKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{raise: func(context.Context) error {
+			<-time.After(500 * time.Millisecond)
+			return nil
+		}}
+		p := f.publisher()
+		start := time.Now()
+		for n := range 3 {
+			p.async(t.Context(), Message{Name: fmt.Sprintf("0/%d", n), Traits: script.Traits{TTL: time.Duration(n)}})
+		}
+		assert.Equal(t, time.Second, time.Since(start), "one look for the topic, one since messages have a time to live")
+		require.NoError(t, p.Flush(t.Context()))
+		require.NoError(t, p.Close(t.Context()))
+		inOrder(t, f.names[0])
+	})
+}
+
+// TestAsyncCallsTakeNoGoroutines while Redis hangs.
+func TestAsyncCallsTakeNoGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{}
+		p := f.publisher()
+		require.NoError(t, outcomeOf(p.async(t.Context(), one("a")...)))
+		f.latency = time.Minute
+		before := runtime.NumGoroutine()
+		for range 3000 {
+			p.async(t.Context(), one("a")...)
+		}
+		assert.Less(t, runtime.NumGoroutine(), before+10)
+		require.ErrorIs(t, p.Flush(t.Context()), context.DeadlineExceeded)
+		require.NoError(t, p.Close(t.Context()))
+	})
+}

@@ -1,0 +1,270 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// maxPendingBytes is how many bytes of messages PublishAsync calls may hold: four full batches.
+const maxPendingBytes = 4 * maxBytes
+
+// ErrTooManyPending says that there was no room for a PublishAsync call in time.
+var ErrTooManyPending = errors.New("too many messages of PublishAsync have no outcome yet")
+
+// pending are the PublishAsync calls whose outcome is not known, or has not been told to the
+// observer. It is safe for concurrent use.
+type pending struct {
+	// immutable
+	limit    int // of messages
+	observer observe.Observer
+	panicked func(value any, stack []byte)
+	calls    *sync.WaitGroup // a call that has entered counts until it leaves
+	running  *sync.WaitGroup
+	closing  <-chan struct{}
+
+	mu       sync.Mutex
+	messages int         // guarded by mu; of the calls that have entered
+	bytes    int         // guarded by mu
+	waiting  []*entering // guarded by mu; calls without room, in their order
+	epochs   []*epoch    // guarded by mu; calls enter the last one
+	failed   error       // guarded by mu; the first since the last flush
+	untold   []*Future   // guarded by mu; calls that have ended
+	telling  bool        // guarded by mu
+}
+
+// entering is a call that waits for room.
+type entering struct {
+	call  *Future
+	ready chan struct{} // closed when it has entered
+}
+
+// epoch is the calls that entered between one flush and the next.
+type epoch struct {
+	calls int           // that have not left
+	done  chan struct{} // closed when these and those of earlier epochs have left
+}
+
+func newEpoch() *epoch { return &epoch{done: make(chan struct{})} }
+
+func newPending(config Config) *pending {
+	p := &pending{limit: config.MaxPending, observer: config.Observer, panicked: config.Panicked, epochs: []*epoch{newEpoch()}}
+	if p.limit == 0 {
+		p.limit = math.MaxInt
+	}
+	return p
+}
+
+// enter waits until there is room for a call.
+func (p *pending) enter(ctx context.Context, f *Future) error {
+	p.mu.Lock()
+	if len(p.waiting) == 0 && p.fits(f) {
+		p.take(f)
+		p.mu.Unlock()
+		return nil
+	}
+	e := &entering{call: f, ready: make(chan struct{})}
+	p.waiting = append(p.waiting, e)
+	p.mu.Unlock()
+	timer := time.NewTimer(time.Until(f.deadline))
+	defer timer.Stop()
+	var cause error
+	select {
+	case <-e.ready:
+		return nil
+	case <-p.closing:
+		cause = ErrClosed
+	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	case <-timer.C:
+		cause = context.DeadlineExceeded
+	}
+	return p.turnBack(e, cause)
+}
+
+// turnBack ends the wait of a call, unless it has just entered.
+func (p *pending) turnBack(e *entering, cause error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := slices.Index(p.waiting, e)
+	if at < 0 {
+		return nil
+	}
+	p.waiting = slices.Delete(p.waiting, at, at+1)
+	p.admit() // the next may be smaller
+	return fmt.Errorf("%w: %w", cause, ErrTooManyPending)
+}
+
+// fits tells whether there is room for a call. One alone may be of any size. The caller holds mu.
+func (p *pending) fits(f *Future) bool {
+	return p.messages == 0 || p.messages+f.messages <= p.limit && p.bytes+f.bytes <= maxPendingBytes
+}
+
+// take lets a call enter. The caller holds mu.
+func (p *pending) take(f *Future) {
+	p.messages += f.messages
+	p.bytes += f.bytes
+	f.epoch = p.epochs[len(p.epochs)-1]
+	f.epoch.calls++
+}
+
+// admit lets calls enter for which there is room. The caller holds mu.
+func (p *pending) admit() {
+	for len(p.waiting) > 0 && p.fits(p.waiting[0].call) {
+		p.take(p.waiting[0].call)
+		close(p.waiting[0].ready)
+		p.waiting = p.waiting[1:]
+	}
+}
+
+// leave makes the room of calls free.
+func (p *pending) leave(calls ...*Future) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free(calls)
+}
+
+// free is leave. The caller holds mu.
+func (p *pending) free(calls []*Future) {
+	for _, f := range calls {
+		p.messages -= f.messages
+		p.bytes -= f.bytes
+		f.epoch.calls--
+	}
+	p.advance()
+	p.admit()
+}
+
+// advance ends epochs. The caller holds mu.
+func (p *pending) advance() {
+	for len(p.epochs) > 1 && p.epochs[0].calls == 0 {
+		close(p.epochs[0].done)
+		p.epochs = p.epochs[1:]
+	}
+}
+
+// refuse ends a call of which nothing was sent.
+func (p *pending) refuse(f *Future, err error) {
+	f.stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.finish(time.Now(), err)
+	p.fail(err)
+}
+
+// fail keeps the first error for flush. The caller holds mu.
+func (p *pending) fail(err error) {
+	if p.failed == nil {
+		p.failed = err
+	}
+}
+
+// settle ends calls whose pieces have ended. Another goroutine tells the observer, which would hold up
+// the sender of a lane here. Until then the calls keep their room, so few wait for a slow observer.
+func (p *pending) settle(ended []*Future) {
+	if len(ended) == 0 {
+		return
+	}
+	for _, f := range ended {
+		f.stop()
+	}
+	now, quiet := time.Now(), ended[:0]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range ended {
+		f.finish(now, f.outcome())
+		p.fail(f.err)
+		if p.observer.Published == nil && len(f.hooks) == 0 {
+			quiet = append(quiet, f)
+		} else {
+			p.untold = append(p.untold, f)
+		}
+	}
+	p.free(quiet)
+	p.calls.Add(-len(quiet))
+	if len(p.untold) > 0 && !p.telling {
+		p.telling = true
+		p.running.Go(p.tellAll) // close waits for running when no call is left, and these are
+	}
+}
+
+// tellAll tells of calls until there are no more.
+func (p *pending) tellAll() {
+	for {
+		p.mu.Lock()
+		calls := p.untold
+		p.untold, p.telling = nil, len(calls) > 0
+		p.mu.Unlock()
+		if len(calls) == 0 {
+			return
+		}
+		for _, f := range calls {
+			if p.observer.Published != nil {
+				p.guard(func() { p.observer.Published(f.event()) })
+			}
+			for _, call := range f.hooks {
+				p.guard(func() { call(f.err) })
+			}
+			p.leave(f)
+			p.calls.Done()
+		}
+	}
+}
+
+// guard keeps a panic of a function of the user from ending the goroutine that tells of all calls.
+func (p *pending) guard(call func()) {
+	if p.panicked == nil {
+		call()
+		return
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			p.panicked(value, debug.Stack())
+		}
+	}()
+	call()
+}
+
+// flush waits until the calls that have entered have left, or ctx ends. It returns the first error
+// of a call since the last flush.
+func (p *pending) flush(ctx context.Context) error {
+	p.mu.Lock()
+	last := p.epochs[len(p.epochs)-1]
+	p.epochs = append(p.epochs, newEpoch())
+	p.advance()
+	p.mu.Unlock()
+	select {
+	case <-last.done:
+		return p.failure()
+	case <-ctx.Done():
+	}
+	select {
+	case <-last.done:
+		return p.failure()
+	default:
+		return context.Cause(ctx)
+	}
+}
+
+// failure returns the first error of a call, once.
+func (p *pending) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.failed
+	p.failed = nil
+	return err
+}
+
+// size is how many messages have entered.
+func (p *pending) size() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.messages
+}

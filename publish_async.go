@@ -1,0 +1,146 @@
+package redisdelay
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/publish"
+)
+
+// PublishFuture is the outcome of a PublishAsync call, once it is known. It is safe for concurrent
+// use, and need not be looked at: Flush returns the first error.
+type PublishFuture struct{ future *publish.Future }
+
+// Done is closed when the outcome is known.
+func (f *PublishFuture) Done() <-chan struct{} { return f.future.Done() }
+
+// Err returns nil until Done is closed. After that it returns the outcome: nil if the messages are
+// stored, else the error that Publish would have returned.
+func (f *PublishFuture) Err() error { return public(f.future.Err()) }
+
+// Wait waits for the outcome and returns it. If ctx ends first, it returns why: the call goes on.
+func (f *PublishFuture) Wait(ctx context.Context) error {
+	select {
+	case <-f.Done():
+		return f.Err()
+	default:
+	}
+	select {
+	case <-f.Done():
+		return f.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// OnDone has a function called with the outcome when it is known: at once if it is, else by the
+// goroutine that tells the Observer. It must be quick and must not block: other calls wait for it,
+// and once MaxPending do, PublishAsync does. It must not call Flush or Close. A panic is logged.
+func (f *PublishFuture) OnDone(call func(err error)) {
+	f.future.OnDone(func(err error) { call(public(err)) })
+}
+
+// PublishAsync is Publish that does not wait until the messages are stored. One goroutine publishes
+// as fast with it as many do with Publish, since its calls share round trips. The outcome of each call is
+// the one that Publish would return, and comes within PublishTimeout: from the future, also for
+// errors that are known at once, or from Flush. The messages are encoded before PublishAsync
+// returns, so they may be changed afterwards.
+//
+// It waits in two cases, until PublishTimeout has passed or the context of a message or the Publisher
+// ends. At MaxPending messages without an outcome it waits for room; without any in time, the error is
+// ErrTooManyPending, and nothing is stored. Before the first message for a topic, and the first with an
+// ordering key or a time to live, it asks Redis about the topic.
+//
+// The calls of one goroutine for a topic are stored in their order, whether they are PublishAsync or
+// Publish calls. A call that fails does not stop those after it. With several partitions that holds for
+// messages of the same key (PartitionKey, SetKey, SetOrderingKey), and for others not: calls rotate
+// through the partitions, which are independent. Publish calls for the same partition, of any goroutine,
+// wait their turn among the PublishAsync calls. After ErrOutcomeUnknown the messages may be stored
+// late, after those of later calls, if they have no keys.
+//
+// A delay counts from when the call is sent to Redis. While many calls wait, that is some
+// milliseconds after PublishAsync; while Redis is away, up to PublishTimeout.
+//
+// The context of the messages ends the call, as it ends Publish: give them one that lasts.
+func (p *Publisher) PublishAsync(topic string, messages ...*message.Message) *PublishFuture {
+	err := prepare(topic, messages)
+	if err == nil {
+		err = p.delays.Publish(topic, messages...)
+	}
+	if err != nil {
+		return &PublishFuture{p.publisher.Refuse(err)}
+	}
+	return &PublishFuture{p.putAsync(topic, messages)}
+}
+
+// putAsync is put for PublishAsync.
+func (p *Publisher) putAsync(topic string, messages []*message.Message) *publish.Future {
+	if p.publisher.Closed() {
+		return p.publisher.Refuse(publish.ErrClosed)
+	}
+	deadline := time.Now().Add(p.config.PublishTimeout)
+	encoded, err := p.encode(topic, messages)
+	if err != nil {
+		return p.publisher.Refuse(fmt.Errorf("redisdelay: publish to %q: %w", topic, err))
+	}
+	if p.copies {
+		for i := range encoded {
+			encoded[i].Body = bytes.Clone(encoded[i].Body)
+		}
+	}
+	ctx, stop := contextOf(messages)
+	future := p.publisher.PublishAsync(ctx, stop, deadline, topic, encoded)
+	if !p.checked.Load() {
+		future.OnDone(func(err error) {
+			if err == nil {
+				p.warnOnce()
+			}
+		})
+	}
+	return future
+}
+
+// copying tells whether a Marshaler is known to return memory of its own.
+func copying(m Marshaler) bool {
+	switch m.(type) {
+	case DefaultMarshaler, JSONMarshaler:
+		return true
+	}
+	return false
+}
+
+// PublishAsyncPending returns how many messages of PublishAsync calls have no outcome yet, or one
+// that the Observer has not been told.
+func (p *Publisher) PublishAsyncPending() int { return p.publisher.Pending() }
+
+// Flush waits until the outcome of each PublishAsync call made before it is known, and the Observer
+// has been told, or until ctx ends. It returns the first error of all calls since the last Flush, whether
+// or not their futures have been asked, or else why ctx ended: then a later Flush returns the error
+// of the calls. It does not make the calls faster.
+//
+// If several goroutines publish, only one of them gets an error from Flush. Let each ask its own
+// futures, or one flush for all.
+func (p *Publisher) Flush(ctx context.Context) error {
+	if err := p.publisher.Flush(ctx); err != nil {
+		return public(err)
+	}
+	return nil
+}
+
+// logUnflushed logs an error that nobody has asked Flush for.
+func (p *Publisher) logUnflushed() {
+	if err := p.publisher.Failure(); err != nil {
+		p.logger.Error("A PublishAsync call failed, and Flush was not called since", public(err), nil)
+	}
+}
+
+// panicked logs a panic of a function that is told of the end of a PublishAsync call.
+func (p *Publisher) panicked(value any, stack []byte) {
+	p.logger.Error("A function that is told of published messages has panicked", &PanicError{Value: value, Stack: stack},
+		watermill.LogFields{"stack": string(stack)})
+}

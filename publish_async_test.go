@@ -1,0 +1,272 @@
+package redisdelay_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// wire is a connection whose replies come late, or not at all.
+type wire struct {
+	redistest.Hook
+	distance time.Duration
+	lose     int64 // one in so many replies; 0 for none
+	calls    atomic.Int64
+	lost     atomic.Int64
+}
+
+func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() != "evalsha" || err != nil {
+			return err
+		}
+		<-time.After(w.distance)
+		if w.lose > 0 && w.calls.Add(1)%w.lose == 0 {
+			w.lost.Add(1)
+			cmd.SetErr(io.EOF)
+			return io.EOF
+		}
+		return nil
+	}
+}
+
+// through returns a client whose calls go through a wire.
+func through(t *testing.T, w *wire) *redis.Client {
+	client := redistest.Client(t)
+	client.AddHook(w)
+	return client
+}
+
+func TestPublishAsyncStoresEachMessageOnceInOrder(t *testing.T) {
+	const messages = 3000
+	for name, w := range map[string]*wire{
+		"near":         {},
+		"far":          {distance: 2 * time.Millisecond},
+		"lost replies": {distance: time.Millisecond, lose: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = through(t, w) })
+			payload, metadata := make([]byte, 4), message.Metadata{}
+			for n := range messages {
+				binary.BigEndian.PutUint32(payload, uint32(n))
+				metadata["n"] = fmt.Sprint(n)
+				p.PublishAsync(s.Topic, &message.Message{UUID: fmt.Sprint(n), Payload: payload, Metadata: metadata})
+				if n%1000 == 500 { // a Publish call keeps its place among them
+					require.NoError(t, p.Publish(s.Topic, message.NewMessage("between", binary.BigEndian.AppendUint32(nil, uint32(n)))))
+				}
+			}
+			require.NoError(t, p.Flush(t.Context()))
+			assert.Zero(t, p.PublishAsyncPending())
+			assert.Equal(t, w.lose > 0, w.lost.Load() > 0)
+			received := s.Subscribe()
+			for n := range messages {
+				msg := s.Next(received)
+				require.Equal(t, fmt.Sprint(n), msg.UUID)
+				require.Equal(t, uint32(n), binary.BigEndian.Uint32(msg.Payload), "the caller changed it afterwards")
+				require.Equal(t, fmt.Sprint(n), msg.Metadata["n"])
+				msg.Ack()
+				if n%1000 == 500 {
+					msg = s.Next(received)
+					require.Equal(t, "between", msg.UUID)
+					msg.Ack()
+				}
+			}
+			s.Idle(received)
+		})
+	}
+}
+
+// TestOneCallerFillsBatches, so it takes few round trips.
+func TestOneCallerFillsBatches(t *testing.T) {
+	s, w := fixture.New(t), &wire{distance: time.Millisecond, lose: 1 << 40}
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = through(t, w) })
+	for n := range 5000 {
+		p.PublishAsync(s.Topic, fixture.Delayed(fmt.Sprint(n), time.Hour))
+	}
+	require.NoError(t, p.Flush(t.Context()))
+	assert.Less(t, w.calls.Load(), int64(500))
+}
+
+// rawMarshaler returns the payload itself.
+type rawMarshaler struct{}
+
+func (rawMarshaler) Marshal(_ string, msg *message.Message) ([]byte, error) { return msg.Payload, nil }
+func (rawMarshaler) Unmarshal(_ string, body []byte) (*message.Message, error) {
+	return message.NewMessage("", body), nil
+}
+
+func TestPublishAsyncCopiesWhatTheMarshalerShares(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
+		c.Marshaler, c.Client = rawMarshaler{}, through(t, &wire{distance: 5 * time.Millisecond})
+	})
+	payload := []byte("a")
+	for range 100 { // most of them wait for the first
+		p.PublishAsync(s.Topic, message.NewMessage("", payload))
+	}
+	copy(payload, "b")
+	require.NoError(t, p.Flush(t.Context()))
+	received := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.Unmarshaler = rawMarshaler{} })
+	for range 100 {
+		msg := s.Next(received)
+		require.Equal(t, "a", string(msg.Payload))
+		msg.Ack()
+	}
+}
+
+func TestPublishAsyncTellsOfBadInputAsPublishDoes(t *testing.T) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	late := message.NewMessage("late", nil)
+	late.SetContext(over)
+	for name, test := range map[string]struct {
+		msg    *message.Message
+		config func(*redisdelay.PublisherConfig)
+	}{
+		"nil":           {},
+		"too large":     {msg: message.NewMessage("a", make([]byte, 4<<20))},
+		"bad delay":     {msg: withMetadata("a", nil, delay.DelayedForKey, "30")},
+		"bad key":       {msg: withMetadata("a", nil, redisdelay.KeyMetadata, "")},
+		"ended context": {msg: late},
+		"marshaler":     {msg: message.NewMessage("a", nil), config: func(c *redisdelay.PublisherConfig) { c.Marshaler = failingMarshaler{} }},
+		"generator":     {msg: message.NewMessage("a", nil), config: refusingDelays},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			if test.config == nil {
+				test.config = func(*redisdelay.PublisherConfig) {}
+			}
+			p := s.Publisher(test.config)
+			future := p.PublishAsync(s.Topic, test.msg)
+			select {
+			case <-future.Done():
+			default:
+				require.Fail(t, "it is known at once")
+			}
+			want := p.Publish(s.Topic, test.msg)
+			require.EqualError(t, future.Err(), want.Error())
+			require.EqualError(t, p.Flush(t.Context()), want.Error())
+			require.NoError(t, p.Flush(t.Context()))
+			require.NoError(t, p.Close())
+			assert.Empty(t, s.Kinds())
+		})
+	}
+	p := fixture.New(t).Publisher()
+	require.ErrorIs(t, p.PublishAsync("").Err(), redisdelay.ErrEmptyTopic)
+	require.NoError(t, p.PublishAsync("t").Err(), "nothing to publish is no error")
+	require.NoError(t, p.Close())
+	assert.Equal(t, redisdelay.ErrPublisherClosed, p.PublishAsync("t", message.NewMessage("a", nil)).Err(), "the error itself")
+}
+
+// TestPublishAsyncTellsWhichCallHasADuplicate, and the observer is told of each call once.
+func TestPublishAsyncTellsWhichCallHasADuplicate(t *testing.T) {
+	var mu sync.Mutex
+	var events []observe.Published
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
+		c.Observer.Published = func(e observe.Published) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		}
+	})
+	var calls []*redisdelay.PublishFuture
+	for n := range 100 {
+		calls = append(calls, p.PublishAsync(s.Topic, fixture.Keyed(fmt.Sprint(n), fmt.Sprint(n/2), time.Hour)))
+	}
+	require.ErrorIs(t, p.Flush(t.Context()), redisdelay.ErrDuplicateMessage)
+	require.Len(t, events, len(calls))
+	for n, call := range calls {
+		err := call.Wait(t.Context())
+		assert.Equal(t, n%2 == 1, errors.Is(err, redisdelay.ErrDuplicateMessage), "call %d: %v", n, err)
+		assert.Equal(t, n%2 == 1, errors.Is(events[n].Err, redisdelay.ErrDuplicateMessage))
+		assert.Equal(t, 1, events[n].Messages)
+	}
+}
+
+func TestPublishAsyncHasPublicErrors(t *testing.T) {
+	s := fixture.New(t)
+	key := s.Key("scheduled")
+	require.NoError(t, s.Client.Set(t.Context(), key, "x", 0).Err())
+	p := s.Publisher()
+	future, hooked := p.PublishAsync(s.Topic, message.NewMessage("a", nil)), make(chan error, 1)
+	future.OnDone(func(err error) { hooked <- err })
+	for _, err := range []error{future.Wait(t.Context()), future.Err(), <-hooked, p.Flush(t.Context())} {
+		var typeErr *redisdelay.KeyTypeError
+		require.ErrorAs(t, err, &typeErr)
+		assert.Equal(t, key, typeErr.Key)
+	}
+}
+
+func TestPublishAsyncEndsInTimeWhileRedisHangs(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout, c.MaxPending = timeout, 2 })
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("before", nil)))
+	t.Cleanup(func() { _ = server.Signal(syscall.SIGCONT) })
+	require.NoError(t, server.Signal(syscall.SIGSTOP))
+	sent := p.PublishAsync(s.Topic, message.NewMessage("sent", nil))
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(io.ErrClosedPipe)
+	require.ErrorIs(t, sent.Wait(ctx), io.ErrClosedPipe, "the call goes on")
+	require.NoError(t, sent.Err())
+	assert.Equal(t, 1, p.PublishAsyncPending())
+	full := p.PublishAsync(s.Topic, message.NewMessage("a", nil), message.NewMessage("b", nil)) // waits for room
+	err := sent.Wait(t.Context())
+	require.ErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, full.Wait(t.Context()), context.DeadlineExceeded)
+	require.ErrorIs(t, p.Flush(t.Context()), context.DeadlineExceeded, "of either")
+	require.NoError(t, server.Signal(syscall.SIGCONT))
+	require.NoError(t, p.PublishAsync(s.Topic, message.NewMessage("after", nil)).Wait(t.Context()))
+}
+
+func TestCloseWaitsForPublishAsync(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = through(t, &wire{distance: 5 * time.Millisecond}) })
+	var calls []*redisdelay.PublishFuture
+	var uuids []string
+	for n := range 1200 {
+		uuids = append(uuids, fmt.Sprint(n))
+		calls = append(calls, p.PublishAsync(s.Topic, message.NewMessage(uuids[n], nil)))
+	}
+	require.NoError(t, p.Close())
+	for _, call := range calls {
+		<-call.Done()
+		require.NoError(t, call.Err())
+	}
+	s.Expect(s.Subscribe(), uuids...)
+}
+
+func TestWhatNobodyHasAskedForIsLogged(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
+		c.Observer.Published = func(observe.Published) { panic("oops") }
+	})
+	require.NoError(t, p.PublishAsync(s.Topic, message.NewMessage("a", nil)).Wait(t.Context()))
+	require.ErrorIs(t, p.PublishAsync("", nil).Err(), redisdelay.ErrEmptyTopic)
+	require.NoError(t, p.Close())
+	assert.Equal(t, 1, s.Log.Count("has panicked"))
+	assert.Equal(t, 1, s.Log.Count("Flush was not called since"))
+}
