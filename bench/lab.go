@@ -37,6 +37,16 @@ func openLab(scale float64, profile string) (*lab, error) {
 	return &lab{server: server, admin: admin, scale: scale, profile: profile, addr: server.Addr, proxies: map[time.Duration]*proxy{}}, nil
 }
 
+// another opens a lab beside this one, on a server of its own with extra options.
+func (l *lab) another(options ...string) (*lab, error) {
+	server, err := redistest.Start(options...)
+	if err != nil {
+		return nil, err
+	}
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
+	return &lab{server: server, admin: admin, scale: l.scale, addr: server.Addr, running: l.running}, nil
+}
+
 func (l *lab) close() {
 	l.closeClients()
 	for _, p := range l.proxies {

@@ -55,7 +55,7 @@ func run() error {
 
 	var outcomes []outcome
 	for _, e := range experiments() {
-		if !opts.only.MatchString(e.name) {
+		if !opts.chooses(e) {
 			continue
 		}
 		o, err := e.run(ctx, lab, opts.rounds)
@@ -94,6 +94,11 @@ func parse() (options, error) {
 	return options{pattern, *rounds, *scale, *out, *profile}, nil
 }
 
+// chooses reports whether an experiment is to run.
+func (o options) chooses(e experiment) bool {
+	return o.only.MatchString(e.name) && (!e.apart || o.only.String() != "")
+}
+
 // experiments returns all experiments, in the order of the report.
 func experiments() []experiment {
 	publishing := append([]experiment{publishOne()}, publishSome()...)
@@ -102,6 +107,6 @@ func experiments() []experiment {
 		lateness(), drainOrdered(), drainOneKey(), coldKeys(), staleBacklog(), idleOne(), idleMany(), idleCrowd(), periodicMany(), periodicLate(), inboxDrain(),
 		million(), operate(), watch(), watchPublish(), scraping(), memory(), poison(), slow(), pausing(), groups(),
 		manyGroups(50, usualPoll, 1), manyGroups(200, usualPoll, 2), manyGroups(1000, usualPoll, 5),
-		manyGroups(1000, 4*usualPoll, 1), churn(), churnFar(),
+		manyGroups(1000, 4*usualPoll, 1), churn(), churnFar(), flood(), sizes(), tenMillion(),
 	})
 }

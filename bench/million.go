@@ -21,12 +21,7 @@ func million() experiment {
 			"difference is Redis's own: larger structures miss the processor's caches more often.",
 		rounds: 1,
 		contestants: []contestant{
-			{ours, millionRun(filling{
-				publish: func(ctx context.Context, l *lab, topic string, messages []*message.Message, delay time.Duration) error {
-					return publishAll(ctx, l, topic, delayed(messages, delay))
-				},
-				drain: drainTopic,
-			})},
+			{ours, millionRun(ourFilling())},
 			{"overlapped floor", millionRun(filling{
 				publish: publishFloorAll,
 				drain: func(ctx context.Context, l *lab, topic string, t *tally) (sample, error) {
@@ -49,9 +44,18 @@ type filling struct {
 	drain   func(ctx context.Context, l *lab, topic string, t *tally) (sample, error)
 }
 
+func ourFilling() filling {
+	return filling{
+		publish: func(ctx context.Context, l *lab, topic string, messages []*message.Message, delay time.Duration) error {
+			return publishAll(ctx, l, topic, delayed(messages, delay))
+		},
+		drain: drainTopic,
+	}
+}
+
 func millionRun(f filling) func(ctx context.Context, l *lab) (sample, error) {
 	return func(ctx context.Context, l *lab) (sample, error) {
-		const turns, part = 9, 100_000
+		const part = 100_000
 		loading := time.Now()
 		total := l.count(1_000_000)
 		for left := total; left > 0; left -= part {
@@ -60,33 +64,45 @@ func millionRun(f filling) func(ctx context.Context, l *lab) (sample, error) {
 			}
 		}
 		loadRate := float64(total) / time.Since(loading).Seconds()
-
-		var publishRates, drainRates [2][]float64 // of the empty and of the full topic
-		var publishRatios, drainRatios []float64
-		topics := []string{"empty", "full"}
-		for turn := range turns {
-			for i := range topics {
-				i = (i + turn) % 2 // the order alternates
-				published, drained, err := f.publishThenDrain(ctx, l, topics[i], l.count(backlog))
-				if err != nil {
-					return nil, err
-				}
-				publishRates[i] = append(publishRates[i], published)
-				drainRates[i] = append(drainRates[i], drained)
-			}
-			publishRatios = append(publishRatios, publishRates[1][turn]/publishRates[0][turn])
-			drainRatios = append(drainRatios, drainRates[1][turn]/drainRates[0][turn])
-		}
-		return sample{
-			{"loading, with making the messages", "msg/s", loadRate},
-			{"publish, empty topic", "msg/s", spreadOf(publishRates[0]).median},
-			{"publish, full topic", "msg/s", spreadOf(publishRates[1]).median},
-			{"drain, empty topic", "msg/s", spreadOf(drainRates[0]).median},
-			{"drain, full topic", "msg/s", spreadOf(drainRates[1]).median},
-			{publishRatio, "", spreadOf(publishRatios).median},
-			{claimRatio, "", spreadOf(drainRatios).median},
-		}, nil
+		s, err := f.compare(ctx, "topic", side{l, "empty"}, side{l, "full"})
+		return append(sample{{"loading, with making the messages", "msg/s", loadRate}}, s...), err
 	}
+}
+
+// side is a topic somewhere.
+type side struct {
+	lab   *lab
+	topic string
+}
+
+// compare publishes to an empty and to a full topic or server, and drains it, in turns.
+func (f filling) compare(ctx context.Context, what string, empty, full side) (sample, error) {
+	const turns = 9
+	var publishRates, drainRates [2][]float64 // of the empty and of the full one
+	var publishRatios, drainRatios []float64
+	sides := []side{empty, full}
+	for turn := range turns {
+		for i := range sides {
+			i = (i + turn) % 2 // the order alternates
+			at := sides[i]
+			published, drained, err := f.publishThenDrain(ctx, at.lab, at.topic, at.lab.count(backlog))
+			if err != nil {
+				return nil, err
+			}
+			publishRates[i] = append(publishRates[i], published)
+			drainRates[i] = append(drainRates[i], drained)
+		}
+		publishRatios = append(publishRatios, publishRates[1][turn]/publishRates[0][turn])
+		drainRatios = append(drainRatios, drainRates[1][turn]/drainRates[0][turn])
+	}
+	return sample{
+		{"publish, empty " + what, "msg/s", spreadOf(publishRates[0]).median},
+		{"publish, full " + what, "msg/s", spreadOf(publishRates[1]).median},
+		{"drain, empty " + what, "msg/s", spreadOf(drainRates[0]).median},
+		{"drain, full " + what, "msg/s", spreadOf(drainRates[1]).median},
+		{publishRatio, "", spreadOf(publishRatios).median},
+		{claimRatio, "", spreadOf(drainRatios).median},
+	}, nil
 }
 
 func (f filling) publishThenDrain(

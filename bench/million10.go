@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// tenMillion measures what a large backlog does to a server. It takes minutes, and 10 GB of memory while Redis saves.
+func tenMillion() experiment {
+	return experiment{
+		name: "million10",
+		what: "10,000,000 messages scheduled within the next two days on a server of its own. Rates: as in million, beside\n" +
+			"a server that is empty. Then 5,000 messages a second are published and handled in another topic, alone,\n" +
+			"while BGSAVE runs, and while the append-only file is turned on, which rewrites it: how long Publish takes,\n" +
+			"how late messages are, and what the fork copies. Then the server is killed, and starts again from its\n" +
+			"RDB file, and later from its append-only file, while ten consumers wait: how long until it answers, and\n" +
+			"until a message is handed over that fell due meanwhile. The run fails if a message is missing.",
+		rounds:      1,
+		apart:       true,
+		limit:       15 * time.Minute,
+		contestants: []contestant{{ours, tenMillionRun}},
+		bars: []bar{
+			{reading: publishRatio, of: ours, least: 0.9},
+			{reading: claimRatio, of: ours, least: 0.9},
+		},
+	}
+}
+
+const fullTopic = "full"
+
+func tenMillionRun(ctx context.Context, l *lab) (_ sample, err error) {
+	big, err := openDurable(l)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, big.remove()) }()
+	total := l.count(10_000_000)
+	var s sample
+	for _, part := range []func(ctx context.Context) (sample, error){
+		func(ctx context.Context) (sample, error) { return load10(ctx, big.lab, total) },
+		func(ctx context.Context) (sample, error) {
+			return ourFilling().compare(ctx, "server", side{l, fullTopic}, side{big.lab, fullTopic})
+		},
+		func(ctx context.Context) (sample, error) { return undisturbed(ctx, big.lab) },
+		func(ctx context.Context) (sample, error) { return whileForked(ctx, big.lab, bgsave) },
+		func(ctx context.Context) (sample, error) { return big.restart(ctx, "RDB", total) },
+		func(ctx context.Context) (sample, error) { return whileForked(ctx, big.lab, rewrite) },
+		func(ctx context.Context) (sample, error) { return big.restart(ctx, "append-only file", total) },
+	} {
+		began := time.Now()
+		measured, err := part(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s = append(s, measured...)
+		fmt.Fprintf(os.Stderr, "%v: %v\n", time.Since(began).Round(time.Second), measured)
+	}
+	return s, nil
+}
+
+// load10 schedules all messages.
+func load10(ctx context.Context, big *lab, total int) (sample, error) {
+	before, err := big.usedMemory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := fill(ctx, big, fullTopic, total, tomorrow); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	after, err := big.usedMemory(ctx)
+	return sample{
+		{"loading, with making the messages", "msg/s", float64(total) / took.Seconds()},
+		{memoryEach, "bytes/msg", (after - before) / float64(total)},
+	}, err
+}
+
+// durable is a lab whose server keeps its data when it is killed: in an RDB file if one was saved, or in an
+// append-only file if that was turned on.
+type durable struct {
+	*lab
+	dir string // of the settings
+}
+
+func openDurable(l *lab) (*durable, error) {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, err
+	}
+	d := &durable{dir: dir}
+	err = d.settings("appendonly no")
+	if err == nil {
+		d.lab, err = l.another("--include", d.file())
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return d, nil
+}
+
+func (d *durable) file() string { return filepath.Join(d.dir, "settings.conf") }
+
+// settings are what the server begins with when it starts again.
+func (d *durable) settings(text string) error {
+	return os.WriteFile(d.file(), []byte(text+"\n"), 0o600)
+}
+
+func (d *durable) remove() error {
+	d.close()
+	return os.RemoveAll(d.dir)
+}
+
+// present fails unless all messages are there.
+func (d *durable) present(ctx context.Context, total int) error {
+	found, err := d.admin.HLen(ctx, messagesKey(fullTopic)).Result()
+	if err == nil && int(found) != total {
+		err = fmt.Errorf("%d messages were scheduled and %d are in Redis", total, found)
+	}
+	return err
+}
+
+// until asks Redis until something holds.
+func (l *lab) until(ctx context.Context, holds func() (bool, error)) error {
+	for {
+		done, err := holds()
+		if err != nil || done {
+			return err
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// reads reports whether fields of a section of INFO have the given values.
+func (l *lab) reads(ctx context.Context, section string, fields ...[2]string) (bool, error) {
+	var errs []error
+	all := !slices.ContainsFunc(fields, func(f [2]string) bool {
+		text, err := l.infoText(ctx, section, f[0])
+		errs = append(errs, err)
+		return text != f[1]
+	})
+	return all, errors.Join(errs...)
+}
