@@ -94,18 +94,22 @@ type forking struct {
 	begin  []any       // the command
 	ended  [][2]string // fields of INFO persistence
 	copied string      // the field that has how many bytes were copied
+	file   string      // what it writes
+	start  string      // the setting that makes Redis start from it
 }
 
 var (
 	bgsave = forking{
 		"BGSAVE", []any{"BGSAVE"},
 		[][2]string{{"rdb_bgsave_in_progress", "0"}, {"rdb_last_bgsave_status", "ok"}}, "rdb_last_cow_size",
+		"RDB file", "appendonly no",
 	}
 	rewrite = forking{
 		"rewrite", []any{"CONFIG", "SET", "appendonly", "yes"},
 		[][2]string{
 			{"aof_enabled", "1"}, {"aof_rewrite_scheduled", "0"}, {"aof_rewrite_in_progress", "0"}, {"aof_last_bgrewrite_status", "ok"},
 		}, "aof_last_cow_size",
+		"append-only file", "appendonly yes",
 	}
 )
 

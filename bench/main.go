@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // documentation is where the results of a complete run go.
@@ -27,6 +28,7 @@ type options struct {
 	scale   float64
 	out     string // "" for none
 	profile string // "" for none
+	command string // what the report says it was made by
 }
 
 func main() {
@@ -69,7 +71,7 @@ func run() error {
 	if opts.out == "" {
 		return nil
 	}
-	return write(ctx, opts.out, lab, outcomes)
+	return write(ctx, opts.out, opts.command, lab, outcomes)
 }
 
 // parse reads the flags. Only a complete run replaces the documentation, unless
@@ -88,10 +90,11 @@ func parse() (options, error) {
 	if *rounds < 1 || *scale <= 0 || flag.NArg() > 0 {
 		return options{}, fmt.Errorf("usage: go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir]")
 	}
+	command := "go run . " + strings.Join(os.Args[1:], " ")
 	if *out == "" && *only == "" && *scale == 1 {
-		*out = documentation
+		*out, command = documentation, "make bench"
 	}
-	return options{pattern, *rounds, *scale, *out, *profile}, nil
+	return options{pattern, *rounds, *scale, *out, *profile, command}, nil
 }
 
 // chooses reports whether an experiment is to run.

@@ -22,7 +22,7 @@ func tenMillion() experiment {
 			"until a message is handed over that fell due meanwhile. The run fails if a message is missing.",
 		rounds:      1,
 		apart:       true,
-		limit:       15 * time.Minute,
+		limit:       40 * time.Minute,
 		contestants: []contestant{{ours, tenMillionRun}},
 		bars: []bar{
 			{reading: publishRatio, of: ours, least: 0.9},
@@ -47,10 +47,8 @@ func tenMillionRun(ctx context.Context, l *lab) (_ sample, err error) {
 			return ourFilling().compare(ctx, "server", side{l, fullTopic}, side{big.lab, fullTopic})
 		},
 		func(ctx context.Context) (sample, error) { return undisturbed(ctx, big.lab) },
-		func(ctx context.Context) (sample, error) { return whileForked(ctx, big.lab, bgsave) },
-		func(ctx context.Context) (sample, error) { return big.restart(ctx, "RDB", total) },
-		func(ctx context.Context) (sample, error) { return whileForked(ctx, big.lab, rewrite) },
-		func(ctx context.Context) (sample, error) { return big.restart(ctx, "append-only file", total) },
+		func(ctx context.Context) (sample, error) { return big.forkAndRestart(ctx, bgsave, total) },
+		func(ctx context.Context) (sample, error) { return big.forkAndRestart(ctx, rewrite, total) },
 	} {
 		began := time.Now()
 		measured, err := part(ctx)
@@ -132,7 +130,7 @@ func (l *lab) until(ctx context.Context, holds func() (bool, error)) error {
 		if err != nil || done {
 			return err
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -54,12 +54,38 @@ func (p *probes) lateness(from, to time.Time) (list []time.Duration) {
 	return list
 }
 
-// restart kills the server, which starts again, while consumers wait for probes. from is what it starts from.
-func (d *durable) restart(ctx context.Context, from string, total int) (sample, error) {
-	const name, consumers, every = "probes", 10, 100 * time.Millisecond
-	if err := d.prepare(ctx, name, from, every); err != nil {
+const probeEvery = 100 * time.Millisecond
+
+// forkAndRestart lets Redis write a file, under load, and start from it, while consumers wait.
+func (d *durable) forkAndRestart(ctx context.Context, f forking, total int) (sample, error) {
+	probeTopic := "probes of " + f.name
+	if err := publishProbes(ctx, d.lab, probeTopic); err != nil { // before the file is written, so that they are in it
 		return nil, err
 	}
+	forked, err := whileForked(ctx, d.lab, f)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.settings(f.start); err != nil {
+		return nil, err
+	}
+	restarted, err := d.restart(ctx, probeTopic, f.file)
+	return append(forked, restarted...), errors.Join(err, d.present(ctx, total))
+}
+
+// publishProbes publishes enough of them for as long as it may take to write the file and to load it.
+func publishProbes(ctx context.Context, l *lab, topic string) error {
+	const lasting = 10 * time.Minute
+	list := newMessages(int(lasting / probeEvery))
+	for i, msg := range list {
+		delay.Message(msg, delay.For(time.Duration(i)*probeEvery))
+	}
+	return publishAll(ctx, l, topic, list)
+}
+
+// restart kills the server, which starts again from a file, while consumers wait for probes.
+func (d *durable) restart(ctx context.Context, probeTopic, file string) (sample, error) {
+	const consumers = 10
 	subscriber, err := newSubscriber(d.lab, group, 0)
 	if err != nil {
 		return nil, err
@@ -67,9 +93,15 @@ func (d *durable) restart(ctx context.Context, from string, total int) (sample, 
 	var p probes
 	var c crowd
 	for range consumers {
-		if err := c.join(ctx, subscriber, name, p.receive); err != nil {
+		if err := c.join(ctx, subscriber, probeTopic, p.receive); err != nil {
 			return nil, err
 		}
+	}
+	if err := d.until(ctx, func() (bool, error) { // they have handled what fell due before they came
+		now := time.Now()
+		return len(p.between(now.Add(-3*probeEvery), now)) > 0, nil
+	}); err != nil {
+		return nil, err
 	}
 	killed := time.Now()
 	if err := d.killed(ctx); err != nil {
@@ -79,35 +111,16 @@ func (d *durable) restart(ctx context.Context, from string, total int) (sample, 
 	var late []probe
 	err = d.until(ctx, func() (bool, error) {
 		late = p.between(killed, back)
-		return len(late) >= int(back.Sub(killed)/every)-1, nil
+		return len(late) >= int(back.Sub(killed)/probeEvery)-1, nil
 	})
-	if err := errors.Join(err, c.leave(), d.present(ctx, total)); err != nil {
-		return nil, fmt.Errorf("restart from %s, %d probes: %w", from, len(late), err)
+	if err := errors.Join(err, c.leave()); err != nil {
+		return nil, fmt.Errorf("restart from %s, %d probes: %w", file, len(late), err)
 	}
 	return sample{
-		{from + ", until Redis answers", "s", back.Sub(killed).Seconds()},
-		{from + ", first message after that", "ms", milli(late[0].handed.Sub(back))},
-		{from + ", last of those due meanwhile", "ms", milli(late[len(late)-1].handed.Sub(back))},
+		{file + ", until Redis answers", "s", back.Sub(killed).Seconds()},
+		{file + ", first message after that", "ms", max(0, milli(late[0].handed.Sub(back)))},
+		{file + ", last of those due meanwhile", "ms", max(0, milli(late[len(late)-1].handed.Sub(back)))},
 	}, nil
-}
-
-// prepare leaves the server with a file that has all messages, and enough probes for as long as it may take to load it.
-func (d *durable) prepare(ctx context.Context, name, from string, every time.Duration) error {
-	const lasting = 5 * time.Minute
-	list := newMessages(int(lasting / every))
-	for i, msg := range list {
-		delay.Message(msg, delay.For(time.Duration(i)*every))
-	}
-	if err := publishAll(ctx, d.lab, name, list); err != nil {
-		return err
-	}
-	if from != "RDB" {
-		return d.settings("appendonly yes")
-	}
-	if err := d.admin.Do(ctx, "BGSAVE").Err(); err != nil {
-		return err
-	}
-	return d.until(ctx, func() (bool, error) { return d.reads(ctx, "Persistence", bgsave.ended...) })
 }
 
 // killed kills the server and waits until it answers again.

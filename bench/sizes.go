@@ -104,7 +104,7 @@ func keyFor(number int) string { return fmt.Sprintf("%0*d", keyLength, number) }
 
 func (s shape) run(ctx context.Context, l *lab) (sample, error) {
 	n := l.count(s.messages)
-	body, err := redisdelay.DefaultMarshaler{}.Marshal(topic, s.make(1)[0])
+	body, err := s.body()
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +116,11 @@ func (s shape) run(ctx context.Context, l *lab) (sample, error) {
 		return s.store(ctx, l, s.make(n))
 	})
 	return sample{{memoryEach, "bytes/msg", measured}, {byFormula, "bytes/msg", s.takes(cost{n, len(body)})}}, err
+}
+
+// body is one as it is stored.
+func (s shape) body() ([]byte, error) {
+	return redisdelay.DefaultMarshaler{}.Marshal(topic, s.make(1)[0])
 }
 
 func (s shape) make(n int) []*message.Message {
