@@ -91,6 +91,15 @@ func (s sample) get(name string) float64 {
 	return s[i].value
 }
 
+// with puts something before the names of all readings.
+func (s sample) with(prefix string) sample {
+	renamed := slices.Clone(s)
+	for i := range renamed {
+		renamed[i].name = prefix + renamed[i].name
+	}
+	return renamed
+}
+
 // values are a contestant's readings, round by round.
 func (o outcome) values(contestant, reading string) []float64 {
 	var list []float64

@@ -22,31 +22,47 @@ var noise = func() string {
 	return text.String()
 }()
 
-// fill publishes n messages with redisdelay, numbered from 0, as fast as possible: some goroutines make messages
-// while others publish.
+// fill publishes n messages with redisdelay, numbered from 0, as fast as possible.
 func fill(ctx context.Context, l *lab, topic string, n int, prepare func(msg *message.Message)) error {
-	const goroutines = 8
 	publisher, err := redisDelay().publisher(l)
 	if err != nil {
 		return err
 	}
-	firsts := make([]int, 0, n/callSize+1)
-	for first := 0; first < n; first += callSize {
-		firsts = append(firsts, first)
-	}
-	err = inCalls(ctx, goroutines, 1, firsts, func(call []int) error {
-		list := messagesFrom(call[0], min(callSize, n-call[0]))
-		for _, msg := range list {
+	err = inParts(ctx, n, func(part []*message.Message) error {
+		for _, msg := range part {
 			copy(msg.Payload[8:], noise[rand.N(len(noise)-payloadSize):])
 			prepare(msg)
 		}
-		return publisher.Publish(topic, list...)
+		return publisher.Publish(topic, part...)
 	})
 	return errors.Join(err, publisher.Close())
 }
 
+// fillFloor does the same with the floor, for tomorrow.
+func fillFloor(ctx context.Context, l *lab, topic string, n int) error {
+	f := newFloor(l.client(), topic)
+	return inParts(ctx, n, func(part []*message.Message) error {
+		return f.push(ctx, untilTomorrow(), part)
+	})
+}
+
+// inParts makes n messages, some goroutines at once, and passes them on in parts: so some make messages while others
+// publish.
+func inParts(ctx context.Context, n int, do func(part []*message.Message) error) error {
+	const goroutines = 8
+	firsts := make([]int, 0, n/callSize+1)
+	for first := 0; first < n; first += callSize {
+		firsts = append(firsts, first)
+	}
+	return inCalls(ctx, goroutines, 1, firsts, func(call []int) error {
+		return do(messagesFrom(call[0], min(callSize, n-call[0])))
+	})
+}
+
 // tomorrow makes a message due at any second of tomorrow.
-func tomorrow(msg *message.Message) {
+func tomorrow(msg *message.Message) { delay.Message(msg, delay.For(untilTomorrow())) }
+
+func untilTomorrow() time.Duration {
 	const day = 24 * 60 * 60
-	delay.Message(msg, delay.For(time.Duration(day+rand.N(day))*time.Second))
+	return time.Duration(day+rand.N(day)) * time.Second
 }

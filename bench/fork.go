@@ -13,7 +13,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// traffic is what callers and consumers see of a topic that 5,000 messages a second go through.
+// traffic is what callers and consumers see while 5,000 messages a second go through a topic, and as many are scheduled
+// in the full one, which changes pages everywhere.
 type traffic struct {
 	publish []time.Duration // how long each call took
 	late    []time.Duration // of each message
@@ -53,13 +54,13 @@ func trafficWhile(ctx context.Context, l *lab, do func(ctx context.Context) erro
 	}
 	done := make(chan error, 1)
 	go func() { done <- do(ctx) }() // trafficWhile waits for it
-	published, err := t.publishUntil(done, name, publisher)
+	published, err := t.publishUntil(done, publisher, name)
 	err = errors.Join(err, l.until(ctx, func() (bool, error) { return handled.Load() >= published, nil }))
 	return t, errors.Join(err, publisher.Close(), c.leave())
 }
 
-// publishUntil publishes until there is a result, and returns how many messages it has published.
-func (t *traffic) publishUntil(done <-chan error, topic string, publisher message.Publisher) (published int64, err error) {
+// publishUntil publishes until there is a result, and returns how many messages it has published to be handled.
+func (t *traffic) publishUntil(done <-chan error, publisher message.Publisher, topic string) (published int64, err error) {
 	const each, every = 25, 5 * time.Millisecond // 5,000 a second
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -69,17 +70,23 @@ func (t *traffic) publishUntil(done <-chan error, topic string, publisher messag
 			return published, err
 		case <-ticker.C:
 		}
-		list := newMessages(each)
-		for i, msg := range list {
-			delay.Message(msg, delay.For(time.Duration(50+4*i)*time.Millisecond))
+		now, later := newMessages(each), newMessages(each)
+		for i := range each {
+			delay.Message(now[i], delay.For(time.Duration(50+4*i)*time.Millisecond))
+			tomorrow(later[i])
 		}
-		began := time.Now()
-		if err := publisher.Publish(topic, list...); err != nil {
+		if err := errors.Join(t.call(publisher, topic, now), t.call(publisher, fullTopic, later)); err != nil {
 			return published, errors.Join(err, <-done)
 		}
-		t.publish = append(t.publish, time.Since(began))
 		published += each
 	}
+}
+
+func (t *traffic) call(publisher message.Publisher, topic string, list []*message.Message) error {
+	began := time.Now()
+	err := publisher.Publish(topic, list...)
+	t.publish = append(t.publish, time.Since(began))
+	return err
 }
 
 // undisturbed is traffic alone.

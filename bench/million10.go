@@ -14,24 +14,30 @@ import (
 func tenMillion() experiment {
 	return experiment{
 		name: "million10",
-		what: "10,000,000 messages scheduled within the next two days on a server of its own. Rates: as in million, beside\n" +
-			"a server that is empty. Then 5,000 messages a second are published and handled in another topic, alone,\n" +
-			"while BGSAVE runs, and while the append-only file is turned on, which rewrites it: how long Publish takes,\n" +
-			"how late messages are, and what the fork copies. Then the server is killed, and starts again from its\n" +
-			"RDB file, and later from its append-only file, while ten consumers wait: how long until it answers, and\n" +
-			"until a message is handed over that fell due meanwhile. The run fails if a message is missing.",
+		what: "10,000,000 messages scheduled for any second of tomorrow in a topic, on a server of its own. Then 5,000 more a\n" +
+			"second are scheduled there, and 5,000 a second go through another topic, with nothing else, while BGSAVE\n" +
+			"runs, and while the append-only file is turned on, which rewrites it: how long Publish takes, how late\n" +
+			"messages are, and what the fork copies. The server is killed and starts again from its RDB file, and later\n" +
+			"from its append-only file, while ten consumers wait: how long until it answers, and until they have what fell\n" +
+			"due meanwhile. Rates are those of million, beside an empty server: first while Redis moves its tables, which\n" +
+			"have just doubled, and after the restart, when they are in one piece. The run fails if a message is missing.",
 		rounds:      1,
 		apart:       true,
 		limit:       40 * time.Minute,
-		contestants: []contestant{{ours, tenMillionRun}},
+		contestants: []contestant{{ours, tenMillionRun}, {bareRedis, tenMillionFloorRun}},
 		bars: []bar{
-			{reading: publishRatio, of: ours, least: 0.9},
-			{reading: claimRatio, of: ours, least: 0.9},
+			{reading: publishRatio, of: ours, against: []string{bareRedis}, least: 0.9},
+			{reading: claimRatio, of: ours, against: []string{bareRedis}, least: 0.9},
+			{reading: publishRatio, of: ours},
+			{reading: claimRatio, of: ours},
 		},
 	}
 }
 
-const fullTopic = "full"
+const (
+	fullTopic = "full"
+	bareRedis = "overlapped floor"
+)
 
 func tenMillionRun(ctx context.Context, l *lab) (_ sample, err error) {
 	big, err := openDurable(l)
@@ -44,10 +50,14 @@ func tenMillionRun(ctx context.Context, l *lab) (_ sample, err error) {
 	for _, part := range []func(ctx context.Context) (sample, error){
 		func(ctx context.Context) (sample, error) { return load10(ctx, big.lab, total) },
 		func(ctx context.Context) (sample, error) {
-			return ourFilling().compare(ctx, "server", side{l, fullTopic}, side{big.lab, fullTopic})
+			s, err := ourFilling().compare(ctx, "server", side{l, fullTopic}, side{big.lab, fullTopic})
+			return s.with("while tables move: "), err
 		},
 		func(ctx context.Context) (sample, error) { return undisturbed(ctx, big.lab) },
 		func(ctx context.Context) (sample, error) { return big.forkAndRestart(ctx, bgsave, total) },
+		func(ctx context.Context) (sample, error) {
+			return ourFilling().compare(ctx, "server", side{l, fullTopic}, side{big.lab, fullTopic})
+		},
 		func(ctx context.Context) (sample, error) { return big.forkAndRestart(ctx, rewrite, total) },
 	} {
 		began := time.Now()
@@ -59,6 +69,19 @@ func tenMillionRun(ctx context.Context, l *lab) (_ sample, err error) {
 		fmt.Fprintf(os.Stderr, "%v: %v\n", time.Since(began).Round(time.Second), measured)
 	}
 	return s, nil
+}
+
+// tenMillionFloorRun measures how much of the difference is Redis's own.
+func tenMillionFloorRun(ctx context.Context, l *lab) (_ sample, err error) {
+	big, err := l.another()
+	if err != nil {
+		return nil, err
+	}
+	defer big.close()
+	if err := fillFloor(ctx, big, fullTopic, l.count(10_000_000)); err != nil {
+		return nil, err
+	}
+	return floorFilling().compare(ctx, "server", side{l, fullTopic}, side{big, fullTopic})
 }
 
 // load10 schedules all messages.
@@ -117,8 +140,8 @@ func (d *durable) remove() error {
 // present fails unless all messages are there.
 func (d *durable) present(ctx context.Context, total int) error {
 	found, err := d.admin.HLen(ctx, messagesKey(fullTopic)).Result()
-	if err == nil && int(found) != total {
-		err = fmt.Errorf("%d messages were scheduled and %d are in Redis", total, found)
+	if err == nil && int(found) < total {
+		err = fmt.Errorf("%d messages were scheduled, and more since, and %d are in Redis", total, found)
 	}
 	return err
 }

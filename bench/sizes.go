@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/bits"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,10 +19,8 @@ import (
 
 const (
 	byFormula = "by the formula"
-	plainSize = "100 bytes"
 	keyLength = 20
 	idLength  = 26
-	soon      = time.Millisecond
 )
 
 // sizes measures what docs/operate/sizing.md says, and compares it with the formula there.
@@ -50,41 +50,10 @@ type shape struct {
 
 // shapes are all that the page has, in its order.
 func shapes() []shape {
-	plain := func(c cost) float64 { return c.body(0) + c.sorted(idLength) }
-	const keyed = idLength + 1 + keyLength // an id with a key
-	const ordered = idLength + len("=20,") + keyLength
-	list := []shape{
-		{name: "empty", payload: 0, takes: plain},
-		{name: plainSize, payload: 100, takes: plain},
-		{name: "1 kB", payload: 1000, takes: plain},
-		{name: "10 kB", messages: 20_000, payload: 10_000, takes: plain},
-		{name: "with a key", payload: 100, prepare: giveKey, takes: func(c cost) float64 {
-			return c.body(keyed-idLength) + c.sorted(keyed) + c.hash(keyLength, keyed)
-		}},
-		{name: "with a key and a window", payload: 100, prepare: giveKey, store: scheduleInWindow, takes: func(c cost) float64 {
-			return c.body(keyed-idLength) + c.sorted(keyed) + c.hash(keyLength, keyed) + c.sorted(keyLength)
-		}},
-		{name: "done, its key in a window", payload: 100, delay: soon, prepare: giveKey, store: doneInWindow, takes: func(c cost) float64 { return c.sorted(keyLength) }},
-		{name: "with an ordering key", payload: 100, prepare: giveOrderingKey, takes: func(c cost) float64 {
-			return c.body(ordered-idLength) + c.sorted(ordered)
-		}},
-		{name: "due, for 1 of 2 groups", payload: 100, delay: soon, store: dueFor(1), takes: func(c cost) float64 {
-			return c.body(0) + c.sorted(idLength) + c.hash(idLength, len(`["workers1"]`))
-		}},
-		{name: "due, for 3 of 4 groups", payload: 100, delay: soon, store: dueFor(3), takes: func(c cost) float64 {
-			return c.body(0) + 3*c.sorted(idLength) + c.hash(idLength, len(`["workers1","workers2","workers3"]`))
-		}},
-		{name: "dead", payload: 100, delay: soon, store: dead, takes: func(c cost) float64 {
-			return c.body(0) + c.sorted(idLength) + c.hash(idLength, len("not acked in 1 deliveries")) + c.hash(idLength, len("1/1/0"))
-		}},
-	}
+	list := append(scheduledShapes(), dueShapes()...)
 	for i := range list {
-		if list[i].messages == 0 {
-			list[i].messages = backlog
-		}
-		if list[i].delay == 0 {
-			list[i].delay = 24 * time.Hour
-		}
+		list[i].messages = cmp.Or(list[i].messages, backlog)
+		list[i].delay = cmp.Or(list[i].delay, 24*time.Hour)
 		if list[i].store == nil {
 			list[i].store = func(ctx context.Context, l *lab, list []*message.Message) error {
 				return publishAll(ctx, l, topic, list)
@@ -92,6 +61,47 @@ func shapes() []shape {
 		}
 	}
 	return list
+}
+
+func scheduledShapes() []shape {
+	plain := func(c cost) float64 { return c.body(idLength) + c.sorted(idLength) }
+	const keyed, ordered = idLength + len(":") + keyLength, idLength + len("=20,") + keyLength
+	withKey := func(c cost) float64 { return c.body(keyed) + c.sorted(keyed) + c.hash(keyLength, keyed) }
+	return []shape{
+		{name: "empty", payload: 0, takes: plain},
+		{name: "100 bytes", payload: 100, takes: plain},
+		{name: "1 kB", payload: 1000, takes: plain},
+		{name: "10 kB", messages: 20_000, payload: 10_000, takes: plain},
+		{name: "with a key", payload: 100, prepare: giveKey, takes: withKey},
+		{
+			name: "with a key and a window", payload: 100, prepare: giveKey, store: scheduleInWindow,
+			takes: func(c cost) float64 { return withKey(c) + c.sorted(keyLength) },
+		},
+		{
+			name: "with an ordering key", payload: 100, prepare: giveOrderingKey,
+			takes: func(c cost) float64 { return c.body(ordered) + c.sorted(ordered) },
+		},
+	}
+}
+
+func dueShapes() []shape {
+	const soon = time.Millisecond
+	waiting := func(groups string) func(c cost) float64 {
+		return func(c cost) float64 {
+			return c.body(idLength) + float64(strings.Count(groups, ",")+1)*c.sorted(idLength) + c.hash(idLength, len(groups))
+		}
+	}
+	return []shape{
+		{name: "due, for 1 of 2 groups", payload: 100, delay: soon, store: dueFor(1), takes: waiting(`["workers1"]`)},
+		{name: "due, for 3 of 4 groups", payload: 100, delay: soon, store: dueFor(3), takes: waiting(`["workers1","workers2","workers3"]`)},
+		{name: "dead", payload: 100, delay: soon, store: dead, takes: func(c cost) float64 {
+			return c.body(idLength) + c.sorted(idLength) + c.hash(idLength, len("not acked in 1 deliveries")) + c.hash(idLength, len("1/1/0"))
+		}},
+		{
+			name: "done, its key in a window", payload: 100, delay: soon, prepare: giveKey, store: doneInWindow,
+			takes: func(c cost) float64 { return c.sorted(keyLength) },
+		},
+	}
 }
 
 func giveKey(msg *message.Message, number int) { redisdelay.SetKey(msg, keyFor(number)) }
@@ -138,7 +148,7 @@ func (s shape) make(n int) []*message.Message {
 type cost struct{ n, bodyLength int }
 
 // body is a message's entry in the hash of bodies.
-func (c cost) body(more int) float64 { return c.hash(idLength+more, c.bodyLength) }
+func (c cost) body(id int) float64 { return c.hash(id, c.bodyLength) }
 
 // hash is a field and its value: two texts and what links them.
 func (c cost) hash(key, value int) float64 { return c.entry() + text(key) + text(value) }
