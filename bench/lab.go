@@ -148,9 +148,19 @@ func (l *lab) infoText(ctx context.Context, section, field string) (string, erro
 
 // usedMemory is what Redis holds once the clients of the run are gone.
 func (l *lab) usedMemory(ctx context.Context) (float64, error) {
+	const own = 2 // connections of the lab and of its server's keeper
 	l.closeClients()
-	if err := pause(ctx, 200*time.Millisecond); err != nil { // until Redis drops them
-		return 0, err
+	for range 500 { // until Redis has dropped them
+		connected, err := l.info(ctx, "Clients", "connected_clients")
+		if err != nil {
+			return 0, err
+		}
+		if connected <= own {
+			break
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return 0, err
+		}
 	}
 	return l.info(ctx, "Memory", "used_memory")
 }

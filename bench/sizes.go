@@ -118,8 +118,8 @@ func (s shape) run(ctx context.Context, l *lab) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Once before it counts, so that Redis has all scripts by then.
-	if err := errors.Join(s.store(ctx, l, s.make(100)), l.reset(ctx, l.running[0], l.running[1])); err != nil {
+	// Once before it counts, so that Redis has all scripts and buffers by then.
+	if err := errors.Join(s.store(ctx, l, s.make(4*callSize)), l.reset(ctx, l.running[0], l.running[1])); err != nil {
 		return nil, err
 	}
 	measured, err := bytesPerMessage(ctx, l, n, func(ctx context.Context, l *lab, n int) error {
