@@ -46,6 +46,12 @@ func (p *probes) between(from, to time.Time) (list []probe) {
 	return list
 }
 
+// current reports whether consumers have handled what fell due before they came.
+func (p *probes) current() bool {
+	now := time.Now()
+	return len(p.between(now.Add(-3*probeEvery), now)) > 0
+}
+
 // lateness is how late those were that fell due between two times.
 func (p *probes) lateness(from, to time.Time) (list []time.Duration) {
 	for _, one := range p.between(from, to) {
@@ -69,8 +75,8 @@ func (d *durable) forkAndRestart(ctx context.Context, f forking, total int) (sam
 	if err := d.settings(f.start); err != nil {
 		return nil, err
 	}
-	restarted, err := d.restart(ctx, probeTopic, f.file)
-	return append(forked, restarted...), errors.Join(err, d.present(ctx, total))
+	restarted, err := d.restart(ctx, probeTopic, f.file, total)
+	return append(forked, restarted...), err
 }
 
 // publishProbes publishes enough of them for as long as it may take to write the file and to load it.
@@ -84,7 +90,7 @@ func publishProbes(ctx context.Context, l *lab, topic string) error {
 }
 
 // restart kills the server, which starts again from a file, while consumers wait for probes.
-func (d *durable) restart(ctx context.Context, probeTopic, file string) (sample, error) {
+func (d *durable) restart(ctx context.Context, probeTopic, file string, total int) (sample, error) {
 	const consumers = 10
 	subscriber, err := newSubscriber(d.lab, group, 0)
 	if err != nil {
@@ -97,10 +103,7 @@ func (d *durable) restart(ctx context.Context, probeTopic, file string) (sample,
 			return nil, err
 		}
 	}
-	if err := d.until(ctx, func() (bool, error) { // they have handled what fell due before they came
-		now := time.Now()
-		return len(p.between(now.Add(-3*probeEvery), now)) > 0, nil
-	}); err != nil {
+	if err := d.until(ctx, func() (bool, error) { return p.current(), nil }); err != nil {
 		return nil, err
 	}
 	killed := time.Now()
@@ -108,6 +111,9 @@ func (d *durable) restart(ctx context.Context, probeTopic, file string) (sample,
 		return nil, err
 	}
 	back := time.Now()
+	if err := d.present(ctx, total); err != nil {
+		return nil, fmt.Errorf("restart from %s: %w", file, err)
+	}
 	var late []probe
 	err = d.until(ctx, func() (bool, error) {
 		late = p.between(killed, back)
