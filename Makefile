@@ -4,7 +4,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 
 .PHONY: test languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
-	examples watch dashboard bench matrix redis-server prometheus chromium
+	examples watch dashboard bench million10 matrix redis-server prometheus chromium
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
 MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
@@ -155,9 +155,14 @@ PICTURES ?=
 dashboard: redis-server chromium
 	cd dashboard/browser && $(GO) test -count=1 -timeout 10m -v . -required $(if $(PICTURES),-pictures $(abspath $(PICTURES)))
 
-## bench: measure beside peers and floors, about 20 minutes; writes docs/benchmarks
+## bench: measure beside peers and floors, about half an hour; writes docs/benchmarks
 bench: redis-server
 	cd bench && $(GO) run .
+
+## million10: measure a server with ten million messages, about six minutes; needs 10 GB of memory and 8 of disk. Writes
+## docs/benchmarks/million10
+million10: redis-server
+	cd bench && $(GO) run . -only '^million10$$' -out ../docs/benchmarks/million10
 
 ## matrix: all tests on Redis 7.0 and 8.0, Redict (which is Redis 7.2) and Valkey 8 and 9, from where
 ## apt has them; about 5 minutes each. SERVERS='redis-7.0 valkey-9' chooses

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 	"time"
 )
 
-// runTimeout is how long one run may take before missing messages count as lost.
+// runTimeout is how long one run may take before missing messages count as lost, unless the experiment says otherwise.
 const runTimeout = 3 * time.Minute
 
 // experiment lets contestants do the same work in turns.
@@ -17,6 +18,8 @@ type experiment struct {
 	name        string
 	what        string        // a sentence or two for the report
 	rounds      int           // at most; 0 for as many as the flag says
+	apart       bool          // it takes so long that it runs only when -only names it
+	limit       time.Duration // of one run; 0 for runTimeout
 	distance    time.Duration // how much longer a round trip to Redis takes
 	contestants []contestant
 	bars        []bar
@@ -78,7 +81,7 @@ func (e experiment) runOne(ctx context.Context, l *lab, c contestant) (sample, e
 	if err := errors.Join(l.place(ctx, e.distance), l.reset(ctx, e.name, c.name)); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.limit, runTimeout))
 	defer cancel()
 	return c.run(ctx, l)
 }
@@ -86,6 +89,15 @@ func (e experiment) runOne(ctx context.Context, l *lab, c contestant) (sample, e
 func (s sample) get(name string) float64 {
 	i := slices.IndexFunc(s, func(r reading) bool { return r.name == name })
 	return s[i].value
+}
+
+// with puts something before the names of all readings.
+func (s sample) with(prefix string) sample {
+	renamed := slices.Clone(s)
+	for i := range renamed {
+		renamed[i].name = prefix + renamed[i].name
+	}
+	return renamed
 }
 
 // values are a contestant's readings, round by round.

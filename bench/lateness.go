@@ -104,9 +104,16 @@ func (d *delays) receive(msg *message.Message) {
 
 // sample must be called when all messages have arrived.
 func (d *delays) sample() sample {
-	slices.Sort(d.late)
-	at := func(part float64) float64 {
-		return d.late[int(part*float64(len(d.late)-1))].Seconds() * 1000
+	return sample{
+		{"p50", "ms", quantile(d.late, 0.5)}, {p99, "ms", quantile(d.late, 0.99)}, {"max", "ms", quantile(d.late, 1)},
 	}
-	return sample{{"p50", "ms", at(0.5)}, {p99, "ms", at(0.99)}, {"max", "ms", at(1)}}
+}
+
+// quantile is the time that this part of the times does not exceed, in ms; 0 of none. It sorts the list.
+func quantile(list []time.Duration, part float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return milli(list[int(part*float64(len(list)-1))])
 }

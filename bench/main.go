@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // documentation is where the results of a complete run go.
@@ -27,6 +28,7 @@ type options struct {
 	scale   float64
 	out     string // "" for none
 	profile string // "" for none
+	command string // what the report says it was made by
 }
 
 func main() {
@@ -58,7 +60,7 @@ func run() error {
 
 	var outcomes []outcome
 	for _, e := range experiments() {
-		if !opts.only.MatchString(e.name) {
+		if !opts.chooses(e) {
 			continue
 		}
 		o, err := e.run(ctx, lab, opts.rounds)
@@ -72,7 +74,7 @@ func run() error {
 	if opts.out == "" {
 		return nil
 	}
-	return write(ctx, opts.out, lab, outcomes)
+	return write(ctx, opts.out, opts.command, lab, outcomes)
 }
 
 // parse reads the flags. Only a complete run replaces the documentation, unless
@@ -91,10 +93,16 @@ func parse() (options, error) {
 	if *rounds < 1 || *scale <= 0 || flag.NArg() > 0 {
 		return options{}, fmt.Errorf("usage: go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir]")
 	}
+	command := "go run . " + strings.Join(os.Args[1:], " ")
 	if *out == "" && *only == "" && *scale == 1 {
-		*out = documentation
+		*out, command = documentation, "make bench"
 	}
-	return options{pattern, *rounds, *scale, *out, *profile}, nil
+	return options{pattern, *rounds, *scale, *out, *profile, command}, nil
+}
+
+// chooses reports whether an experiment is to run.
+func (o options) chooses(e experiment) bool {
+	return o.only.MatchString(e.name) && (!e.apart || o.only.String() != "")
 }
 
 // experiments returns all experiments, in the order of the report.
@@ -105,6 +113,6 @@ func experiments() []experiment {
 		lateness(), drainOrdered(), drainOneKey(), coldKeys(), staleBacklog(), idleOne(), idleMany(), idleCrowd(), periodicMany(), periodicLate(), inboxDrain(),
 		million(), operate(), watch(), watchPublish(), scraping(), openDashboard(), dashboardPages(), memory(), poison(), slow(), pausing(), groups(),
 		manyGroups(50, usualPoll, 1), manyGroups(200, usualPoll, 2), manyGroups(1000, usualPoll, 5),
-		manyGroups(1000, 4*usualPoll, 1), churn(), churnFar(),
+		manyGroups(1000, 4*usualPoll, 1), churn(), churnFar(), flood(), sizes(), tenMillion(),
 	})
 }

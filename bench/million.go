@@ -21,18 +21,8 @@ func million() experiment {
 			"difference is Redis's own: larger structures miss the processor's caches more often.",
 		rounds: 1,
 		contestants: []contestant{
-			{ours, millionRun(filling{
-				publish: func(ctx context.Context, l *lab, topic string, messages []*message.Message, delay time.Duration) error {
-					return publishAll(ctx, l, topic, delayed(messages, delay))
-				},
-				drain: drainTopic,
-			})},
-			{"overlapped floor", millionRun(filling{
-				publish: publishFloorAll,
-				drain: func(ctx context.Context, l *lab, topic string, t *tally) (sample, error) {
-					return newFloor(l.client(), topic).drain(ctx, l, floor.overlapped, t)
-				},
-			})},
+			{ours, millionRun(ourFilling())},
+			{"overlapped floor", millionRun(floorFilling())},
 		},
 		bars: []bar{
 			{reading: publishRatio, of: ours, least: 0.9},
@@ -49,9 +39,27 @@ type filling struct {
 	drain   func(ctx context.Context, l *lab, topic string, t *tally) (sample, error)
 }
 
+func ourFilling() filling {
+	return filling{
+		publish: func(ctx context.Context, l *lab, topic string, messages []*message.Message, delay time.Duration) error {
+			return publishAll(ctx, l, topic, delayed(messages, delay))
+		},
+		drain: drainTopic,
+	}
+}
+
+func floorFilling() filling {
+	return filling{
+		publish: publishFloorAll,
+		drain: func(ctx context.Context, l *lab, topic string, t *tally) (sample, error) {
+			return newFloor(l.client(), topic).drain(ctx, l, floor.overlapped, t)
+		},
+	}
+}
+
 func millionRun(f filling) func(ctx context.Context, l *lab) (sample, error) {
 	return func(ctx context.Context, l *lab) (sample, error) {
-		const turns, part = 9, 100_000
+		const part = 100_000
 		loading := time.Now()
 		total := l.count(1_000_000)
 		for left := total; left > 0; left -= part {
@@ -60,48 +68,68 @@ func millionRun(f filling) func(ctx context.Context, l *lab) (sample, error) {
 			}
 		}
 		loadRate := float64(total) / time.Since(loading).Seconds()
-
-		var publishRates, drainRates [2][]float64 // of the empty and of the full topic
-		var publishRatios, drainRatios []float64
-		topics := []string{"empty", "full"}
-		for turn := range turns {
-			for i := range topics {
-				i = (i + turn) % 2 // the order alternates
-				published, drained, err := f.publishThenDrain(ctx, l, topics[i], l.count(backlog))
-				if err != nil {
-					return nil, err
-				}
-				publishRates[i] = append(publishRates[i], published)
-				drainRates[i] = append(drainRates[i], drained)
-			}
-			publishRatios = append(publishRatios, publishRates[1][turn]/publishRates[0][turn])
-			drainRatios = append(drainRatios, drainRates[1][turn]/drainRates[0][turn])
-		}
-		return sample{
-			{"loading, with making the messages", "msg/s", loadRate},
-			{"publish, empty topic", "msg/s", spreadOf(publishRates[0]).median},
-			{"publish, full topic", "msg/s", spreadOf(publishRates[1]).median},
-			{"drain, empty topic", "msg/s", spreadOf(drainRates[0]).median},
-			{"drain, full topic", "msg/s", spreadOf(drainRates[1]).median},
-			{publishRatio, "", spreadOf(publishRatios).median},
-			{claimRatio, "", spreadOf(drainRatios).median},
-		}, nil
+		s, err := f.compare(ctx, "topic", side{l, "empty"}, side{l, "full"})
+		return append(sample{{"loading, with making the messages", "msg/s", loadRate}}, s...), err
 	}
 }
 
-func (f filling) publishThenDrain(
-	ctx context.Context, l *lab, topic string, n int,
-) (published, drained float64, err error) {
+// side is a topic somewhere.
+type side struct {
+	lab   *lab
+	topic string
+}
+
+// compare publishes to an empty and to a full topic or server, and drains it, in turns.
+func (f filling) compare(ctx context.Context, what string, empty, full side) (sample, error) {
+	const turns = 9
+	var published, drained [2][]sample // of the empty and of the full one
+	sides := []side{empty, full}
+	for turn := range turns {
+		for i := range sides {
+			i = (i + turn) % 2 // the order alternates
+			p, d, err := f.publishThenDrain(ctx, sides[i], sides[i].lab.count(backlog))
+			if err != nil {
+				return nil, err
+			}
+			published[i], drained[i] = append(published[i], p), append(drained[i], d)
+		}
+	}
+	var s sample
+	for i, name := range []string{"empty ", "full "} {
+		s = append(s,
+			reading{"publish, " + name + what, "msg/s", spreadOf(column(published[i], rate)).median},
+			reading{"publish, " + name + what + ", " + redisCPU, "µs/msg", spreadOf(column(published[i], redisCPU)).median},
+			reading{"drain, " + name + what, "msg/s", spreadOf(column(drained[i], rate)).median},
+			reading{"drain, " + name + what + ", " + redisCPU, "µs/msg", spreadOf(column(drained[i], redisCPU)).median},
+		)
+	}
+	return append(s, reading{publishRatio, "", ratioOf(published)}, reading{claimRatio, "", ratioOf(drained)}), nil
+}
+
+func column(samples []sample, reading string) (list []float64) {
+	for _, s := range samples {
+		list = append(list, s.get(reading))
+	}
+	return list
+}
+
+// ratioOf is the median ratio of the rate of the full one to that of the empty one in the same turn.
+func ratioOf(turns [2][]sample) float64 {
+	empty, full := column(turns[0], rate), column(turns[1], rate)
+	for i := range full {
+		full[i] /= empty[i]
+	}
+	return spreadOf(full).median
+}
+
+func (f filling) publishThenDrain(ctx context.Context, at side, n int) (published, drained sample, err error) {
 	messages := newMessages(n)
-	publishing, err := l.throughput(ctx, nil, n, func() error { return f.publish(ctx, l, topic, messages, 0) })
+	published, err = at.lab.throughput(ctx, nil, n, func() error { return f.publish(ctx, at.lab, at.topic, messages, 0) })
 	if err != nil {
-		return 0, 0, err
+		return nil, nil, err
 	}
-	draining, err := f.drain(ctx, l, topic, newTally(n))
-	if err != nil {
-		return 0, 0, err
-	}
-	return publishing.get(rate), draining.get(rate), nil
+	drained, err = f.drain(ctx, at.lab, at.topic, newTally(n))
+	return published, drained, err
 }
 
 // drainTopic drains a topic with one subscription of redisdelay.

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// write puts the report and its plots into a directory.
-func write(ctx context.Context, dir string, l *lab, outcomes []outcome) error {
+// write puts the report and its plots into a directory. The report names the command that made it.
+func write(ctx context.Context, dir, command string, l *lab, outcomes []outcome) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	head, err := heading(ctx, l)
+	head, err := heading(ctx, command, l)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ and system time, of Redis (INFO) and of this process (getrusage), which is publi
 and consumer in one. Client and Redis share the cores, so the two compete.
 `
 
-func heading(ctx context.Context, l *lab) (string, error) {
+func heading(ctx context.Context, command string, l *lab) (string, error) {
 	redisVersion, err := l.infoText(ctx, "Server", "redis_version")
 	if err != nil {
 		return "", err
@@ -55,11 +55,11 @@ func heading(ctx context.Context, l *lab) (string, error) {
 	}
 	return fmt.Sprintf(`# Benchmarks
 
-Made by `+"`make bench`"+` (bench/) on %s: %s, %d cores; Redis %s on the same machine,
-without persistence; %s. Default options everywhere, payloads of %d bytes, UUIDs.
+Made by `+"`%s`"+` (bench/) on %s: %s, %d cores; Redis %s on the same machine,
+without persistence where nothing else is said; %s. Default options everywhere, payloads of %d bytes, UUIDs.
 Every message arrived; duplicates are shown where there could be any.
 
-`, time.Now().UTC().Format(time.DateOnly), cpu, runtime.NumCPU(), redisVersion, runtime.Version(), payloadSize), nil
+`, command, time.Now().UTC().Format(time.DateOnly), cpu, runtime.NumCPU(), redisVersion, runtime.Version(), payloadSize), nil
 }
 
 func cpuModel() (string, error) {

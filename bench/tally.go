@@ -22,10 +22,13 @@ func payload(number int) []byte {
 }
 
 // newMessages makes messages with the numbers 0 to n-1.
-func newMessages(n int) []*message.Message {
+func newMessages(n int) []*message.Message { return messagesFrom(0, n) }
+
+// messagesFrom makes n messages, numbered from first.
+func messagesFrom(first, n int) []*message.Message {
 	list := make([]*message.Message, n)
 	for i := range list {
-		list[i] = message.NewMessage(watermill.NewUUID(), payload(i))
+		list[i] = message.NewMessage(watermill.NewUUID(), payload(first+i))
 	}
 	return list
 }

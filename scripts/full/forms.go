@@ -50,6 +50,7 @@ var forms = []form{
 	{name: "stress", command: "make stress", of: "./internal/verify/acceptance", limit: 20 * time.Minute, figure: tests},
 	onServer("redis-7.0"), onServer("redict-7.3"), onServer("redis-8.0"), onServer("valkey-8.0"), onServer("valkey-9"),
 	{name: "bench", command: "make bench", of: "./bench", limit: 60 * time.Minute, figure: bars},
+	{name: "million10", command: "make million10", of: "./bench", limit: 20 * time.Minute, figure: bars},
 }
 
 // code is the digest of the code that a form runs on.
