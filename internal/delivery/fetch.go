@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -22,9 +23,18 @@ const (
 	lastRetries = time.Second
 )
 
-// fetch claims messages whenever the budget allows it and something may be due, until
-// ctx ends.
-func (p *partition) fetch(ctx, calls context.Context) {
+// fetch claims messages whenever something may be due, until ctx ends. Calls make its stack grow, and it may wait for
+// long: so another goroutine goes on, with a small one.
+func (p *partition) fetch(ctx, calls context.Context, running *sync.WaitGroup) {
+	if !p.hints.await(ctx) {
+		return
+	}
+	p.claimDue(ctx, calls)
+	running.Go(func() { p.fetch(ctx, calls, running) })
+}
+
+// claimDue claims messages as the budget allows it, until nothing is due or ctx ends.
+func (p *partition) claimDue(ctx, calls context.Context) {
 	retrying, cancel := outlasting(ctx, calls, lastRetries)
 	defer cancel()
 	request := queue.Request{
@@ -32,7 +42,7 @@ func (p *partition) fetch(ctx, calls context.Context) {
 		Lease:         p.subscription.config.Lease,
 		MaxDeliveries: p.subscription.config.MaxDeliveries,
 	}
-	for p.hints.await(ctx) && p.awaitSettler(ctx) {
+	for ctx.Err() == nil && p.hints.wait() <= 0 && p.awaitSettler(ctx) {
 		r := p.subscription.buffer.reserve(ctx, p.need)
 		if r == nil {
 			return
@@ -41,7 +51,8 @@ func (p *partition) fetch(ctx, calls context.Context) {
 			p.subscription.buffer.fill(r, nil)
 			continue
 		}
-		request.Number++
+		p.requests++
+		request.Number = p.requests
 		request.Presence = p.leases.presence()
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
 		p.settler.release(p.subscription.buffer.fill(r, p.claim(ctx, retrying, request))...)

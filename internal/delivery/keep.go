@@ -16,46 +16,41 @@ import (
 type keeper struct {
 	sooner chan struct{} // signaled when something is to be done before the next look
 
-	mu   sync.Mutex
-	list []*leases // guarded by mu
+	// owned by Run, and by run once that has been started
+	list  []*leases
+	timer *time.Timer // of the next look
 }
 
-func newKeeper() *keeper { return &keeper{sooner: make(chan struct{}, 1)} }
+func newKeeper() *keeper { return &keeper{sooner: make(chan struct{}, 1), timer: time.NewTimer(idle)} }
 
 func (k *keeper) add(l *leases) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.list = append(k.list, l)
 	signal(k.sooner)
 }
 
-func (k *keeper) all() []*leases {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Clone(k.list)
-}
-
-// run keeps the leases until ctx ends, and adds the goroutines that it starts to running.
+// run keeps the leases until ctx ends.
 func (k *keeper) run(ctx context.Context, running *sync.WaitGroup) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	defer k.timer.Stop()
 	for {
 		select {
-		case <-timer.C:
+		case <-k.timer.C:
 		case <-k.sooner:
 		case <-ctx.Done():
 			return
 		}
-		var next time.Time
-		for _, l := range k.all() {
-			if at := l.tend(ctx, running); next.IsZero() || at.Before(next) {
-				next = at
-			}
-		}
-		if !next.IsZero() {
-			timer.Reset(time.Until(next))
+		k.tend(ctx, running)
+	}
+}
+
+// tend does what is to be done now, and adds the goroutines that it starts to running.
+func (k *keeper) tend(ctx context.Context, running *sync.WaitGroup) {
+	next := time.Now().Add(idle)
+	for _, l := range k.list {
+		if at := l.tend(ctx, running); at.Before(next) {
+			next = at
 		}
 	}
+	k.timer.Reset(time.Until(next))
 }
 
 // tend does what is to be done now. It returns when to look again.

@@ -20,7 +20,7 @@ const idle = time.Hour
 // the call is sent. So by this host's monotonic clock it is certain for its duration from
 // the sending. A margin leaves time to tell the handler.
 type leases struct {
-	config       Config
+	config       *Config
 	group        Group
 	margin       time.Duration
 	reportsAlive bool // sends heartbeats even if nothing is held
@@ -42,7 +42,7 @@ type leases struct {
 }
 
 func newLeases(p *partition) *leases {
-	config, now := p.subscription.config, time.Now()
+	config, now := &p.subscription.config, time.Now()
 	l := &leases{
 		config: config,
 		group:  p.group,

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type partition struct {
 	listening    chan struct{}  // tells claim that notifications work again
 	listener     Listener       // set before fetch starts
 	need         need           // owned by fetch; which messages the next claim gets
+	requests     int64          // owned by fetch; the number of the last one
 	retired      bool           // owned by fetch; the group was when it claimed last
 }
 
@@ -41,20 +43,28 @@ func newPartition(s *Subscription, number int) *partition {
 	return p
 }
 
-// run starts the goroutines of the partition. calls is the context of calls to Redis.
+// run starts the partition. calls is the context of calls to Redis.
 func (p *partition) run(ctx, calls context.Context, g *goroutines) {
-	g.keepers.Add(1) // before OnError and OnHint start others
-	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newNotifications(p, &g.keepers))
-	context.AfterFunc(ctx, func() {
-		defer g.keepers.Done()
-		p.listener.Close()
-	})
-	g.fetchers.Go(func() { p.fetch(ctx, calls) })
-	g.settlers.Go(func() {
-		p.settler.run(calls, g.drained)
-		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
-	})
+	p.settler.start = func() { g.settlers.Go(func() { p.settle(calls) }) }
 	p.subscription.keeper.add(p.leases)
+	g.keepers.Add(1) // before OnError and OnHint start others; until stopListening
+	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newNotifications(p, &g.keepers))
+	g.fetchers.Go(func() { p.fetch(ctx, calls, &g.fetchers) })
+}
+
+// stopListening ends what run has added to keepers.
+func (p *partition) stopListening(keepers *sync.WaitGroup) {
+	go func() { // ends with Close, which waits for a connection at most
+		defer keepers.Done()
+		p.listener.Close()
+	}()
+}
+
+// settle settles what is pending. In the end, the consumer leaves the group.
+func (p *partition) settle(calls context.Context) {
+	if over := p.settler.run(calls); over {
+		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
+	}
 }
 
 // item is one claimed message.

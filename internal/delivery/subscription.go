@@ -2,20 +2,22 @@
 // hands them out, keeps their leases and settles them. It knows nothing of Redis
 // beyond the operations of a Topic.
 //
-// Run starts these goroutines, and waits for them:
+// A process may have thousands of subscriptions, most of them idle. An idle one has two goroutines, and one more
+// for each further partition:
 //
-//	work     hands messages out, MaxInFlight of them      (work.go, batch.go)
-//	releaseOverdue  gives back what waits behind a slow message  (work.go)
-//	grow     opens new partitions, ends expired groups    (subscription.go)
-//	keep     keeps the leases of all held messages        (keep.go)
+//	Run      looks after leases and what waits for long, opens new partitions  (subscription.go)
+//	fetch    claims messages of one partition into the buffer                  (fetch.go)
 //
-// and these for each partition of the topic, so that a partition that does not answer delays
-// no other:
+// Run starts the others when there is something to do, and waits for all of them in the end. Each ends when it has
+// nothing left to do:
 //
-//	fetch    claims messages into the buffer              (fetch.go)
-//	settle   sends acks, nacks and the like               (settle.go)
+//	work     hands out messages, MaxInFlight of them at most         (work.go, batch.go)
+//	settle   sends acks, nacks and the like of one partition         (settle.go)
+//	extend   extends the leases of one partition                     (keep.go)
+//	look     looks for new partitions and for groups that have expired  (subscription.go)
+//	keep     does what Run does about leases, while Run waits for others in the end  (keep.go)
 //
-// Each extension of leases, each end of a Listener and each report has a goroutine of its own
+// A partition that does not answer delays no other. Each end of a Listener and each report has a goroutine of its own
 // while it lasts. Notifications say when to claim earlier (listen.go, hints.go); their
 // goroutine belongs to all subscriptions of a client.
 //
@@ -138,10 +140,13 @@ type Subscription struct {
 	outages *outage.State
 	// abandon is closed when the time for handlers to finish is over.
 	abandon     chan struct{}
-	grown       chan struct{} // tells grow that there are more partitions
+	grown       chan struct{} // tells Run that there are more partitions
 	lastClaim   lastClaim
 	recreatedAt atomic.Int64  // when the group was recreated, in ns of the Unix time; 0: never
-	paused      chan struct{} // tells releaseOverdue that nobody is to get messages
+	paused      chan struct{} // tells Run that nobody is to get messages
+
+	// owned by Run
+	partitions []*partition
 }
 
 // New prepares a subscription; Run starts it.
@@ -166,13 +171,13 @@ func New(topic Topic, config Config) *Subscription {
 // Messages is where messages are handed out. Run closes it.
 func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 
-// goroutines are a subscription's, in the order in which they end.
+// goroutines are a subscription's, in the order in which they end. Nothing is added to a group that Run waits for, unless a
+// goroutine of that group adds it.
 type goroutines struct {
 	workers  sync.WaitGroup // end with ctx, and each with its message
-	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
-	settlers sync.WaitGroup // end once drained is closed and all is settled
+	fetchers sync.WaitGroup // end with ctx, after their last claim
+	settlers sync.WaitGroup // end when all is settled
 	keepers  sync.WaitGroup // end with the context of calls, or soon after ctx
-	drained  chan struct{}  // closed when nothing more will need settling
 }
 
 // Run delivers the messages of this many partitions, and of partitions added later, until
@@ -186,30 +191,67 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 	defer cancelCalls()
 	s.lastClaim.partitions.Store(int32(partitions))
 
-	g := &goroutines{drained: make(chan struct{})}
-	g.keepers.Go(func() { s.keeper.run(calls, &g.keepers) })
-	open := func(number int) { newPartition(s, number).run(ctx, calls, g) }
-	for n := range partitions {
-		open(n)
+	g := &goroutines{}
+	s.buffer.start = func(w *worker, it *item) { g.workers.Go(func() { s.work(ctx, w, it) }) }
+	open := func(partitions int) {
+		for number := len(s.partitions); number < partitions; number++ {
+			s.partitions = append(s.partitions, newPartition(s, number))
+			s.partitions[number].run(ctx, calls, g)
+		}
 	}
-	g.fetchers.Go(func() { s.grow(ctx, partitions, open) })
-	g.fetchers.Go(func() { s.releaseOverdue(ctx) }) // what it gives back must still be settled
-	for _, w := range s.buffer.workers {
-		g.workers.Go(func() { s.work(ctx, w) })
-	}
-	<-ctx.Done()
+	open(partitions)
+	s.mind(ctx, calls, g, open)
 	return s.shutDown(calls, cancelCalls, g)
+}
+
+// mind looks after the subscription until ctx ends. It does nothing that takes long: that has a goroutine of its own.
+func (s *Subscription) mind(ctx, calls context.Context, g *goroutines, open func(partitions int)) {
+	overdue, grow := time.NewTimer(maxHold), newGrowth(s)
+	defer overdue.Stop()
+	defer grow.ticker.Stop()
+	for {
+		ticks, grown := grow.signals()
+		select {
+		case <-s.keeper.timer.C:
+			s.keeper.tend(calls, &g.keepers)
+		case <-s.keeper.sooner:
+			s.keeper.tend(calls, &g.keepers)
+		case <-overdue.C:
+			s.releaseOverdue(overdue)
+		case <-s.buffer.watch:
+			s.releaseOverdue(overdue)
+		case <-s.paused:
+			s.releaseAll(s.buffer.takeBackAll())
+		case <-ticks:
+			grow.tick(ctx, &g.fetchers)
+		case <-grown:
+			grow.look(ctx, &g.fetchers)
+		case partitions, more := <-grow.found:
+			open(partitions)
+			if !more {
+				grow.found = nil
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // shutDown ends the subscription, in CloseTimeout and closeGrace at most.
 func (s *Subscription) shutDown(calls context.Context, cancelCalls func(), g *goroutines) error {
 	s.releaseAll(s.buffer.close()) // first, since other consumers can handle them
+	g.keepers.Go(func() { s.keeper.run(calls, &g.keepers) })
 	hard, cancelHard := context.WithTimeout(context.WithoutCancel(calls), s.config.CloseTimeout+closeGrace)
 	defer cancelHard()
 	defer time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) }).Stop()
+	for _, p := range s.partitions {
+		p.stopListening(&g.keepers)
+	}
 	complete := ended(hard, &g.workers) // each with its message, or when abandon is closed
 	complete = ended(hard, &g.fetchers) && complete
-	close(g.drained)
+	for _, p := range s.partitions {
+		p.settler.end()
+	}
 	complete = ended(hard, &g.settlers) && complete
 	s.offers.Lock() // offers end with ctx
 	close(s.out)
@@ -265,35 +307,51 @@ func (s *Subscription) upToDate() bool {
 	return time.Since(time.Unix(0, s.lastClaim.upToDateAt.Load())) < s.config.PollInterval
 }
 
-// grow opens partitions that are added to the topic, and ends groups that have expired,
-// until ctx ends.
-func (s *Subscription) grow(ctx context.Context, partitions int, open func(number int)) {
-	ticker := time.NewTicker(s.config.PollInterval)
-	defer ticker.Stop()
-	report := newReporter(s, -1)
-	looked := time.Now()
-	for {
-		select {
-		case <-ticker.C:
-			if s.upToDate() && time.Since(looked) < maxGrowInterval {
-				continue
-			}
-		case <-s.grown:
-		case <-ctx.Done():
-			return
-		}
-		looked = time.Now()
-		number, err := s.topic.Partitions(ctx)
-		report.attempted(ctx, observe.Growing, err)
-		for ; partitions < number; partitions++ {
-			open(partitions)
-		}
-		if err == nil {
-			ended, err := s.topic.EndExpired(ctx)
-			report.ended(ended)
-			report.attempted(ctx, observe.Ending, err)
-		}
+// growth finds out about partitions that are added to the topic, and ends groups that have expired. It is owned by Run.
+type growth struct {
+	subscription *Subscription
+	ticker       *time.Ticker
+	looked       time.Time
+	found        chan int // how many partitions the look under way has found; closed when it has ended; nil if there is none
+}
+
+func newGrowth(s *Subscription) *growth {
+	return &growth{subscription: s, ticker: time.NewTicker(s.config.PollInterval), looked: time.Now()}
+}
+
+// signals are what starts the next look: nothing before the last one has ended.
+func (g *growth) signals() (ticks <-chan time.Time, grown <-chan struct{}) {
+	if g.found != nil {
+		return nil, nil
 	}
+	return g.ticker.C, g.subscription.grown
+}
+
+// tick looks at the topic, unless claims show that there is nothing to do.
+func (g *growth) tick(ctx context.Context, running *sync.WaitGroup) {
+	if !g.subscription.upToDate() || time.Since(g.looked) >= maxGrowInterval {
+		g.look(ctx, running)
+	}
+}
+
+func (g *growth) look(ctx context.Context, running *sync.WaitGroup) {
+	g.looked, g.found = time.Now(), make(chan int, 1)
+	running.Go(func() { g.subscription.look(ctx, g.found) })
+}
+
+// look finds out how many partitions there are, and ends groups that have expired.
+func (s *Subscription) look(ctx context.Context, found chan<- int) {
+	defer close(found)
+	report := newReporter(s, -1)
+	number, err := s.topic.Partitions(ctx)
+	report.attempted(ctx, observe.Growing, err)
+	if err != nil {
+		return
+	}
+	found <- number
+	ended, err := s.topic.EndExpired(ctx)
+	report.ended(ended)
+	report.attempted(ctx, observe.Ending, err)
 }
 
 // ended waits for goroutines until ctx ends, and returns whether they have ended.
