@@ -22,7 +22,7 @@ type buffer struct {
 	maxWorkers int                       // immutable
 	each       int                       // immutable; how many messages a worker takes at once
 	start      func(w *worker, it *item) // set before the first claim; starts a worker with a message
-	watch      chan struct{}             // signaled when releaseOverdue has something to watch
+	alarm      *alarm                    // rung when releaseOverdue has something to watch
 	watched    atomic.Bool               // releaseOverdue will look
 	waiting    atomic.Int64              // messages that no handler has
 	bytes      atomic.Int64              // of those messages
@@ -39,8 +39,8 @@ type buffer struct {
 	budget    budget    // guarded by mu
 }
 
-func newBuffer(maxBytes, workers, each int) *buffer {
-	b := &buffer{maxBytes: maxBytes, maxWorkers: workers, each: each, watch: make(chan struct{}, 1)}
+func newBuffer(maxBytes, workers, each int, alarm *alarm) *buffer {
+	b := &buffer{maxBytes: maxBytes, maxWorkers: workers, each: each, alarm: alarm}
 	b.window.Store(int64(each))
 	b.budget.limit = maxClaim
 	return b
@@ -144,7 +144,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 // look makes releaseOverdue watch what waits: items, or an offer that is not accepted at once.
 func (b *buffer) look() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
-		signal(b.watch)
+		b.alarm.ring()
 	}
 }
 

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -24,19 +23,17 @@ const (
 )
 
 // fetch claims messages whenever something may be due, until ctx ends. Calls make its stack grow, and it may wait for
-// long: so another goroutine goes on, with a small one.
-func (p *partition) fetch(ctx, calls context.Context, running *sync.WaitGroup) {
-	if !p.hints.await(ctx) {
-		return
+// long: so after them another goroutine goes on, with a small one.
+func (p *partition) fetch() {
+	if p.hints.await(p.subscription.ctx) {
+		p.claimDue(p.subscription.ctx)
+		p.subscription.running.fetchers.Go(p.fetch)
 	}
-	p.claimDue(ctx, calls)
-	running.Go(func() { p.fetch(ctx, calls, running) })
 }
 
 // claimDue claims messages as the budget allows it, until nothing is due or ctx ends.
-func (p *partition) claimDue(ctx, calls context.Context) {
-	retrying, cancel := outlasting(ctx, calls, lastRetries)
-	defer cancel()
+func (p *partition) claimDue(ctx context.Context) {
+	retrying := p.subscription.retrying
 	request := queue.Request{
 		Consumer:      p.subscription.config.Consumer,
 		Lease:         p.subscription.config.Lease,
@@ -56,16 +53,6 @@ func (p *partition) claimDue(ctx, calls context.Context) {
 		request.Presence = p.leases.presence()
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
 		p.settler.release(p.subscription.buffer.fill(r, p.claim(ctx, retrying, request))...)
-	}
-}
-
-// outlasting returns a context that ends with calls, or a while after ctx.
-func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(calls)
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
-	return longer, func() {
-		stop()
-		cancel()
 	}
 }
 

@@ -10,47 +10,17 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// keeper looks after the leases of all partitions of a subscription: it extends them, and
-// gives up those that were not extended in time. What may take long has goroutines of its own,
-// so that no partition and no observer holds up another partition.
-type keeper struct {
-	sooner chan struct{} // signaled when something is to be done before the next look
-
-	// owned by Run, and by run once that has been started
-	list  []*leases
-	timer *time.Timer // of the next look
-}
-
-func newKeeper() *keeper { return &keeper{sooner: make(chan struct{}, 1), timer: time.NewTimer(idle)} }
-
-func (k *keeper) add(l *leases) {
-	k.list = append(k.list, l)
-	signal(k.sooner)
-}
-
-// run keeps the leases until ctx ends.
-func (k *keeper) run(ctx context.Context, running *sync.WaitGroup) {
-	defer k.timer.Stop()
-	for {
-		select {
-		case <-k.timer.C:
-		case <-k.sooner:
-		case <-ctx.Done():
-			return
-		}
-		k.tend(ctx, running)
-	}
-}
-
-// tend does what is to be done now, and adds the goroutines that it starts to running.
-func (k *keeper) tend(ctx context.Context, running *sync.WaitGroup) {
-	next := time.Now().Add(idle)
-	for _, l := range k.list {
-		if at := l.tend(ctx, running); at.Before(next) {
+// keepLeases looks after the leases of all partitions: it extends them, and gives up those that were not extended in time.
+// What may take long has goroutines of its own, so that no partition and no observer holds up another partition. It returns
+// when to look again.
+func (s *Subscription) keepLeases() (next time.Time) {
+	next = time.Now().Add(idle)
+	for _, p := range s.partitions {
+		if at := p.leases.tend(s.calls, &s.running.keepers); at.Before(next) {
 			next = at
 		}
 	}
-	k.timer.Reset(time.Until(next))
+	return next
 }
 
 // tend does what is to be done now. It returns when to look again.
@@ -134,7 +104,7 @@ func (l *leases) extend(ctx context.Context) {
 		next = idle
 	}
 	l.extendAt = time.Now().Add(next)
-	signal(l.keeper.sooner)
+	l.keeper.ring()
 }
 
 func (l *leases) extendAll(ctx context.Context) error {

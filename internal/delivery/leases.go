@@ -26,7 +26,7 @@ type leases struct {
 	reportsAlive bool // sends heartbeats even if nothing is held
 	turns        *backoff.Turns
 	report       *reporter
-	keeper       *keeper
+	keeper       *alarm
 
 	mu          sync.Mutex
 	held        map[string]*item // guarded by mu; by id
@@ -48,7 +48,7 @@ func newLeases(p *partition) *leases {
 		group:  p.group,
 		turns:  p.turns,
 		report: &p.report,
-		keeper: p.subscription.keeper,
+		keeper: p.subscription.alarm,
 		margin: min(config.Lease/10, time.Second),
 		// Each partition expires a group by itself, so each needs to know that it is alive.
 		reportsAlive: config.ConsumerInfo != nil,
@@ -97,7 +97,7 @@ func (l *leases) wake(now, ends time.Time) {
 		l.extendAt, sooner = beat, true
 	}
 	if sooner {
-		signal(l.keeper.sooner)
+		l.keeper.ring()
 	}
 }
 

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,25 +42,26 @@ func newPartition(s *Subscription, number int) *partition {
 	return p
 }
 
-// run starts the partition. calls is the context of calls to Redis.
-func (p *partition) run(ctx, calls context.Context, g *goroutines) {
-	p.settler.start = func() { g.settlers.Go(func() { p.settle(calls) }) }
-	p.subscription.keeper.add(p.leases)
-	g.keepers.Add(1) // before OnError and OnHint start others; until stopListening
-	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newNotifications(p, &g.keepers))
-	g.fetchers.Go(func() { p.fetch(ctx, calls, &g.fetchers) })
+// run starts the partition.
+func (p *partition) run() {
+	s := p.subscription
+	p.settler.start = func() { s.running.settlers.Go(p.settle) }
+	s.running.keepers.Add(1) // before OnError and OnHint start others; until stopListening has ended
+	p.listener = s.topic.Listen(p.number, s.config.Consumer, newNotifications(p, &s.running.keepers))
+	s.running.fetchers.Go(p.fetch)
 }
 
-// stopListening ends what run has added to keepers.
-func (p *partition) stopListening(keepers *sync.WaitGroup) {
-	go func() { // ends with Close, which waits for a connection at most
-		defer keepers.Done()
+// stopListening ends the notifications, and does not wait for that.
+func (p *partition) stopListening() {
+	go func() { // ends with Close; run has added it to keepers
+		defer p.subscription.running.keepers.Done()
 		p.listener.Close()
 	}()
 }
 
 // settle settles what is pending. In the end, the consumer leaves the group.
-func (p *partition) settle(calls context.Context) {
+func (p *partition) settle() {
+	calls := p.subscription.calls
 	if over := p.settler.run(calls); over {
 		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
 	}

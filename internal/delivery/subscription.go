@@ -2,24 +2,21 @@
 // hands them out, keeps their leases and settles them. It knows nothing of Redis
 // beyond the operations of a Topic.
 //
-// A process may have thousands of subscriptions, most of them idle. An idle one has two goroutines, and one more
-// for each further partition:
+// A process may have thousands of subscriptions, most of them idle. An idle one has a goroutine for each partition of the
+// topic, so that a partition that does not answer delays no other:
 //
-//	Run      looks after leases and what waits for long, opens new partitions  (subscription.go)
-//	fetch    claims messages of one partition into the buffer                  (fetch.go)
+//	fetch   claims messages into the buffer                     (fetch.go)
 //
-// Run starts the others when there is something to do, and waits for all of them in the end. Each ends when it has
-// nothing left to do:
+// The others start when there is something to do, and end when nothing is left:
 //
-//	work     hands out messages, MaxInFlight of them at most         (work.go, batch.go)
-//	settle   sends acks, nacks and the like of one partition         (settle.go)
-//	extend   extends the leases of one partition                     (keep.go)
-//	look     looks for new partitions and for groups that have expired  (subscription.go)
-//	keep     does what Run does about leases, while Run waits for others in the end  (keep.go)
+//	work    hands out messages, MaxInFlight of them at most     (work.go, batch.go)
+//	settle  sends acks, nacks and the like of one partition     (settle.go)
+//	mind    looks after the leases of all held messages, what waits behind a slow message and new partitions
+//	        (mind.go, alarm.go)
 //
-// A partition that does not answer delays no other. Each end of a Listener and each report has a goroutine of its own
-// while it lasts. Notifications say when to claim earlier (listen.go, hints.go); their
-// goroutine belongs to all subscriptions of a client.
+// The end of the context starts shutDown, which waits for them. Each extension of leases, each look at the topic, each end of
+// a Listener and each report has a goroutine of its own while it lasts. Notifications say when to claim earlier (listen.go,
+// hints.go); their goroutine belongs to all subscriptions of a client.
 //
 // The goroutines share the buffer of claimed messages (buffer.go), which decides how much more may be
 // claimed (budget.go) by how fast messages are handled (pace.go). An observer is told what
@@ -128,7 +125,7 @@ type Config struct {
 // interval, or extends leases.
 func (c Config) alive() time.Duration { return max(c.Lease, 2*c.PollInterval) }
 
-// Subscription delivers messages from Run until its context ends.
+// Subscription delivers messages from Start until its context ends.
 type Subscription struct {
 	// immutable
 	topic   Topic
@@ -136,128 +133,110 @@ type Subscription struct {
 	out     chan *message.Message
 	offers  sync.RWMutex // read-locked to send on out, locked to close it
 	buffer  *buffer
-	keeper  *keeper
 	outages *outage.State
 	// abandon is closed when the time for handlers to finish is over.
-	abandon     chan struct{}
-	grown       chan struct{} // tells Run that there are more partitions
-	lastClaim   lastClaim
-	recreatedAt atomic.Int64  // when the group was recreated, in ns of the Unix time; 0: never
-	paused      chan struct{} // tells Run that nobody is to get messages
+	abandon chan struct{}
+	alarm   *alarm // calls mind
 
-	// owned by Run
+	// set by Start
+	ctx      context.Context // of the subscription
+	retrying context.Context // of claims; outlasts ctx by lastRetries
+	calls    context.Context // of the other calls to Redis; outlasts ctx until all is settled
+
+	running     goroutines
+	lastClaim   lastClaim
+	recreatedAt atomic.Int64 // when the group was recreated, in ns of the Unix time; 0: never
+	paused      atomic.Bool  // tells mind that nobody is to get messages
+	grown       atomic.Bool  // tells mind that there are more partitions
+
+	// owned by Start, then mind, then shutDown
 	partitions []*partition
+	growth     growth
 }
 
-// New prepares a subscription; Run starts it.
+// New prepares a subscription; Start starts it.
 func New(topic Topic, config Config) *Subscription {
 	each := 1
 	if config.Handle != nil {
 		each = config.BatchSize
 	}
-	return &Subscription{
+	s := &Subscription{
 		topic:   topic,
 		config:  config,
 		out:     make(chan *message.Message),
-		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight, each),
-		keeper:  newKeeper(),
 		outages: outage.New(config.Observer, 0),
 		abandon: make(chan struct{}),
-		grown:   make(chan struct{}, 1),
-		paused:  make(chan struct{}, 1),
+		alarm:   newAlarm(),
 	}
+	s.buffer = newBuffer(config.MaxBytes, config.MaxInFlight, each, s.alarm)
+	return s
 }
 
-// Messages is where messages are handed out. Run closes it.
+// Messages is where messages are handed out. The end of the subscription closes it.
 func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 
-// goroutines are a subscription's, in the order in which they end. Nothing is added to a group that Run waits for, unless a
-// goroutine of that group adds it.
+// goroutines are a subscription's, in the order in which they end. None is added to a group while shutDown waits for it,
+// unless one of the group adds it.
 type goroutines struct {
-	workers  sync.WaitGroup // end with ctx, and each with its message
-	fetchers sync.WaitGroup // end with ctx, after their last claim
-	settlers sync.WaitGroup // end when all is settled
+	workers  sync.WaitGroup // end each with its message, or soon after ctx
+	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
+	settlers sync.WaitGroup // end when nothing is to be settled
 	keepers  sync.WaitGroup // end with the context of calls, or soon after ctx
 }
 
-// Run delivers the messages of this many partitions, and of partitions added later, until
-// ctx ends. Then it gives back the messages not handed out, waits CloseTimeout for the
-// handlers of the others, gives back the rest, and returns. The error says that not all of
-// it reached Redis, or that a decoder has not ended; that goroutine ends on its own.
+// Run is Start that waits until the subscription has ended, and returns the error.
 func (s *Subscription) Run(ctx context.Context, partitions int) error {
-	// Calls to Redis outlive ctx: a claim under way must be given back, and acks
-	// must arrive.
-	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancelCalls()
-	s.lastClaim.partitions.Store(int32(partitions))
-
-	g := &goroutines{}
-	s.buffer.start = func(w *worker, it *item) { g.workers.Go(func() { s.work(ctx, w, it) }) }
-	open := func(partitions int) {
-		for number := len(s.partitions); number < partitions; number++ {
-			s.partitions = append(s.partitions, newPartition(s, number))
-			s.partitions[number].run(ctx, calls, g)
-		}
-	}
-	open(partitions)
-	s.mind(ctx, calls, g, open)
-	return s.shutDown(calls, cancelCalls, g)
+	ended := make(chan error, 1)
+	s.Start(ctx, partitions, func(err error) { ended <- err })
+	return <-ended
 }
 
-// mind looks after the subscription until ctx ends. It does nothing that takes long: that has a goroutine of its own.
-func (s *Subscription) mind(ctx, calls context.Context, g *goroutines, open func(partitions int)) {
-	overdue, grow := time.NewTimer(maxHold), newGrowth(s)
-	defer overdue.Stop()
-	defer grow.ticker.Stop()
-	for {
-		ticks, grown := grow.signals()
-		select {
-		case <-s.keeper.timer.C:
-			s.keeper.tend(calls, &g.keepers)
-		case <-s.keeper.sooner:
-			s.keeper.tend(calls, &g.keepers)
-		case <-overdue.C:
-			s.releaseOverdue(overdue)
-		case <-s.buffer.watch:
-			s.releaseOverdue(overdue)
-		case <-s.paused:
-			s.releaseAll(s.buffer.takeBackAll())
-		case <-ticks:
-			grow.tick(ctx, &g.fetchers)
-		case <-grown:
-			grow.look(ctx, &g.fetchers)
-		case partitions, more := <-grow.found:
-			open(partitions)
-			if !more {
-				grow.found = nil
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
+// Start delivers the messages of this many partitions, and of partitions added later, until
+// ctx ends. Then it gives back the messages not handed out, waits CloseTimeout for the
+// handlers of the others, gives back the rest, and calls ended. The error says that not all of
+// it reached Redis, or that a decoder has not ended; that goroutine ends on its own.
+func (s *Subscription) Start(ctx context.Context, partitions int, ended func(error)) {
+	// Calls to Redis outlive ctx: a claim under way must be given back, and acks
+	// must arrive.
+	var endCalls, endRetries context.CancelFunc
+	s.ctx = ctx
+	s.calls, endCalls = context.WithCancel(context.WithoutCancel(ctx))
+	s.retrying, endRetries = context.WithCancel(context.WithoutCancel(ctx))
+	s.lastClaim.partitions.Store(int32(partitions))
+	s.growth.begin(s.config)
+	s.buffer.start = func(w *worker, it *item) { s.running.workers.Go(func() { s.work(w, it) }) }
+	s.open(partitions)
+	s.alarm.set(s.mind)
+	context.AfterFunc(ctx, func() {
+		defer endRetries()
+		defer time.AfterFunc(lastRetries, endRetries).Stop()
+		ended(s.shutDown(endCalls))
+	})
 }
 
 // shutDown ends the subscription, in CloseTimeout and closeGrace at most.
-func (s *Subscription) shutDown(calls context.Context, cancelCalls func(), g *goroutines) error {
+func (s *Subscription) shutDown(endCalls func()) error {
+	defer endCalls()
 	s.releaseAll(s.buffer.close()) // first, since other consumers can handle them
-	g.keepers.Go(func() { s.keeper.run(calls, &g.keepers) })
-	hard, cancelHard := context.WithTimeout(context.WithoutCancel(calls), s.config.CloseTimeout+closeGrace)
+	s.alarm.set(s.keepLeases)
+	hard, cancelHard := context.WithTimeout(context.WithoutCancel(s.ctx), s.config.CloseTimeout+closeGrace)
 	defer cancelHard()
 	defer time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) }).Stop()
 	for _, p := range s.partitions {
-		p.stopListening(&g.keepers)
+		p.stopListening()
 	}
-	complete := ended(hard, &g.workers) // each with its message, or when abandon is closed
-	complete = ended(hard, &g.fetchers) && complete
+	complete := ended(hard, &s.running.workers) // each with its message, or when abandon is closed
+	complete = ended(hard, &s.running.fetchers) && complete
 	for _, p := range s.partitions {
 		p.settler.end()
 	}
-	complete = ended(hard, &g.settlers) && complete
+	complete = ended(hard, &s.running.settlers) && complete
 	s.offers.Lock() // offers end with ctx
 	close(s.out)
 	s.offers.Unlock()
-	cancelCalls()
-	ended(hard, &g.keepers)
+	endCalls()
+	s.alarm.stop()
+	ended(hard, &s.running.keepers)
 	s.outages.Close()
 	if !complete {
 		return errUnsettled
@@ -281,9 +260,6 @@ func (s *Subscription) firstToRecreate() bool {
 	return first && s.recreatedAt.CompareAndSwap(last, now)
 }
 
-// maxGrowInterval is how often grow reads the topic although claims show no change.
-const maxGrowInterval = time.Minute
-
 // noteTopic takes what a claim in the first partition shows of the topic. The number of partitions is 0
 // if it shows nothing.
 func (s *Subscription) noteTopic(claims queue.Claims) {
@@ -298,60 +274,13 @@ func (s *Subscription) noteTopic(claims queue.Claims) {
 		s.lastClaim.upToDateAt.Store(time.Now().UnixNano())
 	}
 	if changed {
-		signal(s.grown)
+		s.noteGrown()
 	}
 }
 
-// upToDate reports whether a claim has shown within a poll interval that grow has nothing to do.
+// upToDate reports whether a claim has shown within a poll interval that look has nothing to do.
 func (s *Subscription) upToDate() bool {
 	return time.Since(time.Unix(0, s.lastClaim.upToDateAt.Load())) < s.config.PollInterval
-}
-
-// growth finds out about partitions that are added to the topic, and ends groups that have expired. It is owned by Run.
-type growth struct {
-	subscription *Subscription
-	ticker       *time.Ticker
-	looked       time.Time
-	found        chan int // how many partitions the look under way has found; closed when it has ended; nil if there is none
-}
-
-func newGrowth(s *Subscription) *growth {
-	return &growth{subscription: s, ticker: time.NewTicker(s.config.PollInterval), looked: time.Now()}
-}
-
-// signals are what starts the next look: nothing before the last one has ended.
-func (g *growth) signals() (ticks <-chan time.Time, grown <-chan struct{}) {
-	if g.found != nil {
-		return nil, nil
-	}
-	return g.ticker.C, g.subscription.grown
-}
-
-// tick looks at the topic, unless claims show that there is nothing to do.
-func (g *growth) tick(ctx context.Context, running *sync.WaitGroup) {
-	if !g.subscription.upToDate() || time.Since(g.looked) >= maxGrowInterval {
-		g.look(ctx, running)
-	}
-}
-
-func (g *growth) look(ctx context.Context, running *sync.WaitGroup) {
-	g.looked, g.found = time.Now(), make(chan int, 1)
-	running.Go(func() { g.subscription.look(ctx, g.found) })
-}
-
-// look finds out how many partitions there are, and ends groups that have expired.
-func (s *Subscription) look(ctx context.Context, found chan<- int) {
-	defer close(found)
-	report := newReporter(s, -1)
-	number, err := s.topic.Partitions(ctx)
-	report.attempted(ctx, observe.Growing, err)
-	if err != nil {
-		return
-	}
-	found <- number
-	ended, err := s.topic.EndExpired(ctx)
-	report.ended(ended)
-	report.attempted(ctx, observe.Ending, err)
 }
 
 // ended waits for goroutines until ctx ends, and returns whether they have ended.

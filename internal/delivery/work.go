@@ -29,24 +29,15 @@ type worker struct {
 }
 
 // work hands out the worker's message and one after another that waits.
-func (s *Subscription) work(ctx context.Context, w *worker, it *item) {
-	base := context.WithoutCancel(ctx) // base of the messages' contexts
+func (s *Subscription) work(w *worker, it *item) {
+	base := context.WithoutCancel(s.ctx) // base of the messages' contexts
 	for ; it != nil; it = s.buffer.next(w) {
 		if s.config.Handle != nil {
 			s.handleBatch(base, w, append([]*item{it}, s.buffer.more()...))
 		} else {
-			s.handle(ctx, base, w, it)
+			s.handle(s.ctx, base, w, it)
 		}
 	}
-}
-
-// releaseOverdue gives back messages that wait too long, and sets the timer for the next look.
-func (s *Subscription) releaseOverdue(timer *time.Timer) {
-	back, in, ok := s.buffer.takeBackOverdue(time.Now())
-	if ok {
-		timer.Reset(in)
-	}
-	s.releaseAll(back)
 }
 
 // releaseAll releases messages, all those of a partition at once: a later message must not
