@@ -117,6 +117,15 @@ const (
 	refused // until channel.retryAt
 )
 
+// become changes the state, so that the connection finds what to do without a look at all channels.
+func (c *channel) become(s state) {
+	if c.state = s; s == wanted || s == refused {
+		c.conn.waiting[c] = struct{}{}
+	} else {
+		delete(c.conn.waiting, c)
+	}
+}
+
 func (c *channel) each(call func(Handler)) {
 	for l := range c.listeners {
 		call(l.handler)
@@ -200,8 +209,9 @@ func (h *Hub) assign(c *channel, node Node) {
 		h.conns = append(h.conns, newNodeConn(h, node))
 		go h.conns[i].run() // until closing is set
 	}
-	c.conn, c.state = h.conns[i], wanted
+	c.conn = h.conns[i]
 	c.conn.channels[c.name] = c
+	c.become(wanted)
 	notify(c.conn.wake)
 	if c.conn.broken {
 		notify(c.conn.retry) // skip the rest of the pause
