@@ -218,7 +218,7 @@ func (d Delivery) decided() *decision {
 }
 
 // carryOut returns the nack of a decision. With an error, it does not keep the metadata.
-func (c codec) carryOut(delivered Delivery, made *decision, metadata message.Metadata) (nack queue.Nack, err error) {
+func (c *codec) carryOut(delivered Delivery, made *decision, metadata message.Metadata) (nack queue.Nack, err error) {
 	was, known := c.metadataOf(delivered)
 	if made.reason != "" {
 		nack.Reason = made.reason
@@ -237,7 +237,7 @@ func (c codec) carryOut(delivered Delivery, made *decision, metadata message.Met
 
 // metadataOf is the metadata of a message as it was delivered, if that can still be told: a
 // handler may have changed the body in place.
-func (c codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
+func (c *codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
 	msg, _, err := c.delivered(d.handling.claimed)
 	if err != nil {
 		return nil, false
@@ -332,7 +332,7 @@ const maxChangedMetadata = 1 << 20
 
 // codec turns claimed messages of a topic into Watermill messages and back.
 type codec struct {
-	config SubscriberConfig
+	config *SubscriberConfig
 	topic  string
 	group  string // not of config: with Broadcast, each subscription has its own
 }
@@ -343,7 +343,7 @@ var (
 )
 
 // decode returns the message to hand out. Its context is ctx with a Delivery.
-func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
+func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
 	msg, lastError, err := c.delivered(claimed)
 	if err != nil {
 		return nil, err
@@ -371,7 +371,7 @@ func (c codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mess
 // delivered is a message as its handler gets it, and the error that a Nack has kept. Its delay is
 // over: what a Nack has kept was made while the message was handled, what is in the body comes from
 // the publisher.
-func (c codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError string, err error) {
+func (c *codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError string, err error) {
 	msg, err = c.unmarshal(claimed.Body, claimed.Metadata)
 	if err != nil {
 		return nil, "", err
@@ -386,7 +386,7 @@ func (c codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError
 }
 
 // unmarshal decodes a message, with the metadata that a Nack kept, if any.
-func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error) {
+func (c *codec) unmarshal(body, metadata []byte) (msg *message.Message, err error) {
 	defer recovered(&err)
 	msg, err = c.config.Unmarshaler.Unmarshal(c.topic, body)
 	if err != nil {
@@ -414,7 +414,7 @@ func (c codec) unmarshal(body, metadata []byte) (msg *message.Message, err error
 // due again and, if a middleware has given it a delay, its new metadata. The payload stays as
 // published, even if a handler has changed it. ctx is the context that the message was
 // handed out with: a middleware may have replaced the one in the message.
-func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
+func (c *codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
 	delivered, _ := DeliveryFromContext(ctx)
 	if made := delivered.decided(); made != nil {
 		nack, err = c.carryOut(delivered, made, msg.Metadata)
@@ -426,7 +426,7 @@ func (c codec) redelivery(ctx context.Context, msg *message.Message) (nack queue
 }
 
 // retry returns the nack of a message about which nothing was decided.
-func (c codec) retry(delivered Delivery, metadata message.Metadata) (nack queue.Nack, err error) {
+func (c *codec) retry(delivered Delivery, metadata message.Metadata) (nack queue.Nack, err error) {
 	headers := pendingHeaders(metadata)
 	remaining, err := headers.remaining(time.Now())
 	if err != nil || headers == (delayHeaders{}) {
@@ -441,7 +441,7 @@ func (c codec) retry(delivered Delivery, metadata message.Metadata) (nack queue.
 }
 
 // sameMetadata is the metadata as delivered, with a new error; nil if there is none to keep.
-func (c codec) sameMetadata(delivered Delivery, before error) ([]byte, error) {
+func (c *codec) sameMetadata(delivered Delivery, before error) ([]byte, error) {
 	if text := delivered.recorded(); text == "" || text == delivered.LastError {
 		return nil, before
 	}
@@ -453,7 +453,7 @@ func (c codec) sameMetadata(delivered Delivery, before error) ([]byte, error) {
 	return encoded, errors.Join(before, err)
 }
 
-func (c codec) changed(metadata message.Metadata) ([]byte, error) {
+func (c *codec) changed(metadata message.Metadata) ([]byte, error) {
 	encoded, err := encodeMetadata(metadata)
 	if len(metadata) == 0 {
 		encoded = emptyMetadata() // nothing would keep the old
@@ -465,7 +465,7 @@ func (c codec) changed(metadata message.Metadata) ([]byte, error) {
 }
 
 // nackDelay is the delay after a delivery; with an error, it is the default delay.
-func (c codec) nackDelay(attempt int) (delay time.Duration, err error) {
+func (c *codec) nackDelay(attempt int) (delay time.Duration, err error) {
 	delay = defaultNackDelay(attempt)
 	defer recovered(&err)
 	return c.config.NackDelay(attempt), nil

@@ -24,8 +24,7 @@ func warn(store *queue.Store, logger watermill.LoggerAdapter) {
 type journal struct{ logger watermill.LoggerAdapter }
 
 // logging returns an observer that writes to a log: what happens to each message at debug
-// level, dead letters and failures as errors. Without a logger it does nothing. It is for
-// one Publisher or one subscription.
+// level, dead letters and failures as errors. Without a logger it does nothing.
 func logging(logger watermill.LoggerAdapter) observe.Observer {
 	if logger == nil || logger == (watermill.NopLogger{}) {
 		return observe.Observer{}

@@ -51,6 +51,7 @@ const closeGrace = time.Second
 // Subscribe. It is safe for concurrent use.
 type Subscriber struct {
 	config   SubscriberConfig
+	observer observe.Observer // of the config, and the log
 	store    *queue.Store
 	logger   watermill.LoggerAdapter
 	reserved reserved // groups, with Broadcast
@@ -85,7 +86,10 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if err != nil {
 		return nil, err // from Validate
 	}
-	s := &Subscriber{config: config, store: store, logger: logger, reserved: reserved{groups: map[string]string{}}}
+	s := &Subscriber{
+		config: config, observer: observe.Join(config.Observer, logging(logger)), store: store, logger: logger,
+		reserved: reserved{groups: map[string]string{}},
+	}
 	s.closing, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -204,7 +208,7 @@ func (s *Subscriber) subscribe(
 
 // delivery is the config of a subscription that hands out single messages.
 func (s *Subscriber) delivery(topic, group string) delivery.Config {
-	codec := codec{config: s.config, topic: topic, group: group}
+	codec := &codec{config: &s.config, topic: topic, group: group}
 	return delivery.Config{
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
@@ -218,7 +222,7 @@ func (s *Subscriber) delivery(topic, group string) delivery.Config {
 		PollInterval:  s.config.PollInterval,
 		CloseTimeout:  s.config.CloseTimeout,
 		Punctual:      script.OptionsOf(s.config.Client).LosesNothing,
-		Observer:      observe.Join(s.config.Observer, logging(s.logger)),
+		Observer:      s.observer,
 		Place:         observe.Place{Topic: topic, Group: group},
 	}
 }
@@ -232,24 +236,41 @@ func (s *Subscriber) run(
 	if s.closed {
 		return ErrSubscriberClosed
 	}
-	s.running.Go(func() {
-		ctx, cancel := context.WithCancel(ctx)
+	s.running.Add(1) // until it has ended
+	ctx, cancel := context.WithCancel(ctx)
+	unlink := context.AfterFunc(s.closing, cancel) //nolint:contextcheck // ctx or Close, whichever is first
+	endGroup := s.endsGroup(ctx, place)
+	subscription.Start(ctx, partitions, func(err error) {
+		defer s.running.Done()
 		defer cancel()
-		defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // ctx or Close, whichever is first
-		deadline := make(chan time.Time, 1)
-		context.AfterFunc(ctx, func() { deadline <- time.Now().Add(s.config.CloseTimeout + closeGrace) })
-		if err := subscription.Run(ctx, partitions); err != nil {
-			s.mu.Lock()
-			s.errs = errors.Join(s.errs, err)
-			s.mu.Unlock()
-		}
-		if s.broadcast() {
-			last, cancelLast := context.WithDeadline(context.WithoutCancel(ctx), <-deadline) // Run ends after ctx
-			defer cancelLast()
-			s.endGroup(last, place.Topic, place.Group)
-		}
+		unlink()
+		s.keep(err)
+		endGroup()
 	})
 	return nil
+}
+
+// keep keeps the error of a subscription that has ended.
+func (s *Subscriber) keep(err error) {
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.errs = errors.Join(s.errs, err)
+	}
+}
+
+// endsGroup returns what ends the group of a subscription's own, once that has ended, which is after ctx.
+func (s *Subscriber) endsGroup(ctx context.Context, place observe.Place) (end func()) {
+	if !s.broadcast() {
+		return func() {}
+	}
+	deadline := make(chan time.Time, 1)
+	context.AfterFunc(ctx, func() { deadline <- time.Now().Add(s.config.CloseTimeout + closeGrace) })
+	return func() {
+		last, cancel := context.WithDeadline(context.WithoutCancel(ctx), <-deadline)
+		defer cancel()
+		s.endGroup(last, place.Topic, place.Group)
+	}
 }
 
 // Stop ends all subscriptions, as Subscribe describes, and does not wait for them: no handler gets another message, those that

@@ -29,7 +29,7 @@ func idleCrowd() experiment {
 		contestants: []contestant{{ours, idleCrowdRun}},
 		bars: []bar{
 			{reading: connections, of: ours, most: 3},
-			{reading: goroutinesEach, of: ours, most: 6 + 2*crowdPartitions},
+			{reading: goroutinesEach, of: ours, most: 2 + crowdPartitions},
 			{reading: commandsEach, of: ours},
 		},
 	}

@@ -3,9 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
 const (
@@ -143,4 +148,105 @@ func countClaims(ctx context.Context, l *lab, m *monitor, t *tally) (sample, err
 		{"claims upon publishing", "", scheduled - before},
 		{duplicates, "", float64(t.duplicates.Load())},
 	}, nil
+}
+
+const (
+	subscribeTime = "time to subscribe"
+	closeTime     = "time to close"
+	bytesEach     = "memory of a subscription"
+)
+
+// idleTopics measures what subscriptions cost of which each has a topic: a service with many tenants.
+func idleTopics(topics int) experiment {
+	e := experiment{
+		name: fmt.Sprint("idle", topics),
+		what: fmt.Sprintf("%d new topics, to which one Subscriber subscribes from %d goroutines, without messages for 20 s: what each\n"+
+			"subscription takes in the process (goroutines; heap and stacks in use) and sends (MONITOR, without what is\n"+
+			"within scripts), and how long it takes to subscribe to all and to close.", topics, subscribing),
+		rounds:      2,
+		contestants: []contestant{{ours, idleTopicsRun(topics)}},
+		bars: []bar{
+			{reading: goroutinesEach, of: ours, most: 4},
+			{reading: bytesEach, of: ours, most: 10},
+			{reading: commandsEach, of: ours, most: 0.05},
+		},
+	}
+	if topics == mostTopics {
+		e.bars = append(e.bars, bar{reading: subscribeTime, of: ours, most: 5}, bar{reading: closeTime, of: ours, most: 2})
+	}
+	return e
+}
+
+const (
+	mostTopics  = 10_000
+	subscribing = 64 // goroutines
+)
+
+func idleTopicsRun(topics int) func(ctx context.Context, l *lab) (sample, error) {
+	return func(ctx context.Context, l *lab) (sample, error) {
+		subscriber, err := newSubscriber(l, group, 0)
+		if err != nil {
+			return nil, err
+		}
+		if err := openPool(ctx, l); err != nil {
+			return nil, err
+		}
+		goroutines, bytes := footprint()
+		start := time.Now()
+		err = subscribeAll(ctx, subscriber, topics)
+		s := sample{{subscribeTime, "s", time.Since(start).Seconds()}}
+		if err == nil {
+			err = pause(ctx, 2*settlingPause)
+		}
+		used, sent, _, err2 := whileIdle(ctx, l)
+		idleGoroutines, idleBytes := footprint()
+		start = time.Now()
+		if err := errors.Join(err, err2, subscriber.Close()); err != nil {
+			return nil, err
+		}
+		return append(s,
+			reading{closeTime, "s", time.Since(start).Seconds()},
+			reading{goroutinesEach, "", (idleGoroutines - goroutines) / float64(topics)},
+			reading{bytesEach, "kB", (idleBytes - bytes) / 1024 / float64(topics)},
+			reading{commandsEach, "/s", sent / used.elapsed.Seconds() / float64(topics)},
+			reading{idleCPU, "ms/s", used.client.Seconds() * 1000 / used.elapsed.Seconds()},
+		), nil
+	}
+}
+
+// openPool opens all connections of the client's pool, which are not counted.
+func openPool(ctx context.Context, l *lab) error {
+	client := l.common()
+	errs := make([]error, 4*client.Options().PoolSize)
+	var calls sync.WaitGroup
+	for i := range errs {
+		calls.Go(func() { errs[i] = client.Eval(ctx, "for i = 1, 100000 do end return 1", nil).Err() })
+	}
+	calls.Wait()
+	return errors.Join(errs...)
+}
+
+// subscribeAll subscribes to so many topics. Nobody reads the channels, since no message comes.
+func subscribeAll(ctx context.Context, s *redisdelay.Subscriber, topics int) error {
+	errs := make([]error, subscribing)
+	var calls sync.WaitGroup
+	for from := range errs {
+		calls.Go(func() {
+			for n := from; n < topics && errs[from] == nil; n += subscribing {
+				_, errs[from] = s.Subscribe(ctx, fmt.Sprint(topic, n))
+			}
+		})
+	}
+	calls.Wait()
+	return errors.Join(errs...)
+}
+
+// footprint is how many goroutines there are, and what the heap and stacks take.
+func footprint() (goroutines, bytes float64) {
+	for range 2 { // the second one also frees what is pooled
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(runtime.NumGoroutine()), float64(m.HeapAlloc + m.StackInuse)
 }

@@ -22,7 +22,6 @@ import (
 const (
 	slowestPage = "slowest page"
 	slowestLook = "slowest search through all"
-	fullTopic   = "full"
 )
 
 // dashboardPages measures how long a person waits for a page.
@@ -69,7 +68,7 @@ func pagesRun(ctx context.Context, l *lab) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(smallTopics(ctx, l, l.count(10_000)), fill(ctx, l, a)); err != nil {
+	if err := errors.Join(smallTopics(ctx, l, l.count(10_000)), fullOne(ctx, l, a)); err != nil {
 		return nil, err
 	}
 	first, err := a.Entries(ctx, fullTopic, admin.Query{Limit: 1})
@@ -114,8 +113,8 @@ func smallTopics(ctx context.Context, l *lab, n int) error {
 	return publisher.Close()
 }
 
-// fill makes a topic with many scheduled messages, some of them with keys, and many dead letters.
-func fill(ctx context.Context, l *lab, a *admin.Admin) error {
+// fullOne makes a topic with many scheduled messages, some of them with keys, and many dead letters.
+func fullOne(ctx context.Context, l *lab, a *admin.Admin) error {
 	if err := buryAll(ctx, l, a, l.count(50_000)); err != nil {
 		return err
 	}

@@ -18,13 +18,6 @@ type handed struct {
 	at        time.Time // if the observer needs it
 }
 
-// workBatches hands one batch after another to Handle until ctx ends.
-func (s *Subscription) workBatches(ctx, base context.Context, w *worker) {
-	for it := s.buffer.next(ctx, w); it != nil; it = s.buffer.next(ctx, w) {
-		s.handleBatch(base, w, append([]*item{it}, s.buffer.more()...))
-	}
-}
-
 // handleBatch lets Handle handle messages and settles each as soon as it and those before
 // it are acked or nacked. It returns when Handle does, or when the time for that is over: then
 // that goroutine ends on its own.

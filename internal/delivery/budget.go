@@ -123,7 +123,7 @@ func (b *buffer) grant() {
 // ahead is gone or, with fast handlers, half a claim. So Redis works on the next claim
 // while messages are being handled. The caller holds mu.
 func (b *buffer) claimable() (messages, free int) {
-	idle := len(b.free) * b.each
+	idle := b.free() * b.each
 	free = max(0, idle-b.budget.reserved)
 	if b.budget.unread.Load() {
 		if free == 0 || !b.budget.probe {
@@ -133,7 +133,7 @@ func (b *buffer) claimable() (messages, free int) {
 	}
 	taken := b.queued() + b.budget.reserved - idle
 	enough := func(ahead int) bool { return free > 0 || ahead-taken > min(ahead/2, b.budget.limit/2) }
-	if !enough(b.pace.ahead(len(b.workers), b.each, 2*b.budget.limit)) { // not even if all workers were fast
+	if !enough(b.pace.ahead(b.maxWorkers, b.each, 2*b.budget.limit)) { // not even if all workers were fast
 		return 0, 0
 	}
 	ahead := b.ahead(time.Now())
@@ -147,11 +147,9 @@ func (b *buffer) claimable() (messages, free int) {
 // whose message takes longer than usual is expected to be as slow with the next. The
 // caller holds mu.
 func (b *buffer) ahead(now time.Time) int {
-	rate := float64(len(b.free)) * b.pace.rate(0)
+	rate := float64(b.free()) * b.pace.rate(0)
 	for _, w := range b.workers {
-		if w.item != nil {
-			rate += b.pace.rate(now.Sub(w.since))
-		}
+		rate += b.pace.rate(now.Sub(w.since))
 	}
 	return min(2*b.budget.limit, int(rate)*b.each)
 }

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,18 +18,19 @@ const maxHold = 80 * time.Millisecond
 // workers. It takes back messages that wait too long (releaseOverdue), and decides how many more
 // may be claimed (budget.go). It is safe for concurrent use.
 type buffer struct {
-	maxBytes int           // immutable
-	each     int           // immutable; how many messages a worker takes at once
-	watch    chan struct{} // signaled when releaseOverdue has something to watch
-	watched  atomic.Bool   // releaseOverdue will look
-	waiting  atomic.Int64  // messages that no handler has
-	bytes    atomic.Int64  // of those messages
-	window   atomic.Int64  // limit of waiting; see budget
-	full     atomic.Bool   // a partition waits because there are too many
+	maxBytes   int                       // immutable
+	maxWorkers int                       // immutable
+	each       int                       // immutable; how many messages a worker takes at once
+	start      func(w *worker, it *item) // set before the first claim; starts a worker with a message
+	alarm      *alarm                    // rung when releaseOverdue has something to watch
+	watched    atomic.Bool               // releaseOverdue will look
+	waiting    atomic.Int64              // messages that no handler has
+	bytes      atomic.Int64              // of those messages
+	window     atomic.Int64              // limit of waiting; see budget
+	full       atomic.Bool               // a partition waits because there are too many
 
 	mu        sync.Mutex
-	workers   []*worker // guarded by mu
-	free      []*worker // guarded by mu; while there are free workers, items is empty
+	workers   []*worker // guarded by mu; those with a message; items is empty unless there are maxWorkers
 	items     []*item   // guarded by mu; those before head are gone
 	head      int       // guarded by mu
 	closed    bool      // guarded by mu; takes no more messages
@@ -39,46 +39,35 @@ type buffer struct {
 	budget    budget    // guarded by mu
 }
 
-func newBuffer(maxBytes, workers, each int) *buffer {
-	b := &buffer{maxBytes: maxBytes, each: each, watch: make(chan struct{}, 1)}
+func newBuffer(maxBytes, workers, each int, alarm *alarm) *buffer {
+	b := &buffer{maxBytes: maxBytes, maxWorkers: workers, each: each, alarm: alarm}
 	b.window.Store(int64(each))
 	b.budget.limit = maxClaim
-	for range workers {
-		b.workers = append(b.workers, &worker{next: make(chan *item, 1), recall: make(chan struct{}, 1)})
-	}
 	return b
 }
 
-// next finishes a worker's message and waits for its next one; nil when ctx ends.
-func (b *buffer) next(ctx context.Context, w *worker) *item {
+// free is how many more workers can be started. The caller holds mu.
+func (b *buffer) free() int { return b.maxWorkers - len(b.workers) }
+
+// employ starts a worker with a message. The caller holds mu.
+func (b *buffer) employ(it *item, now time.Time) {
+	w := &worker{recall: make(chan struct{}, 1), item: it, since: now}
+	b.workers = append(b.workers, w)
+	b.start(w, it)
+}
+
+// next finishes a worker's message and returns its next one; nil if none waits, and then the worker must end.
+func (b *buffer) next(w *worker) *item {
 	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.grant()
 	now := time.Now()
 	b.finish(w, now)
 	it := b.pop()
-	if it != nil {
-		w.item, w.since = it, now
-	} else {
-		b.free = append(b.free, w)
+	if w.item, w.since = it, now; it == nil {
+		b.workers = slices.DeleteFunc(b.workers, func(other *worker) bool { return other == w })
 	}
-	b.grant()
-	b.mu.Unlock()
-	if it != nil {
-		return it
-	}
-	select {
-	case it := <-w.next:
-		return it
-	case <-ctx.Done():
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.free = slices.DeleteFunc(b.free, func(other *worker) bool { return other == w })
-	select {
-	case it := <-w.next:
-		return it
-	default:
-		return nil
-	}
+	return it
 }
 
 // more takes out what else a worker can take that has just got a message.
@@ -94,9 +83,6 @@ func (b *buffer) more() (items []*item) {
 
 // finish records that a worker is done with its message. The caller holds mu.
 func (b *buffer) finish(w *worker, now time.Time) {
-	if w.item == nil {
-		return
-	}
 	switch w.stage.Load() {
 	case handling:
 		b.pace.note(now.Sub(w.since))
@@ -104,7 +90,6 @@ func (b *buffer) finish(w *worker, now time.Time) {
 	case preparing:
 		b.budget.probe = true // the message was not offered
 	}
-	w.item = nil
 	w.stage.Store(preparing)
 }
 
@@ -144,14 +129,11 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	now := time.Now()
 	for _, it := range items {
 		b.count(1, it)
-		if last := len(b.free) - 1; last >= 0 {
-			w := b.free[last]
-			b.free = b.free[:last]
-			w.item, w.since = it, now
-			w.next <- it
-			continue
+		if b.free() > 0 {
+			b.employ(it, now)
+		} else {
+			b.items = append(b.items, it)
 		}
-		b.items = append(b.items, it)
 	}
 	if b.queued() > 0 {
 		b.look()
@@ -162,7 +144,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 // look makes releaseOverdue watch what waits: items, or an offer that is not accepted at once.
 func (b *buffer) look() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
-		signal(b.watch)
+		b.alarm.ring()
 	}
 }
 
@@ -176,7 +158,7 @@ func (b *buffer) count(messages int, it *item) {
 // widens by one.
 func (b *buffer) passed(it *item, taken bool) {
 	b.count(-1, it)
-	if taken && b.window.Load() < int64(2*maxClaim+len(b.workers)*b.each) {
+	if taken && b.window.Load() < int64(2*maxClaim+b.maxWorkers*b.each) {
 		b.window.Add(1)
 	}
 	if b.full.Load() {
@@ -213,7 +195,7 @@ func (b *buffer) oldest() (since time.Time, ok bool) {
 		since, ok = b.items[b.head].ArrivedAt, true
 	}
 	for _, w := range b.workers {
-		if w.item != nil && w.stage.Load() == offering && (!ok || w.item.ArrivedAt.Before(since)) {
+		if w.stage.Load() == offering && (!ok || w.item.ArrivedAt.Before(since)) {
 			since, ok = w.item.ArrivedAt, true
 		}
 	}
@@ -225,7 +207,7 @@ func (b *buffer) oldest() (since time.Time, ok bool) {
 func (b *buffer) recallOffers(now time.Time) {
 	some := false
 	for _, w := range b.workers {
-		if w.item == nil || now.Sub(w.item.ArrivedAt) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
+		if now.Sub(w.item.ArrivedAt) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
 			continue
 		}
 		if !some { // before the recall: if the offer is accepted late, read undoes it

@@ -22,17 +22,24 @@ const (
 	lastRetries = time.Second
 )
 
-// fetch claims messages whenever the budget allows it and something may be due, until
-// ctx ends.
-func (p *partition) fetch(ctx, calls context.Context) {
-	retrying, cancel := outlasting(ctx, calls, lastRetries)
-	defer cancel()
+// fetch claims messages whenever something may be due, until ctx ends. Calls make its stack grow, and it may wait for
+// long: so after them another goroutine goes on, with a small one.
+func (p *partition) fetch() {
+	if p.hints.await(p.subscription.ctx) {
+		p.claimDue(p.subscription.ctx)
+		p.subscription.running.fetchers.Go(p.fetch)
+	}
+}
+
+// claimDue claims messages as the budget allows it, until nothing is due or ctx ends.
+func (p *partition) claimDue(ctx context.Context) {
+	retrying := p.subscription.retrying
 	request := queue.Request{
 		Consumer:      p.subscription.config.Consumer,
 		Lease:         p.subscription.config.Lease,
 		MaxDeliveries: p.subscription.config.MaxDeliveries,
 	}
-	for p.hints.await(ctx) && p.awaitSettler(ctx) {
+	for ctx.Err() == nil && p.hints.wait() <= 0 && p.awaitSettler(ctx) {
 		r := p.subscription.buffer.reserve(ctx, p.need)
 		if r == nil {
 			return
@@ -41,20 +48,11 @@ func (p *partition) fetch(ctx, calls context.Context) {
 			p.subscription.buffer.fill(r, nil)
 			continue
 		}
-		request.Number++
+		p.requests++
+		request.Number = p.requests
 		request.Presence = p.leases.presence()
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
 		p.settler.release(p.subscription.buffer.fill(r, p.claim(ctx, retrying, request))...)
-	}
-}
-
-// outlasting returns a context that ends with calls, or a while after ctx.
-func outlasting(ctx, calls context.Context, by time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(calls)
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
-	return longer, func() {
-		stop()
-		cancel()
 	}
 }
 

@@ -10,52 +10,17 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// keeper looks after the leases of all partitions of a subscription: it extends them, and
-// gives up those that were not extended in time. What may take long has goroutines of its own,
-// so that no partition and no observer holds up another partition.
-type keeper struct {
-	sooner chan struct{} // signaled when something is to be done before the next look
-
-	mu   sync.Mutex
-	list []*leases // guarded by mu
-}
-
-func newKeeper() *keeper { return &keeper{sooner: make(chan struct{}, 1)} }
-
-func (k *keeper) add(l *leases) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.list = append(k.list, l)
-	signal(k.sooner)
-}
-
-func (k *keeper) all() []*leases {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Clone(k.list)
-}
-
-// run keeps the leases until ctx ends, and adds the goroutines that it starts to running.
-func (k *keeper) run(ctx context.Context, running *sync.WaitGroup) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-k.sooner:
-		case <-ctx.Done():
-			return
-		}
-		var next time.Time
-		for _, l := range k.all() {
-			if at := l.tend(ctx, running); next.IsZero() || at.Before(next) {
-				next = at
-			}
-		}
-		if !next.IsZero() {
-			timer.Reset(time.Until(next))
+// keepLeases looks after the leases of all partitions: it extends them, and gives up those that were not extended in time.
+// What may take long has goroutines of its own, so that no partition and no observer holds up another partition. It returns
+// when to look again.
+func (s *Subscription) keepLeases() (next time.Time) {
+	next = time.Now().Add(idle)
+	for _, p := range s.partitions {
+		if at := p.leases.tend(s.calls, &s.running.keepers); at.Before(next) {
+			next = at
 		}
 	}
+	return next
 }
 
 // tend does what is to be done now. It returns when to look again.
@@ -139,7 +104,7 @@ func (l *leases) extend(ctx context.Context) {
 		next = idle
 	}
 	l.extendAt = time.Now().Add(next)
-	signal(l.keeper.sooner)
+	l.keeper.ring()
 }
 
 func (l *leases) extendAll(ctx context.Context) error {

@@ -20,13 +20,13 @@ const idle = time.Hour
 // the call is sent. So by this host's monotonic clock it is certain for its duration from
 // the sending. A margin leaves time to tell the handler.
 type leases struct {
-	config       Config
+	config       *Config
 	group        Group
 	margin       time.Duration
 	reportsAlive bool // sends heartbeats even if nothing is held
 	turns        *backoff.Turns
 	report       *reporter
-	keeper       *keeper
+	keeper       *alarm
 
 	mu          sync.Mutex
 	held        map[string]*item // guarded by mu; by id
@@ -42,13 +42,13 @@ type leases struct {
 }
 
 func newLeases(p *partition) *leases {
-	config, now := p.subscription.config, time.Now()
+	config, now := &p.subscription.config, time.Now()
 	l := &leases{
 		config: config,
 		group:  p.group,
 		turns:  p.turns,
 		report: &p.report,
-		keeper: p.subscription.keeper,
+		keeper: p.subscription.alarm,
 		margin: min(config.Lease/10, time.Second),
 		// Each partition expires a group by itself, so each needs to know that it is alive.
 		reportsAlive: config.ConsumerInfo != nil,
@@ -97,7 +97,7 @@ func (l *leases) wake(now, ends time.Time) {
 		l.extendAt, sooner = beat, true
 	}
 	if sooner {
-		signal(l.keeper.sooner)
+		l.keeper.ring()
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 )
 
 func newTestLeases() *leases {
-	return newLeases(&partition{subscription: New(nil, Config{Lease: testLease})})
+	s := New(nil, Config{Lease: testLease})
+	return newLeases(&partition{subscription: s, report: newReporter(s, 0)})
 }
 
 func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id, Token: token}} }

@@ -31,12 +31,13 @@ func (e *notifications) OnHint(hint queue.Hint) {
 		e.queueReport(nil)
 		p.hints.hearing(true)
 		signal(p.listening)
-		signal(p.subscription.grown) // a notification may have come before
+		p.subscription.noteGrown() // a notification may have come before
 	case hint.Grown:
-		signal(p.subscription.grown)
+		p.subscription.noteGrown()
 		return
 	case hint.Paused:
-		signal(p.subscription.paused)
+		p.subscription.paused.Store(true)
+		p.subscription.alarm.ring()
 		return
 	}
 	hint.In = p.atMostPoll(hint.In)

@@ -23,6 +23,7 @@ type partition struct {
 	listening    chan struct{}  // tells claim that notifications work again
 	listener     Listener       // set before fetch starts
 	need         need           // owned by fetch; which messages the next claim gets
+	requests     int64          // owned by fetch; the number of the last one
 	retired      bool           // owned by fetch; the group was when it claimed last
 }
 
@@ -41,20 +42,29 @@ func newPartition(s *Subscription, number int) *partition {
 	return p
 }
 
-// run starts the goroutines of the partition. calls is the context of calls to Redis.
-func (p *partition) run(ctx, calls context.Context, g *goroutines) {
-	g.keepers.Add(1) // before OnError and OnHint start others
-	p.listener = p.subscription.topic.Listen(p.number, p.subscription.config.Consumer, newNotifications(p, &g.keepers))
-	context.AfterFunc(ctx, func() {
-		defer g.keepers.Done()
+// run starts the partition.
+func (p *partition) run() {
+	s := p.subscription
+	p.settler.start = func() { s.running.settlers.Go(p.settle) }
+	s.running.keepers.Add(1) // before OnError and OnHint start others; until stopListening has ended
+	p.listener = s.topic.Listen(p.number, s.config.Consumer, newNotifications(p, &s.running.keepers))
+	s.running.fetchers.Go(p.fetch)
+}
+
+// stopListening ends the notifications, and does not wait for that.
+func (p *partition) stopListening() {
+	go func() { // ends with Close; run has added it to keepers
+		defer p.subscription.running.keepers.Done()
 		p.listener.Close()
-	})
-	g.fetchers.Go(func() { p.fetch(ctx, calls) })
-	g.settlers.Go(func() {
-		p.settler.run(calls, g.drained)
+	}()
+}
+
+// settle settles what is pending. In the end, the consumer leaves the group.
+func (p *partition) settle() {
+	calls := p.subscription.calls
+	if over := p.settler.run(calls); over {
 		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
-	})
-	p.subscription.keeper.add(p.leases)
+	}
 }
 
 // item is one claimed message.

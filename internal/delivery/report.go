@@ -13,7 +13,7 @@ import (
 // reporter reports what happens in one place. Only it calls the observer. It
 // costs nothing where the observer has no function.
 type reporter struct {
-	observer observe.Observer
+	observer *observe.Observer
 	outages  *outage.State // of the subscription
 	place    observe.Place
 	lease    time.Duration
@@ -23,7 +23,7 @@ func newReporter(s *Subscription, partition int) reporter {
 	place := s.config.Place
 	place.Partition = partition
 	return reporter{
-		observer: s.config.Observer, outages: s.outages, place: place, lease: s.config.Lease.Truncate(time.Millisecond),
+		observer: &s.config.Observer, outages: s.outages, place: place, lease: s.config.Lease.Truncate(time.Millisecond),
 	}
 }
 

@@ -278,7 +278,7 @@ func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
 }
 
 func TestWithoutAnObserverNothingIsAllocated(t *testing.T) {
-	r := &reporter{outages: outage.New(observe.Observer{}, 0)}
+	r := &reporter{observer: &observe.Observer{}, outages: outage.New(observe.Observer{}, 0)}
 	it := &item{Claimed: queue.Claimed{ID: "a"}}
 	items, stale, buried := []*item{it}, []string{"a"}, []queue.Buried{{ID: "a"}}
 	assert.Zero(t, testing.AllocsPerRun(100, func() {

@@ -25,26 +25,28 @@ const (
 // settler sends the outcomes of deliveries to Redis. Messages settled during one round of
 // calls go out in the next; no message waits for others to join it.
 type settler struct {
-	config Config
+	config *Config
 	group  Group
 	leases *leases
 	hints  *hints
 	turns  *backoff.Turns
 	report *reporter
+	start  func() // starts a goroutine that calls run; it does not wait
 
-	added    chan struct{} // signaled when something is pending
 	advanced chan struct{} // tells fetch that messages have been settled
 
 	mu        sync.Mutex
 	pending   round // guarded by mu
 	releasing int   // guarded by mu; releases that Redis has not answered
-	over      bool  // guarded by mu; run has ended, and what comes later is not settled
+	running   bool  // guarded by mu; run will look for what is pending
+	ending    bool  // guarded by mu; once nothing is pending, it is over
+	over      bool  // guarded by mu; run has ended for good, and what comes later is not settled
 }
 
 func newSettler(p *partition) *settler {
 	return &settler{
-		config: p.subscription.config, group: p.group, leases: p.leases, hints: &p.hints, turns: p.turns, report: &p.report,
-		added: make(chan struct{}, 1), advanced: make(chan struct{}, 1),
+		config: &p.subscription.config, group: p.group, leases: p.leases, hints: &p.hints, turns: p.turns, report: &p.report,
+		advanced: make(chan struct{}, 1),
 	}
 }
 
@@ -107,12 +109,28 @@ func (s *settler) expire(it *item) {
 func (s *settler) add(to func(*round)) {
 	s.mu.Lock()
 	to(&s.pending)
+	s.wake()
 	over := s.over
 	s.mu.Unlock()
 	if over {
 		s.reportUnsettled()
 	}
-	signal(s.added)
+}
+
+// wake starts run unless it runs. The caller holds mu.
+func (s *settler) wake() {
+	if !s.running && !s.over {
+		s.running = true
+		s.start()
+	}
+}
+
+// end makes run return once more, when nothing is pending: then it is over.
+func (s *settler) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending = true
+	s.wake()
 }
 
 // beginRelease announces messages to be released. Until endRelease, nothing is claimed.
@@ -137,12 +155,11 @@ func (s *settler) hasReleases() bool {
 	return s.releasing > 0
 }
 
-// run sends rounds until ctx ends, or drained is closed and nothing is pending. It sends
+// run sends rounds until nothing is pending or ctx ends. It returns whether that is for good. It sends
 // failed calls again: an ack that does not reach Redis makes a handler do the work twice.
-func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
-	defer s.reportUnsettled()
+func (s *settler) run(ctx context.Context) (over bool) {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
-	for s.await(ctx, drained) {
+	for s.goesOn(ctx) {
 		err := s.send(ctx, s.collect())
 		switch {
 		case err == nil:
@@ -152,41 +169,30 @@ func (s *settler) run(ctx context.Context, drained <-chan struct{}) {
 		case ctx.Err() == nil:
 			s.report.failed(observe.Settling, err)
 		}
-		if !pause.Wait(ctx) || !s.turns.Wait(ctx) {
-			return
-		}
+		_ = pause.Wait(ctx) && s.turns.Wait(ctx) // goesOn looks at ctx
 	}
+	s.mu.Lock()
+	over = s.over
+	s.mu.Unlock()
+	if over {
+		s.reportUnsettled()
+	}
+	return over
+}
+
+// goesOn tells run whether there is something to send. If not, run must return.
+func (s *settler) goesOn(ctx context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = ctx.Err() != nil || s.ending && s.pending.empty()
+	s.running = !s.over && !s.pending.empty()
+	return s.running
 }
 
 // reportUnsettled reports the settlements that will not be sent to Redis.
 func (s *settler) reportUnsettled() {
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
 	remaining := s.collect()
 	s.report.unsettled(remaining.items())
-}
-
-// await blocks until something is pending; false when nothing is left to do.
-func (s *settler) await(ctx context.Context, drained <-chan struct{}) bool {
-	for {
-		s.mu.Lock()
-		empty := s.pending.empty()
-		s.mu.Unlock()
-		if !empty {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-s.added:
-			continue
-		case <-ctx.Done():
-			return false
-		case <-drained:
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return !s.pending.empty()
-	}
 }
 
 func (s *settler) collect() round {

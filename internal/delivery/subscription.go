@@ -2,22 +2,21 @@
 // hands them out, keeps their leases and settles them. It knows nothing of Redis
 // beyond the operations of a Topic.
 //
-// Run starts these goroutines, and waits for them:
+// A process may have thousands of subscriptions, most of them idle. An idle one has a goroutine for each partition of the
+// topic, so that a partition that does not answer delays no other:
 //
-//	work     hands messages out, MaxInFlight of them      (work.go, batch.go)
-//	releaseOverdue  gives back what waits behind a slow message  (work.go)
-//	grow     opens new partitions, ends expired groups    (subscription.go)
-//	keep     keeps the leases of all held messages        (keep.go)
+//	fetch   claims messages into the buffer                     (fetch.go)
 //
-// and these for each partition of the topic, so that a partition that does not answer delays
-// no other:
+// The others start when there is something to do, and end when nothing is left:
 //
-//	fetch    claims messages into the buffer              (fetch.go)
-//	settle   sends acks, nacks and the like               (settle.go)
+//	work    hands out messages, MaxInFlight of them at most     (work.go, batch.go)
+//	settle  sends acks, nacks and the like of one partition     (settle.go)
+//	mind    looks after the leases of all held messages, what waits behind a slow message and new partitions
+//	        (mind.go, alarm.go)
 //
-// Each extension of leases, each end of a Listener and each report has a goroutine of its own
-// while it lasts. Notifications say when to claim earlier (listen.go, hints.go); their
-// goroutine belongs to all subscriptions of a client.
+// The end of the context starts shutDown, which waits for them. Each extension of leases, each look at the topic, each end of
+// a Listener and each report has a goroutine of its own while it lasts. Notifications say when to claim earlier (listen.go,
+// hints.go); their goroutine belongs to all subscriptions of a client.
 //
 // The goroutines share the buffer of claimed messages (buffer.go), which decides how much more may be
 // claimed (budget.go) by how fast messages are handled (pace.go). An observer is told what
@@ -126,7 +125,7 @@ type Config struct {
 // interval, or extends leases.
 func (c Config) alive() time.Duration { return max(c.Lease, 2*c.PollInterval) }
 
-// Subscription delivers messages from Run until its context ends.
+// Subscription delivers messages from Start until its context ends.
 type Subscription struct {
 	// immutable
 	topic   Topic
@@ -134,88 +133,110 @@ type Subscription struct {
 	out     chan *message.Message
 	offers  sync.RWMutex // read-locked to send on out, locked to close it
 	buffer  *buffer
-	keeper  *keeper
 	outages *outage.State
 	// abandon is closed when the time for handlers to finish is over.
-	abandon     chan struct{}
-	grown       chan struct{} // tells grow that there are more partitions
+	abandon chan struct{}
+	alarm   *alarm // calls mind
+
+	// set by Start
+	ctx      context.Context // of the subscription
+	retrying context.Context // of claims; outlasts ctx by lastRetries
+	calls    context.Context // of the other calls to Redis; outlasts ctx until all is settled
+
+	running     goroutines
 	lastClaim   lastClaim
-	recreatedAt atomic.Int64  // when the group was recreated, in ns of the Unix time; 0: never
-	paused      chan struct{} // tells releaseOverdue that nobody is to get messages
+	recreatedAt atomic.Int64 // when the group was recreated, in ns of the Unix time; 0: never
+	paused      atomic.Bool  // tells mind that nobody is to get messages
+	grown       atomic.Bool  // tells mind that there are more partitions
+
+	// owned by Start, then mind, then shutDown
+	partitions []*partition
+	growth     growth
 }
 
-// New prepares a subscription; Run starts it.
+// New prepares a subscription; Start starts it.
 func New(topic Topic, config Config) *Subscription {
 	each := 1
 	if config.Handle != nil {
 		each = config.BatchSize
 	}
-	return &Subscription{
+	s := &Subscription{
 		topic:   topic,
 		config:  config,
 		out:     make(chan *message.Message),
-		buffer:  newBuffer(config.MaxBytes, config.MaxInFlight, each),
-		keeper:  newKeeper(),
 		outages: outage.New(config.Observer, 0),
 		abandon: make(chan struct{}),
-		grown:   make(chan struct{}, 1),
-		paused:  make(chan struct{}, 1),
+		alarm:   newAlarm(),
 	}
+	s.buffer = newBuffer(config.MaxBytes, config.MaxInFlight, each, s.alarm)
+	return s
 }
 
-// Messages is where messages are handed out. Run closes it.
+// Messages is where messages are handed out. The end of the subscription closes it.
 func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 
-// goroutines are a subscription's, in the order in which they end.
+// goroutines are a subscription's, in the order in which they end. None is added to a group while shutDown waits for it,
+// unless one of the group adds it.
 type goroutines struct {
-	workers  sync.WaitGroup // end with ctx, and each with its message
+	workers  sync.WaitGroup // end each with its message, or soon after ctx
 	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
-	settlers sync.WaitGroup // end once drained is closed and all is settled
+	settlers sync.WaitGroup // end when nothing is to be settled
 	keepers  sync.WaitGroup // end with the context of calls, or soon after ctx
-	drained  chan struct{}  // closed when nothing more will need settling
 }
 
-// Run delivers the messages of this many partitions, and of partitions added later, until
-// ctx ends. Then it gives back the messages not handed out, waits CloseTimeout for the
-// handlers of the others, gives back the rest, and returns. The error says that not all of
-// it reached Redis, or that a decoder has not ended; that goroutine ends on its own.
+// Run is Start that waits until the subscription has ended, and returns the error.
 func (s *Subscription) Run(ctx context.Context, partitions int) error {
+	ended := make(chan error, 1)
+	s.Start(ctx, partitions, func(err error) { ended <- err })
+	return <-ended
+}
+
+// Start delivers the messages of this many partitions, and of partitions added later, until
+// ctx ends. Then it gives back the messages not handed out, waits CloseTimeout for the
+// handlers of the others, gives back the rest, and calls ended. The error says that not all of
+// it reached Redis, or that a decoder has not ended; that goroutine ends on its own.
+func (s *Subscription) Start(ctx context.Context, partitions int, ended func(error)) {
 	// Calls to Redis outlive ctx: a claim under way must be given back, and acks
 	// must arrive.
-	calls, cancelCalls := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancelCalls()
+	var endCalls, endRetries context.CancelFunc
+	s.ctx = ctx
+	s.calls, endCalls = context.WithCancel(context.WithoutCancel(ctx))
+	s.retrying, endRetries = context.WithCancel(context.WithoutCancel(ctx))
 	s.lastClaim.partitions.Store(int32(partitions))
-
-	g := &goroutines{drained: make(chan struct{})}
-	g.keepers.Go(func() { s.keeper.run(calls, &g.keepers) })
-	open := func(number int) { newPartition(s, number).run(ctx, calls, g) }
-	for n := range partitions {
-		open(n)
-	}
-	g.fetchers.Go(func() { s.grow(ctx, partitions, open) })
-	g.fetchers.Go(func() { s.releaseOverdue(ctx) }) // what it gives back must still be settled
-	for _, w := range s.buffer.workers {
-		g.workers.Go(func() { s.work(ctx, w) })
-	}
-	<-ctx.Done()
-	return s.shutDown(calls, cancelCalls, g)
+	s.growth.begin(s.config)
+	s.buffer.start = func(w *worker, it *item) { s.running.workers.Go(func() { s.work(w, it) }) }
+	s.open(partitions)
+	s.alarm.set(s.mind)
+	context.AfterFunc(ctx, func() {
+		defer endRetries()
+		defer time.AfterFunc(lastRetries, endRetries).Stop()
+		ended(s.shutDown(endCalls))
+	})
 }
 
 // shutDown ends the subscription, in CloseTimeout and closeGrace at most.
-func (s *Subscription) shutDown(calls context.Context, cancelCalls func(), g *goroutines) error {
+func (s *Subscription) shutDown(endCalls func()) error {
+	defer endCalls()
 	s.releaseAll(s.buffer.close()) // first, since other consumers can handle them
-	hard, cancelHard := context.WithTimeout(context.WithoutCancel(calls), s.config.CloseTimeout+closeGrace)
+	s.alarm.set(s.keepLeases)
+	hard, cancelHard := context.WithTimeout(context.WithoutCancel(s.ctx), s.config.CloseTimeout+closeGrace)
 	defer cancelHard()
 	defer time.AfterFunc(s.config.CloseTimeout, func() { close(s.abandon) }).Stop()
-	complete := ended(hard, &g.workers) // each with its message, or when abandon is closed
-	complete = ended(hard, &g.fetchers) && complete
-	close(g.drained)
-	complete = ended(hard, &g.settlers) && complete
+	for _, p := range s.partitions {
+		p.stopListening()
+	}
+	complete := ended(hard, &s.running.workers) // each with its message, or when abandon is closed
+	complete = ended(hard, &s.running.fetchers) && complete
+	for _, p := range s.partitions {
+		p.settler.end()
+	}
+	complete = ended(hard, &s.running.settlers) && complete
 	s.offers.Lock() // offers end with ctx
 	close(s.out)
 	s.offers.Unlock()
-	cancelCalls()
-	ended(hard, &g.keepers)
+	endCalls()
+	s.alarm.stop()
+	ended(hard, &s.running.keepers)
 	s.outages.Close()
 	if !complete {
 		return errUnsettled
@@ -239,9 +260,6 @@ func (s *Subscription) firstToRecreate() bool {
 	return first && s.recreatedAt.CompareAndSwap(last, now)
 }
 
-// maxGrowInterval is how often grow reads the topic although claims show no change.
-const maxGrowInterval = time.Minute
-
 // noteTopic takes what a claim in the first partition shows of the topic. The number of partitions is 0
 // if it shows nothing.
 func (s *Subscription) noteTopic(claims queue.Claims) {
@@ -256,44 +274,13 @@ func (s *Subscription) noteTopic(claims queue.Claims) {
 		s.lastClaim.upToDateAt.Store(time.Now().UnixNano())
 	}
 	if changed {
-		signal(s.grown)
+		s.noteGrown()
 	}
 }
 
-// upToDate reports whether a claim has shown within a poll interval that grow has nothing to do.
+// upToDate reports whether a claim has shown within a poll interval that look has nothing to do.
 func (s *Subscription) upToDate() bool {
 	return time.Since(time.Unix(0, s.lastClaim.upToDateAt.Load())) < s.config.PollInterval
-}
-
-// grow opens partitions that are added to the topic, and ends groups that have expired,
-// until ctx ends.
-func (s *Subscription) grow(ctx context.Context, partitions int, open func(number int)) {
-	ticker := time.NewTicker(s.config.PollInterval)
-	defer ticker.Stop()
-	report := newReporter(s, -1)
-	looked := time.Now()
-	for {
-		select {
-		case <-ticker.C:
-			if s.upToDate() && time.Since(looked) < maxGrowInterval {
-				continue
-			}
-		case <-s.grown:
-		case <-ctx.Done():
-			return
-		}
-		looked = time.Now()
-		number, err := s.topic.Partitions(ctx)
-		report.attempted(ctx, observe.Growing, err)
-		for ; partitions < number; partitions++ {
-			open(partitions)
-		}
-		if err == nil {
-			ended, err := s.topic.EndExpired(ctx)
-			report.ended(ended)
-			report.attempted(ctx, observe.Ending, err)
-		}
-	}
 }
 
 // ended waits for goroutines until ctx ends, and returns whether they have ended.

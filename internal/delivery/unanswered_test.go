@@ -151,7 +151,7 @@ func TestAMessageThatIsClaimedAgainBeforeItsNackIsAnsweredIsNotLost(t *testing.T
 		var lost losses
 		config := Config{}
 		lost.observe(&config)
-		l.report.observer = config.Observer
+		l.report.observer = &config.Observer
 		first := l.hold(claimed("a", "1"), time.Now())
 		l.settling(first)
 		second := l.hold(claimed("a", "2/0/1"), time.Now())

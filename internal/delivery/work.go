@@ -21,46 +21,22 @@ const (
 
 // worker hands out one message at a time.
 type worker struct {
-	next   chan *item    // holds a message for a free worker
 	recall chan struct{} // holds a signal to give back the message on offer
 	stage  atomic.Int32
 
-	item  *item     // guarded by buffer.mu; nil while the worker waits
+	item  *item     // guarded by buffer.mu
 	since time.Time // guarded by buffer.mu; when the worker got the item
 }
 
-// work hands out one message after another until ctx ends.
-func (s *Subscription) work(ctx context.Context, w *worker) {
-	base := context.WithoutCancel(ctx) // base of the messages' contexts
-	if s.config.Handle != nil {
-		s.workBatches(ctx, base, w)
-		return
-	}
-	for it := s.buffer.next(ctx, w); it != nil; it = s.buffer.next(ctx, w) {
-		s.handle(ctx, base, w, it)
-	}
-}
-
-// releaseOverdue gives back messages that wait too long, and all messages on a pause, until ctx
-// ends.
-func (s *Subscription) releaseOverdue(ctx context.Context) {
-	timer := time.NewTimer(maxHold)
-	defer timer.Stop()
-	for {
-		select {
-		case <-s.buffer.watch:
-		case <-timer.C:
-		case <-s.paused:
-			s.releaseAll(s.buffer.takeBackAll())
-			continue
-		case <-ctx.Done():
-			return
+// work hands out the worker's message and one after another that waits.
+func (s *Subscription) work(w *worker, it *item) {
+	base := context.WithoutCancel(s.ctx) // base of the messages' contexts
+	for ; it != nil; it = s.buffer.next(w) {
+		if s.config.Handle != nil {
+			s.handleBatch(base, w, append([]*item{it}, s.buffer.more()...))
+		} else {
+			s.handle(s.ctx, base, w, it)
 		}
-		back, in, ok := s.buffer.takeBackOverdue(time.Now())
-		if ok {
-			timer.Reset(in)
-		}
-		s.releaseAll(back)
 	}
 }
 

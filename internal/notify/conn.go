@@ -40,13 +40,14 @@ type nodeConn struct {
 
 	// guarded by Hub.mu
 	channels     map[string]*channel
-	unsubscribe  []string  // channels without Listeners
-	unanswered   []request // requests, in order
-	answeredAt   time.Time // when the first of them was sent, or an answer to the one before it received
-	subscribedAt time.Time // when the first channel was subscribed on this connection; zero: none yet
-	broken       bool      // the last attempt has failed
-	refresh      bool      // a channel was refused: it may be on another node
-	closing      bool      // no more channels may be added
+	waiting      map[*channel]struct{} // those of the channels that are wanted or refused
+	unsubscribe  []string              // channels without Listeners
+	unanswered   []request             // requests, in order
+	answeredAt   time.Time             // when the first of them was sent, or an answer to the one before it received
+	subscribedAt time.Time             // when the first channel was subscribed on this connection; zero: none yet
+	broken       bool                  // the last attempt has failed
+	refresh      bool                  // a channel was refused: it may be on another node
+	closing      bool                  // no more channels may be added
 }
 
 // request is a request to subscribe or unsubscribe.
@@ -57,7 +58,7 @@ type request struct {
 
 func newNodeConn(h *Hub, node Node) *nodeConn {
 	n := &nodeConn{
-		hub: h, node: node, channels: map[string]*channel{},
+		hub: h, node: node, channels: map[string]*channel{}, waiting: map[*channel]struct{}{},
 		wake: make(chan struct{}, 1), retry: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -120,16 +121,16 @@ func (n *nodeConn) move(c *channel, node Node) {
 	switch {
 	case n.channels[c.name] != c: // it has no Listeners any more
 	case node == n.node:
-		c.state = wanted
+		c.become(wanted)
 	default:
-		delete(n.channels, c.name)
+		n.remove(c)
 		n.hub.assign(c, node)
 	}
 }
 
 // drop ends a channel without Listeners. The caller holds Hub.mu.
 func (n *nodeConn) drop(c *channel) {
-	delete(n.channels, c.name)
+	n.remove(c)
 	if len(n.channels) == 0 {
 		n.end()
 		return
@@ -138,6 +139,12 @@ func (n *nodeConn) drop(c *channel) {
 		n.unsubscribe = append(n.unsubscribe, c.name)
 		notify(n.wake)
 	}
+}
+
+// remove forgets a channel. The caller holds Hub.mu.
+func (n *nodeConn) remove(c *channel) {
+	delete(n.channels, c.name)
+	delete(n.waiting, c)
 }
 
 // end ends a connection without channels. The caller holds Hub.mu.
@@ -156,7 +163,8 @@ func (n *nodeConn) fail(err error) (worked bool) {
 	}
 	n.broken = true
 	for _, c := range n.channels {
-		c.state, c.err = wanted, err
+		c.become(wanted)
+		c.err = err
 		c.each(func(e Handler) { e.OnError(err) })
 	}
 	n.unanswered, n.unsubscribe = nil, nil
@@ -226,7 +234,7 @@ func (n *nodeConn) send(conn Conn) (retryIn time.Duration, err error) {
 func (n *nodeConn) due(now time.Time) (channels []*channel, refresh bool) {
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()
-	for _, c := range n.channels {
+	for c := range n.waiting {
 		if c.state == refused && !now.Before(c.retryAt) {
 			channels = append(channels, c)
 		}
@@ -245,10 +253,10 @@ func (n *nodeConn) takeRequests(now time.Time) (requests []request, retryIn time
 		requests = append(requests, request{channel: name, unsubscribe: true})
 	}
 	n.unsubscribe = nil
-	for _, c := range n.channels {
+	for c := range n.waiting {
 		switch c.state {
 		case wanted:
-			c.state = asked
+			c.become(asked)
 			requests = append(requests, request{channel: c.name})
 		case refused:
 			retryIn = min(retryIn, c.retryAt.Sub(now))
@@ -273,7 +281,8 @@ func (n *nodeConn) refused(c *channel, err error) {
 	if n.channels[c.name] != c {
 		return
 	}
-	c.state, c.err, c.retryAt = refused, err, time.Now().Add(c.backoff.Next())
+	c.become(refused)
+	c.err, c.retryAt = err, time.Now().Add(c.backoff.Next())
 	n.refresh = true
 	c.each(func(e Handler) { e.OnError(err) })
 	notify(n.wake)

@@ -99,7 +99,7 @@ func New(network Network, pingAfter, pingTimeout time.Duration) *Hub {
 // channel is a channel with Listeners. It is guarded by Hub.mu.
 type channel struct {
 	name      string
-	listeners map[*Listener]struct{}
+	listeners []*Listener
 	conn      *nodeConn
 	state     state
 	err       error           // of the last attempt; nil if subscribed, or before the first attempt has ended
@@ -117,8 +117,17 @@ const (
 	refused // until channel.retryAt
 )
 
+// become changes the state, so that the connection finds what to do without a look at all channels.
+func (c *channel) become(s state) {
+	if c.state = s; s == wanted || s == refused {
+		c.conn.waiting[c] = struct{}{}
+	} else {
+		delete(c.conn.waiting, c)
+	}
+}
+
 func (c *channel) each(call func(Handler)) {
-	for l := range c.listeners {
+	for _, l := range c.listeners {
 		call(l.handler)
 	}
 }
@@ -138,13 +147,13 @@ func (h *Hub) Listen(name string, handler Handler) *Listener {
 	c := h.channels[name]
 	if c == nil {
 		c = &channel{
-			name: name, listeners: map[*Listener]struct{}{}, backoff: backoff.Backoff{Min: minPause, Max: maxPause},
+			name: name, backoff: backoff.Backoff{Min: minPause, Max: maxPause},
 		}
 		h.channels[name] = c
 		h.assign(c, nil)
 	}
 	l := &Listener{hub: h, channel: c, handler: handler}
-	c.listeners[l] = struct{}{}
+	c.listeners = append(c.listeners, l)
 	switch {
 	case c.state == open:
 		handler.OnOpen()
@@ -176,7 +185,7 @@ func (h *Hub) unlisten(l *Listener) (ends []<-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := l.channel
-	delete(c.listeners, l)
+	c.listeners = slices.DeleteFunc(c.listeners, func(other *Listener) bool { return other == l })
 	if len(c.listeners) == 0 && h.channels[c.name] == c {
 		delete(h.channels, c.name)
 		c.conn.drop(c)
@@ -200,8 +209,9 @@ func (h *Hub) assign(c *channel, node Node) {
 		h.conns = append(h.conns, newNodeConn(h, node))
 		go h.conns[i].run() // until closing is set
 	}
-	c.conn, c.state = h.conns[i], wanted
+	c.conn = h.conns[i]
 	c.conn.channels[c.name] = c
+	c.become(wanted)
 	notify(c.conn.wake)
 	if c.conn.broken {
 		notify(c.conn.retry) // skip the rest of the pause

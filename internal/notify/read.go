@@ -78,7 +78,8 @@ func (n *nodeConn) handle(e Event) error {
 }
 
 func (n *nodeConn) subscribed(c *channel) {
-	c.state, c.err = open, nil
+	c.become(open)
+	c.err = nil
 	c.backoff.Reset()
 	if n.broken = false; n.subscribedAt.IsZero() {
 		n.subscribedAt = time.Now()
@@ -89,9 +90,14 @@ func (n *nodeConn) subscribed(c *channel) {
 // answered removes a request from those unanswered. It returns whether it was among them.
 func (n *nodeConn) answered(r request) bool {
 	i := slices.IndexFunc(n.unanswered, func(a request) bool { return a.channel == r.channel && a.unsubscribe == r.unsubscribe })
-	if i >= 0 {
-		n.answeredAt = time.Now()
+	if i < 0 {
+		return false
+	}
+	n.answeredAt = time.Now()
+	if i == 0 { // the usual case, also of thousands: they are answered in order
+		n.unanswered = n.unanswered[1:]
+	} else {
 		n.unanswered = slices.Delete(n.unanswered, i, i+1)
 	}
-	return i >= 0
+	return true
 }

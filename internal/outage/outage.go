@@ -24,8 +24,8 @@ type State struct {
 	open atomic.Int64 // len(outages), so that Worked costs nothing while all works
 
 	mu      sync.Mutex
-	outages map[activity]outage      // guarded by mu
-	known   map[observe.Activity]int // guarded by mu; how many outages the observer knows
+	outages map[activity]outage      // guarded by mu; nil before the first failure
+	known   map[observe.Activity]int // guarded by mu; how many outages the observer knows; nil before the first failure
 	closed  bool                     // guarded by mu
 }
 
@@ -47,10 +47,7 @@ type outage struct {
 // New returns a State without outages. When an activity works in one place, its outages elsewhere
 // end if nothing was tried there for the time forget; 0: they do not.
 func New(observer observe.Observer, forget time.Duration) *State {
-	return &State{
-		observer: observer, forget: forget,
-		outages: map[activity]outage{}, known: map[observe.Activity]int{},
-	}
+	return &State{observer: observer, forget: forget}
 }
 
 // Failed reports a failed attempt. The first one begins an outage.
@@ -64,6 +61,9 @@ func (s *State) Failed(what observe.Activity, place observe.Place, err error) {
 	o, exists := s.outages[a]
 	if s.closed || !exists && len(s.outages) >= maxOutages {
 		return
+	}
+	if s.outages == nil {
+		s.outages, s.known = map[activity]outage{}, map[observe.Activity]int{}
 	}
 	if !o.lasts && !o.reported { // else it goes on, as far as the observer knows
 		o.since, o.err = now, err

@@ -81,6 +81,7 @@ func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, er
 
 // put stores a batch of messages without keys, or leaves it to push.
 func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
+	p.makePutKeys.Do(func() { p.putKeys = p.Keys(putScript, "") })
 	reply, err := p.keep(ctx, putScript, p.putKeys, p.putArgs(b), b)
 	if err != nil {
 		if shortfall := (*script.ReplicationError)(nil); !errors.As(err, &shortfall) {

@@ -43,12 +43,13 @@ const MaxMessages = 1000
 // concurrent use.
 type Partition struct {
 	*script.Partition
-	putKeys []string // KEYS of what is called most
-	callers callers  // of Cancel and Reschedule
+	callers callers // of Cancel and Reschedule
+
+	makePutKeys sync.Once // by publishers alone: a process may have thousands of subscriptions
+	putKeys     []string  // KEYS of what is called most
 }
 
 // NewPartition returns a partition of a topic. It does no I/O.
 func NewPartition(store *Store, topic string, number int) *Partition {
-	k := store.Partition(topic, number)
-	return &Partition{Partition: k, putKeys: k.Keys(putScript, "")}
+	return &Partition{Partition: store.Partition(topic, number)}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // MaxPartitions is how many partitions a topic can have: each costs every subscription
-// two goroutines and a poll.
+// a goroutine and a poll.
 const MaxPartitions = 256
 
 // PartitionOf chooses the partition of a key. When partitions are added, a key stays where it

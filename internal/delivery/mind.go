@@ -1,0 +1,103 @@
+package delivery
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// mind does what is to be done now about the subscription, and returns when to look again. It does nothing that takes long:
+// that has a goroutine of its own.
+func (s *Subscription) mind() (next time.Time) {
+	if s.paused.Swap(false) {
+		s.releaseAll(s.buffer.takeBackAll())
+	}
+	next = s.keepLeases()
+	for _, other := range []time.Time{s.releaseOverdue(), s.grow()} {
+		if !other.IsZero() && other.Before(next) {
+			next = other
+		}
+	}
+	return next
+}
+
+// releaseOverdue gives back messages that wait too long. It returns when to look again; zero if nothing waits.
+func (s *Subscription) releaseOverdue() (next time.Time) {
+	now := time.Now()
+	back, in, ok := s.buffer.takeBackOverdue(now)
+	s.releaseAll(back)
+	if !ok {
+		return time.Time{}
+	}
+	return now.Add(in)
+}
+
+// maxGrowInterval is how often grow reads the topic although claims show no change.
+const maxGrowInterval = time.Minute
+
+// growth is what is known about new partitions of the topic.
+type growth struct {
+	// owned by mind
+	at     time.Time // when to think of it again
+	looked time.Time // when the last look began
+
+	looking atomic.Bool  // look runs
+	found   atomic.Int32 // how many partitions it has found
+}
+
+func (g *growth) begin(c Config) {
+	g.looked = time.Now()
+	g.at = g.looked.Add(c.PollInterval)
+}
+
+// noteGrown says that there may be more partitions.
+func (s *Subscription) noteGrown() {
+	s.grown.Store(true)
+	s.alarm.ring()
+}
+
+// grow opens partitions that look has found, and starts it when it is time. It returns when to think of it again; zero while
+// look runs.
+func (s *Subscription) grow() (next time.Time) {
+	g, now := &s.growth, time.Now()
+	if s.open(int(g.found.Load())); g.looking.Load() {
+		return time.Time{}
+	}
+	due := !now.Before(g.at)
+	if due {
+		g.at = now.Add(s.config.PollInterval)
+	}
+	if s.grown.Swap(false) || due && (!s.upToDate() || now.Sub(g.looked) >= maxGrowInterval) {
+		g.looked = now
+		g.looking.Store(true)
+		s.running.fetchers.Go(s.look)
+	}
+	return g.at
+}
+
+// look finds out how many partitions there are, and ends groups that have expired.
+func (s *Subscription) look() {
+	defer s.alarm.ring()
+	defer s.growth.looking.Store(false)
+	report := newReporter(s, -1)
+	number, err := s.topic.Partitions(s.ctx)
+	report.attempted(s.ctx, observe.Growing, err)
+	if err != nil {
+		return
+	}
+	s.growth.found.Store(int32(number))
+	s.alarm.ring()
+	ended, err := s.topic.EndExpired(s.ctx)
+	report.ended(ended)
+	report.attempted(s.ctx, observe.Ending, err)
+}
+
+// open opens partitions until there are this many.
+func (s *Subscription) open(partitions int) {
+	for number := len(s.partitions); number < partitions; number++ {
+		p := newPartition(s, number)
+		s.partitions = append(s.partitions, p)
+		p.run()
+	}
+}
