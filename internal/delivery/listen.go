@@ -39,7 +39,6 @@ func (e *notifications) OnHint(hint queue.Hint) {
 		signal(p.subscription.paused)
 		return
 	}
-	hint.In = p.atMostPoll(hint.In)
 	p.hints.notified(hint)
 }
 
