@@ -3,23 +3,27 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
 )
 
 const (
 	commandRate   = "commands sent"
 	idleCPU       = "idle client CPU"
 	claimsEach    = "claims per message"
-	settlingPause = 3 * time.Second // for connections, first claims and the like
+	settlingPause = 3 * time.Second  // for connections, first claims and the like
+	restingPause  = 50 * time.Second // until a subscription relies on notifications, and so claims rarely
+	idleFor       = time.Minute      // two claims of each
 )
 
 func idleOne() experiment {
 	return experiment{
 		name: "idle",
-		what: "One subscription without messages for 20 s: the commands that it sends (MONITOR, without those within\n" +
-			"scripts, which INFO would count), and what that takes.",
+		what: "One subscription without messages for a minute: the commands that it sends (MONITOR, without those within\n" +
+			"scripts, which INFO would count; half a command a second are pings, one for all subscriptions), and what that takes.",
 		rounds:      2,
 		contestants: []contestant{{ours, idleRun}},
 		bars: []bar{
@@ -39,7 +43,7 @@ func idleRun(ctx context.Context, l *lab) (sample, error) {
 	if err := c.join(ctx, subscriber, topic, t.ack); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, settlingPause); err != nil {
+	if err := pause(ctx, restingPause); err != nil {
 		return nil, err
 	}
 	used, sent, claims, err := whileIdle(ctx, l)
@@ -57,14 +61,42 @@ func idleRun(ctx context.Context, l *lab) (sample, error) {
 	}, nil
 }
 
-// whileIdle counts the commands and the claims that are sent in 20 s, and what they take.
+func idleTopics() experiment {
+	return experiment{
+		name: "idle200",
+		what: "200 subscriptions with a topic each, of one client and without messages for a minute: the commands that they\n" +
+			"send, pings included.",
+		rounds:      2,
+		contestants: []contestant{{ours, idleTopicsRun}},
+		bars:        []bar{{reading: commandsEach, of: ours, most: 0.05}},
+	}
+}
+
+func idleTopicsRun(ctx context.Context, l *lab) (sample, error) {
+	const subscriptions = 200
+	var c crowd
+	for n := range subscriptions {
+		subscriber, err := newSubscriber(l, group, 0)
+		if err != nil {
+			return nil, err
+		}
+		handle := func(msg *message.Message) { msg.Ack() }
+		if err := c.join(ctx, subscriber, fmt.Sprint(topic, n), handle); err != nil {
+			return nil, err
+		}
+	}
+	s, err := countIdle(ctx, l, subscriptions)
+	return s, errors.Join(err, c.leave())
+}
+
+// whileIdle counts the commands and the claims that are sent in a minute, and what they take.
 func whileIdle(ctx context.Context, l *lab) (used usage, sent, claims float64, err error) {
 	m, err := startMonitor(ctx, l)
 	if err != nil {
 		return usage{}, 0, 0, err
 	}
 	defer m.stop()
-	used, err = l.measure(ctx, func() error { return pause(ctx, l.duration(20*time.Second)) })
+	used, err = l.measure(ctx, func() error { return pause(ctx, l.duration(idleFor)) })
 	sent, claims = m.counts()
 	return used, sent, claims, err
 }
@@ -73,7 +105,7 @@ func idleMany() experiment {
 	return experiment{
 		name: "idle50",
 		what: "50 idle consumers of a group, for which one message falls due each second, 15 in all: how many claims\n" +
-			"Redis gets for each message, beyond the safety polls that it gets without any (counted before, for 20 s).\n" +
+			"Redis gets for each message, beyond the safety polls that it gets without any (counted before, for a minute).\n" +
 			"Counted from half a second after the one call that schedules all 15; what that call wakes is\n" +
 			"shown apart.",
 		rounds:      2,
@@ -105,16 +137,15 @@ func idleManyRun(ctx context.Context, l *lab) (sample, error) {
 }
 
 func countClaims(ctx context.Context, l *lab, m *monitor, t *tally) (sample, error) {
-	if err := pause(ctx, settlingPause); err != nil {
+	if err := pause(ctx, restingPause); err != nil {
 		return nil, err
 	}
-	const polling = 20 * time.Second // four polls of each
 	_, start := m.counts()
-	if err := pause(ctx, polling); err != nil {
+	if err := pause(ctx, idleFor); err != nil {
 		return nil, err
 	}
 	_, before := m.counts()
-	polls := (before - start) / polling.Seconds()
+	polls := (before - start) / idleFor.Seconds()
 
 	list := newMessages(len(t.arrivals))
 	for i, msg := range list {

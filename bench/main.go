@@ -99,7 +99,7 @@ func experiments() []experiment {
 	publishing := append([]experiment{publishOne()}, publishSome()...)
 	return slices.Concat([]experiment{drainOne(), drainTen(), router(), relays()}, publishing, farExperiments(), []experiment{
 		publishBatches(), publishAndConsume(),
-		lateness(), drainOrdered(), drainOneKey(), coldKeys(), staleBacklog(), idleOne(), idleMany(), idleCrowd(), periodicMany(), periodicLate(), inboxDrain(),
+		lateness(), drainOrdered(), drainOneKey(), coldKeys(), staleBacklog(), idleOne(), idleMany(), idleCrowd(), idleTopics(), periodicMany(), periodicLate(), inboxDrain(),
 		million(), operate(), watch(), watchPublish(), scraping(), memory(), poison(), slow(), pausing(), groups(),
 		manyGroups(50, usualPoll, 1), manyGroups(200, usualPoll, 2), manyGroups(1000, usualPoll, 5),
 		manyGroups(1000, 4*usualPoll, 1), churn(), churnFar(),
