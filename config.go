@@ -237,11 +237,12 @@ type SubscriberConfig struct {
 
 	// GroupExpiry ends the group in a topic when it has had no live subscription there for that
 	// long: what it holds is freed, and Subscribe recreates it. Any publisher or subscription of
-	// the topic notices within some seconds. A subscription counts as alive for LeaseDuration or
-	// two PollIntervals after its last call, whichever is longer; the group lasts at least that
-	// long. For subscribers that differ, the last Subscribe or SubscribeInitialize decides. At
-	// least 1s. Default: 0, never; for Broadcast 50s, so that nothing is left a minute after a
-	// crash.
+	// the topic notices within some seconds, or within half a minute if all are idle. A subscription
+	// counts as alive for LeaseDuration or twice as long as it may rest (see PollInterval) after its
+	// last call, whichever is longer; the group lasts at least that long. An idle subscription rests
+	// for half of GroupExpiry at most. For subscribers that differ, the last Subscribe or SubscribeInitialize decides. At
+	// least 1s. Default: 0, never; for Broadcast 50s, so that little is left a minute after a
+	// crash, and nothing after a minute and a half.
 	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be
@@ -286,9 +287,12 @@ type SubscriberConfig struct {
 	// handler has yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
 	MaxBufferBytes int
 
-	// PollInterval is how often an idle subscription asks for messages without a
-	// notification. It limits the delay when notifications are lost without a sign; while it is
-	// known that they are, an idle subscription asks every 150ms for about 10s first. At least
+	// PollInterval is how late a message is at most when the notification of it is lost with its
+	// connection, or is false. The connection is pinged, so from 5s on an idle subscription rests for 30s, or for
+	// PollInterval if that is longer, while notifications come; with less, it asks for messages every PollInterval,
+	// notified or not. When the connection is known to be lost, it asks every 150ms for about 10s and then every
+	// PollInterval. A subscription that finds a message of which no notification told, though the connection works,
+	// may be 30s late once; from then on it asks every PollInterval, until it has missed none for an hour. At least
 	// 100ms. Default: 5s; a year in package redisdelaytest, where none is lost.
 	PollInterval time.Duration
 

@@ -139,7 +139,8 @@ type RetireOptions struct {
 // group.
 //
 // The error is ErrGroupNotFound, ErrGroupAlive if one of its subscriptions has called
-// Redis within its lease or two poll intervals (see RetireOptions.Force), or as for Pause.
+// Redis within its lease, or within a minute with the default PollInterval (see
+// SubscriberConfig.GroupExpiry and RetireOptions.Force), or as for Pause.
 func (c *Control) RetireGroup(ctx context.Context, topic, group string, options RetireOptions) (freed int, err error) {
 	how := queue.RetireIdle
 	if options.Force {

@@ -220,6 +220,7 @@ func (s *Subscriber) delivery(topic, group string) delivery.Config {
 		MaxBytes:      s.config.MaxBufferBytes,
 		DropExpired:   s.config.OnExpired == DropExpired,
 		PollInterval:  s.config.PollInterval,
+		GroupExpiry:   s.config.GroupExpiry,
 		CloseTimeout:  s.config.CloseTimeout,
 		Punctual:      script.OptionsOf(s.config.Client).LosesNothing,
 		Observer:      s.observer,

@@ -137,8 +137,8 @@ type Pause struct {
 	By, Reason string
 }
 
-// Consumer is a subscription that is alive: it has called Redis within its lease, or two of
-// its poll intervals.
+// Consumer is a subscription that is alive: it has called Redis within its lease, or within twice as long
+// as it may rest: within a minute with the default PollInterval.
 type Consumer struct {
 	Topic, Group string
 	ID           string // unique to the subscription

@@ -23,7 +23,7 @@ func idleCrowd() experiment {
 	return experiment{
 		name: "idle100",
 		what: "100 Subscribers with a group each, of one topic with 4 partitions, in one process with one client and\n" +
-			"without messages for 20 s: their connections for notifications besides the client's pool, their goroutines\n" +
+			"without messages for a minute: their connections for notifications besides the client's pool, their goroutines\n" +
 			"with MaxInFlight 1, and the commands that they send (MONITOR, without those within scripts).",
 		rounds:      2,
 		contestants: []contestant{{ours, idleCrowdRun}},
@@ -72,7 +72,7 @@ func makePartitions(l *lab) error {
 }
 
 func countIdle(ctx context.Context, l *lab, subscriptions float64) (sample, error) {
-	if err := pause(ctx, 2*settlingPause); err != nil {
+	if err := pause(ctx, restingPause); err != nil {
 		return nil, err
 	}
 	used, sent, claims, err := whileIdle(ctx, l)

@@ -17,14 +17,16 @@ const (
 	commandRate   = "commands sent"
 	idleCPU       = "idle client CPU"
 	claimsEach    = "claims per message"
-	settlingPause = 3 * time.Second // for connections, first claims and the like
+	settlingPause = 3 * time.Second  // for connections, first claims and the like
+	restingPause  = 50 * time.Second // until a subscription relies on notifications, and so claims rarely
+	idleFor       = time.Minute      // two claims of each
 )
 
 func idleOne() experiment {
 	return experiment{
 		name: "idle",
-		what: "One subscription without messages for 20 s: the commands that it sends (MONITOR, without those within\n" +
-			"scripts, which INFO would count), and what that takes.",
+		what: "One subscription without messages for a minute: the commands that it sends (MONITOR, without those within\n" +
+			"scripts, which INFO would count; half a command a second are pings, one for all subscriptions), and what that takes.",
 		rounds:      2,
 		contestants: []contestant{{ours, idleRun}},
 		bars: []bar{
@@ -44,7 +46,7 @@ func idleRun(ctx context.Context, l *lab) (sample, error) {
 	if err := c.join(ctx, subscriber, topic, t.ack); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, settlingPause); err != nil {
+	if err := pause(ctx, restingPause); err != nil {
 		return nil, err
 	}
 	used, sent, claims, err := whileIdle(ctx, l)
@@ -62,14 +64,14 @@ func idleRun(ctx context.Context, l *lab) (sample, error) {
 	}, nil
 }
 
-// whileIdle counts the commands and the claims that are sent in 20 s, and what they take.
+// whileIdle counts the commands and the claims that are sent in a minute, and what they take.
 func whileIdle(ctx context.Context, l *lab) (used usage, sent, claims float64, err error) {
 	m, err := startMonitor(ctx, l)
 	if err != nil {
 		return usage{}, 0, 0, err
 	}
 	defer m.stop()
-	used, err = l.measure(ctx, func() error { return pause(ctx, l.duration(20*time.Second)) })
+	used, err = l.measure(ctx, func() error { return pause(ctx, l.duration(idleFor)) })
 	sent, claims = m.counts()
 	return used, sent, claims, err
 }
@@ -78,7 +80,7 @@ func idleMany() experiment {
 	return experiment{
 		name: "idle50",
 		what: "50 idle consumers of a group, for which one message falls due each second, 15 in all: how many claims\n" +
-			"Redis gets for each message, beyond the safety polls that it gets without any (counted before, for 20 s).\n" +
+			"Redis gets for each message, beyond the safety polls that it gets without any (counted before, for a minute).\n" +
 			"Counted from half a second after the one call that schedules all 15; what that call wakes is\n" +
 			"shown apart.",
 		rounds:      2,
@@ -110,16 +112,15 @@ func idleManyRun(ctx context.Context, l *lab) (sample, error) {
 }
 
 func countClaims(ctx context.Context, l *lab, m *monitor, t *tally) (sample, error) {
-	if err := pause(ctx, settlingPause); err != nil {
+	if err := pause(ctx, restingPause); err != nil {
 		return nil, err
 	}
-	const polling = 20 * time.Second // four polls of each
 	_, start := m.counts()
-	if err := pause(ctx, polling); err != nil {
+	if err := pause(ctx, idleFor); err != nil {
 		return nil, err
 	}
 	_, before := m.counts()
-	polls := (before - start) / polling.Seconds()
+	polls := (before - start) / idleFor.Seconds()
 
 	list := newMessages(len(t.arrivals))
 	for i, msg := range list {
@@ -160,7 +161,7 @@ const (
 func idleTopics(topics int) experiment {
 	e := experiment{
 		name: fmt.Sprint("idle", topics),
-		what: fmt.Sprintf("%d new topics, to which one Subscriber subscribes from %d goroutines, without messages for 20 s: what each\n"+
+		what: fmt.Sprintf("%d new topics, to which one Subscriber subscribes from %d goroutines, without messages for a minute: what each\n"+
 			"subscription takes in the process (goroutines; heap and stacks in use) and sends (MONITOR, without what is\n"+
 			"within scripts), and how long it takes to subscribe to all and to close.", topics, subscribing),
 		rounds:      2,
@@ -196,7 +197,7 @@ func idleTopicsRun(topics int) func(ctx context.Context, l *lab) (sample, error)
 		err = subscribeAll(ctx, subscriber, topics)
 		s := sample{{subscribeTime, "s", time.Since(start).Seconds()}}
 		if err == nil {
-			err = pause(ctx, 2*settlingPause)
+			err = pause(ctx, restingPause)
 		}
 		used, sent, _, err2 := whileIdle(ctx, l)
 		idleGoroutines, idleBytes := footprint()

@@ -54,6 +54,9 @@ func (d *fallbackPolling) next(poll time.Duration) {
 	d.at = time.Now().Add(jitter(backoff.Exponential(min(fallbackInterval, poll), poll, max(0, d.polls-maxFallbackPolls))))
 }
 
+// notified reports whether notifications work.
+func (d *fallbackPolling) notified() bool { return d.at.IsZero() && !d.stoppedAt.IsZero() }
+
 // wait is how long to wait until the next poll.
 func (d *fallbackPolling) wait() time.Duration {
 	if d.at.IsZero() {

@@ -123,13 +123,16 @@ func (p *partition) claims() bool {
 }
 
 func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
-	p.hints.found(len(claims.Messages), p.atMostPoll(claims.Next), time.Since(start))
+	p.hints.found(len(claims.Messages), claims.Next, time.Since(start))
 	p.need = anyMessage
 	if claims.NeedsWorker {
 		p.need = freeWorker
 	}
-	if claims.Recreated && p.subscription.firstToRecreate() {
-		p.report.recreated()
+	if claims.Recreated {
+		p.subscription.noteGrown() // Redis may have lost more than the group
+		if p.subscription.firstToRecreate() {
+			p.report.recreated()
+		}
 	}
 	if p.number == 0 {
 		p.subscription.noteTopic(claims)
@@ -141,13 +144,4 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 	}
 	p.report.claimed(items)
 	return items
-}
-
-// atMostPoll is when to look again if the next message is due then; a negative time means
-// that there is none.
-func (p *partition) atMostPoll(in time.Duration) time.Duration {
-	if poll := p.subscription.config.PollInterval; in < 0 || in > poll {
-		return jitter(poll)
-	}
-	return in
 }

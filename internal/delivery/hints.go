@@ -28,37 +28,48 @@ const (
 
 // hints collects, from claims, nacks and notifications, when something may be due.
 type hints struct {
-	poll     time.Duration // immutable; the longest time between two claims
-	punctual bool          // immutable; whether there is no lag
+	punctual bool // immutable; whether there is no lag
 
 	mu       sync.Mutex
-	at       time.Time       // guarded by mu; zero: at once
+	at       time.Time       // guarded by mu; when something may be due; zero: at once
 	known    bool            // guarded by mu; whether at says anything
-	latest   time.Time       // guarded by mu; when to claim at the latest, despite others
+	latest   time.Time       // guarded by mu; when to poll
 	yield    time.Duration   // guarded by mu; limit of lag
 	trip     time.Duration   // guarded by mu; about how long a claim is under way at least
 	fallback fallbackPolling // guarded by mu
+	reliance reliance        // guarded by mu
 	changed  chan struct{}   // signaled when at has become earlier
 }
 
+// never is in how long something is due if nothing is scheduled.
+const never = 100 * 365 * 24 * time.Hour
+
 func newHints(c Config) hints {
-	return hints{poll: c.PollInterval, punctual: c.Punctual, changed: make(chan struct{}, 1), known: true}
+	return hints{
+		punctual: c.Punctual, changed: make(chan struct{}, 1), known: true,
+		reliance: reliance{poll: c.PollInterval, quiet: c.quietInterval()},
+	}
 }
 
 // reset forgets all hints before a claim. Hints that come during the claim count again.
 func (h *hints) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	notified := h.fallback.notified()
+	h.reliance.foreseen = time.Time{}
+	if h.known && notified {
+		h.reliance.foreseen = h.at
+	}
 	h.known = false
-	h.latest = time.Now().Add(jitter(h.poll))
-	h.fallback.polling(h.poll)
+	h.latest = time.Now().Add(jitter(h.reliance.interval(notified)))
+	h.fallback.polling(h.reliance.poll)
 }
 
 // jitter shortens a poll interval by up to an eighth, so that consumers do not all poll at once.
 func jitter(poll time.Duration) time.Duration { return poll - rand.N(poll/8+1) }
 
-// found records how many messages a claim got, when the next one is due, and how long the claim
-// took. A consumer that finds messages goes first the next time, too.
+// found records how many messages a claim got, when the next one is due (negative: never), and how long
+// the claim took. A consumer that finds messages goes first the next time, too.
 func (h *hints) found(messages int, next, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,10 +79,28 @@ func (h *hints) found(messages int, next, took time.Duration) {
 	if h.trip += h.trip / 64; h.trip == 0 || took < h.trip { // the way may become longer
 		h.trip = took
 	}
-	if next > 0 {
+	first := next
+	if messages > 0 {
+		first = 0
+	}
+	if h.reliance.found(first) {
+		h.pollSoon()
+	}
+	switch {
+	case next < 0:
+		next = never
+	case next > 0:
 		next = h.after(next)
 	}
 	h.earlier(next)
+}
+
+// pollSoon makes the consumer poll within a poll interval. The caller holds mu.
+func (h *hints) pollSoon() {
+	if soon := time.Now().Add(jitter(h.reliance.poll)); soon.Before(h.latest) {
+		h.latest = soon
+		signal(h.changed)
+	}
 }
 
 // after is in how long to claim a message that Redis said is due in a while: its reply and the claim
@@ -82,20 +111,24 @@ func (h *hints) after(in time.Duration) time.Duration {
 
 // notified takes the hint of a notification. The hint of a consumer that has claimed replaces older
 // ones; if it found something, it may claim first the next time. Any program can send
-// notifications, so they postpone no claim beyond the poll interval.
+// notifications, so they postpone no claim by more than the poll interval.
 func (h *hints) notified(hint queue.Hint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if hint.In < 0 {
+		hint.In = never
+	}
 	if hint.Found > 0 {
 		h.yield = maxYield
 	}
 	if hint.Looked && h.known {
 		before := h.at
-		if h.at = time.Now().Add(h.after(hint.In)); h.at.After(h.latest) {
-			h.at = h.latest
-		}
-		if h.at.Before(before) {
+		h.at = time.Now().Add(h.after(hint.In))
+		switch {
+		case h.at.Before(before):
 			signal(h.changed)
+		case before.Before(h.latest): // the consumer was about to look
+			h.pollSoon()
 		}
 		return
 	}
@@ -108,9 +141,10 @@ func (h *hints) hearing(well bool) {
 	defer h.mu.Unlock()
 	if well {
 		h.fallback.stop()
+		h.reliance.doubtFor(probation * h.reliance.poll)
 		return
 	}
-	if h.fallback.start(h.poll) {
+	if h.fallback.start(h.reliance.poll) {
 		signal(h.changed)
 	}
 }
@@ -141,11 +175,11 @@ func (h *hints) lag() time.Duration {
 	return minYield + far + rand.N(h.yield+2*far) // random, so that consumers do not all look at once
 }
 
-// wait is how long to wait for the next due time.
+// wait is how long to wait for the next due time, or poll.
 func (h *hints) wait() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return min(time.Until(h.at), h.fallback.wait())
+	return min(time.Until(h.at), time.Until(h.latest), h.fallback.wait())
 }
 
 // await blocks until something may be due; false when ctx ends.

@@ -142,7 +142,7 @@ func (l *leases) noteAlive(sent time.Time) {
 }
 
 // heartbeatOverdue reports whether a heartbeat is due although nothing is held. Claims serve as
-// heartbeats at least once in a poll interval, unless all workers are busy with messages of other
+// heartbeats at least once in a quiet interval, unless all workers are busy with messages of other
 // partitions.
 func (l *leases) heartbeatOverdue() bool {
 	l.mu.Lock()
@@ -152,7 +152,7 @@ func (l *leases) heartbeatOverdue() bool {
 
 // heartbeatInterval is the longest time between two signs that the consumer is alive.
 func (l *leases) heartbeatInterval() time.Duration {
-	return max(l.config.alive()/3, l.config.PollInterval)
+	return max(l.config.alive()/3, l.config.quietInterval())
 }
 
 func (l *leases) all() []queue.Held {

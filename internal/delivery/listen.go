@@ -40,7 +40,6 @@ func (e *notifications) OnHint(hint queue.Hint) {
 		p.subscription.alarm.ring()
 		return
 	}
-	hint.In = p.atMostPoll(hint.In)
 	p.hints.notified(hint)
 }
 

@@ -33,22 +33,23 @@ func (s *Subscription) releaseOverdue() (next time.Time) {
 	return now.Add(in)
 }
 
-// maxGrowInterval is how often grow reads the topic although claims show no change.
-const maxGrowInterval = time.Minute
+// maxGrowInterval is how often grow reads the topic although claims show no change: Redis may have lost the topic
+// from its list, or have brought back a group that has ended in another partition.
+const maxGrowInterval = 10 * time.Minute
 
 // growth is what is known about new partitions of the topic.
 type growth struct {
 	// owned by mind
 	at     time.Time // when to think of it again
-	looked time.Time // when the last look began
+	lookAt time.Time // when to look although claims show no change
 
 	looking atomic.Bool  // look runs
 	found   atomic.Int32 // how many partitions it has found
 }
 
 func (g *growth) begin(c Config) {
-	g.looked = time.Now()
-	g.at = g.looked.Add(c.PollInterval)
+	now := time.Now()
+	g.at, g.lookAt = now.Add(c.PollInterval), now.Add(jitter(maxGrowInterval))
 }
 
 // noteGrown says that there may be more partitions.
@@ -68,8 +69,8 @@ func (s *Subscription) grow() (next time.Time) {
 	if due {
 		g.at = now.Add(s.config.PollInterval)
 	}
-	if s.grown.Swap(false) || due && (!s.upToDate() || now.Sub(g.looked) >= maxGrowInterval) {
-		g.looked = now
+	if s.grown.Swap(false) || due && (!s.upToDate() || !now.Before(g.lookAt)) {
+		g.lookAt = now.Add(jitter(maxGrowInterval))
 		g.looking.Store(true)
 		s.running.fetchers.Go(s.look)
 	}

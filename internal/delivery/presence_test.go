@@ -37,7 +37,7 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 		require.NoError(t, <-r.ended)
 		require.GreaterOrEqual(t, len(said), 3)
 		assert.Equal(t, []string{"[{0000 7 1} {0001 7 1}]", "[{0000 7 2} {0001 7 2} {0002 7 1}]", "[{0002 7 2}]"}, said[:3])
-		assert.Equal(t, queue.Presence{Alive: testLease, Info: said[2]}, last, "of a claim")
+		assert.Equal(t, queue.Presence{Alive: 2 * quietPoll, Info: said[2]}, last, "of a claim")
 		assert.Equal(t, "[]", g.requests[0].Presence.Info)
 		assert.Equal(t, "[]", g.requests[len(g.requests)-1].Presence.Info, "nothing is held any more")
 	})

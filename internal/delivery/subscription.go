@@ -85,7 +85,7 @@ type Listener interface {
 }
 
 // Config configures a subscription. All fields are required except MaxDeliveries,
-// Punctual, ConsumerInfo, Handle, Observer and Place.
+// GroupExpiry, Punctual, ConsumerInfo, Handle, Observer and Place.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
@@ -101,6 +101,7 @@ type Config struct {
 	MaxBytes      int  // of held messages that no handler has
 	DropExpired   bool // what is too old for a handler ends; else, it becomes a dead letter
 	PollInterval  time.Duration
+	GroupExpiry   time.Duration // 0: the group does not expire
 	CloseTimeout  time.Duration
 
 	// Punctual makes the consumer claim at due times even if another one of the group is likely
@@ -120,10 +121,6 @@ type Config struct {
 	Observer observe.Observer
 	Place    observe.Place // topic and group, for Observer
 }
-
-// alive is how long the consumer counts as alive: it claims at least once in a poll
-// interval, or extends leases.
-func (c Config) alive() time.Duration { return max(c.Lease, 2*c.PollInterval) }
 
 // Subscription delivers messages from Start until its context ends.
 type Subscription struct {
@@ -247,7 +244,8 @@ func (s *Subscription) shutDown(endCalls func()) error {
 // lastClaim is what the last claim in the first partition has shown of the topic.
 type lastClaim struct {
 	partitions atomic.Int32
-	upToDateAt atomic.Int64 // when nothing was to be done, in ns of the Unix time; 0: never
+	upToDateAt atomic.Int64 // when it was made, in ns of the Unix time; 0: never
+	endingAt   atomic.Int64 // when groups last might end soon, in ns of the Unix time; 0: never
 }
 
 // recreatedWithin is how long all partitions take at most to recreate a group.
@@ -267,20 +265,27 @@ func (s *Subscription) noteTopic(claims queue.Claims) {
 	if number == 0 {
 		return
 	}
-	changed := s.lastClaim.partitions.Swap(number) != number
-	if changed || claims.Ending {
-		s.lastClaim.upToDateAt.Store(0)
-	} else {
-		s.lastClaim.upToDateAt.Store(time.Now().UnixNano())
+	now := time.Now().UnixNano()
+	s.lastClaim.upToDateAt.Store(now)
+	if claims.Ending {
+		s.lastClaim.endingAt.Store(now)
 	}
-	if changed {
+	if s.lastClaim.partitions.Swap(number) != number {
+		s.lastClaim.upToDateAt.Store(0)
 		s.noteGrown()
 	}
 }
 
-// upToDate reports whether a claim has shown within a poll interval that look has nothing to do.
+// endingLooks is how many looks a claim that shows that groups may end soon is good for: it takes two, 9 s
+// apart or more, to end one.
+const endingLooks = 3
+
+// upToDate reports whether a claim has shown lately that look has nothing to do. The last claim of an idle consumer
+// may be a quiet interval and a round trip ago.
 func (s *Subscription) upToDate() bool {
-	return time.Since(time.Unix(0, s.lastClaim.upToDateAt.Load())) < s.config.PollInterval
+	since := func(at *atomic.Int64) time.Duration { return time.Since(time.Unix(0, at.Load())) }
+	return since(&s.lastClaim.upToDateAt) < s.config.quietInterval()+s.config.PollInterval &&
+		since(&s.lastClaim.endingAt) > endingLooks*s.config.PollInterval
 }
 
 // ended waits for goroutines until ctx ends, and returns whether they have ended.

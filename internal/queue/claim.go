@@ -131,6 +131,9 @@ func (g *Group) learn(ctx context.Context, reply script.Reply) error {
 			return err
 		}
 		g.recreated = true
+		if g.topic != nil { // Redis may have lost the list of topics, too
+			g.topic.store.recheck(g.topic.name)
+		}
 	}
 	g.others = known{without(all.names, g.name), all.asOf}
 	return nil

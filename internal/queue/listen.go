@@ -122,11 +122,15 @@ func within(us int64) time.Duration {
 
 const (
 	// pingAfter is how long a connection for notifications may receive nothing before it is
-	// pinged: an idle process costs each node 0.14 commands a second.
-	pingAfter = 7 * time.Second
+	// pinged: an idle process costs each node half a command a second, whatever it listens to.
+	pingAfter = 2 * time.Second
 
 	// pingTimeout is how long to wait for the answer.
 	pingTimeout = 2500 * time.Millisecond
+
+	// SilenceBound is how long a connection for notifications may be lost until HintHandlers
+	// are told.
+	SilenceBound = pingAfter + pingTimeout
 )
 
 // hubs has the hubs of all clients that somebody listens with. It is global, since subscribers

@@ -197,6 +197,15 @@ func (s *Store) list(topic, version string) {
 	s.listed[topic] = listing{version, s.now()}
 }
 
+// recheck makes the next call for a topic ask whether it is on the list.
+func (s *Store) recheck(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, seen := s.listed[topic]; seen {
+		s.listed[topic] = listing{version: known.version}
+	}
+}
+
 // Unlist forgets that a topic is on the list.
 func (s *Store) Unlist(topic string) {
 	s.mu.Lock()

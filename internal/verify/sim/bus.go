@@ -25,6 +25,7 @@ type listener struct {
 	heard []heard
 	last  time.Time // when the last notification arrives
 	cut   bool
+	dead  bool // it has lost a notification: no later one arrives, and no answer to a ping, as on a TCP connection
 }
 
 // heard is a notification on its way.
@@ -82,11 +83,12 @@ func (l *link) hear(n store.Notice, lie bool) {
 	if lie {
 		l.mislead(now)
 	}
-	if l.listener == nil || now.Before(l.w.silentUntil[l.process]) {
+	if l.listener == nil {
 		l.mislead(now)
 		return
 	}
-	if now.Before(l.w.storms[l.process]) && chance(l.listener.rng, 0.3) {
+	lost := now.Before(l.w.silentUntil[l.process]) || now.Before(l.w.storms[l.process]) && chance(l.listener.rng, 0.3)
+	if l.listener.dead = l.listener.dead || lost; l.listener.dead {
 		l.mislead(now)
 		return
 	}

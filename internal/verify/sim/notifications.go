@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	pingAfter   = 7 * time.Second
+	pingAfter   = 2 * time.Second
 	pingTimeout = 2500 * time.Millisecond
 )
 
@@ -52,7 +52,7 @@ func (c *connection) Unsubscribe(context.Context, string) error { return nil }
 func (c *connection) Ping(context.Context) error {
 	c.link.w.mu.Lock()
 	defer c.link.w.mu.Unlock()
-	c.pinged = !time.Now().Before(c.link.w.silentUntil[c.link.process])
+	c.pinged = !c.listener.dead && !time.Now().Before(c.link.w.silentUntil[c.link.process])
 	return nil
 }
 

@@ -9,24 +9,44 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// idleBytes are what an idle subscription may send in a second, whatever other groups there are: a claim
+// idleBytes are what an idle subscription that polls may send in a second, whatever other groups there are: a claim
 // every five seconds, which names up to 16 of them and takes up to 2,700 bytes.
 const idleBytes = 700
 
-// checkIdle counts what consumers send while nothing happens: by the docs half a command a second
-// for each subscription, and now and then a ping.
+// What an idle subscription may send while its notifications arrive, by the docs: a claim every 26 to 30 seconds, and a
+// look at the topic every ten minutes. It does not rely on them for an hour after it has missed one.
+const (
+	eachCommand = 20 * time.Second
+	mostBytes   = 2700            // of a command
+	eachPing    = 2 * time.Second // of each process
+	doubt       = time.Hour
+)
+
+// checkIdle counts what consumers send while nothing happens.
 func (w *world) checkIdle() {
-	const during = 40 * time.Second
-	wait(2 * pollInterval)
+	const during = 30 * time.Minute
+	wait(doubt)
 	sent, bytes := w.network.counted()
+	pings := w.network.pinged()
 	wait(during)
 	sentThen, bytesThen := w.network.counted()
-	sent, bytes = sentThen-sent, bytesThen-bytes
-	most := w.subscriptions() * int(during/time.Second)
-	if sent > most || bytes > most*idleBytes {
+	sent, bytes, pings = sentThen-sent, bytesThen-bytes, w.network.pinged()-pings
+	most := w.subscriptions() * int(during/eachCommand)
+	if sent > most || bytes > most*mostBytes {
 		w.fail("idle", "%d idle subscriptions have sent %d requests with %d bytes in %v, and may send %d with %d",
-			w.subscriptions(), sent, bytes, during, most, most*idleBytes)
+			w.subscriptions(), sent, bytes, during, most, most*mostBytes)
 	}
+	if most := w.processes() * int(during/eachPing); pings > most {
+		w.fail("idle", "%d processes have sent %d pings in %v, and may send %d", w.processes(), pings, during, most)
+	}
+}
+
+// processes is how many have subscriptions.
+func (w *world) processes() (number int) {
+	for _, n := range w.plan.Groups {
+		number += n
+	}
+	return number
 }
 
 // checkCost compares what has been sent since then with what messages and idle time may cost.
@@ -56,7 +76,7 @@ func (w *world) subscriptions() (number int) {
 
 // checkGroups looks for groups that have ended, or whose processes died, some time ago.
 func (w *world) checkGroups() {
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(3 * time.Minute)
 	for {
 		stats, err := w.inspect().Stats(context.Background(), topic)
 		var left []string

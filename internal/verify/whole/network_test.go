@@ -24,8 +24,9 @@ type network struct {
 	mu    sync.Mutex
 	hangs time.Time // guarded by mu; until when Redis hangs
 	lines []*line   // guarded by mu
-	sent  int       // guarded by mu; requests that were sent
+	sent  int       // guarded by mu; requests that were sent, but pings
 	bytes int       // guarded by mu
+	pings int       // guarded by mu
 }
 
 // process is a program, or a part of one, with a client of its own.
@@ -106,6 +107,10 @@ func (n *network) hang(until time.Time) {
 func (n *network) count(process string, request []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if bytes.Contains(request, []byte("\nping\r")) {
+		n.pings++
+		return
+	}
 	if n.sent++; !bytes.Contains(request, []byte("\neval\r")) { // which sends a script the first time
 		n.bytes += len(request)
 	}
@@ -118,6 +123,12 @@ func (n *network) counted() (requests, bytes int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sent, n.bytes
+}
+
+func (n *network) pinged() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pings
 }
 
 func (n *network) hangsUntil() time.Time {

@@ -117,7 +117,7 @@ func (w *world) run() {
 	w.settle()
 	w.checkCost(sent, bytes)
 	w.checkGroups()
-	wait(3 * time.Minute) // what groups have left in other partitions is looked for once a minute
+	wait(12 * time.Minute) // what groups have left in other partitions is looked for every ten minutes
 	w.checkIdle()
 	w.checkDoctor()
 	w.checkListed()

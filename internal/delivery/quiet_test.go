@@ -1,0 +1,240 @@
+package delivery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// TestALostConnectionIsMadeUpForInTime: see quietFrom. It leaves 350 ms for round trips.
+func TestALostConnectionIsMadeUpForInTime(t *testing.T) {
+	assert.LessOrEqual(t, queue.SilenceBound+fallbackInterval+350*time.Millisecond, quietFrom)
+}
+
+func TestTheQuietInterval(t *testing.T) {
+	for name, c := range map[string]struct {
+		poll, expiry, quiet, alive time.Duration
+	}{
+		"default":                     {5 * time.Second, 0, 30 * time.Second, time.Minute},
+		"seldom":                      {time.Minute, 0, time.Minute, 2 * time.Minute},
+		"often":                       {4 * time.Second, 0, 4 * time.Second, testLease},
+		"of a Broadcast group":        {5 * time.Second, 50 * time.Second, 25 * time.Second, 50 * time.Second},
+		"of a group that ends soon":   {5 * time.Second, time.Second, 5 * time.Second, testLease},
+		"of a group that ends seldom": {5 * time.Second, time.Hour, 30 * time.Second, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Config{PollInterval: c.poll, GroupExpiry: c.expiry, Lease: testLease}
+			assert.Equal(t, c.quiet, config.quietInterval())
+			assert.Equal(t, c.alive, config.alive())
+		})
+	}
+}
+
+// notified runs a subscription whose notifications have worked for as long as it takes to rely on them.
+func notified(g *fakeGroup, change ...func(*Config)) *running {
+	r := run(g, change...)
+	g.hints <- 0
+	pass(probation*testPoll + quietPoll)
+	return r
+}
+
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	require.NoError(t, <-r.ended)
+}
+
+// TestAnIdleSubscriptionThatIsNotifiedSendsACommandEach20Seconds at most, of whatever kind.
+func TestAnIdleSubscriptionThatIsNotifiedSendsACommandEach20Seconds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.partitions = 1
+		topic := &fakeTopic{groups: []*fakeGroup{g}}
+		r := runTopic(topic, present)
+		g.hints <- 0
+		pass(probation*testPoll + quietPoll)
+		before, looks := g.claims(), topic.looks
+		pass(time.Hour)
+		const perLook = 3 // of Partitions and EndExpired
+		sent := g.claims() - before + perLook*(topic.looks-looks)
+		assert.LessOrEqual(t, sent, int(time.Hour/(20*time.Second)))
+		assert.LessOrEqual(t, longestSilence(g), quietPoll)
+		assert.Empty(t, g.extended)
+		r.end(t)
+	})
+}
+
+// TestWithAShortPollIntervalAConsumerPollsWhetherItIsNotifiedOrNot.
+func TestWithAShortPollIntervalAConsumerPollsWhetherItIsNotifiedOrNot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := notified(g, func(c *Config) { c.PollInterval = time.Second })
+		before := g.claims()
+		pass(time.Minute)
+		assert.GreaterOrEqual(t, g.claims()-before, 59)
+		r.end(t)
+	})
+}
+
+// TestAConsumerThatIsNotNotifiedYetPollsAsUsual, and for some polls after notifications begin.
+func TestAConsumerThatIsNotNotifiedYetPollsAsUsual(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := run(g)
+		pass(time.Minute)
+		assert.GreaterOrEqual(t, g.claims(), 12)
+		g.hints <- 0
+		before := g.claims()
+		pass(probation*testPoll + time.Second)
+		assert.GreaterOrEqual(t, g.claims()-before, probation)
+		r.end(t)
+	})
+}
+
+// TestAConsumerWhoseConnectionIsLostLooksAtOnce, though its next poll is far away.
+func TestAConsumerWhoseConnectionIsLostLooksAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := notified(g)
+		for range 5 {
+			g.add(1) // its notification is lost
+			start := time.Now()
+			g.silent <- struct{}{}
+			(<-r.Messages()).Ack()
+			assert.LessOrEqual(t, time.Since(start), fallbackInterval)
+			g.hints <- 0
+			pass(time.Minute)
+		}
+		r.end(t)
+	})
+}
+
+// unannounced adds a message that no notification tells, and returns how late it comes.
+func unannounced(g *fakeGroup, r *running) time.Duration {
+	g.add(1)
+	start := time.Now()
+	(<-r.Messages()).Ack()
+	return time.Since(start)
+}
+
+// TestAConsumerThatIsNotNotifiedOfAMessageDoesNotRelyOnNotifications for a while, from then on.
+func TestAConsumerThatIsNotNotifiedOfAMessageDoesNotRelyOnNotifications(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := notified(g)
+		assert.LessOrEqual(t, unannounced(g, r), quietPoll)
+		assert.LessOrEqual(t, unannounced(g, r), testPoll, "the next one")
+		for range 24 { // much longer than the time of doubt in all
+			pass(doubt - time.Minute)
+			assert.LessOrEqual(t, unannounced(g, r), testPoll)
+		}
+		before := g.claims()
+		pass(doubt - time.Minute)
+		assert.Greater(t, g.claims()-before, int((doubt-time.Minute)/testPoll))
+		pass(2 * time.Minute)
+		before = g.claims()
+		pass(time.Hour)
+		assert.LessOrEqual(t, g.claims()-before, int(time.Hour/(26*time.Second))+1, "it relies on them again")
+		r.end(t)
+	})
+}
+
+// TestAConsumerThatFindsAnEarlierDueTimeDoesNotRelyOnNotifications, though the message comes in time.
+func TestAConsumerThatFindsAnEarlierDueTimeDoesNotRelyOnNotifications(t *testing.T) {
+	for name, c := range map[string]struct {
+		tell  func(g *fakeGroup)
+		polls bool
+	}{
+		"not told":     {func(*fakeGroup) {}, true},
+		"told":         {func(g *fakeGroup) { g.hints <- 40 * time.Minute }, false},
+		"told of less": {func(g *fakeGroup) { g.hints <- 50 * time.Minute }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g := newFakeGroup(0)
+				r := notified(g)
+				due := time.Now().Add(40 * time.Minute)
+				g.setHook(func(string) error {
+					g.view(func() { g.next = time.Until(due) })
+					return nil
+				})
+				c.tell(g)
+				pass(time.Minute)
+				before := g.claims()
+				pass(10 * time.Minute)
+				assert.Equal(t, c.polls, g.claims()-before > 100)
+				r.end(t)
+			})
+		})
+	}
+}
+
+// TestFalseNotificationsPostponeNoMessageForLong: what says that another consumer has looked may be false.
+func TestFalseNotificationsPostponeNoMessageForLong(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := notified(g)
+		for range 20 {
+			pass(10 * time.Minute)
+			g.view(func() { g.next = 10 * time.Second }) // it is in Redis
+			g.hints <- 10 * time.Second
+			pass(9 * time.Second)
+			g.view(func() { g.next = time.Second })
+			g.looks <- -1
+			pass(time.Second)
+			g.view(func() { g.next = -1 })
+			assert.LessOrEqual(t, unannounced(g, r), testPoll)
+		}
+		r.end(t)
+	})
+}
+
+// TestConsumersThatHearOfEachOtherStayQuiet: after each message, one more look is enough.
+func TestConsumersThatHearOfEachOtherStayQuiet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := notified(g)
+		before := g.claims()
+		const hours = 5
+		for range hours {
+			g.hints <- 0
+			pass(time.Millisecond)
+			g.looks <- 30 * time.Second // the lease of the consumer that has it
+			for range 119 {
+				pass(30 * time.Second)
+				g.looks <- -1
+			}
+			pass(30 * time.Second)
+		}
+		assert.LessOrEqual(t, g.claims()-before, hours*(int(time.Hour/(26*time.Second))+4))
+		r.end(t)
+	})
+}
+
+// TestAConsumerThatIsToldWhileItIsBusyRelies on notifications: it claims late, but not since a notification was lost.
+func TestAConsumerThatIsToldWhileItIsBusyRelies(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		g.needsWorker = true
+		r := notified(g)
+		for range 5 {
+			g.add(1)
+			g.hints <- 0
+			msg := <-r.Messages()
+			pass(10 * time.Minute)
+			g.add(1)
+			g.hints <- 0
+			pass(10 * time.Minute)
+			msg.Ack()
+			(<-r.Messages()).Ack()
+		}
+		before := g.claims()
+		pass(time.Hour)
+		assert.LessOrEqual(t, g.claims()-before, int(time.Hour/(26*time.Second))+4)
+		r.end(t)
+	})
+}

@@ -1,0 +1,250 @@
+package acceptance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+)
+
+// seldom makes a subscription one that polls never, as far as a test can tell. Only notifications, and what its claims
+// say of what is next, make it look.
+func seldom(c *subConfig) { c.PollInterval, c.MaxInFlight = time.Hour, 10 }
+
+const shortLease = time.Second
+
+// idlers are a subscription that is idle, and one whose process may die.
+type idlers struct {
+	*fixture.Scene
+	idle, victim <-chan *message.Message
+	die          func()
+}
+
+// newIdlers starts the one that is idle first, so that it has to hear of what the other does.
+func newIdlers(t *testing.T, limits redisdelay.GroupLimits) *idlers {
+	t.Helper()
+	s := fixture.New(t)
+	limited := func(c *subConfig) { c.GroupLimits = limits }
+	i := &idlers{Scene: s, idle: s.Subscribe(seldom, limited)}
+	link := &switchable{}
+	i.die = link.cut
+	i.victim = s.Subscribe(limited, func(c *subConfig) {
+		c.Client, c.LeaseDuration, c.CloseTimeout = link.client(s), shortLease, time.Millisecond
+	})
+	return i
+}
+
+// give publishes messages until the one that may die has got one of them; the idle one acks all that it gets.
+func (i *idlers) give(msg func() *message.Message) (held *message.Message) {
+	i.T.Helper()
+	p := i.Publisher()
+	for {
+		require.NoError(i.T, p.Publish(i.Topic, msg()))
+		select {
+		case held = <-i.victim:
+			return held
+		case other := <-i.idle:
+			other.Ack()
+		case <-time.After(fixture.Soon):
+			require.Fail(i.T, "nobody has got the message")
+		}
+	}
+}
+
+func plain(uuid string) func() *message.Message {
+	return func() *message.Message { return message.NewMessage(uuid, nil) }
+}
+
+// TestWhatEndsByItselfWakesAnIdleConsumerThatPollsNever: leases, pauses, limits and turns.
+func TestWhatEndsByItselfWakesAnIdleConsumerThatPollsNever(t *testing.T) {
+	t.Parallel() // it mostly waits
+	one := redisdelay.GroupLimits{MaxInFlight: 1}
+	for name, scenario := range map[string]func(t *testing.T){
+		"the lease of a dead consumer": func(t *testing.T) {
+			i := newIdlers(t, redisdelay.GroupLimits{})
+			i.give(plain("a"))
+			<-time.After(3 * shortLease) // its lease has been extended
+			i.die()
+			i.Expect(i.idle, "a")
+		},
+		"the room that a dead consumer takes": func(t *testing.T) {
+			i := newIdlers(t, one)
+			i.give(plain("a"))
+			i.Publish("b")
+			i.die()
+			i.Expect(i.idle, "a", "b")
+		},
+		"the turn of a dead consumer": func(t *testing.T) {
+			i := newIdlers(t, redisdelay.GroupLimits{})
+			i.give(func() *message.Message { return of("k", "a") })
+			require.NoError(t, i.Publisher().Publish(i.Topic, of("k", "b")))
+			i.Idle(i.idle)
+			i.die()
+			i.Expect(i.idle, "a", "b")
+		},
+		"a message too old, of a dead consumer": func(t *testing.T) {
+			i := newIdlers(t, redisdelay.GroupLimits{})
+			i.give(func() *message.Message {
+				msg := message.NewMessage("a", nil)
+				redisdelay.SetTTL(msg, shortLease)
+				return msg
+			})
+			i.die()
+			assert.Equal(t, "expired", dead.Letters(i.Scene, 1)[0].Reason)
+		},
+		"a pause": func(t *testing.T) {
+			s := fixture.New(t)
+			messages := s.Subscribe(seldom)
+			s.Idle(messages)
+			require.NoError(t, newControl(t, s).Pause(t.Context(), s.Topic, "default", redisdelay.PauseOptions{For: time.Second}))
+			s.Publish("a")
+			s.Idle(messages)
+			s.Expect(messages, "a")
+		},
+		"a rate": func(t *testing.T) {
+			s := fixture.New(t)
+			messages := s.Subscribe(seldom, func(c *subConfig) {
+				c.GroupLimits.Rate = redisdelay.Rate{Messages: 2, Burst: 1}
+			})
+			s.Publish("a", "b", "c")
+			s.Expect(messages, "a", "b", "c")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			scenario(t)
+		})
+	}
+}
+
+// TestWhatOthersDoWakesAnIdleConsumerThatPollsNever.
+func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
+	t.Parallel() // it mostly waits
+	hour := func(uuid string) *message.Message { return fixture.Keyed(uuid, uuid, time.Hour) }
+	for name, scenario := range map[string]func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message){
+		"resume both pauses": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			c := newControl(t, s)
+			for _, group := range []string{"default", redisdelay.AllGroups} {
+				require.NoError(t, c.Pause(t.Context(), s.Topic, group, redisdelay.PauseOptions{}))
+			}
+			s.Publish("a")
+			require.NoError(t, c.Resume(t.Context(), s.Topic, "default"))
+			s.Idle(messages)
+			require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+			s.Expect(messages, "a")
+		},
+		"shorten a pause": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			c := newControl(t, s)
+			require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.PauseOptions{}))
+			s.Publish("a")
+			s.Idle(messages)
+			require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.PauseOptions{For: 100 * time.Millisecond}))
+			s.Expect(messages, "a")
+		},
+		"raise a rate": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			c := newControl(t, s)
+			slow := redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 1, Per: time.Hour}}
+			require.NoError(t, c.LimitGroup(t.Context(), s.Topic, "default", slow))
+			s.Publish("a", "b")
+			s.Expect(messages, "a")
+			s.Idle(messages)
+			slow.Rate.Per = time.Second
+			require.NoError(t, c.LimitGroup(t.Context(), s.Topic, "default", slow))
+			s.Expect(messages, "b")
+		},
+		"ack what took the room": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			require.NoError(t, newControl(t, s).LimitGroup(t.Context(), s.Topic, "default", redisdelay.GroupLimits{MaxInFlight: 1}))
+			other := s.Subscriber()
+			second, err := other.Subscribe(t.Context(), s.Topic)
+			require.NoError(t, err)
+			s.Publish("a", "b")
+			for range 2 {
+				select {
+				case msg := <-messages:
+					msg.Ack()
+				case msg := <-second:
+					msg.Ack()
+				case <-time.After(fixture.Soon):
+					require.Fail(t, "nothing comes")
+				}
+			}
+		},
+		"nack, and end": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			other := s.Subscriber(func(c *subConfig) { c.NackDelay = func(int) time.Duration { return time.Second } })
+			second, err := other.Subscribe(t.Context(), s.Topic)
+			require.NoError(t, err)
+			i := &idlers{Scene: s, idle: messages, victim: second}
+			i.give(plain("a")).Nack()
+			require.NoError(t, other.Close())
+			s.Expect(messages, "a")
+		},
+		"end with a message that no handler has had": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			other := s.Subscriber()
+			second, err := other.Subscribe(t.Context(), s.Topic)
+			require.NoError(t, err)
+			i := &idlers{Scene: s, idle: messages, victim: second}
+			held := i.give(plain("a"))
+			require.NoError(t, other.Stop())
+			held.Nack()
+			require.NoError(t, other.Close())
+			s.Expect(messages, "a")
+		},
+		"reschedule": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			p := s.Publisher()
+			require.NoError(t, p.Publish(s.Topic, hour("a"), hour("b")))
+			s.Idle(messages)
+			_, err := p.Reschedule(t.Context(), s.Topic, "b", delay.For(100*time.Millisecond))
+			require.NoError(t, err)
+			s.Expect(messages, "b")
+		},
+		"cancel the first": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			p := s.Publisher()
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "a", 500*time.Millisecond), fixture.Keyed("b", "b", time.Second)))
+			_, err := p.Cancel(t.Context(), s.Topic, "a")
+			require.NoError(t, err)
+			s.Expect(messages, "b")
+		},
+		"cancel what has the turn": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			p := s.Publisher()
+			first := of("k", "a")
+			redisdelay.SetKey(first, "a")
+			require.NoError(t, p.Publish(s.Topic, first, of("k", "b")))
+			held := s.Next(messages)
+			_, err := p.Cancel(t.Context(), s.Topic, "a")
+			require.NoError(t, err)
+			s.Expect(messages, "b")
+			held.Ack()
+		},
+		"requeue a dead letter": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			failing := s.Subscribe(group("g"), seldom, func(c *subConfig) { c.MaxDeliveries = 1 })
+			s.Publish("a")
+			s.Expect(messages, "a")
+			s.Next(failing).Nack()
+			letter := dead.Letters(s, 1)[0]
+			s.Idle(failing)
+			assert.Equal(t, 1, dead.Requeue(s, letter.ID))
+			s.Expect(failing, "a")
+		},
+		"register another group": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+			require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", time.Second)))
+			later := s.Subscribe(group("later"), seldom)
+			s.Expect(messages, "a")
+			s.Expect(later, "a")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			s := fixture.New(t)
+			messages := s.Subscribe(seldom)
+			s.Idle(messages)
+			scenario(t, s, messages)
+		})
+	}
+}
