@@ -36,6 +36,7 @@ type yearTopic struct {
 	limited    bool // the group has limits
 	news       bool // Broadcast groups
 	canary     bool // a group for each run of a process, that expires
+	busy       bool // five processes publish to it each day
 	seasonal   bool // used for three days of four weeks
 	scheduled  bool // ticks
 }
@@ -46,13 +47,26 @@ func yearTopics(number int) []yearTopic {
 		list[i] = yearTopic{
 			name: fmt.Sprintf("topic %d", i), partitions: 1,
 			keyed: i%3 == 0, ordered: i%5 == 1, mortal: i%7 == 2, audited: i%4 == 0,
-			news: i%20 == 1, canary: i%25 == 3, limited: i%25 == 7, seasonal: i%10 == 9, scheduled: i%25 == 12,
+			news: i%20 == 1, canary: i%25 == 3, limited: i%25 == 7, seasonal: i%10 == 9, busy: i%25 == 2, scheduled: i%25 == 12,
 		}
 		if i%25 == 6 || i%25 == 11 {
 			list[i].partitions = 2
 		}
 	}
 	return list
+}
+
+// publishes tells whether a process publishes to the topic, and whether each day.
+func (y *year) publishes(topic, process int) (is, daily bool) {
+	t, distance := y.topics[topic], ((process-topic)%y.processes+y.processes)%y.processes
+	switch {
+	case t.busy:
+		return distance < 10 && distance%2 == 0, true
+	case t.seasonal:
+		return distance == 0 || distance == 3, true
+	default:
+		return distance == 0, false
+	}
 }
 
 // groups are the groups that a topic always has.

@@ -16,13 +16,12 @@ import (
 // mostCallers is how many names a Publisher has for Cancel in a topic, which it takes in turns.
 const mostCallers = 16
 
-// trade publishes what a program publishes on a day: to a quarter of its topics, each once.
+// trade publishes what a program publishes on a day: to all its busy topics and a quarter of the others, each once.
 func (p *program) trade(day int) {
 	r := rngOf(p.y.seed, fmt.Sprintf("%s on day %d", p.name, day))
 	var topics []int
 	for i, t := range p.y.topics {
-		publishes := i%p.y.processes == p.number || t.seasonal && (i+3)%p.y.processes == p.number
-		if publishes && t.open(day) && (t.seasonal || r.IntN(4) == 0) {
+		if is, daily := p.y.publishes(i, p.number); is && t.open(day) && (daily || r.IntN(4) == 0) {
 			topics = append(topics, i)
 		}
 	}
