@@ -80,7 +80,7 @@ func (y *year) outage(kind int) {
 	y.change(func() {
 		y.stats.Outages++
 		for _, p := range y.programs {
-			p.unclean = true
+			p.cut = true
 		}
 	})
 	switch kind {

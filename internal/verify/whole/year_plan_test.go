@@ -21,7 +21,7 @@ const (
 	slowest      = time.Minute // that a message may wait on a day without trouble
 	remembers    = 14 * 24 * time.Hour
 	groupsLast   = 7 * 24 * time.Hour // until a group is gone whose process has died: it counts as alive for two polls
-	rotation     = 10                 // days until each process has been replaced
+	rotation     = 5                  // days until each process has been replaced
 	ownerOfTicks = "timekeepers"
 )
 

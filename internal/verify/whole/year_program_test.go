@@ -29,10 +29,12 @@ type program struct {
 	stop        func()                // ends the schedules
 	handlers    sync.WaitGroup
 
-	subs    []role         // immutable once it runs
-	records map[string]int // guarded by y.mu; by topic: how many records of publishers and callers it may have
-	unclean bool           // guarded by y.mu; it was there in an outage, or was killed, so its records may stay
-	ended   time.Time      // guarded by y.mu
+	subs    []role          // immutable once it runs
+	records map[string]int  // guarded by y.mu; by topic: how many records of publishers and callers it may have
+	unsure  map[string]bool // guarded by y.mu; by topic: a call may have been sent twice, so the record may stay
+	cut     bool            // guarded by y.mu; its connections were lost, so calls of its consumers may have been sent twice
+	killed  bool            // guarded by y.mu
+	ended   time.Time       // guarded by y.mu
 }
 
 // lossless is a client that needs no pings: the connections of this network end when they break.
@@ -45,7 +47,7 @@ func (*lossless) ScriptOptions() script.Options { return script.Options{LosesNot
 func (y *year) launch(number int) {
 	y.mu.Lock()
 	y.runs[number]++
-	p := &program{y: y, number: number, run: y.runs[number], records: map[string]int{}, subscribers: map[string]*redisdelay.Subscriber{}}
+	p := &program{y: y, number: number, run: y.runs[number], records: map[string]int{}, unsure: map[string]bool{}, subscribers: map[string]*redisdelay.Subscriber{}}
 	y.mu.Unlock()
 	p.name = fmt.Sprintf("process %d, run %d", number, p.run)
 	p.process = y.network.process(p.name, rngOf(y.seed, p.name))
@@ -158,7 +160,7 @@ func (p *program) keepTime() {
 func (p *program) end(killed bool) {
 	if killed {
 		p.process.die()
-		p.y.change(func() { p.unclean = true })
+		p.y.change(func() { p.killed = true })
 	}
 	p.labeled(func() {
 		p.stop()
@@ -173,7 +175,7 @@ func (p *program) end(killed bool) {
 		_ = p.process.client.Close()
 	})
 	p.y.change(func() {
-		p.unclean = p.unclean || p.y.network.sentTwice(p.name) // a copy of the call may still come
+		p.cut = p.cut || p.y.network.sentTwice(p.name) // a copy of the call may still come
 		p.ended = time.Now()
 		p.y.past = append(p.y.past, p)
 	})

@@ -155,41 +155,51 @@ func (s *stock) checkGroups() {
 			broadcast++
 		}
 	}
-	if most := s.y.owners(func(p *program) int { return p.subscriptionsTo(s.topic.name, "news") }, groupsLast); broadcast > most {
+	subscriptions := func(p *program) int { return p.subscriptionsTo(s.topic.name, "news") }
+	if most := s.y.owners(subscriptions, ifKilled(subscriptions), groupsLast); broadcast > most {
 		s.unowned("groups", "%d Broadcast groups, of at most %d subscriptions", broadcast, most)
 	}
 }
 
 // lasts tells whether a run is alive, or has ended so shortly ago that a group of its own may still be there.
 func (y *year) lasts(name string) bool {
-	return y.owners(func(p *program) int {
-		if p.name == name {
-			return 1
-		}
-		return 0
-	}, groupsLast) > 0 || y.endedSince(name, groupsLast)
+	one := func(p *program) int { return map[bool]int{true: 1}[p.name == name] }
+	return y.owners(one, one, groupsLast) > 0
 }
 
-// endedSince tells whether a run has ended, in order or not, in the last time.
-func (y *year) endedSince(name string, last time.Duration) bool {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	return slices.ContainsFunc(y.past, func(p *program) bool { return p.name == name && time.Since(p.ended) < last })
-}
-
-// owners adds up what live programs may have, and those that could not clean up when they ended some time ago.
-func (y *year) owners(count func(p *program) int, last time.Duration) (most int) {
+// owners adds up what live programs may have, and what others may have left that have ended in the last time.
+func (y *year) owners(count func(p *program) int, leaves func(p *program) int, last time.Duration) (most int) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, p := range y.programs {
 		most += count(p)
 	}
 	for _, p := range y.past {
-		if p.unclean && time.Since(p.ended) < last {
-			most += count(p)
+		if time.Since(p.ended) < last {
+			most += leaves(p)
 		}
 	}
 	return most
+}
+
+// ifKilled is what is left of a program that was killed.
+func ifKilled(count func(p *program) int) func(p *program) int {
+	return func(p *program) int {
+		if p.killed {
+			return count(p)
+		}
+		return 0
+	}
+}
+
+// ifCut is what is left of a program that was killed, or whose calls may have been sent twice.
+func ifCut(count func(p *program) int) func(p *program) int {
+	return func(p *program) int {
+		if p.killed || p.cut {
+			return count(p)
+		}
+		return 0
+	}
 }
 
 // subscriptionsTo counts the subscriptions of a program.
@@ -274,8 +284,16 @@ func (s *stock) checkWindows() {
 
 // checkRecords checks that there are no more records of publishers than publishers that may have one.
 func (s *stock) checkRecords() {
-	most := s.y.owners(func(p *program) int {
-		return p.records[s.topic.name+" push"] + p.records[s.topic.name+" call"]
+	push, call := s.topic.name+" push", s.topic.name+" call"
+	all := func(p *program) int { return p.records[push] + p.records[call] }
+	most := s.y.owners(all, func(p *program) (left int) {
+		if p.killed || p.unsure[push] {
+			left = p.records[push]
+		}
+		if p.killed || p.unsure[call] {
+			left += p.records[call]
+		}
+		return left
 	}, remembers)
 	if got := len(s.has["publishers"]); got > most {
 		s.unowned("publishers", "%d records, of at most %d publishers: %v", got, most, s.has["publishers"])
@@ -285,7 +303,7 @@ func (s *stock) checkRecords() {
 // checkConsumers checks that there are no more consumers than subscriptions, and that each is of a program that may
 // have left it.
 func (s *stock) checkConsumers(name, group string, content map[string]string) {
-	most := s.y.owners(func(p *program) int {
+	subscriptions := func(p *program) int {
 		switch {
 		case group == "work":
 			return p.subscriptionsTo(s.topic.name, "work", "limited")
@@ -296,7 +314,12 @@ func (s *stock) checkConsumers(name, group string, content map[string]string) {
 		default:
 			return p.subscriptionsTo(s.topic.name, "news")
 		}
-	}, remembers)
+	}
+	left := ifKilled(subscriptions)
+	if name == "claims" {
+		left = ifCut(subscriptions)
+	}
+	most := s.y.owners(subscriptions, left, remembers)
 	if len(content) > most {
 		s.unowned(name, "%d of %s, of at most %d subscriptions: %v", len(content), group, most, content)
 	}

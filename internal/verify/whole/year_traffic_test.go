@@ -53,6 +53,7 @@ func (p *program) publish(topic int, name string, r *rand.Rand) {
 	err := pub.Publish(t.name, messages...)
 	answered := time.Now()
 	p.y.change(func() {
+		p.called(t, "push", letters[0].called)
 		for _, l := range letters {
 			l.latest = answered.Add(l.latest.Sub(l.called))
 			l.uncertain = l.uncertain || errors.Is(err, redisdelay.ErrOutcomeUnknown)
@@ -70,6 +71,13 @@ func (p *program) publish(topic int, name string, r *rand.Rand) {
 			p.cancel(pub, t, letters[0])
 		}
 	}
+}
+
+// called notes whether a call may have been sent twice: in an outage, or on a connection that was cut since the last
+// call, or with a script that Redis did not know. The caller holds mu.
+func (p *program) called(t yearTopic, record string, began time.Time) {
+	twice := p.cut || p.y.inTrouble(began, time.Now()) || p.y.network.sentTwice(p.name)
+	p.unsure[t.name+" "+record] = p.unsure[t.name+" "+record] || twice
 }
 
 // compose makes a message and what the diary has to know of it.
@@ -114,6 +122,7 @@ func (p *program) duplicate(pub *redisdelay.Publisher, t yearTopic, l *letter) {
 	began := time.Now()
 	err := pub.Publish(t.name, msg)
 	p.y.change(func() {
+		p.called(t, "push", began)
 		switch {
 		case errors.Is(err, redisdelay.ErrDuplicateMessage):
 		case p.y.inTrouble(began.Add(-time.Minute), time.Now()): // a restart has forgotten the key
@@ -136,6 +145,7 @@ func (p *program) cancel(pub *redisdelay.Publisher, t yearTopic, l *letter) {
 	began := time.Now()
 	_, err := pub.Cancel(ctx, t.name, l.key)
 	p.y.change(func() {
+		p.called(t, "call", began)
 		known := errors.Is(err, redisdelay.ErrMessageNotFound) || errors.Is(err, redisdelay.ErrMessageDead)
 		if err != nil && !known && !p.y.inTrouble(began, time.Now()) {
 			p.y.broke("call", "Cancel in %s: %v", t.name, err)
