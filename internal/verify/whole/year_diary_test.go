@@ -161,7 +161,7 @@ func (d *diary) checkLetters(topics []yearTopic) {
 				d.broke("lost", "%s of %s was due %v ago, and did not come to %s", l.uuid, topics[l.topic].name, age, group)
 			}
 		}
-		if age > 3*24*time.Hour && !l.fails {
+		if age > 5*24*time.Hour && !l.fails {
 			delete(d.letters, l.uuid)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 // stock is all that Redis has of one partition of a topic, by kind and group.
@@ -260,12 +261,20 @@ func (s *stock) checkOwed(name, group, id string) {
 		s.unowned(name, "%s of %s: %v", id, group, err)
 		return
 	}
+	tick, isTick := periodic.TickOf(msg)
 	s.y.mu.Lock()
 	defer s.y.mu.Unlock()
-	if l := s.y.letters[msg.UUID]; l != nil && !s.y.inTrouble(l.got[group].Add(-time.Hour), l.got[group].Add(time.Hour)) {
-		if at, got := l.got[group]; got && time.Since(at) > time.Hour {
-			s.y.broke("unowned "+name, "%s: %s, which %s has handled %v ago", s.topic.name, msg.UUID, group, time.Since(at))
-		}
+	l := s.y.letters[msg.UUID]
+	switch {
+	case !slices.Contains(s.topic.groups(), group) && l == nil: // it waits for a report, or for the end of a group
+	case isTick && time.Since(tick.Nominal) > 24*time.Hour:
+		s.y.broke("unowned "+name, "%s: %s, which %s should have handled", s.topic.name, tick, group)
+	case isTick:
+	case l == nil:
+		s.y.broke("unowned "+name, "%s: %s, with which %s should be done for days", s.topic.name, msg.UUID, group)
+	case s.y.inTrouble(l.got[group].Add(-time.Hour), l.got[group].Add(time.Hour)): // perhaps it is in delivery again
+	case !l.got[group].IsZero() && time.Since(l.got[group]) > time.Hour:
+		s.y.broke("unowned "+name, "%s: %s, which %s has handled %v ago", s.topic.name, msg.UUID, group, time.Since(l.got[group]))
 	}
 }
 
