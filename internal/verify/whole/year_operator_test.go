@@ -20,7 +20,7 @@ type report struct {
 	retired bool
 }
 
-// operateGroups brings a report each Monday, retires it on Thursday, and forgets it the next Monday.
+// operateGroups registers a report on the first day of each week, retires it on the fifth, and forgets it a week after it came.
 func (y *year) operateGroups(day int) {
 	ctx := context.Background()
 	switch day % 7 {

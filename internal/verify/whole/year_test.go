@@ -31,6 +31,7 @@ var (
 // year is a service in use for a year: its processes, its topics, and all that happens to them.
 type year struct {
 	*diary
+	t         *testing.T
 	seed      uint64
 	processes int
 	topics    []yearTopic
@@ -55,7 +56,7 @@ func newYear(t *testing.T, seed uint64, processes, topics int) *year {
 	t.Cleanup(server.Close)
 	y := &year{
 		diary: &diary{start: time.Now(), letters: map[string]*letter{}, ticks: map[string]tickBook{}, failures: map[string]*broken{}},
-		seed:  seed, processes: processes, topics: yearTopics(topics), server: server, passed: time.Now(),
+		t:     t, seed: seed, processes: processes, topics: yearTopics(topics), server: server, passed: time.Now(),
 		programs: make([]*program, processes), runs: make([]int, processes), schedules: map[string]time.Time{},
 	}
 	y.network = &network{dial: server.Dial, unknown: map[string]bool{}}
@@ -158,6 +159,9 @@ func (y *year) look(day int) {
 		})
 	})
 	y.measure(fields)
+	if months := len(y.used) / monthly; len(y.used)%monthly == 0 {
+		y.t.Logf("month %d: %+v", months, y.usual(months-1))
+	}
 }
 
 // checkLines checks that programs that have ended have no connection.
@@ -247,21 +251,11 @@ const monthly = 28
 
 // compare compares months: nothing may grow from the second one, when pools and caches are full, to the last.
 func (y *year) compare(t *testing.T) {
-	var months []usage
-	for first := 0; first+monthly <= len(y.used); first += monthly {
-		days := y.used[first : first+monthly]
-		of := func(figure func(usage) int) int { return middle(days, figure) }
-		u := usage{
-			fields: of(func(u usage) int { return u.fields }), heap: of(func(u usage) int { return u.heap }),
-			lines: of(func(u usage) int { return u.lines }), routines: of(func(u usage) int { return u.routines }),
-		}
-		t.Logf("days %d to %d (medians): %+v", first, first+monthly-1, u)
-		months = append(months, u)
-	}
-	if len(months) < 4 {
+	months := len(y.used) / monthly
+	if months < 4 {
 		return
 	}
-	early, late := months[1], months[len(months)-1]
+	early, late := y.usual(1), y.usual(months-1)
 	for _, c := range []struct {
 		name        string
 		early, late int
@@ -277,12 +271,19 @@ func (y *year) compare(t *testing.T) {
 	}
 }
 
-// middle is a median.
-func middle(days []usage, figure func(usage) int) int {
-	var list []int
-	for _, u := range days {
-		list = append(list, figure(u))
+// usual is the usage of a month: medians, since its days differ.
+func (y *year) usual(month int) usage {
+	days := y.used[month*monthly : (month+1)*monthly]
+	median := func(figure func(usage) int) int {
+		var list []int
+		for _, u := range days {
+			list = append(list, figure(u))
+		}
+		slices.Sort(list)
+		return list[len(list)/2]
 	}
-	slices.Sort(list)
-	return list[len(list)/2]
+	return usage{
+		fields: median(func(u usage) int { return u.fields }), heap: median(func(u usage) int { return u.heap }),
+		lines: median(func(u usage) int { return u.lines }), routines: median(func(u usage) int { return u.routines }),
+	}
 }
