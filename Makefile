@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months cron sim sim-delivery sim-whole sim-mistakes explore \
+.PHONY: test languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
 	examples watch dashboard bench million10 matrix redis-server prometheus chromium
 
@@ -78,11 +78,17 @@ model: redis-server
 failover: redis-server
 	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run '$(CLUSTERS)' -skip EachSecond
 
-## soak: mixed faults for SOAK (30m by default), and months
+## soak: mixed faults for SOAK (30m by default) of real time, a virtual year, and months
 SOAK ?= 30m
 soak: redis-server
 	$(GO) test -timeout 0 -v ./internal/verify/chaos -run TestSoak -soak $(SOAK)
-	$(MAKE) months
+	$(MAKE) year months
+
+## year: a service of 50 processes and 200 topics in use for YEAR virtual days (365 by default, some ten minutes), with
+## deployments, outages and operators: nothing stays that nobody owns
+YEAR ?= 365
+year:
+	$(GO) test -timeout 90m -v ./internal/verify/whole -run '^TestYear$$' -year.days $(YEAR)
 
 ## months: a thousand virtual months, about a minute
 months:
@@ -104,9 +110,9 @@ sim-delivery:
 sim-whole:
 	$(GO) test -timeout 0 -v ./internal/verify/whole -run TestWhole -whole.time $(SIM)
 
-## sim-mistakes: whether the simulation of the whole library finds mistakes that are put back on purpose
+## sim-mistakes: whether the simulation of the whole library, and the year, find mistakes that are put back on purpose
 sim-mistakes:
-	$(GO) test -timeout 30m -v ./internal/verify/whole -run TestMistakesAreFound -whole.putback
+	$(GO) test -timeout 30m -v ./internal/verify/whole -run 'TestMistakesAreFound|TestLeaksAreFound' -whole.putback
 
 ## explore: all states of small universes, and torn files, on the real scripts; about 15 minutes
 explore: explore-sound explore-damage explore-torn

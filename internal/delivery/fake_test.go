@@ -252,6 +252,13 @@ func (t *fakeTopic) Partitions(context.Context) (int, error) {
 	return len(t.groups), nil
 }
 
+// looked is how often the topic was looked at.
+func (t *fakeTopic) looked() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.looks
+}
+
 func (t *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -57,10 +57,10 @@ func TestAnIdleSubscriptionThatIsNotifiedSendsACommandEach20Seconds(t *testing.T
 		r := runTopic(topic, present)
 		g.hints <- 0
 		pass(probation*testPoll + quietPoll)
-		before, looks := g.claims(), topic.looks
+		before, looks := g.claims(), topic.looked()
 		pass(time.Hour)
 		const perLook = 3 // of Partitions and EndExpired
-		sent := g.claims() - before + perLook*(topic.looks-looks)
+		sent := g.claims() - before + perLook*(topic.looked()-looks)
 		assert.LessOrEqual(t, sent, int(time.Hour/(20*time.Second)))
 		assert.LessOrEqual(t, longestSilence(g), quietPoll)
 		assert.Empty(t, g.extended)

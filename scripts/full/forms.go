@@ -44,6 +44,7 @@ var forms = []form{
 	{name: "sim-delivery", command: "SIM=5m make sim-delivery", of: delivering, limit: 20 * time.Minute, beside: true, figure: both(virtual, tests)},
 	{name: "sim-whole", command: "SIM=5m make sim-whole", of: whole, limit: 20 * time.Minute, beside: true, figure: both(virtual, tests)},
 	{name: "sim-mistakes", command: "make sim-mistakes", of: whole, limit: 40 * time.Minute, beside: true, figure: tests},
+	{name: "year", command: "make year", of: whole, limit: 90 * time.Minute, beside: true, figure: both(virtual, tests)},
 	{name: "months", command: "make months", of: "./redisdelaytest", limit: 20 * time.Minute, beside: true, figure: tests},
 	{name: "cron", command: "make cron", of: "./internal/cron", limit: 15 * time.Minute, beside: true, figure: tests},
 	{name: "dashboard", command: "make dashboard", of: "./dashboard/browser", limit: 15 * time.Minute, figure: tests}, // two browsers at once are slow

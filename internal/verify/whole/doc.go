@@ -6,6 +6,9 @@
 //
 // Package sim is faster, and simulates a Redis in Go; here the scripts and the client are real.
 //
+// TestYear plays a year of a service instead, in larger steps: deployments, outages, groups that come and go, schedules and
+// operators. Each evening it looks for an owner of all that is in Redis and in the process.
+//
 // A run is a profile and a seed. All that the simulation draws follows from the seed, but the order
 // of goroutines and the jitter of the library do not: a failure may need several tries to come
 // back. What Redis itself needs for a call takes no virtual time: the cost of scripts is for the

@@ -23,10 +23,13 @@ type network struct {
 
 	mu    sync.Mutex
 	hangs time.Time // guarded by mu; until when Redis hangs
+	away  time.Time // guarded by mu; until when nobody reaches Redis
 	lines []*line   // guarded by mu
 	sent  int       // guarded by mu; requests that were sent, but pings
 	bytes int       // guarded by mu
 	pings int       // guarded by mu
+
+	unknown map[string]bool // guarded by mu; processes one of whose scripts Redis did not know, so that it was sent twice
 }
 
 // process is a program, or a part of one, with a client of its own.
@@ -34,6 +37,8 @@ type process struct {
 	name   string
 	net    *network
 	client *redis.Client
+
+	beside bool // no outage concerns it; set before its first connection
 
 	mu    sync.Mutex
 	rng   *rand.Rand // guarded by mu
@@ -103,6 +108,24 @@ func (n *network) hang(until time.Time) {
 	n.hangs = until
 }
 
+// leave ends all connections, and refuses new ones until a time.
+func (n *network) leave(until time.Time) {
+	n.mu.Lock()
+	n.away = until
+	n.mu.Unlock()
+	for _, l := range n.all() {
+		if !l.process.beside {
+			l.close()
+		}
+	}
+}
+
+func (n *network) isAway() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Now().Before(n.away)
+}
+
 // count counts a request.
 func (n *network) count(process string, request []byte) {
 	n.mu.Lock()
@@ -113,6 +136,8 @@ func (n *network) count(process string, request []byte) {
 	}
 	if n.sent++; !bytes.Contains(request, []byte("\neval\r")) { // which sends a script the first time
 		n.bytes += len(request)
+	} else if n.unknown != nil {
+		n.unknown[process] = true
 	}
 	if n.trace {
 		fmt.Printf("%s  %s: %d bytes, %.120q\n", time.Now().Format("15:04:05.000"), process, len(request), request)
@@ -129,6 +154,13 @@ func (n *network) pinged() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.pings
+}
+
+// sentTwice tells whether a process has sent a call twice, since Redis did not know its script.
+func (n *network) sentTwice(process string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unknown[process]
 }
 
 func (n *network) hangsUntil() time.Time {
@@ -160,7 +192,7 @@ type line struct {
 }
 
 func (p *process) dial(context.Context, string, string) (net.Conn, error) {
-	if p.gone() {
+	if p.gone() || !p.beside && p.net.isAway() {
 		return nil, errRefused
 	}
 	server, err := p.net.dial()

@@ -1,0 +1,58 @@
+package whole
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// leaks are such as a long life has, each put into the library on purpose. TestYear must name what stays.
+var leaks = []struct {
+	name, stays string
+	edits       []edit
+}{
+	{"a Publisher leaves its record", "publishers", []edit{{"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", ""}}},
+	{"windows that are over stay", "taken", []edit{
+		{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,"},
+		{"internal/queue/lua/push.lua", "if last then may_expire(taken,", "if last then tostring(taken,"},
+	}},
+	{"a group that expires does not end", "groups", []edit{{
+		"internal/queue/lua/expire.lua", "if how ~= 'end' then", "if true then",
+	}}},
+	{"a consumer that leaves stays", "consumers", []edit{{
+		"internal/queue/lua/leave.lua", "redis.call('HDEL', consumers, consumer)", "redis.call('HEXISTS', consumers, consumer)",
+	}}},
+	{"the record of its last claim stays", "claims", []edit{{"internal/queue/lua/leave.lua", "if how == 'over' then", "if false then"}}},
+	{"the turn of an ordering key stays", "turns", []edit{ // one that an ack leaves is mended by the next claim
+		{"internal/queue/lua/ack.lua", "ordered > 0 and pass_turns", "false and pass_turns"},
+		{"internal/queue/lua/claim.lua", "batch.healed = has_turns and heal(budget.halts)", ""},
+	}},
+	{"the last group leaves the body", "messages", []edit{{
+		"internal/script/lua/lib_finish.lua", "redis.call('HDEL', messages, unpack(plan.unneeded))", "",
+	}}},
+	{"an ended message keeps its key", "keys", []edit{{
+		"internal/script/lua/lib_finish.lua", "for _, id in ipairs(plan.unneeded) do free(keys, id) end", "",
+	}}},
+	{"a removed schedule stays", "schedules", []edit{{"periodic/settle.go", "if t.next = t.since().Add(forgetAfter); t.next.After(now) {", "if t.next = now.Add(forgetAfter); true {"}}},
+	{"a subscription leaves a goroutine", "goroutine", []edit{{
+		"subscriber.go", "\ts.running.Go(func() {", "\tgo func() { select {} }()\n\ts.running.Go(func() {",
+	}}},
+}
+
+// TestLeaksAreFound plays 16 days of a small service for each leak, in a process of its own.
+func TestLeaksAreFound(t *testing.T) {
+	if !*putBack {
+		t.Log("only with -whole.putback, since it builds the library anew for each")
+		return
+	}
+	for _, l := range leaks {
+		t.Run(l.name, func(t *testing.T) {
+			out, err := exec.Command("go", "test", "-overlay", overlay(t, l.edits), "-v", ".", "-run", "^TestYear$",
+				"-year.days", "16", "-year.small").CombinedOutput()
+			require.Error(t, err, "TestYear has not found it")
+			assert.Contains(t, string(out), "unowned "+l.stays+" (")
+		})
+	}
+}
