@@ -144,7 +144,7 @@ func TestAnIdleSubscriptionOnlyClaims(t *testing.T) {
 			r := runTopic(topic)
 			pass(time.Hour)
 			topic.mu.Lock()
-			assert.InDelta(t, limit, topic.looked(), 3, "groups that may end: %t", ending)
+			assert.InDelta(t, limit, topic.looks, 3, "groups that may end: %t", ending)
 			topic.mu.Unlock()
 			r.stop()
 			require.NoError(t, <-r.ended)
