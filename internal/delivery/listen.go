@@ -31,7 +31,7 @@ func (e *notifications) OnHint(hint queue.Hint) {
 		e.queueReport(nil)
 		p.hints.hearing(true)
 		signal(p.listening)
-		p.subscription.noteGrown() // a notification may have come before
+		// Notifications may be lost: the claim that follows shows new partitions and pauses.
 	case hint.Grown:
 		p.subscription.noteGrown()
 		return

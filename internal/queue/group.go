@@ -119,6 +119,12 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	first := m.known == 0
+	if first && m.terms.Limits == (Limits{}) { // the first partition is always there: most topics then need one call less
+		if err := m.Group(0).Register(ctx); err != nil {
+			return 0, err
+		}
+		m.known = 1
+	}
 	for {
 		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
 		if err == nil && first {
