@@ -25,12 +25,6 @@ const (
 
 // openDashboard measures what open pages cost those who publish and consume.
 func openDashboard() experiment {
-	limits := func(of string) []bar {
-		return []bar{
-			{reading: p99, of: of, against: []string{ours}, most: 1.1},
-			{reading: peakOfMemory, of: of, most: 100},
-		}
-	}
 	return experiment{
 		name: "dashboard",
 		what: "1,000 topics with three groups each; 4,000 messages due at random times within 20 s in 20 of them, with a\n" +
@@ -42,7 +36,15 @@ func openDashboard() experiment {
 		contestants: []contestant{
 			{ours, dashboardRun(0, 0)}, {withTabs, dashboardRun(50, 0)}, {withPeople, dashboardRun(50, time.Second)},
 		},
-		bars:  append(append([]bar{{reading: looksEach, of: withTabs, most: 1}, {reading: looksEach, of: withPeople}}, limits(withTabs)...), limits(withPeople)...),
+		bars: []bar{
+			{reading: looksEach, of: withTabs, most: 1},
+			{reading: p99, of: withTabs, against: []string{ours}, most: 1.1},
+			{reading: peakOfMemory, of: withTabs, most: 100},
+			// What people ask for is read at once.
+			{reading: looksEach, of: withPeople},
+			{reading: p99, of: withPeople, against: []string{ours}},
+			{reading: peakOfMemory, of: withPeople, most: 100},
+		},
 		chart: p99,
 	}
 }
