@@ -47,9 +47,7 @@ func newCallers(t *testing.T, s *fixture.Scene) *callers {
 	t.Helper()
 	c := &callers{Scene: s}
 	var err error
-	c.publisher, err = redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.Client, PublishTimeout: 2 * ends}, s.Log)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.publisher.Close() })
+	c.publisher = c.newPublisher()
 	c.subscriber = s.Subscriber(func(c *subConfig) { c.ConsumerGroup = "late" })
 	c.control, err = redisdelay.NewControl(redisdelay.ControlConfig{Client: s.Client})
 	require.NoError(t, err)
@@ -61,6 +59,14 @@ func newCallers(t *testing.T, s *fixture.Scene) *callers {
 	c.later, err = relay.NewPublisher(relay.PublisherConfig{Target: target, Delayed: c.publisher})
 	require.NoError(t, err)
 	return c
+}
+
+func (c *callers) newPublisher() *redisdelay.Publisher {
+	c.T.Helper()
+	p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: c.Client, PublishTimeout: 2 * ends}, c.Log)
+	require.NoError(c.T, err)
+	c.T.Cleanup(func() { _ = p.Close() })
+	return p
 }
 
 // nowhere is a target that takes all.
@@ -89,7 +95,7 @@ func (c *callers) fill(t *testing.T) {
 
 // quick are the methods that do no I/O.
 var quick = []string{
-	"Publisher.Config", "Subscriber.Stop", "Subscriber.ConsumerGroup", "Relay.InOneStep",
+	"Publisher.Config", "Publisher.PublishAsyncPending", "Subscriber.Stop", "Subscriber.ConsumerGroup", "Relay.InOneStep",
 }
 
 // closing are the methods that end with a timeout of their own, and those that Close ends.
@@ -122,6 +128,18 @@ func (c *callers) boundsOfPublishers() map[string]func(ctx context.Context) erro
 		}
 	}
 	return map[string]func(ctx context.Context) error{
+		"Publisher.PublishAsync": func(ctx context.Context) error {
+			msg := fixture.Delayed("a", time.Hour)
+			msg.SetContext(ctx)
+			return c.publisher.PublishAsync(c.Topic, msg).Wait(context.WithoutCancel(ctx))
+		},
+		"Publisher.Flush": func(ctx context.Context) error {
+			msg := fixture.Delayed("a", time.Hour)
+			msg.SetContext(ctx) // PublishAsync may wait for what Redis says of the topic
+			p := c.newPublisher() // Flush tells of the errors of all calls
+			p.PublishAsync(c.Topic, msg)
+			return p.Flush(ctx)
+		},
 		"Publisher.Publish":              publish(c.publisher, c.Topic),
 		"Publisher.Publish, a new topic": publish(c.publisher, c.Topic+"/new"),
 		"Publisher.Cancel":               cancel(c.publisher),
