@@ -37,6 +37,7 @@ var documented = []struct {
 	{redisdelay.ErrSubscriberClosed, "redisdelay.ErrSubscriberClosed"},
 	{redisdelay.ErrEmptyTopic, "redisdelay.ErrEmptyTopic"},
 	{redisdelay.ErrNilMessage, "redisdelay.ErrNilMessage"},
+	{redisdelay.ErrTooManyPending, "redisdelay.ErrTooManyPending"},
 	{redisdelay.ErrMessageTooLarge, "redisdelay.ErrMessageTooLarge"},
 	{redisdelay.ErrInvalidKey, "redisdelay.ErrInvalidKey"},
 	{redisdelay.ErrInvalidOrderingKey, "redisdelay.ErrInvalidOrderingKey"},

@@ -50,7 +50,9 @@ func TestPeriodicRunStoresTicksUntilASignal(t *testing.T) {
 			require.NoError(t, cmd.Wait(), errs.String())
 			said := form.says.FindStringSubmatch(out.String())
 			require.NotNil(t, said, out.String())
-			assert.Equal(t, strconv.FormatInt(stored()-before, 10), said[1])
+			told, err := strconv.ParseInt(said[1], 10, 64)
+			require.NoError(t, err)
+			assert.InDelta(t, stored()-before, told, 1, "the signal may come while Redis stores the last one")
 		})
 	}
 }
