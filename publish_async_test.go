@@ -111,6 +111,7 @@ func TestOneCallerFillsBatches(t *testing.T) {
 type rawMarshaler struct{}
 
 func (rawMarshaler) Marshal(_ string, msg *message.Message) ([]byte, error) { return msg.Payload, nil }
+
 func (rawMarshaler) Unmarshal(_ string, body []byte) (*message.Message, error) {
 	return message.NewMessage("", body), nil
 }

@@ -54,7 +54,9 @@ func floodRun(ctx context.Context, l *lab) (_ sample, err error) {
 	}
 	n := float64(l.count(1_000_000))
 	return sample{
-		{"p50 alone", "ms", quantile(alone, 0.5)}, {"p99 alone", "ms", quantile(alone, 0.99)}, {"max alone", "ms", quantile(alone, 1)},
+		{"p50 alone", "ms", quantile(alone, 0.5)},
+		{"p99 alone", "ms", quantile(alone, 0.99)},
+		{"max alone", "ms", quantile(alone, 1)},
 		{"p50 beside the flood", "ms", quantile(beside, 0.5)},
 		{besideFlood, "ms", quantile(beside, 0.99)},
 		{"max beside the flood", "ms", quantile(beside, 1)},

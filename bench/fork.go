@@ -44,7 +44,7 @@ func trafficWhile(ctx context.Context, l *lab, do func(ctx context.Context) erro
 	}
 	var handled atomic.Int64
 	var c crowd
-	if err := c.join(ctx, subscriber, name, func(msg *message.Message) {
+	if err := c.join(ctx, subscriber, name, func(msg *message.Message) { //nolint:contextcheck // it needs none
 		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
 		t.late = append(t.late, time.Since(delivery.DueAt))
 		handled.Add(1)
@@ -107,15 +107,19 @@ type forking struct {
 
 var (
 	bgsave = forking{
-		"BGSAVE", []any{"BGSAVE"},
-		[][2]string{{"rdb_bgsave_in_progress", "0"}, {"rdb_last_bgsave_status", "ok"}}, "rdb_last_cow_size",
+		"BGSAVE",
+		[]any{"BGSAVE"},
+		[][2]string{{"rdb_bgsave_in_progress", "0"}, {"rdb_last_bgsave_status", "ok"}},
+		"rdb_last_cow_size",
 		"RDB file", "appendonly no",
 	}
 	rewrite = forking{
-		"rewrite", []any{"CONFIG", "SET", "appendonly", "yes"},
+		"rewrite",
+		[]any{"CONFIG", "SET", "appendonly", "yes"},
 		[][2]string{
 			{"aof_enabled", "1"}, {"aof_rewrite_scheduled", "0"}, {"aof_rewrite_in_progress", "0"}, {"aof_last_bgrewrite_status", "ok"},
-		}, "aof_last_cow_size",
+		},
+		"aof_last_cow_size",
 		"append-only file", "appendonly yes",
 	}
 )

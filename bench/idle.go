@@ -202,7 +202,7 @@ func idleTopicsRun(topics int) func(ctx context.Context, l *lab) (sample, error)
 		used, sent, _, err2 := whileIdle(ctx, l)
 		idleGoroutines, idleBytes := footprint()
 		start = time.Now()
-		if err := errors.Join(err, err2, subscriber.Close()); err != nil {
+		if err := errors.Join(err, err2, subscriber.Close()); err != nil { //nolint:contextcheck // it needs none
 			return nil, err
 		}
 		return append(s,

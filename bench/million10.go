@@ -40,7 +40,7 @@ const (
 )
 
 func tenMillionRun(ctx context.Context, l *lab) (_ sample, err error) {
-	big, err := openDurable(l)
+	big, err := openDurable(l) //nolint:contextcheck // it needs none
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func tenMillionRun(ctx context.Context, l *lab) (_ sample, err error) {
 
 // tenMillionFloorRun measures how much of the difference is Redis's own.
 func tenMillionFloorRun(ctx context.Context, l *lab) (_ sample, err error) {
-	big, err := l.another()
+	big, err := l.another() //nolint:contextcheck // it needs none
 	if err != nil {
 		return nil, err
 	}

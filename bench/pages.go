@@ -51,16 +51,30 @@ func somePages(id string) (pages, searches map[string]string) {
 		}
 		return page + "?" + values.Encode()
 	}
-	return map[string]string{
-			"topics": "", "topics by name": "?match=topic99&sort=name", "topic": full("topic"), "messages": full("messages"),
-			"dead letters": full("messages", "in", "dead"), "by time": full("messages", "from", "in 20h"), "message": full("message", "id", id),
-			"find in a topic": full("find", "text", "k-100"), "find in 500 topics": "find?text=nothing", "what comes": "coming?next=month",
-			"what comes in a topic": full("coming", "next", "day"), "halted keys": "halted",
-			"count by time": full("confirm", "action", "cancel", "before", "in 20h"), "schedules": "schedules", "doctor": "doctor",
-		}, map[string]string{
-			"reasons": full("reasons"), "keys that nobody has": full("messages", "key", "none"), "count by key": full("confirm", "action", "cancel", "key", "k-1"),
-			"find a UUID": "find?text=6d8cbb0e-3b1c-4f2a-9d6e-0a1b2c3d4e5f",
-		}
+	pages = map[string]string{
+		"topics":                "",
+		"topics by name":        "?match=topic99&sort=name",
+		"topic":                 full("topic"),
+		"messages":              full("messages"),
+		"dead letters":          full("messages", "in", "dead"),
+		"by time":               full("messages", "from", "in 20h"),
+		"message":               full("message", "id", id),
+		"find in a topic":       full("find", "text", "k-100"),
+		"find in 500 topics":    "find?text=nothing",
+		"what comes":            "coming?next=month",
+		"what comes in a topic": full("coming", "next", "day"),
+		"halted keys":           "halted",
+		"count by time":         full("confirm", "action", "cancel", "before", "in 20h"),
+		"schedules":             "schedules",
+		"doctor":                "doctor",
+	}
+	searches = map[string]string{
+		"reasons":              full("reasons"),
+		"keys that nobody has": full("messages", "key", "none"),
+		"count by key":         full("confirm", "action", "cancel", "key", "k-1"),
+		"find a UUID":          "find?text=6d8cbb0e-3b1c-4f2a-9d6e-0a1b2c3d4e5f",
+	}
+	return pages, searches
 }
 
 func pagesRun(ctx context.Context, l *lab) (sample, error) {

@@ -96,11 +96,11 @@ func publishFutures(messages int) contestant {
 		list := newMessages(l.count(messages))
 		s, err := l.throughput(ctx, nil, len(list), func() error {
 			for _, msg := range list {
-				publisher.PublishAsync(topic, msg)
+				publisher.PublishAsync(topic, msg) //nolint:contextcheck // it needs none
 			}
 			return publisher.Flush(ctx)
 		})
-		return s, errors.Join(err, publisher.Close(), l.stored(ctx, len(list)))
+		return s, errors.Join(err, publisher.Close(), l.stored(ctx, len(list))) //nolint:contextcheck // it needs none
 	}}
 }
 

@@ -196,7 +196,7 @@ func scheduleInWindow(_ context.Context, l *lab, list []*message.Message) error 
 			return err
 		}
 	}
-	return publisher.Close()
+	return publisher.Close() //nolint:contextcheck // it needs none
 }
 
 func windowed(l *lab) (*redisdelay.Publisher, error) {

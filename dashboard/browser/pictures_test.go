@@ -39,9 +39,15 @@ func TestPictures(t *testing.T) {
 	b.untilText("#findings tbody", "its version is")
 	dead := s.first(admin.Dead)
 	shots := []struct{ name, path string }{
-		{"topics", ""}, {"topic", "topic" + s.at()}, {"messages", "messages" + s.at("in", "dead", "group", "billing")},
-		{"message", "message" + s.at("id", dead.ID)}, {"reasons", "reasons" + s.at()}, {"coming", "coming?topic=reminders&next=day"},
-		{"doctor", "doctor"}, {"schedules", "schedules"}, {"confirm", "confirm" + s.at("in", "dead", "action", "requeue")},
+		{"topics", ""},
+		{"topic", "topic" + s.at()},
+		{"messages", "messages" + s.at("in", "dead", "group", "billing")},
+		{"message", "message" + s.at("id", dead.ID)},
+		{"reasons", "reasons" + s.at()},
+		{"coming", "coming?topic=reminders&next=day"},
+		{"doctor", "doctor"},
+		{"schedules", "schedules"},
+		{"confirm", "confirm" + s.at("in", "dead", "action", "requeue")},
 		{"all-coming", "coming?next=hour"},
 	}
 	for _, shot := range shots {
@@ -59,8 +65,10 @@ func (b *tab) draw(name string) {
 		name string
 		with []step
 	}{
-		{"light", []step{wide(1200), light()}}, {"dark", []step{wide(1200), dark()}},
-		{"narrow-light", []step{wide(360), light()}}, {"narrow-dark", []step{wide(360), dark()}},
+		{"light", []step{wide(1200), light()}},
+		{"dark", []step{wide(1200), dark()}},
+		{"narrow-light", []step{wide(360), light()}},
+		{"narrow-dark", []step{wide(360), dark()}},
 	} {
 		b.run(form.with...)
 		picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))

@@ -201,10 +201,10 @@ func (s *Subscription) Start(ctx context.Context, partitions int, ended func(err
 	s.retrying, endRetries = context.WithCancel(context.WithoutCancel(ctx))
 	s.lastClaim.partitions.Store(int32(partitions))
 	s.growth.begin(s.config)
-	s.buffer.start = func(w *worker, it *item) { s.running.workers.Go(func() { s.work(w, it) }) }
+	s.buffer.start = func(w *worker, it *item) { s.running.workers.Go(func() { s.work(w, it) }) } //nolint:contextcheck // s has it
 	s.open(partitions)
 	s.alarm.set(s.mind)
-	context.AfterFunc(ctx, func() {
+	context.AfterFunc(ctx, func() { //nolint:contextcheck // s has it
 		defer endRetries()
 		defer time.AfterFunc(lastRetries, endRetries).Stop()
 		ended(s.shutDown(endCalls))

@@ -135,7 +135,7 @@ func (c *callers) boundsOfPublishers() map[string]func(ctx context.Context) erro
 		},
 		"Publisher.Flush": func(ctx context.Context) error {
 			msg := fixture.Delayed("a", time.Hour)
-			msg.SetContext(ctx) // PublishAsync may wait for what Redis says of the topic
+			msg.SetContext(ctx)   // PublishAsync may wait for what Redis says of the topic
 			p := c.newPublisher() // Flush tells of the errors of all calls
 			p.PublishAsync(c.Topic, msg)
 			return p.Flush(ctx)
