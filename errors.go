@@ -25,7 +25,7 @@ var (
 	ErrMessageTooLarge = errors.New("the message is too large")
 
 	// ErrTooManyPending is the outcome of a PublishAsync call for which there was no room within
-	// PublishTimeout, or before the context of its messages ended: MaxPending messages had no
+	// PublishTimeout, or before the context of its messages or the Publisher ended: MaxPending messages had no
 	// outcome yet. Nothing is stored.
 	ErrTooManyPending = publish.ErrTooManyPending
 

@@ -40,7 +40,8 @@ func (f *PublishFuture) Wait(ctx context.Context) error {
 
 // OnDone has a function called with the outcome when it is known: at once if it is, else by the
 // goroutine that tells the Observer. It must be quick and must not block: other calls wait for it,
-// and once MaxPending do, PublishAsync does. It must not call Flush or Close. A panic is logged.
+// and once MaxPending do, PublishAsync does. So it must not call PublishAsync, Flush or Close: to publish again, tell a
+// goroutine of yours. A panic in the goroutine that tells the Observer is logged.
 func (f *PublishFuture) OnDone(call func(err error)) {
 	f.future.OnDone(func(err error) { call(public(err)) })
 }
@@ -64,7 +65,8 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // late, after those of later calls, if they have no keys.
 //
 // A delay counts from when the call is sent to Redis. While many calls wait, that is some
-// milliseconds after PublishAsync; while Redis is away, up to PublishTimeout.
+// milliseconds after PublishAsync; while Redis is away, up to PublishTimeout. That makes messages later, also those
+// with delay.Until. Cancel and Reschedule find a message once its outcome is known.
 //
 // The context of the messages ends the call, as it ends Publish: give them one that lasts.
 func (p *Publisher) PublishAsync(topic string, messages ...*message.Message) *PublishFuture {

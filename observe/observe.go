@@ -6,7 +6,7 @@ import "time"
 
 // Observer receives events. A nil function is not called and costs nothing. The
 // functions are called in place, from many goroutines at once: they must be quick, must
-// not block or panic, and must not keep a slice that they are given. Publishing from Failed,
+// not block or panic, must not call PublishAsync, and must not keep a slice that they are given. Publishing from Failed,
 // OutageBegan or OutageEnded to the partition of the event deadlocks.
 type Observer struct {
 	Published   func(Published)   // a Publish or PublishAsync call has ended

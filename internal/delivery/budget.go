@@ -163,12 +163,12 @@ func (b *budget) claimed(id string) {
 	}
 }
 
-// maxHeld is how many messages of a partition may be held before claiming stops. Only acks that do not reach Redis in
-// time make them that many.
+// maxHeld is how many messages of a partition may be held before claiming stops: all that handlers may have, and more. Only
+// acks that do not reach Redis in time make them that many.
 func (b *buffer) maxHeld() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return 4 * b.budget.limit
+	return b.maxWorkers*b.each + 4*b.budget.limit
 }
 
 // reservation makes a reservation that holds for maxReserved. The caller holds mu.

@@ -237,6 +237,7 @@ type fakeTopic struct {
 	endFails error         // guarded by mu
 	searches int           // guarded by mu; calls of EndExpired
 	looks    int           // guarded by mu; calls of Partitions
+	failing  int           // guarded by mu; calls of Partitions that are still to fail
 }
 
 func (t *fakeTopic) add(g *fakeGroup) {
@@ -249,6 +250,10 @@ func (t *fakeTopic) Partitions(context.Context) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.looks++
+	if t.failing > 0 {
+		t.failing--
+		return 0, errors.New("timeout")
+	}
 	return len(t.groups), nil
 }
 

@@ -39,6 +39,8 @@ type leases struct {
 	infoHasMessages bool   // owned by extend; info names messages
 
 	failed bool // owned by extend
+
+	fewer chan<- struct{} // tells fetch that fewer messages are held
 }
 
 func newLeases(p *partition) *leases {
@@ -122,6 +124,7 @@ func (l *leases) lose(it *item) {
 	it.lost = true
 	if l.held[it.ID] == it {
 		delete(l.held, it.ID)
+		signal(l.fewer)
 	}
 	if it.cancel != nil {
 		it.cancel(ErrLeaseLost)

@@ -44,6 +44,7 @@ type growth struct {
 	lookAt time.Time // when to look although claims show no change
 
 	looking atomic.Bool  // look runs
+	failed  atomic.Bool  // the last look has
 	found   atomic.Int32 // how many partitions it has found
 }
 
@@ -69,7 +70,7 @@ func (s *Subscription) grow() (next time.Time) {
 	if due {
 		g.at = now.Add(s.config.PollInterval)
 	}
-	if s.grown.Swap(false) || due && (!s.upToDate() || !now.Before(g.lookAt)) {
+	if s.grown.Swap(false) || due && (g.failed.Load() || !s.upToDate() || !now.Before(g.lookAt)) {
 		g.lookAt = now.Add(jitter(maxGrowInterval))
 		g.looking.Store(true)
 		s.running.fetchers.Go(s.look)
@@ -84,7 +85,7 @@ func (s *Subscription) look() {
 	report := newReporter(s, -1)
 	number, err := s.topic.Partitions(s.ctx)
 	report.attempted(s.ctx, observe.Growing, err)
-	if err != nil {
+	if s.growth.failed.Store(err != nil); err != nil { // claims do not say again what this look was for
 		return
 	}
 	s.growth.found.Store(int32(number))

@@ -39,6 +39,7 @@ func newPartition(s *Subscription, number int) *partition {
 	}
 	p.leases = newLeases(p)
 	p.settler = newSettler(p)
+	p.leases.fewer = p.settler.advanced
 	return p
 }
 

@@ -133,6 +133,30 @@ func TestAClaimOpensNewPartitionsAtOnce(t *testing.T) {
 	})
 }
 
+// TestALookThatFailsIsRepeatedSoon, although claims have shown meanwhile what it was for.
+func TestALookThatFailsIsRepeatedSoon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first := newFakeGroup(0)
+		first.partitions = 1
+		topic := &fakeTopic{groups: []*fakeGroup{first}}
+		r := runTopic(topic)
+		pass(time.Second)
+		topic.add(newFakeGroup(1))
+		topic.mu.Lock()
+		topic.failing = 1
+		topic.mu.Unlock()
+		first.view(func() { first.partitions = 2 })
+		first.hints <- 0
+		start := time.Now()
+		pass(time.Second)
+		first.hints <- 0 // a claim that shows nothing new
+		(<-r.Messages()).Ack()
+		assert.LessOrEqual(t, time.Since(start), 2*testPoll)
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
 // TestAnIdleSubscriptionOnlyClaims as long as its claims show that the topic has not changed: it
 // looks at the topic every ten minutes, and with each poll when groups may end.
 func TestAnIdleSubscriptionOnlyClaims(t *testing.T) {

@@ -159,7 +159,11 @@ func (s *settler) hasReleases() bool {
 // failed calls again: an ack that does not reach Redis makes a handler do the work twice.
 func (s *settler) run(ctx context.Context) (over bool) {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
-	for s.goesOn(ctx) {
+	for {
+		var more bool
+		if more, over = s.goesOn(ctx); !more {
+			break
+		}
 		err := s.send(ctx, s.collect())
 		switch {
 		case err == nil:
@@ -171,22 +175,19 @@ func (s *settler) run(ctx context.Context) (over bool) {
 		}
 		_ = pause.Wait(ctx) && s.turns.Wait(ctx) // goesOn looks at ctx
 	}
-	s.mu.Lock()
-	over = s.over
-	s.mu.Unlock()
 	if over {
 		s.reportUnsettled()
 	}
 	return over
 }
 
-// goesOn tells run whether there is something to send. If not, run must return.
-func (s *settler) goesOn(ctx context.Context) bool {
+// goesOn tells run whether there is something to send. If not, run must return, and another one may run if it is not over.
+func (s *settler) goesOn(ctx context.Context) (more, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = ctx.Err() != nil || s.ending && s.pending.empty()
 	s.running = !s.over && !s.pending.empty()
-	return s.running
+	return s.running, s.over
 }
 
 // reportUnsettled reports the settlements that will not be sent to Redis.

@@ -120,6 +120,8 @@ func (ls *lanes) expire(b *batch) {
 	if next != nil {
 		b.expires = next.deadline
 		b.expiry.Reset(time.Until(b.expires))
+	} else {
+		b.expiry = nil // other calls may join the batch while its sender is busy
 	}
 	ls.mu.Unlock()
 	ls.pending.settle(ended)

@@ -350,6 +350,50 @@ func TestALargeCallComesWholeBeforeTheNext(t *testing.T) {
 	})
 }
 
+// TestAFunctionThatEndsItsGoroutineEndsNoMore, as a failed check of a test does.
+func TestAFunctionThatEndsItsGoroutineEndsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := (&fakeTopic{}).publisher()
+		var told atomic.Int64
+		for range 3 {
+			p.async(t.Context(), Message{Name: "a"}).OnDone(func(error) {
+				told.Add(1)
+				runtime.Goexit()
+			})
+		}
+		require.NoError(t, p.Flush(t.Context()))
+		assert.Equal(t, int64(3), told.Load())
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+// TestACallThatJoinsABatchAllOfWhoseCallsHaveEndedEndsToo, while the sender still waits for Redis, which does
+// not look at contexts.
+func TestACallThatJoinsABatchAllOfWhoseCallsHaveEndedEndsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &hungTopic{}
+		p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Duplicates: queue.RejectDuplicates})
+		sent := p.async(t.Context(), Message{Name: "sent"})
+		synctest.Wait()
+		waits := p.async(t.Context(), Message{Name: "waits"})
+		require.ErrorIs(t, outcomeOf(sent), ErrOutcomeUnknown)
+		require.ErrorIs(t, outcomeOf(waits), context.DeadlineExceeded)
+		start := time.Now()
+		again := p.async(t.Context(), Message{Name: "again"})
+		require.ErrorIs(t, outcomeOf(again), context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+// hungTopic does not answer, and keeps the caller for longer than its context lasts.
+type hungTopic struct{ fakeTopic }
+
+func (f *hungTopic) Push(context.Context, int, queue.Batch) ([]queue.Duplicate, error) {
+	<-time.After(3 * time.Second)
+	return nil, io.EOF
+}
+
 func TestAnAsyncCallEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Minute}

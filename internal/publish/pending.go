@@ -195,26 +195,45 @@ func (p *pending) settle(ended []*Future) {
 	}
 }
 
-// tellAll tells of calls until there are no more.
+// tellAll tells of calls until there are no more. A function of the user that ends the goroutine, as t.FailNow does, ends
+// no more than that.
 func (p *pending) tellAll() {
-	for {
-		p.mu.Lock()
-		calls := p.untold
-		p.untold, p.telling = nil, len(calls) > 0
-		p.mu.Unlock()
-		if len(calls) == 0 {
+	var calls []*Future
+	all := false
+	defer func() {
+		if all {
 			return
 		}
-		for _, f := range calls {
-			if p.observer.Published != nil {
-				p.guard(func() { p.observer.Published(f.event()) })
-			}
-			for _, call := range f.hooks {
-				p.guard(func() { call(f.err) })
-			}
-			p.leave(f)
-			p.calls.Done()
+		p.mu.Lock()
+		p.untold = append(calls, p.untold...)
+		p.mu.Unlock()
+		p.running.Go(p.tellAll)
+	}()
+	for {
+		p.mu.Lock()
+		calls, p.untold = p.untold, nil
+		p.telling = len(calls) > 0
+		p.mu.Unlock()
+		if all = len(calls) == 0; all {
+			return
 		}
+		for len(calls) > 0 {
+			f := calls[0]
+			calls = calls[1:]
+			p.tell(f)
+		}
+	}
+}
+
+// tell tells of a call, which then leaves.
+func (p *pending) tell(f *Future) {
+	defer p.calls.Done()
+	defer p.leave(f)
+	if p.observer.Published != nil {
+		p.guard(func() { p.observer.Published(f.event()) })
+	}
+	for _, call := range f.hooks {
+		p.guard(func() { call(f.err) })
 	}
 }
 

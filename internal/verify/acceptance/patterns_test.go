@@ -93,6 +93,7 @@ func remindAll(ctx context.Context, publisher *redisdelay.Publisher, topic strin
 	for _, customer := range customers {
 		msg := message.NewMessage(watermill.NewUUID(), []byte(customer))
 		delay.Message(msg, delay.For(24*time.Hour))
+		msg.SetContext(ctx)
 		publisher.PublishAsync(topic, msg)
 	}
 	return publisher.Flush(ctx)
