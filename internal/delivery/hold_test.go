@@ -8,6 +8,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestABusyConsumerLeavesATrickleToOthers(t *testing.T) {
@@ -140,6 +142,33 @@ func TestHeldBytesAreBounded(t *testing.T) {
 		}
 		assert.LessOrEqual(t, limit, 4+1, "messages of half a MiB")
 		slow.Ack()
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+// TestAllHandlersAreBusyAlthoughClaimsAreSmall: with ordering keys, fewer messages are held ahead than there may be handlers.
+func TestAllHandlersAreBusyAlthoughClaimsAreSmall(t *testing.T) {
+	const handlers = 4*maxOrdered + 200
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(handlers + 1)
+		ids := script.NewIDs()
+		for i := range g.ready {
+			g.ready[i].ID = ids.Next(time.Now(), script.Traits{OrderingKey: fmt.Sprint(i)})
+		}
+		r := run(g, func(c *Config) { c.MaxInFlight = handlers })
+		var list []*message.Message
+		for range handlers {
+			select {
+			case msg := <-r.Messages():
+				list = append(list, msg)
+			case <-time.After(testPoll):
+			}
+		}
+		assert.Equal(t, handlers, len(list))
+		for _, msg := range list {
+			msg.Ack()
+		}
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})

@@ -104,7 +104,7 @@ func (l *leases) extend(ctx context.Context) {
 		next = idle
 	}
 	l.extendAt = time.Now().Add(next)
-	l.keeper.ring()
+	l.alarm.ring()
 }
 
 func (l *leases) extendAll(ctx context.Context) error {

@@ -26,7 +26,7 @@ type leases struct {
 	reportsAlive bool // sends heartbeats even if nothing is held
 	turns        *backoff.Turns
 	report       *reporter
-	keeper       *alarm
+	alarm        *alarm // calls tend
 
 	mu          sync.Mutex
 	held        map[string]*item // guarded by mu; by id
@@ -39,8 +39,6 @@ type leases struct {
 	infoHasMessages bool   // owned by extend; info names messages
 
 	failed bool // owned by extend
-
-	fewer chan<- struct{} // tells fetch that fewer messages are held
 }
 
 func newLeases(p *partition) *leases {
@@ -50,7 +48,7 @@ func newLeases(p *partition) *leases {
 		group:  p.group,
 		turns:  p.turns,
 		report: &p.report,
-		keeper: p.subscription.alarm,
+		alarm:  p.subscription.alarm,
 		margin: min(config.Lease/10, time.Second),
 		// Each partition expires a group by itself, so each needs to know that it is alive.
 		reportsAlive: config.ConsumerInfo != nil,
@@ -88,7 +86,7 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	return items
 }
 
-// wake wakes the keeper if it must look earlier because of new leases, which end at ends. The caller
+// wake rings the alarm if tend must run earlier because of new leases, which end at ends. The caller
 // holds mu.
 func (l *leases) wake(now, ends time.Time) {
 	sooner := false
@@ -99,7 +97,7 @@ func (l *leases) wake(now, ends time.Time) {
 		l.extendAt, sooner = beat, true
 	}
 	if sooner {
-		l.keeper.ring()
+		l.alarm.ring()
 	}
 }
 
@@ -124,7 +122,6 @@ func (l *leases) lose(it *item) {
 	it.lost = true
 	if l.held[it.ID] == it {
 		delete(l.held, it.ID)
-		signal(l.fewer)
 	}
 	if it.cancel != nil {
 		it.cancel(ErrLeaseLost)

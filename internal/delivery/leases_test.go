@@ -149,7 +149,7 @@ func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
 		r := run(g)
 		pass(testLease / 2)
 		g.add(1)
-		g.view(func() { g.latency = 25500 * time.Millisecond }) // the keeper looks sooner
+		g.view(func() { g.latency = 25500 * time.Millisecond }) // tend looks sooner
 		g.hints <- 0
 		sent := time.Now()
 		msg := <-r.Messages()

@@ -39,7 +39,6 @@ func newPartition(s *Subscription, number int) *partition {
 	}
 	p.leases = newLeases(p)
 	p.settler = newSettler(p)
-	p.leases.fewer = p.settler.advanced
 	return p
 }
 
