@@ -32,7 +32,7 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 		go func() {
 			published <- s.job(func(j *job) {
 				j.Publish, j.Name, j.Partitions, j.WaitReplicas = true, fmt.Sprint("p", n), partitions, waitReplicas
-				j.Every, j.Delay, j.Timeout = 2*time.Millisecond, 20*time.Millisecond, time.Minute
+				j.Every, j.Delay, j.Timeout, j.Async = 2*time.Millisecond, 20*time.Millisecond, time.Minute, n == 1
 			}).run(ctx, s.dial(), s.history.Add)
 		}()
 	}

@@ -49,6 +49,7 @@ func TestPublishersKilled(t *testing.T) {
 	for n := range size(10, 200) {
 		publisher := spawn(t, s.job(func(j *job) {
 			j.Publish, j.Name, j.Batch, j.Delay = true, fmt.Sprint("p", n), 20, 30*time.Millisecond
+			j.Async = n%2 == 1
 		}), s.history)
 		before := s.history.Count(Published)
 		s.until("the publisher publishes", quiet, func() bool { return s.history.Count(Published) > before+100 })
@@ -137,6 +138,9 @@ func TestRedisKilled(t *testing.T) {
 	for n := range 2 {
 		publishers = append(publishers, spawn(t, s.job(func(j *job) {
 			j.Publish, j.Name, j.Batch, j.Delay, j.Timeout = true, fmt.Sprint("p", n), 3, 20*time.Millisecond, time.Minute
+			if n == 1 {
+				j.Async, j.Every = true, 5*time.Millisecond
+			}
 		}), s.history))
 	}
 	for range size(2, 30) {

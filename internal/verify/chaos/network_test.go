@@ -55,6 +55,7 @@ func TestLostReplies(t *testing.T) {
 		publishing.Go(func() {
 			j := s.job(func(j *job) {
 				j.Publish, j.Name, j.Count, j.Timeout = true, fmt.Sprintf("m-%d-", n), count/publishers, 2*time.Minute
+				j.Async = n%2 == 1
 			})
 			assert.NoError(t, j.run(t.Context(), shared, s.history.Add))
 		})

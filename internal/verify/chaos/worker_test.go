@@ -47,6 +47,7 @@ type job struct {
 	Spread  time.Duration // up to so much more delay
 	Keys    int           // how many ordering keys messages have, in turn; 0: none
 	Timeout time.Duration
+	Async   bool // it does not wait for the outcome of a call before the next
 
 	CancelOneOf int // one of so many messages has a key, and is cancelled about when it is due; 0: none
 
@@ -203,7 +204,7 @@ func (j job) cancel(ctx context.Context, publisher *redisdelay.Publisher, n int,
 	}
 }
 
-func (j job) publishOnce(publisher message.Publisher, n int, report func(Event)) {
+func (j job) publishOnce(publisher *redisdelay.Publisher, n int, report func(Event)) {
 	start := time.Now()
 	var call []*message.Message
 	var dues, waits []int64
@@ -225,20 +226,28 @@ func (j job) publishOnce(publisher message.Publisher, n int, report func(Event))
 		call, dues, waits = append(call, msg), append(dues, start.Add(wait).UnixMicro()), append(waits, wait.Microseconds())
 		report(Event{Kind: Published, UUID: msg.UUID, Outcome: Unknown, Due: dues[i]})
 	}
-	err := publisher.Publish(j.Topic, call...)
-	outcome := OK
+	tell := func(err error) {
+		for i, msg := range call {
+			report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcomeOf(err), Due: dues[i], Wait: waits[i]})
+		}
+	}
+	if j.Async {
+		publisher.PublishAsync(j.Topic, call...).OnDone(tell)
+		return
+	}
+	tell(publisher.Publish(j.Topic, call...))
+}
+
+// outcomeOf is what an error of Publish says about the messages of the call.
+func outcomeOf(err error) Outcome {
 	var shortfall *redisdelay.ReplicationError
 	switch {
-	case errors.As(err, &shortfall):
-		outcome = Unknown // stored, but perhaps not replicated
-	case errors.Is(err, redisdelay.ErrOutcomeUnknown):
-		outcome = Unknown
-	case err != nil:
-		outcome = Failed
+	case err == nil:
+		return OK
+	case errors.As(err, &shortfall), errors.Is(err, redisdelay.ErrOutcomeUnknown):
+		return Unknown // of a shortfall: stored, but perhaps not replicated
 	}
-	for i, msg := range call {
-		report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcome, Due: dues[i], Wait: waits[i]})
-	}
+	return Failed
 }
 
 func (j job) consume(ctx context.Context, client redis.UniversalClient, report func(Event)) error {

@@ -37,6 +37,7 @@ type PublisherPlan struct {
 	Changes    float64       // the share of keyed messages that are cancelled or rescheduled
 	Failing    float64       // the share of messages that fail until they are dead letters
 	Timeout    time.Duration // of the message's context; 0: none
+	Async      float64       // the share of calls whose outcomes are not waited for before the next
 	EachItsOwn bool          // each call has a Publisher of its own, as in a web server's handler
 }
 
@@ -109,6 +110,13 @@ var profiles = []struct {
 		p.Strict = true
 		p.Publishers = []PublisherPlan{{Gap: 50 * time.Millisecond, Immediate: 1, EachItsOwn: true}}
 	}},
+	{"async", func(p *Plan) {
+		p.Strict, p.Trip = true, far
+		p.Publishers = []PublisherPlan{
+			{Gap: 10 * time.Millisecond, Immediate: 0.5, MostDelay: time.Second, Async: 1},
+			{Gap: 50 * time.Millisecond, Immediate: 0.5, MostDelay: time.Second, Async: 0.5},
+		}
+	}},
 	{"churn", func(p *Plan) {
 		p.Strict, p.Duration = true, 6*time.Second
 		p.Comers = ComerPlan{PerSecond: 30, MostLife: 2 * time.Second}
@@ -138,6 +146,7 @@ var profiles = []struct {
 		p.Comers = ComerPlan{PerSecond: 1, MostLife: 5 * time.Second}
 		p.Operator = everything(2*time.Second, 500*time.Millisecond)
 		p.Publishers[0].Timeout, p.Publishers[0].Keyed, p.Publishers[0].Changes = 400*time.Millisecond, 0.5, 1
+		p.Publishers[1].Timeout, p.Publishers[1].Async = 400*time.Millisecond, 0.5
 		p.Groups["guest"] = 1
 	}},
 	{"flushed", func(p *Plan) {
@@ -145,11 +154,13 @@ var profiles = []struct {
 		p.Faults = FaultPlan{Every: 40 * time.Second, Recovery: 5 * time.Second, FlushAll: 1}
 	}},
 	{"lossy", func(p *Plan) {
+		p.Publishers[1].Async = 0.5
 		p.Faults = FaultPlan{Every: 5 * time.Second, Recovery: 5 * time.Second, Lossy: 3, Lines: 1, FlushScripts: 1}
 		p.Partitions = 2
 		p.Publishers[0].Keyed, p.Publishers[0].Changes = 0.5, 0.5
 	}},
 	{"deadly", func(p *Plan) {
+		p.Publishers[1].Async = 0.5
 		p.Faults = FaultPlan{Every: 6 * time.Second, Recovery: 5 * time.Second, Kill: 1}
 		p.Comers = ComerPlan{PerSecond: 2, MostLife: 10 * time.Second, Dying: 0.5}
 	}},
@@ -158,6 +169,7 @@ var profiles = []struct {
 		p.Groups["guest"] = 1
 	}},
 	{"mixed", func(p *Plan) {
+		p.Publishers[1].Async = 0.5
 		p.Faults = FaultPlan{
 			Every: 6 * time.Second, Recovery: 5 * time.Second,
 			Notifications: 1, Lines: 1, Lossy: 2, Hang: 1, Kill: 1, FlushScripts: 1,

@@ -24,8 +24,8 @@ func (w *world) publish(name string, plan PublisherPlan) {
 		shared = w.publisher(process, plan)
 		defer w.closePublisher(process, shared)
 	}
-	var changes sync.WaitGroup
-	defer changes.Wait()
+	var later sync.WaitGroup
+	defer later.Wait()
 	for n := 1; w.rest(between(r, 0, 2*plan.Gap)); n++ {
 		e := &entry{uuid: fmt.Sprintf("%s, message %d", name, n), fails: r.Float64() < plan.Failing}
 		if r.Float64() < plan.Keyed {
@@ -43,19 +43,35 @@ func (w *world) publish(name string, plan PublisherPlan) {
 		if plan.EachItsOwn {
 			p = w.publisher(process, plan)
 		}
-		w.put(process, p, e, after, plan.Timeout)
-		if e.key != "" && changed {
-			own := rngOf(w.seed, "change of "+e.uuid)
-			changes.Go(func() {
-				if w.rest(at) {
-					w.change(process, p, e, own)
-				}
-			})
+		put := func(how call) {
+			w.put(process, p, e, after, plan.Timeout, how)
+			if e.key != "" && changed {
+				own := rngOf(w.seed, "change of "+e.uuid)
+				later.Go(func() {
+					if w.rest(at) {
+						w.change(process, p, e, own)
+					}
+				})
+			}
+		}
+		if rngOf(w.seed, "call of "+e.uuid).Float64() < plan.Async {
+			later.Go(func() { put(publishAsync) })
+		} else {
+			put((*redisdelay.Publisher).Publish)
 		}
 		if plan.EachItsOwn {
 			w.closePublisher(process, p)
 		}
 	}
+}
+
+// A call publishes, and returns the outcome.
+type call func(p *redisdelay.Publisher, topic string, messages ...*message.Message) error
+
+func publishAsync(p *redisdelay.Publisher, topic string, messages ...*message.Message) error {
+	future := p.PublishAsync(topic, messages...)
+	<-future.Done() // it has to end by itself
+	return future.Err()
 }
 
 func (w *world) publisher(process *process, plan PublisherPlan) *redisdelay.Publisher {
@@ -73,7 +89,7 @@ func (w *world) closePublisher(process *process, p *redisdelay.Publisher) {
 }
 
 // put publishes one message.
-func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after, timeout time.Duration) {
+func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after, timeout time.Duration, publish call) {
 	msg := message.NewMessage(e.uuid, []byte("{}"))
 	if e.key != "" {
 		redisdelay.SetKey(msg, e.key)
@@ -93,7 +109,7 @@ func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after, 
 		if timeout > 0 {
 			msg.SetContext(ctx)
 		}
-		return p.Publish(topic, msg)
+		return publish(p, topic, msg)
 	})
 	switch {
 	case err == nil:
