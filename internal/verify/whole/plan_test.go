@@ -37,6 +37,7 @@ type PublisherPlan struct {
 	Changes    float64       // the share of keyed messages that are cancelled or rescheduled
 	Failing    float64       // the share of messages that fail until they are dead letters
 	Timeout    time.Duration // of the message's context; 0: none
+	Limit      time.Duration // PublishTimeout; 0: the default
 	Async      float64       // the share of calls whose outcomes are not waited for before the next
 	EachItsOwn bool          // each call has a Publisher of its own, as in a web server's handler
 }
@@ -146,7 +147,8 @@ var profiles = []struct {
 		p.Comers = ComerPlan{PerSecond: 1, MostLife: 5 * time.Second}
 		p.Operator = everything(2*time.Second, 500*time.Millisecond)
 		p.Publishers[0].Timeout, p.Publishers[0].Keyed, p.Publishers[0].Changes = 400*time.Millisecond, 0.5, 1
-		p.Publishers[1].Timeout, p.Publishers[1].Async = 400*time.Millisecond, 0.5
+		p.Publishers[1].Limit, p.Publishers[1].Async = 400*time.Millisecond, 0.5
+		p.Publishers[1].Gap = 100 * time.Millisecond
 		p.Groups["guest"] = 1
 	}},
 	{"flushed", func(p *Plan) {

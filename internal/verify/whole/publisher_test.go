@@ -1,6 +1,7 @@
 package whole
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (w *world) publish(name string, plan PublisherPlan) {
 			p = w.publisher(process, plan)
 		}
 		put := func(how call) {
-			w.put(process, p, e, after, plan.Timeout, how)
+			w.put(process, p, e, after, plan, how)
 			if e.key != "" && changed {
 				own := rngOf(w.seed, "change of "+e.uuid)
 				later.Go(func() {
@@ -76,7 +77,7 @@ func publishAsync(p *redisdelay.Publisher, topic string, messages ...*message.Me
 
 func (w *world) publisher(process *process, plan PublisherPlan) *redisdelay.Publisher {
 	p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
-		Client: process.client, DeduplicationWindow: plan.Window, Partitions: w.plan.Partitions,
+		Client: process.client, DeduplicationWindow: plan.Window, Partitions: w.plan.Partitions, PublishTimeout: plan.Limit,
 	}, nil)
 	if err != nil {
 		w.fail("call", "NewPublisher: %v", err)
@@ -89,7 +90,7 @@ func (w *world) closePublisher(process *process, p *redisdelay.Publisher) {
 }
 
 // put publishes one message.
-func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after, timeout time.Duration, publish call) {
+func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after time.Duration, plan PublisherPlan, publish call) {
 	msg := message.NewMessage(e.uuid, []byte("{}"))
 	if e.key != "" {
 		redisdelay.SetKey(msg, e.key)
@@ -101,12 +102,9 @@ func (w *world) put(process *process, p *redisdelay.Publisher, e *entry, after, 
 	if after > 0 {
 		delay.Message(msg, delay.For(after))
 	}
-	limit := publishTimeout
-	if timeout > 0 {
-		limit = timeout
-	}
+	limit := cmp.Or(plan.Timeout, plan.Limit, publishTimeout)
 	err := w.call(process, "Publish", limit, func(ctx context.Context) error {
-		if timeout > 0 {
+		if plan.Timeout > 0 {
 			msg.SetContext(ctx)
 		}
 		return publish(p, topic, msg)
