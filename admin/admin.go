@@ -51,7 +51,7 @@ func New(config Config) (*Admin, error) {
 		config.Prefix = redisdelay.DefaultPrefix
 	}
 	if config.Unmarshaler == nil {
-		config.Unmarshaler = redisdelay.DefaultMarshaler{}
+		config.Unmarshaler = eitherMarshaler{}
 	}
 	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
 	if err != nil {

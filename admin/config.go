@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -16,7 +17,16 @@ type Config struct {
 	Prefix string
 
 	// Unmarshaler decodes messages for people to read. A Move of a message whose metadata a Nack
-	// has changed encodes it again, if this is a redisdelay.Marshaler too. Default:
-	// redisdelay.DefaultMarshaler.
+	// has changed encodes it again, if this is a redisdelay.Marshaler too, and so does Import. Default: what
+	// redisdelay.DefaultMarshaler and redisdelay.JSONMarshaler have encoded is decoded, and encoded as
+	// redisdelay.DefaultMarshaler does, which both decode.
 	Unmarshaler redisdelay.Unmarshaler
+}
+
+// eitherMarshaler decodes messages of DefaultMarshaler and JSONMarshaler, and encodes as the former does.
+type eitherMarshaler struct{ redisdelay.DefaultMarshaler }
+
+// Unmarshal decodes a message.
+func (eitherMarshaler) Unmarshal(topic string, body []byte) (*message.Message, error) {
+	return redisdelay.JSONMarshaler{}.Unmarshal(topic, body)
 }

@@ -32,8 +32,8 @@ func (s Search) String() string {
 //
 // It reads all bodies, in steps of up to 500 messages between which it leaves Redis to others, so a
 // million messages take seconds; it reports to progress, which may be nil, after each step. With
-// the DefaultMarshaler, Redis sends only bodies that contain the text, and a body that contains it
-// but cannot be decoded counts as found; with another Unmarshaler, all of them are decoded.
+// the default Unmarshaler and a text of letters, digits, dots, hyphens and underscores, Redis sends only bodies that
+// contain the text, and a body that contains it but cannot be decoded counts as found; else all of them are decoded.
 //
 // The sequence ends after an error, which says how far Find has looked: ErrMessageNotFound if
 // there is none, or as for Entries. Of all topics, those that cannot be read come last.
@@ -118,7 +118,7 @@ func (s *search) open(ctx context.Context, name string) (topic, error) {
 // into looks into one topic.
 func (s *search) into(ctx context.Context, t topic) error {
 	text := s.text
-	if _, is := s.admin.unmarshaler.(redisdelay.DefaultMarshaler); !is {
+	if !s.literal() {
 		text = "" // a body need not have the UUID as text
 	}
 	seen := map[string]bool{}
@@ -148,6 +148,20 @@ func (s *search) into(ctx context.Context, t topic) error {
 		}
 	}
 	return nil
+}
+
+// literal tells whether a body contains the text of its UUID as it is: in MessagePack all of it, in JSON what no encoder
+// escapes.
+func (s *search) literal() bool {
+	switch s.admin.unmarshaler.(type) {
+	case redisdelay.DefaultMarshaler:
+		return true
+	case eitherMarshaler:
+		return !strings.ContainsFunc(s.text, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+		})
+	}
+	return false
 }
 
 // matches tells whether a message has the UUID, or an id that begins so.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -100,6 +101,41 @@ func TestFindDecodesWithTheUnmarshaler(t *testing.T) {
 	found, err = find(t.Context(), s.admin, s.Topic, "SOME-UUID", nil)
 	require.NoError(t, err)
 	assert.Len(t, found, 1, "it cannot be decoded, but has the text")
+}
+
+// TestBodiesOfBothMarshalersAreRead by default, also by a Find whose text an encoder of JSON may escape.
+func TestBodiesOfBothMarshalersAreRead(t *testing.T) {
+	s := newScene(t)
+	for uuid, marshaler := range map[string]redisdelay.Marshaler{
+		"in-MessagePack": nil, "in-JSON": redisdelay.JSONMarshaler{}, "in JSON/2": escaping{},
+	} {
+		publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.Client, Marshaler: marshaler}, nil)
+		require.NoError(t, err)
+		require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed(uuid, time.Hour)))
+		require.NoError(t, publisher.Close())
+		found, err := find(t.Context(), s.admin, s.Topic, uuid, nil)
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.NoError(t, found[0].Content.Err)
+		assert.Equal(t, uuid, found[0].Content.Message.UUID)
+	}
+	to := s.beside("/to")
+	got, err := s.admin.Move(t.Context(), s.Topic, Matching(Query{In: Scheduled}), to.Topic, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Progress{Done: 3}, got)
+	var uuids []string
+	for _, e := range to.all(Query{In: Scheduled}) {
+		uuids = append(uuids, e.Content.Message.UUID)
+	}
+	assert.ElementsMatch(t, []string{"in-MessagePack", "in-JSON", "in JSON/2"}, uuids)
+}
+
+// escaping encodes as PHP does.
+type escaping struct{ redisdelay.JSONMarshaler }
+
+func (e escaping) Marshal(topic string, msg *message.Message) ([]byte, error) {
+	body, err := e.JSONMarshaler.Marshal(topic, msg)
+	return bytes.ReplaceAll(body, []byte("/"), []byte(`\/`)), err
 }
 
 // TestFindInAllTopicsIsNotStoppedByOne that cannot be read.

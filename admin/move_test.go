@@ -388,13 +388,21 @@ func TestAMessageThatGroupsGiveAwayIsStoredOnceByAMove(t *testing.T) {
 
 // TestTheMetadataOfTheLastNackGoesAlong with a message.
 func TestTheMetadataOfTheLastNackGoesAlong(t *testing.T) {
+	t.Run("a body in MessagePack", func(t *testing.T) { testMetadataGoAlong(t, redisdelay.DefaultMarshaler{}) })
+	t.Run("a body in JSON", func(t *testing.T) { testMetadataGoAlong(t, redisdelay.JSONMarshaler{}) })
+}
+
+func testMetadataGoAlong(t *testing.T, marshaler redisdelay.Marshaler) {
 	s := newScene(t)
 	to := s.beside("/to")
-	s.publish(0, 1, "k")
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.Client, Marshaler: marshaler}, nil)
+	require.NoError(t, err)
+	require.NoError(t, publisher.Publish(s.Topic, message.NewMessage("uuid 0", []byte("payload of k"))))
+	require.NoError(t, publisher.Close())
 	g := s.group(0, "g")
 	claimed := s.claim(g, "c", 1, "")[0]
 	nack := queue.Nack{Delivery: queue.Delivery{ID: claimed.ID, Token: claimed.Token}, Delay: time.Hour, Metadata: changedMetadata(t)}
-	_, _, err := g.Nack(t.Context(), 0, []queue.Nack{nack})
+	_, _, err = g.Nack(t.Context(), 0, []queue.Nack{nack})
 	require.NoError(t, err)
 	got, err := s.admin.Move(t.Context(), s.Topic, Matching(Query{In: Waiting, Group: "g"}), to.Topic, nil)
 	require.NoError(t, err)

@@ -30,7 +30,8 @@ type Config struct {
 	// PublishTopic says where a message goes back to. Default: the topic that its handler has got it from.
 	PublishTopic func(msg *message.Message) (string, error)
 
-	// DelayOnError makes the delays. Default: 5s, then 1.5 times the last one, at most 1h.
+	// DelayOnError makes the delays. Its Multiplier counts as a whole number, as Watermill has it.
+	// Default: 5s, then twice the last one, at most 1h.
 	DelayOnError middleware.DelayOnError
 }
 
@@ -40,7 +41,7 @@ func (c *Config) setDefaults() {
 	if c.PublishTopic == nil {
 		c.PublishTopic = poisonedTopic
 	}
-	c.DelayOnError = cmp.Or(c.DelayOnError, middleware.DelayOnError{InitialInterval: 5 * time.Second, MaxInterval: time.Hour, Multiplier: 1.5})
+	c.DelayOnError = cmp.Or(c.DelayOnError, middleware.DelayOnError{InitialInterval: 5 * time.Second, MaxInterval: time.Hour, Multiplier: 2})
 }
 
 // errNoTopic is returned for a message in the topic of failed messages that no handler has failed on.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
@@ -71,6 +72,22 @@ func TestAMessageThatFailsWaitsLongerEachTimeAndHoldsUpNoOther(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, got[2].at.Sub(first.at), 200*time.Millisecond)
 	assert.GreaterOrEqual(t, got[3].at.Sub(got[2].at), 400*time.Millisecond)
+}
+
+func TestTheDelayGrowsByDefault(t *testing.T) {
+	r, err := requeuer.New(requeuer.Config{Client: redistest.Client(t), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil)}, nil)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, r.Close()) }()
+	delayed := r.Middleware()[1](func(*message.Message) ([]*message.Message, error) { return nil, errors.New("the bank is closed") })
+	msg := message.NewMessage("bad", nil)
+	var delays []string
+	for range 12 {
+		_, err := delayed(msg)
+		require.Error(t, err)
+		delays = append(delays, msg.Metadata.Get(delay.DelayedForKey))
+	}
+	assert.Equal(t, []string{"5s", "10s", "20s"}, delays[:3])
+	assert.Equal(t, []string{"42m40s", "1h0m0s", "1h0m0s"}, delays[9:])
 }
 
 func TestARequeuerNeedsAClientAndAPublisher(t *testing.T) {
