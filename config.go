@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// DefaultPrefix starts the name of every key in Redis.
+	// DefaultPrefix is the Prefix of a config that sets none.
 	DefaultPrefix = "redisdelay"
 
 	// DefaultConsumerGroup is the group of a Subscriber that names none.
@@ -39,7 +39,7 @@ const (
 	MinRedeliveryDelay = 100 * time.Millisecond
 )
 
-// PublisherConfig configures a Publisher. Only Client is required.
+// PublisherConfig configures a Publisher. Only Client is required. No duration may be above 100 years.
 type PublisherConfig struct {
 	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
 	// one. A redis.Ring is refused. The caller owns it: it must outlive the Publisher,
@@ -213,7 +213,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// SubscriberConfig configures a Subscriber. Only Client is required.
+// SubscriberConfig configures a Subscriber. Only Client is required. No duration may be above 100 years.
 type SubscriberConfig struct {
 	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
 	// one. A redis.Ring is refused. The caller owns it: it must outlive the Subscriber,
@@ -269,9 +269,9 @@ type SubscriberConfig struct {
 
 	// MaxDeliveries makes a message a dead letter of the group after that many
 	// deliveries without an Ack. With the default NackDelay, 5 deliveries last
-	// 2 seconds, 10 a minute and 20 eleven minutes. A message that was held ahead and
-	// given back was not delivered. A message that kills its consumer at once is
-	// delivered at most once more than this. Default: 0, no limit.
+	// 2 seconds, 10 a minute and 20 eleven minutes. A message that was prefetched and given back
+	// unseen does not count as delivered. One that kills its consumer at once may be delivered
+	// once more than this. Default: 0, no limit.
 	MaxDeliveries int
 
 	// GroupLimits limits the whole group: its consumers together, where MaxInFlight limits one

@@ -24,7 +24,7 @@ var (
 	ErrGroupAlive = queue.ErrGroupAlive
 )
 
-// AllGroups stands for all consumer groups of a topic in the calls of a Control.
+// AllGroups stands for all consumer groups of a topic in Pause, Resume and Drain. The other calls need the name of a group.
 const AllGroups = ""
 
 // drainEvery is how often Drain looks.
@@ -52,10 +52,10 @@ func NewControl(config ControlConfig) (*Control, error) {
 
 // PauseOptions say for how long groups claim nothing, and why.
 type PauseOptions struct {
-	// For is how long the pause lasts, by Redis's clock: at least 1ms. 0: until Resume.
+	// For is how long the pause lasts, by Redis's clock: 1ms to 100 years. 0: until Resume.
 	For time.Duration
 
-	By, Reason string // for people who look into Redis
+	By, Reason string // for people: package admin shows them; "": unknown
 }
 
 // Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it has
@@ -184,7 +184,7 @@ var ErrLimitTooLow = queue.ErrLimitTooLow
 type GroupLimits struct {
 	// MaxInFlight is how many messages all consumers may hold at once, from the claim to the
 	// ack or nack. A message whose lease has run out counts until it is claimed again and
-	// settled. At least the number of partitions. Default: 0, any number.
+	// settled. From the number of partitions to 1,000,000,000. Default: 0, any number.
 	MaxInFlight int
 
 	// Rate is how many messages all consumers may claim in a time. Default: any number.
@@ -199,8 +199,8 @@ type GroupLimits struct {
 // Rate is a number of messages in a time. Every delivery counts, also a redelivery, and one
 // that is given back. In any time t, at most Burst + Messages × t / Per are claimed.
 type Rate struct {
-	Messages int           // 0: any number
-	Per      time.Duration // at least 1ms. Default: 1s
+	Messages int           // at most 1,000,000,000. Default: 0, any number; then Per and Burst must be 0, too
+	Per      time.Duration // 1ms to 100 years. Default: 1s
 
 	// Burst is how many messages may be claimed at once after the group has been idle. At
 	// least the number of partitions. Default: Messages.

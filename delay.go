@@ -55,12 +55,16 @@ func remainingOf(to delay.Delay, now time.Time) (time.Duration, error) {
 	return headersOf(carrier.Metadata).remaining(now)
 }
 
-// A delay that is over is marked in its headers, so that it does not count again when the
-// message is published again, by any route. The mark keeps what until means to a parser, in a
-// form that Watermill does not write; so it does for a delay that handling has made, from which
-// DelayOnError grows the next. A delay that the publisher gave is no duration to a parser, so
-// that DelayOnError starts with its InitialInterval. A handler or middleware that sets a new
-// delay overwrites the mark, so even an equal delay counts as new.
+// A delay that is over is marked in its headers, so that it does not count when the message is
+// published again, by any route. The marks are forms that Watermill never writes:
+//
+//   - until still parses as the same time.
+//   - for still parses as the same duration if the delay was made while handling: DelayOnError
+//     grows the next one from it.
+//   - for does not parse if the publisher gave the delay: DelayOnError starts with its
+//     InitialInterval.
+//
+// A handler or middleware that sets a new delay overwrites the mark, so even an equal delay counts as new.
 const (
 	overUntil     = "-00:00" // ends until, for UTC (RFC 3339, 4.3) instead of Z
 	overAfter     = "+"      // begins for

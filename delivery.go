@@ -76,7 +76,7 @@ func (d Delivery) StepKey(step string) string {
 	return d.ID[:min(len(d.ID), ulidLength)] + "/" + step
 }
 
-// ulidLength is how many characters of an id come before the message key.
+// ulidLength is the length of the ULID that begins an id. Its traits follow: time to live, ordering key and key.
 const ulidLength = 26
 
 // Late is for how long the message has been due by now, whatever this host's clock says:

@@ -58,8 +58,8 @@ var (
 type PartialPublishError struct {
 	Stored int // messages of the call that are stored
 	Total  int // messages of the call
-	// Missing has the indexes of the messages that are not stored or, if Err is
-	// ErrOutcomeUnknown, may not be.
+	// Missing has the indexes, sorted, of the messages that are not stored or, if Err is
+	// ErrOutcomeUnknown, may not be. The index counts the messages of the call from 0.
 	Missing []int
 	Err     error // why
 }

@@ -63,7 +63,8 @@ const (
 	ReplaceDuplicate OnDuplicate = "replace"
 )
 
-// SetKey gives a message a key. Within a topic, one waiting message holds a key:
+// SetKey gives a message a key of 1 to MaxKeyBytes bytes; with another one, Publish returns
+// ErrInvalidKey. Within a topic, one waiting message holds a key:
 // PublisherConfig.OnDuplicate says what happens to a second one, and Cancel and
 // Reschedule find the message by it. The key is free again once all groups have
 // acked the message, one of them has made it a dead letter, or it is cancelled. Until another

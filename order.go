@@ -32,10 +32,11 @@ var ErrInvalidOrderingKey = errors.New("invalid ordering key")
 // several partitions, messages with the same message key need the same ordering key. Raising the number of
 // partitions may send a key to another partition, where its new messages do not wait for the old ones.
 //
-// The group takes turns, not the handlers: one that goes on after its context has ended, since its consumer lost the
-// lease, runs beside the next delivery. Pass on Delivery.Token, which tells them apart.
+// Deliveries take turns, and handlers are not stopped: one that goes on after its context has ended, because its
+// consumer lost the lease, runs beside the next delivery. Pass on Delivery.Token, so that others can reject its work.
 //
-// A message that a handler publishes again keeps its ordering key.
+// A message that a handler publishes again keeps its ordering key. A key has 1 to MaxOrderingKeyBytes bytes; with
+// another one, Publish returns ErrInvalidOrderingKey.
 func SetOrderingKey(msg *message.Message, key string) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}

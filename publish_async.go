@@ -39,8 +39,8 @@ func (f *PublishFuture) Wait(ctx context.Context) error {
 }
 
 // OnDone has a function called with the outcome when it is known: at once if it is, else by the
-// goroutine that tells the Observer. It must be quick and must not block: other calls wait for it,
-// and once MaxPending do, PublishAsync does. So it must not call PublishAsync, Flush or Close: to publish again, tell a
+// goroutine that tells the Observer. It must be quick and must not block: the outcomes of other calls
+// wait for it and, at MaxPending messages, PublishAsync as well. So it must not call PublishAsync, Flush or Close: to publish again, tell a
 // goroutine of yours. A panic in the goroutine that tells the Observer is logged.
 func (f *PublishFuture) OnDone(call func(err error)) {
 	f.future.OnDone(func(err error) { call(public(err)) })
@@ -58,9 +58,9 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // ordering key or a time to live, it asks Redis about the topic.
 //
 // The calls of one goroutine for a topic are stored in their order, whether they are PublishAsync or
-// Publish calls. A call that fails does not stop those after it. With several partitions that holds for
-// messages of the same key (PartitionKey, SetKey, SetOrderingKey), and for others not: calls rotate
-// through the partitions, which are independent. Publish calls for the same partition, of any goroutine,
+// Publish calls. A call that fails does not stop those after it. With several partitions, only messages of
+// the same key (PartitionKey, SetKey, SetOrderingKey) keep their order: other calls rotate through the
+// partitions, which are independent. Publish calls for the same partition, of any goroutine,
 // wait their turn among the PublishAsync calls. After ErrOutcomeUnknown the messages may be stored
 // late, after those of later calls, if they have no keys.
 //
@@ -116,8 +116,8 @@ func copying(m Marshaler) bool {
 	return false
 }
 
-// PublishAsyncPending returns how many messages of PublishAsync calls have no outcome yet, or one
-// that the Observer has not been told.
+// PublishAsyncPending returns how many messages of PublishAsync calls are pending: their outcome is not
+// known, or not reported to the Observer yet. They count for MaxPending.
 func (p *Publisher) PublishAsyncPending() int { return p.publisher.Pending() }
 
 // Flush waits until the outcome of each PublishAsync call made before it is known, and the Observer

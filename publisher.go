@@ -75,7 +75,8 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	return p, nil
 }
 
-// Config returns the configuration that is in force, with its defaults.
+// Config returns the configuration that is in force, with its defaults. Its Observer is the given one in a
+// wrapper, which turns errors into those of this package. It is safe for concurrent use.
 func (p *Publisher) Config() PublisherConfig { return p.config }
 
 // Publish stores messages, each due after its delay. It returns when they are
@@ -101,7 +102,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // ErrInvalidKey, ErrInvalidOrderingKey, ErrInvalidTTL, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
 // ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
 // *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
-// Marshaler, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
+// Marshaler, of Delay.DefaultDelayGenerator, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
 // *PartialPublishError or a *ReplicationError.
 //
 // A message whose own context has ended is refused, with one exception: middlewares such
@@ -311,9 +312,10 @@ func traitsOf(msg *message.Message) (t script.Traits, err error) {
 	return t, err
 }
 
-// withMadeDelay is a message to store. A delay that the handler or a middleware has given to the
-// delivered message, such as DelayOnError inside a poison queue, is marked, and so told apart from
-// one that a publisher gave. It delays all the same: only what was published is marked.
+// withMadeDelay returns the message to store. If a handler publishes its own message again with a new
+// delay, such as that of DelayOnError inside a poison queue, the stored copy marks it as made while
+// handling, and not by the publisher: see markMade. The mark is in the copy alone, so this call still
+// counts the delay.
 func withMadeDelay(msg *message.Message) *message.Message {
 	after := pendingHeaders(msg.Metadata).after
 	if _, redelivered := publishedAgain(msg); !redelivered || after == "" {

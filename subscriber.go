@@ -317,8 +317,8 @@ func (s *Subscriber) Close() error {
 //
 // Each message is acked or nacked as usual, and is settled in Redis once those before it in
 // the batch are. Messages that handle has not settled when it returns, or panics, are nacked.
-// The next batch comes when it has returned: a handle that waits when all is settled makes
-// the subscription rest, and holds up no other consumer.
+// The next batch comes when handle has returned. To slow the subscription down, let handle wait
+// once all is settled: that holds up no other consumer.
 //
 // Contexts, deliveries, the end of the subscription and errors are those of Subscribe, but the
 // context of a message ends, if not before, when handle has returned and the batch is settled.

@@ -100,8 +100,8 @@ type DeleteOptions struct {
 // DeleteOptions.Force). It may be repeated after an error; once it has succeeded, the topic is not
 // found any more (ErrTopicNotFound).
 //
-// A program that still publishes makes the topic anew, but it is not on the list before
-// that program starts again.
+// A program that still publishes or subscribes creates the topic again and puts it back on the list: a
+// publisher within about a minute, a subscription with its next claim.
 func (a *Admin) DeleteTopic(ctx context.Context, topic string, options DeleteOptions) error {
 	t, err := a.open(ctx, topic)
 	if err == nil && !options.Force {

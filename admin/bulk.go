@@ -34,14 +34,15 @@ var ErrInvalidReason = errors.New("invalid reason")
 // names, or all that a Query matches. The zero value is none.
 //
 // A bulk operation works in steps of at most 1,000 messages. After each step that was for some, it
-// reports its Progress, unless progress is nil. It ends with ctx, between two steps, and returns
-// what was done. The error is as for Entries; after one, the Progress is what was done for certain.
+// calls progress with its Progress so far, unless progress is nil; never concurrently. It ends with ctx,
+// between two steps, and returns what was done. The error is as for Entries; after one, the Progress is
+// what was done for certain.
 //
-// With a Query, the operation is for what matched when it began, and goes no further than the
-// last of those times: it ends, even if messages come, or come back, all the time. Messages whose
-// time moves later while it runs are skipped, such as a lease that is extended, and so may be one that has to wait
-// in line for its ordering key from then on; messages that come meanwhile with an earlier time may be included. The operation may be repeated, or continued
-// from the Cursor of its Progress, as the same operation.
+// With a Query, the operation is for what matches when it begins, up to the last Entry.At among those. So it
+// ends, however many messages come, or come back. It skips messages whose time moves later while it runs (a lease
+// that is extended), and may skip one that begins to wait in line for its ordering key. It may include messages that
+// come meanwhile with an earlier time. It may be repeated, or continued from the Cursor of its Progress as the same
+// operation.
 //
 // With ByID and ByKey, it goes through the messages in the order given, and each counts once.
 type Selection struct {

@@ -64,8 +64,8 @@ const (
 // has written, messages that have no body, are in no set or in two, what is left of messages and
 // groups that are gone, groups without consumers or past their end, pauses without an end, dead
 // letters, and ordering keys that they halt. It reads all messages of the topics in bounded steps, so it takes some ten seconds for
-// each million. It reports each finding at once, and changes nothing. Unless progress is nil,
-// Examine calls it after each step of a topic.
+// each million. It calls found, which must not be nil, with each finding at once, and changes nothing. Unless
+// progress is nil, Examine calls it after each step of a topic. Neither is called concurrently.
 //
 // If the user lacks the right to ask for something, that is an Info. The error is ErrTopicNotFound,
 // redisdelay.ErrProtocolTooNew, or that of Redis; or a *redisdelay.KeyTypeError if the list of
@@ -74,11 +74,11 @@ func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(
 	return newDiagnosis(a, found, progress).diagnose(ctx, topics)
 }
 
-// Fix is Examine, and mends what can be mended without losing a message: it drops message keys that
+// Fix is Examine, and repairs what can be repaired without losing a message: it drops message keys that
 // lead to no body and entries of messages that are gone, frees what a retirement has left, forgets
 // old arrivals, and ends groups that are past their end as a consumer of the topic would. For these
-// it may wait ten seconds: a group that was not known to be past its end gets that long to show a
-// consumer. Turns of ordering keys whose messages are gone need nobody: the group's claims pass them on. Fix leaves the
+// it may wait about ten seconds, at most twenty, in which a consumer may still show itself. It leaves turns of
+// ordering keys whose messages are gone to the group's next claims, which pass them on. Fix leaves the
 // rest to a person: a body in no set may be a message whose Publish has
 // succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {

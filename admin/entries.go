@@ -36,8 +36,8 @@ const (
 // Query chooses messages of a topic. The zero value is all scheduled ones.
 type Query struct {
 	In Set // default: Scheduled
-	// Group is the only group whose messages count; "": those of all. Not for Scheduled; Waiting then leaves out what no group
-	// has been given yet, although it waits for this one, too.
+	// Group limits the query to one group; "": all groups. Scheduled takes no Group. With one, Waiting leaves out due
+	// messages that no group has been given yet, although they wait for this group, too.
 	Group string
 
 	// From and Before limit Entry.At: the due time; for InDelivery the end of the lease; for Dead
@@ -69,7 +69,7 @@ type Entry struct {
 	State       redisdelay.State // for the group; "" without one
 	InLine      bool             // it is due, and waits in line for its ordering key
 	At          time.Time        // as Query.From says
-	PublishedAt time.Time        // by the publisher's clock
+	PublishedAt time.Time        // by the publisher's clock; zero if the id is not one of this library's
 	Attempts    int              // deliveries that count: seen by a handler, or lost with a consumer
 	Reason      string           // of a dead letter
 	Size        int              // bytes of the body

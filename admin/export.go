@@ -32,7 +32,8 @@ const maxLine = 128 << 20
 // UTF-8. A body that the Unmarshaler cannot decode, or could not encode again, is written
 // as it is, as body64. A message without a body is skipped. Export changes nothing.
 //
-// A Query's Limit is how many it reads at once. The Progress has the Cursor to go on from.
+// A Query's Limit is how many it reads at once. The Progress has the Cursor to go on from; nil is allowed for progress.
+// The error is that of w, or as for Entries: what the Progress counts is written.
 func (a *Admin) Export(ctx context.Context, topic string, q Query, w io.Writer, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	err := a.export(ctx, topic, q, w, p)
@@ -97,7 +98,8 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // A line that was imported before is skipped (ErrStoredBefore), for a day even if its message
 // is done by then, so an Import may be repeated; unless the topic got more partitions
 // meanwhile. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
-// use (*LineError), what came before is imported.
+// use (*LineError), what came before is imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
+// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. nil is allowed for progress.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	if topic == "" {

@@ -30,13 +30,13 @@ type Message struct {
 	OrderingKey string
 	Topic       string
 	Partition   int
-	PublishedAt time.Time // by the publisher's clock
+	PublishedAt time.Time // by the publisher's clock; zero if the id is not one of this library's
 	At          time.Time // Redis's clock when it was looked at
-	Size        int
-	Content     Content // as published
+	Size        int       // bytes of the body
+	Content     Content   // as published
 
 	Scheduled bool      // no group has been given it yet
-	DueAt     time.Time // if Scheduled
+	DueAt     time.Time // if Scheduled; else zero
 	Groups    []GroupStatus
 }
 
@@ -45,9 +45,9 @@ type GroupStatus struct {
 	Group       string
 	State       redisdelay.State
 	Attempts    int       // deliveries that count
-	DueAt       time.Time // waiting, retrying
-	InLine      bool      // waiting, retrying: it is due, and waits in line for its ordering key
-	LeasedUntil time.Time // in delivery
+	DueAt       time.Time // queued, retrying; else zero
+	InLine      bool      // queued, retrying: it is due, and waits in line for its ordering key
+	LeasedUntil time.Time // in delivery; else zero
 	Consumer    string    // in delivery: the name of the consumer that holds it; "" if it is not known
 	Extended    int       // in delivery: how often the lease was extended, as far as is known
 	BuriedAt    time.Time // dead

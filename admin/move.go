@@ -46,8 +46,8 @@ var (
 // A copy has the id of its original, so a Copy that is repeated or continued within a day stores no
 // message twice, even if it is done by then: it is skipped (ErrStoredBefore). That does not hold if
 // the other topic gets more partitions meanwhile. A message whose key is in use there is skipped,
-// too (ErrKeyInUse). With a key, a message goes to the partition of that key, without one to the
-// partition with its own number, modulo how many there are.
+// too (ErrKeyInUse). A message with an ordering key, or else a key, goes to the partition of that key;
+// any other goes from partition n to partition n modulo the number of partitions there.
 //
 // A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic. It is a
 // bulk operation: see Selection.
@@ -73,7 +73,7 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 func (a *Admin) Move(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
 	t := a.transferTo(topic, to)
 	t.move = rand.Text()
-	// What a move brings here in the millisecond in which another one looks stays here: it may have come later.
+	// Another Move may have brought messages here in this millisecond. They would look as if they had come later, and stay.
 	select {
 	case <-time.After(time.Millisecond):
 	case <-ctx.Done():

@@ -39,8 +39,8 @@ func (a *Admin) Topics(ctx context.Context) ([]Topic, error) {
 type Counts struct {
 	Scheduled  int // messages that no group has been given yet, including those that are due; 0 for a group
 	Due        int // of these, how many are due; 0 for a group
-	Queued     int // messages that wait for a consumer, and are due
-	Retrying   int // messages that wait for a later time: a retry, or because they were put off
+	Queued     int // messages that are due and wait for a consumer, also for a retry (redisdelay.StateRetrying)
+	Retrying   int // messages that the group has been given and that are due later: retries, or put off
 	InLine     int // messages that are due, and wait in line for their ordering keys
 	InDelivery int // messages that a consumer holds
 	Expired    int // of these, those whose lease has run out: the next claim takes them over

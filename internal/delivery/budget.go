@@ -65,7 +65,7 @@ type reservation struct {
 	free     int // how many of the messages are for free workers
 	bytes    int
 
-	takeBacks int // buffer.returns when it was made
+	takeBacks int // buffer.takeBacks when it was made
 	live      bool
 	expiry    *time.Timer
 }

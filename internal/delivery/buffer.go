@@ -15,7 +15,7 @@ import (
 const maxHold = 80 * time.Millisecond
 
 // buffer holds, in order, the claimed messages that no handler has, and gives them to the
-// workers. It takes back messages that wait too long (releaseOverdue), and decides how many more
+// workers. It takes back messages that wait too long (takeBackOverdue), and decides how many more
 // may be claimed (budget.go). It is safe for concurrent use.
 type buffer struct {
 	maxBytes   int                       // immutable

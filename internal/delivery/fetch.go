@@ -22,8 +22,8 @@ const (
 	lastRetries = time.Second
 )
 
-// fetch claims messages whenever something may be due, until ctx ends. Calls make its stack grow, and it may wait for
-// long: so after them another goroutine goes on, with a small one.
+// fetch claims messages whenever something may be due, until ctx ends. Calls make a goroutine's stack grow, and fetch may
+// wait for long. So after each round of claims, a new goroutine with a small stack takes over.
 func (p *partition) fetch() {
 	if p.hints.await(p.subscription.ctx) {
 		p.claimDue(p.subscription.ctx)

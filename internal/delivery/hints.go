@@ -41,7 +41,7 @@ type hints struct {
 	changed  chan struct{}   // signaled when at has become earlier
 }
 
-// never is in how long something is due if nothing is scheduled.
+// never is how long to wait if nothing is scheduled.
 const never = 100 * 365 * 24 * time.Hour
 
 func newHints(c Config) hints {
@@ -103,8 +103,8 @@ func (h *hints) pollSoon() {
 	}
 }
 
-// after is in how long to claim a message that Redis said is due in a while: its reply and the claim
-// take time, too. The caller holds mu.
+// after is how long to wait before claiming a message that Redis says is due in a while. It leaves out
+// the time that the reply and the claim take on their way, and adds the lag. The caller holds mu.
 func (h *hints) after(in time.Duration) time.Duration {
 	return max(0, in-max(0, h.trip-nearby)) + h.lag()
 }

@@ -50,7 +50,7 @@ func newLeases(p *partition) *leases {
 		report: &p.report,
 		alarm:  p.subscription.alarm,
 		margin: min(config.Lease/10, time.Second),
-		// Each partition expires a group by itself, so each needs to know that it is alive.
+		// Without info, the consumer is in no list of consumers. Each partition has its own, and expires groups by it.
 		reportsAlive: config.ConsumerInfo != nil,
 		held:         map[string]*item{},
 		extendAt:     now.Add(config.Lease / 3),

@@ -33,8 +33,8 @@ func (s *Subscription) releaseOverdue() (next time.Time) {
 	return now.Add(in)
 }
 
-// maxGrowInterval is how often grow reads the topic although claims show no change: Redis may have lost the topic
-// from its list, or have brought back a group that has ended in another partition.
+// maxGrowInterval is the longest time between two looks at the topic, even if claims show no change: Redis may have
+// lost the topic from its list, or have brought back, in another partition, a group that has ended.
 const maxGrowInterval = 10 * time.Minute
 
 // growth is what is known about new partitions of the topic.

@@ -46,7 +46,7 @@ func (r *reporter) claimed(items []*item) {
 	r.observer.Claimed(observe.Claimed{Place: r.place, IDs: ids, Bytes: bytes})
 }
 
-// handedOut returns the time if the observer needs it.
+// handedOut reports that a handler has a message, and returns when; zero if the observer needs no times.
 func (r *reporter) handedOut(it *item) (at time.Time) {
 	if r.observer.HandedOut == nil && r.observer.Settled == nil {
 		return at

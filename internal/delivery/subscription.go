@@ -57,7 +57,7 @@ type Topic interface {
 	// are. It is not called concurrently.
 	Partitions(ctx context.Context) (int, error)
 	// EndExpired ends groups of the topic that have no live consumer any more. It takes
-	// about a second at most. It is not called concurrently.
+	// about two seconds at most. It is not called concurrently.
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Group(partition int) Group
 	// Listen registers a HintHandler for the notifications of the partition, except about the
@@ -84,8 +84,8 @@ type Listener interface {
 	Close()
 }
 
-// Config configures a subscription. All fields are required except MaxDeliveries,
-// GroupExpiry, Punctual, ConsumerInfo, Handle, Observer and Place.
+// Config configures a subscription. All fields are required except MaxDeliveries, DropExpired,
+// GroupExpiry, Punctual, ConsumerInfo, Handle, Observer and Place, and BatchSize without a Handle.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)

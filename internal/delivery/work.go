@@ -81,9 +81,9 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	}
 }
 
-// prepare makes the message to hand out; nil if there is none to hand out, and then it is
-// settled. cancel ends its context handed. If its lease is uncertain, it is given back with
-// those behind it and all that wait; next is false then.
+// prepare makes the message to hand out. handed is its context, which cancel ends. It returns nil if
+// the item has expired or cannot be decoded; then it is settled. It also returns nil, and next is
+// false, if the lease is uncertain: then the item is given back with those behind it and all that wait.
 func (s *Subscription) prepare(
 	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {

@@ -64,7 +64,7 @@ func drop(ctx context.Context, p *queue.Partition) error {
 	return queue.ErrGroupsKeepChanging
 }
 
-// named lists the groups that still need messages, in bounded steps.
+// groupsNamed lists the groups that refs names, those that still need messages, in bounded steps.
 func groupsNamed(ctx context.Context, p *queue.Partition) ([]string, error) {
 	var names []string
 	for cursor := "0"; ; {

@@ -185,7 +185,7 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 	return outcome(shares, stored, errs)
 }
 
-// ordered tells whether messages need a topic with ordering keys.
+// ordered tells whether a message has an ordering key or a time to live, which need version 3 of the protocol.
 func ordered(messages []Message) bool {
 	return slices.ContainsFunc(messages, func(m Message) bool { return m.Newer() })
 }

@@ -46,8 +46,8 @@ type knownTopic struct {
 	partitions int       // guarded by mu; 0: not known yet
 	seenAt     time.Time // guarded by mu; when Redis was last asked
 	looking    *look     // guarded by mu; the look under way
-	ordered    bool      // guarded by mu; messages have ordering keys
-	listed     bool      // guarded by mu; Redis knows that
+	ordered    bool      // guarded by mu; messages have ordering keys or times to live
+	listed     bool      // guarded by mu; the topic is listed with the version for that
 }
 
 // look is a call that asks Redis, shared by all callers that wait for it.
@@ -68,7 +68,7 @@ func newTopics(config Config, b *background, outages *outage.State) *topics {
 // 0 may hang while others work. If no number is known, it tries until ctx ends or the
 // deadline, while the error is temporary.
 //
-// ordered says that the caller is about to publish messages with ordering keys.
+// ordered says that the caller is about to publish messages with ordering keys or times to live.
 func (t *topics) partitions(ctx context.Context, deadline time.Time, name string, ordered bool) (int, error) {
 	topic := t.find(name)
 	if ordered {
@@ -202,7 +202,8 @@ func (t *topics) find(name string) *knownTopic {
 	return topic
 }
 
-// order says that messages have ordering keys: no number of partitions counts until Redis knows.
+// order notes that messages have ordering keys or times to live. Until the topic is listed with the version for
+// that, seen returns no number of partitions.
 func (t *knownTopic) order() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -234,8 +235,7 @@ func (t *knownTopic) looked(current *look, partitions int, err error) {
 	close(current.done)
 }
 
-// raise lists the topic, with the version of the protocol that has ordering keys or windows if there are any, and
-// raises its number of partitions.
+// raise lists the topic with the version of the protocol that its messages need, and raises its number of partitions.
 func (t *topics) raise(ctx context.Context, topic *knownTopic, ordered bool) (partitions int, err error) {
 	switch {
 	case ordered:

@@ -67,7 +67,7 @@ type Claims struct {
 	NeedsWorker bool
 	// Recreated means that the claim has registered the group again: it had ended.
 	Recreated bool
-	// Partitions is how many partitions the topic has, if the claim was made in the first one.
+	// Partitions is how many partitions the topic has, if the claim was made in the first one; 1 from any other.
 	Partitions int
 	// Ending says that groups may end soon in the partition; see Topic.EndExpired.
 	Ending bool

@@ -58,8 +58,8 @@ func (t *Topic) Resume(ctx context.Context, group string) error {
 	})
 }
 
-// deciding says how a partition takes what a group is told: the first one decides whether
-// there is such a group, and the others follow.
+// deciding is the argument "how" of the scripts that change a group's settings: partition 0 refuses an
+// unknown group, and the others accept any, since partition 0 has decided.
 func (p *Partition) deciding() string {
 	if p.Number() == 0 {
 		return "known"
@@ -67,8 +67,8 @@ func (p *Partition) deciding() string {
 	return string(retireFollow)
 }
 
-// tell calls a script that tells a group something. Its answer may be that the group is
-// not known.
+// tell calls a script that changes a group's settings. If the script does not know the group, the
+// error is ErrGroupNotFound.
 func (g *Group) tell(ctx context.Context, s *script.Script, args ...any) error {
 	reply, err := g.Run(ctx, s, args)
 	if err == nil && reply.Begins("unknown") {

@@ -17,7 +17,7 @@ const MaxGroups = 1000
 // ErrTooManyGroups says that a topic already has MaxGroups consumer groups.
 var ErrTooManyGroups = errors.New("the topic has too many consumer groups")
 
-// ErrGroupsKeepChanging says that a call that has to name all groups has not been able to.
+// ErrGroupsKeepChanging says that a call that has to name all groups gave up: each time, the groups had changed.
 var ErrGroupsKeepChanging = errors.New("consumer groups keep changing")
 
 // Group is the consuming side of one topic partition for one consumer group.

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// endFor is about how long one call of EndExpired frees messages, and sweeps before. The next call goes on.
+	// endFor is about how long each part of EndExpired takes, the sweep and then the freeing of messages. The next call goes on.
 	endFor = time.Second
 
 	// searchEvery is how often EndExpired looks into all partitions although the first one has no group that may
@@ -169,13 +169,12 @@ func (e *endings) in(ctx context.Context, p *Partition, groups []string) (err er
 // Expiry is what has become of a group that might end by itself.
 type Expiry string
 
-// What EndIfExpired may say: the group has a consumer, or has had one lately; it ends if the same is
-// asked some seconds later; it has ended, and what it held is freed; or there is no such group.
+// What EndIfExpired may answer.
 const (
-	NotExpired    Expiry = "alive"
-	ExpiryNoticed Expiry = "noticed"
-	Expired       Expiry = "expired"
-	NeverExpires  Expiry = "gone"
+	NotExpired    Expiry = "alive"   // it has a consumer, or has had one lately
+	ExpiryNoticed Expiry = "noticed" // a call some seconds later ends it, or frees the rest
+	Expired       Expiry = "expired" // it has ended, and all that it held is freed
+	NeverExpires  Expiry = "gone"    // there is no such group, or it does not expire
 )
 
 // What expire.lua may do with a group.

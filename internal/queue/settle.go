@@ -46,8 +46,8 @@ type Nack struct {
 	Error    string        // what went wrong, if that is known: it follows the reason of the last delivery
 }
 
-// LastErrorMetadata is under what a Nack's metadata have the error of the delivery. It is not part
-// of the message, and handlers do not see it.
+// LastErrorMetadata is the key of the delivery's error in the metadata of a Nack. It is not part of the
+// message, and handlers do not see it.
 const LastErrorMetadata = "_redisdelay_last_error"
 
 // decision is what the handler has decided, and how nack.lua gets the details.

@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Store is everything that a prefix has in one Redis. It is safe for concurrent use.
+// Store holds the topics of a prefix in one Redis. It is safe for concurrent use.
 type Store struct {
 	*script.Client
 	now func() time.Time
@@ -45,8 +45,8 @@ type Partition struct {
 	*script.Partition
 	callers callers // of Cancel and Reschedule
 
-	makePutKeys sync.Once // by publishers alone: a process may have thousands of subscriptions
-	putKeys     []string  // KEYS of what is called most
+	makePutKeys sync.Once // at the first Push: a process may have thousands of partitions that only consume
+	putKeys     []string  // the KEYS of put.lua, which is called most
 }
 
 // NewPartition returns a partition of a topic. It does no I/O.

@@ -11,7 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// IDLength is the length of an id without a message key.
+// IDLength is the length of the ULID that begins an id. The Traits follow.
 const IDLength = ulid.EncodedSize
 
 // IDs makes message ids: ULIDs, followed by what the scripts have to know of a message. The ids

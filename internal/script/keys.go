@@ -65,7 +65,7 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	Taken:          {"taken", "zset", "message key → until when it is taken, ms, even if its message ends sooner"},
 	Publishers:     {"publishers", "hash", "publisher, or caller of cancel and reschedule → record of its last batch or request"},
 	Control:        {"control", "hash", "which groups are paused, limited or retired, and when they expire"},
-	Full:           {"full", "hash", "limited group that waits for room in unack → how many messages are too many"},
+	Full:           {"full", "hash", "group at its limit → the limit: once unack has fewer messages, the group is woken"},
 	PartitionCount: {"partitions", "string", "in partition 0: how many there are, if more than one"},
 	Expiries:       {"expiry", "zset", "group that expires → when to look whether it has, ms"},
 	Arrived: {"arrived", "zset", "ULID of a message that was copied from another topic or server; " +
@@ -74,7 +74,7 @@ var kinds = [...]struct{ name, holds, meaning string }{
 		"then nominal time and id of each tick that is stored ahead"},
 	QueueOf:    {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},
 	UnackOf:    {"unack", "zset", "id → lease deadline, ms: delivered to G and not settled"},
-	AttemptsOf: {"attempts", "hash", "id → fence/seen/unsure, once it was claimed more than once"},
+	AttemptsOf: {"attempts", "hash", "id → fence/seen/unsure and, with a time to live, /due; none stands for 1/0/0"},
 	ClaimsOf:   {"claims", "hash", "consumer → record of its last claim"},
 	DeadOf:     {"dead", "zset", "id → when it became a dead letter of G, ms"},
 	ReasonsOf:  {"reasons", "hash", "id → why it became one"},

@@ -4,7 +4,7 @@
 --
 -- KEYS     unack, attempts, queue, changed, dead, reasons, keys, full, turns, lanes, control
 -- ARGV[1]  group
--- ARGV[2]  channel   where subscribers listen for work
+-- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  max deliveries, 0 for no limit
 -- ARGV[4..]  for each message: id, token, 'defer' or 'bury' or '', detail, new metadata or ''. The
 --            detail is why to bury it, else its delay in ms. Without a decision, a space and

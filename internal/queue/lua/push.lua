@@ -11,9 +11,9 @@
 -- Returns  { call, message, ... }: each rejected call and its first message whose key
 --          is in use, both counted from 1
 --
--- An error that begins with NOTSTORED is certain: nothing of the batch is stored, and
--- a late copy of it is refused, unless Redis refuses the record of that as well (no right to
--- write, a full disk) and takes the copy later. STALE says that the number is not above the last one:
+-- An error that begins with NOTSTORED is certain: nothing of the batch is stored. A record of that
+-- makes a late copy fail, too. Only if Redis refuses the record as well (no right to write, a full
+-- disk) can a late copy be stored. STALE says that the number is not above the last one:
 -- either the last batch was a different one with the same number (NOTSTORED STALE), or
 -- this batch is older and its outcome is unknown. Any other error proves nothing.
 

@@ -1,6 +1,6 @@
--- lib.lua: what the scripts share. scripts.go puts it in front of each script, and in
--- front of it NOTIFY, the command that publishes a notification. It calls Redis only
--- inside its functions.
+-- lib.lua: what the scripts share. script.go puts it in front of each script but put.lua, and in
+-- front of all that a line that names the KEYS and NOTIFY, the command that publishes a notification.
+-- It calls Redis only inside its functions.
 
 -- now_us returns Redis's clock in whole microseconds and, as text, in milliseconds,
 -- rounded down: formatting a number takes Lua as long as a small command. A script reads

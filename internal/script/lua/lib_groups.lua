@@ -7,9 +7,9 @@ local function answer(word, list)
   return list
 end
 
--- control has what groups are told: "paused" for all groups, "paused:G" and "retired:G",
--- which begin with a time in ms; "limits:G" and "rate:G" (lib_claim.lua); and "expiry:G"
--- (lib_expiry.lua).
+-- control holds the settings of groups: "paused" for all groups, "paused:G" and "retired:G",
+-- which begin with a time in ms; "limits:G" and "rate:G" (lib_claim.lua); "expiry:G"
+-- (lib_expiry.lua); and "fanout", whose turn a fan-out is (lib_fan_out.lua).
 
 -- tombstone is 'retired' if a group has been retired, and 'expired' if it has ended by
 -- itself and what it held is not freed yet; else nil.
