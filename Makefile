@@ -12,11 +12,12 @@ MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
 ## test: install redis-server and prometheus if they are missing, then run all tests, in about seven minutes;
 ## RACE=-race looks for data races, too, and takes twice as long
 RACE ?=
-ALL = ./... $(MODULES:%=./%/...)
+LONG = $(addprefix ./internal/verify/,acceptance chaos whole explore) # those that take longest begin first
+ALL = $(MODULES:%=./%/...) $(LONG) ./...
 PLAIN = ./bench/... # its one test draws charts: with the detector, all the peers that it measures are built again
 test: redis-server prometheus
-	$(GO) test $(RACE) $(if $(RACE),-vet=off) -p $(if $(RACE),2,3) -shuffle=on -timeout 20m \
-		$(if $(RACE),$(filter-out $(PLAIN),$(ALL)),$(ALL)) # most tests wait for a server; make lint has vetted what CI tests with RACE
+	$(GO) test $(RACE) -vet=off -p $(if $(RACE),2,3) -shuffle=on -timeout 20m \
+		$(if $(RACE),$(filter-out $(PLAIN),$(ALL)),$(ALL)) # most tests wait for a server; make lint vets
 ifneq ($(RACE),) # what needs no detector, and what it cannot watch: races outside this library, and allocations
 	$(GO) test -vet=off $(PLAIN)
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/verify/acceptance
@@ -29,9 +30,9 @@ languages: redis-server
 	./scripts/install-languages.sh
 	CI=true $(GO) test -timeout 10m -v ./internal/verify/languages
 
-## stress: Watermill's stress test, ten suites at once
+## stress: Watermill's stress test, ten suites at once, and its suite in full in all forms
 stress: redis-server
-	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run 'Stress' ./internal/verify/acceptance
+	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run '^TestPubSub' ./internal/verify/acceptance
 
 ## full: all long forms, about 90 minutes; writes docs/inside/evidence.md. FORMS='explore sim' runs some.
 ## Of those that measure no time, PARALLEL run at once

@@ -22,7 +22,7 @@ import (
 // TestPubSubRelayedToGoChannel is Watermill's suite with every message delayed and then
 // relayed to Watermill's own Pub/Sub in memory, with the features of that one.
 func TestPubSubRelayedToGoChannel(t *testing.T) {
-	tests.TestPubSub(t, tests.Features{ExactlyOnceDelivery: true, RequireSingleInstance: true}, func(t *testing.T) (message.Publisher, message.Subscriber) {
+	tests.TestPubSub(t, tests.Features{ForceShort: true, ExactlyOnceDelivery: true, RequireSingleInstance: true}, func(t *testing.T) (message.Publisher, message.Subscriber) {
 		target := gochannel.NewGoChannel(
 			gochannel.Config{OutputChannelBuffer: 10_000, Persistent: true}, watermill.NewStdLogger(false, false),
 		)

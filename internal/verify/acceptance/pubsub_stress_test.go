@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 )
 
+const allInFull = true
+
 // TestPubSubStressTest runs ten of Watermill's suites at once. It leaves out restarts of
 // the server: each suite would restart it under the nine others, whose timeouts do not
 // allow for that.

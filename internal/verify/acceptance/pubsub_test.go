@@ -26,7 +26,7 @@ import (
 func TestPubSub(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := newSuite(t, 0)
-	s.features.RestartServiceCommand = nil
+	s.features.RestartServiceCommand, s.features.ForceShort = nil, false
 	tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)
 }
 
@@ -74,6 +74,7 @@ var features = tests.Features{
 	GuaranteedOrder:                     true,
 	GuaranteedOrderWithSingleSubscriber: true,
 	Persistent:                          true,
+	ForceShort:                          !allInFull,
 }
 
 // suite makes the Pub/Subs of one run of Watermill's suite.

@@ -187,6 +187,9 @@ var profiles = []struct {
 // shorten makes a plan for a run of a second or two.
 func (p *Plan) shorten() {
 	p.Duration /= 3
+	for group, number := range p.Groups {
+		p.Groups[group] = min(number, 8)
+	}
 	p.Comers.PerSecond /= 3
 	if p.Faults.Recovery > 0 { // not connections for notifications, which have to work for a while
 		p.Faults.Every /= 2

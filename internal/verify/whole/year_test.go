@@ -219,7 +219,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 // TestYear is a year of a service in use, in minutes; without -year.days a few days.
 func TestYear(t *testing.T) {
-	days, processes, topics, seed := 8, 10, 50, *yearSeed
+	days, processes, topics, seed := 4, 10, 50, *yearSeed
 	if *yearDays > 0 {
 		days = *yearDays
 		defer debug.SetGCPercent(debug.SetGCPercent(400)) // half of the time, otherwise, with so many stacks
