@@ -52,7 +52,7 @@ func TestTheCodeInTheDocsWatchesAMessage(t *testing.T) {
 
 	// in the docs
 	metrics := must(redisdelayprom.New(redisdelayprom.Config{})) // of this process
-	config.Observer = metrics.Observer()                         // for each PublisherConfig, SubscriberConfig and periodic.Config
+	config.Observer = metrics.Observer()                         // for each config with an Observer: Publisher, Subscriber, relay, inbox, periodic
 
 	operator := must(admin.New(admin.Config{Client: client}))
 	backlog := must(redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: operator})) // of what is in Redis
