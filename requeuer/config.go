@@ -30,7 +30,7 @@ type Config struct {
 	// PublishTopic says where a message goes back to. Default: the topic that its handler has got it from.
 	PublishTopic func(msg *message.Message) (string, error)
 
-	// DelayOnError makes the delays. Default: 5s, then 1.5 times the last one, at most 1h.
+	// DelayOnError makes the delays. Its Multiplier counts as a whole number. Default: 5s, then twice the last one, at most 1h.
 	DelayOnError middleware.DelayOnError
 }
 
