@@ -235,14 +235,12 @@ type SubscriberConfig struct {
 	// watermill-redisstream. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
-	// GroupExpiry ends the group in a topic when it has had no live subscription there for that
-	// long: what it holds is freed, and Subscribe recreates it. Any publisher or subscription of
-	// the topic notices within some seconds, or within half a minute if all are idle. A subscription
-	// counts as alive for LeaseDuration or twice as long as it may rest (see PollInterval) after its
-	// last call, whichever is longer; the group lasts at least that long. An idle subscription rests
-	// for half of GroupExpiry at most. For subscribers that differ, the last Subscribe or SubscribeInitialize decides. At
-	// least 1s. Default: 0, never; for Broadcast 50s, so that little is left a minute after a
-	// crash, and nothing after a minute and a half.
+	// GroupExpiry ends the group in a topic when it has had no live subscription there for that long: what it holds is
+	// freed, and Subscribe recreates it. A subscription is alive for up to a minute after its last call, with the defaults
+	// (docs/use/groups.md); the group lasts at least that long. Any publisher or subscription of the topic ends
+	// it, within some seconds, or within half a minute if all are idle. If subscribers of the group differ, the
+	// last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, never; for Broadcast 50s, so that little is
+	// left a minute after a crash, and nothing after a minute and a half.
 	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be
@@ -287,13 +285,14 @@ type SubscriberConfig struct {
 	// handler has yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
 	MaxBufferBytes int
 
-	// PollInterval is how late a message is at most when the notification of it is lost with its
-	// connection, or is false. The connection is pinged, so from 5s on an idle subscription rests for 30s, or for
-	// PollInterval if that is longer, while notifications come; with less, it asks for messages every PollInterval,
-	// notified or not. When the connection is known to be lost, it asks every 150ms for about 10s and then every
-	// PollInterval. A subscription that finds a message of which no notification told, though the connection works,
-	// may be 30s late once; from then on it asks every PollInterval, until it has missed none for an hour. At least
-	// 100ms. Default: 5s; a year in package redisdelaytest, where none is lost.
+	// PollInterval is how often a subscription asks Redis for messages while it gets no notifications, and so how late a
+	// message may be then. While notifications come, an idle subscription asks every 30s, or every PollInterval if
+	// that is longer; with a PollInterval below 5s, it asks that often in any case.
+	//
+	// When the connection for notifications is lost, it asks every 150ms for about 10s, and then every PollInterval. If
+	// one notification is missing though the connection works, its message may be 30s late, once: from then on
+	// the subscription asks every PollInterval, until it has missed none for an hour. At least 100ms. Default: 5s; a
+	// year in package redisdelaytest, where no notification is lost.
 	PollInterval time.Duration
 
 	// CloseTimeout is how long Close, or the end of a Subscribe context, lets

@@ -149,7 +149,8 @@ func (h *handling) decide(made decision) error {
 // the Attempt of the next delivery is the same.
 //
 // The decision takes effect with the Nack of this delivery, which a Router makes when the
-// handler returns an error; an Ack ignores it. It goes before NackDelay and any delay in the
+// handler returns an error; an Ack ignores it. So do not return the result of Defer alone: it is
+// nil, and the message would be acked. The decision goes before NackDelay and any delay in the
 // metadata. The last decision counts, Defer or Bury. It is dropped if the consumer loses the
 // message or the handler outlasts CloseTimeout.
 //

@@ -103,7 +103,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
 // *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
 // Marshaler, of Delay.DefaultDelayGenerator, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
-// *PartialPublishError or a *ReplicationError.
+// *PartialPublishError or a *ReplicationError: docs/use/basics.md has a table.
 //
 // A message whose own context has ended is refused, with one exception: middlewares such
 // as Watermill's Timeout leave an ended context on a message. If that context comes from a

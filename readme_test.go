@@ -34,9 +34,11 @@ func TestTheProgramInTheREADMERuns(t *testing.T) {
 	require.NotEqual(t, programs[0], program, "it must use the test's own server")
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
-	output, err := exec.Command("go", "run", file).CombinedOutput()
-	require.NoError(t, err, "%s", output)
-	assert.Equal(t, "closing order 42\n", string(output))
+	var output, log strings.Builder
+	run := exec.Command("go", "run", file)
+	run.Stdout, run.Stderr = &output, &log
+	require.NoError(t, run.Run(), "%s", &log)
+	assert.Equal(t, "closing order 42\n", output.String())
 }
 
 func TestTheCommandsInTheREADMEAreRunByCI(t *testing.T) {

@@ -5,6 +5,8 @@
 // All calls work on standalone Redis, Sentinel and Cluster, with any number of partitions,
 // beside running publishers and subscribers, and with topics of any size: no call makes
 // Redis look at more than 1,000 messages at once. Times are those of Redis's clock.
+//
+// docs/operate/operating.md has the questions that it answers, as commands.
 package admin
 
 import (

@@ -6,6 +6,8 @@
 // allows more. It needs no JavaScript to read and to change single messages; with it, pages are live.
 //
 // It asks Redis through package admin alone, in steps of at most 1,000 messages.
+//
+// docs/operate/dashboard.md shows pages, and says who may do what.
 package dashboard
 
 import (

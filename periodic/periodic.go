@@ -4,6 +4,8 @@
 // process stores more of them, each once, whatever dies, and when nobody is alive, those that are stored come all the same.
 //
 // All times are computed from nominal times and from Redis's clock, never from a host's.
+//
+// docs/use/periodic.md has a program, the times around changes of clocks, and what happens when something dies.
 package periodic
 
 import (

@@ -8,7 +8,7 @@
 // Publishers that the Router does not know are wrapped (Telemetry.Publisher). With
 // Telemetry.Observer in a SubscriberConfig, traces also show how each delivery was settled.
 //
-// docs/operate/watching.md shows what a trace looks like.
+// docs/operate/tracing.md shows what a trace looks like.
 package redisdelayotel
 
 import (

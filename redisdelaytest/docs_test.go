@@ -25,9 +25,9 @@ func TestTheCodeOfTheDocsIsThatOfTheTests(t *testing.T) {
 	require.NoError(t, err)
 	ofPackage, _, _ := strings.Cut(string(source), "\npackage ")
 	text := string(page) + regexp.MustCompile(`(?m)^//\t?`).ReplaceAllString(ofPackage, "")
-	functions := regexp.MustCompile(`(?ms)^func .*?^}$`).FindAllString(text, -1)
-	assert.Len(t, functions, 9)
-	for _, f := range functions {
-		assert.Contains(t, code.String(), f)
+	declarations := regexp.MustCompile(`(?ms)^(?:func|type) .*?^}$`).FindAllString(text, -1)
+	assert.Len(t, declarations, 10)
+	for _, d := range declarations {
+		assert.Contains(t, code.String(), d)
 	}
 }

@@ -1,6 +1,12 @@
 // Package requeuer retries messages of any broker later: what a handler fails on waits in Redis, without holding up the
 // messages behind it, and goes back to its topic when its delay is over. The delay grows with each failure.
 //
+//	r, err := requeuer.New(requeuer.Config{Client: client, Publisher: broker}, logger)
+//	router.AddMiddleware(r.Middleware()...)
+//	go r.Run(ctx) // publishes to the broker again what is due
+//
+// See examples/requeue.
+//
 // A service whose messages come from a redisdelay.Subscriber needs no requeuer: a nack waits by itself.
 package requeuer
 

@@ -91,7 +91,7 @@ func track(ctx context.Context, client *redis.ClusterClient, own *redistest.Clus
 	t := newTracker(publisher, "tracking."+watermill.NewShortUUID()) // a topic for this run only
 
 	// The first events create the partitions, and wait there. A subscription that is older
-	// than its partitions finds them within PollInterval.
+	// than its partitions is notified of them.
 	if err := t.publish(ctx, 0, 1); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func recordGlobally(t *testing.T) *tracetest.SpanRecorder {
 	return recorder
 }
 
-// TestTheCodeInTheDocsWatchesAMessage runs the code of docs/operate/watching.md in its order.
+// TestTheCodeInTheDocsWatchesAMessage runs the code of docs/operate/watching.md and tracing.md in its order.
 func TestTheCodeInTheDocsWatchesAMessage(t *testing.T) {
 	recorder := recordGlobally(t)
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
@@ -52,7 +52,7 @@ func TestTheCodeInTheDocsWatchesAMessage(t *testing.T) {
 
 	// in the docs
 	metrics := must(redisdelayprom.New(redisdelayprom.Config{})) // of this process
-	config.Observer = metrics.Observer()                         // for each PublisherConfig, SubscriberConfig and periodic.Config
+	config.Observer = metrics.Observer()                         // for each config with an Observer: Publisher, Subscriber, relay, inbox, periodic
 
 	operator := must(admin.New(admin.Config{Client: client}))
 	backlog := must(redisdelayprom.NewCollector(redisdelayprom.CollectorConfig{Admin: operator})) // of what is in Redis
@@ -113,12 +113,16 @@ func gathered(t *testing.T) (names []string) {
 }
 
 func TestTheCodeInTheDocsIsTheTestedOne(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operate/watching.md")
-	require.NoError(t, err)
+	var pages []byte
+	for _, name := range []string{"watching.md", "tracing.md"} {
+		page, err := os.ReadFile("../../docs/operate/" + name)
+		require.NoError(t, err)
+		pages = append(pages, page...)
+	}
 	source, err := os.ReadFile("page_test.go")
 	require.NoError(t, err)
 	var shown, tested []string
-	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(pages), -1) {
 		shown = append(shown, strings.TrimSpace(m[1]))
 	}
 	for _, m := range regexp.MustCompile(`(?s)\n\t// in the docs\n(.*?)\n\t// end\n`).FindAllStringSubmatch(string(source), -1) {

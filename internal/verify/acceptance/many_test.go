@@ -17,7 +17,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// The limits of an idle subscription: docs/operate/scaling.md says one goroutine and about 10 kB, which bench measures. Here,
+// The limits of an idle subscription: docs/operate/scaling.md says one goroutine and 8 to 10 kB, which bench measures. Here,
 // other things of the process count, too.
 const (
 	idleGoroutines = 4

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -126,27 +123,6 @@ func decide(next message.HandlerFunc) message.HandlerFunc {
 }
 
 // end of recipe
-
-// TestTheRecipesInTheDocsAreTheTestedOnes compares the blocks of the page with the code above.
-func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/use/recipes.md")
-	require.NoError(t, err)
-	var source []byte
-	for _, file := range []string{"recipes_test.go", "patterns_test.go"} {
-		code, err := os.ReadFile(file)
-		require.NoError(t, err)
-		source = append(source, code...)
-	}
-	var shown, tested []string
-	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		shown = append(shown, strings.TrimSpace(m[1]))
-	}
-	for _, m := range regexp.MustCompile(`(?s)\n// recipe: [^\n]*\n(.*?)\n// end of recipe\n`).FindAllStringSubmatch(string(source), -1) {
-		tested = append(tested, strings.TrimSpace(m[1]))
-	}
-	require.Len(t, tested, 10)
-	assert.ElementsMatch(t, tested, shown)
-}
 
 // tags is a repository of a Deduplicator that forgets nothing.
 type tags struct {

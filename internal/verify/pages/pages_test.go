@@ -20,6 +20,7 @@ var (
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	program = regexp.MustCompile(`(?:go run \./|cd )(examples/[\w/]+)`)
 )
 
 // TestLinksLeadSomewhere follows each link of each page to a file, and to a heading in it.
@@ -57,7 +58,30 @@ func TestTheIndexHasEveryPage(t *testing.T) {
 	}
 }
 
-func pages(t *testing.T) (list []string) {
+// TestTheListOfExamplesHasEachOne, and the command to run it leads to a program.
+func TestTheListOfExamplesHasEachOne(t *testing.T) {
+	list := read(t, filepath.Join(root, "examples/README.md"))
+	entries, err := os.ReadDir(filepath.Join(root, "examples"))
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if name := entry.Name(); entry.IsDir() && name != "internal" {
+			assert.Regexp(t, `examples/`+name+`\b|\]\(`+name+`\)`, list)
+		}
+	}
+	commands := program.FindAllStringSubmatch(list, -1)
+	for _, m := range commands {
+		assert.FileExists(t, filepath.Join(root, m[1], "main.go"))
+	}
+	assert.Greater(t, len(commands), 10)
+}
+
+func pages(t *testing.T) []string {
+	t.Helper()
+	return files(t, ".md")
+}
+
+// files are those of the repository whose names end so.
+func files(t *testing.T, suffix string) (list []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -65,7 +89,7 @@ func pages(t *testing.T) (list []string) {
 			return err
 		case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" || strings.HasPrefix(entry.Name(), ".") && path != root):
 			return filepath.SkipDir
-		case filepath.Ext(path) == ".md":
+		case strings.HasSuffix(path, suffix):
 			list = append(list, path)
 		}
 		return nil
@@ -87,4 +111,47 @@ func read(t *testing.T, path string) string {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
+}
+
+var (
+	testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Z…]\\w*…?\\w*)`")
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+)
+
+// TestTheTestsThatPagesNameExist. Three dots stand for the rest of a name, or for what is left out in it.
+func TestTheTestsThatPagesNameExist(t *testing.T) {
+	known := strings.Join(testFunctions(t), "\n")
+	named := 0
+	for _, page := range pages(t) {
+		if !inDocs(page, "use", "operate", "inside") {
+			continue
+		}
+		for _, m := range testName.FindAllStringSubmatch(read(t, page), -1) {
+			named++
+			name := strings.ReplaceAll(regexp.QuoteMeta(m[1]), "…", `\w*`)
+			assert.True(t, regexp.MustCompile("(?m)^"+name+"$").MatchString(known), "%s names %s", page, m[1])
+		}
+	}
+	assert.Greater(t, named, 50)
+}
+
+// inDocs tells whether a page is in one of these folders of docs.
+func inDocs(page string, folders ...string) bool {
+	for _, folder := range folders {
+		if strings.HasPrefix(page, filepath.Join(root, "docs", folder)+string(filepath.Separator)) {
+			return true
+		}
+	}
+	return false
+}
+
+// testFunctions are the names of all tests of the repository.
+func testFunctions(t *testing.T) (names []string) {
+	t.Helper()
+	for _, file := range files(t, "_test.go") {
+		for _, m := range testFunc.FindAllStringSubmatch(read(t, file), -1) {
+			names = append(names, m[1])
+		}
+	}
+	return names
 }

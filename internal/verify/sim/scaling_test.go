@@ -48,7 +48,7 @@ func (s scale) duration() time.Duration {
 	return 30 * time.Second
 }
 
-// TestScaling prints the table of docs/operate/scaling.md.
+// TestScaling prints the table of docs/inside/performance.md.
 func TestScaling(t *testing.T) {
 	if !*simScaling {
 		t.Log("nothing is measured without -sim.scaling")

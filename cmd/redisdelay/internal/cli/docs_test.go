@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/conformance"
 	"github.com/redisdelay/watermill-redisdelay/internal/protocol"
 )
@@ -37,7 +39,9 @@ func TestDocsAreGeneratedFromTheCommands(t *testing.T) {
 	b.Write(head)
 	root := newTestApp().root()
 	b.WriteString("\n## Flags of all commands\n\n")
-	flagTable(&b, root.PersistentFlags())
+	flagTable(&b, root.PersistentFlags(), nil)
+	b.WriteString("\n## Filters\n\nThey say which messages a command is for; each command has those that fit it.\n\n")
+	flagTable(&b, allFilters(), nil)
 	for _, group := range root.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(group.Title, ":"))
 		for _, cmd := range root.Commands() {
@@ -119,17 +123,60 @@ func commandDocs(b *strings.Builder, cmd *cobra.Command) {
 	}
 	if cmd.HasLocalFlags() {
 		b.WriteString("\n")
-		flagTable(b, cmd.LocalNonPersistentFlags())
+		flags := cmd.LocalNonPersistentFlags()
+		filters := filtersOf(flags)
+		flagTable(b, flags, filters)
+		if len(filters) > 0 {
+			fmt.Fprintf(b, "\nIts [filters](#filters): %s.\n", strings.Join(filters, ", "))
+		}
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(b, "\nSuch as:\n\n```\n%s\n```\n", strings.ReplaceAll(cmd.Example, "\n  ", "\n")[2:])
 	}
 }
 
-func flagTable(b *strings.Builder, flags *pflag.FlagSet) {
+// allFilters are the flags that choose messages, of all sets.
+func allFilters() *pflag.FlagSet {
+	var cmd cobra.Command
+	newTestApp().newFilter(&cmd, admin.InDelivery, admin.Scheduled, admin.Waiting, admin.Dead)
+	flags := cmd.Flags()
+	for _, s := range setFlags {
+		flags.Lookup(s.name).Usage = s.about // none is the default of all commands
+	}
+	return flags
+}
+
+// filtersOf names the filters among a command's flags. A flag of that name that says something else is none of them.
+func filtersOf(flags *pflag.FlagSet) (names []string) {
+	filters := allFilters()
+	flags.SortFlags = false
+	flags.VisitAll(func(f *pflag.Flag) {
+		filter := filters.Lookup(f.Name)
+		if filter == nil || strings.TrimSuffix(f.Usage, isDefault) != filter.Usage {
+			return
+		}
+		name := "`--" + f.Name + "`"
+		if strings.HasSuffix(f.Usage, isDefault) {
+			name += isDefault
+		}
+		names = append(names, name)
+	})
+	if len(names) < 3 { // a flag or two that a command shares with them
+		return nil
+	}
+	return names
+}
+
+const isDefault = " (the default)"
+
+// flagTable writes flags, but for those that are written elsewhere.
+func flagTable(b *strings.Builder, flags *pflag.FlagSet, elsewhere []string) {
 	flags.SortFlags = false
 	b.WriteString("| flag | |\n| --- | --- |\n")
 	flags.VisitAll(func(f *pflag.Flag) {
+		if slices.ContainsFunc(elsewhere, func(name string) bool { return strings.HasPrefix(name, "`--"+f.Name+"`") }) {
+			return
+		}
 		kind, about := pflag.UnquoteUsage(f)
 		name := "--" + f.Name
 		if f.Shorthand != "" {
