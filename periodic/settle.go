@@ -83,7 +83,7 @@ func (p *Periodic) remember(t *task) {
 
 // prepare tells whether this process stores the ticks of a schedule. If it does not, it leaves it to the others.
 func (p *Periodic) prepare(t *task) bool {
-	if t.Removed {
+	if t.Removed || t.Paused != nil { // which takes no times and no message
 		return true
 	}
 	var err error
@@ -96,7 +96,7 @@ func (p *Periodic) prepare(t *task) bool {
 		t.next = t.upcoming
 		return false
 	}
-	return !t.Made || t.Make != nil || t.Paused != nil
+	return !t.Made || t.Make != nil
 }
 
 // makerOf is the function that makes the messages of a schedule; nil if this process has none.
