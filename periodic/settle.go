@@ -234,11 +234,14 @@ func (p *Periodic) encode(t *task, now time.Time) {
 	}
 }
 
-// stop leaves the ticks that have no body yet to a later time: the cursor stays before them.
+// stop leaves the ticks that have no body yet to a later time: the cursor stays before them, and what was missed before the
+// first one is told of with it.
 func (t *task) stop(next time.Time) {
-	t.next, t.plan.cursor = next, t.seen
+	t.next = next
 	if n := len(t.bodies); n > 0 {
 		t.plan.cursor = cursorOf(t.bodies[n-1].Nominal)
+	} else {
+		t.plan.cursor, t.plan.missed = t.plan.start, 0
 	}
 }
 
