@@ -41,7 +41,7 @@ type task struct {
 	timing timing
 	ours   bool // this process stores its ticks
 	plan   plan
-	seen   string    // the cursor of the record
+	seen   string    // the cursor of the record; "" if that is of another revision
 	next   time.Time // when to take it again; zero: when the lease ends
 	bodies []queue.Tick
 }
@@ -173,7 +173,9 @@ func (p *Periodic) look(ctx context.Context, work []*task) error {
 			continue
 		}
 		work[i].plan = work[i].planOf(work[i].timing, known.Record, elsewhere, known.Now)
-		work[i].seen = known.Record.Cursor
+		if known.Record.Revision == work[i].revision { // else whoever comes first replaces it, and the others see his cursor
+			work[i].seen = known.Record.Cursor
+		}
 		p.encode(work[i], known.Now)
 	}
 	return errors.Join(errs...)
