@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,4 +91,56 @@ func runFor(t *testing.T, p *periodic.Periodic, moment time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), moment)
 	defer cancel()
 	require.NoError(t, p.Run(ctx))
+}
+
+// TestADeclarationThatChangesNothingChangesNoFunction: of another owner, or of an older version.
+func TestADeclarationThatChangesNothingChangesNoFunction(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p := newPeriodic(t, client, prefix)
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("shop 2")}
+	_, err := p.Apply(t.Context(), "shop", 2, []periodic.Schedule{s})
+	require.NoError(t, err)
+	says := func(p *periodic.Periodic, want string) {
+		t.Helper()
+		before := client.HVals(t.Context(), "{"+prefix+":reports:0}:messages").Val()
+		require.NoError(t, p.Trigger(t.Context(), "report"))
+		for _, body := range client.HVals(t.Context(), "{"+prefix+":reports:0}:messages").Val() {
+			if !slices.Contains(before, body) {
+				assert.Contains(t, body, want)
+			}
+		}
+	}
+	says(p, "shop 2")
+	for _, other := range []func(periodic.Tick) (*message.Message, error){nil, made("other")} {
+		s.Make = other
+		require.ErrorIs(t, p.Set(t.Context(), s), periodic.ErrOwned)
+		says(p, "shop 2")
+	}
+	s.Make = nil
+	applied, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
+	require.NoError(t, err)
+	require.True(t, applied.Superseded)
+	says(p, "shop 2")
+
+	// But processes of both versions store ticks.
+	older := newPeriodic(t, client, prefix)
+	s.Make = made("shop 1")
+	applied, err = older.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
+	require.NoError(t, err)
+	require.True(t, applied.Superseded)
+	says(older, "shop 1")
+}
+
+// TestAScheduleWithoutAFunctionHasItsPayload in a process, too, that had declared it with a function before another one changed it.
+func TestAScheduleWithoutAFunctionHasItsPayload(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("made")}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	s.Make, s.Payload = nil, []byte("payload")
+	require.NoError(t, newPeriodic(t, l.client, l.prefix).Set(t.Context(), s))
+	l.wants(4, time.Second)
+	run(t, l.p)
+	l.comesTo(4)
+	require.NoError(t, l.p.Trigger(t.Context(), "report"))
+	assert.Equal(t, []string{"payload", "payload", "payload", "payload", "payload"}, slices.Collect(maps.Values(l.pending())))
 }

@@ -91,7 +91,7 @@ func (p *Periodic) prepare(t *task) bool {
 		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
 		return false
 	}
-	t.Make = p.makerOf(t.ID)
+	t.Make = p.makerOf(t.definition)
 	if !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn {
 		t.next = t.upcoming
 		return false
@@ -99,11 +99,14 @@ func (p *Periodic) prepare(t *task) bool {
 	return !t.Made || t.Make != nil
 }
 
-// makerOf is the function that makes the messages of a schedule; nil if this process has none.
-func (p *Periodic) makerOf(id string) func(Tick) (*message.Message, error) {
+// makerOf is the function that makes the messages of a schedule; nil if it has none, or this process does not have it.
+func (p *Periodic) makerOf(d definition) func(Tick) (*message.Message, error) {
+	if !d.Made { // another process has replaced the one that this one knows
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.makers[id].make
+	return p.makers[d.ID].make
 }
 
 // topic is a topic that ticks go to.
