@@ -44,7 +44,7 @@ func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) 
 
 // extra publishes messages of a schedule that its record knows nothing of.
 func (p *Periodic) extra(ctx context.Context, id string, choose func(definition, timing, time.Time) ([]Tick, error)) error {
-	d, err := p.find(ctx, id)
+	d, _, err := p.find(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (p *Periodic) extra(ctx context.Context, id string, choose func(definition,
 	if t.timing, err = d.compile(); err != nil {
 		return err
 	}
-	if t.Make = p.makerOf(id); d.Made && t.Make == nil {
+	if t.Make = p.makerOf(d); d.Made && t.Make == nil {
 		return ErrNoFunction
 	}
 	if err := p.topic(d.Topic).Advance(ctx, d.protocol()); err != nil {

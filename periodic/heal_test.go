@@ -76,6 +76,15 @@ func (l *lab) redefine(revision int64, rest string, ago time.Duration) {
 	}).Err())
 }
 
+// moveTo overwrites the zone of the definition, which is to be taken since some time ago.
+func (l *lab) moveTo(zone string, ago time.Duration) {
+	l.t.Helper()
+	revision, rest := l.definition()
+	moved := strings.Replace(rest, `"Zone":"Europe/Berlin"`, `"Zone":"`+zone+`"`, 1)
+	require.NotEqual(l.t, rest, moved)
+	l.redefine(revision, moved, ago)
+}
+
 // comesTo waits until so many ticks are stored ahead.
 func (l *lab) comesTo(ticks int) {
 	l.t.Helper()

@@ -2,7 +2,6 @@ package periodic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -61,7 +60,7 @@ func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 
 // Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or that of ctx or of Redis.
 func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, error) {
-	d, err := p.find(ctx, id)
+	d, _, err := p.find(ctx, id)
 	if err != nil {
 		return Status{}, wrap(err, "find schedule %q", id)
 	}
@@ -123,10 +122,10 @@ func (d definition) status(times int, known queue.Ticked) Status {
 	if d.Paused == nil && !d.upcoming.IsZero() && now.After(d.upcoming) {
 		s.Behind = now.Sub(d.upcoming)
 	}
-	t, err := d.compile()
+	t, err := d.check()
 	switch {
 	case err != nil:
-		s.Problem = errors.Unwrap(err).Error()
+		s.Problem = err.Error()
 		return s
 	case !d.agrees(t.zone):
 		s.Problem = "this host has other rules for the time zone than the one where the schedule was defined"

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -137,7 +138,8 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 // that is the same stays as it is. The first ticks are stored when it returns; the next ones need a process that runs schedules.
 //
 // Errors: ErrInvalidSchedule, ErrOwned for a schedule that somebody has declared (Apply), that of ctx or of Redis. After an
-// error of Redis the schedule may be set, and Set may be called again.
+// error of Redis the schedule may be set, and Set may be called again: it stores what is not stored yet. So do Pause, Resume and
+// Remove.
 func (p *Periodic) Set(ctx context.Context, s Schedule) error {
 	var applied Applied
 	return wrap(p.define(ctx, timetable.Declaration{}, []Schedule{s}, &applied), "set schedule %q", s.ID)
@@ -162,7 +164,6 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 			Schedule: s, Made: s.Make != nil, Owner: d.Owner, Version: d.Version, Rules: rulesOf(t.zone, time.Now()),
 		}
 	}
-	p.learn(schedules)
 	for range attempts {
 		again, err := p.defineOnce(ctx, d, wanted, applied)
 		if err != nil || len(again) == 0 || applied.Superseded {
@@ -180,63 +181,53 @@ type maker struct {
 	next     time.Time // when to do so again
 }
 
-// learn remembers functions.
-func (p *Periodic) learn(schedules []Schedule) {
+// learn remembers which functions schedules have.
+func (p *Periodic) learn(declared map[string]definition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range schedules {
-		if s.Make != nil {
-			p.makers[s.ID] = maker{make: s.Make}
+	for id, d := range declared {
+		if d.Make != nil {
+			p.makers[id] = maker{make: d.Make}
 		} else {
-			delete(p.makers, s.ID)
+			delete(p.makers, id)
 		}
 	}
+}
+
+// A comparison is what definitions say beside those in Redis.
+type comparison struct {
+	changes []timetable.Change
+	changed []definition // those of the changes
+	same    []definition // as Redis has them
+	now     time.Time
 }
 
 // defineOnce returns those that others have changed meanwhile.
 func (p *Periodic) defineOnce(
 	ctx context.Context, d timetable.Declaration, wanted map[string]definition, applied *Applied,
 ) (again map[string]definition, err error) {
-	ids := make([]string, 0, len(wanted))
-	for id := range wanted {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	known, err := p.table.Named(ctx, ids...)
+	c, err := p.compare(ctx, wanted)
 	if err != nil {
 		return nil, err
 	}
-	var changes []timetable.Change
-	var changed []definition
-	for _, id := range ids {
-		old, err := read(known[id])
-		if err != nil {
-			return nil, err
-		}
-		next, differs, err := wanted[id].after(old)
-		switch {
-		case err != nil:
-			return nil, err
-		case !differs:
-			applied.Unchanged++
-		default:
-			changes = append(changes, next.change(old))
-			changed = append(changed, next)
-		}
-	}
-	revisions, now, current, err := p.table.Set(ctx, d, changes)
-	if err != nil || !current {
-		applied.Superseded = !current && err == nil
+	revisions, now, current, err := p.table.Set(ctx, d, c.changes)
+	if err != nil {
 		return nil, err
+	}
+	if applied.Superseded = !current; !current {
+		maps.DeleteFunc(wanted, func(_ string, d definition) bool { return !d.Made })
+		p.learn(wanted) // processes of both versions store ticks
+		return nil, nil
 	}
 	again = map[string]definition{}
 	var work []task
-	for i, next := range changed {
+	for i, next := range c.changed {
 		if revisions[i] == 0 {
 			again[next.ID] = wanted[next.ID]
+			delete(wanted, next.ID)
 			continue
 		}
-		if changes[i].Seen == 0 {
+		if c.changes[i].Seen == 0 {
 			applied.Created = append(applied.Created, next.ID)
 		} else {
 			applied.Replaced = append(applied.Replaced, next.ID)
@@ -244,7 +235,46 @@ func (p *Periodic) defineOnce(
 		next.revision, next.upcoming = revisions[i], now
 		work = append(work, task{definition: next, lease: now})
 	}
-	return again, p.settle(ctx, work)
+	applied.Unchanged += len(c.same)
+	p.learn(wanted)
+	return again, p.settle(ctx, append(work, leftOver(c.now, c.same...)...))
+}
+
+func (p *Periodic) compare(ctx context.Context, wanted map[string]definition) (c comparison, err error) {
+	ids := slices.Sorted(maps.Keys(wanted))
+	known, now, err := p.table.Named(ctx, ids...)
+	if err != nil {
+		return c, err
+	}
+	c.now = now
+	for _, id := range ids {
+		old, err := read(known[id])
+		if err != nil {
+			return c, err
+		}
+		next, differs, err := wanted[id].after(old)
+		switch {
+		case err != nil:
+			return c, err
+		case !differs:
+			c.same = append(c.same, old)
+		default:
+			c.changes = append(c.changes, next.change(old))
+			c.changed = append(c.changed, next)
+		}
+	}
+	return c, nil
+}
+
+// leftOver is the work for definitions that stay as they are, but whose ticks may not be as they say: who has changed, or taken,
+// them last has not said yet that it is done. Nobody says so for those with a function.
+func leftOver(now time.Time, same ...definition) (work []task) {
+	for _, d := range same {
+		if !d.upcoming.After(now.Add(leaseFor)) {
+			work = append(work, task{definition: d, lease: d.upcoming})
+		}
+	}
+	return work
 }
 
 // after is the definition that takes the place of an old one, and whether it says anything else.
@@ -289,7 +319,8 @@ func (d definition) removed() definition {
 }
 
 // Remove removes a schedule and its pending ticks. One that an owner declares (Apply) comes back with the next declaration.
-// The error is ErrScheduleNotFound, or that of ctx or of Redis.
+// The error is ErrScheduleNotFound, also if an earlier call has failed halfway and this one has done the rest, or that of ctx or
+// of Redis.
 func (p *Periodic) Remove(ctx context.Context, id string) error {
 	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) { return old.removed(), true })
 	return wrap(err, "remove schedule %q", id)
@@ -331,13 +362,16 @@ func (p *Periodic) change(
 	ctx context.Context, id string, d timetable.Declaration, to func(old definition) (definition, bool),
 ) (changed bool, err error) {
 	for range attempts {
-		old, err := p.find(ctx, id)
-		if err != nil {
-			return false, err
+		old, now, missing := p.find(ctx, id)
+		if missing != nil && old.revision == 0 {
+			return false, missing
 		}
 		next, differs := to(old)
-		if !differs {
-			return false, nil
+		if missing != nil || !differs {
+			if err := p.settle(ctx, leftOver(now, old)); err != nil {
+				return false, err
+			}
+			return false, missing
 		}
 		revisions, now, current, err := p.table.Set(ctx, d, []timetable.Change{next.change(old)})
 		if err != nil {
@@ -354,17 +388,17 @@ func (p *Periodic) change(
 	return false, errKeepsChanging
 }
 
-// find reads a schedule that is not removed.
-func (p *Periodic) find(ctx context.Context, id string) (definition, error) {
-	known, err := p.table.Named(ctx, id)
+// find reads a schedule. With ErrScheduleNotFound it returns one that is removed, if it is remembered.
+func (p *Periodic) find(ctx context.Context, id string) (d definition, now time.Time, err error) {
+	known, now, err := p.table.Named(ctx, id)
 	if err != nil {
-		return definition{}, err
+		return definition{}, now, err
 	}
-	d, err := read(known[id])
+	d, err = read(known[id])
 	if err == nil && (d.revision == 0 || d.Removed) {
 		err = ErrScheduleNotFound
 	}
-	return d, err
+	return d, now, err
 }
 
 // read reads a definition; one without a revision if there is none.

@@ -24,7 +24,8 @@ var never = time.UnixMilli(1 << 52)
 // A plan is what is to be stored of a schedule.
 type plan struct {
 	ticks  []Tick
-	cursor string
+	start  string    // the cursor before them; not the record's if that is of an older revision
+	cursor string    // the cursor behind them
 	next   time.Time // when the schedule is to be looked at again
 	missed int       // ticks that are not made up for
 }
@@ -48,7 +49,7 @@ func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now tim
 			from = fired.In(t.zone)
 		}
 	}
-	p := plan{cursor: cursorOf(from), next: never}
+	p := plan{start: cursorOf(from), cursor: cursorOf(from), next: never}
 	p.from(d, t, from, now)
 	p.ahead(d, t, ahead, now)
 	return p

@@ -100,7 +100,7 @@ func (p *Periodic) made(ctx context.Context, now time.Time) (list []timetable.De
 	p.mu.Lock()
 	makers := maps.Clone(p.makers)
 	p.mu.Unlock()
-	known, err := p.table.Named(ctx, slices.Sorted(maps.Keys(makers))...)
+	known, _, err := p.table.Named(ctx, slices.Sorted(maps.Keys(makers))...)
 	for id, d := range known {
 		if m := makers[id]; d.Revision != m.revision || !now.Before(m.next) {
 			d.Lease = now

@@ -160,8 +160,17 @@ func (s Schedule) Validate() error {
 
 // compile checks a schedule that has its defaults.
 func (s Schedule) compile() (timing, error) {
+	t, err := s.check()
+	if err != nil {
+		return timing{}, fmt.Errorf("%w %q: %w", ErrInvalidSchedule, s.ID, err)
+	}
+	return t, nil
+}
+
+// check is compile with an error that does not name the schedule.
+func (s Schedule) check() (timing, error) {
 	bad := func(field, format string, args ...any) (timing, error) {
-		return timing{}, fmt.Errorf("%w %q: %s %w", ErrInvalidSchedule, s.ID, field, fmt.Errorf(format, args...))
+		return timing{}, fmt.Errorf("%s %w", field, fmt.Errorf(format, args...))
 	}
 	expression, err := cron.Parse(s.Cron)
 	if err != nil {

@@ -41,7 +41,7 @@ type task struct {
 	timing timing
 	ours   bool // this process stores its ticks
 	plan   plan
-	seen   string    // the cursor of the record
+	seen   string    // the cursor of the record; "" if that is of another revision
 	next   time.Time // when to take it again; zero: when the lease ends
 	bodies []queue.Tick
 }
@@ -83,7 +83,7 @@ func (p *Periodic) remember(t *task) {
 
 // prepare tells whether this process stores the ticks of a schedule. If it does not, it leaves it to the others.
 func (p *Periodic) prepare(t *task) bool {
-	if t.Removed {
+	if t.Removed || t.Paused != nil { // which takes no times and no message
 		return true
 	}
 	var err error
@@ -91,19 +91,22 @@ func (p *Periodic) prepare(t *task) bool {
 		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
 		return false
 	}
-	t.Make = p.makerOf(t.ID)
+	t.Make = p.makerOf(t.definition)
 	if !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn {
 		t.next = t.upcoming
 		return false
 	}
-	return !t.Made || t.Make != nil || t.Paused != nil
+	return !t.Made || t.Make != nil
 }
 
-// makerOf is the function that makes the messages of a schedule; nil if this process has none.
-func (p *Periodic) makerOf(id string) func(Tick) (*message.Message, error) {
+// makerOf is the function that makes the messages of a schedule; nil if it has none, or this process does not have it.
+func (p *Periodic) makerOf(d definition) func(Tick) (*message.Message, error) {
+	if !d.Made { // another process has replaced the one that this one knows
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.makers[id].make
+	return p.makers[d.ID].make
 }
 
 // topic is a topic that ticks go to.
@@ -173,7 +176,9 @@ func (p *Periodic) look(ctx context.Context, work []*task) error {
 			continue
 		}
 		work[i].plan = work[i].planOf(work[i].timing, known.Record, elsewhere, known.Now)
-		work[i].seen = known.Record.Cursor
+		if known.Record.Revision == work[i].revision { // else whoever comes first replaces it, and the others see his cursor
+			work[i].seen = known.Record.Cursor
+		}
 		p.encode(work[i], known.Now)
 	}
 	return errors.Join(errs...)
@@ -234,11 +239,14 @@ func (p *Periodic) encode(t *task, now time.Time) {
 	}
 }
 
-// stop leaves the ticks that have no body yet to a later time: the cursor stays before them.
+// stop leaves the ticks that have no body yet to a later time: the cursor stays before them, and what was missed before the
+// first one is told of with it.
 func (t *task) stop(next time.Time) {
-	t.next, t.plan.cursor = next, t.seen
+	t.next = next
 	if n := len(t.bodies); n > 0 {
 		t.plan.cursor = cursorOf(t.bodies[n-1].Nominal)
+	} else {
+		t.plan.cursor, t.plan.missed = t.plan.start, 0
 	}
 }
 

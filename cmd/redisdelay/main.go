@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // zones of schedules, on hosts without a tz database of their own
 
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/cli"
 )

@@ -57,6 +57,34 @@ func TestPeriodicRunStoresTicksUntilASignal(t *testing.T) {
 	}
 }
 
+// TestAScheduleThatThisHostCannotUseIsShown, paused and removed: its zone is known only where it was defined.
+func TestAScheduleThatThisHostCannotUseIsShown(t *testing.T) {
+	server := redistest.New(t)
+	client := server.Client(t)
+	stageSchedules(t, client)
+	const key = "{redisdelay:periodic}:schedules"
+	definition := client.HGet(t.Context(), key, "report-eu").Val()
+	moved := strings.Replace(definition, "Europe/Berlin", "Mars", 1)
+	require.NotEqual(t, definition, moved)
+	require.NoError(t, client.HSet(t.Context(), key, "report-eu", moved).Err())
+
+	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+	const problem = `Zone "Mars" is not known here`
+	for _, args := range [][]string{{"ls"}, {"show", "report-eu"}} {
+		r := p.run(append([]string{"periodic"}, args...)...)
+		require.Zero(t, r.code, r.err)
+		assert.Contains(t, r.out, problem, args)
+		r = p.run(append([]string{"periodic", "-o", "json"}, args...)...)
+		require.Zero(t, r.code, r.err)
+		assert.Contains(t, r.out, strings.ReplaceAll(problem, `"`, `\"`), args)
+	}
+	for _, args := range [][]string{{"next", "report-eu"}, {"pause", "report-eu"}, {"rm", "report-eu", "--yes"}} {
+		r := p.run(append([]string{"periodic"}, args...)...)
+		assert.Zero(t, r.code, "%v: %s", args, r.err)
+	}
+	assert.Zero(t, client.ZCard(t.Context(), "{redisdelay:reports:0}:scheduled").Val())
+}
+
 func TestExplainNamesTheTickOfASchedule(t *testing.T) {
 	server := redistest.New(t)
 	stageSchedules(t, server.Client(t))

@@ -24,7 +24,7 @@ type Tick struct {
 type Ticks struct {
 	Schedule string
 	Revision int64  // µs
-	Seen     string // the cursor of the record that the caller has seen
+	Seen     string // the cursor of the record that the caller has seen; "" if it was of another revision
 	Cursor   string // how far the caller has come; no spaces
 	List     []Tick // MaxMessages at most
 }

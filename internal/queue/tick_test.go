@@ -80,6 +80,19 @@ func TestANewRevisionReplacesWhatIsNotDue(t *testing.T) {
 	assert.Equal(t, "t-5", r.pending())
 }
 
+func TestARevisionThatKeepsTheCursorIsStoredOnce(t *testing.T) {
+	r := newScene(t)
+	revision := r.revisionOf(0)
+	r.tick(revision, "", "c1", 100, 200)
+	require.True(t, r.tick(revision+1, "", "c1", 101, 201).Stored)
+	stored := func() []any {
+		return []any{r.pending(), r.Contents(r.partition.Key(script.Ticks, "")), r.Contents(r.partition.Key(script.Messages, ""))}
+	}
+	before := stored()
+	assert.False(t, r.tick(revision+1, "", "c1", 101, 201).Stored, "it has seen the record of the older revision")
+	assert.Equal(t, before, stored())
+}
+
 func TestWhatWasClaimedCountsAsFiredAndWhatWasCancelledDoesNot(t *testing.T) {
 	r := newScene(t)
 	revision := r.revisionOf(0)

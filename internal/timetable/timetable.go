@@ -141,7 +141,7 @@ func (t *Timetable) All(ctx context.Context) ([]Definition, error) {
 	seen := map[string]Definition{}
 	cursor := "0"
 	for first := true; first || cursor != "0"; first = false {
-		page, next, err := t.read(ctx, "all", cursor)
+		page, next, _, err := t.read(ctx, "all", cursor)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (t *Timetable) All(ctx context.Context) ([]Definition, error) {
 func (t *Timetable) OwnedBy(ctx context.Context, owner string) (list []Definition, err error) {
 	args := []string{owner}
 	for {
-		page, cursor, err := t.read(ctx, "owned", args...)
+		page, cursor, _, err := t.read(ctx, "owned", args...)
 		list = append(list, page...)
 		if err != nil || cursor == "0" {
 			return list, err
@@ -171,31 +171,32 @@ func (t *Timetable) OwnedBy(ctx context.Context, owner string) (list []Definitio
 	}
 }
 
-// Named reads definitions by their names. Those that are not there are left out.
-func (t *Timetable) Named(ctx context.Context, ids ...string) (map[string]Definition, error) {
-	found := make(map[string]Definition, len(ids))
+// Named reads definitions by their names, and when that was by Redis's clock. Those that are not there are left out.
+func (t *Timetable) Named(ctx context.Context, ids ...string) (found map[string]Definition, now time.Time, err error) {
+	found = make(map[string]Definition, len(ids))
 	for some := range slices.Chunk(ids, PageSize) {
-		page, _, err := t.read(ctx, "named", append([]string{""}, some...)...)
+		var page []Definition
+		page, _, now, err = t.read(ctx, "named", append([]string{""}, some...)...)
 		if err != nil {
-			return nil, err
+			return nil, time.Time{}, err
 		}
 		for _, d := range page {
 			found[d.ID] = d
 		}
 	}
-	return found, nil
+	return found, now, nil
 }
 
-func (t *Timetable) read(ctx context.Context, how string, args ...string) (list []Definition, cursor string, err error) {
+func (t *Timetable) read(ctx context.Context, how string, args ...string) (list []Definition, cursor string, now time.Time, err error) {
 	reply, err := t.run(ctx, readScript, append([]any{how}, script.Strings(args)...))
 	if err != nil {
-		return nil, "", err
+		return nil, "", time.Time{}, err
 	}
-	_, cursor = reply.Time(), reply.Text()
+	now, cursor = reply.Time(), reply.Text()
 	for reply.More() {
 		list = append(list, definition(&reply))
 	}
-	return list, cursor, reply.End()
+	return list, cursor, now, reply.End()
 }
 
 func definition(reply *script.Reply) Definition {

@@ -44,7 +44,7 @@ func TestAChangeThatHasNotSeenTheLastRevisionChangesNothing(t *testing.T) {
 	assert.Zero(t, set(t, table, timetable.Change{ID: "s", Seen: first - 1, Text: "two"}))
 	second := set(t, table, timetable.Change{ID: "s", Seen: first, Text: "two"})
 	assert.Greater(t, second, first)
-	found, err := table.Named(t.Context(), "s", "other")
+	found, _, err := table.Named(t.Context(), "s", "other")
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	assert.Equal(t, "two", found["s"].Text)

@@ -7,7 +7,8 @@
 -- KEYS     scheduled, messages, ticks
 -- ARGV[1]  schedule
 -- ARGV[2]  revision  when it was defined, µs; 0 only looks
--- ARGV[3]  seen      the cursor of the record, as the caller knows it
+-- ARGV[3]  seen      the cursor of the record, as the caller knows it; '' if it was of another revision, since the cursors of
+--                    two revisions may be the same
 -- ARGV[4]  cursor    the new one; FORGET: remove the record, as nobody will store anything any more
 -- ARGV[5]  channel   where subscribers listen for notifications
 -- ARGV[6..]  of each tick: nominal time, ms; due, ms; id; body

@@ -1,0 +1,146 @@
+package periodic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// made is a function whose messages say a word; it fails without one.
+func made(word string) func(periodic.Tick) (*message.Message, error) {
+	return func(periodic.Tick) (*message.Message, error) {
+		if word == "" {
+			return nil, errors.New("no word")
+		}
+		return message.NewMessage("", []byte(word)), nil
+	}
+}
+
+// TestAFunctionThatFailsWhileItsScheduleIsReplacedSkipsNoTick: the ticks come once the function works, in another process.
+func TestAFunctionThatFailsWhileItsScheduleIsReplacedSkipsNoTick(t *testing.T) {
+	yearly := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@yearly", StoreAtLeast: 2}
+	for name, change := range map[string]func(s *periodic.Schedule){
+		"with the same times": func(s *periodic.Schedule) { s.TTL = time.Hour },
+		"with other times":    func(s *periodic.Schedule) { s.Cron = "@daily" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, s := newLab(t, redistest.Client(t)), yearly
+			s.Make = made("old")
+			require.NoError(t, l.p.Set(t.Context(), s))
+			require.Len(t, l.pending(), 2)
+
+			change(&s)
+			s.Make = made("")
+			require.NoError(t, l.p.Set(t.Context(), s))
+			assert.Empty(t, l.pending(), "of the old schedule")
+
+			s.Make = made("new")
+			other := newPeriodic(t, l.client, l.prefix)
+			require.NoError(t, other.Set(t.Context(), s))
+			run(t, other)
+			l.comesTo(2)
+			status, err := l.p.Find(t.Context(), "report", 2)
+			require.NoError(t, err)
+			want := map[string]string{}
+			for _, at := range status.Next {
+				want[at.UTC().Format(time.RFC3339)] = "new"
+			}
+			assert.Equal(t, want, l.pending())
+		})
+	}
+}
+
+// TestMissedTicksAreToldOfOnce the next one is stored, however often its function has failed before.
+func TestMissedTicksAreToldOfOnceTheNextOneIsStored(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly", End: time.Now(), Make: made("")}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	revision, rest := l.definition()
+	revision -= (10 * time.Hour).Microseconds()
+	require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", "report", fmt.Sprint(revision, " ", rest)).Err())
+	require.NoError(t, l.client.Del(t.Context(), l.key("ticks")).Err())
+	var stored, missed int
+	for _, word := range []string{"", "", "word"} {
+		s.Make = made(word)
+		p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, Observer: observe.Observer{
+			Ticked: func(e observe.Ticked) { stored += e.Stored; missed += e.Missed },
+		}}, nil)
+		require.NoError(t, err)
+		require.NoError(t, p.Set(t.Context(), s))
+		runFor(t, p, 100*time.Millisecond)
+	}
+	assert.Equal(t, 1, stored)
+	assert.Equal(t, 9, missed)
+}
+
+// runFor runs the schedules for a moment.
+func runFor(t *testing.T, p *periodic.Periodic, moment time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), moment)
+	defer cancel()
+	require.NoError(t, p.Run(ctx))
+}
+
+// TestADeclarationThatChangesNothingChangesNoFunction: of another owner, or of an older version.
+func TestADeclarationThatChangesNothingChangesNoFunction(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p := newPeriodic(t, client, prefix)
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("shop 2")}
+	_, err := p.Apply(t.Context(), "shop", 2, []periodic.Schedule{s})
+	require.NoError(t, err)
+	says := func(p *periodic.Periodic, want string) {
+		t.Helper()
+		before := client.HVals(t.Context(), "{"+prefix+":reports:0}:messages").Val()
+		require.NoError(t, p.Trigger(t.Context(), "report"))
+		for _, body := range client.HVals(t.Context(), "{"+prefix+":reports:0}:messages").Val() {
+			if !slices.Contains(before, body) {
+				assert.Contains(t, body, want)
+			}
+		}
+	}
+	says(p, "shop 2")
+	for _, other := range []func(periodic.Tick) (*message.Message, error){nil, made("other")} {
+		s.Make = other
+		require.ErrorIs(t, p.Set(t.Context(), s), periodic.ErrOwned)
+		says(p, "shop 2")
+	}
+	s.Make = nil
+	applied, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
+	require.NoError(t, err)
+	require.True(t, applied.Superseded)
+	says(p, "shop 2")
+
+	// But processes of both versions store ticks.
+	older := newPeriodic(t, client, prefix)
+	s.Make = made("shop 1")
+	applied, err = older.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
+	require.NoError(t, err)
+	require.True(t, applied.Superseded)
+	says(older, "shop 1")
+}
+
+// TestAScheduleWithoutAFunctionHasItsPayload in a process, too, that had declared it with a function before another one changed it.
+func TestAScheduleWithoutAFunctionHasItsPayload(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("made")}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	s.Make, s.Payload = nil, []byte("payload")
+	require.NoError(t, newPeriodic(t, l.client, l.prefix).Set(t.Context(), s))
+	l.wants(4, time.Second)
+	run(t, l.p)
+	l.comesTo(4)
+	require.NoError(t, l.p.Trigger(t.Context(), "report"))
+	assert.Equal(t, []string{"payload", "payload", "payload", "payload", "payload"}, slices.Collect(maps.Values(l.pending())))
+}

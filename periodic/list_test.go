@@ -1,0 +1,53 @@
+package periodic_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// TestAScheduleThatThisHostCannotUseIsListed with the problem: its zone is new, and known where it was defined.
+func TestAScheduleThatThisHostCannotUseIsListed(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("x"))
+	l.moveTo("Mars", 0)
+	for name, list := range map[string]func() ([]periodic.Status, error){
+		"List": func() ([]periodic.Status, error) { return l.p.List(t.Context(), 2) },
+		"Find": func() ([]periodic.Status, error) {
+			s, err := l.p.Find(t.Context(), "report", 2)
+			return []periodic.Status{s}, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			statuses, err := list()
+			require.NoError(t, err)
+			require.Len(t, statuses, 1)
+			s := statuses[0]
+			assert.Equal(t, "report", s.ID)
+			assert.Equal(t, 2, s.Stored)
+			assert.Empty(t, s.Next)
+			assert.Contains(t, s.Problem, `Zone "Mars" is not known here`)
+		})
+	}
+}
+
+// TestAHostThatDoesNotKnowTheZonePausesAndRemoves: that needs no times.
+func TestAHostThatDoesNotKnowTheZonePausesAndRemoves(t *testing.T) {
+	for name, end := range map[string]func(l *lab) error{
+		"pause":  func(l *lab) error { return l.p.Pause(l.t.Context(), "report", periodic.Pause{}) },
+		"remove": func(l *lab) error { return l.p.Remove(l.t.Context(), "report") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, redistest.Client(t))
+			require.NoError(t, l.set("x"))
+			l.moveTo("Mars", time.Hour)
+			require.NoError(t, end(l))
+			assert.Empty(t, l.pending())
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package periodic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// onTicks does something to calls that read or write the record of a schedule.
+type onTicks struct {
+	redistest.Hook
+	do func(call func() error) error // nil: nothing
+}
+
+func (o *onTicks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		call := func() error { return next(ctx, cmds) }
+		if o.do == nil || !aboutTicks(cmds) {
+			return call()
+		}
+		err := o.do(call)
+		for _, cmd := range cmds {
+			if err != nil {
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
+}
+
+func aboutTicks(cmds []redis.Cmder) bool {
+	for _, cmd := range cmds {
+		for _, arg := range cmd.Args() {
+			if strings.HasSuffix(fmt.Sprint(arg), "}:ticks") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// record has the words of what the topic knows of the schedule; see tick.lua.
+func (l *lab) record() []string {
+	l.t.Helper()
+	return strings.Fields(l.client.HGet(l.t.Context(), l.key("ticks"), "report").Val())
+}
+
+// TestACallThatIsSentTwiceStoresATickOnce in the record, too, which would else have fewer ticks than are wanted.
+func TestACallThatIsSentTwiceStoresATickOnce(t *testing.T) {
+	client := redistest.Client(t)
+	l := newLab(t, client)
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", StoreAtLeast: 3}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	once := l.record()
+	require.Len(t, once, 3+2*3)
+
+	client.AddHook(&onTicks{do: func(call func() error) error { return errors.Join(call(), call()) }})
+	s.TTL = time.Hour
+	require.NoError(t, l.p.Set(t.Context(), s))
+	twice := l.record()
+	require.Len(t, twice, len(once), "%v", twice)
+	assert.NotEqual(t, once[0], twice[0], "the revision")
+	assert.Equal(t, once[1], twice[1], "the cursor")
+	assert.Len(t, l.pending(), 3)
+}
+
+// TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft although the definition is changed already. No process runs the schedule.
+func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
+	weekly := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Payload: []byte("old")}
+	changed := weekly
+	changed.Payload = []byte("new")
+	with := func(s periodic.Schedule) periodic.Schedule { s.Make = made("new"); return s }
+	ctx := context.Background()
+	set := func(s periodic.Schedule) func(l *lab) error { return func(l *lab) error { return l.p.Set(ctx, s) } }
+	apply := func(s periodic.Schedule) func(l *lab) error {
+		return func(l *lab) error {
+			_, err := l.p.Apply(ctx, "shop", 1, []periodic.Schedule{s})
+			return err
+		}
+	}
+	pause := func(l *lab) error { return l.p.Pause(ctx, "report", periodic.Pause{Note: "holidays"}) }
+	resume := func(l *lab) error { return l.p.Resume(ctx, "report") }
+	remove := func(l *lab) error { return l.p.Remove(ctx, "report") }
+	for name, c := range map[string]struct {
+		before []func(l *lab) error
+		call   func(l *lab) error
+		again  error // of the second call
+		want   int   // new ticks
+	}{
+		"the first Set":       {nil, set(changed), nil, 2},
+		"Set":                 {[]func(l *lab) error{set(weekly)}, set(changed), nil, 2},
+		"Set of a function":   {[]func(l *lab) error{set(weekly)}, set(with(weekly)), nil, 2},
+		"Apply":               {nil, apply(changed), nil, 2},
+		"Pause":               {[]func(l *lab) error{set(weekly)}, pause, nil, 0},
+		"Pause of a function": {[]func(l *lab) error{set(with(weekly))}, pause, nil, 0},
+		"Resume":              {[]func(l *lab) error{set(changed), pause}, resume, nil, 2},
+		"Remove":              {[]func(l *lab) error{set(weekly)}, remove, periodic.ErrScheduleNotFound, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, redistest.Client(t))
+			for _, call := range c.before {
+				require.NoError(t, call(l))
+			}
+			cutting := redistest.Client(t)
+			cut := &onTicks{do: func(func() error) error { return errors.New("cut off") }}
+			cutting.AddHook(cut)
+			l.p = newPeriodic(t, cutting, l.prefix)
+			require.ErrorContains(t, c.call(l), "cut off")
+			cut.do = nil
+			require.ErrorIs(t, c.call(l), c.again)
+			var want []string
+			for range c.want {
+				want = append(want, "new")
+			}
+			assert.Equal(t, want, slices.Collect(maps.Values(l.pending())))
+		})
+	}
+}
+
+// TestApplyOfWhatIsStoredReadsNoTopic: fifty instances declare ten thousand schedules.
+func TestApplyOfWhatIsStoredReadsNoTopic(t *testing.T) {
+	client := redistest.Client(t)
+	l := newLab(t, client)
+	var schedules []periodic.Schedule
+	for i := range 10 {
+		schedules = append(schedules, periodic.Schedule{ID: fmt.Sprint(i), Topic: "reports", Cron: "0 7 * * 1"})
+	}
+	_, err := l.p.Apply(t.Context(), "shop", 1, schedules)
+	require.NoError(t, err)
+	client.AddHook(&onTicks{do: func(func() error) error { return errors.New("a topic is read") }})
+	applied, err := l.p.Apply(t.Context(), "shop", 1, schedules)
+	require.NoError(t, err)
+	assert.Equal(t, periodic.Applied{Unchanged: 10}, applied)
+}
