@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/intake"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -51,6 +50,6 @@ func TestAReaderThatComesLateStoresNothing(t *testing.T) {
 	assert.Zero(t, stored())
 	add()
 	require.NoError(t, settle(next("other", same.Number)))
-	require.ErrorIs(t, settle(late), queue.ErrStalePublisher)
+	require.ErrorIs(t, settle(late), intake.ErrEnded)
 	assert.EqualValues(t, 1, stored())
 }
