@@ -11,6 +11,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,6 +30,9 @@ const (
 
 	// storeFor is how long one attempt to store a batch may take.
 	storeFor = 10 * time.Second
+
+	// endFor is how long Run takes at most to end a batch when it stops.
+	endFor = time.Second
 )
 
 // reading is what Run does all the time.
@@ -78,6 +82,7 @@ func (i *Inbox) Run(ctx context.Context) error {
 			pause.Reset()
 		}
 	}
+	r.end(ctx)
 	return nil
 }
 
@@ -117,9 +122,24 @@ func (r *reader) round(ctx context.Context) error {
 	storing, cancel := context.WithTimeout(ctx, storeFor)
 	defer cancel()
 	refused, err := r.inbox.settle(storing, b)
-	if err != nil {
+	switch {
+	case errors.Is(err, intake.ErrEnded):
+		return nil
+	case err != nil:
 		return fmt.Errorf("batch %d: %w", b.Number, err)
 	}
 	r.settled, r.refused, r.last = b.Number, refused, b.Entries[len(b.Entries)-1].ID
 	return nil
+}
+
+// end ends the last batch that this reader has stored, so that no other has to find that out. The next one is free for others at
+// once.
+func (r *reader) end(ctx context.Context) {
+	if r.settled == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endFor)
+	defer cancel()
+	r.as.Lease = 0
+	_, _ = r.inbox.intake.Next(ctx, r.as, r.settled, r.refused...) // if it fails, another reader stores the batch again, to no effect
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/intake"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -51,6 +52,9 @@ func TestAReaderThatComesLateStoresNothing(t *testing.T) {
 	assert.Zero(t, stored())
 	add()
 	require.NoError(t, settle(next("other", same.Number)))
-	require.ErrorIs(t, settle(late), queue.ErrStalePublisher)
+	require.ErrorIs(t, settle(late), intake.ErrEnded)
+	pushing := &settling{Inbox: i, batch: late} // it has asked for the plan before
+	pushing.load(place{topic: "t"}, fate{entry: late.Entries[0], message: queue.Message{ID: idOf(i.config.Prefix, late.Entries[0], script.Traits{})}})
+	require.ErrorIs(t, pushing.push(t.Context()), intake.ErrEnded)
 	assert.EqualValues(t, 1, stored())
 }

@@ -1,10 +1,13 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -43,38 +46,111 @@ type settling struct {
 	began time.Time
 
 	partitions map[string]int // of the topics
+	fates      []fate
 	loads      []*load
 
 	mu      sync.Mutex
 	refused []intake.Refusal // guarded by mu
 }
 
+// fate is what would become of an entry if this process was the first to settle its batch.
+type fate struct {
+	entry   intake.Entry
+	order   order
+	message queue.Message // without an ID: there is none
+	err     error         // why it would be refused
+}
+
+// plan is what becomes of the entries of a batch. The first process to settle it makes the plan, before it stores any; others follow
+// it: their settings, or the partitions of a topic, may differ by then.
+type plan struct {
+	Partitions map[string]int // of the topics, each quoted: it may be no UTF-8
+	Refused    []string       // entries
+}
+
+// errRefused is for an entry that this process could store.
+var errRefused = errors.New("a process with other settings has refused it")
+
 // unusable says what is wrong with an entry.
 type unusable struct{ error }
 
 // settle does what the entries of a batch ask for, and returns which of them cannot be done. After an error, the whole batch
-// is to be settled again: it has the same number, so nothing is stored twice.
+// is to be settled again: it has the same number and the same plan, so nothing is stored twice. The error is intake.ErrEnded
+// if another process has settled it.
 func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, error) {
 	s := &settling{Inbox: i, batch: b, began: time.Now(), partitions: map[string]int{}}
 	for _, e := range b.Entries {
-		o, err := orderOf(e)
-		if err == nil {
-			err = s.take(ctx, e, o)
+		f := fate{entry: e}
+		f.order, f.err = orderOf(e)
+		if f.err == nil {
+			f.message, f.err = s.take(ctx, e, f.order)
 		}
-		if err != nil && !lasting(err) {
-			return nil, err
+		if f.err != nil && !lasting(f.err) {
+			return nil, f.err
 		}
-		if err != nil {
-			s.refuse(o.topic, err, e.ID)
+		s.fates = append(s.fates, f)
+	}
+	p, err := s.plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range s.fates {
+		s.follow(p, f)
+	}
+	err = s.push(ctx)
+	return s.refused, err
+}
+
+// plan returns the plan that counts.
+func (s *settling) plan(ctx context.Context) (plan, error) {
+	p := plan{Partitions: map[string]int{}}
+	for topic, partitions := range s.partitions {
+		p.Partitions[strconv.QuoteToASCII(topic)] = partitions
+	}
+	for _, f := range s.fates {
+		if f.err != nil {
+			p.Refused = append(p.Refused, f.entry.ID)
 		}
 	}
-	err := s.push(ctx)
-	return s.refused, err
+	mine, err := json.Marshal(p)
+	if err != nil {
+		return plan{}, err
+	}
+	counts, err := s.intake.Plan(ctx, s.batch.Number, string(mine))
+	if err != nil || counts == string(mine) {
+		return p, err
+	}
+	p = plan{}
+	return p, json.Unmarshal([]byte(counts), &p)
+}
+
+// follow refuses an entry or adds it to a load. The plan counts, also for one that is too large by now: it may be stored already.
+func (s *settling) follow(p plan, f fate) {
+	topic, refused := f.order.topic, slices.Contains(p.Refused, f.entry.ID)
+	switch {
+	case f.err != nil && (refused || f.message.ID == ""):
+		s.refuse(topic, f.err, f.entry.ID)
+	case refused:
+		s.refuse(topic, errRefused, f.entry.ID)
+	case f.message.ID != "":
+		partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], s.partitions[topic])
+		s.load(place{topic, queue.PartitionOf(f.order.chooser(f.entry), partitions)}, f)
+	}
+}
+
+func (s *settling) load(where place, f fate) {
+	at := slices.IndexFunc(s.loads, func(l *load) bool { return l.place == where })
+	if at < 0 {
+		at = len(s.loads)
+		s.loads = append(s.loads, &load{place: where})
+	}
+	l := s.loads[at]
+	l.entries, l.messages = append(l.entries, f.entry.ID), append(l.messages, f.message)
 }
 
 // lasting tells whether it is of no use to try again.
 func lasting(err error) bool {
-	return errors.As(err, new(unusable)) || !script.Transient(err) && !errors.Is(err, queue.ErrStalePublisher)
+	return errors.As(err, new(unusable)) || !script.Transient(err) && !script.Unwilling(err) && !errors.Is(err, queue.ErrStalePublisher)
 }
 
 // refuse notes that nothing is done for entries.
@@ -89,36 +165,24 @@ func (s *settling) refuse(topic string, why error, entries ...string) {
 	}
 }
 
-// take does what an entry asks for, or notes what is to be stored for it.
-func (s *settling) take(ctx context.Context, e intake.Entry, o order) error {
+// take does what an entry asks for, or returns what is to be stored for it.
+func (s *settling) take(ctx context.Context, e intake.Entry, o order) (queue.Message, error) {
 	if s.partitions[o.topic] == 0 {
 		partitions, err := s.open(ctx, o)
 		if err != nil {
-			return err
+			return queue.Message{}, err
 		}
 		s.partitions[o.topic] = partitions
 	}
 	if o.operation != Publish {
-		return s.change(ctx, e, o)
+		return queue.Message{}, s.change(ctx, e, o)
 	}
 	if o.traits.Newer() {
 		if err := s.store.Topic(o.topic).Advance(ctx, queue.OrderVersion); err != nil {
-			return err
+			return queue.Message{}, err
 		}
 	}
-	m, err := s.message(e, o)
-	if err != nil {
-		return err
-	}
-	where := place{o.topic, queue.PartitionOf(o.chooser(e), s.partitions[o.topic])}
-	at := slices.IndexFunc(s.loads, func(l *load) bool { return l.place == where })
-	if at < 0 {
-		at = len(s.loads)
-		s.loads = append(s.loads, &load{place: where})
-	}
-	l := s.loads[at]
-	l.entries, l.messages = append(l.entries, e.ID), append(l.messages, m)
-	return nil
+	return s.message(e, o)
 }
 
 // open returns how many partitions a topic has.
@@ -134,19 +198,18 @@ func (s *settling) open(ctx context.Context, o order) (int, error) {
 }
 
 // message is what is stored for an entry. Its delay counts from when Redis took the entry, by the clock of the Redis that has
-// the inbox.
+// the inbox. It is returned also if it is too large.
 func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 	body, err := s.config.Marshaler.Marshal(o.topic, o.msg)
 	if err != nil {
 		return queue.Message{}, unusable{fmt.Errorf("cannot encode: %w", err)}
 	}
 	if len(body) > s.config.MaxMessageBytes {
-		return queue.Message{}, unusable{fmt.Errorf("%w: %d bytes, at most %d are allowed",
-			redisdelay.ErrMessageTooLarge, len(body), s.config.MaxMessageBytes)}
+		err = unusable{fmt.Errorf("%w: %d bytes, at most %d are allowed", redisdelay.ErrMessageTooLarge, len(body), s.config.MaxMessageBytes)}
 	}
 	return queue.Message{
 		ID: idOf(s.config.Prefix, e, o.traits), Traits: o.traits, Delay: o.due - s.batch.Now.Sub(e.Time()), Body: body, Name: e.ID,
-	}, nil
+	}, err
 }
 
 // change cancels or reschedules the message with a key. If there is none, there is nothing to do.
@@ -186,11 +249,10 @@ func (s *settling) push(ctx context.Context) error {
 }
 
 func (s *settling) pushTo(ctx context.Context, l *load) error {
-	b := queue.Batch{Publisher: publisherName, Number: s.batch.Number, Duplicates: queue.Duplicates(s.config.OnDuplicate)}
-	for i := range l.messages {
-		b.Calls = append(b.Calls, l.messages[i:i+1])
+	rejected, err := s.pushAs(ctx, publisherName, l)
+	if errors.Is(err, queue.ErrStalePublisher) && !script.Refused(err) {
+		rejected, err = s.pushAfterLater(ctx, l)
 	}
-	rejected, err := s.store.Topic(l.topic).Push(ctx, l.partition, b)
 	switch {
 	case err == nil:
 	case lasting(err):
@@ -206,4 +268,37 @@ func (s *settling) pushTo(ctx context.Context, l *load) error {
 		told(observe.Published{Topic: l.topic, Messages: len(l.messages) - len(rejected), Took: time.Since(s.began)})
 	}
 	return nil
+}
+
+// pushAs stores a load once, however often it is called. If the record has another first message under the number of the batch, the
+// load is stored: the plan is the same, so only an entry was removed from the inbox since. If the load has failed, as when Redis
+// was full, it can be stored the next time.
+func (s *settling) pushAs(ctx context.Context, name string, l *load) ([]queue.Duplicate, error) {
+	b := queue.Batch{Publisher: name, Number: s.batch.Number, Duplicates: queue.Duplicates(s.config.OnDuplicate)}
+	for i := range l.messages {
+		b.Calls = append(b.Calls, l.messages[i:i+1])
+	}
+	partition := s.store.Topic(l.topic).Partition(l.partition)
+	rejected, err := partition.Push(ctx, b)
+	if err == nil || lasting(err) || !script.Refused(err) {
+		return rejected, err
+	}
+	stored, failed := partition.Reopen(ctx, name, b.Number)
+	switch {
+	case failed != nil:
+		return nil, failed
+	case stored:
+		return nil, nil
+	default:
+		return nil, err
+	}
+}
+
+// pushAfterLater stores a load although a later batch is stored there. If this batch has not ended all the same, the Redis that has
+// the inbox was set back, by a failover, say. Then the load has a record of its own, since what became of it before is not known.
+func (s *settling) pushAfterLater(ctx context.Context, l *load) ([]queue.Duplicate, error) {
+	if _, err := s.intake.Plan(ctx, s.batch.Number, ""); err != nil {
+		return nil, err
+	}
+	return s.pushAs(ctx, fmt.Sprintf("%s %d", publisherName, s.batch.Number), l)
 }

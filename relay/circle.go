@@ -44,7 +44,8 @@ func (c *circles) published(from, ids []string) {
 	for _, id := range from {
 		round = max(round, c.rounds[id])
 	}
-	if len(c.rounds)+len(ids) > maxTrail || c.rounds == nil { // a circle is found a little later
+	// A circle is found a little later then, or when fewer of its messages than that are under way.
+	if len(c.rounds)+len(ids) > maxTrail || c.rounds == nil {
 		c.rounds = map[string]int{}
 	}
 	for _, id := range ids {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -64,13 +65,15 @@ func (r *Relay) look(ctx context.Context, started map[string]bool, unsure others
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	now, exists := time.Now(), map[string]bool{}
 	var open []string
 	for _, topic := range listed {
+		exists[topic.Name] = true
 		if !started[topic.Name] && !now.Before(unsure[topic.Name].next) {
 			open = append(open, topic.Name)
 		}
 	}
+	maps.DeleteFunc(unsure, func(topic string, _ other) bool { return !exists[topic] })
 	slices.SortStableFunc(open, func(a, b string) int { return unsure[a].next.Compare(unsure[b].next) })
 	for _, topic := range open[:min(len(open), checksPerLook)] {
 		groupList, err := inspect.ReadGroupList(ctx, r.store.Topic(topic).Partition(0))

@@ -20,11 +20,15 @@ var lua embed.FS
 
 var (
 	nextScript   = script.New(lua, "next")
+	planScript   = script.New(lua, "plan")
 	glanceScript = script.New(lua, "glance")
 )
 
 // Scripts are all scripts.
-func Scripts() []*script.Script { return []*script.Script{nextScript, glanceScript} }
+func Scripts() []*script.Script { return []*script.Script{nextScript, planScript, glanceScript} }
+
+// ErrEnded says that another reader has ended the batch.
+var ErrEnded = errors.New("the batch has ended")
 
 // Intake is the inbox of a prefix. It is safe for concurrent use.
 type Intake struct{ client *script.Client }
@@ -95,6 +99,20 @@ func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Re
 		}
 	}
 	return b, reply.End()
+}
+
+// Plan keeps what is to become of the entries of a batch, and returns the plan that counts: the first one for this batch. An
+// empty one only asks for it.
+func (i *Intake) Plan(ctx context.Context, number int64, plan string) (string, error) {
+	reply, err := i.run(ctx, planScript, []any{number, plan})
+	if err != nil {
+		return "", err
+	}
+	how, counts := reply.Text(), reply.Text()
+	if how == "ended" {
+		return "", ErrEnded
+	}
+	return counts, reply.End()
 }
 
 // Await returns when there is an entry after another one ("0" for the first), or after some time. It holds a connection of

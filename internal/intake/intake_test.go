@@ -76,6 +76,32 @@ func TestABatchStaysTheSameUntilItHasEnded(t *testing.T) {
 	assert.Zero(t, s.client.XLen(t.Context(), s.key).Val())
 }
 
+func TestTheFirstPlanForABatchCounts(t *testing.T) {
+	s := newScene(t)
+	_, err := s.Plan(t.Context(), 0, "x")
+	require.ErrorIs(t, err, intake.ErrEnded, "there is none")
+	plan := func(number int64, mine string) string {
+		counts, err := s.Plan(t.Context(), number, mine)
+		require.NoError(t, err)
+		return counts
+	}
+	s.add(t, "topic", "a")
+	b := s.next(t, "one", 0)
+	assert.Empty(t, plan(b.Number, ""))
+	assert.Equal(t, "x", plan(b.Number, "x"))
+	assert.Equal(t, "x", plan(b.Number, "y"))
+	assert.Equal(t, "x", plan(s.next(t, "one", 0).Number, ""))
+	s.add(t, "topic", "b")
+	after := s.next(t, "one", b.Number)
+	assert.Empty(t, plan(after.Number, ""))
+	assert.Equal(t, "z", plan(after.Number, "z"))
+	for _, number := range []int64{b.Number, after.Number} {
+		s.next(t, "one", after.Number)
+		_, err = s.Plan(t.Context(), number, "late")
+		require.ErrorIs(t, err, intake.ErrEnded)
+	}
+}
+
 func TestOthersTakeOverABatchAfterItsLease(t *testing.T) {
 	s := newScene(t)
 	s.add(t, "topic", "a")

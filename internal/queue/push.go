@@ -116,6 +116,18 @@ func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, a
 	return reply, err
 }
 
+// Reopen is for a publisher that sends a batch until it is stored, after a Refused error. It tells whether the last batch of the
+// publisher has this number and is stored: an ErrStalePublisher says only that its first message was a different one. If the
+// batch has failed, it may be sent again under its number, which Push refuses otherwise.
+func (p *Partition) Reopen(ctx context.Context, publisher string, number int64) (stored bool, err error) {
+	reply, err := p.Run(ctx, reopenScript, "", []any{publisher, number})
+	if err != nil {
+		return false, err
+	}
+	how := reply.Text()
+	return how == "stored", reply.End()
+}
+
 // UnrecordCallers removes what Redis remembers of the calls of Cancel and Reschedule that were
 // made through this Topic, except those of which a copy may still run.
 func (t *Topic) UnrecordCallers(ctx context.Context) error {

@@ -14,6 +14,7 @@ var (
 	pushScript     = script.New(lua, "push").Awaited()
 	putScript      = script.New(lua, "put").Alone().Awaited()
 	tickScript     = script.New(lua, "tick")
+	reopenScript   = script.New(lua, "reopen")
 	unrecordScript = script.New(lua, "unrecord")
 	sweepScript    = script.New(lua, "sweep")
 	registerScript = script.New(lua, "register")
@@ -49,8 +50,8 @@ var (
 // Scripts are all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
-		requeueScript, discardScript, pushScript, putScript, tickScript, unrecordScript, sweepScript, registerScript, raiseScript,
-		adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
+		requeueScript, discardScript, pushScript, putScript, tickScript, reopenScript, unrecordScript, sweepScript, registerScript,
+		raiseScript, adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
 		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,
 		cancelScript, rescheduleScript,

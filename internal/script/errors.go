@@ -88,6 +88,21 @@ func Transient(err error) bool {
 	}
 }
 
+// scriptDenied begins Redis 7.0's answer when a user may call a script, but not a command in it. Later versions say NOPERM.
+const scriptDenied = "The user executing the script can't run this command"
+
+// Unwilling reports whether err is an answer of a server that refuses whatever this client writes, until somebody mends it: its
+// memory or its disk is full, or the client may not do that. It says nothing against what was to be written, but for a key
+// that the client may not touch.
+func Unwilling(err error) bool {
+	for _, prefix := range []string{"OOM", "MISCONF", "NOAUTH", "WRONGPASS", scriptDenied} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return redis.HasErrorPrefix(err, "NOPERM") && !strings.Contains(err.Error(), " key")
+}
+
 // passing reports whether err is an answer of a server that is starting, failing over,
 // moving slots or busy.
 func passing(err error) bool {

@@ -1,0 +1,262 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/intake"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// scene is an inbox whose batches a test settles itself.
+type scene struct {
+	*testing.T
+	client *redis.Client
+	prefix string
+}
+
+func newScene(t *testing.T, client *redis.Client) scene {
+	return scene{t, client, "test-" + watermill.NewShortUUID()}
+}
+
+func (s scene) inbox(change func(*Config)) *Inbox {
+	s.Helper()
+	config := Config{Client: s.client, Prefix: s.prefix}
+	change(&config)
+	i, err := New(config, nil)
+	require.NoError(s, err)
+	return i
+}
+
+func unchanged(*Config) {}
+
+func (s scene) entries() string { return "{" + s.prefix + ":inbox}:entries" }
+
+func (s scene) key(partition int, kind script.Kind) string {
+	return s.inbox(unchanged).store.Topic("t").Partition(partition).Key(kind, "")
+}
+
+// add adds an entry for topic t.
+func (s scene) add(payload string) (id string) {
+	s.Helper()
+	id, err := s.client.XAdd(s.Context(), &redis.XAddArgs{Stream: s.entries(), Values: []string{"topic", "t", "payload", payload}}).Result()
+	require.NoError(s, err)
+	return id
+}
+
+// next is the batch that a process has read whose lease is over.
+func (s scene) next(i *Inbox) intake.Batch {
+	s.Helper()
+	b, err := i.intake.Next(s.Context(), intake.Reader{Name: "dies", Lease: 0, Keep: 1}, 0)
+	require.NoError(s, err)
+	require.NotEmpty(s, b.Entries)
+	return b
+}
+
+// runUntil runs an inbox until something is true.
+func (s scene) runUntil(i *Inbox, what string, ok func() bool) {
+	s.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	defer func() {
+		stop()
+		assert.NoError(s, <-ended)
+	}()
+	require.Eventually(s, ok, 20*time.Second, 5*time.Millisecond, what)
+}
+
+func (s scene) waiting() int64 { return s.client.XLen(s.Context(), s.entries()).Val() }
+func (s scene) refused() int64 {
+	return s.client.XLen(s.Context(), "{"+s.prefix+":inbox}:refused").Val()
+}
+
+func (s scene) stored() (n int64) {
+	for p := range 4 {
+		n += s.client.ZCard(s.Context(), s.key(p, script.Scheduled)).Val()
+	}
+	return n
+}
+
+// ack removes all messages, as if they were acked.
+func (s scene) ack() {
+	for p := range 4 {
+		require.NoError(s, s.client.Del(s.Context(), s.key(p, script.Scheduled), s.key(p, script.Messages)).Err())
+	}
+}
+
+// TestABatchIsSplitAsItWasBefore has a process die that has stored a batch, and not ended it; the next one would split it otherwise.
+func TestABatchIsSplitAsItWasBefore(t *testing.T) {
+	large := strings.Repeat("x", 2000)
+	limit := func(c *Config) { c.MaxMessageBytes = 1000 }
+	for name, test := range map[string]struct {
+		before, after func(*Config)
+		change        func(s scene, first string)
+		refused       int64
+	}{
+		"more partitions":   {before: unchanged, after: func(c *Config) { c.Partitions = 4 }},
+		"fewer bytes":       {before: unchanged, after: limit},
+		"more bytes":        {before: limit, after: unchanged, refused: 1},
+		"an entry that was": {before: unchanged, after: unchanged, change: func(s scene, first string) { s.client.XDel(s.Context(), s.entries(), first) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, redistest.Client(t))
+			first := s.add(large)
+			for range 20 {
+				s.add("")
+			}
+			i := s.inbox(test.before)
+			_, err := i.settle(t.Context(), s.next(i))
+			require.NoError(t, err)
+			require.EqualValues(t, 21-test.refused, s.stored())
+			s.ack()
+			if test.change != nil {
+				test.change(s, first)
+			}
+			s.add("behind")
+			s.runUntil(s.inbox(test.after), "the inbox is empty", func() bool { return s.waiting() == 0 })
+			assert.EqualValues(t, 1, s.stored(), "only what is behind")
+			assert.Equal(t, test.refused, s.refused())
+		})
+	}
+}
+
+// TestTheRestOfABatchIsStoredWhereItWasToGo has a process die when it has stored in one partition of two.
+func TestTheRestOfABatchIsStoredWhereItWasToGo(t *testing.T) {
+	const n = 40
+	s := newScene(t, redistest.Client(t))
+	for range n {
+		s.add("")
+	}
+	i := s.inbox(func(c *Config) { c.Partitions = 2 })
+	_, err := i.settle(t.Context(), s.next(i))
+	require.NoError(t, err)
+	rest := s.client.ZCard(t.Context(), s.key(1, script.Scheduled)).Val()
+	require.Positive(t, rest)
+	require.Less(t, rest, int64(n))
+	s.ack()
+	require.NoError(t, s.client.Del(t.Context(), s.key(1, script.Publishers)).Err())
+	s.runUntil(s.inbox(func(c *Config) { c.Partitions = 4 }), "the inbox is empty", func() bool { return s.waiting() == 0 })
+	assert.Equal(t, rest, s.stored())
+	assert.Equal(t, rest, s.client.ZCard(t.Context(), s.key(1, script.Scheduled)).Val())
+}
+
+// TestAnInboxThatWasSetBackIsNotStuck: a later batch is stored in the partition than Redis knows of where it has the inbox.
+func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	i := s.inbox(unchanged)
+	s.add("")
+	b := s.next(i)
+	later := fmt.Sprintf("%d %d %026d", b.Number+1e9, time.Now().UnixMilli(), 1)
+	require.NoError(t, s.client.HSet(t.Context(), s.key(0, script.Publishers), publisherName, later).Err())
+	for range 2 { // the second one comes after a process has died
+		_, err := i.settle(t.Context(), b)
+		require.NoError(t, err)
+		require.LessOrEqual(t, s.stored(), int64(1))
+	}
+	s.ack()
+	s.add("behind")
+	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+	assert.EqualValues(t, 1, s.stored())
+}
+
+// TestAProcessThatStopsEndsWhatItHasStored, so that no other one has to find out.
+func TestAProcessThatStopsEndsWhatItHasStored(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	s.add("")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	require.NoError(t, s.inbox(func(c *Config) { c.Observer.Published = func(observe.Published) { stop() } }).Run(ctx))
+	assert.EqualValues(t, 1, s.stored())
+	assert.Zero(t, s.waiting())
+}
+
+// TestAFullRedisCostsNoEntry: they wait until there is memory again.
+func TestAFullRedisCostsNoEntry(t *testing.T) {
+	const n = 3000
+	s := newScene(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
+	memory := func(bytes string) { require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
+	s.add("")
+	s.runUntil(s.inbox(unchanged), "the topic is known", func() bool { return s.waiting() == 0 })
+	for range n {
+		s.add("")
+	}
+	memory("1")
+	failed := make(chan error, 1000)
+	i := s.inbox(func(c *Config) { c.Observer.OutageBegan = func(e observe.OutageBegan) { failed <- e.Err } })
+	s.runUntil(i, "the inbox is empty", func() bool {
+		select {
+		case err := <-failed:
+			assert.ErrorContains(t, err, "OOM")
+			assert.EqualValues(t, n, s.waiting())
+			memory("0")
+		default:
+		}
+		return s.waiting() == 0
+	})
+	assert.Zero(t, s.refused())
+	assert.EqualValues(t, n+1, s.stored())
+}
+
+// TestABatchThatHasFailedInAFullRedisIsStoredLater: push.lua remembers the failure, also of a process that died of it. The plan was made
+// while there was memory.
+func TestABatchThatHasFailedInAFullRedisIsStoredLater(t *testing.T) {
+	s := newScene(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
+	memory := func(bytes string) { require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
+	i := s.inbox(unchanged)
+	for range 20 {
+		s.add("")
+	}
+	b := s.next(i)
+	_, err := i.settle(t.Context(), b)
+	require.NoError(t, err)
+	s.ack()
+	require.NoError(t, s.client.Del(t.Context(), s.key(0, script.Publishers)).Err())
+	died := queue.Batch{Publisher: publisherName, Number: b.Number, Duplicates: queue.RejectDuplicates, Calls: [][]queue.Message{
+		{{ID: idOf(s.prefix, b.Entries[0], script.Traits{})}},
+	}}
+
+	memory("1")
+	_, err = i.store.Topic("t").Push(t.Context(), 0, died)
+	require.ErrorContains(t, err, "OOM")
+	for range 3 {
+		_, err = i.settle(t.Context(), b)
+		require.ErrorContains(t, err, "OOM")
+	}
+	memory("0")
+	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+	assert.EqualValues(t, 20, s.stored())
+	assert.Zero(t, s.refused())
+	_, err = i.store.Topic("t").Push(t.Context(), 0, died)
+	require.NoError(t, err, "a late copy finds the record")
+	assert.EqualValues(t, 20, s.stored())
+}
+
+// TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry, but a topic that the inbox may not touch is.
+func TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry(t *testing.T) {
+	for text, want := range map[string]bool{
+		"OOM command not allowed when used memory > 'maxmemory'.":                         false,
+		"MISCONF Redis is configured to save RDB snapshots":                               false,
+		"NOAUTH Authentication required.":                                                 false,
+		"WRONGPASS invalid username-password pair or user is disabled.":                   false,
+		"NOPERM this user has no permissions to run the 'evalsha' command":                false,
+		"ERR The user executing the script can't run this command or subcommand":          false,
+		"NOPERM No permissions to access a key":                                           true,
+		"NOPERM this user has no permissions to access one of the keys used as arguments": true,
+		"LOADING Redis is loading the dataset in memory":                                  false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":               true,
+	} {
+		assert.Equal(t, want, lasting(fmt.Errorf("it fails: %w", script.Refusal(text))), text)
+	}
+}
