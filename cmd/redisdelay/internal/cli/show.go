@@ -69,7 +69,7 @@ func (s *shower) payload(m admin.Message) error {
 	case s.file == "" && s.app.terminal.out:
 		return s.app.printf("%s\n", styled(humanize.Lines(string(c.Message.Payload))))
 	case s.file == "":
-		_, err := s.app.out.Write(c.Message.Payload)
+		_, err := s.app.data.Write(c.Message.Payload)
 		return err
 	default:
 		return s.keep(m)
