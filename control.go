@@ -24,7 +24,8 @@ var (
 	ErrGroupAlive = queue.ErrGroupAlive
 )
 
-// AllGroups stands for all consumer groups of a topic in Pause, Resume and Drain. The other calls need the name of a group.
+// AllGroups stands for all consumer groups of a topic in Pause, Resume and Drain. The other calls need the name of a group,
+// and return a *ConfigError for AllGroups.
 const AllGroups = ""
 
 // drainEvery is how often Drain looks.
@@ -138,7 +139,7 @@ type RetireOptions struct {
 // to expire (SubscriberConfig.GroupExpiry): without it, the next Subscribe would recreate the
 // group.
 //
-// The error is ErrGroupNotFound, ErrGroupAlive if one of its subscriptions has called
+// The error is a *ConfigError for AllGroups, ErrGroupNotFound, ErrGroupAlive if one of its subscriptions has called
 // Redis within its lease, or within a minute with the default PollInterval (see
 // SubscriberConfig.GroupExpiry and RetireOptions.Force), or as for Pause.
 func (c *Control) RetireGroup(ctx context.Context, topic, group string, options RetireOptions) (freed int, err error) {
@@ -146,7 +147,7 @@ func (c *Control) RetireGroup(ctx context.Context, topic, group string, options 
 	if options.Force {
 		how = queue.RetireForced
 	}
-	err = c.call("retire group of", topic, func(t *queue.Topic) error {
+	err = c.callFor(group, "retire group of", topic, func(t *queue.Topic) error {
 		return t.Retire(ctx, group, how, func(n int) { freed += n })
 	})
 	return freed, err
@@ -154,9 +155,17 @@ func (c *Control) RetireGroup(ctx context.Context, topic, group string, options 
 
 // RestoreGroup lets a retired group come back with its next subscriber, or with those
 // that still run. It gets what falls due from then on. A group that is not retired stays
-// as it is. The errors are those of Pause, but for ErrGroupNotFound.
+// as it is. The error is a *ConfigError for AllGroups, or as for Pause, but for ErrGroupNotFound.
 func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
-	return c.call("restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
+	return c.callFor(group, "restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
+}
+
+// callFor is call for one group.
+func (c *Control) callFor(group, verb, topic string, do func(t *queue.Topic) error) error {
+	if group == AllGroups {
+		return &ConfigError{"group", "is empty or AllGroups, which is for Pause, Resume and Drain"}
+	}
+	return c.call(verb, topic, do)
 }
 
 func (c *Control) call(verb, topic string, do func(t *queue.Topic) error) error {
@@ -245,11 +254,11 @@ func (l GroupLimits) inQueue() queue.Limits {
 // GroupLimits end them. Consumers follow at their next claim. A subscriber with
 // SubscriberConfig.GroupLimits sets its own when it subscribes.
 //
-// The error is a *ConfigError, ErrLimitTooLow, ErrGroupNotFound, or as for Pause.
+// The error is a *ConfigError, also for AllGroups, ErrLimitTooLow, ErrGroupNotFound, or as for Pause.
 func (c *Control) LimitGroup(ctx context.Context, topic, group string, limits GroupLimits) error {
 	limits.setDefaults()
 	if err := limits.validate(); err != nil {
 		return err
 	}
-	return c.call("limit group of", topic, func(t *queue.Topic) error { return t.Limit(ctx, group, limits.inQueue()) })
+	return c.callFor(group, "limit group of", topic, func(t *queue.Topic) error { return t.Limit(ctx, group, limits.inQueue()) })
 }

@@ -280,3 +280,38 @@ func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatGoesOnToAnotherPlaceMeanwhileIsActedOn: while Cancel is at what no group has been given, a claim of group a
+// gives the rest to group b, whose queue was empty when Cancel began.
+func TestWhatGoesOnToAnotherPlaceMeanwhileIsActedOn(t *testing.T) {
+	const n, claimed = 1500, 300
+	for name, ordered := range map[string]bool{"queue": false, "line": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			var list []*message.Message
+			for i := range n {
+				msg := message.NewMessage(fmt.Sprint(i), nil)
+				if ordered {
+					redisdelay.SetOrderingKey(msg, fmt.Sprint("wallet ", i%claimed)) // so that the first of each may be claimed
+				}
+				list = append(list, msg)
+			}
+			publisher := s.Publisher()
+			require.NoError(t, publisher.Publish(s.Topic, list[:1000]...))
+			require.NoError(t, publisher.Publish(s.Topic, list[1000:]...))
+			a := s.group(0, "a")
+			s.group(0, "b")
+			held := 0
+			got, err := s.admin.Cancel(t.Context(), s.Topic, Matching(Query{In: Waiting}), func(Progress) {
+				if held == 0 {
+					held = len(s.claim(a, "c", claimed, ""))
+					require.Equal(t, claimed, held)
+					require.NotZero(t, s.count(Query{In: Waiting, Group: "b"}))
+				}
+			})
+			require.NoError(t, err)
+			assert.Zero(t, s.count(Query{In: Waiting}))
+			assert.Equal(t, Progress{Done: n}, got)
+		})
+	}
+}

@@ -282,6 +282,7 @@ func TestExamineFindsKeysOfAnotherType(t *testing.T) {
 			for _, fix := range []bool{false, true} {
 				f := s.findings(fix)[CheckTypes]
 				assert.Equal(t, Problem, f.Severity)
+				assert.Contains(t, f.Text, "1 key holds", "it counts once")
 				assert.Contains(t, f.Text, fmt.Sprintf("redis key %q is a %s, want a %s", s.Key(name), other, holds))
 			}
 		})

@@ -51,10 +51,14 @@ func (d diagnosis) open(ctx context.Context, name string) (*checkup, error) {
 
 func (c *checkup) readable() bool { return c.Topic != nil }
 
-// types looks for keys of another type in a partition.
+// types looks for keys of another type in a partition. One that is known, since partition 0 is looked at before its groups
+// are read, counts once.
 func (c *checkup) types(ctx context.Context, p *queue.Partition, groups []string) error {
 	wrong, err := inspect.WrongTypes(ctx, p, groups)
 	for _, w := range wrong {
+		if c.known[w.Key] {
+			continue
+		}
 		c.wrong.note(w.Error())
 		c.known[w.Key] = true
 	}
@@ -246,7 +250,7 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, list *census) error {
 	over, err := inspect.Outdated(ctx, p)
 	if list.over += over; err == nil && over > 0 && c.mends {
-		err = inspect.DropOutdated(ctx, p)
+		err = inspect.DropOutdated(ctx, p, over)
 	}
 	return c.unlessKnown(err)
 }

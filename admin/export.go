@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -28,8 +27,8 @@ import (
 const maxLine = 128 << 20
 
 // Export writes messages as JSON lines (docs/operate/cli.md), in the order of Entries: with id, key,
-// due time in ms if they are scheduled, UUID, metadata, and payload, or payload64 if it is not
-// UTF-8. A body that the Unmarshaler cannot decode, or could not encode again, is written
+// due time in ms if they are scheduled, UUID, metadata, and payload. What is not UTF-8 is in base64 instead: id64, key64,
+// payload64. A body that the Unmarshaler cannot decode, or could not encode again, is written
 // as it is, as body64. A message without a body is skipped. Export changes nothing.
 //
 // A Query's Limit is how many it reads at once. The Progress has the Cursor to go on from; nil is allowed for progress.
@@ -193,10 +192,11 @@ func (i *importing) target(id string) int {
 // line is a message as Export writes it and Import reads it. What JSON cannot hold byte for
 // byte is in base64 instead.
 type line struct {
-	ID        string            `json:"id,omitempty"`
+	ID        string            `json:"id,omitempty"` // it may end before the key
+	ID64      []byte            `json:"id64,omitempty"`
 	Key       *string           `json:"key,omitempty"`
-	Key64     []byte            `json:"key64,omitempty"` // then ID ends before the key
-	Due       *int64            `json:"due,omitempty"`   // ms since 1970; nil: at once
+	Key64     []byte            `json:"key64,omitempty"`
+	Due       *int64            `json:"due,omitempty"` // ms since 1970; nil: at once
 	UUID      *string           `json:"uuid,omitempty"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	Payload   *string           `json:"payload,omitempty"`
@@ -210,6 +210,7 @@ var (
 	errTwoValues   = errors.New("there is more after the JSON object")
 	errTwoBodies   = errors.New("only one of payload, payload64 and body64 may be given; beside body64, no uuid or metadata")
 	errNoContent   = errors.New("none of uuid, payload, payload64 and body64 is given")
+	errTwoIDs      = errors.New("id and id64 are both given")
 	errTwoKeys     = errors.New("key and key64 are both given")
 	errIDAndKey    = errors.New("id does not end with the key")
 	errDue         = errors.New("due is not in milliseconds since 1970, from 0 to 2^53")
@@ -221,16 +222,21 @@ func (a *Admin) lineOf(e Entry) (line, error) {
 	if e.Content.Body == nil {
 		return line{}, errNoBody
 	}
-	l := line{ID: e.ID}
+	var l line
+	if utf8.ValidString(e.ID) {
+		l.ID = e.ID
+	} else {
+		l.ID64 = []byte(e.ID)
+	}
 	if due := e.At.UnixMilli(); e.Group == "" {
 		l.Due = &due
 	}
-	if e.Key != "" {
-		if utf8.ValidString(e.Key) {
-			l.Key = &e.Key
-		} else {
-			l.ID, l.Key64 = strings.TrimSuffix(e.ID, ":"+e.Key), []byte(e.Key)
-		}
+	switch {
+	case e.Key == "":
+	case utf8.ValidString(e.Key):
+		l.Key = &e.Key
+	default:
+		l.Key64 = []byte(e.Key)
 	}
 	marshaler, can := a.unmarshaler.(redisdelay.Marshaler)
 	switch msg := e.Content.Message; {
@@ -306,6 +312,8 @@ func (l line) validate() error {
 		return errTwoBodies
 	case contents == 0 && l.UUID == nil:
 		return errNoContent
+	case l.ID != "" && l.ID64 != nil:
+		return errTwoIDs
 	case l.Key != nil && l.Key64 != nil:
 		return errTwoKeys
 	case l.Due != nil && (*l.Due < 0 || *l.Due > 1<<53):
@@ -352,11 +360,13 @@ func (l line) message(id string) *message.Message {
 	case l.Payload64 != nil:
 		msg.Payload = *l.Payload64
 	}
-	if _, set := msg.Metadata[redisdelay.KeyMetadata]; l.ID == "" && l.key() != "" && !set {
+	if _, set := msg.Metadata[redisdelay.KeyMetadata]; l.id() == "" && l.key() != "" && !set {
 		redisdelay.SetKey(msg, l.key())
 	}
 	return msg
 }
+
+func (l line) id() string { return cmp.Or(l.ID, string(l.ID64)) }
 
 func (l line) key() string {
 	if l.Key != nil {
@@ -372,7 +382,7 @@ func (l line) fullID(number int, text []byte) (string, error) {
 	if (l.Key != nil || l.Key64 != nil) && (key == "" || len(key) > redisdelay.MaxKeyBytes) {
 		return "", fmt.Errorf("%w: it has %d bytes, want 1 to %d", redisdelay.ErrInvalidKey, len(key), redisdelay.MaxKeyBytes)
 	}
-	id := l.ID
+	id := l.id()
 	if id == "" {
 		id = madeID(l.Due, number, text)
 	}
@@ -382,14 +392,12 @@ func (l line) fullID(number int, text []byte) (string, error) {
 	if _, err := ulid.ParseStrict(id[:ulid.EncodedSize]); err != nil {
 		return "", fmt.Errorf("id %q is no ULID: %w; leave it out for a message from elsewhere", id, err)
 	}
-	switch own := script.TraitsOf(id).Key; {
-	case own == key:
-		return id, nil
-	case own == "" && id[ulid.EncodedSize:] == "":
-		return id + ":" + key, nil
-	default:
-		return "", fmt.Errorf("%w: id %q, key %q", errIDAndKey, id, key)
+	for _, full := range []string{id, id + ":" + key} {
+		if script.TraitsOf(full).Key == key {
+			return full, nil
+		}
 	}
+	return "", fmt.Errorf("%w: id %q, key %q", errIDAndKey, id, key)
 }
 
 func madeID(due *int64, number int, text []byte) string {

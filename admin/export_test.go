@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
@@ -37,9 +38,26 @@ func odd() (list []*message.Message) {
 			list = append(list, msg)
 		}
 	}
+	for _, ordering := range []string{"wallet 7", "\xff wallet", "\xc3", ",=:~9"} {
+		for _, key := range []string{"", "key of " + ordering, "\xa9 of " + ordering} {
+			for _, ttl := range []time.Duration{0, 48 * time.Hour} {
+				msg := fixture.Delayed(fmt.Sprintf("%x %x %s", ordering, key, ttl), 2*time.Hour)
+				redisdelay.SetOrderingKey(msg, ordering)
+				if key != "" {
+					redisdelay.SetKey(msg, key+ttl.String())
+				}
+				if ttl > 0 {
+					redisdelay.SetTTL(msg, ttl)
+				}
+				list = append(list, msg)
+			}
+		}
+	}
+	fleeting := fixture.Keyed("fleeting", "key \xff alone", time.Hour)
+	redisdelay.SetTTL(fleeting, 48*time.Hour)
 	none := fixture.Delayed("no payload", time.Hour)
 	none.Payload = nil
-	return append(list, none)
+	return append(list, fleeting, none)
 }
 
 func (s *scene) exported(q Query) []byte {
@@ -57,10 +75,10 @@ func (s *scene) imported(file []byte) Progress {
 	return got
 }
 
-// whole are entries as contents, and whether their payload is nil.
+// whole are entries as contents, with their ids, and whether their payload is nil.
 func whole(entries []Entry) (list []string) {
 	for i, text := range contents(entries) {
-		list = append(list, fmt.Sprintf("%q %q %v", text, entries[i].Key, entries[i].Content.Message.Payload == nil))
+		list = append(list, fmt.Sprintf("%q %q %q %q %v", text, entries[i].ID, entries[i].Key, entries[i].OrderingKey, entries[i].Content.Message.Payload == nil))
 	}
 	return list
 }
@@ -74,33 +92,33 @@ func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
 	}
 	for name, client := range clients {
 		t.Run("to a "+name, func(t *testing.T) {
-			s, to := newScene(t), newSceneWith(t, client())
+			s, to, n := newScene(t), newSceneWith(t, client()), 1200+len(odd())
 			require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, odd()...))
 			var other bytes.Buffer
 			s.publish(time.Hour, 3, numbered(1200)...)
 			var told []Progress
 			got, err := s.admin.Export(t.Context(), s.Topic, Query{}, &other, func(p Progress) { told = append(told, p) })
 			require.NoError(t, err)
-			assert.Equal(t, Progress{Done: 1225}, got)
+			assert.Equal(t, Progress{Done: n}, got)
 			require.NotEmpty(t, told)
 			assert.NotEmpty(t, told[0].Cursor)
 			to.publish(time.Hour, 4, "there")
 
 			there := to.all(Query{})
 			got = to.imported(other.Bytes())
-			assert.Equal(t, Progress{Done: 1225}, got)
+			assert.Equal(t, Progress{Done: n}, got)
 			want := whole(append(s.all(Query{}), there...))
 			assert.ElementsMatch(t, want, whole(to.all(Query{})))
 			got = to.imported(s.exported(Query{}))
-			assert.Equal(t, 1225, got.Skipped)
+			assert.Equal(t, n, got.Skipped)
 			assert.Zero(t, got.Done)
 			require.ErrorIs(t, got.Last, ErrStoredBefore)
 			assert.ElementsMatch(t, want, whole(to.all(Query{})))
 			to.groups(4, "t")
 			_, err = to.admin.DeliverNow(t.Context(), to.Topic, Matching(Query{}), nil)
 			require.NoError(t, err)
-			require.Len(t, to.drained(4, "t"), 1226)
-			assert.Equal(t, 1225, to.imported(other.Bytes()).Skipped)
+			require.Len(t, to.drained(4, "t"), n+1)
+			assert.Equal(t, n, to.imported(other.Bytes()).Skipped)
 			assert.Empty(t, to.all(Query{}))
 		})
 	}
@@ -198,6 +216,8 @@ func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
 		`{"payload":"x","id":"` + id + `:k","key":"l"}`:     "does not end with the key",
 		`{"payload":"x","key":""}`:                          "invalid message key",
 		`{"payload":"x","key":"k","key64":"eA=="}`:          "key and key64",
+		`{"payload":"x","id":"` + id + `","id64":"eA=="}`:   "id and id64",
+		`{"payload":"x","id64":"eA=="}`:                     `id "x" is no ULID`,
 	} {
 		t.Run(text, func(t *testing.T) {
 			s := newScene(t)
@@ -243,4 +263,36 @@ func TestAnImportEndsBetweenTwoSteps(t *testing.T) {
 	got = s.imported([]byte(file))
 	assert.Equal(t, []int{2000 - copySize, copySize}, []int{got.Done, got.Skipped})
 	require.ErrorIs(t, fixture.ErrOf(s.admin.Import(t.Context(), "", strings.NewReader(file), nil)), redisdelay.ErrEmptyTopic)
+}
+
+// FuzzALineOfExportIsReadBack: the same id with all that it tells, and the same body, whatever bytes they have.
+func FuzzALineOfExportIsReadBack(f *testing.F) {
+	f.Add(int64(0), "", "", []byte("body"))
+	f.Add(int64(60_000), "", "key \xff", []byte(nil))
+	f.Add(int64(0), "wallet", "\xff", []byte("\xff"))
+	f.Add(int64(1), "\xc3", "\xa9", []byte{})
+	f.Add(int64(1), "\xff,3:", ":~9=2,", []byte("\u2028"))
+	a := &Admin{unmarshaler: redisdelay.DefaultMarshaler{}}
+	f.Fuzz(func(t *testing.T, ttl int64, ordering, key string, payload []byte) {
+		traits := script.Traits{OrderingKey: ordering, Key: key, TTL: time.Duration(max(0, ttl)%1e12) * time.Millisecond}
+		if len(key) > redisdelay.MaxKeyBytes || len(ordering) > redisdelay.MaxKeyBytes {
+			t.Skip("SetKey and SetOrderingKey do not allow it")
+		}
+		e := Entry{ID: "01HZXW0000000000000000000A" + traits.String(), Key: key, OrderingKey: ordering, At: time.UnixMilli(ttl & (1<<53 - 1))}
+		var err error
+		e.Content.Body, err = redisdelay.DefaultMarshaler{}.Marshal("t", message.NewMessage("u", payload))
+		require.NoError(t, err)
+		e.Content.Message, err = redisdelay.DefaultMarshaler{}.Unmarshal("t", e.Content.Body)
+		require.NoError(t, err)
+		l, err := a.lineOf(e)
+		require.NoError(t, err)
+		text, err := l.encode()
+		require.NoError(t, err)
+		l, err = parseLine(text)
+		require.NoError(t, err, "%s", text)
+		got, err := a.arrival("t", l, 1, text)
+		require.NoError(t, err, "%s", text)
+		assert.Equal(t, e.ID, got.ID, "%s", text)
+		assert.Equal(t, e.Content.Body, got.Body, "%s", text)
+	})
 }

@@ -34,7 +34,8 @@ var (
 
 	// ErrInBothTopics says that Move has copied a message, but did not take it out: meanwhile, a
 	// consumer took it, somebody gave it another time, or another Move brought it. It may be handled
-	// in both topics.
+	// in both topics. After a lost reply of Redis, it is also said of messages that Move has taken out: the call that is sent
+	// again finds them no more, as if a consumer had been done with them.
 	ErrInBothTopics = errors.New("the message was copied, but has changed here meanwhile, so that both topics have it")
 )
 

@@ -317,19 +317,38 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 	return nil
 }
 
-// limit makes sources end where they end now. A queue ends no sooner than the lines from which messages come to it.
+// limit makes sources end where they end now, and no sooner than those from which messages come to them meanwhile: a line
+// than what is due and not given to the groups, and a queue than its line and that. These are read first, so that no
+// message passes unseen from one to the other.
 func limit(ctx context.Context, sources []source) error {
-	return each(len(sources), func(i int) error {
-		s := &sources[i]
-		before, err := inspect.End(ctx, s.group, s.request.Place)
-		if err == nil && s.request.Place == inspect.InQueue {
-			var line int64
-			line, err = inspect.End(ctx, s.group, inspect.InLine)
-			before = max(before, line)
+	for _, some := range []inspect.Place{inspect.InScheduled, inspect.InLine, inspect.InQueue, inspect.InUnack, inspect.InDead} {
+		err := each(len(sources), func(i int) error {
+			s := &sources[i]
+			if s.request.Place != some {
+				return nil
+			}
+			before, err := inspect.End(ctx, s.group, s.request.Place)
+			s.request.Before = min(s.request.Before, before)
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		s.request.Before = min(s.request.Before, before)
-		return err
-	})
+	}
+	scheduled, line := map[int]int64{}, int64(0) // scheduled by partition
+	for i := range sources {                     // those of a partition begin with scheduled, those of a group with its line
+		r := &sources[i].request
+		switch r.Place {
+		case inspect.InScheduled:
+			scheduled[sources[i].number] = r.Before
+		case inspect.InLine:
+			r.Before = max(r.Before, scheduled[sources[i].number])
+			line = r.Before
+		case inspect.InQueue:
+			r.Before = max(r.Before, line)
+		}
+	}
+	return nil
 }
 
 // place is what a source is of, in the order of sources.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,14 +11,20 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// TestATopicThatCannotBeReadHidesNoOther: the others are shown, and then what is wrong with it.
-func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+// stageUnreadable is the scene with two topics that cannot be read, which come before the others.
+func stageUnreadable(t *testing.T) program {
+	t.Helper()
 	server := redistest.New(t)
 	client := server.Client(t)
 	stage(t, client, 1)
 	require.NoError(t, client.Set(t.Context(), "{redisdelay:broken:0}:scheduled", "x", 0).Err())
 	require.NoError(t, client.HSet(t.Context(), "{redisdelay:topics}", "broken", "1", "newer", "9").Err())
-	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+	return program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+}
+
+// TestATopicThatCannotBeReadHidesNoOther: the others are shown, and then what is wrong with it.
+func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+	p := stageUnreadable(t)
 	for _, command := range [][]string{
 		{"stats"},
 		{"stats", "-o", "json"},
@@ -34,6 +42,24 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 		if command[0] != "top" {
 			assert.Equal(t, 1, r.code, command)
 			assert.Contains(t, r.err, "2 of ", command)
+		}
+	}
+}
+
+func TestAnIDIsFoundBesideTopicsThatCannotBeRead(t *testing.T) {
+	p := stageUnreadable(t)
+	var first struct{ ID string }
+	line, _, _ := strings.Cut(p.run("ls", orders, "-o", "json").out, "\n")
+	require.NoError(t, json.Unmarshal([]byte(line), &first))
+	for _, command := range []string{"show", "explain"} {
+		r := p.run(command, first.ID)
+		assert.Zero(t, r.code, r.err)
+		assert.Contains(t, r.out, first.ID)
+
+		r = p.run(command, "01HZXW0000000000000000000A:gone")
+		assert.Equal(t, 1, r.code)
+		for _, want := range []string{`"01HZXW0000000000000000000A:gone" in any topic`, `topic "broken": `, ":scheduled", `topic "newer": `} {
+			assert.Contains(t, r.err, want)
 		}
 	}
 }

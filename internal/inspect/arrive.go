@@ -86,9 +86,8 @@ func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	})
 }
 
-// DropOutdated drops as many, in bounded steps.
-func DropOutdated(ctx context.Context, p *queue.Partition) error {
-	over, err := Outdated(ctx, p)
+// DropOutdated drops so many of them, in bounded steps.
+func DropOutdated(ctx context.Context, p *queue.Partition, over int) (err error) {
 	for ; err == nil && over > 0; over -= queue.MaxMessages { // which is how many a call drops
 		_, err = Arrive(ctx, p, "", nil)
 	}

@@ -234,3 +234,25 @@ func TestControlTellsWhatItCannotFind(t *testing.T) {
 	_, err = redisdelay.NewControl(redisdelay.ControlConfig{})
 	require.ErrorAs(t, err, &configErr)
 }
+
+func TestAllGroupsIsForPauseResumeAndDrainAlone(t *testing.T) {
+	s := fixture.New(t)
+	c := newControl(t, s)
+	s.Publish("a")
+	for name, call := range map[string]func() error{
+		"RetireGroup": func() error {
+			return fixture.ErrOf(c.RetireGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.RetireOptions{Force: true}))
+		},
+		"RestoreGroup": func() error { return c.RestoreGroup(t.Context(), s.Topic, redisdelay.AllGroups) },
+		"LimitGroup": func() error {
+			return c.LimitGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.GroupLimits{MaxInFlight: 1})
+		},
+	} {
+		var bad *redisdelay.ConfigError
+		if assert.ErrorAs(t, call(), &bad, name) {
+			assert.Equal(t, "group", bad.Field, name)
+		}
+	}
+	require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, message.NewMessage("b", nil)), "there are no limits")
+	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+}

@@ -32,7 +32,8 @@ const (
 // app is one run of the program.
 type app struct {
 	in       io.Reader
-	out      io.Writer // drops colours unless it is a terminal
+	out      io.Writer // drops colours unless it is a terminal, and with them what looks like one
+	data     io.Writer // standard output as it is, for bytes and for programs
 	err      io.Writer
 	terminal struct{ in, out, err bool }
 	width    int // of the terminal that out is
@@ -57,7 +58,8 @@ func Main(args []string) int {
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
 	a := &app{
-		in: os.Stdin, out: colorprofile.NewWriter(os.Stdout, os.Environ()), err: os.Stderr, now: time.Now, wait: wait,
+		in: os.Stdin, out: colorprofile.NewWriter(os.Stdout, os.Environ()), data: os.Stdout, err: os.Stderr,
+		now: time.Now, wait: wait,
 	}
 	a.terminal.in = term.IsTerminal(os.Stdin.Fd())
 	a.terminal.out = term.IsTerminal(os.Stdout.Fd())

@@ -26,7 +26,8 @@ var update = flag.Bool("update", false, "write docs/operate/cli.md anew")
 const docsFile = "../../../../docs/operate/cli.md"
 
 func newTestApp() *app {
-	return &app{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}, now: time.Now, wait: wait}
+	out := &bytes.Buffer{}
+	return &app{in: strings.NewReader(""), out: out, data: out, err: &bytes.Buffer{}, now: time.Now, wait: wait}
 }
 
 // TestDocsAreGeneratedFromTheCommands, so they cannot differ.

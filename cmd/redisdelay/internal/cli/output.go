@@ -73,7 +73,7 @@ func (a *app) object(o any) error {
 	if err := encoder.Encode(o); err != nil {
 		return err
 	}
-	_, err := escaping{a.out}.Write(text.Bytes())
+	_, err := escaping{a.data}.Write(text.Bytes())
 	return err
 }
 

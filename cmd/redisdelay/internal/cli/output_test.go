@@ -33,6 +33,14 @@ func TestTheBarIsOnlyForTerminals(t *testing.T) {
 	assert.NotContains(t, a.err.(*bytes.Buffer).String(), "2 of 10")
 }
 
+func TestTheProbeCountsWhatWaitsInLine(t *testing.T) {
+	p := probe{maxWaiting: 5, given: map[string]bool{"max-waiting": true}}
+	s := admin.TopicStats{Topic: "wallets", Counts: admin.Counts{Due: 1, Queued: 2, InLine: 2, Retrying: 9}}
+	assert.Empty(t, p.failed(s))
+	s.InLine++
+	assert.Equal(t, `topic "wallets": 6 due and waiting, more than 5`, p.failed(s))
+}
+
 // TestATableFitsANarrowTerminal by leaving out columns, then by cutting the last one.
 func TestATableFitsANarrowTerminal(t *testing.T) {
 	draw := func(width int) string {

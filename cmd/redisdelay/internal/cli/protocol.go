@@ -27,7 +27,7 @@ func (a *app) protocol() *cobra.Command {
 		case a.json():
 			return a.object(d)
 		}
-		return d.Write(a.out)
+		return d.Write(a.data)
 	}
 	return cmd
 }

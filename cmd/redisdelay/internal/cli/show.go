@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -69,7 +70,7 @@ func (s *shower) payload(m admin.Message) error {
 	case s.file == "" && s.app.terminal.out:
 		return s.app.printf("%s\n", styled(humanize.Lines(string(c.Message.Payload))))
 	case s.file == "":
-		_, err := s.app.out.Write(c.Message.Payload)
+		_, err := s.app.data.Write(c.Message.Payload)
 		return err
 	default:
 		return s.keep(m)
@@ -285,7 +286,7 @@ func (n *named) look(ctx context.Context, args []string) error {
 	return n.app.notFound(ctx, args[0], ref, err)
 }
 
-// anywhere looks for an id or a UUID in all topics.
+// anywhere looks for an id or a UUID in all topics. Those that cannot be read hide it in no other.
 func (n *named) anywhere(ctx context.Context, text string) error {
 	if isUUID(text) {
 		return n.app.search(ctx, "", text, n.run)
@@ -294,12 +295,22 @@ func (n *named) anywhere(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, t := range topics {
-		if err := n.run(ctx, t.Name, admin.Ref{ID: text}); !errors.Is(err, admin.ErrMessageNotFound) {
+		switch err := n.run(ctx, t.Name, admin.Ref{ID: text}); {
+		case unreadable(err):
+			failed = append(failed, fmt.Errorf("topic %q: %w", t.Name, err))
+		case !errors.Is(err, admin.ErrMessageNotFound):
 			return err
 		}
 	}
-	return fmt.Errorf("%w %q in any topic", admin.ErrMessageNotFound, text)
+	return errors.Join(append([]error{fmt.Errorf("%w %q in any topic", admin.ErrMessageNotFound, text)}, failed...)...)
+}
+
+// unreadable tells whether an error is about one topic, so that others may be read.
+func unreadable(err error) bool {
+	var wrong *redisdelay.KeyTypeError
+	return errors.Is(err, redisdelay.ErrProtocolTooNew) || errors.As(err, &wrong)
 }
 
 // search calls do with each message that has a UUID, or an id that begins so, in one topic or,

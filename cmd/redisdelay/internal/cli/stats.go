@@ -63,7 +63,7 @@ func (p probe) failed(s admin.TopicStats) string {
 	if p.given["max-dead"] && s.Dead > p.maxDead {
 		why = append(why, fmt.Sprintf("%s, more than %s", humanize.Count(s.Dead, "dead letter", "dead letters"), humanize.Number(p.maxDead)))
 	}
-	if waiting := s.Due + s.Queued; p.given["max-waiting"] && waiting > p.maxWaiting {
+	if waiting := s.Due + s.Queued + s.InLine; p.given["max-waiting"] && waiting > p.maxWaiting {
 		why = append(why, fmt.Sprintf("%s due and waiting, more than %s", humanize.Number(waiting), humanize.Number(p.maxWaiting)))
 	}
 	if len(why) == 0 {
@@ -117,7 +117,7 @@ func (a *app) stats() *cobra.Command {
 		})
 	cmd.Flags().Var(duration(&p.maxOverdue, 0), "max-overdue", "exit 1 if a message is overdue by more than this")
 	cmd.Flags().Var(number(&p.maxDead, 0, 1_000_000_000), "max-dead", "exit 1 if there are more dead letters")
-	cmd.Flags().Var(number(&p.maxWaiting, 0, 1_000_000_000), "max-waiting", "exit 1 if more messages are due and wait")
+	cmd.Flags().Var(number(&p.maxWaiting, 0, 1_000_000_000), "max-waiting", "exit 1 if more messages are due and wait, in line included")
 	cmd.Long = statsLong
 	cmd.Example = "redisdelay stats\nredisdelay stats orders\nredisdelay stats --max-overdue 30s --max-dead 0"
 	return cmd

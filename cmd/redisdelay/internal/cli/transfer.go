@@ -67,7 +67,7 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 // exportFile opens the file, which must not exist yet.
 func (a *app) exportFile(file string) (io.Writer, func() error, error) {
 	if file == "" {
-		return a.out, func() error { return nil }, nil
+		return a.data, func() error { return nil }, nil
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // messages may be private
 	if err != nil {

@@ -17,8 +17,8 @@ type Row struct {
 	Note      string // paused, retired, or why it cannot be read
 }
 
-// Waiting is how many messages are due and wait to be given to the groups or to a consumer.
-func (r Row) Waiting() int { return r.Due + r.Queued }
+// Waiting is how many messages are due and wait to be given to the groups or to a consumer, or for their ordering keys.
+func (r Row) Waiting() int { return r.Due + r.Queued + r.InLine }
 
 // Rates are changes a second: what came less what went.
 type Rates struct{ Scheduled, Waiting, Dead float64 }
@@ -118,14 +118,12 @@ func Total(s admin.TopicStats) Row {
 func Groups(s admin.TopicStats) []Row {
 	rows := make([]Row, len(s.Groups))
 	for i, g := range s.Groups {
-		row := Row{Name: g.Group, Counts: g.Counts, Consumers: g.Alive}
+		row := Row{Name: g.Group, Counts: g.Counts, Consumers: g.Alive, Overdue: g.Overdue}
 		switch {
 		case g.State != admin.GroupActive:
 			row.Note = string(g.State)
 		case g.Pause != nil:
 			row.Note = "paused"
-		case !g.OldestQueued.IsZero():
-			row.Overdue = max(0, g.At.Sub(g.OldestQueued))
 		}
 		rows[i] = row
 	}

@@ -125,7 +125,7 @@ func TestASampleThatFailsIsShownAndTheNextIsTried(t *testing.T) {
 func TestATopicsGroupsHaveRows(t *testing.T) {
 	s := topic("orders", 1, 0)
 	s.Groups = append(s.Groups, admin.GroupStats{
-		Group: "late", State: admin.GroupActive, At: start, Counts: admin.Counts{Queued: 4}, OldestQueued: start.Add(-time.Minute),
+		Group: "late", State: admin.GroupActive, At: start, Counts: admin.Counts{Queued: 4}, Overdue: time.Minute,
 	}, admin.GroupStats{Group: "old", State: admin.GroupRetired, At: start})
 	s.Groups = append(s.Groups, admin.GroupStats{
 		Group: "still", State: admin.GroupActive, At: start, Counts: admin.Counts{Queued: 4}, OldestQueued: start.Add(-time.Hour),
@@ -143,10 +143,10 @@ func TestATopicsGroupsHaveRows(t *testing.T) {
 func TestATopicCountsAsStatsDoes(t *testing.T) {
 	s := topic("orders", 1, time.Minute)
 	s.Groups = append(s.Groups, admin.GroupStats{Group: "still", State: admin.GroupActive, Pause: &admin.Pause{}})
-	s.Queued = 4
+	s.Queued, s.InLine = 4, 7
 	row := Total(s)
 	assert.Equal(t, s.Scheduled, row.Scheduled)
-	assert.Equal(t, s.Due+4, row.Waiting())
+	assert.Equal(t, s.Due+4+7, row.Waiting())
 	assert.Equal(t, "1 group paused", row.Note)
 	s.Pause = &admin.Pause{All: true}
 	assert.Equal(t, "paused", Total(s).Note)
