@@ -41,7 +41,7 @@ type Claims struct {
 	Deadline    int64 // of the leases, ms
 	Messages    []Claimed
 	Buried      []Buried
-	Wait        int64 // µs until more is due; negative: nothing is scheduled
+	Wait        int64 // µs until more is due; negative: nothing is scheduled; below -2: less by a later request's number
 	NeedsWorker bool  // the next message is only for a free worker
 	Replayed    bool
 	Ending      bool // groups may end soon
@@ -69,7 +69,7 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	case known && last.number == r.Number:
 		return p.replay(g, now, r.Consumer, deadline), true
 	case known && last.number > r.Number:
-		return Claims{Deadline: deadline, Wait: -1, Replayed: true, Ending: p.ending(now)}, true
+		return Claims{Deadline: deadline, Wait: -2 - last.number, Replayed: true, Ending: p.ending(now)}, true
 	}
 	b := p.boundsOf(g, r, now)
 	b.idle = known && p.idle(g, r, now, last)
