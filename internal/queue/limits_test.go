@@ -262,6 +262,25 @@ func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
 	assert.Empty(t, r.controlOf(0))
 }
 
+// TestSharesAreRightThoughTheNumberOfPartitionsIsLost with all else: claims bring the group back, one partition at a time.
+func TestSharesAreRightThoughTheNumberOfPartitionsIsLost(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(4)
+	m := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 5}})
+	_, err := m.Partitions(t.Context())
+	require.NoError(t, err)
+	want := shares(t, r, topic, 4)
+	for n := range 4 {
+		for _, kind := range []script.Kind{script.PartitionCount, script.Groups, script.Control} {
+			require.NoError(t, r.Client.Del(t.Context(), topic.Partition(n).Key(kind, "")).Err())
+		}
+	}
+	for n := range 4 {
+		assert.Empty(t, r.claim(m.Group(n), "c", 1))
+	}
+	assert.Equal(t, want, shares(t, r, topic, 4))
+}
+
 func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)
