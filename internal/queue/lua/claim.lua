@@ -283,6 +283,9 @@ local function consider(batch, list, lost, max_count)
       local m = #batch.waiting + 1
       batch.waiting[m], batch.places[2 * m - 1], batch.places[2 * m] = id, 0, place_of(line, list[2 * i], id)
       batch.scores[2 * m - 1], batch.scores[2 * m] = int(list[2 * i] + IN_LINE), id
+      if lost and not entries[i] then -- else its next claim would have the token of the lost one
+        written[#written + 1], written[#written + 2] = id, unseen(entry)
+      end
     else
       batch.stop = n >= max_count and 'limit'
         or again and n >= free_workers and 'worker'

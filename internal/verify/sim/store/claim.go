@@ -112,7 +112,8 @@ type batch struct {
 // waiting is a message that is due while its ordering key is busy.
 type waiting struct {
 	entry
-	line string
+	line  string
+	first bool // its first claim, which leaves no entry, was lost
 }
 
 // take leases and buries messages within the bounds, and sends messages in line. It reports whether it has
@@ -168,7 +169,11 @@ func (p *Partition) carryOut(g *group, claims *Claims, b *batch, source *zset, f
 		source.remove(e.id)
 	}
 	for _, w := range b.waiting {
-		g.unack.remove(w.id)
+		if g.unack.remove(w.id); w.first {
+			if g.attempts[w.id] = next(firstClaim, false, true).unseen(); ttlOf(w.id) > 0 {
+				g.attempts[w.id] = g.attempts[w.id].withDue(w.score)
+			}
+		}
 		g.join(w.line, w.score, w.id)
 	}
 	for _, m := range b.messages {
@@ -234,7 +239,7 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 		b.buried = append(b.buried, Buried{e.id, "message body is missing"})
 		return true
 	case line != "" && g.busy(b, line, e.id, halts):
-		b.waiting = append(b.waiting, waiting{e, line})
+		b.waiting = append(b.waiting, waiting{e, line, lost && !retried})
 		return true
 	case len(b.messages) == r.Limit:
 		return false
