@@ -395,7 +395,7 @@ func TestACanceledMessageMakesRoom(t *testing.T) {
 	require.Contains(t, r.State(), "full g")
 	heard := r.listen(g, "c")
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-	assert.Zero(t, heard())
+	assert.Zero(t, heard().In)
 	assert.Empty(t, with(r.State(), "full"))
 	assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
 }
