@@ -80,6 +80,27 @@ func TestPausesAndLimitsFollowTheClock(t *testing.T) {
 	})
 }
 
+func TestASubscriptionGoesOnOnceItsGroupIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, d := redisdelaytest.New(t), newDiary()
+		p := publisher(t, r)
+		handle(t, r.SubscriberConfig("g"), "work", func(msg *message.Message) error {
+			d.add(string(msg.Payload))
+			return nil
+		})
+		control, err := redisdelay.NewControl(redisdelay.ControlConfig{Client: r.Client()})
+		require.NoError(t, err)
+		_, err = control.RetireGroup(t.Context(), "work", "g", redisdelay.RetireOptions{Force: true})
+		require.NoError(t, err)
+		require.NoError(t, p.Publish("work", later("a", time.Minute)))
+		r.Advance(time.Hour)
+		assert.Empty(t, d.lines())
+		require.NoError(t, control.RestoreGroup(t.Context(), "work", "g"))
+		r.Advance(time.Minute)
+		assert.Equal(t, []string{"1h0m0s a"}, d.lines())
+	})
+}
+
 func TestARelayMovesMessagesAtTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)

@@ -86,6 +86,9 @@ class Consumer:
                 self.register(partition)
             self.groups[partition] = (int(reply[1]), [name for name in names if name != self.group])
         deadline, wait, details, ids, bodies, changed, _, partitions = reply[1:9]
+        if wait < -2:  # this program's memory was set back, and Redis has a later request
+            self.requests[partition] = -2 - wait
+            return 0
         self.offset = deadline - self.lease_ms - time.monotonic() * 1000
         details, changed = details.split(), dict(zip(changed[::2], changed[1::2]))
         for i, message_id in enumerate(ids):

@@ -42,7 +42,7 @@ type budget struct {
 
 	unread atomic.Bool // an offer was not accepted in time
 	probe  bool        // while unread: one message may be claimed to look for a reader
-	retry  *time.Timer // sets probe; nil unless unread
+	retry  *time.Timer // will set probe; nil if none will
 }
 
 // ask is a partition's request for a share.
@@ -213,6 +213,7 @@ func (b *buffer) unread() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.budget.retry == retry {
+			b.budget.retry = nil
 			b.budget.probe = true
 			b.grant()
 		}

@@ -118,11 +118,8 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	defer b.mu.Unlock()
 	defer b.grant()
 	b.end(r)
-	if len(items) == 0 {
+	if len(items) == 0 || b.closed || r.takeBacks != b.takeBacks {
 		b.budget.probe = true // the claim did not show whether there is a reader
-		return nil
-	}
-	if b.closed || r.takeBacks != b.takeBacks {
 		return items
 	}
 	b.budget.claimed(items[len(items)-1].ID)

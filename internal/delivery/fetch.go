@@ -74,8 +74,8 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 }
 
 // claim makes one request. It sends it again until it is answered or trying ends, since
-// any attempt may have leased messages. If the group is retired, it asks until ctx ends
-// whether the group was restored.
+// any attempt may have leased messages; under a new number if Redis has later requests of the
+// consumer. If the group is retired, it asks until ctx ends whether the group was restored.
 func (p *partition) claim(ctx, retrying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}
@@ -96,10 +96,14 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 			}
 			p.retired = true
 			p.leases.noteAlive(start) // that nobody claims
-			if !retired.Wait(ctx) {
+			if !retired.WaitUnless(ctx, p.called) {
 				return nil
 			}
 			continue
+		}
+		if behind := (*queue.BehindError)(nil); errors.As(err, &behind) {
+			p.requests = behind.Last + 1
+			request.Number = p.requests
 		}
 		p.report.failed(observe.Claiming, err)
 		select {

@@ -227,3 +227,35 @@ func TestARetiredGroupIsReportedOnceAlsoAfterAnotherFailure(t *testing.T) {
 		require.NoError(t, <-r.ended)
 	})
 }
+
+func TestAConsumerWhoseMemoryWasSetBackGoesOnFromItsLastRequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const later = 100
+		g := newFakeGroup(1)
+		g.setHook(func(call string) error {
+			var err error
+			if call == "claim" {
+				g.view(func() {
+					if g.requests[len(g.requests)-1].Number <= later {
+						err = &queue.BehindError{Last: later}
+					}
+				})
+			}
+			return err
+		})
+		var failed []error
+		r := run(g, func(c *Config) {
+			c.Observer.Failed = func(e observe.Failed) { failed = append(failed, e.Err) }
+		})
+		select {
+		case msg := <-r.Messages():
+			msg.Ack()
+		case <-time.After(testPoll):
+			t.Error("the message does not come")
+		}
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Len(t, failed, 1)
+		assert.EqualValues(t, later+1, g.requests[1].Number)
+	})
+}

@@ -32,6 +32,8 @@ func (e *notifications) OnHint(hint queue.Hint) {
 		p.hints.hearing(true)
 		signal(p.listening)
 		// Notifications may be lost: the claim that follows shows new partitions and pauses.
+	case hint.Alone:
+		signal(p.called)
 	case hint.Grown:
 		p.subscription.noteGrown()
 		return

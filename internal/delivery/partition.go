@@ -21,6 +21,7 @@ type partition struct {
 	report       reporter
 	turns        *backoff.Turns // for everything that fails and is retried
 	listening    chan struct{}  // tells claim that notifications work again
+	called       chan struct{}  // tells claim that a notification was for the group alone: it may be restored
 	listener     Listener       // set before fetch starts
 	need         need           // owned by fetch; which messages the next claim gets
 	requests     int64          // owned by fetch; the number of the last one
@@ -36,6 +37,7 @@ func newPartition(s *Subscription, number int) *partition {
 		report:       newReporter(s, number),
 		turns:        backoff.NewTurns(minBackoff),
 		listening:    make(chan struct{}, 1),
+		called:       make(chan struct{}, 1),
 	}
 	p.leases = newLeases(p)
 	p.settler = newSettler(p)

@@ -73,6 +73,14 @@ type Claims struct {
 	Ending bool
 }
 
+// BehindError says that Redis has a later request of the consumer: the consumer's memory was set back, as when a virtual
+// machine is restored from a snapshot. Its next request must have a number above Last.
+type BehindError struct{ Last int64 }
+
+func (e *BehindError) Error() string {
+	return fmt.Sprintf("the consumer has made later claims, up to number %d: its memory was set back", e.Last)
+}
+
 // keptGroups is how many other groups each claim names, whether or not it needs them, which
 // saves a call when messages fall due. More are named only when Redis asks for them.
 const keptGroups = 16
@@ -94,7 +102,8 @@ func knownOf(reply script.Reply) (known, error) {
 }
 
 // Claim leases due messages. A request that is sent again returns the same messages, as
-// far as the consumer still holds them, and their leases start anew.
+// far as the consumer still holds them, and their leases start anew. An older request gets a
+// *BehindError.
 func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 	for try := range 5 {
 		if try > 1 && !pause(ctx, time.Millisecond) { // what was due a millisecond ago is only for groups of the list
@@ -176,12 +185,15 @@ func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
 }
 
 // needsWorker is the time to wait in a reply when the next message is only for a free
-// worker.
+// worker. What is lower, is lower by the number of a later request.
 const needsWorker = -2
 
 func parseClaims(reply script.Reply) (Claims, error) {
 	reply.Text() // "claimed"
 	until, next, details := time.UnixMilli(reply.Int()), reply.Int(), strings.Fields(reply.Text())
+	if next < needsWorker {
+		return Claims{}, &BehindError{needsWorker - next}
+	}
 	ids, bodies := reply.List(), reply.List()
 	if len(details) != 2*ids.Len() || bodies.Len() != ids.Len() {
 		reply.Fail("it has %d ids, %d bodies and %d details", ids.Len(), bodies.Len(), len(details))

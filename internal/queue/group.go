@@ -80,7 +80,7 @@ func (g *Group) share(ctx context.Context) (string, error) {
 	if g.terms.Limits == (Limits{}) {
 		return "", nil
 	}
-	partitions, err := g.topic.Partitions(ctx)
+	partitions, err := g.topic.restored(ctx)
 	if err != nil {
 		return "", err
 	}

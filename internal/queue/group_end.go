@@ -313,7 +313,7 @@ func (t *Topic) Restore(ctx context.Context, group string) error {
 
 func (g *Group) restore(ctx context.Context) error {
 	for how := ""; ; how = "freed" {
-		word, _, err := g.askWhile(ctx, "", restoreScript, g.name, how)
+		word, _, err := g.askWhile(ctx, "", restoreScript, g.name, how, g.partition.Channel())
 		if err != nil || word != "held" {
 			return err
 		}

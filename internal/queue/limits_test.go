@@ -262,6 +262,25 @@ func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
 	assert.Empty(t, r.controlOf(0))
 }
 
+// TestSharesAreRightThoughTheNumberOfPartitionsIsLost with all else: claims bring the group back, one partition at a time.
+func TestSharesAreRightThoughTheNumberOfPartitionsIsLost(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(4)
+	m := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 5}})
+	_, err := m.Partitions(t.Context())
+	require.NoError(t, err)
+	want := shares(t, r, topic, 4)
+	for n := range 4 {
+		for _, kind := range []script.Kind{script.PartitionCount, script.Groups, script.Control} {
+			require.NoError(t, r.Client.Del(t.Context(), topic.Partition(n).Key(kind, "")).Err())
+		}
+	}
+	for n := range 4 {
+		assert.Empty(t, r.claim(m.Group(n), "c", 1))
+	}
+	assert.Equal(t, want, shares(t, r, topic, 4))
+}
+
 func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)
@@ -324,7 +343,7 @@ func TestWhoeverMakesRoomWakesTheGroup(t *testing.T) {
 			require.Contains(t, r.State(), "full g")
 			heard := r.listen(g, "c")
 			require.NoError(t, settle(r, g, Delivery{"a", "1"}))
-			assert.Zero(t, heard())
+			assert.Zero(t, heard().In)
 			assert.NotContains(t, r.State(), "full g")
 			assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
 		})
@@ -376,7 +395,7 @@ func TestACanceledMessageMakesRoom(t *testing.T) {
 	require.Contains(t, r.State(), "full g")
 	heard := r.listen(g, "c")
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-	assert.Zero(t, heard())
+	assert.Zero(t, heard().In)
 	assert.Empty(t, with(r.State(), "full"))
 	assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
 }

@@ -27,6 +27,8 @@ type Hint struct {
 	// so older hints are void. Found is how many messages it claimed.
 	Looked bool
 	Found  int
+	// Alone means that it is for this group alone.
+	Alone bool
 	// Grown means that the topic has more partitions. The hint says nothing else.
 	Grown bool
 	// Paused means that the group is paused. The hint says nothing else.
@@ -103,6 +105,7 @@ func (h *notificationReader) parse(text string) (hint Hint, mine bool) {
 	}
 	if !hint.Looked {
 		hint.In = within(max(us, 0))
+		hint.Alone = named
 		return hint, !named || who == h.group
 	}
 	found, rest, _ := strings.Cut(who, " ")

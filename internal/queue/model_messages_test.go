@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -67,6 +68,10 @@ func (m *trial) claim(rt *rapid.T) {
 		got, err := m.group(name).Claim(m.scene.Ctx(), r)
 		if !known {
 			require.ErrorIs(m.t, err, ErrGroupRetired)
+			return
+		}
+		if behind := (*BehindError)(nil); errors.As(err, &behind) {
+			m.same(want.Next, time.Duration(needsWorker-behind.Last)*time.Microsecond)
 			return
 		}
 		m.must(err)

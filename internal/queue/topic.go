@@ -71,6 +71,18 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 	return number, err
 }
 
+// restored is Partitions for those who use some: if Redis has lost the number, it becomes again what it was.
+func (t *Topic) restored(ctx context.Context) (int, error) {
+	if err := t.understand(ctx); err != nil {
+		return 0, err
+	}
+	t.mu.Lock()
+	used := len(t.partitions)
+	t.mu.Unlock()
+	number, _, err := t.raise(ctx, max(used, 1), 0)
+	return number, err
+}
+
 // Raise makes sure that there are at least so many partitions, with all groups of the
 // topic in each, and returns how many there are. Others may have raised the number
 // higher; it never falls, not even if Redis has lost it since the last call.

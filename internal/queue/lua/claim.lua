@@ -22,7 +22,8 @@
 -- Returns  { 'groups', now in ms, name, ... } if the caller has to name these groups, or is
 --            not one of them and has to register; no message was touched
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1 if none
---            will be or -2 if the next is only for a free worker,
+--            will be or -2 if the next is only for a free worker, or below -2 if a later request
+--            is recorded: -2 less its number, and nothing else,
 --            'due token due token ...' with due in ms, { id, ... }, { body, ... },
 --            { index, metadata, ... } of those with their own,
 --            { id, reason, ... } of those that became dead letters,
@@ -107,8 +108,9 @@ end
 
 if unknown(groups, group) then return ask() end
 local number, last_ms, result = recorded(claims, consumer)
--- A late copy of an older request, whose caller has long had the answer, gets nothing.
-if number > request then return reply(-1) end
+-- An older request gets nothing. It is a late copy, and its caller has long had the answer; or the memory of
+-- its caller was set back, who goes on from the number that it gets.
+if number > request then return reply(-2 - number) end
 
 -- A request that was sent again gets what it got and still holds, whose leases start anew, and
 -- what it buried. It holds what nobody has claimed or extended since. The token alone does not
@@ -281,6 +283,9 @@ local function consider(batch, list, lost, max_count)
       local m = #batch.waiting + 1
       batch.waiting[m], batch.places[2 * m - 1], batch.places[2 * m] = id, 0, place_of(line, list[2 * i], id)
       batch.scores[2 * m - 1], batch.scores[2 * m] = int(list[2 * i] + IN_LINE), id
+      if lost and not entries[i] then -- else its next claim would have the token of the lost one
+        written[#written + 1], written[#written + 2] = id, unseen(entry)
+      end
     else
       batch.stop = n >= max_count and 'limit'
         or again and n >= free_workers and 'worker'

@@ -119,10 +119,12 @@ local function next_entry(entry, lost, max)
   return entry_of(fence + 1, seen, unsure, due), reason
 end
 
--- with_due is an entry, "1/0/0" if there is none, that has a due time if it had none.
+-- with_due is an entry, "1/0/0" if there is none, that has a due time if it had none. The due time is a score, and
+-- another program may have written any number.
 local function with_due(entry, due)
   entry = entry or '1/0/0'
-  return string.match(entry, '^%d+/%d+/%d+/') and entry or string.match(entry, '^%d+/%d+/%d+') .. '/' .. due
+  if string.match(entry, '^%d+/%d+/%d+/') then return entry end
+  return string.match(entry, '^%d+/%d+/%d+') .. '/' .. int(math.max(0, math.floor(due)))
 end
 
 -- due_anew makes messages with a time to live live as long again after a new due time.

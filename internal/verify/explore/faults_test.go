@@ -104,7 +104,7 @@ var faults = []fault{
 	{"turns: cancel leaves the place in line", "lib_order", "      redis.call('ZREM', lanes, place_of(lines[i], score - IN_LINE, id))\n", "", "an ordering key, cancelled"},
 	{"turns: cancel passes none on", "cancel", "if put_off(", "if false and put_off(", "an ordering key, cancelled"},
 	{"turns: who is put off keeps its own", "reschedule", "if put_off(", "if false and put_off(", "an ordering key, cancelled"},
-	{"age: a retry counts as the first due time", "lib", "return string.match(entry, '^%d+/%d+/%d+/') and entry or ", "return ", "a time to live"},
+	{"age: a retry counts as the first due time", "lib", "  if string.match(entry, '^%d+/%d+/%d+/') then return entry end\n", "", "a time to live"},
 	{"age: a first claim leaves none", "claim", "if #id > 27 and has_ttl(id) then", "if entry and has_ttl(id) then", "a time to live"},
 	{"age: a nack drops it", "lib", "return entry_of(fence, seen + 1, unsure, due), seen + 1, unsure", "return entry_of(fence, seen + 1, unsure), seen + 1, unsure", "a time to live"},
 	{"age: a reschedule keeps the old one", "reschedule", "for _, attempts in ipairs(old) do due_anew(attempts, { id }) end", "", "a time to live, rescheduled"},

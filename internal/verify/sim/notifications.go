@@ -78,11 +78,12 @@ func (c *connection) Receive(ctx context.Context, timeout time.Duration) (notify
 // Close implements notify.Conn.
 func (c *connection) Close() { c.listener.close() }
 
-const textForm = "%d %t %d %t %t"
+const textForm = "%d %t %d %t %t %t"
 
 // text is what a connection carries of a notice.
 func text(n store.Notice) string {
-	return fmt.Sprintf(textForm, n.Wait, n.Looked, n.Found, n.Grown, n.Paused)
+	alone := n.Group != "" && !n.Looked && !n.Paused
+	return fmt.Sprintf(textForm, n.Wait, n.Looked, n.Found, n.Grown, n.Paused, alone)
 }
 
 // notificationReader gives a consumer its hints.
@@ -100,11 +101,12 @@ func (e notificationReader) OnError(err error) { e.handler.OnError(err) }
 // OnMessage implements notify.Handler.
 func (e notificationReader) OnMessage(text string) {
 	var n store.Notice
-	_, _ = fmt.Sscanf(text, textForm, &n.Wait, &n.Looked, &n.Found, &n.Grown, &n.Paused) // from text
+	var alone bool
+	_, _ = fmt.Sscanf(text, textForm, &n.Wait, &n.Looked, &n.Found, &n.Grown, &n.Paused, &alone) // from text
 	if n.Paused {
 		e.link.consumer.heardPause(e.link.partition)
 	}
 	e.handler.OnHint(queue.Hint{
-		In: time.Duration(n.Wait) * time.Microsecond, Looked: n.Looked, Found: n.Found, Grown: n.Grown, Paused: n.Paused,
+		In: time.Duration(n.Wait) * time.Microsecond, Looked: n.Looked, Found: n.Found, Alone: alone, Grown: n.Grown, Paused: n.Paused,
 	})
 }

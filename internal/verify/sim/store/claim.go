@@ -41,7 +41,7 @@ type Claims struct {
 	Deadline    int64 // of the leases, ms
 	Messages    []Claimed
 	Buried      []Buried
-	Wait        int64 // µs until more is due; negative: nothing is scheduled
+	Wait        int64 // µs until more is due; negative: nothing is scheduled; below -2: less by a later request's number
 	NeedsWorker bool  // the next message is only for a free worker
 	Replayed    bool
 	Ending      bool // groups may end soon
@@ -69,7 +69,7 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	case known && last.number == r.Number:
 		return p.replay(g, now, r.Consumer, deadline), true
 	case known && last.number > r.Number:
-		return Claims{Deadline: deadline, Wait: -1, Replayed: true, Ending: p.ending(now)}, true
+		return Claims{Deadline: deadline, Wait: -2 - last.number, Replayed: true, Ending: p.ending(now)}, true
 	}
 	b := p.boundsOf(g, r, now)
 	b.idle = known && p.idle(g, r, now, last)
@@ -112,7 +112,8 @@ type batch struct {
 // waiting is a message that is due while its ordering key is busy.
 type waiting struct {
 	entry
-	line string
+	line  string
+	first bool // its first claim, which leaves no entry, was lost
 }
 
 // take leases and buries messages within the bounds, and sends messages in line. It reports whether it has
@@ -168,7 +169,11 @@ func (p *Partition) carryOut(g *group, claims *Claims, b *batch, source *zset, f
 		source.remove(e.id)
 	}
 	for _, w := range b.waiting {
-		g.unack.remove(w.id)
+		if g.unack.remove(w.id); w.first {
+			if g.attempts[w.id] = next(firstClaim, false, true).unseen(); ttlOf(w.id) > 0 {
+				g.attempts[w.id] = g.attempts[w.id].withDue(w.score)
+			}
+		}
 		g.join(w.line, w.score, w.id)
 	}
 	for _, m := range b.messages {
@@ -234,7 +239,7 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 		b.buried = append(b.buried, Buried{e.id, "message body is missing"})
 		return true
 	case line != "" && g.busy(b, line, e.id, halts):
-		b.waiting = append(b.waiting, waiting{e, line})
+		b.waiting = append(b.waiting, waiting{e, line, lost && !retried})
 		return true
 	case len(b.messages) == r.Limit:
 		return false

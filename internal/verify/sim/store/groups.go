@@ -140,6 +140,7 @@ func (p *Partition) Restore(name string) (ok bool) {
 		return false
 	}
 	delete(p.tombstones, name)
+	p.wake(0, 0, name)
 	return true
 }
 
