@@ -25,8 +25,7 @@ type Publisher struct {
 	config    PublisherConfig
 	store     *queue.Store
 	publisher *publish.Publisher
-	delayed   message.Publisher // adds delay metadata, then calls put
-	delays    message.Publisher // adds delay metadata
+	delays    message.Publisher // only adds delay metadata
 	copies    bool              // what the Marshaler returns may share memory with the message
 	logger    watermill.LoggerAdapter
 
@@ -65,10 +64,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		MaxPending:     config.MaxPending,
 		Panicked:       p.panicked,
 	})
-	p.delayed, err = delay.NewPublisher(storeFunc(p.put), guardDelays(config.Delay))
-	if err == nil {
-		p.delays, err = delay.NewPublisher(storeFunc(func(string, ...*message.Message) error { return nil }), guardDelays(config.Delay))
-	}
+	p.delays, err = delay.NewPublisher(discard{}, guardDelays(config.Delay))
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: %w", err)
 	}
@@ -115,7 +111,10 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err := prepare(topic, messages); err != nil {
 		return err
 	}
-	return p.delayed.Publish(topic, messages...)
+	if err := p.delays.Publish(topic, messages...); err != nil {
+		return err
+	}
+	return p.put(topic, messages)
 }
 
 // prepare checks the arguments of a call, and gives each message what holds its delay.
@@ -228,17 +227,15 @@ func guardDelays(config delay.PublisherConfig) delay.PublisherConfig {
 	return config
 }
 
-// storeFunc is the message.Publisher that delay.Publisher calls.
-type storeFunc func(topic string, messages ...*message.Message) error
+// discard is the message.Publisher that delay.Publisher calls with the messages that have their delay metadata.
+type discard struct{}
 
-func (f storeFunc) Publish(topic string, messages ...*message.Message) error {
-	return f(topic, messages...)
-}
+func (discard) Publish(string, ...*message.Message) error { return nil }
 
-func (storeFunc) Close() error { return nil }
+func (discard) Close() error { return nil }
 
 // put stores messages that have their delay metadata.
-func (p *Publisher) put(topic string, messages ...*message.Message) error {
+func (p *Publisher) put(topic string, messages []*message.Message) error {
 	if p.publisher.Closed() {
 		return ErrPublisherClosed
 	}
