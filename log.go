@@ -143,7 +143,8 @@ func (j journal) failed(e observe.Failed) {
 
 func (j journal) outageBegan(e observe.OutageBegan) {
 	if !oneOfMany(e.What, e.Others) {
-		j.logger.Error(failureText(e.What), e.Err, at(e.Place, watermill.LogFields{}))
+		fails, _ := outageTexts(e.What)
+		j.logger.Error(fails, e.Err, at(e.Place, watermill.LogFields{}))
 	}
 }
 
@@ -154,50 +155,32 @@ func oneOfMany(what observe.Activity, others int) bool {
 	return what == observe.Publishing && others > 0
 }
 
-func failureText(what observe.Activity) string {
-	switch what {
-	case observe.Publishing:
-		return "Publishing fails, retrying"
-	case observe.Claiming:
-		return "Cannot claim messages"
-	case observe.Settling:
-		return "Cannot settle messages"
-	case observe.Extending:
-		return "Cannot extend leases"
-	case observe.Listening:
-		return "No notifications, polling instead"
-	case observe.Growing:
-		return "Cannot look for new partitions"
-	case observe.Ending:
-		return "Cannot end groups that have expired"
-	}
-	return "Failed: " + string(what)
-}
-
 func (j journal) outageEnded(e observe.OutageEnded) {
 	if !e.Stopped && !oneOfMany(e.What, e.Others) {
-		j.logger.Info(recoveryText(e.What), at(e.Place, watermill.LogFields{"after": e.After}))
+		_, works := outageTexts(e.What)
+		j.logger.Info(works, at(e.Place, watermill.LogFields{"after": e.After}))
 	}
 }
 
-func recoveryText(what observe.Activity) string {
+// outageTexts say that an activity fails, and that it works again.
+func outageTexts(what observe.Activity) (fails, works string) {
 	switch what {
 	case observe.Publishing:
-		return "Publishing works again"
+		return "Publishing fails, retrying", "Publishing works again"
 	case observe.Claiming:
-		return "Claiming messages works again"
+		return "Cannot claim messages", "Claiming messages works again"
 	case observe.Settling:
-		return "Settling messages works again"
+		return "Cannot settle messages", "Settling messages works again"
 	case observe.Extending:
-		return "Extending leases works again"
+		return "Cannot extend leases", "Extending leases works again"
 	case observe.Listening:
-		return "Notifications work again"
+		return "No notifications, polling instead", "Notifications work again"
 	case observe.Growing:
-		return "Looking for new partitions works again"
+		return "Cannot look for new partitions", "Looking for new partitions works again"
 	case observe.Ending:
-		return "Ending groups that have expired works again"
+		return "Cannot end groups that have expired", "Ending groups that have expired works again"
 	}
-	return "Works again: " + string(what)
+	return "Failed: " + string(what), "Works again: " + string(what)
 }
 
 // at adds the place of an event to the fields of a line.
