@@ -77,10 +77,15 @@ const (
 // requeuer or a poison queue does, publishes it without its key, to whatever topic and
 // although its metadata still shows the key. Give the message a new UUID to keep it.
 func SetKey(msg *message.Message, key string) {
+	setMetadata(msg, KeyMetadata, key)
+}
+
+// setMetadata sets metadata of a message that may have none yet.
+func setMetadata(msg *message.Message, name, value string) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}
 	}
-	msg.Metadata.Set(KeyMetadata, key)
+	msg.Metadata.Set(name, value)
 }
 
 // Cancel takes back the message that holds a key (SetKey), from every group that

@@ -38,10 +38,7 @@ var ErrInvalidOrderingKey = errors.New("invalid ordering key")
 // A message that a handler publishes again keeps its ordering key. A key has 1 to MaxOrderingKeyBytes bytes; with
 // another one, Publish returns ErrInvalidOrderingKey.
 func SetOrderingKey(msg *message.Message, key string) {
-	if msg.Metadata == nil {
-		msg.Metadata = message.Metadata{}
-	}
-	msg.Metadata.Set(OrderingKeyMetadata, key)
+	setMetadata(msg, OrderingKeyMetadata, key)
 }
 
 // orderingKeyOf is the ordering key of a message, "" if it has none.

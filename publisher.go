@@ -162,14 +162,8 @@ func init() {
 
 // DelayOf implements forrelay.Publisher.
 func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
-	if topic == "" {
-		return 0, ErrEmptyTopic
-	}
-	if msg == nil {
-		return 0, ErrNilMessage
-	}
-	if msg.Metadata == nil {
-		msg.Metadata = message.Metadata{}
+	if err := prepare(topic, []*message.Message{msg}); err != nil {
+		return 0, err
 	}
 	if err := p.delays.Publish(topic, msg); err != nil {
 		return 0, public(err)
