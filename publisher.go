@@ -22,12 +22,12 @@ import (
 
 // Publisher publishes messages that may be delayed. It is safe for concurrent use.
 type Publisher struct {
-	config    PublisherConfig
-	store     *queue.Store
-	publisher *publish.Publisher
-	delays    message.Publisher // only adds delay metadata
-	copies    bool              // what the Marshaler returns may share memory with the message
-	logger    watermill.LoggerAdapter
+	config      PublisherConfig
+	store       *queue.Store
+	publisher   *publish.Publisher
+	delays      message.Publisher // only adds delay metadata
+	cloneBodies bool              // what the Marshaler returns may share memory with the message
+	logger      watermill.LoggerAdapter
 
 	checked atomic.Bool // whether warn was called
 	close   sync.Once
@@ -52,7 +52,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if err != nil {
 		return nil, err // from Validate
 	}
-	p := &Publisher{config: config, store: store, copies: !copying(config.Marshaler), logger: logger}
+	p := &Publisher{config: config, store: store, cloneBodies: !returnsOwnMemory(config.Marshaler), logger: logger}
 	p.publisher = publish.New(publish.Config{
 		Open:           publish.InRedis(store),
 		Partitions:     config.Partitions,
