@@ -43,7 +43,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.Observer = publicly(config.Observer)
+	config.Observer = publicErrors(config.Observer)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}

@@ -78,7 +78,7 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.Observer = publicly(config.Observer)
+	config.Observer = publicErrors(config.Observer)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
