@@ -58,9 +58,7 @@ var errVersion = script.Permanent("the topic's version is damaged")
 //
 // When no memory is left in Redis, a topic that is not on the list cannot be added. Enlist
 // succeeds all the same, since claims have to go on, and a later call adds the topic.
-func (t *Topic) Enlist(ctx context.Context) error {
-	return unlessFull(t.enlist(ctx, PlainVersion))
-}
+func (t *Topic) Enlist(ctx context.Context) error { return t.Advance(ctx, PlainVersion) }
 
 // Advance is Enlist for what a later version has added. A library that does not know that version
 // refuses the topic from then on, when it first looks at it.
