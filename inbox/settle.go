@@ -101,7 +101,7 @@ func (s *settling) take(ctx context.Context, e intake.Entry, o order) error {
 	if o.operation != Publish {
 		return s.change(ctx, e, o)
 	}
-	if o.traits.Newer() {
+	if o.traits.NeedsVersion3() {
 		if err := s.store.Topic(o.topic).Advance(ctx, queue.OrderVersion); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func (p *Publisher) PublishAsync(ctx context.Context, stop func(), deadline time
 
 // begin has the messages of a call join batches. With an error, none has.
 func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) error {
-	partitions, err := p.topics.partitions(ctx, f.deadline, f.topic, ordered(messages))
+	partitions, err := p.topics.partitions(ctx, f.deadline, f.topic, needsV3(messages))
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}

@@ -160,7 +160,7 @@ type share struct {
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
 	p.name(messages)
 	leaveTrail(ctx, messages)
-	partitions, err := p.topics.partitions(ctx, deadline, topic, ordered(messages))
+	partitions, err := p.topics.partitions(ctx, deadline, topic, needsV3(messages))
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
@@ -185,9 +185,9 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 	return outcome(shares, stored, errs)
 }
 
-// ordered tells whether a message has an ordering key or a time to live, which need version 3 of the protocol.
-func ordered(messages []Message) bool {
-	return slices.ContainsFunc(messages, func(m Message) bool { return m.Newer() })
+// needsV3 tells whether a message has an ordering key or a time to live, which need version 3 of the protocol.
+func needsV3(messages []Message) bool {
+	return slices.ContainsFunc(messages, func(m Message) bool { return m.NeedsVersion3() })
 }
 
 // name gives messages ids, which sort in publishing order.
