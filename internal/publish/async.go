@@ -60,7 +60,7 @@ func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) er
 
 // enqueue has a call join batches, all at once: so all of it comes before the next call.
 func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
-	if err := late(ctx, f.deadline); err != nil {
+	if err := checkDeadline(ctx, f.deadline); err != nil {
 		return err
 	}
 	f.shares, f.results, f.pieces = shares, f.oneResult[:], f.onePiece[:0]

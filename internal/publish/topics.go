@@ -95,7 +95,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
-		if ctx.Err() == nil && !passing(err) {
+		if ctx.Err() == nil && !worthRetrying(err) {
 			return 0, err
 		}
 		if ctx.Err() == nil {
@@ -251,8 +251,8 @@ func (t *topics) raise(ctx context.Context, topic *knownTopic, needsV3 bool) (pa
 	return topic.Raise(ctx, t.minPartitions)
 }
 
-// passing reports whether an error is temporary, so that trying again may help.
-func passing(err error) bool { return script.Transient(err) && !errors.Is(err, ErrClosed) }
+// worthRetrying reports whether an error is temporary, so that trying again may help.
+func worthRetrying(err error) bool { return script.Transient(err) && !errors.Is(err, ErrClosed) }
 
 // whole is the destination of calls for the topic as a whole.
 func (t *knownTopic) whole() destination { return destination{topic: t.name, partition: wholeTopic} }
