@@ -143,7 +143,7 @@ func (p *Publisher) Close() error {
 		defer cancel()
 		err := p.publisher.Close(ctx)
 		if err == nil {
-			err = p.store.Rest(ctx)
+			err = p.store.WaitIdle(ctx)
 		}
 		if err != nil {
 			p.err = wrap(err, "close publisher")

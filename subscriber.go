@@ -299,7 +299,7 @@ func (s *Subscriber) Close() error {
 		ctx, cancel := context.WithDeadline(context.Background(), end)
 		defer cancel()
 		s.endReserved(ctx)
-		_ = s.store.Rest(ctx) // the client's timeouts end the calls
+		_ = s.store.WaitIdle(ctx) // the client's timeouts end the calls
 	})
 
 	s.mu.Lock()

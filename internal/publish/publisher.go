@@ -79,7 +79,7 @@ type Topic interface {
 	Unrecord(ctx context.Context, partition int, publishers []string) error
 	// UnrecordCallers removes the records of Cancel and Reschedule.
 	UnrecordCallers(ctx context.Context) error
-	Silence() error
+	WhyNoAnswer() error
 }
 
 var _ Topic = (*queue.Topic)(nil)

@@ -104,7 +104,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		}
 		if !pause.Wait(ctx) {
 			if last == nil {
-				last = topic.Silence()
+				last = topic.WhyNoAnswer()
 			}
 			return 0, fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		}
