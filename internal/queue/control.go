@@ -81,7 +81,7 @@ func (g *Group) tell(ctx context.Context, s *script.Script, args ...any) error {
 // partition added meanwhile either has adopted what do wrote in the first one, or is
 // visited too.
 func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
-	if err := t.Known(ctx); err != nil {
+	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}
 	if err := do(ctx, t.Partition(0)); err != nil {
@@ -102,7 +102,7 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 // advance is Advance for a topic on the list that has a group, or for "". A mistyped name
 // must not lock older programs out.
 func (t *Topic) advance(ctx context.Context, group, version string) error {
-	if err := t.Known(ctx); err != nil {
+	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}
 	names, _, err := t.Groups(ctx)
@@ -118,8 +118,8 @@ func (t *Topic) Groups(ctx context.Context) (names []string, partitions int, err
 	return settings.groups, partitions, err
 }
 
-// Known returns ErrTopicNotFound unless the topic is on the list.
-func (t *Topic) Known(ctx context.Context) error {
+// RequireListed returns ErrTopicNotFound unless the topic is on the list.
+func (t *Topic) RequireListed(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
 	case err != nil:
 		return err
 	case l == Limits{}:
-		err = t.Known(ctx) // this needs no new version
+		err = t.RequireListed(ctx) // this needs no new version
 	default:
 		err = t.advance(ctx, group, l.version())
 	}
