@@ -97,7 +97,7 @@ func delist(ctx context.Context, s *queue.Store, topic string) error {
 			return err
 		}
 		if reply.Begins("delisted") {
-			s.Unlist(topic)
+			s.ForgetListing(topic)
 			return nil
 		}
 	}

@@ -123,7 +123,7 @@ func (t *Topic) RequireListed(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
-	if !t.store.lists(t.name) {
+	if !t.store.knowsListed(t.name) {
 		return fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return nil

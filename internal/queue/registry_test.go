@@ -185,7 +185,7 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 	before := state()
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, known.Enlist(t.Context()))
-	assert.True(t, s.lists("known"))
+	assert.True(t, s.knowsListed("known"))
 	require.NoError(t, other.Enlist(t.Context()))
 	assert.Equal(t, before, state())
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "0")
