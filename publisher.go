@@ -190,7 +190,7 @@ func (p forRelay) RegisterGroup(ctx context.Context, topic, group string) error 
 	ctx, cancel := context.WithTimeout(callerOf(ctx), p.config.PublishTimeout)
 	defer cancel()
 	known := p.store.Topic(topic)
-	membership := known.Membership(group, queue.Terms{})
+	membership := known.Membership(group, queue.GroupOptions{})
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for {
 		_, err := known.Version(ctx) // else Partitions relies on what this process has seen

@@ -143,8 +143,8 @@ func (s *Subscriber) register(ctx context.Context, topic, group string, membersh
 }
 
 func (s *Subscriber) membership(topic, group string) membership {
-	terms := queue.Terms{Expiry: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
-	return membership{s.store.Topic(topic).Membership(group, terms)}
+	options := queue.GroupOptions{Expiry: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
+	return membership{s.store.Topic(topic).Membership(group, options)}
 }
 
 // membership is a topic as a subscription sees it.
