@@ -39,12 +39,15 @@ func headersOf(metadata message.Metadata) delayHeaders {
 
 // put makes these the delay metadata of a message.
 func (h delayHeaders) put(metadata message.Metadata) {
-	for key, value := range map[string]string{delay.DelayedUntilKey: h.until, delay.DelayedForKey: h.after} {
-		if value == "" {
-			delete(metadata, key)
-		} else {
-			metadata.Set(key, value)
-		}
+	setOrDelete(metadata, delay.DelayedUntilKey, h.until)
+	setOrDelete(metadata, delay.DelayedForKey, h.after)
+}
+
+func setOrDelete(metadata message.Metadata, name, value string) {
+	if value == "" {
+		delete(metadata, name)
+	} else {
+		metadata.Set(name, value)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Delivery describes one delivery of a message.
@@ -73,11 +74,8 @@ func (d Delivery) StepKey(step string) string {
 	if d.ID == "" {
 		return ""
 	}
-	return d.ID[:min(len(d.ID), ulidLength)] + "/" + step
+	return d.ID[:min(len(d.ID), script.IDLength)] + "/" + step
 }
-
-// ulidLength is the length of the ULID that begins an id. Its traits follow: time to live, ordering key and key.
-const ulidLength = 26
 
 // Late is for how long the message has been due by now, whatever this host's clock says:
 // Redis's clock at the delivery counts, and the time since then. It is negative if the message

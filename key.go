@@ -77,10 +77,15 @@ const (
 // requeuer or a poison queue does, publishes it without its key, to whatever topic and
 // although its metadata still shows the key. Give the message a new UUID to keep it.
 func SetKey(msg *message.Message, key string) {
+	setMetadata(msg, KeyMetadata, key)
+}
+
+// setMetadata sets metadata of a message that may have none yet.
+func setMetadata(msg *message.Message, name, value string) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}
 	}
-	msg.Metadata.Set(KeyMetadata, key)
+	msg.Metadata.Set(name, value)
 }
 
 // Cancel takes back the message that holds a key (SetKey), from every group that
@@ -157,7 +162,7 @@ func keyOf(msg *message.Message) (string, error) {
 	if delivery, redelivered := publishedAgain(msg); redelivered && key != "" && key == delivery.key {
 		return "", nil
 	}
-	return key, validateKey(key)
+	return key, validateKey(key, MaxKeyBytes, ErrInvalidKey)
 }
 
 // publishedAgain tells whether a message is the delivered one that its handler publishes again.
@@ -171,19 +176,20 @@ func validateTarget(verb, topic, key string) error {
 	if topic == "" {
 		return ErrEmptyTopic
 	}
-	if err := validateKey(key); err != nil {
+	if err := validateKey(key, MaxKeyBytes, ErrInvalidKey); err != nil {
 		return wrap(err, "%s", verb)
 	}
 	return nil
 }
 
-func validateKey(key string) error {
+// validateKey reports why a text cannot be a key of a kind, which has a maximum length in bytes.
+func validateKey(key string, maximum int, invalid error) error {
 	switch {
 	case key == "":
-		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
-	case len(key) > MaxKeyBytes:
+		return fmt.Errorf("%w: it is empty", invalid)
+	case len(key) > maximum:
 		return fmt.Errorf("%w: it has %d bytes, at most %d are allowed, and begins with %q",
-			ErrInvalidKey, len(key), MaxKeyBytes, strings.ToValidUTF8(key[:20], "?"))
+			invalid, len(key), maximum, strings.ToValidUTF8(key[:20], "?"))
 	default:
 		return nil
 	}

@@ -20,8 +20,8 @@ func warn(store *queue.Store, logger watermill.LoggerAdapter) {
 	}
 }
 
-// journal is an observer that writes to a log.
-type journal struct{ logger watermill.LoggerAdapter }
+// logObserver is an observer that writes to a log.
+type logObserver struct{ logger watermill.LoggerAdapter }
 
 // logging returns an observer that writes to a log: what happens to each message at debug
 // level, dead letters and failures as errors. Without a logger it does nothing.
@@ -29,38 +29,38 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 	if logger == nil || logger == (watermill.NopLogger{}) {
 		return observe.Observer{}
 	}
-	j := journal{logger}
+	o := logObserver{logger}
 	return observe.Observer{
-		Published:   j.published,
-		Claimed:     j.claimed,
-		HandedOut:   j.handedOut,
-		Settled:     j.settled,
-		Buried:      j.buried,
-		LeaseLost:   j.leaseLost,
-		Ended:       j.ended,
-		Recreated:   j.recreated,
-		Failed:      j.failed,
-		OutageBegan: j.outageBegan,
-		OutageEnded: j.outageEnded,
+		Published:   o.published,
+		Claimed:     o.claimed,
+		HandedOut:   o.handedOut,
+		Settled:     o.settled,
+		Buried:      o.buried,
+		LeaseLost:   o.leaseLost,
+		Ended:       o.ended,
+		Recreated:   o.recreated,
+		Failed:      o.failed,
+		OutageBegan: o.outageBegan,
+		OutageEnded: o.outageEnded,
 	}
 }
 
 // published logs no errors: the caller of Publish gets them.
-func (j journal) published(e observe.Published) {
+func (o logObserver) published(e observe.Published) {
 	if e.Err == nil {
-		j.logger.Trace("Published messages", watermill.LogFields{"topic": e.Topic, "messages": e.Messages})
+		o.logger.Trace("Published messages", watermill.LogFields{"topic": e.Topic, "messages": e.Messages})
 	}
 }
 
-func (j journal) claimed(e observe.Claimed) {
-	j.logger.Debug("Claimed messages", at(e.Place, watermill.LogFields{"ids": slices.Clone(e.IDs)}))
+func (o logObserver) claimed(e observe.Claimed) {
+	o.logger.Debug("Claimed messages", at(e.Place, watermill.LogFields{"ids": slices.Clone(e.IDs)}))
 }
 
-func (j journal) handedOut(e observe.HandedOut) {
-	j.logger.Debug("Handed out a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt, "late": e.Late}))
+func (o logObserver) handedOut(e observe.HandedOut) {
+	o.logger.Debug("Handed out a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt, "late": e.Late}))
 }
 
-func (j journal) settled(e observe.Settled) {
+func (o logObserver) settled(e observe.Settled) {
 	fields := at(e.Place, watermill.LogFields{"id": e.ID})
 	if e.Took > 0 {
 		fields["took"] = e.Took
@@ -76,7 +76,7 @@ func (j journal) settled(e observe.Settled) {
 	case e.RetryIn > 0: // else it is a dead letter, or not due again
 		fields["retry_in"] = e.RetryIn
 	}
-	j.logger.Debug(text, fields)
+	o.logger.Debug(text, fields)
 }
 
 func settlementText(how observe.Settlement) string {
@@ -104,26 +104,26 @@ func settlementText(how observe.Settlement) string {
 }
 
 // buried logs dead letters as errors: no handler gets them any more.
-func (j journal) buried(e observe.Buried) {
+func (o logObserver) buried(e observe.Buried) {
 	fields := watermill.LogFields{"id": e.ID, "reason": e.Reason}
-	j.logger.Error("A message has become a dead letter", errors.New(e.Reason), at(e.Place, fields))
+	o.logger.Error("A message has become a dead letter", errors.New(e.Reason), at(e.Place, fields))
 }
 
-func (j journal) leaseLost(e observe.LeaseLost) {
-	j.logger.Info("Lost the lease of a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt}))
+func (o logObserver) leaseLost(e observe.LeaseLost) {
+	o.logger.Info("Lost the lease of a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt}))
 }
 
-func (j journal) ended(e observe.Ended) {
-	j.logger.Info("Ended a consumer group that had no live subscriber", at(e.Place, watermill.LogFields{"freed": e.Freed}))
+func (o logObserver) ended(e observe.Ended) {
+	o.logger.Info("Ended a consumer group that had no live subscriber", at(e.Place, watermill.LogFields{"freed": e.Freed}))
 }
 
-func (j journal) recreated(e observe.Recreated) {
-	j.logger.Info("The consumer group had ended and begins anew", at(e.Place, watermill.LogFields{}))
+func (o logObserver) recreated(e observe.Recreated) {
+	o.logger.Info("The consumer group had ended and begins anew", at(e.Place, watermill.LogFields{}))
 }
 
 // failed logs attempts at debug level: outages say what matters of them. What concerns one message
 // is an error, unless it makes a dead letter, which is logged with its reason.
-func (j journal) failed(e observe.Failed) {
+func (o logObserver) failed(e observe.Failed) {
 	fields := at(e.Place, watermill.LogFields{})
 	if e.ID != "" {
 		fields["id"] = e.ID
@@ -132,18 +132,19 @@ func (j journal) failed(e observe.Failed) {
 	switch {
 	case e.What == observe.Decoding && errors.As(e.Err, &panicked):
 		fields["stack"] = string(panicked.Stack)
-		j.logger.Error("The unmarshaler panicked", e.Err, fields)
+		o.logger.Error("The unmarshaler panicked", e.Err, fields)
 	case e.What == observe.Retrying:
-		j.logger.Error("Cannot choose a nacked message's delay or keep its metadata", e.Err, fields)
+		o.logger.Error("Cannot choose a nacked message's delay or keep its metadata", e.Err, fields)
 	case e.What != observe.Decoding:
 		fields["activity"], fields["error"] = e.What, e.Err
-		j.logger.Debug("An attempt has failed", fields)
+		o.logger.Debug("An attempt has failed", fields)
 	}
 }
 
-func (j journal) outageBegan(e observe.OutageBegan) {
+func (o logObserver) outageBegan(e observe.OutageBegan) {
 	if !oneOfMany(e.What, e.Others) {
-		j.logger.Error(failureText(e.What), e.Err, at(e.Place, watermill.LogFields{}))
+		fails, _ := outageTexts(e.What)
+		o.logger.Error(fails, e.Err, at(e.Place, watermill.LogFields{}))
 	}
 }
 
@@ -154,50 +155,32 @@ func oneOfMany(what observe.Activity, others int) bool {
 	return what == observe.Publishing && others > 0
 }
 
-func failureText(what observe.Activity) string {
-	switch what {
-	case observe.Publishing:
-		return "Publishing fails, retrying"
-	case observe.Claiming:
-		return "Cannot claim messages"
-	case observe.Settling:
-		return "Cannot settle messages"
-	case observe.Extending:
-		return "Cannot extend leases"
-	case observe.Listening:
-		return "No notifications, polling instead"
-	case observe.Growing:
-		return "Cannot look for new partitions"
-	case observe.Ending:
-		return "Cannot end groups that have expired"
-	}
-	return "Failed: " + string(what)
-}
-
-func (j journal) outageEnded(e observe.OutageEnded) {
+func (o logObserver) outageEnded(e observe.OutageEnded) {
 	if !e.Stopped && !oneOfMany(e.What, e.Others) {
-		j.logger.Info(recoveryText(e.What), at(e.Place, watermill.LogFields{"after": e.After}))
+		_, works := outageTexts(e.What)
+		o.logger.Info(works, at(e.Place, watermill.LogFields{"after": e.After}))
 	}
 }
 
-func recoveryText(what observe.Activity) string {
+// outageTexts say that an activity fails, and that it works again.
+func outageTexts(what observe.Activity) (fails, works string) {
 	switch what {
 	case observe.Publishing:
-		return "Publishing works again"
+		return "Publishing fails, retrying", "Publishing works again"
 	case observe.Claiming:
-		return "Claiming messages works again"
+		return "Cannot claim messages", "Claiming messages works again"
 	case observe.Settling:
-		return "Settling messages works again"
+		return "Cannot settle messages", "Settling messages works again"
 	case observe.Extending:
-		return "Extending leases works again"
+		return "Cannot extend leases", "Extending leases works again"
 	case observe.Listening:
-		return "Notifications work again"
+		return "No notifications, polling instead", "Notifications work again"
 	case observe.Growing:
-		return "Looking for new partitions works again"
+		return "Cannot look for new partitions", "Looking for new partitions works again"
 	case observe.Ending:
-		return "Ending groups that have expired works again"
+		return "Cannot end groups that have expired", "Ending groups that have expired works again"
 	}
-	return "Works again: " + string(what)
+	return "Failed: " + string(what), "Works again: " + string(what)
 }
 
 // at adds the place of an event to the fields of a line.

@@ -2,8 +2,8 @@ package redisdelay
 
 import "github.com/redisdelay/watermill-redisdelay/observe"
 
-// publicly gives an observer errors as callers get them, with the types of this package.
-func publicly(o observe.Observer) observe.Observer {
+// publicErrors gives an observer errors as callers get them, with the types of this package.
+func publicErrors(o observe.Observer) observe.Observer {
 	if call := o.Published; call != nil {
 		o.Published = func(e observe.Published) {
 			e.Err = public(e.Err)

@@ -28,7 +28,7 @@ func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
 			got, _ = args[0].FieldByName("Err").Interface().(error)
 			return nil
 		}))
-		tell := reflect.ValueOf(publicly(o)).Field(i)
+		tell := reflect.ValueOf(publicErrors(o)).Field(i)
 		tell.Call([]reflect.Value{event})
 		require.NoError(t, got, field.Name)
 		event.FieldByName("Err").Set(internal)
@@ -41,7 +41,7 @@ func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
 }
 
 func TestAnEmptyObserverStaysEmpty(t *testing.T) {
-	assert.True(t, reflect.ValueOf(publicly(observe.Observer{})).IsZero())
+	assert.True(t, reflect.ValueOf(publicErrors(observe.Observer{})).IsZero())
 }
 
 func TestErrorsLeaveAsPublicTypes(t *testing.T) {

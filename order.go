@@ -2,8 +2,6 @@ package redisdelay
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -38,23 +36,14 @@ var ErrInvalidOrderingKey = errors.New("invalid ordering key")
 // A message that a handler publishes again keeps its ordering key. A key has 1 to MaxOrderingKeyBytes bytes; with
 // another one, Publish returns ErrInvalidOrderingKey.
 func SetOrderingKey(msg *message.Message, key string) {
-	if msg.Metadata == nil {
-		msg.Metadata = message.Metadata{}
-	}
-	msg.Metadata.Set(OrderingKeyMetadata, key)
+	setMetadata(msg, OrderingKeyMetadata, key)
 }
 
 // orderingKeyOf is the ordering key of a message, "" if it has none.
 func orderingKeyOf(msg *message.Message) (string, error) {
 	key, ordered := msg.Metadata[OrderingKeyMetadata]
-	switch {
-	case !ordered:
+	if !ordered {
 		return "", nil
-	case key == "":
-		return "", fmt.Errorf("%w: it is empty", ErrInvalidOrderingKey)
-	case len(key) > MaxOrderingKeyBytes:
-		return "", fmt.Errorf("%w: it has %d bytes, at most %d are allowed, and begins with %q",
-			ErrInvalidOrderingKey, len(key), MaxOrderingKeyBytes, strings.ToValidUTF8(key[:20], "?"))
 	}
-	return key, nil
+	return key, validateKey(key, MaxOrderingKeyBytes, ErrInvalidOrderingKey)
 }

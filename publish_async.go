@@ -90,7 +90,7 @@ func (p *Publisher) putAsync(topic string, messages []*message.Message) *publish
 	if err != nil {
 		return p.publisher.Refuse(fmt.Errorf("redisdelay: publish to %q: %w", topic, err))
 	}
-	if p.copies {
+	if p.cloneBodies {
 		for i := range encoded {
 			encoded[i].Body = bytes.Clone(encoded[i].Body)
 		}
@@ -107,8 +107,8 @@ func (p *Publisher) putAsync(topic string, messages []*message.Message) *publish
 	return future
 }
 
-// copying tells whether a Marshaler is known to return memory of its own.
-func copying(m Marshaler) bool {
+// returnsOwnMemory tells whether a Marshaler is known to return no memory of the message.
+func returnsOwnMemory(m Marshaler) bool {
 	switch m.(type) {
 	case DefaultMarshaler, JSONMarshaler:
 		return true

@@ -22,13 +22,12 @@ import (
 
 // Publisher publishes messages that may be delayed. It is safe for concurrent use.
 type Publisher struct {
-	config    PublisherConfig
-	store     *queue.Store
-	publisher *publish.Publisher
-	delayed   message.Publisher // adds delay metadata, then calls put
-	delays    message.Publisher // adds delay metadata
-	copies    bool              // what the Marshaler returns may share memory with the message
-	logger    watermill.LoggerAdapter
+	config      PublisherConfig
+	store       *queue.Store
+	publisher   *publish.Publisher
+	delays      message.Publisher // only adds delay metadata
+	cloneBodies bool              // what the Marshaler returns may share memory with the message
+	logger      watermill.LoggerAdapter
 
 	checked atomic.Bool // whether warn was called
 	close   sync.Once
@@ -44,7 +43,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.Observer = publicly(config.Observer)
+	config.Observer = publicErrors(config.Observer)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
@@ -53,7 +52,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	if err != nil {
 		return nil, err // from Validate
 	}
-	p := &Publisher{config: config, store: store, copies: !copying(config.Marshaler), logger: logger}
+	p := &Publisher{config: config, store: store, cloneBodies: !returnsOwnMemory(config.Marshaler), logger: logger}
 	p.publisher = publish.New(publish.Config{
 		Open:           publish.InRedis(store),
 		Partitions:     config.Partitions,
@@ -65,10 +64,7 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		MaxPending:     config.MaxPending,
 		Panicked:       p.panicked,
 	})
-	p.delayed, err = delay.NewPublisher(storeFunc(p.put), guardDelays(config.Delay))
-	if err == nil {
-		p.delays, err = delay.NewPublisher(storeFunc(func(string, ...*message.Message) error { return nil }), guardDelays(config.Delay))
-	}
+	p.delays, err = delay.NewPublisher(discard{}, guardDelays(config.Delay))
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: %w", err)
 	}
@@ -115,7 +111,10 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err := prepare(topic, messages); err != nil {
 		return err
 	}
-	return p.delayed.Publish(topic, messages...)
+	if err := p.delays.Publish(topic, messages...); err != nil {
+		return err
+	}
+	return p.put(topic, messages)
 }
 
 // prepare checks the arguments of a call, and gives each message what holds its delay.
@@ -144,7 +143,7 @@ func (p *Publisher) Close() error {
 		defer cancel()
 		err := p.publisher.Close(ctx)
 		if err == nil {
-			err = p.store.Rest(ctx)
+			err = p.store.WaitIdle(ctx)
 		}
 		if err != nil {
 			p.err = wrap(err, "close publisher")
@@ -163,14 +162,8 @@ func init() {
 
 // DelayOf implements forrelay.Publisher.
 func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
-	if topic == "" {
-		return 0, ErrEmptyTopic
-	}
-	if msg == nil {
-		return 0, ErrNilMessage
-	}
-	if msg.Metadata == nil {
-		msg.Metadata = message.Metadata{}
+	if err := prepare(topic, []*message.Message{msg}); err != nil {
+		return 0, err
 	}
 	if err := p.delays.Publish(topic, msg); err != nil {
 		return 0, public(err)
@@ -197,7 +190,7 @@ func (p forRelay) RegisterGroup(ctx context.Context, topic, group string) error 
 	ctx, cancel := context.WithTimeout(callerOf(ctx), p.config.PublishTimeout)
 	defer cancel()
 	known := p.store.Topic(topic)
-	membership := known.Membership(group, queue.Terms{})
+	membership := known.Membership(group, queue.GroupOptions{})
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for {
 		_, err := known.Version(ctx) // else Partitions relies on what this process has seen
@@ -228,17 +221,15 @@ func guardDelays(config delay.PublisherConfig) delay.PublisherConfig {
 	return config
 }
 
-// storeFunc is the message.Publisher that delay.Publisher calls.
-type storeFunc func(topic string, messages ...*message.Message) error
+// discard is the message.Publisher that delay.Publisher calls with the messages that have their delay metadata.
+type discard struct{}
 
-func (f storeFunc) Publish(topic string, messages ...*message.Message) error {
-	return f(topic, messages...)
-}
+func (discard) Publish(string, ...*message.Message) error { return nil }
 
-func (storeFunc) Close() error { return nil }
+func (discard) Close() error { return nil }
 
 // put stores messages that have their delay metadata.
-func (p *Publisher) put(topic string, messages ...*message.Message) error {
+func (p *Publisher) put(topic string, messages []*message.Message) error {
 	if p.publisher.Closed() {
 		return ErrPublisherClosed
 	}

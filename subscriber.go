@@ -78,7 +78,7 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.Observer = publicly(config.Observer)
+	config.Observer = publicErrors(config.Observer)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
@@ -143,8 +143,8 @@ func (s *Subscriber) register(ctx context.Context, topic, group string, membersh
 }
 
 func (s *Subscriber) membership(topic, group string) membership {
-	terms := queue.Terms{Expiry: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
-	return membership{s.store.Topic(topic).Membership(group, terms)}
+	options := queue.GroupOptions{Expiry: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
+	return membership{s.store.Topic(topic).Membership(group, options)}
 }
 
 // membership is a topic as a subscription sees it.
@@ -299,7 +299,7 @@ func (s *Subscriber) Close() error {
 		ctx, cancel := context.WithDeadline(context.Background(), end)
 		defer cancel()
 		s.endReserved(ctx)
-		_ = s.store.Rest(ctx) // the client's timeouts end the calls
+		_ = s.store.WaitIdle(ctx) // the client's timeouts end the calls
 	})
 
 	s.mu.Lock()

@@ -32,10 +32,7 @@ const (
 // A message that is rescheduled, or a dead letter that is requeued, is due anew, and lives as long again. A message that
 // a handler publishes again, as a requeuer or a poison queue does, is published without its time to live.
 func SetTTL(msg *message.Message, ttl time.Duration) {
-	if msg.Metadata == nil {
-		msg.Metadata = message.Metadata{}
-	}
-	msg.Metadata.Set(TTLMetadata, ttl.String())
+	setMetadata(msg, TTLMetadata, ttl.String())
 }
 
 // ttlOf is the time to live that a message is published with, 0 for none.

@@ -338,7 +338,7 @@ func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []
 // arrive stores copies in a partition, in calls of a bounded size, and returns those that are not
 // there. move names the Move; "" if there is none.
 func arrive(ctx context.Context, topic *queue.Topic, partition int, move string, arrivals []inspect.Arrival) ([]skip, error) {
-	if slices.ContainsFunc(arrivals, func(m inspect.Arrival) bool { return script.TraitsOf(m.ID).Newer() }) {
+	if slices.ContainsFunc(arrivals, func(m inspect.Arrival) bool { return script.TraitsOf(m.ID).NeedsVersion3() }) {
 		if err := topic.Advance(ctx, queue.OrderVersion); err != nil {
 			return nil, err
 		}

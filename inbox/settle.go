@@ -177,7 +177,7 @@ func (s *settling) take(ctx context.Context, e intake.Entry, o order) (queue.Mes
 	if o.operation != Publish {
 		return queue.Message{}, s.change(ctx, e, o)
 	}
-	if o.traits.Newer() {
+	if o.traits.NeedsVersion3() {
 		if err := s.store.Topic(o.topic).Advance(ctx, queue.OrderVersion); err != nil {
 			return queue.Message{}, err
 		}

@@ -123,7 +123,7 @@ func (p *Periodic) topic(name string) *queue.Topic {
 
 // protocol is the version of the protocol that the ticks need.
 func (d definition) protocol() string {
-	if d.traits().Newer() {
+	if d.traits().NeedsVersion3() {
 		return queue.OrderVersion
 	}
 	return queue.PlainVersion

@@ -234,7 +234,7 @@ func (l *lane) publish(messages []*message.Message) (err error) {
 		return nil
 	}
 	copies, from := make([]*message.Message, len(messages)), make([]string, len(messages))
-	ctx := publish.WithTrail(l.outlast, func(ids []string) { l.relay.rounds.published(from, ids) })
+	ctx := publish.WithIDObserver(l.outlast, func(ids []string) { l.relay.rounds.published(from, ids) })
 	for i, msg := range messages {
 		copies[i] = l.copyOf(msg)
 		copies[i].SetContext(ctx)

@@ -166,7 +166,7 @@ func (f *fake) publish(ctx context.Context, o Order) error {
 
 func (f *fake) open(ctx context.Context, topic *queue.Topic, traits script.Traits) (int, error) {
 	err := f.until(func() error {
-		if traits.Newer() && f.fault != unlisted {
+		if traits.NeedsVersion3() && f.fault != unlisted {
 			return topic.Advance(ctx, queue.OrderVersion)
 		}
 		return topic.Enlist(ctx)

@@ -124,7 +124,7 @@ func ReadCounts(ctx context.Context, p *queue.Partition, groups []string, more M
 // CountTopic counts what a topic has for a group, or for all groups if it is "", and what is not given
 // to the groups yet. Without a group, that waits for nobody and does not count.
 func CountTopic(ctx context.Context, t *queue.Topic, group string) (Counts, error) {
-	if err := t.Known(ctx); err != nil {
+	if err := t.RequireListed(ctx); err != nil {
 		return Counts{}, err
 	}
 	names, number, err := t.Groups(ctx)

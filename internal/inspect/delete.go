@@ -13,7 +13,7 @@ import (
 // again continues an earlier call. Partition 0 comes last, since it has the number of
 // partitions.
 func DeleteTopic(ctx context.Context, t *queue.Topic) error {
-	if err := t.Known(ctx); err != nil {
+	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}
 	for done := 1; ; {
@@ -97,7 +97,7 @@ func delist(ctx context.Context, s *queue.Store, topic string) error {
 			return err
 		}
 		if reply.Begins("delisted") {
-			s.Unlist(topic)
+			s.ForgetListing(topic)
 			return nil
 		}
 	}

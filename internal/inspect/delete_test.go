@@ -76,7 +76,7 @@ func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
 	assert.Empty(t, r.Keys())
 	assert.ErrorIs(t, DeleteTopic(t.Context(), topic), queue.ErrTopicNotFound)
 	assert.Equal(t, want, other.State(), "another topic stays")
-	require.NoError(t, other.topicOf(1).Known(t.Context()))
+	require.NoError(t, other.topicOf(1).RequireListed(t.Context()))
 }
 
 // TestDeleteIsContinuedByAnotherCall wherever the first one has stopped.
@@ -120,7 +120,7 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Equal(t, []any{"late"}, reply.Values())
-	assert.NoError(t, store.Topic(topic.Name()).Known(t.Context()))
+	assert.NoError(t, store.Topic(topic.Name()).RequireListed(t.Context()))
 }
 
 // TestNamedGoesThroughAllRefs in steps, damaged ones included.

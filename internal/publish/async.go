@@ -37,7 +37,7 @@ func (p *Publisher) PublishAsync(ctx context.Context, stop func(), deadline time
 
 // begin has the messages of a call join batches. With an error, none has.
 func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) error {
-	partitions, err := p.topics.partitions(ctx, f.deadline, f.topic, ordered(messages))
+	partitions, err := p.topics.partitions(ctx, f.deadline, f.topic, needsV3(messages))
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
@@ -45,7 +45,7 @@ func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) er
 		return fmt.Errorf("not stored: %w", err)
 	}
 	p.name(messages)
-	leaveTrail(ctx, messages)
+	announceIDs(ctx, messages)
 	if err := p.lanes.begin(); err != nil {
 		p.pending.leave(f)
 		return err
@@ -60,7 +60,7 @@ func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) er
 
 // enqueue has a call join batches, all at once: so all of it comes before the next call.
 func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
-	if err := late(ctx, f.deadline); err != nil {
+	if err := checkDeadline(ctx, f.deadline); err != nil {
 		return err
 	}
 	f.shares, f.results, f.pieces = shares, f.oneResult[:], f.onePiece[:0]

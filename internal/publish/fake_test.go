@@ -106,7 +106,7 @@ func (f *fakeTopic) UnrecordCallers(context.Context) error {
 	return nil
 }
 
-func (f *fakeTopic) Silence() error { return errSilent }
+func (f *fakeTopic) WhyNoAnswer() error { return errSilent }
 
 var errSilent = errors.New("no answer from Redis")
 

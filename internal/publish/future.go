@@ -45,8 +45,8 @@ type result struct {
 	err    error // why it failed or, if it has not, why it has too few replicas
 }
 
-// over is the channel of calls that ended before anybody asked for it.
-var over = func() chan struct{} {
+// closedChan is the channel of calls that ended before anybody asked for it.
+var closedChan = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
@@ -55,13 +55,13 @@ var over = func() chan struct{} {
 // Done is closed when the call has ended.
 func (f *Future) Done() <-chan struct{} {
 	if f.ended.Load() {
-		return over
+		return closedChan
 	}
 	f.pending.mu.Lock()
 	defer f.pending.mu.Unlock()
 	switch {
 	case f.ended.Load():
-		return over
+		return closedChan
 	case f.done == nil:
 		f.done = make(chan struct{})
 	}

@@ -54,7 +54,7 @@ func (p *Publisher) change(
 	default:
 	}
 	if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the Topic explains its own
-		err = fmt.Errorf("%w: %w", err, t.Silence())
+		err = fmt.Errorf("%w: %w", err, t.WhyNoAnswer())
 	}
 	if err != nil {
 		err = fmt.Errorf("redisdelay: %s %q in %q: %w", event.How, event.Key, event.Topic, err)

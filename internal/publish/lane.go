@@ -122,7 +122,7 @@ func (ls *lanes) begin() error {
 // cannot be, when ctx ends or at the deadline. With ErrOutcomeUnknown they may be stored;
 // with any other error they are not.
 func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []Message) error {
-	if err := late(ctx, deadline); err != nil {
+	if err := checkDeadline(ctx, deadline); err != nil {
 		return err
 	}
 	b, c := ls.join(to, messages) //nolint:contextcheck // a batch outlives any one of its callers
@@ -132,8 +132,8 @@ func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, 
 	return c.err
 }
 
-// late is the error of a call for which it is too late.
-func late(ctx context.Context, deadline time.Time) error {
+// checkDeadline is the error of a call for which it is too late.
+func checkDeadline(ctx context.Context, deadline time.Time) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not stored: %w", context.Cause(ctx))
 	}

@@ -30,18 +30,18 @@ type pending struct {
 	running  *sync.WaitGroup
 	closing  <-chan struct{}
 
-	mu       sync.Mutex
-	messages int         // guarded by mu; of the calls that have entered
-	bytes    int         // guarded by mu
-	waiting  []*entering // guarded by mu; calls without room, in their order
-	epochs   []*epoch    // guarded by mu; calls enter the last one
-	failed   error       // guarded by mu; the first since the last flush
-	untold   []*Future   // guarded by mu; calls that have ended
-	telling  bool        // guarded by mu
+	mu         sync.Mutex
+	messages   int       // guarded by mu; of the calls that have entered
+	bytes      int       // guarded by mu
+	waiting    []*waiter // guarded by mu; calls without room, in their order
+	epochs     []*epoch  // guarded by mu; calls enter the last one
+	failed     error     // guarded by mu; the first since the last flush
+	unreported []*Future // guarded by mu; calls that have ended
+	reporting  bool      // guarded by mu
 }
 
-// entering is a call that waits for room.
-type entering struct {
+// waiter is a call that waits for room.
+type waiter struct {
 	call  *Future
 	ready chan struct{} // closed when it has entered
 }
@@ -70,14 +70,14 @@ func (p *pending) enter(ctx context.Context, f *Future) error {
 		p.mu.Unlock()
 		return nil
 	}
-	e := &entering{call: f, ready: make(chan struct{})}
-	p.waiting = append(p.waiting, e)
+	w := &waiter{call: f, ready: make(chan struct{})}
+	p.waiting = append(p.waiting, w)
 	p.mu.Unlock()
 	timer := time.NewTimer(time.Until(f.deadline))
 	defer timer.Stop()
 	var cause error
 	select {
-	case <-e.ready:
+	case <-w.ready:
 		return nil
 	case <-p.closing:
 		cause = ErrClosed
@@ -86,14 +86,14 @@ func (p *pending) enter(ctx context.Context, f *Future) error {
 	case <-timer.C:
 		cause = context.DeadlineExceeded
 	}
-	return p.turnBack(e, cause)
+	return p.cancelWait(w, cause)
 }
 
-// turnBack ends the wait of a call, unless it has just entered.
-func (p *pending) turnBack(e *entering, cause error) error {
+// cancelWait ends the wait of a call, unless it has just entered.
+func (p *pending) cancelWait(w *waiter, cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := slices.Index(p.waiting, e)
+	at := slices.Index(p.waiting, w)
 	if at < 0 {
 		return nil
 	}
@@ -184,20 +184,20 @@ func (p *pending) settle(ended []*Future) {
 		if p.observer.Published == nil && len(f.hooks) == 0 {
 			quiet = append(quiet, f)
 		} else {
-			p.untold = append(p.untold, f)
+			p.unreported = append(p.unreported, f)
 		}
 	}
 	p.free(quiet)
 	p.calls.Add(-len(quiet))
-	if len(p.untold) > 0 && !p.telling {
-		p.telling = true
-		p.running.Go(p.tellAll) // close waits for running when no call is left, and these are
+	if len(p.unreported) > 0 && !p.reporting {
+		p.reporting = true
+		p.running.Go(p.reportAll) // close waits for running when no call is left, and these are
 	}
 }
 
-// tellAll tells of calls until there are no more. A function of the user that ends the goroutine, as t.FailNow does, ends
+// reportAll reports calls until there are no more. A function of the user that ends the goroutine, as t.FailNow does, ends
 // no more than that.
-func (p *pending) tellAll() {
+func (p *pending) reportAll() {
 	var calls []*Future
 	all := false
 	defer func() {
@@ -205,14 +205,14 @@ func (p *pending) tellAll() {
 			return
 		}
 		p.mu.Lock()
-		p.untold = append(calls, p.untold...)
+		p.unreported = append(calls, p.unreported...)
 		p.mu.Unlock()
-		p.running.Go(p.tellAll)
+		p.running.Go(p.reportAll)
 	}()
 	for {
 		p.mu.Lock()
-		calls, p.untold = p.untold, nil
-		p.telling = len(calls) > 0
+		calls, p.unreported = p.unreported, nil
+		p.reporting = len(calls) > 0
 		p.mu.Unlock()
 		if all = len(calls) == 0; all {
 			return
@@ -220,13 +220,13 @@ func (p *pending) tellAll() {
 		for len(calls) > 0 {
 			f := calls[0]
 			calls = calls[1:]
-			p.tell(f)
+			p.report(f)
 		}
 	}
 }
 
-// tell tells of a call, which then leaves.
-func (p *pending) tell(f *Future) {
+// report calls the observer and the hooks of a call, which then leaves.
+func (p *pending) report(f *Future) {
 	defer p.calls.Done()
 	defer p.leave(f)
 	if p.observer.Published != nil {
@@ -237,7 +237,7 @@ func (p *pending) tell(f *Future) {
 	}
 }
 
-// guard keeps a panic of a function of the user from ending the goroutine that tells of all calls.
+// guard keeps a panic of a function of the user from ending the goroutine that reports all calls.
 func (p *pending) guard(call func()) {
 	if p.panicked == nil {
 		call()

@@ -79,7 +79,7 @@ type Topic interface {
 	Unrecord(ctx context.Context, partition int, publishers []string) error
 	// UnrecordCallers removes the records of Cancel and Reschedule.
 	UnrecordCallers(ctx context.Context) error
-	Silence() error
+	WhyNoAnswer() error
 }
 
 var _ Topic = (*queue.Topic)(nil)
@@ -159,8 +159,8 @@ type share struct {
 // store stores the messages of a call in the partitions of their topic.
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
 	p.name(messages)
-	leaveTrail(ctx, messages)
-	partitions, err := p.topics.partitions(ctx, deadline, topic, ordered(messages))
+	announceIDs(ctx, messages)
+	partitions, err := p.topics.partitions(ctx, deadline, topic, needsV3(messages))
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
@@ -185,9 +185,9 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 	return outcome(shares, stored, errs)
 }
 
-// ordered tells whether a message has an ordering key or a time to live, which need version 3 of the protocol.
-func ordered(messages []Message) bool {
-	return slices.ContainsFunc(messages, func(m Message) bool { return m.Newer() })
+// needsV3 tells whether a message has an ordering key or a time to live, which need version 3 of the protocol.
+func needsV3(messages []Message) bool {
+	return slices.ContainsFunc(messages, func(m Message) bool { return m.NeedsVersion3() })
 }
 
 // name gives messages ids, which sort in publishing order.
@@ -287,18 +287,18 @@ func outcome(shares []share, stored []int, errs []error) error {
 	return &partial
 }
 
-type trailKey struct{}
+type idObserverKey struct{}
 
-// WithTrail returns a context for messages: Publishers tell note the ids under which they are
+// WithIDObserver returns a context for messages: Publishers tell note the ids under which they are
 // about to store them. So whoever publishes them knows them when they come back. note must be
 // safe for concurrent use.
-func WithTrail(ctx context.Context, note func(ids []string)) context.Context {
-	return context.WithValue(ctx, trailKey{}, note)
+func WithIDObserver(ctx context.Context, note func(ids []string)) context.Context {
+	return context.WithValue(ctx, idObserverKey{}, note)
 }
 
-// leaveTrail tells whoever wants to know the ids of messages.
-func leaveTrail(ctx context.Context, messages []Message) {
-	note, wanted := ctx.Value(trailKey{}).(func([]string))
+// announceIDs tells the observer of a context, if it has one, the ids of messages.
+func announceIDs(ctx context.Context, messages []Message) {
+	note, wanted := ctx.Value(idObserverKey{}).(func([]string))
 	if !wanted {
 		return
 	}

@@ -46,8 +46,8 @@ type knownTopic struct {
 	partitions int       // guarded by mu; 0: not known yet
 	seenAt     time.Time // guarded by mu; when Redis was last asked
 	looking    *look     // guarded by mu; the look under way
-	ordered    bool      // guarded by mu; messages have ordering keys or times to live
-	listed     bool      // guarded by mu; the topic is listed with the version for that
+	needsV3    bool      // guarded by mu; messages have ordering keys or times to live
+	v3Listed   bool      // guarded by mu; the topic is listed with the version for that
 }
 
 // look is a call that asks Redis, shared by all callers that wait for it.
@@ -68,11 +68,11 @@ func newTopics(config Config, b *background, outages *outage.State) *topics {
 // 0 may hang while others work. If no number is known, it tries until ctx ends or the
 // deadline, while the error is temporary.
 //
-// ordered says that the caller is about to publish messages with ordering keys or times to live.
-func (t *topics) partitions(ctx context.Context, deadline time.Time, name string, ordered bool) (int, error) {
+// needsV3 says that the caller is about to publish messages with ordering keys or times to live.
+func (t *topics) partitions(ctx context.Context, deadline time.Time, name string, needsV3 bool) (int, error) {
 	topic := t.find(name)
-	if ordered {
-		topic.order()
+	if needsV3 {
+		topic.requireV3()
 	}
 	if partitions, fresh := topic.seen(); partitions > 0 {
 		if !fresh {
@@ -86,7 +86,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	var last error
 	for {
 		err := t.look(ctx, topic)
-		if err == nil && ctx.Err() == nil { // unless that look began before order
+		if err == nil && ctx.Err() == nil { // unless that look began before requireV3
 			if partitions, _ := topic.seen(); partitions == 0 {
 				continue
 			}
@@ -95,7 +95,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
-		if ctx.Err() == nil && !passing(err) {
+		if ctx.Err() == nil && !worthRetrying(err) {
 			return 0, err
 		}
 		if ctx.Err() == nil {
@@ -104,7 +104,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		}
 		if !pause.Wait(ctx) {
 			if last == nil {
-				last = topic.Silence()
+				last = topic.WhyNoAnswer()
 			}
 			return 0, fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		}
@@ -149,12 +149,12 @@ func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 
 func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
 	topic.mu.Lock()
-	ordered := topic.ordered
+	needsV3 := topic.needsV3
 	topic.mu.Unlock()
-	partitions, err := t.raise(ctx, topic, ordered)
-	if err == nil && ordered {
+	partitions, err := t.raise(ctx, topic, needsV3)
+	if err == nil && needsV3 {
 		topic.mu.Lock()
-		topic.listed = true
+		topic.v3Listed = true
 		topic.mu.Unlock()
 	}
 	topic.looked(current, partitions, err)
@@ -202,19 +202,19 @@ func (t *topics) find(name string) *knownTopic {
 	return topic
 }
 
-// order notes that messages have ordering keys or times to live. Until the topic is listed with the version for
+// requireV3 notes that messages have ordering keys or times to live. Until the topic is listed with the version for
 // that, seen returns no number of partitions.
-func (t *knownTopic) order() {
+func (t *knownTopic) requireV3() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ordered = true
+	t.needsV3 = true
 }
 
 // seen returns the number of partitions, and whether it is recent.
 func (t *knownTopic) seen() (partitions int, fresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ordered && !t.listed {
+	if t.needsV3 && !t.v3Listed {
 		return 0, false
 	}
 	return t.partitions, t.partitions > 0 && t.recent()
@@ -236,9 +236,9 @@ func (t *knownTopic) looked(current *look, partitions int, err error) {
 }
 
 // raise lists the topic with the version of the protocol that its messages need, and raises its number of partitions.
-func (t *topics) raise(ctx context.Context, topic *knownTopic, ordered bool) (partitions int, err error) {
+func (t *topics) raise(ctx context.Context, topic *knownTopic, needsV3 bool) (partitions int, err error) {
 	switch {
-	case ordered:
+	case needsV3:
 		err = topic.Advance(ctx, queue.OrderVersion)
 	case t.windows:
 		err = topic.Advance(ctx, queue.RulesVersion)
@@ -251,8 +251,8 @@ func (t *topics) raise(ctx context.Context, topic *knownTopic, ordered bool) (pa
 	return topic.Raise(ctx, t.minPartitions)
 }
 
-// passing reports whether an error is temporary, so that trying again may help.
-func passing(err error) bool { return script.Transient(err) && !errors.Is(err, ErrClosed) }
+// worthRetrying reports whether an error is temporary, so that trying again may help.
+func worthRetrying(err error) bool { return script.Transient(err) && !errors.Is(err, ErrClosed) }
 
 // whole is the destination of calls for the topic as a whole.
 func (t *knownTopic) whole() destination { return destination{topic: t.name, partition: wholeTopic} }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -106,7 +107,7 @@ func knownOf(reply script.Reply) (known, error) {
 // *BehindError.
 func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 	for try := range 5 {
-		if try > 1 && !pause(ctx, time.Millisecond) { // what was due a millisecond ago is only for groups of the list
+		if try > 1 && !backoff.Sleep(ctx, time.Millisecond) { // what was due a millisecond ago is only for groups of the list
 			return Claims{}, context.Cause(ctx)
 		}
 		reply, err := g.claim(ctx, r)
@@ -152,18 +153,6 @@ func (g *Group) learn(ctx context.Context, reply script.Reply) error {
 func (g *Group) forgetMany(r Request, claims Claims) {
 	if len(g.others.names) > keptGroups && (len(claims.Messages) < r.Limit || claims.Next != 0) {
 		g.others = known{}
-	}
-}
-
-// pause waits, and tells whether ctx has lasted as long.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -45,31 +45,31 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 	if err := t.advance(ctx, group, RulesVersion); err != nil {
 		return err
 	}
-	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).tell(ctx, pauseScript, group, script.Milliseconds(pause.Duration), text, p.Channel(), p.deciding())
+	return t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
+		return p.Group(group).changeSetting(ctx, pauseScript, group, script.Milliseconds(pause.Duration), text, p.Channel(), p.unknownPolicy())
 	})
 }
 
 // Resume ends the pause of a group, or of all groups if it is "". Without one it does nothing,
 // or returns ErrGroupNotFound if there is no such group.
 func (t *Topic) Resume(ctx context.Context, group string) error {
-	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
-		return p.Group(group).tell(ctx, resumeScript, group, p.Channel(), p.deciding())
+	return t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
+		return p.Group(group).changeSetting(ctx, resumeScript, group, p.Channel(), p.unknownPolicy())
 	})
 }
 
-// deciding is the argument "how" of the scripts that change a group's settings: partition 0 refuses an
+// unknownPolicy is the argument "how" of the scripts that change a group's settings: partition 0 refuses an
 // unknown group, and the others accept any, since partition 0 has decided.
-func (p *Partition) deciding() string {
+func (p *Partition) unknownPolicy() string {
 	if p.Number() == 0 {
 		return "known"
 	}
 	return string(retireFollow)
 }
 
-// tell calls a script that changes a group's settings. If the script does not know the group, the
+// changeSetting calls a script that changes a group's settings. If the script does not know the group, the
 // error is ErrGroupNotFound.
-func (g *Group) tell(ctx context.Context, s *script.Script, args ...any) error {
+func (g *Group) changeSetting(ctx context.Context, s *script.Script, args ...any) error {
 	reply, err := g.Run(ctx, s, args)
 	if err == nil && reply.Begins("unknown") {
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, g.name)
@@ -77,11 +77,11 @@ func (g *Group) tell(ctx context.Context, s *script.Script, args ...any) error {
 	return err
 }
 
-// everywhere calls do for the first partition, and then for all others at once. A
+// firstThenOthers calls do for the first partition, and then for all others at once. A
 // partition added meanwhile either has adopted what do wrote in the first one, or is
 // visited too.
-func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
-	if err := t.Known(ctx); err != nil {
+func (t *Topic) firstThenOthers(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
+	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}
 	if err := do(ctx, t.Partition(0)); err != nil {
@@ -102,7 +102,7 @@ func (t *Topic) everywhere(ctx context.Context, do func(ctx context.Context, p *
 // advance is Advance for a topic on the list that has a group, or for "". A mistyped name
 // must not lock older programs out.
 func (t *Topic) advance(ctx context.Context, group, version string) error {
-	if err := t.Known(ctx); err != nil {
+	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}
 	names, _, err := t.Groups(ctx)
@@ -118,12 +118,12 @@ func (t *Topic) Groups(ctx context.Context) (names []string, partitions int, err
 	return settings.groups, partitions, err
 }
 
-// Known returns ErrTopicNotFound unless the topic is on the list.
-func (t *Topic) Known(ctx context.Context) error {
+// RequireListed returns ErrTopicNotFound unless the topic is on the list.
+func (t *Topic) RequireListed(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
-	if !t.store.lists(t.name) {
+	if !t.store.knowsListed(t.name) {
 		return fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return nil
@@ -233,7 +233,7 @@ func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
 	case err != nil:
 		return err
 	case l == Limits{}:
-		err = t.Known(ctx) // this needs no new version
+		err = t.RequireListed(ctx) // this needs no new version
 	default:
 		err = t.advance(ctx, group, l.version())
 	}
@@ -287,7 +287,7 @@ func (p *Partition) limit(ctx context.Context, group string, l Limits, partition
 		return "", err
 	}
 	g := p.Group(group)
-	answer, _, err = g.askWhile(ctx, "", limitScript, group, share, p.Channel(), p.deciding(), partitions, was)
+	answer, _, err = g.askWhile(ctx, "", limitScript, group, share, p.Channel(), p.unknownPolicy(), partitions, was)
 	if err == nil && answer == "unknown" {
 		err = fmt.Errorf("%w: %q", ErrGroupNotFound, group)
 	}

@@ -135,7 +135,7 @@ func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
-	g := topic.Membership("g", Terms{})
+	g := topic.Membership("g", GroupOptions{})
 	_, err := g.Partitions(t.Context())
 	require.NoError(t, err)
 	before := r.State()

@@ -18,7 +18,7 @@ import (
 func (r *scene) expiring(name string, lasts time.Duration) *Group {
 	r.T.Helper()
 	g := r.partition.Group(name)
-	g.terms.Expiry = lasts
+	g.options.Expiry = lasts
 	require.NoError(r.T, g.Register(r.Ctx()))
 	return g
 }

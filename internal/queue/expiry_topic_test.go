@@ -15,7 +15,7 @@ import (
 func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
-	member := topic.Membership("g", Terms{Expiry: time.Minute})
+	member := topic.Membership("g", GroupOptions{Expiry: time.Minute})
 	number, err := member.Partitions(t.Context())
 	require.NoError(t, err)
 	for n := range number {
@@ -58,7 +58,7 @@ func TestAnEndThatFailsInOnePartitionLeavesTheGroupInTheFirst(t *testing.T) {
 // memberOf registers a group that expires in all partitions and gives it messages.
 func (r *scene) memberOf(topic *Topic, group string, lasts time.Duration, each int) {
 	r.T.Helper()
-	member := topic.Membership(group, Terms{Expiry: lasts})
+	member := topic.Membership(group, GroupOptions{Expiry: lasts})
 	number, err := member.Partitions(r.Ctx())
 	require.NoError(r.T, err)
 	for n := range number {

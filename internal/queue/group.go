@@ -26,7 +26,7 @@ type Group struct {
 	partition *Partition
 	name      string
 	topic     *Topic // nil without a Membership
-	terms     Terms
+	options   GroupOptions
 
 	repeatable atomic.Bool // a copy of a claim may still run
 
@@ -56,7 +56,7 @@ func (g *Group) Register(ctx context.Context) error {
 		return err
 	}
 	for range 5 {
-		reply, err := g.Run(ctx, registerScript, []any{g.name, MaxGroups, script.Milliseconds(g.terms.Expiry), share})
+		reply, err := g.Run(ctx, registerScript, []any{g.name, MaxGroups, script.Milliseconds(g.options.Expiry), share})
 		if err != nil {
 			return err
 		}
@@ -77,14 +77,14 @@ func (g *Group) Register(ctx context.Context) error {
 
 // share is the group's share of its limits in the partition; "" for none.
 func (g *Group) share(ctx context.Context) (string, error) {
-	if g.terms.Limits == (Limits{}) {
+	if g.options.Limits == (Limits{}) {
 		return "", nil
 	}
 	partitions, err := g.topic.restored(ctx)
 	if err != nil {
 		return "", err
 	}
-	return g.terms.Limits.share(g.partition.Number(), partitions)
+	return g.options.Limits.share(g.partition.Number(), partitions)
 }
 
 // Run calls a script with the group's keys, and with those of each for each other group.
@@ -92,23 +92,23 @@ func (g *Group) Run(ctx context.Context, s *script.Script, args []any, each ...s
 	return g.partition.Run(ctx, s, g.name, args, each...)
 }
 
-// Terms are what a subscriber asks for its consumer group.
-type Terms struct {
+// GroupOptions are what a subscriber asks for its consumer group.
+type GroupOptions struct {
 	Expiry time.Duration // without a live consumer; 0: for ever
 	Limits Limits        // none: the group keeps those that it has
 }
 
 // Membership is a consumer group in all partitions of a topic.
 type Membership struct {
-	topic *Topic
-	group string
-	terms Terms
-	known int // how many partitions know the group
+	topic   *Topic
+	group   string
+	options GroupOptions
+	known   int // how many partitions know the group
 }
 
 // Membership returns a consumer group in the topic, for one goroutine. It does no I/O.
-func (t *Topic) Membership(group string, terms Terms) *Membership {
-	return &Membership{topic: t, group: group, terms: terms}
+func (t *Topic) Membership(group string, options GroupOptions) *Membership {
+	return &Membership{topic: t, group: group, options: options}
 }
 
 // Partitions lists the topic, registers the group in all partitions, so it gets what
@@ -119,7 +119,7 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	first := m.known == 0
-	if first && m.terms.Limits == (Limits{}) { // the first partition is always there: most topics then need one call less
+	if first && m.options.Limits == (Limits{}) { // the first partition is always there: most topics then need one call less
 		if err := m.Group(0).Register(ctx); err != nil {
 			return 0, err
 		}
@@ -128,10 +128,10 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	for {
 		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
 		if err == nil && first {
-			err = m.terms.Limits.fits(number)
+			err = m.options.Limits.fits(number)
 		}
-		if err == nil && number == m.known && first && m.terms.Limits != (Limits{}) {
-			err = m.topic.limit(ctx, m.group, m.terms.Limits)
+		if err == nil && number == m.known && first && m.options.Limits != (Limits{}) {
+			err = m.topic.limit(ctx, m.group, m.options.Limits)
 		}
 		if err != nil || number == m.known {
 			return number, err
@@ -150,7 +150,7 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 }
 
 func (m *Membership) enlist(ctx context.Context) error {
-	if m.terms != (Terms{}) {
+	if m.options != (GroupOptions{}) {
 		return m.topic.Advance(ctx, RulesVersion)
 	}
 	return m.topic.Enlist(ctx)
@@ -164,7 +164,7 @@ func (m *Membership) EndExpired(ctx context.Context) ([]Ended, error) {
 // Group returns the group in one of the partitions.
 func (m *Membership) Group(partition int) *Group {
 	g := m.topic.Partition(partition).Group(m.group)
-	g.topic, g.terms = m.topic, m.terms
+	g.topic, g.options = m.topic, m.options
 	return g
 }
 

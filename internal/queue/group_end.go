@@ -252,7 +252,7 @@ func (t *Topic) End(ctx context.Context, group string) error {
 	if err != nil {
 		return err
 	}
-	return t.everywhere(ctx, end) // the first one, and those that were added meanwhile
+	return t.firstThenOthers(ctx, end) // the first one, and those that were added meanwhile
 }
 
 // forgetMessages is how many messages one call of forget frees at most.
@@ -280,7 +280,7 @@ func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progre
 	if err := t.advance(ctx, group, RulesVersion); err != nil {
 		return err
 	}
-	err := t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
+	err := t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
 		if p.Number() > 0 {
 			return p.Group(group).retire(ctx, retireFollow)
 		}
@@ -306,7 +306,7 @@ func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progre
 // Restore lets a retired group come back with its next subscriber. First it frees what an
 // interrupted retirement has left. It leaves a group that is not retired as it is.
 func (t *Topic) Restore(ctx context.Context, group string) error {
-	return t.everywhere(ctx, func(ctx context.Context, p *Partition) error {
+	return t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
 		return p.Group(group).restore(ctx)
 	})
 }

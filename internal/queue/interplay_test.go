@@ -64,7 +64,7 @@ func TestARestoredGroupHasNeitherPauseNorLimits(t *testing.T) {
 func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(2)
-	_, err := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 1}}).Partitions(t.Context())
+	_, err := topic.Membership("g", GroupOptions{Limits: Limits{MaxInFlight: 1}}).Partitions(t.Context())
 	require.ErrorIs(t, err, ErrLimitTooLow)
 	for n := range 2 {
 		assert.Empty(t, r.Client.SMembers(t.Context(), topic.Partition(n).Key(script.Groups, "")).Val(), n)
@@ -99,7 +99,7 @@ func TestAGroupThatComesBackWithANewPartitionHasItsLimits(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)
 	require.NoError(t, topic.Enlist(t.Context()))
-	m := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 8}, Expiry: time.Hour})
+	m := topic.Membership("g", GroupOptions{Limits: Limits{MaxInFlight: 8}, Expiry: time.Hour})
 	_, err := m.Partitions(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, topic.End(t.Context(), "g")) // it has expired
@@ -127,7 +127,7 @@ func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(2)
 	for _, name := range []string{"g", "h"} {
-		_, err := topic.Membership(name, Terms{Expiry: time.Hour}).Partitions(t.Context())
+		_, err := topic.Membership(name, GroupOptions{Expiry: time.Hour}).Partitions(t.Context())
 		require.NoError(t, err)
 	}
 	require.NoError(t, topic.Limit(t.Context(), "h", Limits{MaxInFlight: 8}))

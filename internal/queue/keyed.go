@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,68 +76,38 @@ func (c *callers) over() (names []string) {
 	return names
 }
 
-// callAs makes one call of a caller, which is the first argument.
-func (p *Partition) callAs(ctx context.Context, c *caller, s *script.Script, groups []string, args []any) (script.Reply, error) {
-	name := &script.Written{Text: c.name}
-	args = append(append([]any{name}, args...), script.Strings(groups)...)
-	reply, err := p.Run(ctx, s, "", args, groups...)
-	c.repeatable = c.repeatable || err != nil || !name.Once()
-	return reply, err
-}
-
 // Cancel takes back the message that a key leads to, from all groups that wait for it or
 // handle it. It returns ErrNotFound when there is none, and where the message was.
 func (p *Partition) Cancel(ctx context.Context, key string) (Status, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
-		return p.cancel(ctx, c, until, "key", key, groups)
-	})
+	return p.change(ctx, cancelScript, "key", key)
 }
 
 // CancelID is Cancel of the message with an id.
 func (p *Partition) CancelID(ctx context.Context, id string) (Status, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
-		return p.cancel(ctx, c, until, "id", id, groups)
-	})
-}
-
-func (p *Partition) cancel(ctx context.Context, c *caller, until int64, by, name string, groups []string) (script.Reply, error) {
-	return p.callAs(ctx, c, cancelScript, groups, []any{c.request, until, by, name, p.Channel()})
+	return p.change(ctx, cancelScript, "id", id)
 }
 
 // Reschedule makes the waiting message that a key leads to due after a delay. It returns
 // ErrNotFound when there is none, or none that waits, and where the message was.
 func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
-		return p.reschedule(ctx, c, until, groups, "key", key, "in", script.Milliseconds(delay))
-	})
+	return p.change(ctx, rescheduleScript, "key", key, "in", script.Milliseconds(delay))
 }
 
 // RescheduleAt is Reschedule to a time by Redis's clock, in ms.
 func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
-		return p.reschedule(ctx, c, until, groups, "key", key, "at", due)
-	})
+	return p.change(ctx, rescheduleScript, "key", key, "at", due)
 }
 
 // RescheduleID is RescheduleAt of the message with an id.
 func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
-	return p.withKey(ctx, func(c *caller, until int64, groups []string) (script.Reply, error) {
-		return p.reschedule(ctx, c, until, groups, "id", id, "at", due)
-	})
+	return p.change(ctx, rescheduleScript, "id", id, "at", due)
 }
 
-// reschedule makes one call. which says how the message is found, and when it is due.
-func (p *Partition) reschedule(ctx context.Context, c *caller, until int64, groups []string, which ...any) (script.Reply, error) {
-	return p.callAs(ctx, c, rescheduleScript, groups, append([]any{c.request, until}, append(which, p.Channel())...))
-}
-
-// withKey makes one request. The first call asks for the groups, whose keys the script
-// needs, and for Redis's time; later calls say until when they count. So a copy of a call
-// that Redis runs later, when nobody waits for it, leaves alone the message that holds
-// the key by then.
-func (p *Partition) withKey(
-	ctx context.Context, call func(c *caller, until int64, groups []string) (script.Reply, error),
-) (Status, error) {
+// change makes one request of Cancel or Reschedule; which says how the message is found, and when it
+// is due. The first call asks for the groups, whose keys the script needs, and for Redis's time; later
+// calls say until when they count. So a copy of a call that Redis runs later, when nobody waits for it,
+// leaves alone the message that holds the key by then.
+func (p *Partition) change(ctx context.Context, s *script.Script, which ...any) (Status, error) {
 	c, err := p.callers.take(ctx)
 	if err != nil {
 		return Status{}, err
@@ -145,7 +116,7 @@ func (p *Partition) withKey(
 	var until int64
 	var groups []string
 	for range 6 {
-		reply, err := call(c, until, groups)
+		reply, err := p.callAs(ctx, c, s, until, which, groups)
 		if err != nil {
 			return Status{}, err
 		}
@@ -159,6 +130,17 @@ func (p *Partition) withKey(
 		until, groups = all.asOf+script.Patience(ctx).Milliseconds(), all.names
 	}
 	return Status{}, ErrGroupsKeepChanging
+}
+
+// callAs makes one call of a caller.
+func (p *Partition) callAs(
+	ctx context.Context, c *caller, s *script.Script, until int64, which []any, groups []string,
+) (script.Reply, error) {
+	name := &script.Written{Text: c.name}
+	args := slices.Concat([]any{name, c.request, until}, which, []any{p.Channel()}, script.Strings(groups))
+	reply, err := p.Run(ctx, s, "", args, groups...)
+	c.repeatable = c.repeatable || err != nil || !name.Once()
+	return reply, err
 }
 
 // Status says where a message stood when Redis ran a call of Cancel or Reschedule. The

@@ -266,7 +266,7 @@ func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
 func TestSharesAreRightThoughTheNumberOfPartitionsIsLost(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(4)
-	m := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 5}})
+	m := topic.Membership("g", GroupOptions{Limits: Limits{MaxInFlight: 5}})
 	_, err := m.Partitions(t.Context())
 	require.NoError(t, err)
 	want := shares(t, r, topic, 4)
@@ -284,7 +284,7 @@ func TestSharesAreRightThoughTheNumberOfPartitionsIsLost(t *testing.T) {
 func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)
-	m := topic.Membership("g", Terms{Limits: Limits{MaxInFlight: 1}})
+	m := topic.Membership("g", GroupOptions{Limits: Limits{MaxInFlight: 1}})
 	_, err := m.Partitions(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"1 0.000000 0 1"}, shares(t, r, topic, 1))

@@ -31,7 +31,7 @@ func (m *trial) pause(rt *rapid.T) {
 	name, lasts := draw(rt, "group", "", "g", "h"), draw(rt, "lasts", 0, time.Second, 10*time.Second)
 	m.do(func() {
 		m.model.Pause(m.now, name, script.Milliseconds(lasts))
-		m.must(m.group(name).tell(m.scene.Ctx(), pauseScript, name, script.Milliseconds(lasts), "{}", m.real.Channel(), "follow"))
+		m.must(m.group(name).changeSetting(m.scene.Ctx(), pauseScript, name, script.Milliseconds(lasts), "{}", m.real.Channel(), "follow"))
 	})
 }
 
@@ -39,7 +39,7 @@ func (m *trial) resume(rt *rapid.T) {
 	name := draw(rt, "group", "", "g", "h")
 	m.do(func() {
 		m.model.Resume(m.now, name)
-		m.must(m.group(name).tell(m.scene.Ctx(), resumeScript, name, m.real.Channel(), "follow"))
+		m.must(m.group(name).changeSetting(m.scene.Ctx(), resumeScript, name, m.real.Channel(), "follow"))
 	})
 }
 
@@ -67,7 +67,7 @@ func (m *trial) register(rt *rapid.T) {
 	m.do(func() {
 		ok := lasts == 0 && m.model.Register(name) || lasts > 0 && m.model.RegisterFor(m.now, name, script.Milliseconds(lasts))
 		g := m.group(name)
-		g.terms.Expiry = lasts
+		g.options.Expiry = lasts
 		if err := g.Register(m.scene.Ctx()); !ok {
 			require.ErrorIs(m.t, err, ErrGroupRetired)
 		} else {

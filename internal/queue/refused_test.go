@@ -81,7 +81,7 @@ func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 		require.Len(t, r.claim(r.partition.Group(name), "c", 10), 2)
 	}
 	g := r.partition.Group("expires")
-	g.terms.Expiry = time.Minute
+	g.options.Expiry = time.Minute
 	late := func(noticed time.Duration) {
 		redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "0")
 		r.overSince(r.partition, "expires", noticed)

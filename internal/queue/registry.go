@@ -58,9 +58,7 @@ var errVersion = script.Permanent("the topic's version is damaged")
 //
 // When no memory is left in Redis, a topic that is not on the list cannot be added. Enlist
 // succeeds all the same, since claims have to go on, and a later call adds the topic.
-func (t *Topic) Enlist(ctx context.Context) error {
-	return unlessFull(t.enlist(ctx, PlainVersion))
-}
+func (t *Topic) Enlist(ctx context.Context) error { return t.Advance(ctx, PlainVersion) }
 
 // Advance is Enlist for what a later version has added. A library that does not know that version
 // refuses the topic from then on, when it first looks at it.
@@ -151,7 +149,7 @@ func (t *Topic) listed(ctx context.Context, version string) (string, error) {
 	if err := Compatible(list[0]); err != nil {
 		return "", err
 	}
-	t.store.list(t.name, list[0])
+	t.store.rememberListing(t.name, list[0])
 	return list[0], nil
 }
 
@@ -161,14 +159,14 @@ func (t *Topic) listed(ctx context.Context, version string) (string, error) {
 func (t *Topic) Version(ctx context.Context) (string, error) {
 	version, err := t.listed(ctx, "")
 	if err == nil && version == "" {
-		t.store.Unlist(t.name)
+		t.store.ForgetListing(t.name)
 		err = fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return version, err
 }
 
-// lists tells whether the Store knows that a topic is on the list.
-func (s *Store) lists(topic string) bool {
+// knowsListed tells whether the Store knows that a topic is on the list.
+func (s *Store) knowsListed(topic string) bool {
 	_, fresh := s.recall(topic)
 	return fresh
 }
@@ -187,8 +185,8 @@ func (l listing) major() int {
 	return major
 }
 
-// list remembers that a topic is on the list, and with which version.
-func (s *Store) list(topic, version string) {
+// rememberListing remembers that a topic is on the list, and with which version.
+func (s *Store) rememberListing(topic, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.listed) >= maxListed { // asking again does no harm
@@ -206,8 +204,8 @@ func (s *Store) recheck(topic string) {
 	}
 }
 
-// Unlist forgets that a topic is on the list.
-func (s *Store) Unlist(topic string) {
+// ForgetListing forgets that a topic is on the list.
+func (s *Store) ForgetListing(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.listed, topic)

@@ -85,7 +85,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	topic := func() *Topic { return s.Topic("t") }
 	acts := reading(t, topic)
 	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
-	acts["subscribe"] = func() error { _, err := topic().Membership("g", Terms{}).Partitions(t.Context()); return err }
+	acts["subscribe"] = func() error { _, err := topic().Membership("g", GroupOptions{}).Partitions(t.Context()); return err }
 	for _, version := range []string{"4", "4.1", "10", "10.0"} {
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
 		before := state()
@@ -113,7 +113,7 @@ func advancing(t *testing.T, topic func() *Topic) map[string]func() error {
 		"retire": func() error { return topic().Retire(t.Context(), "g", RetireForced, func(int) {}) },
 		"limit":  func() error { return topic().Limit(t.Context(), "g", Limits{MaxInFlight: 1}) },
 		"expire": func() error {
-			_, err := topic().Membership("g", Terms{Expiry: time.Hour}).Partitions(t.Context())
+			_, err := topic().Membership("g", GroupOptions{Expiry: time.Hour}).Partitions(t.Context())
 			return err
 		},
 	}
@@ -128,7 +128,7 @@ func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
 			require.NoError(t, err)
 			s = another
 			require.NoError(t, s.Topic("t").Restore(t.Context(), "g"))
-			_, err = s.Topic("t").Membership("g", Terms{}).Partitions(t.Context())
+			_, err = s.Topic("t").Membership("g", GroupOptions{}).Partitions(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, version, s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), "subscribing does not")
 			require.NoError(t, act(), name)
@@ -185,7 +185,7 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 	before := state()
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "1")
 	require.NoError(t, known.Enlist(t.Context()))
-	assert.True(t, s.lists("known"))
+	assert.True(t, s.knowsListed("known"))
 	require.NoError(t, other.Enlist(t.Context()))
 	assert.Equal(t, before, state())
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "0")
@@ -195,7 +195,7 @@ func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
 
 func TestASubscriberListsItsTopic(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
-	_, err := s.Topic("t").Membership("g", Terms{}).Partitions(t.Context())
+	_, err := s.Topic("t").Membership("g", GroupOptions{}).Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"t": "1"}, state()[s.Registry()])
 }
@@ -217,7 +217,7 @@ func TestATopicThatRedisHasLostFromTheListIsListedAgain(t *testing.T) {
 				now := time.Now()
 				s.now = func() time.Time { return now }
 				topic := s.Topic("t")
-				member := topic.Membership("g", Terms{})
+				member := topic.Membership("g", GroupOptions{})
 				require.NoError(t, s.Redis().HSet(ctx, s.Registry(), "t", version).Err())
 				require.NoError(t, use(topic, member))
 				require.NoError(t, s.Redis().Del(ctx, s.Registry()).Err())
@@ -257,7 +257,7 @@ func TestANewcomerListsTheVersionThatTheDataNeed(t *testing.T) {
 			s, _ := newPrefix(t, redistest.Shared(t))
 			topic := s.Topic("t")
 			require.NoError(t, topic.Enlist(t.Context()))
-			_, err := topic.Membership("g", Terms{}).Partitions(t.Context())
+			_, err := topic.Membership("g", GroupOptions{}).Partitions(t.Context())
 			require.NoError(t, err)
 			want := "2"
 			switch name {

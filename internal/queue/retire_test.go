@@ -164,7 +164,7 @@ func TestTheNextConsumerDropsDeadOnes(t *testing.T) {
 func TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)
-	m := topic.Membership("g", Terms{})
+	m := topic.Membership("g", GroupOptions{})
 	number, err := m.Partitions(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, number)

@@ -12,7 +12,7 @@ var lua embed.FS
 // The scripts.
 var (
 	pushScript     = script.New(lua, "push").Awaited()
-	putScript      = script.New(lua, "put").Alone().Awaited()
+	putScript      = script.New(lua, "put").WithoutLibraries().Awaited()
 	tickScript     = script.New(lua, "tick")
 	reopenScript   = script.New(lua, "reopen")
 	unrecordScript = script.New(lua, "unrecord")
@@ -23,7 +23,7 @@ var (
 	enlistScript   = script.New(lua, "enlist")
 	neededScript   = script.New(lua, "needed").With("lib_order")
 
-	claimScript   = script.New(lua, "claim").Behind("lib_idle").With("lib_claim", "lib_fan_out").Awaited()
+	claimScript   = script.New(lua, "claim").Prepend("lib_idle").With("lib_claim", "lib_fan_out").Awaited()
 	ackScript     = script.New(lua, "ack").With("lib_finish").Awaited()
 	relayScript   = script.New(lua, "relay").With("lib_finish").Awaited()
 	nackScript    = script.New(lua, "nack").Awaited()

@@ -49,8 +49,8 @@ func (t *Topic) Name() string { return t.name }
 // Store is what the topic is in.
 func (t *Topic) Store() *Store { return t.store }
 
-// Silence explains a call that has not ended in time; see Store.Silence.
-func (t *Topic) Silence() error { return t.store.Silence() }
+// WhyNoAnswer explains a call that has not ended in time; see Store.WhyNoAnswer.
+func (t *Topic) WhyNoAnswer() error { return t.store.WhyNoAnswer() }
 
 // Partition returns one of the partitions, from 0.
 func (t *Topic) Partition(number int) *Partition {

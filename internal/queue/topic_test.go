@@ -53,7 +53,7 @@ func TestOnePartitionLeavesNothingInRedis(t *testing.T) {
 
 func TestALostNumberOfPartitionsIsRestored(t *testing.T) {
 	topic := newTopic(t)
-	member := topic.Membership("g", Terms{})
+	member := topic.Membership("g", GroupOptions{})
 	_, err := topic.Raise(t.Context(), 4)
 	require.NoError(t, err)
 	_, err = member.Partitions(t.Context())
@@ -94,7 +94,7 @@ func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	topic := newTopic(t)
 	for _, group := range []string{"g", "h"} {
-		number, err := topic.again().Membership(group, Terms{}).Partitions(t.Context())
+		number, err := topic.again().Membership(group, GroupOptions{}).Partitions(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, number)
 	}
@@ -113,7 +113,7 @@ func TestNewPartitionsKnowAllGroups(t *testing.T) {
 
 func TestGroupsOfAnotherTypeInANewPartitionAreNamed(t *testing.T) {
 	topic := newTopic(t)
-	_, err := topic.again().Membership("g", Terms{}).Partitions(t.Context())
+	_, err := topic.again().Membership("g", GroupOptions{}).Partitions(t.Context())
 	require.NoError(t, err)
 	key := topic.Partition(2).Key(script.Groups, "")
 	require.NoError(t, topic.store.Redis().Set(t.Context(), key, "x", 0).Err())
@@ -127,7 +127,7 @@ func TestAGroupRegistersInAllPartitions(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 2)
 	require.NoError(t, err)
-	member := topic.again().Membership("g", Terms{})
+	member := topic.again().Membership("g", GroupOptions{})
 	number, err := member.Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 2, number)

@@ -112,9 +112,9 @@ var (
 	errNoHandshake  = errors.New("no connection to Redis could be opened; does its port expect TLS?")
 )
 
-// Silence explains a call that has not ended in time, as far as that is known: the client
+// WhyNoAnswer explains a call that has not ended in time, as far as that is known: the client
 // itself says no more, even when a server without TLS waits for the end of a handshake.
-func (c *Client) Silence() error {
+func (c *Client) WhyNoAnswer() error {
 	switch {
 	case c.redis.PoolStats().TotalConns > 0:
 		return errNoAnswer

@@ -68,7 +68,7 @@ func Refused(err error) bool {
 func Transient(err error) bool {
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		return passing(err)
+		return busyOrMoving(err)
 	}
 	var unknownAuthority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
@@ -103,9 +103,9 @@ func Unwilling(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") && !strings.Contains(err.Error(), " key")
 }
 
-// passing reports whether err is an answer of a server that is starting, failing over,
+// busyOrMoving reports whether err is an answer of a server that is starting, failing over,
 // moving slots or busy.
-func passing(err error) bool {
+func busyOrMoving(err error) bool {
 	for _, prefix := range []string{
 		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 		"NOREPLICAS", "BUSY", "max number of clients", "UNBLOCKED",

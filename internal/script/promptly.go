@@ -73,7 +73,7 @@ func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Conte
 	}
 	var none T
 	if err := c.calls.begin(ctx); err != nil {
-		return none, c.silent(err)
+		return none, c.explainEnd(err)
 	}
 	done := make(chan result, 1) // so nobody has to read it
 	go func() {                  // ends with the call, which the client's timeouts end
@@ -85,15 +85,15 @@ func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Conte
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return none, c.silent(context.Cause(ctx))
+		return none, c.explainEnd(context.Cause(ctx))
 	}
 }
 
-// silent adds to the end of a context what is known of why Redis has not answered before.
-func (c *Client) silent(cause error) error { return fmt.Errorf("%w: %w", cause, c.Silence()) }
+// explainEnd adds to the end of a context what is known of why Redis has not answered before.
+func (c *Client) explainEnd(cause error) error { return fmt.Errorf("%w: %w", cause, c.WhyNoAnswer()) }
 
-// Rest waits until no call is under way that its caller has given up, or ctx ends.
-func (c *Client) Rest(ctx context.Context) error {
+// WaitIdle waits until no call is under way that its caller has given up, or ctx ends.
+func (c *Client) WaitIdle(ctx context.Context) error {
 	ended := c.calls.ended()
 	if ended == nil {
 		return nil

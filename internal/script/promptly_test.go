@@ -17,7 +17,7 @@ func TestACallerGivesUpACallThatItsContextDoesNotEnd(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	s, err := NewClient(client, "p", observe.Observer{})
 	require.NoError(t, err)
-	require.NoError(t, s.Rest(t.Context()), "no call is under way")
+	require.NoError(t, s.WaitIdle(t.Context()), "no call is under way")
 
 	answer := make(chan int)
 	ask := func(ctx context.Context) (int, error) {
@@ -30,10 +30,10 @@ func TestACallerGivesUpACallThatItsContextDoesNotEnd(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, errNoConnection)
 	}
-	require.ErrorIs(t, s.Rest(over), context.Canceled, "they go on")
+	require.ErrorIs(t, s.WaitIdle(over), context.Canceled, "they go on")
 
 	close(answer)
-	require.NoError(t, s.Rest(t.Context()))
+	require.NoError(t, s.WaitIdle(t.Context()))
 	n, err := Promptly(t.Context(), s, func(context.Context) (int, error) { return 7, nil })
 	require.NoError(t, err)
 	assert.Equal(t, 7, n)

@@ -95,14 +95,14 @@ func (s *Script) With(libraries ...string) *Script {
 	return s.compiled()
 }
 
-// Behind puts a library of the script's folder in front of all others.
-func (s *Script) Behind(library string) *Script {
+// Prepend puts a library of the script's folder in front of all others.
+func (s *Script) Prepend(library string) *Script {
 	s.files = slices.Insert(s.files, 0, fileOf(s.folder, library))
 	return s.compiled()
 }
 
-// Alone makes the script do without libraries.
-func (s *Script) Alone() *Script {
+// WithoutLibraries makes the script do without libraries.
+func (s *Script) WithoutLibraries() *Script {
 	s.files = s.files[len(s.files)-1:]
 	return s.compiled()
 }

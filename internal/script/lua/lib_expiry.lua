@@ -11,8 +11,8 @@ local LOOK_MS = 12 * HOUR_MS -- and at least that often: the hash of consumers e
 
 -- expiry_of reads when a group expires; nil if it does not.
 local function expiry_of(control, group)
-  local told = redis.call('HGET', control, 'expiry:' .. group)
-  local lasts, ends, noticed = string.match(told or '', '^(%d+) (%d+) (%d+)$')
+  local value = redis.call('HGET', control, 'expiry:' .. group)
+  local lasts, ends, noticed = string.match(value or '', '^(%d+) (%d+) (%d+)$')
   return tonumber(lasts), tonumber(ends), tonumber(noticed)
 end
 

@@ -14,8 +14,8 @@ end
 -- tombstone is 'retired' if a group has been retired, and 'expired' if it has ended by
 -- itself and what it held is not freed yet; else nil.
 local function tombstone(control, group)
-  local told = redis.call('HGET', control, 'retired:' .. group)
-  return told and (string.match(told, '^%d+ (expired)$') or 'retired') or nil
+  local value = redis.call('HGET', control, 'retired:' .. group)
+  return value and (string.match(value, '^%d+ (expired)$') or 'retired') or nil
 end
 
 -- unknown tells whether a group, which is not '' for all, is not registered.

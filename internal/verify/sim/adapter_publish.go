@@ -113,5 +113,5 @@ func inTime(ctx context.Context, do func(now int64) string) func(now int64) stri
 	}
 }
 
-// Silence implements publish.Topic.
-func (publishTopic) Silence() error { return errTimeout }
+// WhyNoAnswer implements publish.Topic.
+func (publishTopic) WhyNoAnswer() error { return errTimeout }
