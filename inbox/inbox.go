@@ -67,6 +67,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 // it goes on when Redis is back, and logs an outage once.
 func (i *Inbox) Run(ctx context.Context) error {
 	outages := outage.New(observe.Join(i.config.Observer, i.logging()), 0)
+	defer outages.Close()
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	r := reader{inbox: i, as: intake.Reader{Name: watermill.NewULID(), Lease: i.config.TakeOverAfter, Keep: i.config.KeepRefused}, last: "0"}
@@ -91,7 +92,11 @@ func (i *Inbox) logging() observe.Observer {
 		OutageBegan: func(e observe.OutageBegan) {
 			i.logger.Error("Could not store what is in the inbox; trying again", e.Err, nil)
 		},
-		OutageEnded: func(observe.OutageEnded) { i.logger.Info("What is in the inbox is stored again", nil) },
+		OutageEnded: func(e observe.OutageEnded) {
+			if !e.Stopped {
+				i.logger.Info("What is in the inbox is stored again", nil)
+			}
+		},
 	}
 }
 

@@ -85,7 +85,7 @@ type Settled struct {
 	ID    string
 	Token int64 // names the delivery; see redisdelay.Delivery
 	How   Settlement
-	// Took is how long a handler had the message. An Unsettled delivery has 0 only if no handler had it.
+	// Took is how long a handler had the message. An Unsettled or Expired delivery has 0 only if no handler had it.
 	Took time.Duration
 	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
 	// became a dead letter (Buried) or the nack was Stale.

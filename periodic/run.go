@@ -29,6 +29,7 @@ const storing observe.Activity = "store ticks"
 // when Run begins: it goes on when Redis is back, and logs an outage once. It returns nil.
 func (p *Periodic) Run(ctx context.Context) error {
 	outages := outage.New(observe.Join(p.config.Observer, p.logging()), 0)
+	defer outages.Close()
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	for ctx.Err() == nil {
@@ -52,7 +53,11 @@ func (p *Periodic) logging() observe.Observer {
 		OutageBegan: func(e observe.OutageBegan) {
 			p.logger.Error("Could not store the ticks of schedules; trying again", e.Err, nil)
 		},
-		OutageEnded: func(observe.OutageEnded) { p.logger.Info("The ticks of schedules are stored again", nil) },
+		OutageEnded: func(e observe.OutageEnded) {
+			if !e.Stopped {
+				p.logger.Info("The ticks of schedules are stored again", nil)
+			}
+		},
 	}
 }
 

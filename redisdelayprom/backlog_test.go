@@ -167,8 +167,26 @@ func TestTopicsBeyondTheLimitAreAddedUp(t *testing.T) {
 		lines = append(lines, line)
 	}
 	assert.Equal(t, []string{
-		"a 1 1s g 1 1 other 10 2 h 100 0", "b\uFFFD 1 1s g 1 1", "c 1 1s", "d 1 1s", "other 3 1s other 665 17",
-	}, lines)
+		"a 1 1s g 1 1 other 10 2 h 100 0", "other 6 1s other 666 18",
+	}, lines, "the groups of b do not all fit: a topic without its groups would look as if it had none")
+}
+
+// TestATopicWithoutGroupsKeepsItsSeries when those of others are used up, and so does one whose groups still fit.
+func TestATopicWithoutGroupsKeepsItsSeries(t *testing.T) {
+	groups := func(names ...string) (list []admin.GroupStats) {
+		for _, name := range names {
+			list = append(list, admin.GroupStats{Group: name})
+		}
+		return list
+	}
+	got := fold([]admin.TopicStats{
+		{Topic: "a", Groups: groups("g")}, {Topic: "b", Groups: groups("g", "h")}, {Topic: "c", Groups: groups("g")}, {Topic: "d"},
+	}, 2)
+	var names []string
+	for _, topic := range got {
+		names = append(names, fmt.Sprint(topic.Topic, " ", len(topic.Groups)))
+	}
+	assert.Equal(t, []string{"a 1", "c 1", "other 1"}, names)
 }
 
 func TestConfigsNameTheFieldThatCannotBeUsed(t *testing.T) {

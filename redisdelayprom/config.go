@@ -61,8 +61,8 @@ type CollectorConfig struct {
 	Timeout time.Duration
 
 	// MaxPlaces is how many topics have series of their own, and how many pairs of a topic
-	// and a consumer group: the first by name. All others are added up as topic "other", and
-	// its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
+	// and a consumer group: the first by name. All others, and topics whose groups do not all
+	// fit, are added up as topic "other", and its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
 	MaxPlaces int
 
 	// DueWithin are times ahead, each at least a second, for each of which a topic has a series of

@@ -9,7 +9,8 @@ import (
 )
 
 var failingDesc = desc("failing",
-	"1 while an activity fails, 0 once it works again: publish, claim, settle, extend, listen (for notifications), grow, end.",
+	"1 while an activity fails, 0 once it works again: publish, claim, settle, extend, listen (for notifications), grow, end, "+
+		"store ticks, read the inbox.",
 	"topic", "group", "activity")
 
 // failingLabels are those of the gauge failing.

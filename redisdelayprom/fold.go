@@ -9,29 +9,42 @@ import (
 // label is a name as a label: Prometheus wants valid UTF-8.
 func label(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// fold returns the first topics with their first groups, and one with the
-// sum of all others. All have names of their own.
+// fold returns the first topics with all their groups, and one with the sum of all others. All have names of
+// their own. A topic whose groups do not all fit is one of the others: without them, it would look as if nobody subscribed.
 func fold(topics []admin.TopicStats, limit int) []admin.TopicStats {
-	own, others := split(topics, limit, func(t *admin.TopicStats) *string { return &t.Topic }, Other)
-	var groups []admin.GroupStats // the others
-	remaining := limit
-	for i := range own {
-		some, rest := split(own[i].Groups, remaining, func(g *admin.GroupStats) *string { return &g.Group })
-		own[i].Groups, groups, remaining = some, append(groups, rest...), remaining-len(some)
+	var own, others []admin.TopicStats
+	taken, remaining := map[string]bool{Other: true}, limit
+	for _, t := range topics {
+		t.Topic = label(t.Topic)
+		if len(own) == limit || taken[t.Topic] || len(t.Groups) > remaining || !distinct(t.Groups) {
+			others = append(others, t)
+			continue
+		}
+		taken[t.Topic] = true
+		own, remaining = append(own, t), remaining-len(t.Groups)
 	}
-	for _, t := range others {
-		groups = append(groups, t.Groups...)
-	}
-	if len(others)+len(groups) == 0 {
+	if len(others) == 0 {
 		return own
 	}
-	return append(own, sum(others, groups))
+	return append(own, sum(others))
 }
 
-// sum adds up topics and groups.
-func sum(topics []admin.TopicStats, groups []admin.GroupStats) admin.TopicStats {
+// distinct makes the names of groups labels, and tells whether they still differ.
+func distinct(groups []admin.GroupStats) bool {
+	taken := map[string]bool{}
+	for i := range groups {
+		groups[i].Group = label(groups[i].Group)
+		taken[groups[i].Group] = true
+	}
+	return len(taken) == len(groups)
+}
+
+// sum adds up topics and their groups.
+func sum(topics []admin.TopicStats) admin.TopicStats {
 	all := admin.TopicStats{Topic: Other}
+	var groups []admin.GroupStats
 	for _, t := range topics {
+		groups = append(groups, t.Groups...)
 		all.Partitions += t.Partitions
 		all.Add(t.Counts)
 		all.Keys += t.Keys
@@ -55,24 +68,4 @@ func sum(topics []admin.TopicStats, groups []admin.GroupStats) admin.TopicStats 
 	}
 	all.Groups = []admin.GroupStats{group}
 	return all
-}
-
-// split separates the first elements, each with a name of its own that is not reserved,
-// from all others. It makes their names labels.
-func split[T any](list []T, limit int, name func(*T) *string, reserved ...string) (own, others []T) {
-	taken := map[string]bool{}
-	for _, name := range reserved {
-		taken[name] = true
-	}
-	for i := range list {
-		name := name(&list[i])
-		*name = label(*name)
-		if len(own) == limit || taken[*name] {
-			others = append(others, list[i])
-			continue
-		}
-		taken[*name] = true
-		own = append(own, list[i])
-	}
-	return own, others
 }

@@ -76,7 +76,8 @@ func (m *Metrics) countCalls() {
 	m.calls = counter("calls_total", "Calls of scripts in Redis, by outcome: ok or failed.", "script", "outcome")
 	m.calling = histogram("call_duration_seconds", "How long calls of scripts took, with the way there and back.", quick, "script")
 	m.failures = counter("failures_total",
-		"Failed attempts, by activity: publish, claim, settle, extend, listen (for notifications), grow, end, decode, retry.",
+		"Failed attempts, by activity: publish, claim, settle, extend, listen (for notifications), grow, end, decode, retry, "+
+			"store ticks, read the inbox.",
 		"topic", "group", "activity")
 }
 

@@ -69,7 +69,8 @@ func (m *Metrics) onSettled(e observe.Settled) {
 	default: // a later version of the library has it
 		m.settled.WithLabelValues(s.with(string(e.How))...).Inc()
 	}
-	if e.How == observe.Released || e.How == observe.Undecodable || e.How == observe.Expired || e.How == observe.Unsettled && e.Took == 0 {
+	noHandler := (e.How == observe.Unsettled || e.How == observe.Expired) && e.Took == 0 // a relay expires what it has
+	if e.How == observe.Released || e.How == observe.Undecodable || noHandler {
 		s.unseen.Add(1)
 		return
 	}

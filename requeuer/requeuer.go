@@ -50,7 +50,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	poison, err := middleware.PoisonQueue(failed, config.Topic)
+	poison, err := middleware.PoisonQueue(waiting{failed}, config.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: requeuer: %w", err)
 	}
@@ -58,6 +58,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	r.requeuer, err = requeuer.NewRequeuer(requeuer.Config{
 		Subscriber: subscriber, SubscribeTopic: config.Topic, Publisher: config.Publisher,
 		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) {
+			back(p.Message)
 			keepDelay(p.Message)
 			return config.PublishTopic(p.Message)
 		},
@@ -80,7 +81,8 @@ func keepDelay(msg *message.Message) {
 //
 //	router.AddMiddleware(r.Middleware()...)
 //
-// A handler that fails has its message acked once Redis has it, and nacked if Redis does not take it.
+// A handler that fails has its message acked once Redis has it, and nacked if Redis does not take it. A key, an ordering key and
+// a time to live of the message mean nothing while it waits; it goes back with its metadata as they came.
 func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
 
 // Run publishes messages again when their delays are over, until ctx ends. Any number of processes may run it. A message is

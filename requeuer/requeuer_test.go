@@ -3,6 +3,7 @@ package requeuer_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -72,6 +73,70 @@ func TestAMessageThatFailsWaitsLongerEachTimeAndHoldsUpNoOther(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, got[2].at.Sub(first.at), 200*time.Millisecond)
 	assert.GreaterOrEqual(t, got[3].at.Sub(got[2].at), 400*time.Millisecond)
+}
+
+// TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits: they are those of the broker's messages, as a relay leaves them. Messages
+// with the same ones wait beside each other, and have them when they come back.
+func TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits(t *testing.T) {
+	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+	client, prefix := redistest.Client(t), "test-"+watermill.NewShortUUID()
+	r, err := requeuer.New(requeuer.Config{
+		Client: client, Prefix: prefix, Publisher: broker,
+		DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 2},
+	}, nil)
+	require.NoError(t, err)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
+	require.NoError(t, err)
+	came := make(chan *message.Message, 100)
+	failures := map[string]int{"a": 2, "b": 2}
+	router.AddConsumerHandler("payments", "payments", broker, func(msg *message.Message) error {
+		came <- msg.Copy()
+		if failures[msg.UUID]--; failures[msg.UUID] >= 0 {
+			return errors.New("the bank is closed")
+		}
+		return nil
+	}).AddMiddleware(r.Middleware()...)
+	var messages []*message.Message
+	for _, uuid := range []string{"a", "b"} {
+		msg := message.NewMessage(uuid, nil)
+		redisdelay.SetKey(msg, "order-7")
+		redisdelay.SetOrderingKey(msg, "customer-7")
+		redisdelay.SetTTL(msg, time.Millisecond)
+		messages = append(messages, msg)
+	}
+	require.NoError(t, broker.Publish("payments", messages...))
+	ctx, stop := context.WithCancel(context.Background())
+	var runs sync.WaitGroup
+	runs.Go(func() { assert.NoError(t, router.Run(ctx)) })
+	waiting := client.HGetAll // what is in Redis before anybody takes it back
+	t.Cleanup(func() {
+		stop()
+		runs.Wait()
+		assert.NoError(t, errors.Join(r.Close(), broker.Close()))
+	})
+	require.Eventually(t, func() bool { // both wait, though none was taken back yet
+		return len(waiting(ctx, "{"+prefix+":requeue:0}:messages").Val()) == 2
+	}, 10*time.Second, time.Millisecond)
+	for id := range waiting(ctx, "{"+prefix+":requeue:0}:messages").Val() {
+		assert.Len(t, id, 26, "no key, ordering key or time to live")
+	}
+	runs.Go(func() { assert.NoError(t, r.Run(ctx)) })
+	times := map[string]int{}
+	for range 6 {
+		select {
+		case msg := <-came:
+			times[msg.UUID]++
+			assert.Equal(t, "order-7", msg.Metadata.Get(redisdelay.KeyMetadata))
+			assert.Equal(t, "customer-7", msg.Metadata.Get(redisdelay.OrderingKeyMetadata))
+			assert.Equal(t, "1ms", msg.Metadata.Get(redisdelay.TTLMetadata))
+			for name := range msg.Metadata {
+				assert.NotContains(t, name, "_requeuer_redisdelay", "they have their names again")
+			}
+		case <-time.After(10 * time.Second):
+			require.FailNow(t, "no attempt", "after %v", times)
+		}
+	}
+	assert.Equal(t, map[string]int{"a": 3, "b": 3}, times)
 }
 
 func TestTheDelayGrowsByDefault(t *testing.T) {

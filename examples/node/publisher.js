@@ -52,7 +52,7 @@ class Publisher {
     if (known && known.version >= version && Date.now() - known.seen < LOOK_EVERY) return known.partitions;
     const registry = [`{${this.prefix}:topics}`];
     const first = protocol.tag(this.prefix, name, 0);
-    let listed = await this.scripts.run("enlist", registry, [name, version === "1" ? "" : version]);
+    let listed = await this.scripts.run("enlist", registry, [name, ""]);
     const partitions = (await this.scripts.run("raise", this.scripts.keys("raise", first), [1, 0, this.channel(first)]))[0];
     if (!listed.length) { // Redis may have lost the list: what do the data need?
       let needed = 1;
@@ -62,6 +62,7 @@ class Publisher {
       }
       listed = await this.scripts.run("enlist", registry, [name, needed]);
     }
+    if (version !== "1") listed = await this.scripts.run("enlist", registry, [name, version]);
     const major = Number(listed[0].split(".")[0]);
     if (!(major >= 1 && major <= 3)) throw new Failure("refused", `topic ${name} has version ${listed[0]} of the protocol`);
     this.topics.set(name, { partitions, version, seen: Date.now() });
@@ -97,7 +98,8 @@ function metadataOf(order) {
 
 async function main() {
   const url = process.env.REDIS_URL ?? "redis://localhost:6379";
-  const client = redis.createClient({ url, disableOfflineQueue: true, socket: { reconnectStrategy: () => 20, connectTimeout: 5000 } });
+  const socket = { reconnectStrategy: () => 20, connectTimeout: 5000, socketTimeout: 5000 }; // a Redis that hangs gives no error
+  const client = redis.createClient({ url, disableOfflineQueue: true, socket });
   client.on("error", () => {}); // calls fail, and are made again
   await client.connect();
   const database = Number(new URL(url).pathname.slice(1) || 0);

@@ -81,7 +81,7 @@ final class Publisher
         }
         $registry = ['{' . $this->prefix . ':topics}'];
         $first = tag($this->prefix, $name, 0);
-        $listed = $this->scripts->run('enlist', $registry, [$name, $version === '1' ? '' : $version]);
+        $listed = $this->scripts->run('enlist', $registry, [$name, '']);
         $partitions = $this->scripts->run('raise', $this->scripts->keys('raise', $first), [1, 0, $this->channel($first)])[0];
         if (!$listed) { // Redis may have lost the list: what do the data need?
             $needed = 1;
@@ -90,6 +90,9 @@ final class Publisher
                 $needed = max($needed, $this->scripts->run('needed', $keys, [])[0]);
             }
             $listed = $this->scripts->run('enlist', $registry, [$name, $needed]);
+        }
+        if ($version !== '1') {
+            $listed = $this->scripts->run('enlist', $registry, [$name, $version]);
         }
         if (!in_array(explode('.', $listed[0])[0], ['1', '2', '3'], true)) {
             throw new Failure('refused', "topic $name has version $listed[0] of the protocol");

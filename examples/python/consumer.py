@@ -83,7 +83,7 @@ class Consumer:
                 break
             names = [protocol.text(name) for name in reply[2:]]
             if self.group not in names:
-                self.register(partition)
+                self.again(lambda: self.register(partition))
             self.groups[partition] = (int(reply[1]), [name for name in names if name != self.group])
         deadline, wait, details, ids, bodies, changed, _, partitions = reply[1:9]
         if wait < -2:  # this program's memory was set back, and Redis has a later request
@@ -94,7 +94,9 @@ class Consumer:
         for i, message_id in enumerate(ids):
             message = protocol.Delivery(partition, message_id, details[2 * i], details[2 * i + 1], bodies[i], changed.get(i + 1))
             with self.changed:
-                self.held[partition, message_id] = message
+                for earlier in self.held.values():  # whose handler still has it
+                    earlier.lost |= (earlier.partition, earlier.id) == (partition, message_id)
+                self.held[partition, message_id, message.token] = message
             pool.submit(self.work, message)
         if partition == 0 and partitions > self.partitions:
             self.again(lambda: self.join(partitions))
@@ -107,7 +109,7 @@ class Consumer:
             print("settle %s: %s" % (message.id, error), file=sys.stderr)
         finally:
             with self.changed:
-                del self.held[message.partition, message.id]
+                del self.held[message.partition, message.id, message.token]
                 self.changed.notify()
 
     def outcome(self, message):
@@ -140,7 +142,7 @@ class Consumer:
         while not self.done.wait(self.lease_ms / 3000):
             for partition in range(self.partitions):
                 with self.changed:
-                    held = [m for (p, _), m in self.held.items() if p == partition]
+                    held = [m for m in self.held.values() if m.partition == partition and not m.lost]
                 args = [value for m in held for value in (m.id, m.token, 1)]
                 try:
                     stale = self.call("extend", partition, [

@@ -179,11 +179,13 @@ class Topic:
     def open(self, version="1"):
         """Lists the topic, and returns how many partitions it has."""
         registry = ["{" + self.prefix + ":topics}"]
-        listed = self.scripts.run("enlist", registry, [self.name, "" if version == "1" else version])
+        listed = self.scripts.run("enlist", registry, [self.name, ""])
         partitions = int(self.run("raise", 0, [1, 0, self.channel(0)])[0])
         if not listed:  # Redis may have lost the list: what do the data need?
             needed = [int(self.run("needed", p, [])[0]) for p in range(partitions)]
             listed = self.scripts.run("enlist", registry, [self.name, str(max(needed))])
+        if version != "1":
+            listed = self.scripts.run("enlist", registry, [self.name, version])
         if listed[0].decode().split(".")[0] not in VERSIONS:
             raise TooNew("topic %s has version %s of the protocol" % (self.name, text(listed[0])))
         return partitions

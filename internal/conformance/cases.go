@@ -9,6 +9,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -17,6 +18,9 @@ const (
 
 	// maxArguments is what the strictest offers of Redis allow in a call.
 	maxArguments = 3900
+
+	// growWithin is how long a program may take to see that a topic has more partitions: it looks every 5 s.
+	growWithin = 10 * time.Second
 )
 
 // cases are all cases, in their order.
@@ -27,9 +31,11 @@ var cases = []testCase{
 	{"order", "ids sort in the order of publishing", order},
 	{"key", "a second message with a key that is in use is a duplicate, and a cancelled one frees its key", key},
 	{"partitions", "keys choose partitions as in Go", partitions},
+	{"more partitions", "keys choose among the partitions of a topic that gets more, within 10 s", grown},
 	{"ordering key and ttl", "the id tells of them, and the topic gets version 3", ordering},
 	{"script flush", "Redis has forgotten the scripts", flush},
 	{"lost reply", "the connection ends before the reply: each message is stored once, and no duplicate of itself", lost},
+	{"silence", "the connection stays open, and no reply comes", silent},
 	{"READONLY", "the server is a replica for a while", readonly},
 	{"wrong clock", "the program's clock is two hours ahead, and messages are due all the same", wrongClock},
 	{"restart", "another process of the program, and two at once", restart},
@@ -129,6 +135,41 @@ func partitions(ctx context.Context, j *judge) {
 	j.expect(ctx, Stored, orders...)
 }
 
+// grown leaves a program that looks every 5 s some time. Until it has looked, keys go to partition 0.
+func grown(ctx context.Context, j *judge) {
+	const number = 3
+	first := j.order(ctx, Order{Key: "before", DelayMS: hour})
+	if j.unsupported(first) {
+		return
+	}
+	j.expect(ctx, Stored, first)
+	_, err := j.store.Topic(j.topic).Raise(ctx, number)
+	j.must(err)
+	for n, deadline := 0, time.Now().Add(growWithin); ; n++ {
+		key := fmt.Sprint("customer-", n)
+		if queue.PartitionOf(key, number) == 0 {
+			continue
+		}
+		o := j.order(ctx, Order{Key: key, DelayMS: hour})
+		j.answered(Stored, o)
+		for _, m := range j.read(ctx, j.topic)[o.UUID] {
+			if m.partition != 0 {
+				j.compare(o, m)
+				return
+			}
+		}
+		if o.Result != Stored || time.Now().After(deadline) {
+			j.wrong("%s after there are more partitions, it stores as if there were one", growWithin)
+			return
+		}
+		select {
+		case <-time.After(250 * time.Millisecond):
+		case <-ctx.Done():
+			j.must(ctx.Err())
+		}
+	}
+}
+
 func ordering(ctx context.Context, j *judge) {
 	orders := []ordered{
 		j.order(ctx, Order{OrderingKey: "account,7", DelayMS: hour}),
@@ -173,6 +214,16 @@ func lost(ctx context.Context, j *judge) {
 		}
 	}
 	j.proxy.loseReplies(0)
+	j.expect(ctx, Stored, orders...)
+}
+
+func silent(ctx context.Context, j *judge) {
+	j.proxy.fallSilent()
+	orders := []ordered{j.order(ctx, Order{DelayMS: hour})}
+	if j.proxy.lostReplies() == 0 {
+		j.wrong("no call that stores has been seen, so no reply was lost")
+	}
+	orders = append(orders, j.order(ctx, Order{DelayMS: hour}))
 	j.expect(ctx, Stored, orders...)
 }
 
@@ -225,15 +276,14 @@ func restart(ctx context.Context, j *judge) {
 }
 
 func tooNew(ctx context.Context, j *judge) {
-	registry := "{" + j.prefix + ":" + script.Topics.Name() + "}"
-	j.must(j.client.HSet(ctx, registry, j.topic, "99.1").Err())
+	j.must(j.client.HSet(ctx, j.registry(), j.topic, "99.1").Err())
 	j.answered(Refused, j.order(ctx, Order{DelayMS: hour}))
 	left, err := j.keys(ctx, string(script.NewNames(j.prefix, escapeGlob(j.topic), 0))+":*")
 	j.must(err)
 	if len(left) > 0 {
 		j.wrong("it has written to %q", left)
 	}
-	j.must(j.client.HDel(ctx, registry, j.topic).Err())
+	j.must(j.client.HDel(ctx, j.registry(), j.topic).Err())
 }
 
 func escapeGlob(text string) string {

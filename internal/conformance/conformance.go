@@ -126,7 +126,7 @@ func (l *lab) connect(address string) error {
 		return errors.New("want a server without TLS: redis://host:port")
 	}
 	l.client = redis.NewClient(options)
-	if l.proxy, err = newProxy(options.Addr); err != nil {
+	if l.proxy, err = newProxy(options.Addr, options.DB); err != nil {
 		return err
 	}
 	through, err := url.Parse(address)
@@ -187,6 +187,9 @@ func (l *lab) run(ctx context.Context, c testCase) Result {
 	}()
 	j.endAll()
 	l.proxy.loseReplies(0)
+	for _, fault := range l.proxy.takeFaults() {
+		j.wrong("%s", fault)
+	}
 	r := Result{Case: c.name, About: c.about, Outcome: Passed, Problems: j.problems}
 	switch {
 	case len(j.problems) > 0:

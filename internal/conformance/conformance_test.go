@@ -70,6 +70,17 @@ func TestEachFaultIsFound(t *testing.T) {
 		{unlisted, "ordering key and ttl", "want 3"},
 		{noMetadata, "plain", "metadata"},
 		{ownKey, "keys", "none of the protocol"},
+		{wrongChannel, "plain", `names the channel "elsewhere"`},
+		{noChannel, "plain", `names the channel ""`},
+		{newNumber, "lost reply", "after a lost reply is not the same"},
+		{newIDs, "lost reply", "after a lost reply is not the same"},
+		{noKeyMetadata, "key", "_redisdelay_key"},
+		{noOrderKey, "ordering key and ttl", "_redisdelay_ordering_key"},
+		{wrongTTL, "ordering key and ttl", "_redisdelay_ttl"},
+		{wrongDelay, "delayed", "_watermill_delayed_for"},
+		{looksOnce, "more partitions", "as if there were one"},
+		{neverLists, "plain", "is not listed"},
+		{patient, "silence", "does not answer"},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			r := judgeFake(t, c.fault, Options{Cases: []string{c.by}})[c.by]

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
@@ -44,6 +45,17 @@ const (
 	unlisted       = "does not raise the version for ordering keys"
 	noMetadata     = "loses metadata"
 	ownKey         = "writes a key of its own"
+	wrongChannel   = "notifies another channel"
+	noChannel      = "notifies nobody"
+	newNumber      = "sends the same messages under a new number when a reply is lost"
+	newIDs         = "sends other ids under the same number when a reply is lost"
+	noKeyMetadata  = "does not tell handlers the key"
+	noOrderKey     = "does not tell handlers the ordering key"
+	wrongTTL       = "tells handlers a time to live in milliseconds, without a unit"
+	wrongDelay     = "tells handlers another delay"
+	looksOnce      = "never looks for more partitions"
+	neverLists     = "lists no topic, and takes no ordering keys"
+	patient        = "waits for a reply for ever"
 )
 
 // publisher publishes a message; the error says whether it is stored.
@@ -80,6 +92,35 @@ type fake struct {
 	ids    *script.IDs
 	name   string
 	number int64
+
+	partitions map[string]int // of topics; only with the fault looksOnce
+}
+
+// mute changes the channel that stores notify.
+type mute struct{ fault string }
+
+func (mute) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m mute) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		for i, arg := range cmd.Args() {
+			if text, is := arg.(string); is && strings.Contains(text, ":wake:") {
+				if cmd.Args()[i] = "elsewhere"; m.fault == noChannel {
+					cmd.Args()[i] = ""
+				}
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (m mute) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			_ = m.ProcessHook(func(context.Context, redis.Cmder) error { return nil })(ctx, cmd)
+		}
+		return next(ctx, cmds)
+	}
 }
 
 // runFake publishes what it reads, as docs/use/languages.md says.
@@ -89,6 +130,9 @@ func runFake(fault string) error {
 		return err
 	}
 	options.MaxRetries = -1
+	if fault == patient {
+		options.ReadTimeout = -1
+	}
 	p, err := newPublisher(fault, redis.NewClient(options), os.Getenv("REDISDELAY_PREFIX"))
 	if err != nil {
 		return err
@@ -115,7 +159,10 @@ func newPublisher(fault string, client *redis.Client, prefix string) (publisher,
 		p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, Prefix: prefix}, nil)
 		return ours{p}, err
 	}
-	f := &fake{fault: fault, client: client, ids: script.NewIDs()}
+	f := &fake{fault: fault, client: client, ids: script.NewIDs(), partitions: map[string]int{}}
+	if fault == wrongChannel || fault == noChannel {
+		client.AddHook(mute{fault})
+	}
 	var err error
 	f.store, err = queue.NewStore(client, prefix, observe.Observer{})
 	if f.name = f.ids.Next(time.Now(), script.Traits{}); fault == sameName {
@@ -124,12 +171,14 @@ func newPublisher(fault string, client *redis.Client, prefix string) (publisher,
 	return f, err
 }
 
-var errDuplicate = errors.New("duplicate")
+var errDuplicate, errUnsupported = errors.New("duplicate"), errors.New("ordering keys are not supported")
 
 func resultOf(err error) string {
 	switch {
 	case errors.Is(err, errDuplicate), errors.Is(err, redisdelay.ErrDuplicateMessage):
 		return Duplicate
+	case errors.Is(err, errUnsupported):
+		return Unsupported
 	case script.Refused(err), errors.Is(err, queue.ErrProtocolTooNew):
 		return Refused
 	default:
@@ -138,6 +187,9 @@ func resultOf(err error) string {
 }
 
 func (f *fake) publish(ctx context.Context, o Order) error {
+	if f.fault == neverLists && (o.OrderingKey != "" || o.TTLMS > 0) {
+		return errUnsupported
+	}
 	traits := script.Traits{Key: o.Key, OrderingKey: o.OrderingKey, TTL: time.Duration(o.TTLMS) * time.Millisecond}
 	topic := f.store.Topic(o.Topic)
 	partitions, err := f.open(ctx, topic, traits)
@@ -155,7 +207,7 @@ func (f *fake) publish(ctx context.Context, o Order) error {
 	}
 	msg := wm.NewMessage(o.UUID, o.Payload)
 	if f.fault != noMetadata {
-		msg.Metadata = o.Metadata
+		msg.Metadata = f.metadata(o)
 	}
 	body, err := redisdelay.DefaultMarshaler{}.Marshal(o.Topic, msg)
 	if err != nil {
@@ -164,21 +216,49 @@ func (f *fake) publish(ctx context.Context, o Order) error {
 	return f.push(ctx, topic, partition, queue.Message{ID: f.id(traits), Traits: traits, Delay: f.delay(o), Body: body})
 }
 
+// metadata also have what the id tells.
+func (f *fake) metadata(o Order) wm.Metadata {
+	metadata := wm.Metadata{}
+	maps.Copy(metadata, o.Metadata)
+	if o.Key != "" && f.fault != noKeyMetadata {
+		metadata[redisdelay.KeyMetadata] = o.Key
+	}
+	if o.OrderingKey != "" && f.fault != noOrderKey {
+		metadata[redisdelay.OrderingKeyMetadata] = o.OrderingKey
+	}
+	if o.TTLMS > 0 {
+		if metadata[redisdelay.TTLMetadata] = fmt.Sprint(o.TTLMS, "ms"); f.fault == wrongTTL {
+			metadata[redisdelay.TTLMetadata] = fmt.Sprint(o.TTLMS)
+		}
+	}
+	if f.fault == wrongDelay {
+		metadata[delay.DelayedForKey] = fmt.Sprint(o.DelayMS+1, "ms")
+	}
+	return metadata
+}
+
 func (f *fake) open(ctx context.Context, topic *queue.Topic, traits script.Traits) (int, error) {
 	err := f.until(func() error {
 		if traits.NeedsVersion3() && f.fault != unlisted {
 			return topic.Advance(ctx, queue.OrderVersion)
+		}
+		if f.fault == neverLists {
+			return nil
 		}
 		return topic.Enlist(ctx)
 	})
 	if err != nil && f.fault != noVersion {
 		return 0, err
 	}
+	if known := f.partitions[topic.Name()]; known > 0 && f.fault == looksOnce {
+		return known, nil
+	}
 	var partitions int
 	err = f.until(func() (err error) {
 		partitions, err = topic.Raise(ctx, 1)
 		return err
 	})
+	f.partitions[topic.Name()] = partitions
 	return partitions, err
 }
 
@@ -225,6 +305,12 @@ func (f *fake) push(ctx context.Context, topic *queue.Topic, partition int, m qu
 		if err != nil && f.fault == again {
 			m.ID = f.id(m.Traits)
 			f.number++
+		}
+		if err != nil && f.fault == newNumber {
+			f.number++
+		}
+		if err != nil && f.fault == newIDs {
+			m.ID = f.id(m.Traits)
 		}
 		return err
 	})

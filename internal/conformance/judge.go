@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"strings"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/oklog/ulid/v2"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -123,6 +123,10 @@ func (j *judge) verify(ctx context.Context, orders ...ordered) {
 		return
 	}
 	found := j.read(ctx, orders[0].Topic)
+	if listed, err := j.client.HExists(ctx, j.registry(), orders[0].Topic).Result(); len(found) > 0 && !listed {
+		j.must(err)
+		j.wrong("topic %q is not listed, so nobody finds it", orders[0].Topic)
+	}
 	for _, o := range orders {
 		copies := found[o.UUID]
 		delete(found, o.UUID)
@@ -142,6 +146,9 @@ func (j *judge) verify(ctx context.Context, orders ...ordered) {
 		j.wrong("%s is stored, and nobody has ordered it", uuid)
 	}
 }
+
+// registry is the key of the list of topics.
+func (j *judge) registry() string { return "{" + j.prefix + ":" + script.Topics.Name() + "}" }
 
 // message is a message in Redis.
 type message struct {
@@ -197,20 +204,43 @@ func (j *judge) compare(o ordered, m message) {
 	if !bytes.Equal(m.payload, o.Payload) {
 		j.wrong("%s has payload %q, want %q", uuid, m.payload, o.Payload)
 	}
-	metadata := maps.Clone(m.metadata)
-	maps.DeleteFunc(metadata, func(name, _ string) bool {
-		_, ordered := o.Metadata[name]
-		return !ordered && (strings.HasPrefix(name, "_redisdelay_") || strings.HasPrefix(name, "_watermill_delayed_"))
-	})
-	if !maps.Equal(metadata, o.Metadata) {
-		j.wrong("%s has metadata %q, want %q", uuid, metadata, o.Metadata)
-	}
+	j.compareMetadata(o, m)
 	j.compareDue(o, m)
 	j.compareID(o, m)
 	if chooser := firstOf(o.OrderingKey, o.Key); chooser != "" {
 		if want := queue.PartitionOf(chooser, m.partitions); m.partition != want {
 			j.wrong("%s, with key %q, is in partition %d of %d, want %d", uuid, chooser, m.partition, m.partitions, want)
 		}
+	}
+}
+
+// compareMetadata wants those that were ordered, and those that tell handlers what the id tells. Delay metadata may be missing.
+func (j *judge) compareMetadata(o ordered, m message) {
+	got, want := maps.Clone(m.metadata), map[string]string{}
+	maps.Copy(want, o.Metadata)
+	for name, text := range map[string]string{redisdelay.KeyMetadata: o.Key, redisdelay.OrderingKeyMetadata: o.OrderingKey} {
+		if text != "" {
+			want[name] = text
+		}
+	}
+	j.compareDuration(o, got, redisdelay.TTLMetadata, o.TTLMS, o.TTLMS > 0)
+	j.compareDuration(o, got, delay.DelayedForKey, o.DelayMS, false)
+	delete(got, delay.DelayedUntilKey) // by the clock of the program
+	if !maps.Equal(got, want) {
+		j.wrong("%s has metadata %q, want %q", o.UUID, got, want)
+	}
+}
+
+// compareDuration takes metadata away that hold a duration in Go's form. Others than the wanted one are wrong, and none if it is obligatory.
+func (j *judge) compareDuration(o ordered, metadata map[string]string, name string, wantMS int64, obligatory bool) { //nolint:revive // a fact, no switch
+	text, there := metadata[name]
+	delete(metadata, name)
+	d, err := time.ParseDuration(text)
+	switch want := time.Duration(wantMS) * time.Millisecond; {
+	case !there && obligatory:
+		j.wrong("%s has no metadata %s, want %s", o.UUID, name, want)
+	case there && (err != nil || max(d, 0) != want):
+		j.wrong("%s has metadata %s %q, want %s", o.UUID, name, text, want)
 	}
 }
 

@@ -99,6 +99,25 @@ func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
 	})
 }
 
+// TestWhatExpiresInHandTookLonger than what no handler had, also if no time has passed.
+func TestWhatExpiresInHandTookLonger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g, w := newFakeGroup(1), &witness{}
+		r := run(g, observed(w), inBatches(1, func(batch []*message.Message) {
+			h, _ := InHandOf(batch[0].Context())
+			h.Expire()
+			batch[0].Nack()
+		}))
+		settle(time.Second)
+		settled := told[observe.Settled](w)
+		require.Len(t, settled, 1)
+		assert.Equal(t, observe.Expired, settled[0].How)
+		assert.Positive(t, settled[0].Took)
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
 func TestABatchThatDoesNotEndIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)

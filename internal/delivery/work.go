@@ -140,6 +140,7 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 		}
 	case <-msg.Nacked():
 		if it.stale.Load() {
+			it.took = max(it.took, 1) // more than that of a message that no handler had
 			p.settler.expire(it)
 			return
 		}
