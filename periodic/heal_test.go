@@ -46,11 +46,17 @@ func (l *lab) key(kind string) string { return "{" + l.prefix + ":reports:0}:" +
 // pending are the payloads of what is stored ahead, by due time. Each must be there once.
 func (l *lab) pending() map[string]string {
 	l.t.Helper()
+	var scheduled *redis.ZSliceCmd
+	var bodies *redis.MapStringStringCmd
+	_, err := l.client.TxPipelined(l.t.Context(), func(p redis.Pipeliner) error { // ticks may be replaced meanwhile
+		scheduled, bodies = p.ZRangeWithScores(l.t.Context(), l.key("scheduled"), 0, -1), p.HGetAll(l.t.Context(), l.key("messages"))
+		return nil
+	})
+	require.NoError(l.t, err)
 	pending := map[string]string{}
-	for _, z := range l.client.ZRangeWithScores(l.t.Context(), l.key("scheduled"), 0, -1).Val() {
+	for _, z := range scheduled.Val() {
 		due := time.UnixMilli(int64(z.Score)).UTC().Format(time.RFC3339)
-		body := l.client.HGet(l.t.Context(), l.key("messages"), z.Member.(string)).Val()
-		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("reports", []byte(body))
+		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("reports", []byte(bodies.Val()[z.Member.(string)]))
 		require.NoError(l.t, err)
 		assert.NotContains(l.t, pending, due)
 		pending[due] = string(msg.Payload)
