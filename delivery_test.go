@@ -229,6 +229,7 @@ func TestADecisionIsSafeForConcurrentUse(t *testing.T) {
 		}
 		msg.Nack()
 		deciding.Wait()
+		require.False(t, t.Failed())
 		switch e := <-settled; e.How {
 		case observe.Deferred:
 			s.Expect(messages, msg.UUID)
