@@ -17,9 +17,9 @@ import (
 )
 
 // TestPasswordRotation changes the password of publishers under load and cuts their
-// connections, while Redis has no memory. They get the new one a moment later, and are refused
-// by push.lua, which is certain. Such a Publish must have stored nothing, however the client's
-// own retries end.
+// connections. They get the new one a moment later, and are refused by push.lua, which is
+// certain, since Redis has no memory then. A Publish that fails for certain must have stored
+// nothing, however the client's own retries end.
 func TestPasswordRotation(t *testing.T) {
 	beside(t)
 	s := newScene(t)
@@ -50,8 +50,8 @@ func TestPasswordRotation(t *testing.T) {
 		before := s.history.Count(Handled)
 		s.until("messages are handled", quiet, func() bool { return s.history.Count(Handled) > before })
 		<-time.After(rand.N(50 * time.Millisecond))
-		require.NoError(t, s.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 		rotate()
+		require.NoError(t, s.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 		// A round of calls has 64 messages in all, so some of these calls have begun and ended since.
 		before = s.history.Count(Published)
 		s.until("publishers go on", quiet, func() bool { return s.history.Count(Published) > before+100 })
