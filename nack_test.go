@@ -19,32 +19,57 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestNackDelayDecidesWhenAMessageComesBack(t *testing.T) {
 	s := fixture.New(t)
 	var mu sync.Mutex
 	var attempts []int
-	messages := s.Subscribe(func(c *subConfig) {
+	retried := make(retries, 10)
+	messages := s.Subscribe(retried.observe, func(c *subConfig) {
 		c.NackDelay = func(attempt int) time.Duration {
 			mu.Lock()
 			defer mu.Unlock()
 			attempts = append(attempts, attempt)
-			return 300 * time.Millisecond
+			return time.Duration(attempt) * 150 * time.Millisecond
 		}
 	})
 	s.Publish("a")
-	for range 2 {
+	for n := range 2 {
 		msg := s.Next(messages)
-		start := time.Now()
+		start, want := time.Now(), time.Duration(n+1)*150*time.Millisecond
 		msg.Nack()
-		msg = s.Next(messages)
-		assert.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
-		msg.Nack()
+		assert.Equal(t, want, retried.next(t))
+		messages = prepend(s.Next(messages), messages)
+		assert.GreaterOrEqual(t, time.Since(start), want)
 	}
-	s.Next(messages).Ack()
+	s.Expect(messages, "a")
 	s.Settled()
-	assert.Equal(t, []int{1, 2, 3, 4}, attempts)
+	assert.Equal(t, []int{1, 2}, attempts)
+}
+
+// retries has how long the messages that handlers gave back were to wait.
+type retries chan time.Duration
+
+// observe is an option for a subscriber.
+func (r retries) observe(c *subConfig) {
+	c.Observer.Settled = func(e observe.Settled) {
+		if e.How == observe.Nacked || e.How == observe.Deferred {
+			r <- e.RetryIn
+		}
+	}
+}
+
+func (r retries) next(t *testing.T) time.Duration {
+	t.Helper()
+	select {
+	case in := <-r:
+		return in
+	case <-time.After(fixture.Soon):
+		require.Fail(t, "no message was given back")
+		return 0
+	}
 }
 
 func TestNoDelayIsBelowTheFloor(t *testing.T) {
@@ -75,7 +100,8 @@ func TestNoDelayIsBelowTheFloor(t *testing.T) {
 
 func TestDelayOnErrorKeepsItsDelayAndMetadata(t *testing.T) {
 	s := fixture.New(t)
-	messages := s.Subscribe(func(c *subConfig) {
+	retried := make(retries, 10)
+	messages := s.Subscribe(retried.observe, func(c *subConfig) {
 		c.NackDelay = func(int) time.Duration { return time.Hour }
 	})
 	s.Publish("a")
@@ -92,9 +118,9 @@ func TestDelayOnErrorKeepsItsDelayAndMetadata(t *testing.T) {
 		require.Error(t, err)
 		start := time.Now()
 		msg.Nack()
+		assert.Equal(t, want*time.Millisecond, retried.next(t))
 		next := s.Next(messages)
 		assert.GreaterOrEqual(t, time.Since(start), want*time.Millisecond)
-		assert.Less(t, fixture.Delivery(t, next).DueAt.Sub(start), (want+150)*time.Millisecond)
 		assert.Equal(t, i+2, fixture.Delivery(t, next).Attempt)
 		if i == 3 {
 			assert.Equal(t, "payload of a", string(next.Payload))
@@ -163,11 +189,17 @@ func TestMetadataThatIsTooLargeIsNotKept(t *testing.T) {
 
 func TestAPanicInNackDelayFallsBackToTheDefault(t *testing.T) {
 	s := fixture.New(t)
-	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { panic("no idea") } })
+	retried := make(retries, 10)
+	messages := s.Subscribe(retried.observe, func(c *subConfig) { c.NackDelay = func(int) time.Duration { panic("no idea") } })
 	s.Publish("a")
-	s.Next(messages).Nack()
+	for n := range time.Duration(2) {
+		s.Next(messages).Nack()
+		in, least := retried.next(t), (n+1)*redisdelay.MinRedeliveryDelay
+		assert.GreaterOrEqual(t, in, least)
+		assert.LessOrEqual(t, in, least*3/2)
+	}
 	s.Expect(messages, "a")
-	assert.Equal(t, 1, s.Log.Count("panic: no idea"))
+	assert.Equal(t, 2, s.Log.Count("panic: no idea"), "%v", s.Log.Lines())
 	s.Settled()
 }
 

@@ -196,6 +196,8 @@ func TestPublishAsyncTellsWhichCallHasADuplicate(t *testing.T) {
 		calls = append(calls, p.PublishAsync(s.Topic, fixture.Keyed(fmt.Sprint(n), fmt.Sprint(n/2), time.Hour)))
 	}
 	require.ErrorIs(t, p.Flush(t.Context()), redisdelay.ErrDuplicateMessage)
+	mu.Lock()
+	defer mu.Unlock()
 	require.Len(t, events, len(calls))
 	for n, call := range calls {
 		err := call.Wait(t.Context())
@@ -220,7 +222,7 @@ func TestPublishAsyncHasPublicErrors(t *testing.T) {
 }
 
 func TestPublishAsyncEndsInTimeWhileRedisHangs(t *testing.T) {
-	const timeout = 300 * time.Millisecond
+	const timeout = 2 * time.Second
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout, c.MaxPending = timeout, 2 })

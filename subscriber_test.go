@@ -331,7 +331,7 @@ func TestCloseWaitsForABatch(t *testing.T) {
 		<-end
 		ackAll(batch)
 	}))
-	<-began
+	fixture.Wait(t, began, "a batch")
 	time.AfterFunc(50*time.Millisecond, func() { close(end) })
 	require.NoError(t, subscriber.Close())
 	assert.Zero(t, s.Client.Exists(t.Context(), s.Key("messages")).Val())

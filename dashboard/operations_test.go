@@ -178,15 +178,26 @@ func TestTheDoctorIsAsked(t *testing.T) {
 	assert.Contains(t, s.page("doctor").first("tbody").text(), "its version is")
 }
 
+// stream reads the stream of a page. It fails if it does not end in time.
+func (s *scene) stream(pairs ...string) *bufio.Scanner {
+	s.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*fixture.Soon)
+	s.T.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/events"+s.at(pairs...), nil)
+	require.NoError(s.T, err)
+	answer, err := s.server.Client().Do(request)
+	require.NoError(s.T, err)
+	s.T.Cleanup(func() { _ = answer.Body.Close() })
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	return lines
+}
+
 // TestAnOpenPageChanges reads the stream of a page.
 func TestAnOpenPageChanges(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(1)
-	answer, err := s.server.Client().Get(s.server.URL + "/events" + s.at("page", "topic"))
-	require.NoError(t, err)
-	defer func() { _ = answer.Body.Close() }()
-	lines := bufio.NewScanner(answer.Body)
-	lines.Buffer(nil, 1<<20)
+	lines := s.stream("page", "topic")
 	next := func(text string) {
 		t.Helper()
 		for lines.Scan() {
@@ -286,11 +297,7 @@ func TestAnOpenPageEndsWithTheRightToReadIt(t *testing.T) {
 	access.Store(ReadOnly())
 	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access.Load().(Access) } })
 	s.scheduled(1)
-	answer, err := s.server.Client().Get(s.server.URL + "/events" + s.at("page", "topic"))
-	require.NoError(t, err)
-	defer func() { _ = answer.Body.Close() }()
-	lines := bufio.NewScanner(answer.Body)
-	lines.Buffer(nil, 1<<20)
+	lines := s.stream("page", "topic")
 	require.True(t, lines.Scan())
 	access.Store(Access{})
 	for lines.Scan() {

@@ -78,9 +78,15 @@ func (s scene) subscribe(t *testing.T, topic string) <-chan *message.Message {
 // receive acks the next message.
 func receive(t *testing.T, messages <-chan *message.Message) *message.Message {
 	t.Helper()
+	msg := next(t, messages)
+	msg.Ack()
+	return msg
+}
+
+func next(t *testing.T, messages <-chan *message.Message) *message.Message {
+	t.Helper()
 	select {
 	case msg := <-messages:
-		msg.Ack()
 		return msg
 	case <-time.After(10 * time.Second):
 		require.FailNow(t, "no message has come")
@@ -195,19 +201,18 @@ func TestOrderAndTimeToLive(t *testing.T) {
 		s.add(t, "topic", "orders", "ordering_key", "customer", "payload", fmt.Sprint(i))
 	}
 	s.add(t, "topic", "orders", "payload", "stale", "ttl_ms", "1", "due_ms", "1")
+	s.add(t, "topic", "orders", "payload", "without a key")
 	i := s.inbox(t)
 	run(t, i)
-	var got string
-	for range 5 {
-		got += string(receive(t, messages).Payload)
+	first := next(t, messages)
+	got := []string{string(first.Payload), string(receive(t, messages).Payload)}
+	assert.Equal(t, []string{"0", "without a key"}, got, "the others of the customer wait for the first, and the stale one never comes")
+	first.Ack()
+	for i := 1; i < 5; i++ {
+		assert.Equal(t, fmt.Sprint(i), string(receive(t, messages).Payload))
 	}
-	assert.Equal(t, "01234", got)
 	assert.Empty(t, s.settled(t, i))
-	select {
-	case msg := <-messages:
-		assert.Fail(t, "it is too old", string(msg.Payload))
-	default:
-	}
+	assert.Equal(t, []string{"expired"}, s.client.HVals(t.Context(), "{"+s.prefix+":orders:0}:reasons:default").Val())
 }
 
 // TestProcessesThatDieDoubleNothing ends processes at random moments, also between storing a batch and saying so: calls to

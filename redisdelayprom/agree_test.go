@@ -69,7 +69,9 @@ func (r *trial) start() *process {
 	p := &process{name: name, cmd: cmd, stdin: stdin, done: make(chan struct{})}
 	r.T.Cleanup(p.kill)
 	lines := bufio.NewScanner(stdout)
+	hung := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	require.True(r.T, lines.Scan(), "the address")
+	hung.Stop()
 	r.shown = lines.Text()
 	r.prometheus.scrape(name, r.shown)
 	go func() { // ends with the process, which the test ends

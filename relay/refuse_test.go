@@ -92,7 +92,7 @@ func TestRepeatedRefusalsMakeADeadLetterWhileTheTargetTakesOthers(t *testing.T) 
 	}()
 	letters := dead.Letters(s.Scene, 1)
 	close(stop)
-	<-stopped
+	fixture.Wait(t, stopped, "the end")
 	assert.Equal(t, "refused 2 times by the target, which has taken others meanwhile: refused: bad", letters[0].Reason)
 }
 
@@ -179,7 +179,7 @@ func TestRunLetsAPublishFinish(t *testing.T) {
 	})
 	s.due(numbers(3)...)
 	stop := s.run(func(c *relay.Config) { c.BatchSize, c.CloseTimeout = 2, fixture.Soon })
-	<-began
+	fixture.Wait(t, began, "a publish")
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -189,7 +189,7 @@ func TestRunLetsAPublishFinish(t *testing.T) {
 		return s.Client.ZCard(t.Context(), s.Key("unack:relay")).Val() == 2
 	})
 	close(end)
-	<-stopped
+	fixture.Wait(t, stopped, "the end")
 	assert.Equal(t, []string{"0", "1"}, s.target.uuids())
 	assert.EqualValues(t, 1, s.Client.HLen(t.Context(), s.Key("messages")).Val())
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,7 +35,9 @@ func serveDashboard(t *testing.T, server *redistest.Server, args ...string) *ser
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
+	hung := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	require.True(t, lines.Scan(), lines.Err())
+	hung.Stop()
 	var said struct{ Event string }
 	require.NoError(t, json.Unmarshal(lines.Bytes(), &said))
 	_, address, found := strings.Cut(said.Event, "the dashboard is at ")

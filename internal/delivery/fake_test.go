@@ -74,6 +74,13 @@ func (g *fakeGroup) add(n int) {
 	}
 }
 
+// again makes a message that was nacked due again.
+func (g *fakeGroup) again(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ready = append(g.ready, queue.Claimed{ID: id, Token: "1", Fence: 7, Attempt: 2, DueAt: time.Now()})
+}
+
 func (g *fakeGroup) setHook(hook func(call string) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -257,11 +264,11 @@ func (t *fakeTopic) Partitions(context.Context) (int, error) {
 	return len(t.groups), nil
 }
 
-// looked is how often the topic was looked at.
-func (t *fakeTopic) looked() int {
+// commands is how many commands the calls would have sent: EndExpired looks for groups and then at each partition.
+func (t *fakeTopic) commands() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.looks
+	return t.looks + t.searches*(1+len(t.groups))
 }
 
 func (t *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {

@@ -140,7 +140,7 @@ func TestHeldBytesAreBounded(t *testing.T) {
 			limit = max(limit, g.held(2000, 1501))
 			pass(10 * time.Millisecond)
 		}
-		assert.LessOrEqual(t, limit, 4+1, "messages of half a MiB")
+		assert.Contains(t, []int{4, 4 + 1}, limit, "messages of half a MiB")
 		slow.Ack()
 		r.stop()
 		require.NoError(t, <-r.ended)

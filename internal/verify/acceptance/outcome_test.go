@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,62 +80,6 @@ func TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown(t *
 			s.Expect(s.Subscribe(), "a")
 		})
 	}
-}
-
-// TestPasswordsThatChangeUnderLoad checks that no message is stored whose Publish failed
-// for certain.
-func TestPasswordsThatChangeUnderLoad(t *testing.T) {
-	server := redistest.New(t)
-	s := fixture.NewOn(t, server)
-	password := func(word string) {
-		redistest.Command(t, s.Client, "ACL", "SETUSER", "app", "on", "resetpass", ">"+word, "~*", "&*", "+@all")
-		redistest.Command(t, s.Client, "CLIENT", "KILL", "USER", "app")
-	}
-	const rounds, publishers = 20, 8
-	failed := map[string]bool{}
-	for round := range rounds {
-		redistest.Command(t, s.Client, "ACL", "SETUSER", "app", "on", "resetpass", ">old", "~*", "&*", "+@all")
-		client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "app", Password: "old"})
-		p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.PublishTimeout = client, 2*time.Second })
-		var mu sync.Mutex
-		var publishing sync.WaitGroup
-		published := make(chan struct{}, 10_000)
-		for n := range publishers {
-			publishing.Go(func() {
-				for i := 0; ; i++ {
-					uuid := fmt.Sprint(round, "/", n, "/", i)
-					err := p.Publish(s.Topic, message.NewMessage(uuid, nil))
-					published <- struct{}{}
-					if err == nil {
-						continue
-					}
-					if !errors.Is(err, redisdelay.ErrOutcomeUnknown) {
-						mu.Lock()
-						failed[uuid] = true
-						mu.Unlock()
-					}
-					return
-				}
-			})
-		}
-		for range 50 {
-			<-published
-		}
-		password("new")
-		publishing.Wait()
-		require.NoError(t, client.Close())
-	}
-	bodies, err := s.Client.HVals(t.Context(), s.Key("messages")).Result()
-	require.NoError(t, err)
-	certain := 0
-	for _, body := range bodies {
-		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("", []byte(body))
-		require.NoError(t, err)
-		if failed[msg.UUID] {
-			certain++
-		}
-	}
-	assert.Zero(t, certain, "messages stored after a certain failure, of %d stored", len(bodies))
 }
 
 func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {

@@ -44,7 +44,7 @@ func run(s *fixture.Scene, router *message.Router) {
 		require.NoError(s.T, router.Close())
 		require.NoError(s.T, <-running)
 	})
-	<-router.Running()
+	fixture.Wait(s.T, router.Running(), "the router runs")
 }
 
 // poisonQueue returns the middleware and the topic that it publishes to.

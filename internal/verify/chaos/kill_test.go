@@ -33,6 +33,7 @@ func TestConsumersKilled(t *testing.T) {
 	stop(consumers)
 	report := s.judge("g")
 	require.Equal(t, count, report.Published[OK])
+	require.NotZero(t, report.Redelivered, "no consumer had a message in hand")
 }
 
 func stop(processes []*process) {
@@ -58,7 +59,8 @@ func TestPublishersKilled(t *testing.T) {
 	}
 	s.drained()
 	consumer.kill()
-	s.judge("g")
+	report := s.judge("g")
+	require.NotZero(t, report.Published[Unknown], "no publisher was in the middle of a batch")
 }
 
 // TestStaleConsumers stops consumer processes past their leases, lets others take over,

@@ -63,6 +63,10 @@ func TestRetiringUnderLoad(t *testing.T) {
 	s.consistent()
 	t.Logf("%d messages freed in %s, interrupted %d times; %d MB in Redis before, %d MB after; lateness p99 %s; %s",
 		freed, took, interrupted, used>>20, s.memory()>>20, s.lateness("m", 0.99), report)
+	assert.Positive(t, interrupted)
+	if *full {
+		assert.Equal(t, 10, interrupted)
+	}
 	assert.GreaterOrEqual(t, freed, abandoned-10*500, "a call that was cut off may have freed what nobody counted")
 	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("messages")).Val())
 	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("refs")).Val())

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -125,11 +124,4 @@ func (s *scene) paused() (end func() time.Duration) {
 		close(done)
 		return <-longest
 	})
-}
-
-// onDatabase returns a client of another database of the same server.
-func (s *scene) onDatabase(db int) redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: s.addr, DB: db})
-	s.T.Cleanup(func() { _ = client.Close() })
-	return client
 }
