@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"bytes"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
@@ -17,10 +19,15 @@ type Config struct {
 	Prefix string
 
 	// Unmarshaler decodes messages for people to read. A Move of a message whose metadata a Nack
-	// has changed encodes it again, if this is a redisdelay.Marshaler too, and so does Import. Default: what
-	// redisdelay.DefaultMarshaler and redisdelay.JSONMarshaler have encoded is decoded, and encoded as
-	// redisdelay.DefaultMarshaler does, which both decode.
+	// has changed encodes it again, if this is a redisdelay.Marshaler too, and so does Import. Default:
+	// redisdelay.DefaultMarshaler, and redisdelay.JSONMarshaler for the bodies that it has encoded.
 	Unmarshaler redisdelay.Unmarshaler
+}
+
+// keepsJSON tells whether a body was encoded by JSONMarshaler, and is to stay as it is: its consumers may know JSON alone.
+func (a *Admin) keepsJSON(body []byte) bool {
+	_, either := a.unmarshaler.(eitherMarshaler)
+	return either && bytes.HasPrefix(body, []byte("{"))
 }
 
 // eitherMarshaler decodes messages of DefaultMarshaler and JSONMarshaler, and encodes as the former does.

@@ -240,7 +240,7 @@ func (a *Admin) lineOf(e Entry) (line, error) {
 	}
 	marshaler, can := a.unmarshaler.(redisdelay.Marshaler)
 	switch msg := e.Content.Message; {
-	case msg == nil || !can:
+	case msg == nil || !can || a.keepsJSON(e.Content.Body):
 		l.Body64 = &e.Content.Body
 	case !isText(msg):
 		body, err := marshal(marshaler, e.Topic, msg)

@@ -241,6 +241,9 @@ func (a *Admin) reencoded(from, to string, body, metadata []byte) []byte {
 	if !can || len(metadata) == 0 {
 		return body
 	}
+	if a.keepsJSON(body) {
+		marshaler = redisdelay.JSONMarshaler{}
+	}
 	c := a.content(from, body, metadata)
 	if c.Err != nil {
 		return body

@@ -48,9 +48,10 @@ func (s scene) key(partition int, kind script.Kind) string {
 }
 
 // add adds an entry for topic t.
-func (s scene) add(payload string) (id string) {
+func (s scene) add(payload string, more ...string) (id string) {
 	s.Helper()
-	id, err := s.client.XAdd(s.Context(), &redis.XAddArgs{Stream: s.entries(), Values: []string{"topic", "t", "payload", payload}}).Result()
+	values := append([]string{"topic", "t", "payload", payload}, more...)
+	id, err := s.client.XAdd(s.Context(), &redis.XAddArgs{Stream: s.entries(), Values: values}).Result()
 	require.NoError(s, err)
 	return id
 }
@@ -207,6 +208,25 @@ func TestAFullRedisCostsNoEntry(t *testing.T) {
 	})
 	assert.Zero(t, s.refused())
 	assert.EqualValues(t, n+1, s.stored())
+}
+
+// TestACancelInAFullRedisTakesTheMessageBack: it may be what frees the memory. No call after the change can fail, and have it made again.
+func TestACancelInAFullRedisTakesTheMessageBack(t *testing.T) {
+	s := newScene(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
+	s.add("", "key", "k", "delay_ms", "3600000")
+	i := s.inbox(unchanged)
+	s.runUntil(i, "the message is stored", func() bool { return s.waiting() == 0 })
+	require.EqualValues(t, 1, s.stored())
+	s.add("", "op", "cancel", "key", "k")
+	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	b := s.next(i)
+	_, err := i.settle(t.Context(), b)
+	require.NoError(t, err)
+	assert.Zero(t, s.stored())
+	assert.NotEqual(t, fmt.Sprint(b.Number), s.client.HGet(t.Context(), "{"+s.prefix+":inbox}:reading", "planned").Val())
+	_, err = i.intake.Plan(t.Context(), b.Number, "{}")
+	require.NoError(t, err, "the topics may be in a Redis that has memory")
+	s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
 }
 
 // TestABatchThatHasFailedInAFullRedisIsStoredLater: push.lua remembers the failure, also of a process that died of it. The plan was made

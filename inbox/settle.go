@@ -90,14 +90,17 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, e
 		}
 		s.fates = append(s.fates, f)
 	}
-	p, err := s.plan(ctx)
-	if err != nil {
-		return nil, err
+	var p plan
+	if slices.ContainsFunc(s.fates, func(f fate) bool { return f.message.ID != "" }) { // else nothing is stored, and a change is made: no call may fail now
+		var err error
+		if p, err = s.plan(ctx); err != nil {
+			return nil, err
+		}
 	}
 	for _, f := range s.fates {
 		s.follow(p, f)
 	}
-	err = s.push(ctx)
+	err := s.push(ctx)
 	return s.refused, err
 }
 

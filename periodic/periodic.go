@@ -194,6 +194,13 @@ func (p *Periodic) learn(declared map[string]definition) {
 	}
 }
 
+// learnMade remembers the functions of the schedules that have one, and forgets none.
+func (p *Periodic) learnMade(declared map[string]definition) {
+	made := maps.Clone(declared)
+	maps.DeleteFunc(made, func(_ string, d definition) bool { return !d.Made })
+	p.learn(made)
+}
+
 // A comparison is what definitions say beside those in Redis.
 type comparison struct {
 	changes []timetable.Change
@@ -206,6 +213,11 @@ type comparison struct {
 func (p *Periodic) defineOnce(
 	ctx context.Context, d timetable.Declaration, wanted map[string]definition, applied *Applied,
 ) (again map[string]definition, err error) {
+	defer func() {
+		if applied.Superseded || err != nil && !errors.Is(err, ErrOwned) {
+			p.learnMade(wanted) // they may be stored, and processes of both versions store ticks
+		}
+	}()
 	c, err := p.compare(ctx, wanted)
 	if err != nil {
 		return nil, err
@@ -215,8 +227,6 @@ func (p *Periodic) defineOnce(
 		return nil, err
 	}
 	if applied.Superseded = !current; !current {
-		maps.DeleteFunc(wanted, func(_ string, d definition) bool { return !d.Made })
-		p.learn(wanted) // processes of both versions store ticks
 		return nil, nil
 	}
 	again = map[string]definition{}

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -102,7 +103,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 			continue
 		}
 		if behind := (*queue.BehindError)(nil); errors.As(err, &behind) {
-			p.requests = behind.Last + 1
+			p.requests = behind.Last + 1 + rand.Int64N(1<<20) // two processes set back to one image take different numbers
 			request.Number = p.requests
 		}
 		p.report.failed(observe.Claiming, err)

@@ -256,6 +256,6 @@ func TestAConsumerWhoseMemoryWasSetBackGoesOnFromItsLastRequest(t *testing.T) {
 		r.stop()
 		require.NoError(t, <-r.ended)
 		assert.Len(t, failed, 1)
-		assert.EqualValues(t, later+1, g.requests[1].Number)
+		assert.Greater(t, g.requests[1].Number, int64(later))
 	})
 }
