@@ -232,7 +232,7 @@ func (j *judge) compareMetadata(o ordered, m message) {
 }
 
 // compareDuration takes metadata away that hold a duration in Go's form. Others than the wanted one are wrong, and none if it is obligatory.
-func (j *judge) compareDuration(o ordered, metadata map[string]string, name string, wantMS int64, obligatory bool) { //nolint:revive // a fact, no switch
+func (j *judge) compareDuration(o ordered, metadata map[string]string, name string, wantMS int64, obligatory bool) {
 	text, there := metadata[name]
 	delete(metadata, name)
 	d, err := time.ParseDuration(text)
