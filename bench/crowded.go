@@ -39,7 +39,7 @@ const crowdPartitions = 4
 
 func idleCrowdRun(ctx context.Context, l *lab) (sample, error) {
 	const subscriptions = 100
-	if err := makePartitions(l); err != nil { //nolint:contextcheck // Close has a limit of its own
+	if err := makePartitions(l); err != nil {
 		return nil, err
 	}
 	before := runtime.NumGoroutine()
