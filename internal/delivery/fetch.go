@@ -84,7 +84,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 		start := time.Now()
 		claims, err := p.group.Claim(retrying, request)
 		if err == nil {
-			if p.claims() {
+			if p.noteClaimWorked() {
 				p.listener.Retry()
 			}
 			p.leases.noteAlive(start)
@@ -116,8 +116,8 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 	}
 }
 
-// claims reports that claiming works, and returns whether it had failed before.
-func (p *partition) claims() bool {
+// noteClaimWorked reports that claiming works, and returns whether it had failed before.
+func (p *partition) noteClaimWorked() bool {
 	restored := p.retired
 	if restored { // another partition may have told
 		p.report.whole().worked(observe.Claiming)
