@@ -96,10 +96,10 @@ func (s *settler) bury(it *item, reason string) {
 	s.add(func(r *round) { r.burials = append(r.burials, burial{it, observe.Undecodable, reason}) })
 }
 
-// expire ends a message that is too old for a handler.
-func (s *settler) expire(it *item) {
+// endTooOld ends a message that is too old for a handler.
+func (s *settler) endTooOld(it *item) {
 	if s.config.DropExpired {
-		it.expired = true
+		it.dropped = true
 		s.ack(it)
 		return
 	}
@@ -228,7 +228,7 @@ func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 	s.leases.settled(acks, acked.Missing)
 	for _, it := range acks {
 		how := observe.Acked
-		if it.expired {
+		if it.dropped {
 			how = observe.Expired
 		}
 		s.report.settled(it, how, 0, acked.Missing)
