@@ -92,7 +92,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 		}
 		if errors.Is(err, queue.ErrGroupRetired) {
 			if !p.retired {
-				p.report.whole().failed(observe.Claiming, err)
+				p.report.forTopic().failed(observe.Claiming, err)
 			}
 			p.retired = true
 			p.leases.noteAlive(start) // that nobody claims
@@ -120,7 +120,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 func (p *partition) noteClaimWorked() bool {
 	restored := p.retired
 	if restored { // another partition may have told
-		p.report.whole().worked(observe.Claiming)
+		p.report.forTopic().worked(observe.Claiming)
 	}
 	p.retired = false
 	return p.report.worked(observe.Claiming) || restored

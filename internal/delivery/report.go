@@ -24,11 +24,11 @@ func newReporter(s *Subscription, partition int) reporter {
 	return reporter{observer: &s.config.Observer, outages: s.outages, place: place}
 }
 
-// whole is the reporter of what concerns the topic as a whole.
-func (r *reporter) whole() *reporter {
-	whole := *r
-	whole.place.Partition = -1
-	return &whole
+// forTopic is the reporter of what concerns the topic as a whole.
+func (r *reporter) forTopic() *reporter {
+	topic := *r
+	topic.place.Partition = -1
+	return &topic
 }
 
 func (r *reporter) claimed(items []*item) {
@@ -112,7 +112,7 @@ func (r *reporter) ended(groups []queue.Ended) {
 // recreated reports that the group was recreated.
 func (r *reporter) recreated() {
 	if r.observer.Recreated != nil {
-		r.observer.Recreated(observe.Recreated{Place: r.whole().place})
+		r.observer.Recreated(observe.Recreated{Place: r.forTopic().place})
 	}
 }
 

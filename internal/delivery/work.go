@@ -58,9 +58,9 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg, ended := s.prepare(handed, cancel, it)
+	msg, next := s.prepare(handed, cancel, it)
 	if msg == nil {
-		if ended { // as fast as that, the worker takes the next
+		if next { // as fast as that, the worker takes the next
 			w.stage.Store(handling)
 		}
 		return
