@@ -39,7 +39,7 @@ func (r *reporter) claimed(items []*item) {
 	for _, it := range items {
 		bytes += it.size
 	}
-	ids := list(items, func(it *item) string { return it.ID })
+	ids := mapped(items, func(it *item) string { return it.ID })
 	r.observer.Claimed(observe.Claimed{Place: r.place, IDs: ids, Bytes: bytes})
 }
 
