@@ -64,7 +64,7 @@ func TestBacklogsAgreeWithStats(t *testing.T) {
 	b := s.agree()
 	assert.Equal(t, []int{4, 2, 5}, []int{b.Scheduled, b.Due, b.Keys})
 	assert.Equal(t, []int{0, 1, 1, 1, 1, 1}, []int{
-		b.Groups[0].Queued, b.Groups[0].Retrying, b.Groups[0].InDelivery, b.Groups[0].Expired, b.Groups[0].Dead, b.Groups[0].Alive,
+		b.Groups[0].Queued, b.Groups[0].Retrying, b.Groups[0].InDelivery, b.Groups[0].LeaseExpired, b.Groups[0].Dead, b.Groups[0].Alive,
 	})
 	due := b.At.Sub(b.OldestDue)
 	assert.Equal(t, []time.Duration{due, due, due}, []time.Duration{b.Overdue, b.Groups[0].Overdue, b.Groups[1].Overdue},

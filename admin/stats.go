@@ -37,14 +37,14 @@ func (a *Admin) Topics(ctx context.Context) ([]Topic, error) {
 
 // Counts are how many messages are where. In a topic, a message counts once for each group that has it.
 type Counts struct {
-	Scheduled  int // messages that no group has been given yet, including those that are due; 0 for a group
-	Due        int // of these, how many are due; 0 for a group
-	Queued     int // messages that are due and wait for a consumer, also for a retry (redisdelay.StateRetrying)
-	Retrying   int // messages that the group has been given and that are due later: retries, or put off
-	InLine     int // messages that are due, and wait in line for their ordering keys
-	InDelivery int // messages that a consumer holds
-	Expired    int // of these, those whose lease has run out: the next claim takes them over
-	Dead       int // dead letters
+	Scheduled    int // messages that no group has been given yet, including those that are due; 0 for a group
+	Due          int // of these, how many are due; 0 for a group
+	Queued       int // messages that are due and wait for a consumer, also for a retry (redisdelay.StateRetrying)
+	Retrying     int // messages that the group has been given and that are due later: retries, or put off
+	InLine       int // messages that are due, and wait in line for their ordering keys
+	InDelivery   int // messages that a consumer holds
+	LeaseExpired int // of these, those whose lease has run out: the next claim takes them over
+	Dead         int // dead letters
 }
 
 // Add adds other counts.
