@@ -124,7 +124,7 @@ func (c *checkup) stillNoticed(ctx context.Context) (still []noticed, err error)
 		switch became {
 		case queue.ExpiryNoticed:
 			still = append(still, one)
-		case queue.NotExpired, queue.NeverExpires:
+		case queue.StillAlive, queue.GroupGone:
 			delete(c.past, one.group)
 		}
 		return err
