@@ -101,17 +101,9 @@ func rescheduleOperation(remaining time.Duration) operation {
 	}
 }
 
-func requeueOperation() operation {
-	return deadOperation("requeue", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return queue.Requeue(ctx, g, latest, ids)
-	})
-}
+func requeueOperation() operation { return deadOperation("requeue", queue.Requeue) }
 
-func discardOperation() operation {
-	return deadOperation("discard", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return queue.Discard(ctx, g, latest, ids)
-	})
-}
+func discardOperation() operation { return deadOperation("discard", queue.Discard) }
 
 // deadOperation is for the dead letters that are there when it begins.
 func deadOperation(verb string, do groupCall) operation {
