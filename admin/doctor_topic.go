@@ -137,14 +137,10 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 	list := census{records: map[inspect.Record]bool{}}
 	for n := range c.partitions {
 		p := c.Partition(n)
-		for _, look := range []func() error{
-			func() error { return c.bodies(ctx, p, groups, &list) },
-			func() error { return c.places(ctx, p, groups, &list) },
-			func() error { return c.turns(ctx, p, groups, &list) },
-			func() error { return c.records(ctx, p, groups, &list) },
-			func() error { return c.arrivals(ctx, p, &list) },
+		for _, look := range []func(context.Context, *queue.Partition, []string, *census) error{
+			c.bodies, c.places, c.turns, c.records, c.arrivals,
 		} {
-			if err := look(); err != nil {
+			if err := look(ctx, p, groups, &list); err != nil {
 				return err
 			}
 		}
@@ -247,7 +243,7 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 }
 
 // arrivals looks for arrivals that need not be remembered any more.
-func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, list *census) error {
+func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, _ []string, list *census) error {
 	over, err := inspect.Outdated(ctx, p)
 	if list.over += over; err == nil && over > 0 && c.mends {
 		err = inspect.DropOutdated(ctx, p, over)
