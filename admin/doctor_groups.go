@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -101,7 +102,7 @@ func (c *checkup) endNoticed(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(noticeFor)
 	for len(c.noticed) > 0 && time.Now().Before(deadline) {
-		wait(ctx, askAgain)
+		backoff.Sleep(ctx, askAgain)
 		still, err := c.stillNoticed(ctx)
 		if err != nil {
 			return err
@@ -130,16 +131,6 @@ func (c *checkup) stillNoticed(ctx context.Context) (still []noticed, err error)
 		return err
 	})
 	return still, err
-}
-
-// wait waits for a while, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 func (c *checkup) reportPast() {

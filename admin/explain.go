@@ -9,6 +9,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -318,7 +319,7 @@ func (e *explainer) before(ctx context.Context, group string, due time.Time) (in
 // comes.
 func (e *explainer) pace(ctx context.Context, group string, due time.Time, before int) (string, error) {
 	start := time.Now()
-	wait(ctx, watchFor)
+	backoff.Sleep(ctx, watchFor)
 	left, err := e.before(ctx, group, due)
 	if err != nil {
 		return "", err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
@@ -395,10 +396,5 @@ const maxRest = 5 * time.Millisecond
 // rest waits for as long as the calls before have taken, so that what goes through many
 // messages leaves half of Redis to publishers and consumers.
 func rest(ctx context.Context, took time.Duration) {
-	timer := time.NewTimer(min(took, maxRest))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done(): // the next call ends with it
-	}
+	backoff.Sleep(ctx, min(took, maxRest)) // the next call ends with ctx
 }
