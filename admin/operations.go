@@ -51,15 +51,12 @@ type places struct {
 	groups []string // for operations on groups
 }
 
-// maxCalls is how many calls for single messages go to Redis at once.
-const maxCalls = 16
-
 // atStart is the cutoff of operations that began then.
 func atStart(now int64) int64 { return now }
 
 func cancelOperation() operation {
 	return operation{
-		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: maxCalls, everyGroup: true, cutoff: atStart,
+		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: atOnce, everyGroup: true, cutoff: atStart,
 		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
 			if s.place == inspect.InScheduled {
 				skips, err := inspect.Withdraw(ctx, s.group, s.place, scored(s.entries))
@@ -80,7 +77,7 @@ func cancelOperation() operation {
 func rescheduleOperation(remaining time.Duration) operation {
 	soon := max(0, ceilMilli(time.UnixMilli(0).Add(remaining)))
 	return operation{
-		verb: "reschedule", sets: []Set{Scheduled, Waiting}, maxIDs: maxCalls, everyGroup: true,
+		verb: "reschedule", sets: []Set{Scheduled, Waiting}, maxIDs: atOnce, everyGroup: true,
 		cutoff: func(began int64) int64 { return began + soon },
 		step: func(ctx context.Context, s step, due int64) ([]skip, int, error) {
 			// Those that are due then were moved before, and are met again. Those that are due
@@ -202,26 +199,22 @@ func (do groupCall) key(why error) func(context.Context, places, string, int64) 
 	}
 }
 
-// callEach makes a call for each message, up to maxCalls at once. An error that is no reason to
-// skip a message ends it.
+// callEach makes a call for each message. An error that is no reason to skip a message ends it.
 func callEach(ids []string, call func(id string) error) (skips []skip, err error) {
-	for some := range slices.Chunk(ids, maxCalls) {
-		errs := make([]error, len(some))
-		var calls sync.WaitGroup
-		for i, id := range some {
-			calls.Go(func() { errs[i] = call(id) })
+	reasons := make([]error, len(ids)) // why messages were skipped
+	err = each(len(ids), func(i int) error {
+		why := call(ids[i])
+		if isSkipped(why) {
+			reasons[i], why = why, nil
 		}
-		calls.Wait()
-		for i, why := range errs {
-			if why != nil && !isSkipped(why) {
-				return skips, why
-			}
-			if why != nil {
-				skips = append(skips, skip{some[i], why})
-			}
+		return why
+	})
+	for i, why := range reasons {
+		if why != nil {
+			skips = append(skips, skip{ids[i], why})
 		}
 	}
-	return skips, nil
+	return skips, err
 }
 
 // isSkipped tells whether an error says why a message was skipped.

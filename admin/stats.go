@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -174,24 +173,14 @@ func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
 		return nil, err
 	}
 	all := make([]TopicStats, len(topics))
-	slots := make(chan struct{}, topicsAtOnce)
-	var calls sync.WaitGroup
-	for i, t := range topics {
-		if ctx.Err() != nil {
-			break
+	err = eachOf(len(topics), topicsAtOnce, func(i int) (err error) {
+		t := topics[i]
+		if all[i], err = a.Stats(ctx, t.Name); err != nil {
+			all[i] = TopicStats{Topic: t.Name, Version: t.Version, Err: err}
 		}
-		slots <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			s, err := a.Stats(ctx, t.Name)
-			if err != nil {
-				s = TopicStats{Topic: t.Name, Version: t.Version, Err: err}
-			}
-			all[i] = s
-		})
-	}
-	calls.Wait()
-	if ctx.Err() != nil {
+		return ctx.Err()
+	})
+	if err != nil {
 		return nil, wrap(context.Cause(ctx), "statistics")
 	}
 	return slices.DeleteFunc(all, func(s TopicStats) bool { return errors.Is(s.Err, ErrTopicNotFound) }), nil // deleted meanwhile

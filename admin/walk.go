@@ -115,7 +115,10 @@ const atOnce = 16
 
 // each calls do with 0 to n-1, atOnce at a time, and returns the first error. It begins no
 // more calls after one.
-func each(n int, do func(i int) error) error {
+func each(n int, do func(i int) error) error { return eachOf(n, atOnce, do) }
+
+// eachOf is each with another number of calls at a time.
+func eachOf(n, limit int, do func(i int) error) error {
 	var mu sync.Mutex
 	next, failed := 0, error(nil) // guarded by mu
 	take := func() int {
@@ -128,7 +131,7 @@ func each(n int, do func(i int) error) error {
 		return next - 1
 	}
 	var callers sync.WaitGroup
-	for range min(n, atOnce) {
+	for range min(n, limit) {
 		callers.Go(func() {
 			for i := take(); i < n; i = take() {
 				if err := do(i); err != nil {
