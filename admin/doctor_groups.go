@@ -134,7 +134,7 @@ func (c *checkup) stillNoticed(ctx context.Context) (still []noticed, err error)
 }
 
 func (c *checkup) reportPast() {
-	var groups names
+	var groups tally
 	messages := 0
 	for _, g := range c.stats.Groups {
 		if c.past[g.Group] {
@@ -155,7 +155,7 @@ func (c *checkup) reportPast() {
 
 // tombstones looks at what retired groups still hold, and frees it.
 func (c *checkup) tombstones(ctx context.Context) error {
-	var groups names
+	var groups tally
 	messages := 0
 	for _, g := range c.stats.Groups {
 		if g.State == GroupActive || g.held() == 0 {
@@ -199,7 +199,7 @@ func (c *checkup) pauses() {
 		}
 	}
 	if len(list) > 0 {
-		var some names
+		var some tally
 		for _, text := range list {
 			some.note(text)
 		}
@@ -209,7 +209,7 @@ func (c *checkup) pauses() {
 
 // dead tells how many dead letters there are.
 func (c *checkup) dead() {
-	var groups names
+	var groups tally
 	var oldest time.Time
 	letters := 0
 	for _, g := range c.stats.Groups {
@@ -226,7 +226,7 @@ func (c *checkup) dead() {
 
 // idle looks for groups that have no consumer, and for messages that have no group.
 func (c *checkup) idle() {
-	var waiting, empty names
+	var waiting, empty tally
 	messages, active := c.stats.Due, 0
 	for _, g := range c.stats.Groups {
 		if g.State != GroupActive || c.past[g.Group] {
@@ -249,7 +249,7 @@ func (c *checkup) idle() {
 	}
 }
 
-func (c *checkup) reportIdle(severity Severity, groups names, messages int) {
+func (c *checkup) reportIdle(severity Severity, groups tally, messages int) {
 	if groups.count > 0 {
 		c.report(severity, CheckGroups, c.name, "%s no consumer that is alive, and %s: %s", humanize.Count(groups.count, "group has", "groups have"),
 			messageCount(messages), groups.list())

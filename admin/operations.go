@@ -35,8 +35,8 @@ type operation struct {
 	step func(ctx context.Context, s step, cutoff int64) (skips []skip, others int, err error)
 
 	// ids and key are for messages wherever they are.
-	ids func(ctx context.Context, p places, ids []string, cutoff int64) (skips []skip, err error)
-	key func(ctx context.Context, p places, key string, cutoff int64) error
+	ids func(ctx context.Context, in scope, ids []string, cutoff int64) (skips []skip, err error)
+	key func(ctx context.Context, in scope, key string, cutoff int64) error
 }
 
 // skip is a message that an operation has left as it was.
@@ -45,8 +45,8 @@ type skip struct {
 	why  error
 }
 
-// places are where messages may be.
-type places struct {
+// scope is where messages may be.
+type scope struct {
 	topic  *queue.Topic
 	groups []string // for operations on groups
 }
@@ -65,11 +65,11 @@ func cancelOperation() operation {
 			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(s.partition.CancelID(ctx, id)) })
 			return skips, 0, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
-			return callEach(ids, func(id string) error { return errorOf(p.topic.CancelID(ctx, id)) })
+		ids: func(ctx context.Context, in scope, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return errorOf(in.topic.CancelID(ctx, id)) })
 		},
-		key: func(ctx context.Context, p places, key string, _ int64) error {
-			return errorOf(p.topic.Cancel(ctx, key))
+		key: func(ctx context.Context, in scope, key string, _ int64) error {
+			return errorOf(in.topic.Cancel(ctx, key))
 		},
 	}
 }
@@ -89,11 +89,11 @@ func rescheduleOperation(remaining time.Duration) operation {
 			skips, err := inspect.Retime(ctx, s.group, s.place, due, scored(s.entries))
 			return skipAll(skips, ErrNotWaiting), others, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, due int64) ([]skip, error) {
-			return callEach(ids, func(id string) error { return rescheduleError(p.topic.RescheduleID(ctx, id, due)) })
+		ids: func(ctx context.Context, in scope, ids []string, due int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return rescheduleError(in.topic.RescheduleID(ctx, id, due)) })
 		},
-		key: func(ctx context.Context, p places, key string, due int64) error {
-			return rescheduleError(p.topic.RescheduleAt(ctx, key, due))
+		key: func(ctx context.Context, in scope, key string, due int64) error {
+			return rescheduleError(in.topic.RescheduleAt(ctx, key, due))
 		},
 	}
 }
@@ -144,13 +144,13 @@ func (do groupCall) step(ctx context.Context, s step, cutoff int64) (unchanged [
 }
 
 // ids is for messages in all partitions. Those that no group of any partition has are skipped.
-func (do groupCall) ids(why error) func(context.Context, places, []string, int64) ([]skip, error) {
-	return func(ctx context.Context, p places, ids []string, cutoff int64) ([]skip, error) {
+func (do groupCall) ids(why error) func(context.Context, scope, []string, int64) ([]skip, error) {
+	return func(ctx context.Context, in scope, ids []string, cutoff int64) ([]skip, error) {
 		var mu sync.Mutex
 		times := map[string]int{} // guarded by mu; how often it was unchanged
 		calls := 0                // guarded by mu
-		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
-			for _, name := range p.groups {
+		err := in.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
+			for _, name := range in.groups {
 				unchanged, err := do(ctx, partition.Group(name), ids, cutoff)
 				if err != nil {
 					return err
@@ -171,11 +171,11 @@ func (do groupCall) ids(why error) func(context.Context, places, []string, int64
 
 // key is for what a key leads to: one message or, if the number of partitions was raised,
 // several.
-func (do groupCall) key(why error) func(context.Context, places, string, int64) error {
-	return func(ctx context.Context, p places, key string, cutoff int64) error {
+func (do groupCall) key(why error) func(context.Context, scope, string, int64) error {
+	return func(ctx context.Context, in scope, key string, cutoff int64) error {
 		var mu sync.Mutex
 		var ids []string // guarded by mu
-		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
+		err := in.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
 			found, err := inspect.LookIn(ctx, partition, "", key)
 			if errors.Is(err, ErrMessageNotFound) {
 				return nil
@@ -191,7 +191,7 @@ func (do groupCall) key(why error) func(context.Context, places, string, int64) 
 		case len(ids) == 0:
 			return ErrMessageNotFound
 		}
-		skips, err := do.ids(why)(ctx, p, ids, cutoff)
+		skips, err := do.ids(why)(ctx, in, ids, cutoff)
 		if err == nil && len(skips) == len(ids) {
 			err = skips[0].why
 		}

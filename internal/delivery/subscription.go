@@ -258,8 +258,8 @@ func (s *Subscription) firstToRecreate() bool {
 	return first && s.recreatedAt.CompareAndSwap(last, now)
 }
 
-// noteTopic takes what a claim in the first partition shows of the topic. The number of partitions is 0
-// if it shows nothing.
+// noteTopic takes what a claim in the first partition shows of the topic. The number of partitions is 0 only in
+// tests, whose claims show nothing of it.
 func (s *Subscription) noteTopic(claims queue.Claims) {
 	number := int32(claims.Partitions)
 	if number == 0 {
