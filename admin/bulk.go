@@ -230,7 +230,7 @@ func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selec
 	if err != nil {
 		return err
 	}
-	where := places{topic: t.Topic, groups: t.groupList.Groups}
+	where := scope{topic: t.Topic, groups: t.groupList.Groups}
 	if which.group != "" {
 		if !slices.Contains(t.groupList.All(), which.group) {
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.group)
@@ -252,7 +252,7 @@ func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selec
 }
 
 // keyed is for messages by their keys.
-func (r *bulkRun) keyed(ctx context.Context, where places, keys []string, cutoff int64) error {
+func (r *bulkRun) keyed(ctx context.Context, where scope, keys []string, cutoff int64) error {
 	for _, key := range keys {
 		_, _, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
 			return nil, 0, r.key(ctx, where, key, cutoff)

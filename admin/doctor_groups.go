@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -101,7 +102,7 @@ func (c *checkup) endNoticed(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(noticeFor)
 	for len(c.noticed) > 0 && time.Now().Before(deadline) {
-		wait(ctx, askAgain)
+		backoff.Sleep(ctx, askAgain)
 		still, err := c.stillNoticed(ctx)
 		if err != nil {
 			return err
@@ -124,7 +125,7 @@ func (c *checkup) stillNoticed(ctx context.Context) (still []noticed, err error)
 		switch became {
 		case queue.ExpiryNoticed:
 			still = append(still, one)
-		case queue.NotExpired, queue.NeverExpires:
+		case queue.StillAlive, queue.GroupGone:
 			delete(c.past, one.group)
 		}
 		return err
@@ -132,18 +133,8 @@ func (c *checkup) stillNoticed(ctx context.Context) (still []noticed, err error)
 	return still, err
 }
 
-// wait waits for a while, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 func (c *checkup) reportPast() {
-	var groups names
+	var groups tally
 	messages := 0
 	for _, g := range c.stats.Groups {
 		if c.past[g.Group] {
@@ -164,7 +155,7 @@ func (c *checkup) reportPast() {
 
 // tombstones looks at what retired groups still hold, and frees it.
 func (c *checkup) tombstones(ctx context.Context) error {
-	var groups names
+	var groups tally
 	messages := 0
 	for _, g := range c.stats.Groups {
 		if g.State == GroupActive || g.held() == 0 {
@@ -208,7 +199,7 @@ func (c *checkup) pauses() {
 		}
 	}
 	if len(list) > 0 {
-		var some names
+		var some tally
 		for _, text := range list {
 			some.note(text)
 		}
@@ -218,7 +209,7 @@ func (c *checkup) pauses() {
 
 // dead tells how many dead letters there are.
 func (c *checkup) dead() {
-	var groups names
+	var groups tally
 	var oldest time.Time
 	letters := 0
 	for _, g := range c.stats.Groups {
@@ -235,7 +226,7 @@ func (c *checkup) dead() {
 
 // idle looks for groups that have no consumer, and for messages that have no group.
 func (c *checkup) idle() {
-	var waiting, empty names
+	var waiting, empty tally
 	messages, active := c.stats.Due, 0
 	for _, g := range c.stats.Groups {
 		if g.State != GroupActive || c.past[g.Group] {
@@ -258,7 +249,7 @@ func (c *checkup) idle() {
 	}
 }
 
-func (c *checkup) reportIdle(severity Severity, groups names, messages int) {
+func (c *checkup) reportIdle(severity Severity, groups tally, messages int) {
 	if groups.count > 0 {
 		c.report(severity, CheckGroups, c.name, "%s no consumer that is alive, and %s: %s", humanize.Count(groups.count, "group has", "groups have"),
 			messageCount(messages), groups.list())

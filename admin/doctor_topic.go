@@ -19,7 +19,7 @@ import (
 type checkup struct {
 	diagnosis
 	topic                    // Topic is nil if it cannot be read
-	wrong    names           // keys of another type
+	wrong    tally           // keys of another type
 	known    map[string]bool // the same
 	stats    TopicStats
 	past     map[string]bool // groups that are past their end
@@ -126,8 +126,8 @@ func (c *checkup) reportTypes() {
 
 // census is what is not as it should be among the messages of a topic.
 type census struct {
-	orphans, bodiless, twice, strays, garbled, gone names
-	halted, turns                                   names
+	orphans, bodiless, twice, strays, garbled, gone tally
+	halted, turns                                   tally
 	records                                         map[inspect.Record]bool // that have some of the gone
 	over                                            int                     // arrivals that need not be remembered
 }
@@ -137,14 +137,10 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 	list := census{records: map[inspect.Record]bool{}}
 	for n := range c.partitions {
 		p := c.Partition(n)
-		for _, look := range []func() error{
-			func() error { return c.bodies(ctx, p, groups, &list) },
-			func() error { return c.places(ctx, p, groups, &list) },
-			func() error { return c.turns(ctx, p, groups, &list) },
-			func() error { return c.records(ctx, p, groups, &list) },
-			func() error { return c.arrivals(ctx, p, &list) },
+		for _, look := range []func(context.Context, *queue.Partition, []string, *census) error{
+			c.bodies, c.places, c.turns, c.records, c.arrivals,
 		} {
-			if err := look(); err != nil {
+			if err := look(ctx, p, groups, &list); err != nil {
 				return err
 			}
 		}
@@ -247,7 +243,7 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 }
 
 // arrivals looks for arrivals that need not be remembered any more.
-func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, list *census) error {
+func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, _ []string, list *census) error {
 	over, err := inspect.Outdated(ctx, p)
 	if list.over += over; err == nil && over > 0 && c.mends {
 		err = inspect.DropOutdated(ctx, p, over)
@@ -309,8 +305,8 @@ func (c *checkup) reportFixable(severity Severity, check, format string, args ..
 	})
 }
 
-// names are how many there are, and the first ones.
-type names struct {
+// tally is how many names there are, and the first ones.
+type tally struct {
 	count int
 	first []string
 	seen  map[string]bool // what a scan returns twice counts once, among the first thousand
@@ -320,35 +316,35 @@ type names struct {
 const maxNames = 5
 
 // add adds names, quoted.
-func (n *names) add(some []string) {
-	n.addAs(some, func(name string) string { return fmt.Sprintf("%q", name) })
+func (t *tally) add(some []string) {
+	t.addAs(some, func(name string) string { return fmt.Sprintf("%q", name) })
 }
 
 // addAs adds names, each as a text.
-func (n *names) addAs(some []string, text func(name string) string) {
+func (t *tally) addAs(some []string, text func(name string) string) {
 	for _, name := range some {
-		if n.seen[name] {
+		if t.seen[name] {
 			continue
 		}
-		if n.note(text(name)); n.count <= queue.MaxMessages {
-			if n.seen == nil {
-				n.seen = map[string]bool{}
+		if t.note(text(name)); t.count <= queue.MaxMessages {
+			if t.seen == nil {
+				t.seen = map[string]bool{}
 			}
-			n.seen[name] = true
+			t.seen[name] = true
 		}
 	}
 }
 
 // note adds a text as it is.
-func (n *names) note(text string) {
-	if n.count++; len(n.first) < maxNames {
-		n.first = append(n.first, text)
+func (t *tally) note(text string) {
+	if t.count++; len(t.first) < maxNames {
+		t.first = append(t.first, text)
 	}
 }
 
-func (n *names) list() string {
-	list := strings.Join(n.first, ", ")
-	if n.count > len(n.first) {
+func (t *tally) list() string {
+	list := strings.Join(t.first, ", ")
+	if t.count > len(t.first) {
 		list += ", …"
 	}
 	return list

@@ -120,7 +120,7 @@ func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error
 		}
 		size += s.head[0].Size
 		page.Entries = append(page.Entries, a.entry(topic, s))
-		c.Group = name(s.name)
+		c.Group = encodedName(s.name)
 		c = c.at(s.head[0].Position)
 	}
 }
@@ -293,29 +293,29 @@ const cursorVersion = 1
 
 // cursor is where to go on in what a query matches. Its text is JSON in base64url.
 type cursor struct {
-	Version int    `json:"v"`
-	Kind    string `json:"k"` // merged or walked
-	Topic   name   `json:"t"`
-	Query   string `json:"q"` // a hash of the query
+	Version int         `json:"v"`
+	Kind    string      `json:"k"` // merged or walked
+	Topic   encodedName `json:"t"`
+	Query   string      `json:"q"` // a hash of the query
 
 	Partition int           `json:"p,omitempty"` // of walked
-	Group     name          `json:"g,omitempty"`
+	Group     encodedName   `json:"g,omitempty"`
 	Place     inspect.Place `json:"l,omitempty"` // of walked
 	Score     string        `json:"s,omitempty"`
 	ID        []byte        `json:"i,omitempty"` // which may be no text
 }
 
-// name is the name of a topic or group. It may be any bytes, which JSON cannot hold as text.
-type name string
+// encodedName is the name of a topic or group. It may be any bytes, which JSON cannot hold as text.
+type encodedName string
 
 // MarshalJSON writes a name in base64.
-func (n name) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(n)) }
+func (n encodedName) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(n)) }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
-func (n *name) UnmarshalJSON(text []byte) error {
+func (n *encodedName) UnmarshalJSON(text []byte) error {
 	var b []byte
 	err := json.Unmarshal(text, &b)
-	*n = name(b)
+	*n = encodedName(b)
 	return err
 }
 
@@ -326,7 +326,7 @@ const (
 )
 
 func newCursor(kind, topic string, q Query) cursor {
-	return cursor{Version: cursorVersion, Kind: kind, Topic: name(topic), Query: q.hash()}
+	return cursor{Version: cursorVersion, Kind: kind, Topic: encodedName(topic), Query: q.hash()}
 }
 
 // at is the same cursor at another position.

@@ -29,7 +29,7 @@ type Estimate struct {
 }
 
 // Backlog is how many messages are due and not handled yet: they wait, or a consumer holds them.
-func (f Forecast) Backlog() int { return f.Waiting + f.InDelivery }
+func (f Forecast) Backlog() int { return f.DueNow + f.InDelivery }
 
 // Estimate returns what becomes of the backlog if so many messages a second are handled. Less than 0 counts as 0.
 func (f Forecast) Estimate(rate float64) Estimate {

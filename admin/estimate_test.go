@@ -13,7 +13,7 @@ var noon = time.UnixMilli(1_800_000_000_000)
 
 // minutes is a Forecast with a backlog and so many messages in each minute.
 func minutes(backlog int, messages ...int) Forecast {
-	f := Forecast{At: noon, Waiting: backlog}
+	f := Forecast{At: noon, DueNow: backlog}
 	for i, n := range messages {
 		after := noon.Add(time.Duration(i) * time.Minute)
 		f.Buckets = append(f.Buckets, Bucket{After: after, Until: after.Add(time.Minute), Messages: n})
@@ -112,7 +112,7 @@ func TestADemandNamesTheFieldThatCannotBeUsed(t *testing.T) {
 
 func TestTheRateIsWhatHasGoneAndWhatHasCome(t *testing.T) {
 	later := func(backlog int, after time.Duration) Forecast {
-		return Forecast{At: noon.Add(after), Waiting: backlog}
+		return Forecast{At: noon.Add(after), DueNow: backlog}
 	}
 	for name, c := range map[string]struct {
 		first, second Forecast

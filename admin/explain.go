@@ -9,6 +9,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -81,7 +82,11 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 		name := e.groupList.Groups[i]
 		text := e.due(e.message.DueAt)
 		if !e.message.DueAt.After(e.message.At) {
-			turn, err := e.turn(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt}, "")
+			g, err := e.observed(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt})
+			if err != nil {
+				return err
+			}
+			turn, err := e.turn(ctx, g, "")
 			if err != nil {
 				return err
 			}
@@ -92,26 +97,42 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 	})
 }
 
+// observedGroup is where the message stands for a group, and the group's consumers at one moment.
+type observedGroup struct {
+	GroupStatus
+	consumers []inspect.Consumer
+}
+
+func (e *explainer) observed(ctx context.Context, g GroupStatus) (observedGroup, error) {
+	consumers, err := inspect.Consumers(ctx, e.partition.Group(g.Group))
+	return observedGroup{g, consumers}, err
+}
+
 // status says where the message stands for a group.
 func (e *explainer) status(ctx context.Context, i int) (string, error) {
-	g := e.message.Groups[i]
-	switch g.State {
+	status := e.message.Groups[i]
+	switch status.State {
 	case redisdelay.StateDone:
 		return "acked or discarded, or the group came later", nil
 	case redisdelay.StateDead:
-		text := fmt.Sprintf("dead since %s, because: %s", e.clock(g.BuriedAt), g.Reason)
-		if last := g.Content.LastError; !strings.Contains(g.Reason, last) {
+		text := fmt.Sprintf("dead since %s, because: %s", e.clock(status.BuriedAt), status.Reason)
+		if last := status.Content.LastError; !strings.Contains(status.Reason, last) {
 			text += "; the last error was: " + last
 		}
 		return text, nil
-	case redisdelay.StateInDelivery:
+	}
+	g, err := e.observed(ctx, status)
+	if err != nil {
+		return "", err
+	}
+	if g.State == redisdelay.StateInDelivery {
 		return e.leased(ctx, g)
 	}
-	waiting, err := e.waiting(ctx, g)
-	if err != nil || g.DueAt.After(e.message.At) {
-		return waiting, err
+	waiting := e.waiting(g)
+	if g.DueAt.After(e.message.At) {
+		return waiting, nil
 	}
-	fate, err := e.fate(ctx, g.Group)
+	fate, err := e.fate(ctx, g)
 	if err != nil {
 		return waiting, err
 	}
@@ -120,34 +141,32 @@ func (e *explainer) status(ctx context.Context, i int) (string, error) {
 }
 
 // waiting says what a message in the queue of a group waits for.
-func (e *explainer) waiting(ctx context.Context, g GroupStatus) (string, error) {
+func (e *explainer) waiting(g observedGroup) string {
 	if g.State != redisdelay.StateRetrying {
-		return e.due(g.DueAt), nil
+		return e.due(g.DueAt)
 	}
-	maximum, err := e.maxDeliveries(ctx, g.Group)
 	text := fmt.Sprintf("waiting for retry %d", g.Attempts)
-	if maximum > 1 {
+	if maximum := g.maxDeliveries(); maximum > 1 {
 		text += fmt.Sprintf(" of %d", maximum-1)
 	}
 	text += ", " + e.due(g.DueAt)
 	if g.Content.LastError != "" {
 		text += ", after: " + g.Content.LastError
 	}
-	return text, err
+	return text
 }
 
 // maxDeliveries is what the group's consumers say; 0 if none does.
-func (e *explainer) maxDeliveries(ctx context.Context, group string) (int, error) {
-	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
+func (g observedGroup) maxDeliveries() int {
 	maximum := 0
-	for _, c := range consumers {
+	for _, c := range g.consumers {
 		maximum = max(maximum, c.Info.MaxDeliveries)
 	}
-	return maximum, err
+	return maximum
 }
 
 // leased says who holds a message.
-func (e *explainer) leased(ctx context.Context, g GroupStatus) (string, error) {
+func (e *explainer) leased(ctx context.Context, g observedGroup) (string, error) {
 	who := g.Consumer
 	if who == "" {
 		who = "a consumer"
@@ -160,11 +179,11 @@ func (e *explainer) leased(ctx context.Context, g GroupStatus) (string, error) {
 		return text, nil
 	}
 	text := fmt.Sprintf("the lease of %s ran out %s ago", who, humanize.Duration(e.message.At.Sub(g.LeasedUntil)))
-	why, err := e.obstacle(ctx, g.Group)
+	why, err := e.obstacle(ctx, g)
 	if err != nil || why != "" {
 		return join(text, why, ""), err
 	}
-	fate, err := e.fate(ctx, g.Group)
+	fate, err := e.fate(ctx, g)
 	if fate == "" {
 		fate = "takes it over"
 	}
@@ -258,11 +277,11 @@ const (
 
 // turn says when a message that is due has its turn in a group, and what becomes of it then; ""
 // for a delivery.
-func (e *explainer) turn(ctx context.Context, g GroupStatus, fate string) (string, error) {
+func (e *explainer) turn(ctx context.Context, g observedGroup, fate string) (string, error) {
 	group, due := g.Group, g.DueAt
 	why, err := e.behind(ctx, g)
 	if err == nil && why == "" {
-		why, err = e.obstacle(ctx, group)
+		why, err = e.obstacle(ctx, g)
 	}
 	if err != nil || why != "" {
 		return why, err
@@ -318,7 +337,7 @@ func (e *explainer) before(ctx context.Context, group string, due time.Time) (in
 // comes.
 func (e *explainer) pace(ctx context.Context, group string, due time.Time, before int) (string, error) {
 	start := time.Now()
-	wait(ctx, watchFor)
+	backoff.Sleep(ctx, watchFor)
 	left, err := e.before(ctx, group, due)
 	if err != nil {
 		return "", err
@@ -334,21 +353,21 @@ func (e *explainer) pace(ctx context.Context, group string, due time.Time, befor
 
 // fate is what the next claim does with the message if it does not deliver it: "" if it does, or
 // that is not certain.
-func (e *explainer) fate(ctx context.Context, group string) (string, error) {
+func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
 	const buries = "makes it a dead letter"
 	if e.message.Content.Body == nil {
 		return buries, nil
 	}
-	limit, err := e.certainLimit(ctx, group)
-	if err != nil || limit == 0 {
-		return "", err
+	limit := g.certainLimit()
+	if limit == 0 {
+		return "", nil
 	}
 	found, err := inspect.LookIn(ctx, e.partition, e.message.ID, "")
 	if errors.Is(err, ErrMessageNotFound) { // it has gone meanwhile
 		return "", nil
 	}
 	for _, f := range found.Groups {
-		if reason := f.Exhausted(limit); f.Group == group && reason != "" {
+		if reason := f.Exhausted(limit); f.Group == g.Group && reason != "" {
 			return buries + ": " + reason, err
 		}
 	}
@@ -357,20 +376,16 @@ func (e *explainer) fate(ctx context.Context, group string) (string, error) {
 
 // certainLimit is how many deliveries all consumers of a group allow at most; 0 if one of them
 // allows any number.
-func (e *explainer) certainLimit(ctx context.Context, group string) (int, error) {
-	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
-	limit := 0
-	for _, c := range consumers {
-		if c.Info.MaxDeliveries == 0 {
-			return 0, err
-		}
-		limit = max(limit, c.Info.MaxDeliveries)
+func (g observedGroup) certainLimit() int {
+	if slices.ContainsFunc(g.consumers, func(c inspect.Consumer) bool { return c.Info.MaxDeliveries == 0 }) {
+		return 0
 	}
-	return limit, err
+	return g.maxDeliveries()
 }
 
 // obstacle says what keeps a group from a message that is due; "" if nothing is known to.
-func (e *explainer) obstacle(ctx context.Context, group string) (string, error) {
+func (e *explainer) obstacle(ctx context.Context, g observedGroup) (string, error) {
+	group := g.Group
 	if tombstone, retired := e.groupList.Retired[group]; retired {
 		if tombstone.Expired {
 			return fmt.Sprintf("group %s has ended without a consumer, and what it holds is being freed", group), nil
@@ -380,11 +395,7 @@ func (e *explainer) obstacle(ctx context.Context, group string) (string, error) 
 	if p := pauseOf(e.groupList, group); p != nil {
 		return e.paused(group, p), nil
 	}
-	consumers, err := inspect.Consumers(ctx, e.partition.Group(group))
-	if err != nil {
-		return "", err
-	}
-	if len(consumers) == 0 {
+	if len(g.consumers) == 0 {
 		return fmt.Sprintf("no consumer of group %s is alive", group), nil
 	}
 	share, limited := e.groupList.Limits[group]

@@ -10,7 +10,7 @@ import (
 )
 
 // behind says which message of its ordering key keeps a group from one that is due, and what else does; "" for none.
-func (e *explainer) behind(ctx context.Context, g GroupStatus) (string, error) {
+func (e *explainer) behind(ctx context.Context, g observedGroup) (string, error) {
 	turn, err := inspect.ReadTurn(ctx, e.partition.Group(g.Group), e.message.ID, g.DueAt)
 	switch {
 	case err != nil || turn.Owner == e.message.ID, turn.Owner == "" && !g.InLine:
@@ -26,7 +26,7 @@ func (e *explainer) behind(ctx context.Context, g GroupStatus) (string, error) {
 	if turn.Before > 0 {
 		text += ", and behind " + humanize.Count(turn.Before, "message", "messages") + " in line"
 	}
-	why, err := e.obstacle(ctx, g.Group)
+	why, err := e.obstacle(ctx, g)
 	return join(text, why, ""), err
 }
 

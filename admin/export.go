@@ -169,7 +169,7 @@ func (i *importing) flush(ctx context.Context) error {
 		return nil
 	}
 	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
-		for number, list := range spread(some, func(m inspect.Arrival) int { return i.target(m.ID) }) {
+		for number, list := range byPartition(some, func(m inspect.Arrival) int { return i.target(m.ID) }) {
 			more, err := arrive(ctx, i.topic, number, "", list)
 			if skips = append(skips, more...); err != nil {
 				return skips, 0, err

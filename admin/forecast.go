@@ -44,14 +44,14 @@ type Forecast struct {
 	Topic, Group string
 	At           time.Time // Redis's clock
 
-	Waiting    int // messages that are due and that no consumer has claimed
+	DueNow     int // messages that are due and that no consumer has claimed
 	InDelivery int // messages that the group's consumers hold; 0 without a Group
 	Buckets    []Bucket
 	Later      int // messages that are due after the last bucket
 }
 
-// Due is how many messages fall due in all buckets.
-func (f Forecast) Due() int {
+// Upcoming is how many messages fall due in all buckets.
+func (f Forecast) Upcoming() int {
 	sum := 0
 	for _, b := range f.Buckets {
 		sum += b.Messages
@@ -151,7 +151,7 @@ func (c *counting) add(p *queue.Partition, f *Forecast) {
 	}
 	group := p.Group(f.Group)
 	c.spread(group, inspect.InQueue, f, func(b *Bucket) *int { return &b.Retries })
-	c.count(inspect.Range{Group: group, Place: inspect.InLine, Before: inspect.NoEnd}, &f.Waiting)
+	c.count(inspect.Range{Group: group, Place: inspect.InLine, Before: inspect.NoEnd}, &f.DueNow)
 	c.count(inspect.Range{Group: group, Place: inspect.InUnack, Before: inspect.NoEnd}, &f.InDelivery)
 }
 
@@ -159,7 +159,7 @@ func (c *counting) add(p *queue.Partition, f *Forecast) {
 func (c *counting) spread(g *queue.Group, place inspect.Place, f *Forecast, into func(*Bucket) *int) {
 	// Scores are whole milliseconds, so what is due until a time is what is due before the next millisecond.
 	next := func(t time.Time) int64 { return t.UnixMilli() + 1 }
-	c.count(inspect.Range{Group: g, Place: place, Before: next(f.At)}, &f.Waiting)
+	c.count(inspect.Range{Group: g, Place: place, Before: next(f.At)}, &f.DueNow)
 	for i := range f.Buckets {
 		b := &f.Buckets[i]
 		c.count(inspect.Range{Group: g, Place: place, From: inspect.AtTime(next(b.After)), Before: next(b.Until)}, into(b))

@@ -47,7 +47,7 @@ func TestEachMessageFallsDueInOneBucket(t *testing.T) {
 	}
 	q := ForecastQuery{Span: 5 * hours * time.Hour, Buckets: 5}
 	f := s.forecast(q)
-	assert.Equal(t, []int{4, 15, 0}, []int{f.Waiting, f.Due(), f.Later})
+	assert.Equal(t, []int{4, 15, 0}, []int{f.DueNow, f.Upcoming(), f.Later})
 	assert.Equal(t, f.Buckets[4].Until, f.Until())
 	assert.Equal(t, f.At, f.Buckets[0].After)
 
@@ -69,7 +69,7 @@ func TestEachMessageFallsDueInOneBucket(t *testing.T) {
 		c.add(s.admin.store.Topic(s.Topic).Partition(partition), &same)
 	}
 	c.run(t, s)
-	assert.Equal(t, 12, same.Waiting, "the millisecond of the border is before it")
+	assert.Equal(t, 12, same.DueNow, "the millisecond of the border is before it")
 	assert.Equal(t, []int{15, 15, 15, 15, 3}, sums(same.Buckets))
 	assert.Zero(t, same.Later)
 }
@@ -96,15 +96,15 @@ func TestAForecastOfAGroupHasItsRetries(t *testing.T) {
 
 	q := ForecastQuery{Span: 3 * time.Minute, Buckets: 3}
 	f := s.forecast(q)
-	assert.Equal(t, []int{1, 0, 1}, []int{f.Waiting, f.InDelivery, f.Later}, "without a group")
+	assert.Equal(t, []int{1, 0, 1}, []int{f.DueNow, f.InDelivery, f.Later}, "without a group")
 	assert.Equal(t, []int{0, 1, 0}, sums(f.Buckets))
 	q.Group = "g"
 	f = s.forecast(q)
-	assert.Equal(t, []int{3, 1, 2}, []int{f.Waiting, f.InDelivery, f.Later}, "due, queued and in line; held; scheduled and retried later")
+	assert.Equal(t, []int{3, 1, 2}, []int{f.DueNow, f.InDelivery, f.Later}, "due, queued and in line; held; scheduled and retried later")
 	assert.Equal(t, []int{0, 2, 0}, sums(f.Buckets))
 	assert.Equal(t, 1, f.Buckets[1].Retries)
 	q.Group = "h"
-	assert.Equal(t, 5, s.forecast(q).Waiting, "it has claimed nothing")
+	assert.Equal(t, 5, s.forecast(q).DueNow, "it has claimed nothing")
 }
 
 func TestAForecastAddsUpThePartitionsOfACluster(t *testing.T) {
@@ -113,7 +113,7 @@ func TestAForecastAddsUpThePartitionsOfACluster(t *testing.T) {
 		s.publish(time.Duration(i)*time.Minute+30*time.Second, 4, strconv.Itoa(i))
 	}
 	f := s.forecast(ForecastQuery{Span: 15 * time.Minute, Buckets: 15})
-	assert.Equal(t, []int{0, 15, 5}, []int{f.Waiting, f.Due(), f.Later})
+	assert.Equal(t, []int{0, 15, 5}, []int{f.DueNow, f.Upcoming(), f.Later})
 	for _, b := range f.Buckets {
 		assert.Equal(t, 1, b.Messages)
 		assert.Equal(t, time.Minute, b.Until.Sub(b.After))
@@ -156,12 +156,12 @@ func TestAForecastThatCannotBeMadeSaysWhy(t *testing.T) {
 	require.ErrorAs(t, ask(s.Topic, ForecastQuery{}), &kind)
 }
 
-func TestBacklogsCountWhatIsDueWithinATime(t *testing.T) {
+func TestQuickStatsCountWhatIsDueWithinATime(t *testing.T) {
 	s := newScene(t)
 	for i, in := range []time.Duration{0, 30 * time.Second, 5 * time.Minute, time.Hour} {
 		s.publish(in, 3, strconv.Itoa(i))
 	}
-	list, _ := s.admin.Backlogs(t.Context(), time.Minute, 10*time.Minute, 24*time.Hour)
+	list, _ := s.admin.QuickStats(t.Context(), time.Minute, 10*time.Minute, 24*time.Hour)
 	found := 0
 	for _, b := range list {
 		if b.Topic == s.Topic {

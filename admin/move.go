@@ -143,10 +143,10 @@ func (t *transfer) moveOperation() operation {
 			skips, err := t.moveStep(ctx, s)
 			return skips, later, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
-			return callEach(ids, func(id string) error { return t.moveOne(ctx, p, id, "") })
+		ids: func(ctx context.Context, in scope, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return t.moveOne(ctx, in, id, "") })
 		},
-		key: func(ctx context.Context, p places, key string, _ int64) error { return t.moveOne(ctx, p, "", key) },
+		key: func(ctx context.Context, in scope, key string, _ int64) error { return t.moveOne(ctx, in, "", key) },
 	}
 }
 
@@ -169,12 +169,12 @@ func (t *transfer) moveStep(ctx context.Context, s step) ([]skip, error) {
 }
 
 // moveOne moves a message that is found by its id or key, from wherever it waits or is dead.
-func (t *transfer) moveOne(ctx context.Context, p places, id, key string) error {
-	found, err := lookFor(ctx, p, id, key)
+func (t *transfer) moveOne(ctx context.Context, in scope, id, key string) error {
+	found, err := lookFor(ctx, in, id, key)
 	if err != nil {
 		return err
 	}
-	steps := stepsOf(p, found)
+	steps := stepsOf(in, found)
 	if len(steps) == 0 {
 		return ErrNotWaiting
 	}
@@ -192,8 +192,8 @@ func (t *transfer) moveOne(ctx context.Context, p places, id, key string) error 
 }
 
 // stepsOf are the places where a message waits or is dead.
-func stepsOf(p places, found inspect.Found) (steps []step) {
-	from := p.topic.Partition(found.Partition)
+func stepsOf(in scope, found inspect.Found) (steps []step) {
+	from := in.topic.Partition(found.Partition)
 	add := func(group string, place inspect.Place, score string, metadata []byte) {
 		e := inspect.PageEntry{ID: found.ID, Seen: inspect.Seen{ID: found.ID, Score: score}, Body: found.Body, Metadata: metadata}
 		e.Position.Score = score
@@ -205,7 +205,7 @@ func stepsOf(p places, found inspect.Found) (steps []step) {
 		add("", inspect.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10), nil)
 	}
 	for _, g := range found.Groups {
-		if place, is := placeOfState[redisdelay.State(g.State)]; is && slices.Contains(p.groups, g.Group) {
+		if place, is := placeOfState[redisdelay.State(g.State)]; is && slices.Contains(in.groups, g.Group) {
 			add(g.Group, place, g.Score, g.Metadata)
 		}
 	}
@@ -224,8 +224,8 @@ func (t *transfer) target(id string, from *queue.Partition) int {
 	return from.Number() % t.number
 }
 
-// spread groups messages by the partition that they go to.
-func spread[T any](list []T, target func(T) int) map[int][]T {
+// byPartition groups messages by the partition that they go to.
+func byPartition[T any](list []T, target func(T) int) map[int][]T {
 	groups := map[int][]T{}
 	for _, one := range list {
 		n := target(one)
@@ -282,10 +282,10 @@ func (t *transfer) copyOperation() operation {
 			skips, err := t.copyStep(ctx, s)
 			return skips, 0, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
-			return callEach(ids, func(id string) error { return t.copyOne(ctx, p, id, "") })
+		ids: func(ctx context.Context, in scope, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return t.copyOne(ctx, in, id, "") })
 		},
-		key: func(ctx context.Context, p places, key string, _ int64) error { return t.copyOne(ctx, p, "", key) },
+		key: func(ctx context.Context, in scope, key string, _ int64) error { return t.copyOne(ctx, in, "", key) },
 	}
 }
 
@@ -328,7 +328,7 @@ func dueAt(score string) time.Time {
 // store stores copies of messages of a partition, and returns those that it has not stored.
 func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []inspect.Arrival) ([]skip, error) {
 	var skips []skip
-	for number, some := range spread(arrivals, func(m inspect.Arrival) int { return t.target(m.ID, from) }) {
+	for number, some := range byPartition(arrivals, func(m inspect.Arrival) int { return t.target(m.ID, from) }) {
 		more, err := arrive(ctx, t.topic, number, t.move, some)
 		if err != nil {
 			return skips, err
@@ -376,8 +376,8 @@ func fitting(arrivals []inspect.Arrival) int {
 }
 
 // copyOne copies a message that is found by its id or key.
-func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error {
-	found, err := lookFor(ctx, p, id, key)
+func (t *transfer) copyOne(ctx context.Context, in scope, id, key string) error {
+	found, err := lookFor(ctx, in, id, key)
 	if err != nil {
 		return err
 	}
@@ -385,13 +385,13 @@ func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error 
 	if found.Scheduled {
 		place, score = inspect.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10)
 	}
-	if len(p.groups) == 1 {
-		at := slices.IndexFunc(found.Groups, func(g inspect.FoundFor) bool { return g.Group == p.groups[0] })
+	if len(in.groups) == 1 {
+		at := slices.IndexFunc(found.Groups, func(g inspect.FoundFor) bool { return g.Group == in.groups[0] })
 		if at >= 0 {
 			metadata = found.Groups[at].Metadata
 		}
 	}
-	skips, err := t.store(ctx, p.topic.Partition(found.Partition), []inspect.Arrival{
+	skips, err := t.store(ctx, in.topic.Partition(found.Partition), []inspect.Arrival{
 		t.arrival(found.ID, place, score, found.Body, metadata),
 	})
 	if err == nil && len(skips) > 0 {
@@ -401,8 +401,8 @@ func (t *transfer) copyOne(ctx context.Context, p places, id, key string) error 
 }
 
 // lookFor looks for a message with a body by its id or key.
-func lookFor(ctx context.Context, p places, id, key string) (inspect.Found, error) {
-	found, err := inspect.Look(ctx, p.topic, id, key)
+func lookFor(ctx context.Context, in scope, id, key string) (inspect.Found, error) {
+	found, err := inspect.Look(ctx, in.topic, id, key)
 	if err == nil && found.Body == nil {
 		err = errNoBody
 	}

@@ -35,8 +35,8 @@ type operation struct {
 	step func(ctx context.Context, s step, cutoff int64) (skips []skip, others int, err error)
 
 	// ids and key are for messages wherever they are.
-	ids func(ctx context.Context, p places, ids []string, cutoff int64) (skips []skip, err error)
-	key func(ctx context.Context, p places, key string, cutoff int64) error
+	ids func(ctx context.Context, in scope, ids []string, cutoff int64) (skips []skip, err error)
+	key func(ctx context.Context, in scope, key string, cutoff int64) error
 }
 
 // skip is a message that an operation has left as it was.
@@ -45,21 +45,18 @@ type skip struct {
 	why  error
 }
 
-// places are where messages may be.
-type places struct {
+// scope is where messages may be.
+type scope struct {
 	topic  *queue.Topic
 	groups []string // for operations on groups
 }
-
-// maxCalls is how many calls for single messages go to Redis at once.
-const maxCalls = 16
 
 // atStart is the cutoff of operations that began then.
 func atStart(now int64) int64 { return now }
 
 func cancelOperation() operation {
 	return operation{
-		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: maxCalls, everyGroup: true, cutoff: atStart,
+		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: atOnce, everyGroup: true, cutoff: atStart,
 		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
 			if s.place == inspect.InScheduled {
 				skips, err := inspect.Withdraw(ctx, s.group, s.place, scored(s.entries))
@@ -68,11 +65,11 @@ func cancelOperation() operation {
 			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(s.partition.CancelID(ctx, id)) })
 			return skips, 0, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, _ int64) ([]skip, error) {
-			return callEach(ids, func(id string) error { return errorOf(p.topic.CancelID(ctx, id)) })
+		ids: func(ctx context.Context, in scope, ids []string, _ int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return errorOf(in.topic.CancelID(ctx, id)) })
 		},
-		key: func(ctx context.Context, p places, key string, _ int64) error {
-			return errorOf(p.topic.Cancel(ctx, key))
+		key: func(ctx context.Context, in scope, key string, _ int64) error {
+			return errorOf(in.topic.Cancel(ctx, key))
 		},
 	}
 }
@@ -80,7 +77,7 @@ func cancelOperation() operation {
 func rescheduleOperation(remaining time.Duration) operation {
 	soon := max(0, ceilMilli(time.UnixMilli(0).Add(remaining)))
 	return operation{
-		verb: "reschedule", sets: []Set{Scheduled, Waiting}, maxIDs: maxCalls, everyGroup: true,
+		verb: "reschedule", sets: []Set{Scheduled, Waiting}, maxIDs: atOnce, everyGroup: true,
 		cutoff: func(began int64) int64 { return began + soon },
 		step: func(ctx context.Context, s step, due int64) ([]skip, int, error) {
 			// Those that are due then were moved before, and are met again. Those that are due
@@ -92,26 +89,18 @@ func rescheduleOperation(remaining time.Duration) operation {
 			skips, err := inspect.Retime(ctx, s.group, s.place, due, scored(s.entries))
 			return skipAll(skips, ErrNotWaiting), others, err
 		},
-		ids: func(ctx context.Context, p places, ids []string, due int64) ([]skip, error) {
-			return callEach(ids, func(id string) error { return rescheduleError(p.topic.RescheduleID(ctx, id, due)) })
+		ids: func(ctx context.Context, in scope, ids []string, due int64) ([]skip, error) {
+			return callEach(ids, func(id string) error { return rescheduleError(in.topic.RescheduleID(ctx, id, due)) })
 		},
-		key: func(ctx context.Context, p places, key string, due int64) error {
-			return rescheduleError(p.topic.RescheduleAt(ctx, key, due))
+		key: func(ctx context.Context, in scope, key string, due int64) error {
+			return rescheduleError(in.topic.RescheduleAt(ctx, key, due))
 		},
 	}
 }
 
-func requeueOperation() operation {
-	return deadOperation("requeue", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return queue.Requeue(ctx, g, latest, ids)
-	})
-}
+func requeueOperation() operation { return deadOperation("requeue", queue.Requeue) }
 
-func discardOperation() operation {
-	return deadOperation("discard", func(ctx context.Context, g *queue.Group, ids []string, latest int64) ([]string, error) {
-		return queue.Discard(ctx, g, latest, ids)
-	})
-}
+func discardOperation() operation { return deadOperation("discard", queue.Discard) }
 
 // deadOperation is for the dead letters that are there when it begins.
 func deadOperation(verb string, do groupCall) operation {
@@ -155,13 +144,13 @@ func (do groupCall) step(ctx context.Context, s step, cutoff int64) (unchanged [
 }
 
 // ids is for messages in all partitions. Those that no group of any partition has are skipped.
-func (do groupCall) ids(why error) func(context.Context, places, []string, int64) ([]skip, error) {
-	return func(ctx context.Context, p places, ids []string, cutoff int64) ([]skip, error) {
+func (do groupCall) ids(why error) func(context.Context, scope, []string, int64) ([]skip, error) {
+	return func(ctx context.Context, in scope, ids []string, cutoff int64) ([]skip, error) {
 		var mu sync.Mutex
 		times := map[string]int{} // guarded by mu; how often it was unchanged
 		calls := 0                // guarded by mu
-		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
-			for _, name := range p.groups {
+		err := in.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
+			for _, name := range in.groups {
 				unchanged, err := do(ctx, partition.Group(name), ids, cutoff)
 				if err != nil {
 					return err
@@ -182,11 +171,11 @@ func (do groupCall) ids(why error) func(context.Context, places, []string, int64
 
 // key is for what a key leads to: one message or, if the number of partitions was raised,
 // several.
-func (do groupCall) key(why error) func(context.Context, places, string, int64) error {
-	return func(ctx context.Context, p places, key string, cutoff int64) error {
+func (do groupCall) key(why error) func(context.Context, scope, string, int64) error {
+	return func(ctx context.Context, in scope, key string, cutoff int64) error {
 		var mu sync.Mutex
 		var ids []string // guarded by mu
-		err := p.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
+		err := in.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
 			found, err := inspect.LookIn(ctx, partition, "", key)
 			if errors.Is(err, ErrMessageNotFound) {
 				return nil
@@ -202,7 +191,7 @@ func (do groupCall) key(why error) func(context.Context, places, string, int64) 
 		case len(ids) == 0:
 			return ErrMessageNotFound
 		}
-		skips, err := do.ids(why)(ctx, p, ids, cutoff)
+		skips, err := do.ids(why)(ctx, in, ids, cutoff)
 		if err == nil && len(skips) == len(ids) {
 			err = skips[0].why
 		}
@@ -210,26 +199,22 @@ func (do groupCall) key(why error) func(context.Context, places, string, int64) 
 	}
 }
 
-// callEach makes a call for each message, up to maxCalls at once. An error that is no reason to
-// skip a message ends it.
+// callEach makes a call for each message. An error that is no reason to skip a message ends it.
 func callEach(ids []string, call func(id string) error) (skips []skip, err error) {
-	for some := range slices.Chunk(ids, maxCalls) {
-		errs := make([]error, len(some))
-		var calls sync.WaitGroup
-		for i, id := range some {
-			calls.Go(func() { errs[i] = call(id) })
+	reasons := make([]error, len(ids)) // why messages were skipped
+	err = each(len(ids), func(i int) error {
+		why := call(ids[i])
+		if isSkipped(why) {
+			reasons[i], why = why, nil
 		}
-		calls.Wait()
-		for i, why := range errs {
-			if why != nil && !isSkipped(why) {
-				return skips, why
-			}
-			if why != nil {
-				skips = append(skips, skip{some[i], why})
-			}
+		return why
+	})
+	for i, why := range reasons {
+		if why != nil {
+			skips = append(skips, skip{ids[i], why})
 		}
 	}
-	return skips, nil
+	return skips, err
 }
 
 // isSkipped tells whether an error says why a message was skipped.

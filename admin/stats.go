@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -37,14 +36,14 @@ func (a *Admin) Topics(ctx context.Context) ([]Topic, error) {
 
 // Counts are how many messages are where. In a topic, a message counts once for each group that has it.
 type Counts struct {
-	Scheduled  int // messages that no group has been given yet, including those that are due; 0 for a group
-	Due        int // of these, how many are due; 0 for a group
-	Queued     int // messages that are due and wait for a consumer, also for a retry (redisdelay.StateRetrying)
-	Retrying   int // messages that the group has been given and that are due later: retries, or put off
-	InLine     int // messages that are due, and wait in line for their ordering keys
-	InDelivery int // messages that a consumer holds
-	Expired    int // of these, those whose lease has run out: the next claim takes them over
-	Dead       int // dead letters
+	Scheduled    int // messages that no group has been given yet, including those that are due; 0 for a group
+	Due          int // of these, how many are due; 0 for a group
+	Queued       int // messages that are due and wait for a consumer, also for a retry (redisdelay.StateRetrying)
+	Retrying     int // messages that the group has been given and that are due later: retries, or put off
+	InLine       int // messages that are due, and wait in line for their ordering keys
+	InDelivery   int // messages that a consumer holds
+	LeaseExpired int // of these, those whose lease has run out: the next claim takes them over
+	Dead         int // dead letters
 }
 
 // Add adds other counts.
@@ -68,14 +67,14 @@ type TopicStats struct {
 	// no message waits, or only for groups that are paused.
 	Overdue time.Duration
 
-	// DueWithin are how many of the Scheduled are due already or within each of the times that Backlogs was
+	// DueWithin are how many of the Scheduled are due already or within each of the times that QuickStats was
 	// asked for. Else nil.
 	DueWithin []int
 
 	Messages int // messages in all, whatever groups still need them
 	Keys     int // message keys that lead to a message, also to a dead letter that has lost its key
 
-	// What Backlogs does not count.
+	// What QuickStats does not count.
 	NextDue time.Time // the earliest due time after At; zero if nothing else is scheduled
 	Windows int       // message keys that are taken for a deduplication window
 	Bytes   int64     // of the messages' bodies alone, estimated from a sample
@@ -122,7 +121,7 @@ type GroupStats struct {
 	ExpiresAt time.Time // when it ends at the earliest if no consumer is seen; zero if it lasts for ever
 	Alive     int       // consumers that are alive
 
-	// What Backlogs does not tell.
+	// What QuickStats does not tell.
 	NextRetry     time.Time // when the first of the retrying is due; zero if none
 	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero if none
 	OldestDead    time.Time // when the first of the dead letters was buried; zero if none
@@ -174,30 +173,20 @@ func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
 		return nil, err
 	}
 	all := make([]TopicStats, len(topics))
-	slots := make(chan struct{}, topicsAtOnce)
-	var calls sync.WaitGroup
-	for i, t := range topics {
-		if ctx.Err() != nil {
-			break
+	err = eachOf(len(topics), topicsAtOnce, func(i int) (err error) {
+		t := topics[i]
+		if all[i], err = a.Stats(ctx, t.Name); err != nil {
+			all[i] = TopicStats{Topic: t.Name, Version: t.Version, Err: err}
 		}
-		slots <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			s, err := a.Stats(ctx, t.Name)
-			if err != nil {
-				s = TopicStats{Topic: t.Name, Version: t.Version, Err: err}
-			}
-			all[i] = s
-		})
-	}
-	calls.Wait()
-	if ctx.Err() != nil {
+		return ctx.Err()
+	})
+	if err != nil {
 		return nil, wrap(context.Cause(ctx), "statistics")
 	}
 	return slices.DeleteFunc(all, func(s TopicStats) bool { return errors.Is(s.Err, ErrTopicNotFound) }), nil // deleted meanwhile
 }
 
-// Backlogs returns what is cheap enough to count often of all topics of the prefix, sorted by name.
+// QuickStats returns what is cheap enough to count often of all topics of the prefix, sorted by name.
 // It asks Redis in few round trips, and costs it some 20 µs for each partition and 10 µs for each group
 // of one. The error says why a topic could not be read, and how many; the list has all the others, also
 // when a master of a Cluster does not answer before ctx ends. Only the master that holds the list of
@@ -205,7 +194,7 @@ func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
 //
 // It also counts what is due within some times from now on, for TopicStats.DueWithin. Each of these takes
 // Redis some 10 µs for each partition.
-func (a *Admin) Backlogs(ctx context.Context, within ...time.Duration) ([]TopicStats, error) {
+func (a *Admin) QuickStats(ctx context.Context, within ...time.Duration) ([]TopicStats, error) {
 	topics, err := inspect.Topics(ctx, a.store)
 	if err != nil {
 		return nil, wrap(err, "list topics")
@@ -219,7 +208,7 @@ func (a *Admin) Backlogs(ctx context.Context, within ...time.Duration) ([]TopicS
 			err = fmt.Errorf("the first is %q: %w", topics[i].Name, counted.Err)
 		}
 	}
-	return list, wrap(err, "backlogs: %d of %d topics could not be read", len(topics)-len(list), len(topics))
+	return list, wrap(err, "statistics: %d of %d topics could not be read", len(topics)-len(list), len(topics))
 }
 
 func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {

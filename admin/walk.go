@@ -11,6 +11,7 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
@@ -114,7 +115,10 @@ const atOnce = 16
 
 // each calls do with 0 to n-1, atOnce at a time, and returns the first error. It begins no
 // more calls after one.
-func each(n int, do func(i int) error) error {
+func each(n int, do func(i int) error) error { return eachOf(n, atOnce, do) }
+
+// eachOf is each with another number of calls at a time.
+func eachOf(n, limit int, do func(i int) error) error {
 	var mu sync.Mutex
 	next, failed := 0, error(nil) // guarded by mu
 	take := func() int {
@@ -127,7 +131,7 @@ func each(n int, do func(i int) error) error {
 		return next - 1
 	}
 	var callers sync.WaitGroup
-	for range min(n, atOnce) {
+	for range min(n, limit) {
 		callers.Go(func() {
 			for i := take(); i < n; i = take() {
 				if err := do(i); err != nil {
@@ -297,12 +301,12 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 	if err != nil {
 		return err
 	}
-	if err := limit(ctx, sources); err != nil {
+	if err := freezeEnds(ctx, sources); err != nil {
 		return err
 	}
 	for _, s := range sources {
-		at := place{s.number, s.name, s.request.Place}
-		from := place{c.Partition, string(c.Group), c.Place}
+		at := sourceKey{s.number, s.name, s.request.Place}
+		from := sourceKey{c.Partition, string(c.Group), c.Place}
 		if c.Place != "" && at.before(from) {
 			continue
 		}
@@ -317,10 +321,10 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 	return nil
 }
 
-// limit makes sources end where they end now, and no sooner than those from which messages come to them meanwhile: a line
-// than what is due and not given to the groups, and a queue than its line and that. These are read first, so that no
-// message passes unseen from one to the other.
-func limit(ctx context.Context, sources []source) error {
+// freezeEnds makes sources end where they end now, and no sooner than those from which messages come to them meanwhile:
+// a line than what is due and not given to the groups, and a queue than its line and that. These are read first, so that
+// no message passes unseen from one to the other.
+func freezeEnds(ctx context.Context, sources []source) error {
 	for _, some := range []inspect.Place{inspect.InScheduled, inspect.InLine, inspect.InQueue, inspect.InUnack, inspect.InDead} {
 		err := each(len(sources), func(i int) error {
 			s := &sources[i]
@@ -351,26 +355,26 @@ func limit(ctx context.Context, sources []source) error {
 	return nil
 }
 
-// place is what a source is of, in the order of sources.
-type place struct {
+// sourceKey is what a source is of, in the order of sources.
+type sourceKey struct {
 	partition int
 	group     string
 	in        inspect.Place
 }
 
-func (p place) before(other place) bool {
-	if p.partition != other.partition {
-		return p.partition < other.partition
+func (k sourceKey) before(other sourceKey) bool {
+	if k.partition != other.partition {
+		return k.partition < other.partition
 	}
-	if p.group != other.group {
-		return p.group < other.group
+	if k.group != other.group {
+		return k.group < other.group
 	}
-	return p.in == inspect.InLine && other.in == inspect.InQueue
+	return k.in == inspect.InLine && other.in == inspect.InQueue
 }
 
 // walk calls do with each step of a source.
 func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
-	c.Partition, c.Group, c.Place = s.number, name(s.name), s.request.Place
+	c.Partition, c.Group, c.Place = s.number, encodedName(s.name), s.request.Place
 	for {
 		start := time.Now()
 		page, err := inspect.ReadPage(ctx, s.group, s.request)
@@ -395,10 +399,5 @@ const maxRest = 5 * time.Millisecond
 // rest waits for as long as the calls before have taken, so that what goes through many
 // messages leaves half of Redis to publishers and consumers.
 func rest(ctx context.Context, took time.Duration) {
-	timer := time.NewTimer(min(took, maxRest))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done(): // the next call ends with it
-	}
+	backoff.Sleep(ctx, min(took, maxRest)) // the next call ends with ctx
 }

@@ -174,7 +174,7 @@ func (l *looks) drop(ctx context.Context) {
 // all returns all topics. It fails if none could be read: why some could not is in the overview.
 func (l *looks) all(ctx context.Context) (*overview, error) {
 	value, err := l.get(ctx, "", func(ctx context.Context) (any, error) {
-		topics, err := l.admin.Backlogs(ctx)
+		topics, err := l.admin.QuickStats(ctx)
 		if err != nil && len(topics) == 0 {
 			return nil, err
 		}

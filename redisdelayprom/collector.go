@@ -148,7 +148,7 @@ func (c *Collector) read(r *reading) {
 		}
 		others <- err
 	}()
-	topics, err := c.config.Admin.Backlogs(ctx, c.config.DueWithin...)
+	topics, err := c.config.Admin.QuickStats(ctx, c.config.DueWithin...)
 	r.topics, r.err, r.end = fold(topics, c.config.MaxPlaces), errors.Join(err, <-others), c.now()
 }
 

@@ -64,7 +64,7 @@ var groupGauges = []groupGauge{
 	ofGroup("in_delivery_messages", "Messages that consumers hold.",
 		func(g admin.GroupStats) float64 { return float64(g.InDelivery) }),
 	ofGroup("expired_leases", "Messages in delivery whose lease has run out: the next claim takes them over.",
-		func(g admin.GroupStats) float64 { return float64(g.Expired) }),
+		func(g admin.GroupStats) float64 { return float64(g.LeaseExpired) }),
 	ofGroup("dead_letters", "Dead letters.",
 		func(g admin.GroupStats) float64 { return float64(g.Dead) }),
 	ofGroup("halted_keys", "Ordering keys that wait for a dead letter, among the newest 1,000 dead letters of each partition.",

@@ -255,7 +255,7 @@ func (l *lane) publish(messages []*message.Message) (err error) {
 func living(messages []*message.Message) (living []*message.Message) {
 	for _, msg := range messages {
 		if left, limited := timeToLive(msg); limited && left < minTTL {
-			inHand(msg).Expire()
+			inHand(msg).TooOld()
 			msg.Nack()
 			continue
 		}

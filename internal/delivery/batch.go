@@ -104,12 +104,12 @@ func (h InHand) TimeToLive() (left time.Duration, limited bool) {
 	if h.item.ExpiresAt.IsZero() {
 		return 0, false
 	}
-	return -h.item.partition.report.lateness(h.item, h.item.ExpiresAt, time.Now()), true
+	return -h.item.lateness(h.item.ExpiresAt, time.Now()), true
 }
 
-// Expire must be called before the Nack of a message that has become too old for its Handle. The Nack then ends
+// TooOld must be called before the Nack of a message that has become too old for its Handle. The Nack then ends
 // it as one that is too old for any handler.
-func (h InHand) Expire() { h.item.stale.Store(true) }
+func (h InHand) TooOld() { h.item.tooOld.Store(true) }
 
 // Ending must be called before sending a call that ends the group's work on the message.
 func (h InHand) Ending() { h.item.partition.leases.settling([]*item{h.item}) }

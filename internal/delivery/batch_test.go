@@ -105,7 +105,7 @@ func TestWhatExpiresInHandTookLonger(t *testing.T) {
 		g, w := newFakeGroup(1), &witness{}
 		r := run(g, observed(w), inBatches(1, func(batch []*message.Message) {
 			h, _ := InHandOf(batch[0].Context())
-			h.Expire()
+			h.TooOld()
 			batch[0].Nack()
 		}))
 		settle(time.Second)

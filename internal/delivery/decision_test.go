@@ -77,7 +77,7 @@ func TestALostReplyChangesNoDecision(t *testing.T) {
 		require.NoError(t, <-r.ended)
 		assert.Len(t, told[observe.Buried](w), 1)
 		assert.ElementsMatch(t, []observe.Settlement{observe.Deferred, observe.BuriedByHandler},
-			list(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
+			mapped(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
 	})
 }
 
@@ -96,7 +96,7 @@ func TestADecisionWithoutANackIsDropped(t *testing.T) {
 		assert.Equal(t, []string{"0000"}, g.acked)
 		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0001", Token: "1"}}}, g.nacked)
 		assert.Equal(t, []observe.Settlement{observe.Acked, observe.Abandoned},
-			list(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
+			mapped(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
 		assert.Empty(t, told[observe.Buried](w))
 	})
 }

@@ -141,7 +141,7 @@ func (g *fakeGroup) Ack(ctx context.Context, done []queue.Done) (queue.Acked, er
 		return queue.Acked{}, err
 	}
 	defer g.mu.Unlock()
-	ids := list(done, func(d queue.Done) string { return d.ID })
+	ids := mapped(done, func(d queue.Done) string { return d.ID })
 	g.rounds = append(g.rounds, ids)
 	g.acked = append(g.acked, ids...)
 	missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !g.stale[id] })

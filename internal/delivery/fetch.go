@@ -85,7 +85,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 		start := time.Now()
 		claims, err := p.group.Claim(retrying, request)
 		if err == nil {
-			if p.claims() {
+			if p.noteClaimWorked() {
 				p.listener.Retry()
 			}
 			p.leases.noteAlive(start)
@@ -93,7 +93,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 		}
 		if errors.Is(err, queue.ErrGroupRetired) {
 			if !p.retired {
-				p.report.whole().failed(observe.Claiming, err)
+				p.report.forTopic().failed(observe.Claiming, err)
 			}
 			p.retired = true
 			p.leases.noteAlive(start) // that nobody claims
@@ -117,11 +117,11 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 	}
 }
 
-// claims reports that claiming works, and returns whether it had failed before.
-func (p *partition) claims() bool {
+// noteClaimWorked reports that claiming works, and returns whether it had failed before.
+func (p *partition) noteClaimWorked() bool {
 	restored := p.retired
 	if restored { // another partition may have told
-		p.report.whole().worked(observe.Claiming)
+		p.report.forTopic().worked(observe.Claiming)
 	}
 	p.retired = false
 	return p.report.worked(observe.Claiming) || restored

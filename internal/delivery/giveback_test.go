@@ -126,7 +126,7 @@ func TestMessagesOfAClaimUnderWayAreGivenBackWithTheBuffer(t *testing.T) {
 		g.view(func() { require.Len(t, g.released, 1) })
 		pass(2 * maxHold)
 		g.view(func() {
-			assert.Equal(t, []string{"0501", "0502"}, list(g.released, func(r queue.Release) string { return r.ID }))
+			assert.Equal(t, []string{"0501", "0502"}, mapped(g.released, func(r queue.Release) string { return r.ID }))
 		})
 		slow.Ack()
 		r.stop()

@@ -135,11 +135,11 @@ func (h *hints) notified(hint queue.Hint) {
 	h.earlier(h.after(hint.In))
 }
 
-// hearing says whether notifications come from now on.
-func (h *hints) hearing(well bool) {
+// listening says whether notifications work from now on.
+func (h *hints) listening(works bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if well {
+	if works {
 		h.fallback.stop()
 		h.reliance.doubtFor(probation * h.reliance.poll)
 		return

@@ -235,12 +235,12 @@ func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
 		},
 		"not current": func(l *leases, items []*item) {
 			l.extended(
-				list(items, func(it *item) queue.Held { return queue.Held{Delivery: it.delivery()} }),
-				list(items, func(it *item) string { return it.ID }), time.Now(),
+				mapped(items, func(it *item) queue.Held { return queue.Held{Delivery: it.delivery()} }),
+				mapped(items, func(it *item) string { return it.ID }), time.Now(),
 			)
 		},
 		"claimed again": func(l *leases, items []*item) {
-			l.hold(list(items, func(it *item) queue.Claimed { return queue.Claimed{ID: it.ID, Token: "2/0/1"} }), time.Now())
+			l.hold(mapped(items, func(it *item) queue.Claimed { return queue.Claimed{ID: it.ID, Token: "2/0/1"} }), time.Now())
 		},
 	}
 	for name, lose := range ways {

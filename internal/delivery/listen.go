@@ -29,7 +29,7 @@ func (e *notifications) OnHint(hint queue.Hint) {
 	switch {
 	case hint.Opened:
 		e.queueReport(nil)
-		p.hints.hearing(true)
+		p.hints.listening(true)
 		signal(p.listening)
 		// Notifications may be lost: the claim that follows shows new partitions and pauses.
 	case hint.Alone:
@@ -48,7 +48,7 @@ func (e *notifications) OnHint(hint queue.Hint) {
 // OnError implements queue.HintHandler.
 func (e *notifications) OnError(err error) {
 	e.queueReport(err)
-	e.partition.hints.hearing(false)
+	e.partition.hints.listening(false)
 }
 
 // queueReport starts report unless it runs; the observer may take long.

@@ -19,6 +19,7 @@ type partition struct {
 	leases       *leases
 	settler      *settler
 	report       reporter
+	lease        time.Duration  // as Redis has it, in whole milliseconds
 	turns        *backoff.Turns // for everything that fails and is retried
 	listening    chan struct{}  // tells claim that notifications work again
 	called       chan struct{}  // tells claim that a notification was for the group alone: it may be restored
@@ -35,6 +36,7 @@ func newPartition(s *Subscription, number int) *partition {
 		group:        s.topic.Group(number),
 		hints:        newHints(s.config),
 		report:       newReporter(s, number),
+		lease:        s.config.Lease.Truncate(time.Millisecond),
 		turns:        backoff.NewTurns(minBackoff),
 		listening:    make(chan struct{}, 1),
 		called:       make(chan struct{}, 1),
@@ -78,13 +80,13 @@ type item struct {
 	took      time.Duration // how long a handler had the message; set before it is settled
 	failure   string        // what went wrong, as far as a nack says; set before its report
 	buried    bool          // owned by the settler; it is reported as a dead letter
-	expired   bool          // too old for a handler, and dropped; set before it is settled
+	dropped   bool          // it was too old for a handler, and is no dead letter; set before it is settled
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
 	// ended says that Redis already knows that the group is done with the message.
 	ended atomic.Bool
-	// stale says that the message has become too old while its Handle had it. Set before its Nack.
-	stale atomic.Bool
+	// tooOld says that the message has become too old while its Handle had it. Set before its Nack.
+	tooOld atomic.Bool
 
 	trustedUntil time.Time // guarded by leases.mu; when the lease stops being certain
 	lost         bool      // guarded by leases.mu
@@ -99,6 +101,17 @@ type item struct {
 }
 
 func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
+
+// tooOldNow tells whether the message's time to live is over, so that no handler gets it.
+func (it *item) tooOldNow() bool {
+	return !it.ExpiresAt.IsZero() && it.lateness(it.ExpiresAt, time.Now()) > 0
+}
+
+// lateness is how long ago a time by Redis's clock was: its clock at the claim, plus the time since then by this
+// host's clock.
+func (it *item) lateness(due, now time.Time) time.Duration {
+	return it.LeasedUntil.Add(-it.partition.lease).Sub(due) + now.Sub(it.ArrivedAt)
+}
 
 // signal sends a signal on a channel that holds one.
 func signal(channel chan<- struct{}) {

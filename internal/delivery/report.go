@@ -16,22 +16,19 @@ type reporter struct {
 	observer *observe.Observer
 	outages  *outage.State // of the subscription
 	place    observe.Place
-	lease    time.Duration
 }
 
 func newReporter(s *Subscription, partition int) reporter {
 	place := s.config.Place
 	place.Partition = partition
-	return reporter{
-		observer: &s.config.Observer, outages: s.outages, place: place, lease: s.config.Lease.Truncate(time.Millisecond),
-	}
+	return reporter{observer: &s.config.Observer, outages: s.outages, place: place}
 }
 
-// whole is the reporter of what concerns the topic as a whole.
-func (r *reporter) whole() *reporter {
-	whole := *r
-	whole.place.Partition = -1
-	return &whole
+// forTopic is the reporter of what concerns the topic as a whole.
+func (r *reporter) forTopic() *reporter {
+	topic := *r
+	topic.place.Partition = -1
+	return &topic
 }
 
 func (r *reporter) claimed(items []*item) {
@@ -42,7 +39,7 @@ func (r *reporter) claimed(items []*item) {
 	for _, it := range items {
 		bytes += it.size
 	}
-	ids := list(items, func(it *item) string { return it.ID })
+	ids := mapped(items, func(it *item) string { return it.ID })
 	r.observer.Claimed(observe.Claimed{Place: r.place, IDs: ids, Bytes: bytes})
 }
 
@@ -54,21 +51,10 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 	at = time.Now()
 	if r.observer.HandedOut != nil {
 		r.observer.HandedOut(observe.HandedOut{
-			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, Late: r.lateness(it, it.DueAt, at),
+			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, Late: it.lateness(it.DueAt, at),
 		})
 	}
 	return at
-}
-
-// lateness is how long ago a time by Redis's clock was: its clock at the claim, plus the time since then by this
-// host's clock.
-func (r *reporter) lateness(it *item, due, now time.Time) time.Duration {
-	return it.LeasedUntil.Add(-r.lease).Sub(due) + now.Sub(it.ArrivedAt)
-}
-
-// expired tells whether a message is too old for a handler.
-func (r *reporter) expired(it *item) bool {
-	return !it.ExpiresAt.IsZero() && r.lateness(it, it.ExpiresAt, time.Now()) > 0
 }
 
 // settled reports how a delivery has ended. stale has the ids of deliveries that were no
@@ -126,7 +112,7 @@ func (r *reporter) ended(groups []queue.Ended) {
 // recreated reports that the group was recreated.
 func (r *reporter) recreated() {
 	if r.observer.Recreated != nil {
-		r.observer.Recreated(observe.Recreated{Place: r.whole().place})
+		r.observer.Recreated(observe.Recreated{Place: r.forTopic().place})
 	}
 }
 

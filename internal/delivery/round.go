@@ -37,8 +37,8 @@ func (r *round) empty() bool {
 // items are all messages of the round.
 func (r *round) items() []*item {
 	return slices.Concat(
-		r.acks, list(r.nacks, func(n nack) *item { return n.item }),
-		r.releases, list(r.burials, func(b burial) *item { return b.item }),
+		r.acks, mapped(r.nacks, func(n nack) *item { return n.item }),
+		r.releases, mapped(r.burials, func(b burial) *item { return b.item }),
 	)
 }
 
@@ -68,7 +68,8 @@ func inChunks[T any](values []T, size int, do func([]T) error) (remaining []T, e
 	return nil, nil
 }
 
-func list[T, U any](values []T, of func(T) U) []U {
+// mapped has what of makes of each value.
+func mapped[T, U any](values []T, of func(T) U) []U {
 	result := make([]U, len(values))
 	for i, value := range values {
 		result[i] = of(value)

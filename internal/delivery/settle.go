@@ -96,10 +96,10 @@ func (s *settler) bury(it *item, reason string) {
 	s.add(func(r *round) { r.burials = append(r.burials, burial{it, observe.Undecodable, reason}) })
 }
 
-// expire ends a message that is too old for a handler.
-func (s *settler) expire(it *item) {
+// endTooOld ends a message that is too old for a handler.
+func (s *settler) endTooOld(it *item) {
 	if s.config.DropExpired {
-		it.expired = true
+		it.dropped = true
 		s.ack(it)
 		return
 	}
@@ -221,14 +221,14 @@ func (s *settler) send(ctx context.Context, r round) error {
 
 func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 	s.leases.settling(acks)
-	acked, err := s.group.Ack(ctx, list(acks, func(it *item) queue.Done { return queue.Done{ID: it.ID, Size: it.size} }))
+	acked, err := s.group.Ack(ctx, mapped(acks, func(it *item) queue.Done { return queue.Done{ID: it.ID, Size: it.size} }))
 	if err != nil {
 		return err
 	}
 	s.leases.settled(acks, acked.Missing)
 	for _, it := range acks {
 		how := observe.Acked
-		if it.expired {
+		if it.dropped {
 			how = observe.Expired
 		}
 		s.report.settled(it, how, 0, acked.Missing)
@@ -240,9 +240,9 @@ func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 }
 
 func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
-	items := list(nacks, func(n nack) *item { return n.item })
+	items := mapped(nacks, func(n nack) *item { return n.item })
 	s.leases.settling(items)
-	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, list(nacks, func(n nack) queue.Nack { return n.nack }))
+	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, mapped(nacks, func(n nack) queue.Nack { return n.nack }))
 	s.reportBuried(nacks, buried) // they are buried even after an error
 	if err != nil {
 		return err
@@ -274,7 +274,7 @@ func (s *settler) reportBuried(nacks []nack, buried []queue.Buried) {
 
 func (s *settler) sendReleases(ctx context.Context, items []*item) error {
 	s.leases.settling(items)
-	stale, err := s.group.Release(ctx, list(items, func(it *item) queue.Release {
+	stale, err := s.group.Release(ctx, mapped(items, func(it *item) queue.Release {
 		return queue.Release{Delivery: it.delivery(), DueAt: it.DueAt, Age: time.Since(it.requested)}
 	}))
 	if err != nil {
@@ -289,9 +289,9 @@ func (s *settler) sendReleases(ctx context.Context, items []*item) error {
 }
 
 func (s *settler) sendBurials(ctx context.Context, burials []burial) error {
-	items := list(burials, func(b burial) *item { return b.item })
+	items := mapped(burials, func(b burial) *item { return b.item })
 	s.leases.settling(items)
-	stale, err := s.group.Bury(ctx, list(burials, func(b burial) queue.Burial {
+	stale, err := s.group.Bury(ctx, mapped(burials, func(b burial) queue.Burial {
 		return queue.Burial{Delivery: b.item.delivery(), Reason: b.reason}
 	}))
 	if err != nil {

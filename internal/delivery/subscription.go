@@ -5,14 +5,14 @@
 // A process may have thousands of subscriptions, most of them idle. An idle one has a goroutine for each partition of the
 // topic, so that a partition that does not answer delays no other:
 //
-//	fetch   claims messages into the buffer                     (fetch.go)
+//	fetch     claims messages into the buffer                    (fetch.go)
 //
 // The others start when there is something to do, and end when nothing is left:
 //
-//	work    hands out messages, MaxInFlight of them at most     (work.go, batch.go)
-//	settle  sends acks, nacks and the like of one partition     (settle.go)
-//	mind    looks after the leases of all held messages, what waits behind a slow message and new partitions
-//	        (mind.go, alarm.go)
+//	work      hands out messages, MaxInFlight of them at most    (work.go, batch.go)
+//	settle    sends acks, nacks and the like of one partition    (settle.go)
+//	maintain  looks after the leases of all held messages, what waits behind a slow message and new partitions
+//	          (maintain.go, alarm.go)
 //
 // The end of the context starts shutDown, which waits for them. Each extension of leases, each look at the topic, each end of
 // a Listener and each report has a goroutine of its own while it lasts. Notifications say when to claim earlier (listen.go,
@@ -133,7 +133,7 @@ type Subscription struct {
 	outages *outage.State
 	// abandon is closed when the time for handlers to finish is over.
 	abandon chan struct{}
-	alarm   *alarm // calls mind
+	alarm   *alarm // calls maintain
 
 	// set by Start
 	ctx      context.Context // of the subscription
@@ -143,10 +143,10 @@ type Subscription struct {
 	running     goroutines
 	lastClaim   lastClaim
 	recreatedAt atomic.Int64 // when the group was recreated, in ns of the Unix time; 0: never
-	paused      atomic.Bool  // tells mind that nobody is to get messages
-	grown       atomic.Bool  // tells mind that there are more partitions
+	paused      atomic.Bool  // tells maintain that nobody is to get messages
+	grown       atomic.Bool  // tells maintain that there are more partitions
 
-	// owned by Start, then mind, then shutDown
+	// owned by Start, then maintain, then shutDown
 	partitions []*partition
 	growth     growth
 }
@@ -203,7 +203,7 @@ func (s *Subscription) Start(ctx context.Context, partitions int, ended func(err
 	s.growth.begin(s.config)
 	s.buffer.start = func(w *worker, it *item) { s.running.workers.Go(func() { s.work(w, it) }) } //nolint:contextcheck // s has it
 	s.open(partitions)
-	s.alarm.set(s.mind)
+	s.alarm.set(s.maintain)
 	context.AfterFunc(ctx, func() { //nolint:contextcheck // s has it
 		defer endRetries()
 		defer time.AfterFunc(lastRetries, endRetries).Stop()
@@ -258,8 +258,8 @@ func (s *Subscription) firstToRecreate() bool {
 	return first && s.recreatedAt.CompareAndSwap(last, now)
 }
 
-// noteTopic takes what a claim in the first partition shows of the topic. The number of partitions is 0
-// if it shows nothing.
+// noteTopic takes what a claim in the first partition shows of the topic. The number of partitions is 0 only in
+// tests, whose claims show nothing of it.
 func (s *Subscription) noteTopic(claims queue.Claims) {
 	number := int32(claims.Partitions)
 	if number == 0 {

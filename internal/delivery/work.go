@@ -58,9 +58,9 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg, ended := s.prepare(handed, cancel, it)
+	msg, next := s.prepare(handed, cancel, it)
 	if msg == nil {
-		if ended { // as fast as that, the worker takes the next
+		if next { // as fast as that, the worker takes the next
 			w.stage.Store(handling)
 		}
 		return
@@ -82,15 +82,15 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 }
 
 // prepare makes the message to hand out. handed is its context, which cancel ends. It returns nil if
-// the item has expired or cannot be decoded; then it is settled. It also returns nil, and next is
+// the item is too old or cannot be decoded; then it is settled. It also returns nil, and next is
 // false, if the lease is uncertain: then the item is given back with those behind it and all that wait.
 func (s *Subscription) prepare(
 	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {
 	p := it.partition
-	if p.report.expired(it) {
+	if it.tooOldNow() {
 		s.buffer.passed(it, true)
-		p.settler.expire(it)
+		p.settler.endTooOld(it)
 		return nil, true
 	}
 	msg, err := s.config.Decode(handed, it.Claimed)
@@ -139,9 +139,9 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 			p.settler.ack(it)
 		}
 	case <-msg.Nacked():
-		if it.stale.Load() {
+		if it.tooOld.Load() {
 			it.took = max(it.took, 1) // more than that of a message that no handler had
-			p.settler.expire(it)
+			p.settler.endTooOld(it)
 			return
 		}
 		nack, err := s.config.Redelivery(delivered, msg)

@@ -13,11 +13,12 @@ import (
 
 // Counts are how many messages are where. A message counts once for each group that has it.
 type Counts struct {
-	Scheduled, Due      int // not given to the groups yet; of these, due
-	Queued, Retrying    int // in queues: due, and due later
-	InLine              int // in queues: due, and in line for their ordering keys
-	InDelivery, Expired int // of those in delivery, with a lease that ran out
-	Dead                int
+	Scheduled, Due   int // not given to the groups yet; of these, due
+	Queued, Retrying int // in queues: due, and due later
+	InLine           int // in queues: due, and in line for their ordering keys
+	InDelivery       int
+	LeaseExpired     int // of those in delivery, with a lease that ran out
+	Dead             int
 }
 
 // Add adds other counts.
@@ -28,7 +29,7 @@ func (c *Counts) Add(other Counts) {
 	c.Retrying += other.Retrying
 	c.InLine += other.InLine
 	c.InDelivery += other.InDelivery
-	c.Expired += other.Expired
+	c.LeaseExpired += other.LeaseExpired
 	c.Dead += other.Dead
 }
 
@@ -206,7 +207,7 @@ func (c countCall) read(ctx context.Context, r script.Reply, sum *TopicCounts) e
 
 func (c countCall) readGroup(ctx context.Context, name string, row script.Reply) (g GroupCounts, err error) {
 	g.Queued, g.Retrying, g.InLine, g.OldestQueued = row.Count(), row.Count(), row.Count(), row.Score()
-	g.InDelivery, g.Expired, g.Dead = row.Count(), row.Count(), row.Count()
+	g.InDelivery, g.LeaseExpired, g.Dead = row.Count(), row.Count(), row.Count()
 	switch c.more {
 	case LiveConsumers:
 		g.Consumers = row.Count()

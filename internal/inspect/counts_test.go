@@ -34,7 +34,7 @@ func TestCountsSayHowManyMessagesAreWhere(t *testing.T) {
 	r.group("g")
 	fillSets(r)
 	before := r.State()
-	ofGroup := Counts{Queued: 2, Retrying: 3, InLine: 2, InDelivery: 2, Expired: 1, Dead: 4}
+	ofGroup := Counts{Queued: 2, Retrying: 3, InLine: 2, InDelivery: 2, LeaseExpired: 1, Dead: 4}
 	ofTopic := ofGroup
 	ofTopic.Scheduled, ofTopic.Due = 3, 2
 	g := GroupCounts{Counts: ofGroup, OldestQueued: time.UnixMilli(3000)}

@@ -357,7 +357,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	again, err := g.Claim(t.Context(), request)
 	require.NoError(t, err)
 	assert.Equal(t, claims.Buried, again.Buried, "sent again")
-	_, err = Requeue(t.Context(), g, ever, []string{"a"})
+	_, err = Requeue(t.Context(), g, []string{"a"}, ever)
 	require.NoError(t, err)
 	again, err = g.Claim(t.Context(), request)
 	require.NoError(t, err)

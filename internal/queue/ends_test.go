@@ -111,7 +111,7 @@ func (r *scene) live(look func()) {
 	require.NoError(r.T, topic.Limit(r.Ctx(), "g", Limits{MaxInFlight: 4})) // a half in each partition
 	take(g, 10)
 	look()
-	_, err = Discard(r.Ctx(), g, ever, []string{ids[1]})
+	_, err = Discard(r.Ctx(), g, []string{ids[1]}, ever)
 	require.NoError(r.T, err)
 	ack(r.T, g, ids[2], ids[3])
 	take(g, 1)

@@ -63,8 +63,8 @@ func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
 	}
 	near, swept := t.sweep(ctx, group, partitions)
 	found := &endings{deadline: time.Now().Add(endFor), of: map[string]ending{}}
-	err := t.Visit(ctx, 1, partitions, func(ctx context.Context, p *Partition) error { return found.in(ctx, p, near) })
-	first := found.in(ctx, t.Partition(0), near)
+	err := t.Visit(ctx, 1, partitions, func(ctx context.Context, p *Partition) error { return found.endIn(ctx, p, near) })
+	first := found.endIn(ctx, t.Partition(0), near)
 	return t.endSearch(found.of), joined([]error{swept, err, first})
 }
 
@@ -149,8 +149,8 @@ type ending struct {
 	left  bool // some partition has not
 }
 
-// in ends groups in a partition. The first one is the last to end a group.
-func (e *endings) in(ctx context.Context, p *Partition, groups []string) (err error) {
+// endIn ends groups in a partition. The first one is the last to end a group.
+func (e *endings) endIn(ctx context.Context, p *Partition, groups []string) (err error) {
 	for _, name := range groups {
 		how := mayEnd
 		if p.Number() == 0 && e.of[name].left {
@@ -160,7 +160,7 @@ func (e *endings) in(ctx context.Context, p *Partition, groups []string) (err er
 		err = errors.Join(err, failed)
 		e.mu.Lock()
 		was := e.of[name]
-		e.of[name] = ending{was.freed + freed, state == Expired, was.left || state != Expired && state != NeverExpires}
+		e.of[name] = ending{was.freed + freed, state == Expired, was.left || state != Expired && state != GroupGone}
 		e.mu.Unlock()
 	}
 	return err
@@ -171,10 +171,10 @@ type Expiry string
 
 // What EndIfExpired may answer.
 const (
-	NotExpired    Expiry = "alive"   // it has a consumer, or has had one lately
+	StillAlive    Expiry = "alive"   // it has a consumer, or has had one lately
 	ExpiryNoticed Expiry = "noticed" // a call some seconds later ends it, or frees the rest
 	Expired       Expiry = "expired" // it has ended, and all that it held is freed
-	NeverExpires  Expiry = "gone"    // there is no such group, or it does not expire
+	GroupGone     Expiry = "gone"    // there is no such group, or it does not expire
 )
 
 // What expire.lua may do with a group.
@@ -200,7 +200,7 @@ func (g *Group) endExpired(ctx context.Context, how string, deadline time.Time) 
 	freed, err = g.forgetAll(ctx, deadline)
 	switch {
 	case errors.Is(err, errNotRetired): // another call has done the rest
-		return NeverExpires, freed, nil
+		return GroupGone, freed, nil
 	case errors.Is(err, errDeadline):
 		return ExpiryNoticed, freed, nil
 	case err != nil:

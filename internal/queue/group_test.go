@@ -169,7 +169,7 @@ func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 							return err
 						}
 					}
-					_, err := Discard(r.Ctx(), g, ever, ids)
+					_, err := Discard(r.Ctx(), g, ids, ever)
 					return err
 				},
 				func(g *Group) error {
@@ -228,7 +228,7 @@ func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
 			assert.Len(t, letters, dead)
 			for i, g := range groups[:dead] {
 				require.Equal(t, []byte("body "+id), r.body(id), "before discard %d", i+1)
-				require.NoError(t, errOf(Discard(t.Context(), g, ever, []string{id})))
+				require.NoError(t, errOf(Discard(t.Context(), g, []string{id}, ever)))
 			}
 			assert.Zero(t, r.count(script.Messages, ""))
 			assert.Zero(t, r.count(script.Refs, ""))

@@ -270,7 +270,7 @@ func (m *trial) requeue(rt *rapid.T) {
 	latest := draw(rt, "latest", ever, m.now/1000-1)
 	m.do(func() {
 		want := m.model.Requeue(m.now, group, latest, ids)
-		missing, err := Requeue(m.scene.Ctx(), m.group(group), latest, ids)
+		missing, err := Requeue(m.scene.Ctx(), m.group(group), ids, latest)
 		m.must(err)
 		m.list(want, missing)
 	})
@@ -281,7 +281,7 @@ func (m *trial) discard(rt *rapid.T) {
 	latest := draw(rt, "latest", ever, m.now/1000-1)
 	m.do(func() {
 		want := m.model.Discard(group, latest, ids)
-		missing, err := Discard(m.scene.Ctx(), m.group(group), latest, ids)
+		missing, err := Discard(m.scene.Ctx(), m.group(group), ids, latest)
 		m.must(err)
 		m.list(want, missing)
 	})

@@ -252,7 +252,7 @@ func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 	r.push(due("a"))
 	r.bury(g, "a")
 	require.Equal(t, []string{"a#1"}, r.claim(h, "d", 1))
-	missing, err := Discard(t.Context(), g, ever, []string{"a", "unknown"})
+	missing, err := Discard(t.Context(), g, []string{"a", "unknown"}, ever)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"unknown"}, missing)
 	assert.Equal(t, map[string]string{
@@ -265,8 +265,8 @@ func TestDiscardRemovesAllOfADeadLetter(t *testing.T) {
 // TestALateCopyLeavesWhatWasBuriedSinceAlone: the message was requeued, and failed again.
 func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
 	for name, call := range map[string]func(g *Group, latest int64) ([]string, error){
-		"requeue": func(g *Group, latest int64) ([]string, error) { return Requeue(t.Context(), g, latest, []string{"a"}) },
-		"discard": func(g *Group, latest int64) ([]string, error) { return Discard(t.Context(), g, latest, []string{"a"}) },
+		"requeue": func(g *Group, latest int64) ([]string, error) { return Requeue(t.Context(), g, []string{"a"}, latest) },
+		"discard": func(g *Group, latest int64) ([]string, error) { return Discard(t.Context(), g, []string{"a"}, latest) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t)
@@ -274,7 +274,7 @@ func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
 			r.push(due("a"))
 			r.bury(g, "a")
 			latest := r.Now().UnixMilli()
-			require.NoError(t, errOf(Requeue(t.Context(), g, latest, []string{"a"})))
+			require.NoError(t, errOf(Requeue(t.Context(), g, []string{"a"}, latest)))
 			require.Eventually(t, func() bool { return r.Now().UnixMilli() > latest }, time.Second, time.Millisecond)
 			require.Equal(t, []string{"a#2/0/0"}, r.claim(g, "c", 1))
 			_, err := g.Bury(t.Context(), []Burial{{Delivery{"a", "2/0/0"}, "again"}})

@@ -234,13 +234,13 @@ func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left 
 
 // Requeue makes dead letters due again, as if they had never been delivered, if they were
 // buried no later than a time by Redis's clock, in ms. It returns the ids of the others.
-func Requeue(ctx context.Context, g *Group, latest int64, ids []string) ([]string, error) {
+func Requeue(ctx context.Context, g *Group, ids []string, latest int64) ([]string, error) {
 	return g.RunForTexts(ctx, requeueScript, append([]any{g.Name(), g.Partition().Channel(), latest}, script.Strings(ids)...))
 }
 
 // Discard removes dead letters for good, if they were buried no later than a time by
 // Redis's clock, in ms. It returns the ids of the others.
-func Discard(ctx context.Context, g *Group, latest int64, ids []string) ([]string, error) {
+func Discard(ctx context.Context, g *Group, ids []string, latest int64) ([]string, error) {
 	lists, err := g.RunUntilDone(ctx, discardScript, 2, []any{g.Name(), g.Partition().Channel(), MaxFreedBytes, latest}, ids)
 	return lists[0], err
 }

@@ -139,14 +139,14 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.NoError(r.T, err)
 			_, err = g.Bury(r.Ctx(), burials)
 			require.NoError(r.T, err)
-			_, err = Requeue(r.Ctx(), g, ever, ids)
+			_, err = Requeue(r.Ctx(), g, ids, ever)
 			require.NoError(r.T, err)
 		}
 	},
 	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
 		ids := r.Store(r.partition.Key(script.DeadOf, "g"), 200, mebibyte)
 		return func() {
-			missing, err := Discard(r.Ctx(), g, ever, ids)
+			missing, err := Discard(r.Ctx(), g, ids, ever)
 			require.NoError(r.T, err)
 			require.Empty(r.T, missing)
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())

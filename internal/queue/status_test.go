@@ -89,7 +89,7 @@ var statuses = map[string]struct {
 			r.bury(g, id)
 			r.claim(h, "c", 1)
 			ack(r.T, h, id)
-			_, err := Requeue(r.Ctx(), g, ever, []string{id})
+			_, err := Requeue(r.Ctx(), g, []string{id}, ever)
 			require.NoError(r.T, err)
 		},
 		want: Status{Groups: map[string]State{"g": StateQueued, "h": StateDone}},
@@ -120,7 +120,7 @@ var statuses = map[string]struct {
 	"discarded by one, acked by the other": {
 		arrange: func(r *scene, g, h *Group, id string) {
 			r.bury(g, id)
-			_, err := Discard(r.Ctx(), g, ever, []string{id})
+			_, err := Discard(r.Ctx(), g, []string{id}, ever)
 			require.NoError(r.T, err)
 			r.claim(h, "c", 1)
 			ack(r.T, h, id)

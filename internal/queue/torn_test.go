@@ -336,7 +336,7 @@ func (r *scene) drain(g *Group) (got []string) {
 	r.T.Helper()
 	for range 3 {
 		p := r.partition.Names
-		_, err := Requeue(r.Ctx(), g, ever, append(r.Client.ZRange(r.Ctx(), p.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
+		_, err := Requeue(r.Ctx(), g, append(r.Client.ZRange(r.Ctx(), p.Key(script.DeadOf, g.name), 0, -1).Val(), "none"), ever)
 		require.NoError(r.T, err)
 		for _, id := range r.Client.ZRange(r.Ctx(), p.Key(script.UnackOf, g.name), 0, -1).Val() {
 			r.Expire(g.Name(), id)
@@ -347,7 +347,7 @@ func (r *scene) drain(g *Group) (got []string) {
 			got = append(got, id)
 		}
 	}
-	_, err := Discard(r.Ctx(), g, ever, append(r.Client.ZRange(r.Ctx(), r.partition.Key(script.DeadOf, g.name), 0, -1).Val(), "none"))
+	_, err := Discard(r.Ctx(), g, append(r.Client.ZRange(r.Ctx(), r.partition.Key(script.DeadOf, g.name), 0, -1).Val(), "none"), ever)
 	require.NoError(r.T, err)
 	return got
 }

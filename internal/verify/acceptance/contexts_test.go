@@ -211,7 +211,7 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 	a, topic, ref := c.admin, c.Topic, admin.Ref{Key: "k"}
 	ignore := func(admin.Finding) {}
 	return map[string]func(ctx context.Context) error{
-		"Admin.Backlogs":        func(ctx context.Context) error { return fixture.ErrOf(a.Backlogs(ctx)) },
+		"Admin.QuickStats":      func(ctx context.Context) error { return fixture.ErrOf(a.QuickStats(ctx)) },
 		"Admin.Stats":           func(ctx context.Context) error { return fixture.ErrOf(a.Stats(ctx, topic)) },
 		"Admin.Groups":          func(ctx context.Context) error { return fixture.ErrOf(a.Groups(ctx, topic)) },
 		"Admin.Topics":          func(ctx context.Context) error { return fixture.ErrOf(a.Topics(ctx)) },

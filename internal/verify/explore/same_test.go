@@ -110,11 +110,11 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "requeue", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := queue.Requeue(ctx, g, ever, []string{id})
+			_, err := queue.Requeue(ctx, g, []string{id}, ever)
 			return err
 		}},
 		{op{kind: "discard", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := queue.Discard(ctx, g, ever, []string{id})
+			_, err := queue.Discard(ctx, g, []string{id}, ever)
 			return err
 		}},
 		{op{kind: "reschedule", number: 1}, func(ctx context.Context) error {

@@ -106,7 +106,7 @@ func (o *operator) look() {
 	_ = o.w.call(o.process, "Drain", o.limit, func(ctx context.Context) error { return o.admin.Drain(ctx, topic, operated, nil) },
 		redisdelay.ErrGroupNotFound, redisdelay.ErrTopicNotFound, context.DeadlineExceeded)
 	o.call("Groups", func(ctx context.Context) error { _, err := o.admin.Groups(ctx, topic); return err })
-	o.call("Backlogs", func(ctx context.Context) error { _, err := o.admin.Backlogs(ctx); return err })
+	o.call("QuickStats", func(ctx context.Context) error { _, err := o.admin.QuickStats(ctx); return err })
 	o.call("Forecast", func(ctx context.Context) error {
 		_, err := o.admin.Forecast(ctx, topic, admin.ForecastQuery{})
 		return err

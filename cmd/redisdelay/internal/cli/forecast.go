@@ -102,7 +102,7 @@ type estimateJSON struct {
 
 func inForecast(f admin.Forecast) forecastJSON {
 	o := forecastJSON{
-		Topic: f.Topic, Group: f.Group, At: stamp{f.At}, Waiting: f.Waiting, InDelivery: f.InDelivery, Due: f.Due(), Later: f.Later,
+		Topic: f.Topic, Group: f.Group, At: stamp{f.At}, Waiting: f.DueNow, InDelivery: f.InDelivery, Due: f.Upcoming(), Later: f.Later,
 	}
 	for _, b := range f.Buckets {
 		o.Buckets = append(o.Buckets, bucketJSON{stamp{b.After}, stamp{b.Until}, b.Messages, b.Retries})
@@ -131,7 +131,7 @@ func (a *app) forecastAll(ctx context.Context, q admin.ForecastQuery) error {
 				return err
 			}
 		}
-		g.add(f.Topic, count(f.Waiting), count(f.Due()), count(f.Later), sparkline(f.Buckets))
+		g.add(f.Topic, count(f.DueNow), count(f.Upcoming()), count(f.Later), sparkline(f.Buckets))
 	}
 	if !a.json() {
 		err = a.printOr(g, "there are no topics with the prefix %q", a.prefix)
@@ -196,7 +196,7 @@ func (a *app) rateOf(ctx context.Context, topic string, f *forecast) (float64, e
 		return -1, nil
 	}
 	first, err := a.admin.Forecast(ctx, topic, admin.ForecastQuery{Span: 2 * f.measure, Buckets: admin.MaxBuckets, Group: f.query.Group})
-	if err != nil || first.Backlog()+first.Due() == 0 { // nothing to handle
+	if err != nil || first.Backlog()+first.Upcoming() == 0 { // nothing to handle
 		return -1, err
 	}
 	if err := a.wait(ctx, f.measure); err != nil {
@@ -212,11 +212,11 @@ func (a *app) showForecast(c admin.Forecast, o forecastJSON, f forecast) error {
 	lines := &fields{}
 	lines.add("topic", paint(headerStyle, c.Topic))
 	lines.add("group", cmp.Or(c.Group, "none: only what no group has been given yet; --group adds what waits for one"))
-	lines.add("waiting", humanize.Count(c.Waiting, "message", "messages"))
+	lines.add("waiting", humanize.Count(c.DueNow, "message", "messages"))
 	if c.InDelivery > 0 {
 		lines.add("in delivery", humanize.Count(c.InDelivery, "message", "messages"))
 	}
-	lines.add("next "+humanize.Duration(f.query.Span), humanize.Count(c.Due(), "message", "messages"))
+	lines.add("next "+humanize.Duration(f.query.Span), humanize.Count(c.Upcoming(), "message", "messages"))
 	lines.add("later", humanize.Count(c.Later, "message", "messages"))
 	if e := o.Estimate; e != nil {
 		lines.add("rate", rateWords(f, e.RatePerSecond))

@@ -57,7 +57,7 @@ type groupJSON struct {
 	InLine        int            `json:"inLine"`
 	Retrying      int            `json:"retrying"`
 	InDelivery    int            `json:"inDelivery"`
-	Expired       int            `json:"expired"`
+	LeaseExpired  int            `json:"leaseExpired"`
 	Dead          int            `json:"dead"`
 	HaltedKeys    int            `json:"haltedKeys"`
 	OldestQueued  stamp          `json:"oldestQueued,omitzero"`
@@ -115,7 +115,7 @@ func inStats(s admin.TopicStats) statsJSON {
 func inGroup(topic string, g admin.GroupStats) groupJSON {
 	o := groupJSON{
 		Topic: topic, Group: g.Group, State: stateOf(g), At: stamp{g.At},
-		Queued: g.Queued, InLine: g.InLine, Retrying: g.Retrying, InDelivery: g.InDelivery, Expired: g.Expired, Dead: g.Dead, HaltedKeys: g.HaltedKeys,
+		Queued: g.Queued, InLine: g.InLine, Retrying: g.Retrying, InDelivery: g.InDelivery, LeaseExpired: g.LeaseExpired, Dead: g.Dead, HaltedKeys: g.HaltedKeys,
 		OldestQueued: stamp{g.OldestQueued}, NextRetry: stamp{g.NextRetry},
 		OldestUnacked: stamp{g.OldestUnacked}, OldestDead: stamp{g.OldestDead},
 		Pause: inPause(g.Pause), ExpiresAt: stamp{g.ExpiresAt}, Consumers: []consumerJSON{},

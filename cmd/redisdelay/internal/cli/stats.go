@@ -76,7 +76,8 @@ const statsLong = `SCHEDULED    messages that no group has been given yet; of th
 QUEUED       messages that are due and wait for a consumer, in each group
 IN LINE      messages that are due and wait for their ordering keys, in each group
 RETRYING     messages that wait for a retry, or were put off, in each group
-IN DELIVERY  messages that a consumer holds; EXPIRED ones have outlived their lease
+IN DELIVERY  messages that a consumer holds; of these, those with LEASE OVER
+             have outlived their lease
 DEAD         dead letters
 OVERDUE      how late the oldest due message is that no consumer has claimed;
              groups that are paused do not count
@@ -384,7 +385,7 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 	if len(groups) == 0 {
 		return a.printf("no group is registered\n")
 	}
-	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#QUEUED", "#IN LINE", "#RETRYING", "#IN DELIVERY", "#EXPIRED", "#DEAD", "#HALTED KEYS", "#CONSUMERS",
+	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#QUEUED", "#IN LINE", "#RETRYING", "#IN DELIVERY", "#LEASE OVER", "#DEAD", "#HALTED KEYS", "#CONSUMERS",
 		"#OLDEST QUEUED", "#NEXT RETRY", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
 		topic := ""
@@ -392,11 +393,11 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 			topic = s.topic
 		}
 		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Queued), count(s.InLine), count(s.Retrying), count(s.InDelivery),
-			bad(s.Expired), bad(s.Dead), bad(s.HaltedKeys), consumersOf(s.GroupStats), humanize.Relative(s.OldestQueued, s.At), humanize.Relative(s.NextRetry, s.At),
+			bad(s.LeaseExpired), bad(s.Dead), bad(s.HaltedKeys), consumersOf(s.GroupStats), humanize.Relative(s.OldestQueued, s.At), humanize.Relative(s.NextRetry, s.At),
 			humanize.Relative(s.OldestUnacked, s.At), humanize.Relative(s.OldestDead, s.At), humanize.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
-	g.spare = []string{"NEXT RETRY", "EXPIRED", "OLDEST QUEUED", "RETRYING"}
+	g.spare = []string{"NEXT RETRY", "LEASE OVER", "OLDEST QUEUED", "RETRYING"}
 	if topics {
 		g.drop(func(i int) bool { return g.columns[i].name == "OLDEST QUEUED" }) // LAG says as much
 	} else {

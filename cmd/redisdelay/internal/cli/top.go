@@ -119,7 +119,7 @@ func (a *app) describe(g admin.GroupStats) []string {
 	if g.HaltedKeys > 0 {
 		add("halted", humanize.Count(g.HaltedKeys, "ordering key", "ordering keys"))
 	}
-	add("expired", humanize.Count(g.Expired, "lease", "leases"))
+	add("lease over", humanize.Count(g.LeaseExpired, "message", "messages"))
 	add("next retry", humanize.Relative(g.NextRetry, g.At))
 	add("oldest", humanize.Relative(g.OldestUnacked, g.At))
 	add("ends", humanize.Relative(g.ExpiresAt, g.At))

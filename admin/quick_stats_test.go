@@ -19,7 +19,7 @@ import (
 // backlog is that of the scene's topic. Other tests' topics may be damaged.
 func (s *scene) backlog() TopicStats {
 	s.T.Helper()
-	list, _ := s.admin.Backlogs(s.T.Context())
+	list, _ := s.admin.QuickStats(s.T.Context())
 	for _, b := range list {
 		if b.Topic == s.Topic {
 			return b
@@ -50,7 +50,7 @@ func (s *scene) agree() TopicStats {
 	return b
 }
 
-func TestBacklogsAgreeWithStats(t *testing.T) {
+func TestQuickStatsAgreeWithStats(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "g")
 	s.publish(0, 1, "retried", "dead", "held", "")
@@ -64,7 +64,7 @@ func TestBacklogsAgreeWithStats(t *testing.T) {
 	b := s.agree()
 	assert.Equal(t, []int{4, 2, 5}, []int{b.Scheduled, b.Due, b.Keys})
 	assert.Equal(t, []int{0, 1, 1, 1, 1, 1}, []int{
-		b.Groups[0].Queued, b.Groups[0].Retrying, b.Groups[0].InDelivery, b.Groups[0].Expired, b.Groups[0].Dead, b.Groups[0].Alive,
+		b.Groups[0].Queued, b.Groups[0].Retrying, b.Groups[0].InDelivery, b.Groups[0].LeaseExpired, b.Groups[0].Dead, b.Groups[0].Alive,
 	})
 	due := b.At.Sub(b.OldestDue)
 	assert.Equal(t, []time.Duration{due, due, due}, []time.Duration{b.Overdue, b.Groups[0].Overdue, b.Groups[1].Overdue},
@@ -109,7 +109,7 @@ func TestWhatIsDueIsNotOverdueWhileAllGroupsArePaused(t *testing.T) {
 	assert.True(t, overdue(), "no group is left")
 }
 
-func TestBacklogsAddUpThePartitionsOfACluster(t *testing.T) {
+func TestQuickStatsAddUpThePartitionsOfACluster(t *testing.T) {
 	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
 	s.crowd()
 	s.publish(0, 4, "overdue")
@@ -118,7 +118,7 @@ func TestBacklogsAddUpThePartitionsOfACluster(t *testing.T) {
 	require.Len(t, b.Groups, 4)
 }
 
-func TestBacklogsOfManyGroupsAndConsumers(t *testing.T) {
+func TestQuickStatsOfManyGroupsAndConsumers(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "g")
 	for i := range 24 {
@@ -134,7 +134,7 @@ func TestBacklogsOfManyGroupsAndConsumers(t *testing.T) {
 	assert.Equal(t, 300, b.Groups[0].Alive)
 }
 
-func TestBacklogsOfManyControlFields(t *testing.T) {
+func TestQuickStatsOfManyControlFields(t *testing.T) {
 	s := newScene(t)
 	s.group(0, "g")
 	for i := range 700 { // more than one step
@@ -160,7 +160,7 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 			require.NoError(t, s.Client.Set(t.Context(), other.Key("partitions"), "0", 0).Err())
 		}
 	}
-	list, err := s.admin.Backlogs(t.Context())
+	list, err := s.admin.QuickStats(t.Context())
 	require.Len(t, list, 1)
 	assert.Equal(t, s.Topic, list[0].Topic)
 	require.ErrorContains(t, err, "3 of 4 topics could not be read")
@@ -168,15 +168,15 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 	require.ErrorAs(t, err, &kind, "the first one's")
 
 	require.NoError(t, s.Client.ScriptFlush(t.Context()).Err())
-	list, _ = s.admin.Backlogs(t.Context())
+	list, _ = s.admin.QuickStats(t.Context())
 	assert.Len(t, list, 1, "the scripts are loaded again")
 	require.NoError(t, server.Down())
 	defer server.Up()
-	_, err = s.admin.Backlogs(t.Context())
+	_, err = s.admin.QuickStats(t.Context())
 	require.Error(t, err)
 }
 
-func TestBacklogsFollowASlotToAnotherMaster(t *testing.T) {
+func TestQuickStatsFollowASlotToAnotherMaster(t *testing.T) {
 	cluster := redistest.NewCluster(t)
 	s := newSceneWith(t, cluster.Client(t))
 	s.publish(time.Hour, 1, "a")
@@ -184,7 +184,7 @@ func TestBacklogsFollowASlotToAnotherMaster(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, s.backlog().Scheduled)
 	require.NoError(t, cluster.Migrate(t.Context(), int(slot)))
-	list, err := s.admin.Backlogs(t.Context())
+	list, err := s.admin.QuickStats(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, 1, list[0].Scheduled)
@@ -220,7 +220,7 @@ func TestAMasterThatDoesNotAnswerHidesNoTopicOfOthers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
 		var names []string
-		backlogs, err := s.admin.Backlogs(ctx)
+		backlogs, err := s.admin.QuickStats(ctx)
 		for _, b := range backlogs {
 			names = append(names, b.Topic)
 		}

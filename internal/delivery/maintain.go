@@ -7,9 +7,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// mind does what is to be done now about the subscription, and returns when to look again. It does nothing that takes long:
+// maintain does what is to be done now about the subscription, and returns when to look again. It does nothing that takes long:
 // that has a goroutine of its own.
-func (s *Subscription) mind() (next time.Time) {
+func (s *Subscription) maintain() (next time.Time) {
 	if s.paused.Swap(false) {
 		s.releaseAll(s.buffer.takeBackAll())
 	}
@@ -39,7 +39,7 @@ const maxGrowInterval = 10 * time.Minute
 
 // growth is what is known about new partitions of the topic.
 type growth struct {
-	// owned by mind
+	// owned by maintain
 	at     time.Time // when to think of it again
 	lookAt time.Time // when to look although claims show no change
 
