@@ -60,8 +60,7 @@ class Consumer:
             self.partitions += 1
 
     def register(self, partition):
-        args = [self.group, 1000, 0, ""]
-        while (state := self.call("register", partition, args)[0]) == b"expired":
+        while (state := self.call("register", partition, [self.group, 1000, 0, ""])[0]) == b"expired":
             self.call("forget", partition, [self.group, 100, 32 << 20])  # what it has left behind, until all is free
         if state not in (b"added", b"known"):
             raise RuntimeError("group %s: %s" % (self.group, state.decode()))
@@ -87,8 +86,7 @@ class Consumer:
             self.groups[partition] = (int(reply[1]), [name for name in names if name != self.group])
         deadline, wait, details, ids, bodies, changed, _, partitions = reply[1:9]
         if wait < -2:  # this program's memory was set back, and Redis has a later request
-            self.requests[partition] = -2 - wait
-            return 0
+            self.requests[partition], wait = -2 - wait, 0
         self.offset = deadline - self.lease_ms - time.monotonic() * 1000
         details, changed = details.split(), dict(zip(changed[::2], changed[1::2]))
         for i, message_id in enumerate(ids):
@@ -190,9 +188,8 @@ def show(message):
 def main():
     file, topic, group = sys.argv[1:]
     client = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost:6379"), socket_timeout=5)
-    scripts = protocol.Scripts(client, file)
-    consumer = Consumer(protocol.Topic(scripts, os.environ.get("REDISDELAY_PREFIX", "redisdelay"), topic), group, show,
-                        lease_ms=int(os.environ.get("LEASE_MS", "30000")))
+    target = protocol.Topic(protocol.Scripts(client, file), os.environ.get("REDISDELAY_PREFIX", "redisdelay"), topic)
+    consumer = Consumer(target, group, show, lease_ms=int(os.environ.get("LEASE_MS", "30000")))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: consumer.stop.set())
     consumer.run()

@@ -25,6 +25,8 @@ type Options struct {
 	Redis   string    // the URL of a server without TLS to use; "" to start one
 	Cases   []string  // only these; nil for all
 	Errors  io.Writer // gets what the program writes to its standard error
+
+	answerWithin time.Duration // 0: the default
 }
 
 // Outcome says how a case ended.

@@ -23,15 +23,15 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	redistest.Parallel(8) // programs that are judged mostly wait
 	redistest.Main(m)
 }
 
 // judgeFake judges the test binary as a publisher with a fault.
 func judgeFake(t *testing.T, fault string, o Options) map[string]Result {
 	t.Helper()
-	t.Setenv(fakeVariable, fault)
 	var errs bytes.Buffer
-	o.Command, o.Errors = []string{os.Args[0], "-test.run=^$"}, &errs
+	o.Command, o.Errors = []string{"env", fakeVariable + "=" + fault, os.Args[0], "-test.run=^$"}, &errs
 	results := map[string]Result{}
 	err := Run(t.Context(), o, func(r Result) { results[r.Case] = r })
 	require.NoError(t, err, errs.String())
@@ -40,19 +40,24 @@ func judgeFake(t *testing.T, fault string, o Options) map[string]Result {
 
 // TestSoundPublishersPass all cases, and so does the library itself.
 func TestSoundPublishersPass(t *testing.T) {
+	t.Parallel()
 	for _, publisher := range []string{sound, library} {
-		results := judgeFake(t, publisher, Options{})
-		assert.Len(t, results, len(cases))
-		for _, r := range results {
-			if r.Case != "wrong clock" || r.Outcome != Skipped { // this binary has no libc to deceive; the publisher in Python has
-				assert.Equal(t, Passed, r.Outcome, "%s, %s: %q", publisher, r.Case, r.Problems)
+		t.Run(publisher, func(t *testing.T) {
+			t.Parallel()
+			results := judgeFake(t, publisher, Options{})
+			assert.Len(t, results, len(cases))
+			for _, r := range results {
+				if r.Case != "wrong clock" || r.Outcome != Skipped { // this binary has no libc to deceive; the publisher in Python has
+					assert.Equal(t, Passed, r.Outcome, "%s: %q", r.Case, r.Problems)
+				}
 			}
-		}
+		})
 	}
 }
 
 // TestEachFaultIsFound by the case that is about it.
 func TestEachFaultIsFound(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ fault, by, says string }{
 		{seconds, "delayed", "too early"},
 		{early, "delayed", "too early"},
@@ -83,7 +88,8 @@ func TestEachFaultIsFound(t *testing.T) {
 		{patient, "silence", "does not answer"},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
-			r := judgeFake(t, c.fault, Options{Cases: []string{c.by}})[c.by]
+			t.Parallel() // some wait long
+			r := judgeFake(t, c.fault, Options{Cases: []string{c.by}, answerWithin: 5 * time.Second})[c.by]
 			assert.Equal(t, Failed, r.Outcome)
 			assert.Contains(t, strings.Join(r.Problems, "\n"), c.says)
 		})
@@ -92,6 +98,7 @@ func TestEachFaultIsFound(t *testing.T) {
 
 // TestSomebodyElsesServerIsLeftAsItWas: nothing that others would notice, and no key.
 func TestSomebodyElsesServerIsLeftAsItWas(t *testing.T) {
+	t.Parallel() // it waits long
 	server := redistest.New(t)
 	client := server.Client(t)
 	redistest.Command(t, client, "SET", "theirs", 1)

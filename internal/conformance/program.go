@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,6 +59,8 @@ type program struct {
 	out    *os.File
 	lines  *bufio.Reader
 	cancel context.CancelFunc
+
+	answerWithin time.Duration
 }
 
 // shared lets several programs write to one writer.
@@ -74,7 +77,9 @@ func (s *shared) Write(text []byte) (int, error) {
 
 func startProgram(ctx context.Context, o Options, env ...string) (*program, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &program{cmd: exec.CommandContext(ctx, o.Command[0], o.Command[1:]...), cancel: cancel}
+	p := &program{
+		cmd: exec.CommandContext(ctx, o.Command[0], o.Command[1:]...), cancel: cancel, answerWithin: cmp.Or(o.answerWithin, answerWithin),
+	}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.WaitDelay = time.Second
 	if o.Errors != nil {
@@ -105,7 +110,7 @@ func (p *program) ask(o Order) (Answer, error) {
 	if _, err := p.in.Write(append(line, '\n')); err != nil {
 		return Answer{}, fmt.Errorf("give it an order: %w", err)
 	}
-	if err := p.out.SetReadDeadline(time.Now().Add(answerWithin)); err != nil {
+	if err := p.out.SetReadDeadline(time.Now().Add(p.answerWithin)); err != nil {
 		return Answer{}, err
 	}
 	text, err := p.lines.ReadBytes('\n')
