@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,10 +89,11 @@ func TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits(t *testing.T) {
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
 	require.NoError(t, err)
 	came := make(chan *message.Message, 100)
-	failures := map[string]int{"a": 2, "b": 2}
+	var a, b atomic.Int64 // how often each came: the router handles them beside each other
+	counts := map[string]*atomic.Int64{"a": &a, "b": &b}
 	router.AddConsumerHandler("payments", "payments", broker, func(msg *message.Message) error {
 		came <- msg.Copy()
-		if failures[msg.UUID]--; failures[msg.UUID] >= 0 {
+		if counts[msg.UUID].Add(1) <= 2 {
 			return errors.New("the bank is closed")
 		}
 		return nil

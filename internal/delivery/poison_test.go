@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func TestMessagesThatAlwaysFailHoldUpNoOthers(t *testing.T) {
 			}
 		}
 		bad := func(id string) bool { return id[3] == '0' }
-		good, failures := make(chan observe.HandedOut, count), 0
+		good, failures := make(chan observe.HandedOut, count), atomic.Int64{}
 		r := run(g, func(c *Config) {
 			c.MaxInFlight = 10
 			c.Observer.HandedOut = func(e observe.HandedOut) {
@@ -35,7 +36,7 @@ func TestMessagesThatAlwaysFailHoldUpNoOthers(t *testing.T) {
 			}
 		})
 		fail := func(msg *message.Message) {
-			failures++
+			failures.Add(1)
 			msg.Nack()
 			time.AfterFunc(retryIn, func() { ready(func() { g.again(msg.UUID) }) })
 		}
@@ -56,7 +57,7 @@ func TestMessagesThatAlwaysFailHoldUpNoOthers(t *testing.T) {
 			e := <-good
 			require.LessOrEqual(t, e.Late, 10*time.Millisecond, e.ID)
 		}
-		assert.Greater(t, failures, count/10*5)
+		assert.Greater(t, failures.Load(), int64(count/10*5))
 		r.end(t)
 		pass(retryIn)
 	})
