@@ -9,7 +9,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
 MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
 
-## test: install redis-server and prometheus if they are missing, then run all tests, in about six minutes;
+## test: install redis-server and prometheus if they are missing, then run all tests, in about five minutes;
 ## RACE=-race looks for data races, too, and takes twice as long
 RACE ?=
 LONG = $(addprefix ./internal/verify/,acceptance chaos whole explore) # those that take longest begin first
