@@ -34,7 +34,7 @@ languages: redis-server
 stress: redis-server
 	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run '^TestPubSub' ./internal/verify/acceptance
 
-## full: all long forms, about 90 minutes; writes docs/inside/evidence.md. FORMS='explore sim' runs some.
+## full: all long forms, nearly three hours; writes docs/inside/evidence.md. FORMS='explore sim' runs some.
 ## Of those that measure no time, PARALLEL run at once
 FORMS ?=
 PARALLEL ?= 2

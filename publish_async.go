@@ -40,8 +40,9 @@ func (f *PublishFuture) Wait(ctx context.Context) error {
 
 // OnDone has a function called with the outcome when it is known: at once if it is, else by the
 // goroutine that tells the Observer. It must be quick and must not block: the outcomes of other calls
-// wait for it and, at MaxPending messages, PublishAsync as well. So it must not call PublishAsync, Flush or Close: to publish again, tell a
-// goroutine of yours. A panic in the goroutine that tells the Observer is logged.
+// wait for it and, at MaxPending messages, PublishAsync as well. So it must not call PublishAsync, Flush
+// or Close: to publish again, tell a goroutine of yours. A panic in the goroutine that tells the
+// Observer is logged.
 func (f *PublishFuture) OnDone(call func(err error)) {
 	f.future.OnDone(func(err error) { call(public(err)) })
 }
@@ -60,9 +61,9 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // The calls of one goroutine for a topic are stored in their order, whether they are PublishAsync or
 // Publish calls. A call that fails does not stop those after it. With several partitions, only messages of
 // the same key (PartitionKey, SetKey, SetOrderingKey) keep their order: other calls rotate through the
-// partitions, which are independent. Publish calls for the same partition, of any goroutine,
-// wait their turn among the PublishAsync calls. After ErrOutcomeUnknown the messages may be stored
-// late, after those of later calls, if they have no keys.
+// partitions, which are independent. Publish calls for the same partition, of any goroutine, wait their
+// turn among the PublishAsync calls. After ErrOutcomeUnknown the messages may be stored late, after
+// those of later calls, if they have no keys.
 //
 // A delay counts from when the call is sent to Redis. While many calls wait, that is some
 // milliseconds after PublishAsync; while Redis is away, up to PublishTimeout. That makes messages later, also those

@@ -26,8 +26,9 @@ const (
 )
 
 // SetTTL gives a message a time to live, from 1ms to 100 years, rounded down to whole milliseconds; with another one,
-// Publish returns ErrInvalidTTL. It counts from when the message is due: a one-time password is of no use 5 minutes later. A message that is older by Redis's clock when a handler would get it, also for a retry, is not
-// handed out: SubscriberConfig.OnExpired says what becomes of it. A handler that has the message keeps it.
+// Publish returns ErrInvalidTTL. It counts from when the message is due: a one-time password is of no use 5 minutes later.
+// A message that is older by Redis's clock when a handler would get it, also for a retry, is not handed out:
+// SubscriberConfig.OnExpired says what becomes of it. A handler that has the message keeps it.
 //
 // A message that is rescheduled, or a dead letter that is requeued, is due anew, and lives as long again. A message that
 // a handler publishes again, as a requeuer or a poison queue does, is published without its time to live.

@@ -91,7 +91,8 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, e
 		s.fates = append(s.fates, f)
 	}
 	var p plan
-	if slices.ContainsFunc(s.fates, func(f fate) bool { return f.message.ID != "" }) { // else nothing is stored, and a change is made: no call may fail now
+	if slices.ContainsFunc(s.fates, func(f fate) bool { return f.message.ID != "" }) {
+		// Without anything to store, the batch may be a change, which is made: a call that failed now would have it made again.
 		var err error
 		if p, err = s.plan(ctx); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,6 +130,22 @@ func TestADeclarationThatChangesNothingChangesNoFunction(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, applied.Superseded)
 	says(older, "shop 1")
+}
+
+// TestAFunctionOutlivesAnErrorOfRedis: its schedule may be stored all the same.
+func TestAFunctionOutlivesAnErrorOfRedis(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("first")}
+	_, err := newPeriodic(t, client, prefix).Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
+	require.NoError(t, err)
+	p := newPeriodic(t, client, prefix)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	s.Make = made("second")
+	_, err = p.Apply(ended, "shop", 1, []periodic.Schedule{s})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, p.Trigger(t.Context(), "report"))
+	assert.Contains(t, strings.Join(client.HVals(t.Context(), "{"+prefix+":reports:0}:messages").Val(), ""), "second")
 }
 
 // TestAScheduleWithoutAFunctionHasItsPayload in a process, too, that had declared it with a function before another one changed it.

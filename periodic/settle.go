@@ -176,7 +176,7 @@ func (p *Periodic) look(ctx context.Context, work []*task) error {
 			continue
 		}
 		work[i].plan = work[i].planOf(work[i].timing, known.Record, elsewhere, known.Now)
-		if known.Record.Revision == work[i].revision { // else whoever comes first replaces it, and the others see his cursor
+		if known.Record.Revision == work[i].revision { // else the first call replaces it, and the others see that
 			work[i].seen = known.Record.Cursor
 		}
 		p.encode(work[i], known.Now)

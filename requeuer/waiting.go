@@ -20,8 +20,7 @@ type waiting struct{ message.Publisher }
 func (w waiting) Publish(topic string, messages ...*message.Message) error {
 	copies := make([]*message.Message, len(messages))
 	for i, msg := range messages {
-		copies[i] = msg.Copy()
-		copies[i].SetContext(msg.Context())
+		copies[i] = msg.CopyWithContext()
 		for _, name := range ofTheBroker {
 			rename(copies[i].Metadata, name, kept+name)
 		}
