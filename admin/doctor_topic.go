@@ -205,11 +205,12 @@ func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []strin
 // turns looks for ordering keys that are halted, and for turns whose messages are nowhere.
 func (c *checkup) turns(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
 	for _, name := range groups {
-		err := inspect.FindTurns(ctx, p.Group(name), func(_ int, halted, gone []string) {
+		err := inspect.FindTurns(ctx, p.Group(name), func(_ int, halted, gone []string) error {
 			list.halted.addAs(halted, func(id string) string {
 				return fmt.Sprintf("%q of %q, by %q", orderingKeyOf(id), name, id)
 			})
 			list.turns.addAs(gone, func(id string) string { return fmt.Sprintf("%q of %q", orderingKeyOf(id), name) })
+			return nil
 		})
 		if err = c.unlessKnown(err); err != nil {
 			return err

@@ -119,7 +119,7 @@ func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error
 			return page, nil
 		}
 		size += s.head[0].Size
-		page.Entries = append(page.Entries, a.entry(topic, s))
+		page.Entries = append(page.Entries, a.entry(topic, s.source, s.head[0]))
 		c.Group = encodedName(s.name)
 		c = c.at(s.head[0].Position)
 	}
@@ -154,7 +154,7 @@ func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry,
 			if s, err = m.next(ctx); err != nil || s == nil {
 				break
 			}
-			if !yield(a.entry(topic, s), nil) {
+			if !yield(a.entry(topic, s.source, s.head[0]), nil) {
 				return
 			}
 		}
@@ -164,9 +164,8 @@ func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry,
 	}
 }
 
-// entry is the first message of a stream.
-func (a *Admin) entry(topic string, s *stream) Entry {
-	found := s.head[0]
+// entry is a message of a source.
+func (a *Admin) entry(topic string, s source, found inspect.PageEntry) Entry {
 	e := Entry{
 		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: topic, Partition: s.number, Set: s.set, Group: s.name,
 		State: stateIn(s.request.Place, found.Attempts), InLine: s.request.Place == inspect.InLine, At: time.UnixMilli(found.Score),

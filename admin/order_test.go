@@ -237,8 +237,10 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 	g, first := s.lined()
 	s.halt(true)
 	require.NotContains(t, s.findings(false), CheckHalted)
+	require.Empty(t, s.halted())
 	s.bury(g, "bad", first)
 	s.unchanged(func() {
+		assert.Equal(t, []string{first.ID + " bad"}, s.halted())
 		f := s.findings(false)[CheckHalted]
 		assert.Equal(t, Finding{
 			Severity: Warning, Check: CheckHalted, Topic: s.Topic,
@@ -259,10 +261,54 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 	s.halt(false)
 	found := s.findings(false)
 	assert.NotContains(t, found, CheckHalted)
+	assert.Empty(t, s.halted(), "though the dead letter has the turn until the next claim")
 	assert.Contains(t, found, CheckTurns)
 	require.Len(t, s.claim(g, "host-3/01", 10, "{}"), 0, "this one heals")
 	assert.NotContains(t, s.findings(false), CheckTurns)
 	assert.Len(t, s.claim(g, "host-3/01", 10, "{}"), 1)
+}
+
+// halted are the dead letters that halt ordering keys of "billing", with their reasons.
+func (s *scene) halted() (letters []string) {
+	s.T.Helper()
+	for e, err := range s.admin.Halted(s.T.Context(), s.Topic, "billing") {
+		require.NoError(s.T, err)
+		assert.Equal(s.T, []any{"wallet-7", s.Topic, "billing", Dead}, []any{e.OrderingKey, e.Topic, e.Group, e.Set})
+		letters = append(letters, e.ID+" "+e.Reason)
+	}
+	return letters
+}
+
+func TestHaltedNamesEachLetterOnceAndStops(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "billing")
+	s.halt(true)
+	const keys = 600 // so that Redis answers in several steps
+	for i := range keys {
+		msg := message.NewMessage(fmt.Sprint(i), nil)
+		redisdelay.SetOrderingKey(msg, fmt.Sprint("wallet-", i))
+		require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	}
+	s.bury(g, "bad", s.claim(g, "host-3/01", keys, "{}")...)
+	seen := map[string]bool{}
+	for e, err := range s.admin.Halted(t.Context(), s.Topic, "billing") {
+		require.NoError(t, err)
+		require.False(t, seen[e.ID])
+		seen[e.ID] = true
+	}
+	require.Len(t, seen, keys)
+	n := 0
+	for range s.admin.Halted(t.Context(), s.Topic, "billing") {
+		if n++; n == 3 {
+			break
+		}
+	}
+	require.Equal(t, 3, n)
+	for _, err := range s.admin.Halted(t.Context(), s.Topic, "another") {
+		require.ErrorIs(t, err, ErrGroupNotFound)
+		n++
+	}
+	require.Equal(t, 4, n)
 }
 
 func TestFindKnowsIdsWithAnOrderingKey(t *testing.T) {

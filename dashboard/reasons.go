@@ -97,21 +97,18 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 	return page{name: "halted", title: "Halted ordering keys", data: data}, nil
 }
 
-// halted adds those of a group. The oldest dead letter of a key is the one that halts it.
+// halted adds those of a group.
 func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group string) error {
 	waiting := url.Values{"topic": {topic}, "in": {string(admin.Waiting)}, "group": {group}}.Encode()
-	seen := map[string]bool{}
-	for e, err := range d.config.Admin.All(ctx, topic, admin.Query{In: admin.Dead, Group: group}) {
+	for e, err := range d.config.Admin.Halted(ctx, topic, group) {
 		switch {
 		case err != nil && !outOfTime(ctx):
 			return err
 		case err != nil, len(data.Rows) == maxHalted:
 			data.More = true
 			return nil
-		case e.OrderingKey != "" && !seen[e.OrderingKey]:
-			seen[e.OrderingKey] = true
-			data.Rows = append(data.Rows, haltedRow{e, waiting})
 		}
+		data.Rows = append(data.Rows, haltedRow{e, waiting})
 	}
 	return nil
 }

@@ -140,6 +140,18 @@ func (s *scene) bury(group, reason string, n int) {
 	require.NoError(s.T, subscriber.Close())
 }
 
+// ack lets a consumer of a group handle messages.
+func (s *scene) ack(group string, n int) {
+	s.T.Helper()
+	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.MaxInFlight = group, 1 })
+	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
+	require.NoError(s.T, err)
+	for range n {
+		s.receive(messages).Ack()
+	}
+	require.NoError(s.T, subscriber.Close())
+}
+
 func (s *scene) receive(messages <-chan *message.Message) *message.Message {
 	s.T.Helper()
 	select {

@@ -29,8 +29,8 @@ func ReadTurn(ctx context.Context, g *queue.Group, id string, due time.Time) (Tu
 }
 
 // FindTurns calls found with the ids of dead letters that halt their ordering keys, and of messages that have
-// turns and are nowhere. Claims pass the turns of these on.
-func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halted, gone []string)) error {
+// turns and are nowhere. Claims pass the turns of these on. It ends with an error of found.
+func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halted, gone []string) error) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, turnsScript, []any{g.Name(), cursor, lookedAt})
 		if err != nil {
@@ -40,8 +40,7 @@ func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halte
 		if err := reply.End(); err != nil {
 			return "", err
 		}
-		found(looked, halted, gone)
-		return next, nil
+		return next, found(looked, halted, gone)
 	})
 }
 

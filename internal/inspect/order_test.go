@@ -192,8 +192,9 @@ func TestHaltedKeysAreCountedAndFound(t *testing.T) {
 func turnsOf(t *testing.T, g *queue.Group) (halted, gone []string) {
 	t.Helper()
 	looked := 0
-	require.NoError(t, FindTurns(t.Context(), g, func(n int, some, others []string) {
+	require.NoError(t, FindTurns(t.Context(), g, func(n int, some, others []string) error {
 		looked, halted, gone = looked+n, append(halted, some...), append(gone, others...)
+		return nil
 	}))
 	assert.Equal(t, 5, looked)
 	return halted, gone

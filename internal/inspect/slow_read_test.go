@@ -95,7 +95,10 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 			require.NoError(r.T, counts.AddHalted(r.Ctx(), r.partition, []string{"g"}))
 			require.Equal(r.T, []int{20000, maxLetters}, []int{counts.InLine, counts.Groups["g"].Halted})
 			halted := 0
-			require.NoError(r.T, FindTurns(r.Ctx(), g, func(_ int, some, _ []string) { halted += len(some) }))
+			require.NoError(r.T, FindTurns(r.Ctx(), g, func(_ int, some, _ []string) error {
+				halted += len(some)
+				return nil
+			}))
 			require.GreaterOrEqual(r.T, halted, 20000)
 		}
 	},

@@ -1,0 +1,61 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// Halted goes through the dead letters of a group that halt their ordering keys (redisdelay.GroupLimits.HaltsKeys): one
+// for each key and partition, in no order. What changes meanwhile may be left out. The sequence ends after an error,
+// which is as for Entries.
+func (a *Admin) Halted(ctx context.Context, topic, group string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		sources, err := a.sources(ctx, topic, Query{In: Dead, Group: group})
+		for i := 0; i < len(sources) && err == nil; i++ {
+			err = a.haltedIn(ctx, topic, sources[i], yield)
+		}
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(Entry{}, wrap(err, "list halted ordering keys of %q", topic))
+		}
+	}
+}
+
+// haltedIn yields those of a partition. Redis may name a letter twice.
+func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func(Entry, error) bool) error {
+	seen := map[string]bool{}
+	return inspect.FindTurns(ctx, s.group, func(_ int, halted, _ []string) error {
+		for _, id := range halted {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			found, err := inspect.LookIn(ctx, s.partition, id, "")
+			if errors.Is(err, ErrMessageNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if e, is := a.deadLetter(topic, s, found); is && !yield(e, nil) {
+				return errEnough
+			}
+		}
+		return nil
+	})
+}
+
+// deadLetter is the entry of a dead letter of a source; false if it is none any more.
+func (a *Admin) deadLetter(topic string, s source, m inspect.Found) (Entry, bool) {
+	for _, f := range m.Groups {
+		if f.Group == s.name && f.State == queue.StateDead {
+			return a.entry(topic, s, inspect.PageEntry{
+				ID: m.ID, Score: f.At.UnixMilli(), Attempts: f.Attempts, Reason: f.Reason, Size: m.Size, Body: m.Body, Metadata: f.Metadata,
+			}), true
+		}
+	}
+	return Entry{}, false
+}
