@@ -224,7 +224,9 @@ func (c *codec) carryOut(delivered Delivery, made *decision, metadata message.Me
 	} else {
 		nack.Deferred, nack.Delay = true, max(time.Until(made.dueAt), MinRedeliveryDelay)
 		if known {
-			metadata = maps.Clone(metadata)
+			if metadata = maps.Clone(metadata); metadata == nil {
+				metadata = message.Metadata{}
+			}
 			headersOf(was).put(metadata)
 		}
 	}

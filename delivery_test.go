@@ -134,6 +134,21 @@ func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
 	s.Settled()
 }
 
+func TestAMessageIsDeferredThoughItsHandlerHasDroppedTheMetadata(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe()
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", 20*time.Millisecond)))
+	msg := s.Next(messages)
+	given := msg.Metadata.Get(delay.DelayedUntilKey)
+	require.NotEmpty(t, given)
+	msg.Metadata = nil
+	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(100*time.Millisecond)))
+	msg.Nack()
+	msg = s.Next(messages)
+	assert.Equal(t, given, msg.Metadata.Get(delay.DelayedUntilKey))
+	msg.Ack()
+}
+
 func TestADeferralCountsFromItsOwnTimeAndKeepsToTheFloor(t *testing.T) {
 	s := fixture.New(t)
 	retried := make(retries, 10)

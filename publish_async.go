@@ -1,7 +1,6 @@
 package redisdelay
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -73,7 +72,7 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 func (p *Publisher) PublishAsync(topic string, messages ...*message.Message) *PublishFuture {
 	err := prepare(topic, messages)
 	if err == nil {
-		err = p.delays.Publish(topic, messages...)
+		err = p.addDelays(topic, messages)
 	}
 	if err != nil {
 		return &PublishFuture{p.publisher.Refuse(err)}
@@ -90,11 +89,6 @@ func (p *Publisher) putAsync(topic string, messages []*message.Message) *publish
 	encoded, err := p.encode(topic, messages)
 	if err != nil {
 		return p.publisher.Refuse(fmt.Errorf("redisdelay: publish to %q: %w", topic, err))
-	}
-	if p.cloneBodies {
-		for i := range encoded {
-			encoded[i].Body = bytes.Clone(encoded[i].Body)
-		}
 	}
 	ctx, stop := contextOf(messages)
 	future := p.publisher.PublishAsync(ctx, stop, deadline, topic, encoded)

@@ -1,6 +1,7 @@
 package redisdelay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // message, right before Publish. Then it is exact to the millisecond. A message published
 // later may be up to a second late, since Watermill's metadata has whole seconds. Until,
 // and a For made on another host, go by the publisher's clock: as far as it is wrong,
-// messages are early or late.
+// messages are early or late. While Publish retries, a delay counts from the attempt that is stored.
 //
 // Calls that follow one another are stored in their order, unless one ends with
 // ErrOutcomeUnknown: its messages may be stored late, after those of later calls, if they have
@@ -111,10 +112,24 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err := prepare(topic, messages); err != nil {
 		return err
 	}
-	if err := p.delays.Publish(topic, messages...); err != nil {
+	if err := p.addDelays(topic, messages); err != nil {
 		return err
 	}
 	return p.put(topic, messages)
+}
+
+// addDelays gives messages without delay metadata the delay of their context or of the generator. Watermill's publisher would
+// overwrite a time that stands alone.
+func (p *Publisher) addDelays(topic string, messages []*message.Message) error {
+	for i, msg := range messages {
+		if headersOf(msg.Metadata).until != "" {
+			continue
+		}
+		if err := p.delays.Publish(topic, messages[i:i+1]...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prepare checks the arguments of a call, and gives each message what holds its delay.
@@ -162,10 +177,11 @@ func init() {
 
 // DelayOf implements forrelay.Publisher.
 func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
-	if err := prepare(topic, []*message.Message{msg}); err != nil {
+	messages := []*message.Message{msg}
+	if err := prepare(topic, messages); err != nil {
 		return 0, err
 	}
-	if err := p.delays.Publish(topic, msg); err != nil {
+	if err := p.addDelays(topic, messages); err != nil {
 		return 0, public(err)
 	}
 	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
@@ -263,6 +279,9 @@ func (p *Publisher) encode(topic string, messages []*message.Message) (encoded [
 		encoded[i], err = p.encodeOne(topic, msg, now)
 		if err != nil {
 			return nil, fmt.Errorf("message %q: %w", msg.UUID, err)
+		}
+		if p.cloneBodies { // a call may go on after it has returned
+			encoded[i].Body = bytes.Clone(encoded[i].Body)
 		}
 	}
 	return encoded, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,54 @@ func TestDelayComesFromTheContextOrTheGenerator(t *testing.T) {
 	assert.Equal(t, "context", msg.UUID)
 	assert.GreaterOrEqual(t, s.Now().Sub(start), 400*time.Millisecond)
 	msg.Ack()
+}
+
+// TestATimeThatStandsAloneIsNoMissingDelay, whatever the generator and the context say.
+func TestATimeThatStandsAloneIsNoMissingDelay(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
+		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(time.Millisecond), nil }
+	})
+	publish := map[string]func(*message.Message) error{
+		"Publish": func(msg *message.Message) error { return p.Publish(s.Topic, msg) },
+		"PublishAsync": func(msg *message.Message) error {
+			future := p.PublishAsync(s.Topic, msg)
+			<-future.Done()
+			return future.Err()
+		},
+	}
+	in := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	for name, publish := range publish {
+		msg := withMetadata(name, nil, delay.DelayedUntilKey, in.Format(time.RFC3339))
+		msg.SetContext(delay.WithContext(context.Background(), delay.For(time.Millisecond)))
+		before := maps.Clone(msg.Metadata)
+		require.NoError(t, publish(msg))
+		assert.Equal(t, before, msg.Metadata)
+		var wrong *redisdelay.DelayError
+		require.ErrorAs(t, publish(withMetadata("b", nil, delay.DelayedUntilKey, "tomorrow")), &wrong)
+	}
+	due, err := s.Client.ZRangeWithScores(t.Context(), s.Key("scheduled"), 0, -1).Result()
+	require.NoError(t, err)
+	require.Len(t, due, 2)
+	for _, z := range due {
+		assert.InDelta(t, float64(in.UnixMilli()), z.Score, 60_000, "the clocks of this host and of Redis")
+	}
+}
+
+// TestAMessageWithOnlyATimeIsDueAtOnceWhenItIsPublishedAgain, as others are.
+func TestAMessageWithOnlyATimeIsDueAtOnceWhenItIsPublishedAgain(t *testing.T) {
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
+		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(time.Hour), nil }
+	})
+	messages := s.Subscribe()
+	require.NoError(t, p.Publish(s.Topic, withMetadata("a", nil, delay.DelayedUntilKey, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))))
+	for range 2 {
+		msg := s.Next(messages)
+		require.NoError(t, p.Publish(s.Topic, msg))
+		msg.Ack()
+	}
+	s.Expect(messages, "a")
 }
 
 func TestALargeCallIsStoredInPartsInOrder(t *testing.T) {

@@ -1,6 +1,7 @@
 package redisdelay
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -63,7 +64,7 @@ type Subscriber struct {
 
 	mu     sync.Mutex
 	closed bool  // guarded by mu
-	errs   error // guarded by mu; errors of subscriptions that did not end in time
+	err    error // guarded by mu; of the first subscription that did not end in time
 }
 
 var (
@@ -251,12 +252,12 @@ func (s *Subscriber) run(
 	return nil
 }
 
-// keep keeps the error of a subscription that has ended.
+// keep keeps the error of the first subscription that did not end in time: there may be any number of them.
 func (s *Subscriber) keep(err error) {
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.errs = errors.Join(s.errs, err)
+		s.err = cmp.Or(s.err, err)
 	}
 }
 
@@ -304,8 +305,8 @@ func (s *Subscriber) Close() error {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.errs != nil {
-		return wrap(s.errs, "close subscriber")
+	if s.err != nil {
+		return wrap(s.err, "close subscriber")
 	}
 	return nil
 }

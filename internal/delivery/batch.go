@@ -37,6 +37,14 @@ func (s *Subscription) handleBatch(base context.Context, w *worker, items []*ite
 		}
 	}
 	w.stage.Store(handling)
+	if s.ctx.Err() != nil { // as offer does
+		back := make([]*item, len(batch))
+		for i, h := range batch {
+			back[i] = h.item
+		}
+		s.giveBack(back)
+		return
+	}
 	if len(batch) == 0 {
 		return
 	}

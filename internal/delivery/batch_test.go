@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -96,6 +98,52 @@ func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
 		require.NoError(t, <-r.ended)
 		settle(testLease)
 		assert.Empty(t, g.heldLast)
+	})
+}
+
+// TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut while its messages are decoded.
+func TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g, goOn := newFakeGroup(2), make(chan struct{})
+		r := run(g, inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }), func(c *Config) {
+			decode := c.Decode
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+				<-goOn
+				return decode(ctx, m)
+			}
+		})
+		settle(time.Second)
+		r.stop()
+		synctest.Wait()
+		close(goOn)
+		require.NoError(t, <-r.ended)
+		assert.Len(t, g.released, 2)
+		assert.Empty(t, g.nacked)
+	})
+}
+
+// TestWhoHasLostTheLeaseDropsNothing: another consumer may have handed the message out in time.
+func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		g.ready[1].ExpiresAt = time.Now().Add(testLease + time.Second)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errors.New("the lease cannot be extended")
+			}
+			return nil
+		})
+		r := run(g, inBatches(2, func([]*message.Message) {}), func(c *Config) {
+			c.DropExpired = true
+			c.Decode = func(context.Context, queue.Claimed) (*message.Message, error) {
+				pass(testLease + 2*time.Second)
+				return nil, errors.New("not a message")
+			}
+		})
+		settle(2 * testLease)
+		assert.Empty(t, g.acked)
+		r.stop()
+		<-r.ended
 	})
 }
 

@@ -88,7 +88,7 @@ func (s *Subscription) prepare(
 	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {
 	p := it.partition
-	if it.tooOldNow() {
+	if it.tooOldNow() && p.leases.current(it) { // else another consumer may have handed it out in time
 		s.buffer.passed(it, true)
 		p.settler.endTooOld(it)
 		return nil, true
@@ -104,13 +104,17 @@ func (s *Subscription) prepare(
 	if p.leases.handOut(it, cancel) {
 		return msg, true
 	}
-	back := append([]*item{it}, behind...)
+	s.giveBack(append([]*item{it}, behind...))
+	return nil, false
+}
+
+// giveBack releases what a worker has and no handler has seen, with all that wait.
+func (s *Subscription) giveBack(back []*item) {
 	for _, it := range back {
 		s.buffer.passed(it, false)
 		it.partition.settler.beginRelease(1) // before the recall, which voids claims under way: none may overtake
 	}
 	s.releaseAll(append(back, s.buffer.takeBackAll()...))
-	return nil, false
 }
 
 // await waits until the handler settles the message or its time is over.
@@ -139,7 +143,7 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 			p.settler.ack(it)
 		}
 	case <-msg.Nacked():
-		if it.tooOld.Load() {
+		if it.tooOld.Load() && p.leases.current(it) {
 			it.took = max(it.took, 1) // more than that of a message that no handler had
 			p.settler.endTooOld(it)
 			return

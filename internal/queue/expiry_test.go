@@ -75,7 +75,7 @@ func (r *scene) look(g *Group) string { r.T.Helper(); return r.lookTo(mayEnd, g)
 
 func (r *scene) lookTo(how string, g *Group) string {
 	r.T.Helper()
-	word, _, err := g.askWhile(r.Ctx(), "more", expireScript, g.name, how)
+	word, _, err := g.askWhile(r.Ctx(), "more", expireScript, g.name, how, g.partition.Channel())
 	require.NoError(r.T, err)
 	return word
 }
@@ -85,6 +85,20 @@ func (r *scene) alive(g *Group, consumer string, lasts time.Duration) {
 	r.T.Helper()
 	_, err := g.Extend(r.Ctx(), Heartbeat{Consumer: consumer, Lease: lease, Presence: Presence{Alive: lasts, Info: "{}"}}, nil)
 	require.NoError(r.T, err)
+}
+
+// TestTheNoticeWakesTheConsumersOfAGroup, once: a live one that is idle would say so only after the group has ended.
+func TestTheNoticeWakesTheConsumersOfAGroup(t *testing.T) {
+	r := newScene(t)
+	g := r.expiring("g", time.Minute)
+	next := r.listen(g, "c")
+	r.overSince(r.partition, "g", 0)
+	for range 3 {
+		require.Equal(t, "noticed", r.look(g))
+	}
+	assert.Equal(t, Hint{Alone: true}, next())
+	r.push(due("a"))
+	assert.False(t, next().Alone, "the first notice only")
 }
 
 func TestTheLastToRegisterSaysHowLongAGroupLasts(t *testing.T) {

@@ -140,6 +140,9 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 			if err := m.Group(0).Register(ctx); err != nil {
 				return 0, err
 			}
+			if err := m.shareOfFirst(ctx, number); err != nil {
+				return 0, err
+			}
 		}
 		for ; m.known < number; m.known++ {
 			if err := m.Group(m.known).Register(ctx); err != nil {
@@ -149,9 +152,23 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	}
 }
 
+// shareOfFirst gives the first partition its share of the limits for a number of partitions, unless it has had another share than
+// that for the number known: who found fewer partitions, since Redis had lost the topic, gave it too much.
+func (m *Membership) shareOfFirst(ctx context.Context, number int) error {
+	was, err := m.options.Limits.share(0, m.known)
+	if err != nil || was == "" {
+		return err
+	}
+	_, err = m.topic.Partition(0).limit(ctx, m.group, m.options.Limits, number, was)
+	if errors.Is(err, ErrGroupNotFound) { // it has gone since
+		return nil
+	}
+	return err
+}
+
 func (m *Membership) enlist(ctx context.Context) error {
 	if m.options != (GroupOptions{}) {
-		return m.topic.Advance(ctx, RulesVersion)
+		return m.topic.Advance(ctx, m.options.Limits.version())
 	}
 	return m.topic.Enlist(ctx)
 }

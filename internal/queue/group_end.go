@@ -193,7 +193,7 @@ func (g *Group) EndIfExpired(ctx context.Context) (Expiry, error) {
 // endExpired ends the group in the partition if it has expired, and frees what it holds
 // until the deadline.
 func (g *Group) endExpired(ctx context.Context, how string, deadline time.Time) (state Expiry, freed int, err error) {
-	word, _, err := g.askWhile(ctx, "more", expireScript, g.name, how)
+	word, _, err := g.askWhile(ctx, "more", expireScript, g.name, how, g.partition.Channel())
 	if err != nil || Expiry(word) != Expired {
 		return Expiry(word), 0, err
 	}

@@ -281,6 +281,34 @@ func TestSharesAreRightThoughTheNumberOfPartitionsIsLost(t *testing.T) {
 	assert.Equal(t, want, shares(t, r, topic, 4))
 }
 
+// TestWhoFindsFewerPartitionsThanThereAreSharesAnew: it comes first after Redis has lost everything, and others know better.
+func TestWhoFindsFewerPartitionsThanThereAreSharesAnew(t *testing.T) {
+	r := newScene(t)
+	topic, options := r.topicOf(4), GroupOptions{Limits: Limits{MaxInFlight: 8}}
+	old := topic.Membership("g", options)
+	_, err := old.Partitions(t.Context())
+	require.NoError(t, err)
+	want := shares(t, r, topic, 4)
+	for n := range 4 {
+		for _, kind := range []script.Kind{script.PartitionCount, script.Groups, script.Control} {
+			require.NoError(t, r.Client.Del(t.Context(), topic.Partition(n).Key(kind, "")).Err())
+		}
+	}
+	first := newStore(t, r.Client).Topic(r.partition.Topic()).Membership("g", options)
+	number, err := first.Partitions(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, number)
+	for n := range 4 {
+		assert.Empty(t, r.claim(old.Group(n), "c", 1))
+	}
+	for _, m := range []*Membership{old, first} {
+		number, err = m.Partitions(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 4, number)
+	}
+	assert.Equal(t, want, shares(t, r, topic, 4))
+}
+
 func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)

@@ -34,6 +34,10 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	require.True(t, script.Refused(err))
 	assert.Equal(t, before, r.State())
+	fresh := newSceneOn(t, server)
+	_, err = fresh.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
+	require.True(t, script.Refused(err))
+	assert.Positive(t, fresh.Client.PTTL(t.Context(), fresh.partition.Key(script.Publishers, "")).Val(), "its record stays a day")
 
 	require.NoError(t, g.Register(t.Context()), "a registered group")
 	request := r.request("c", 10)

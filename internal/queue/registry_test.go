@@ -116,6 +116,10 @@ func advancing(t *testing.T, topic func() *Topic) map[string]func() error {
 			_, err := topic().Membership("g", GroupOptions{Expiry: time.Hour}).Partitions(t.Context())
 			return err
 		},
+		"halt": func() error {
+			_, err := topic().Membership("g", GroupOptions{Limits: Limits{HaltsKeys: true}}).Partitions(t.Context())
+			return err
+		},
 	}
 }
 
@@ -135,6 +139,9 @@ func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
 			want := version
 			if version[0] == '1' {
 				want = "2"
+			}
+			if name == "halt" {
+				want = "3"
 			}
 			assert.Equal(t, want, s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), name)
 		}
@@ -263,6 +270,9 @@ func TestANewcomerListsTheVersionThatTheDataNeed(t *testing.T) {
 			switch name {
 			case "nothing":
 				want = "1"
+			case "halt":
+				want = "3"
+				require.NoError(t, advancing(t, func() *Topic { return topic })[name]())
 			case "window": // in any partition
 				require.NoError(t, errOf(topic.Raise(t.Context(), 3)))
 				batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Window: time.Minute, Calls: [][]Message{{due(keyed(1, "k"))}}}

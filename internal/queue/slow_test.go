@@ -23,7 +23,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			alive, err := g.RunForTexts(r.Ctx(), retireScript, []any{"g", "idle"})
 			require.NoError(r.T, err)
 			require.Len(r.T, alive, 11)
-			alive, err = g.RunForTexts(r.Ctx(), expireScript, []any{"g", mayEnd})
+			alive, err = g.RunForTexts(r.Ctx(), expireScript, []any{"g", mayEnd, g.partition.Channel()})
 			require.NoError(r.T, err)
 			require.Equal(r.T, []string{"alive"}, alive)
 		}

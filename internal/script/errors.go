@@ -109,6 +109,7 @@ func busyOrMoving(err error) bool {
 	for _, prefix := range []string{
 		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 		"NOREPLICAS", "BUSY", "max number of clients", "UNBLOCKED",
+		"Script attempted to execute a write command while the cluster is down", // with cluster-allow-reads-when-down
 	} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true

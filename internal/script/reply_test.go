@@ -8,6 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestAClusterThatIsDownIsTriedAgain(t *testing.T) {
+	assert.True(t, Transient(Refusal("ERR Script attempted to execute a write command while the cluster is down and readonly")))
+	assert.False(t, Transient(Refusal("ERR Script attempted to access a non local key in a cluster node")))
+}
+
 func TestAReplyIsReadValueByValue(t *testing.T) {
 	r := ReplyOf("word", int64(7), "1500", "2.9e3", "", nil, []any{"a", "b"}, []any{int64(1), int64(2)}, []any{"k", "v"}, "x", "y")
 	assert.True(t, r.Begins("word"))

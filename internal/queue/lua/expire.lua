@@ -2,18 +2,19 @@
 -- retire.lua, it removes the group and leaves a tombstone, which goes once forget.lua has
 -- freed all. A group ends only if this was noticed some seconds before and no consumer has
 -- come since: while Redis was away, or when its clock was set forward, consumers may be
--- alive and could not say so.
+-- alive and could not say so. The notice wakes them.
 --
 -- KEYS     groups, control, consumers, expiry
 -- ARGV[1]  group
 -- ARGV[2]  how      'end', or 'notice' if it may not end yet: partition 0 is the last to end a group,
 --                   so that its entry in expiry brings somebody back until all have
+-- ARGV[3]  channel  where subscribers listen for notifications
 -- Returns  { 'alive' } if it does not end soon, { 'noticed' } if it may, { 'expired' } if it
 --          has ended, { 'gone' } if there is no such group or it does not expire, or
 --          { 'more' } if some old consumers are dropped; to call again
 
-local group, how = ARGV[1], ARGV[2]
-local _, now_text = now_us()
+local group, how, channel = ARGV[1], ARGV[2], ARGV[3]
+local now, now_text = now_us()
 local now_ms = tonumber(now_text)
 local MAX_CONSUMERS = 200 -- consumers that one call reads; each says up to some KiB
 
@@ -46,8 +47,10 @@ if #old > 0 and #old == MAX_CONSUMERS then
   return { 'more' }
 end
 if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTICE_MS) then
-  if noticed == 0 or noticed > now_ms then noticed = now_ms end
+  local first = noticed == 0 or noticed > now_ms
+  if first then noticed = now_ms end
   write_expiry(control, expiry, group, now_ms, lasts, latest, noticed)
+  if first then wake(channel, now, 0, group) end -- an idle consumer says that it is alive less often than that
   return { 'noticed' }
 end
 

@@ -212,6 +212,7 @@ if not ok then
   end
   pcall(begin_writes, scheduled)
   redis.pcall('HSET', publishers, publisher, ARGV[2] .. ' ' .. now_ms .. ' ' .. own .. ' ' .. FAILED .. text)
+  may_expire(publishers, redis.pcall('HLEN', publishers), DAY_MS + HOUR_MS)
   return redis.error_reply('NOTSTORED ' .. text)
 end
 

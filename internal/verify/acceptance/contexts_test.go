@@ -239,6 +239,12 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 			}
 			return err
 		},
+		"Admin.Halted": func(ctx context.Context) (err error) {
+			for _, err = range a.Halted(ctx, topic, "g") {
+				return err
+			}
+			return err
+		},
 		"Admin.Find": func(ctx context.Context) (err error) {
 			for _, err = range a.Find(ctx, topic, "1b4e28ba-2fa1-11d2-883f-0016d3cca427", nil) {
 			}

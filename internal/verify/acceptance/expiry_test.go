@@ -3,6 +3,8 @@ package acceptance
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
@@ -167,4 +170,43 @@ func TestControlDoesNotFindGroupsThatNobodyHas(t *testing.T) {
 	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
 	require.NoError(t, c.Drain(t.Context(), s.Topic, redisdelay.AllGroups, nil))
+}
+
+// TestAnIdleGroupLastsThoughTheClockOfRedisIsSetForward: its consumer, who says only rarely that he is alive, is woken before the
+// group ends.
+func TestAnIdleGroupLastsThoughTheClockOfRedisIsSetForward(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(group("g"), func(c *subConfig) { c.GroupExpiry, c.PollInterval = time.Minute, time.Minute })
+	s.Publish("a")
+	s.Expect(messages, "a")
+	s.Idle(messages)
+
+	const step = 5 * time.Minute
+	earlier := func(key, field string, times ...int) { // as if these of its words were from before the step
+		words := strings.Fields(s.Client.HGet(t.Context(), s.Key(key), field).Val())
+		for _, n := range times {
+			ms, err := strconv.ParseInt(words[n], 10, 64)
+			require.NoError(t, err)
+			words[n] = strconv.FormatInt(ms-step.Milliseconds(), 10)
+		}
+		require.NoError(t, s.Client.HSet(t.Context(), s.Key(key), field, strings.Join(words, " ")).Err())
+	}
+	for _, consumer := range s.Client.HKeys(t.Context(), s.Key("consumers:g")).Val() {
+		earlier("consumers:g", consumer, 0, 1)
+		earlier("claims:g", consumer, 1)
+	}
+	earlier("control", "expiry:g", 1)
+	require.NoError(t, s.Client.ZIncrBy(t.Context(), s.Key("expiry"), -float64(step.Milliseconds()), "g").Err())
+
+	operator, err := admin.New(admin.Config{Client: s.Client})
+	require.NoError(t, err)
+	require.NoError(t, operator.Fix(t.Context(), func(admin.Finding) {}, nil, s.Topic))
+	require.Eventually(t, func() bool {
+		told := strings.Fields(s.Client.HGet(t.Context(), s.Key("control"), "expiry:g").Val())
+		if len(told) != 3 {
+			return false
+		}
+		until, err := strconv.ParseInt(told[1], 10, 64)
+		return err == nil && time.UnixMilli(until).After(s.Now())
+	}, fixture.Soon, 10*time.Millisecond, "the group has ended")
 }
