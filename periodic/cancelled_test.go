@@ -3,6 +3,9 @@ package periodic_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,13 +36,40 @@ func TestATickThatIsCancelledTakesNoOtherWithIt(t *testing.T) {
 	require.NoError(t, p.Set(t.Context(), s))
 	status, err := p.Find(t.Context(), "hourly", 3)
 	require.NoError(t, err)
-	ids := pendingIDs(t, a, "hours")
+	tick := firstPending(t, a, "hours")
+	assert.True(t, status.Next[0].Equal(tick.Nominal), "the next tick is for %s, want %s", tick.Nominal, status.Next[0])
+}
+
+// firstPending is the first tick of a topic that is not due.
+func firstPending(t *testing.T, a *admin.Admin, topic string) periodic.Tick {
+	t.Helper()
+	ids := pendingIDs(t, a, topic)
 	require.NotEmpty(t, ids)
-	first, err := a.Message(t.Context(), "hours", admin.Ref{ID: ids[0]})
+	first, err := a.Message(t.Context(), topic, admin.Ref{ID: ids[0]})
 	require.NoError(t, err)
 	tick, is := periodic.TickOf(first.Content.Message)
 	require.True(t, is)
-	assert.True(t, status.Next[0].Equal(tick.Nominal), "the next tick is for %s, want %s", tick.Nominal, status.Next[0])
+	return tick
+}
+
+// TestATickThatIsPutOffComesWhenItsScheduleChanges although its nominal time is over.
+func TestATickThatIsPutOffComesWhenItsScheduleChanges(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{
+		ID: "report", Topic: "reports", Cron: "@every 2s", StoreAtLeast: 1, StoreAhead: time.Second, Payload: []byte("old"),
+	}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	scheduled := l.client.ZRangeWithScores(t.Context(), l.key("scheduled"), 0, -1).Val()
+	require.Len(t, scheduled, 1)
+	nominal, later := time.UnixMilli(int64(scheduled[0].Score)), scheduled[0]
+	later.Score += float64(time.Hour.Milliseconds())
+	require.NoError(t, l.client.ZAdd(t.Context(), l.key("scheduled"), later).Err())
+	require.Eventually(t, func() bool { return time.Now().After(nominal) }, 10*time.Second, time.Millisecond)
+	s.Payload = []byte("new")
+	require.NoError(t, l.p.Set(t.Context(), s))
+	due := l.client.ZCount(t.Context(), l.key("scheduled"), "-inf", fmt.Sprint(time.Now().UnixMilli())).Val()
+	assert.EqualValues(t, 1, due, "of the tick for %s, or a later one", nominal)
+	assert.Equal(t, []string{"new", "new"}, slices.Collect(maps.Values(l.pending())))
 }
 
 // pendingIDs are those of the messages of a topic that are not due.

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +86,91 @@ func TestMissedTicksAreToldOfOnceTheNextOneIsStored(t *testing.T) {
 	}
 	assert.Equal(t, 1, stored)
 	assert.Equal(t, 9, missed)
+}
+
+// A slowFunction makes messages at once until it is slow; then it waits until the test releases it.
+type slowFunction struct {
+	slow    atomic.Bool
+	calls   atomic.Int64 // of the slow function
+	called  chan struct{}
+	release func()
+	make    func(periodic.Tick) (*message.Message, error)
+}
+
+func newSlowFunction() *slowFunction {
+	f, released := &slowFunction{called: make(chan struct{}, 1000)}, make(chan struct{})
+	f.release = sync.OnceFunc(func() { close(released) })
+	f.make = func(periodic.Tick) (*message.Message, error) {
+		if !f.slow.Load() {
+			return made("quick")(periodic.Tick{})
+		}
+		f.calls.Add(1)
+		f.called <- struct{}{}
+		<-released
+		return made("slow")(periodic.Tick{})
+	}
+	return f
+}
+
+// isCalled waits until the function is slow and under way.
+func (f *slowFunction) isCalled(t *testing.T) {
+	t.Helper()
+	select {
+	case <-f.called:
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "the function is not called")
+	}
+}
+
+// TestASlowFunctionHoldsUpNoScheduleWithoutOne, and what it makes is stored although Redis would have no time left.
+func TestASlowFunctionHoldsUpNoScheduleWithoutOne(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p, f := newPeriodic(t, client, prefix), newSlowFunction()
+	p.SetSettleFor(time.Second)
+	_, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{
+		{ID: "plain", Topic: "plain", Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second},
+		{ID: "made", Topic: "made", Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second, Make: f.make},
+	})
+	require.NoError(t, err)
+	f.slow.Store(true)
+	ticks := subscribe(t, client, prefix, "plain")
+	run(t, p)
+	t.Cleanup(f.release)
+	f.isCalled(t)
+	behind := time.Now().Add(3 * time.Second) // what was stored ahead
+	for tick := next(t, ticks); tick.Nominal.Before(behind); {
+		tick = next(t, ticks)
+	}
+	f.release()
+	require.Eventually(t, func() bool {
+		return strings.Contains(strings.Join(client.HVals(context.Background(), "{"+prefix+":made:0}:messages").Val(), ""), "slow")
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// TestRunReturnsOnceItsFunctionHas returned, which it does not call for the other ticks any more.
+func TestRunReturnsOnceItsFunctionHas(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p, f := newPeriodic(t, client, prefix), newSlowFunction()
+	require.NoError(t, p.Set(t.Context(), periodic.Schedule{ID: "made", Topic: "made", Cron: "@every 1s", Make: f.make}))
+	other := newPeriodic(t, client, prefix) // takes away what is stored
+	require.NoError(t, other.Pause(t.Context(), "made", periodic.Pause{}))
+	require.NoError(t, other.Resume(t.Context(), "made"))
+	f.slow.Store(true)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	defer f.release()
+	f.isCalled(t)
+	stop()
+	select {
+	case <-ended:
+		require.FailNow(t, "it has ended before the function")
+	case <-time.After(100 * time.Millisecond):
+	}
+	f.release()
+	require.NoError(t, <-ended)
+	assert.EqualValues(t, 1, f.calls.Load(), "calls")
 }
 
 // runFor runs the schedules for a moment.

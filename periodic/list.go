@@ -85,18 +85,12 @@ func (p *Periodic) status(ctx context.Context, list []definition, times int) ([]
 				return nil, fmt.Errorf("schedule %q: %w", some[i].ID, err)
 			}
 			s := some[i].status(times, known)
-			for _, nominal := range known.Record.Ahead {
-				if nominal.Add(some[i].delay()).After(known.Now) {
-					s.Stored++
-				}
-			}
+			s.Stored = len(known.Record.Ahead)
 			statuses = append(statuses, s)
 		}
 	}
 	return statuses, nil
 }
-
-func (d definition) delay() time.Duration { return d.Offset + jitterOf(d.ID, d.Jitter) }
 
 // overdue is for how long the first tick that is not stored should have come.
 func (d definition) overdue(t timing, record queue.TickRecord, now time.Time) time.Duration {
@@ -134,7 +128,11 @@ func (d definition) status(times int, known queue.Ticked) Status {
 		return s
 	}
 	s.Behind = max(s.Behind, d.overdue(t, known.Record, now))
-	for at := d.next(t, now.Add(-t.delay).In(t.zone)); !at.IsZero() && len(s.Next) < times; at = d.next(t, at) {
+	from := now.Add(-t.delay)
+	if since := d.since(); since.After(from) { // nothing is stored before
+		from = since
+	}
+	for at := d.next(t, from.In(t.zone)); !at.IsZero() && len(s.Next) < times; at = d.next(t, at) {
 		s.Next = append(s.Next, at)
 	}
 	return s

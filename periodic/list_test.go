@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
@@ -34,6 +35,20 @@ func TestAScheduleThatThisHostCannotUseIsListed(t *testing.T) {
 			assert.Contains(t, s.Problem, `Zone "Mars" is not known here`)
 		})
 	}
+}
+
+// TestTheNextTickIsTheFirstThatIsStored: what was due only because of the offset, before the schedule was set, never comes.
+func TestTheNextTickIsTheFirstThatIsStored(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p := newPeriodic(t, client, prefix)
+	require.NoError(t, p.Set(t.Context(), periodic.Schedule{ID: "late", Topic: "hours", Cron: "@every 1h", Offset: 23 * time.Hour}))
+	status, err := p.Find(t.Context(), "late", 1)
+	require.NoError(t, err)
+	a, err := admin.New(admin.Config{Client: client, Prefix: prefix})
+	require.NoError(t, err)
+	tick := firstPending(t, a, "hours")
+	require.Len(t, status.Next, 1)
+	assert.True(t, status.Next[0].Equal(tick.Nominal), "the next tick is for %s, want %s", tick.Nominal, status.Next[0])
 }
 
 // TestAHostThatDoesNotKnowTheZonePausesAndRemoves: that needs no times.

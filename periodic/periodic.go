@@ -47,10 +47,11 @@ const MaxBackfill = 10_000
 
 // Periodic defines schedules and stores their ticks. It is safe for concurrent use, and needs no Close.
 type Periodic struct {
-	config Config
-	store  *queue.Store
-	table  *timetable.Timetable
-	logger watermill.LoggerAdapter
+	config    Config
+	store     *queue.Store
+	table     *timetable.Timetable
+	logger    watermill.LoggerAdapter
+	settleFor time.Duration // how long the calls to Redis may take that store the ticks of what was taken
 
 	mu     sync.Mutex
 	topics map[string]*queue.Topic // guarded by mu
@@ -71,7 +72,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
 		return nil, err // from Validate
 	}
 	return &Periodic{
-		config: config, store: store, table: timetable.New(store.Client), logger: logger,
+		config: config, store: store, table: timetable.New(store.Client), logger: logger, settleFor: 10 * time.Second,
 		topics: map[string]*queue.Topic{}, makers: map[string]maker{},
 	}, nil
 }

@@ -45,25 +45,14 @@ func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now tim
 		from = cursorTime(record.Cursor, from)
 		ahead = record.Ahead
 	case record.Revision != 0: // it goes on where the last revision has stopped
-		if fired := lastFired(record, t, now); fired.After(from) {
-			from = fired.In(t.zone)
+		if record.Fired.After(from) {
+			from = record.Fired.In(t.zone)
 		}
 	}
 	p := plan{start: cursorOf(from), cursor: cursorOf(from), next: never}
 	p.from(d, t, from, now)
 	p.ahead(d, t, ahead, now)
 	return p
-}
-
-// lastFired is the last nominal time whose tick is due.
-func lastFired(record queue.TickRecord, t timing, now time.Time) time.Time {
-	last := record.Fired
-	for _, nominal := range record.Ahead {
-		if !nominal.Add(t.delay).After(now) && nominal.After(last) {
-			last = nominal
-		}
-	}
-	return last
 }
 
 // from makes up for what was missed, and moves the cursor behind it.

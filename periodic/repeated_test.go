@@ -129,6 +129,28 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 	}
 }
 
+// TestTopicsThatSchedulesHaveLeftAreReadTogether: with a call for each, Redis far away, and many schedules, time would run out.
+func TestTopicsThatSchedulesHaveLeftAreReadTogether(t *testing.T) {
+	const schedules = 20
+	client := redistest.Client(t)
+	l := newLab(t, client)
+	apply := func(topic string) {
+		var list []periodic.Schedule
+		for i := range schedules {
+			list = append(list, periodic.Schedule{ID: fmt.Sprint(i), Topic: topic, Cron: "0 7 * * 1"})
+		}
+		_, err := l.p.Apply(t.Context(), "shop", 1, list)
+		require.NoError(t, err)
+	}
+	apply("reports")
+	calls := 0
+	client.AddHook(&onTicks{do: func(call func() error) error { calls++; return call() }})
+	apply("letters")
+	assert.Zero(t, l.client.ZCard(t.Context(), l.key("scheduled")).Val())
+	assert.EqualValues(t, 2*schedules, l.client.ZCard(t.Context(), "{"+l.prefix+":letters:0}:scheduled").Val())
+	assert.Less(t, calls, schedules)
+}
+
 // TestApplyOfWhatIsStoredReadsNoTopic: fifty instances declare ten thousand schedules.
 func TestApplyOfWhatIsStoredReadsNoTopic(t *testing.T) {
 	client := redistest.Client(t)

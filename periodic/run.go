@@ -2,8 +2,10 @@ package periodic
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -14,26 +16,33 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-const (
-	// leaseFor is how long other processes leave a schedule alone that one has taken.
-	leaseFor = 15 * time.Second
-
-	// settleFor is how long storing the ticks of what was taken may take.
-	settleFor = 10 * time.Second
-)
+// leaseFor is how long other processes leave a schedule alone that one has taken.
+const leaseFor = 15 * time.Second
 
 // storing is what Run does all the time.
 const storing observe.Activity = "store ticks"
 
 // Run stores the ticks of all schedules ahead, until ctx ends. Any number of processes may run it. Redis may be away, also
-// when Run begins: it goes on when Redis is back, and logs an outage once. It returns nil.
+// when Run begins: it goes on when Redis is back, and logs an outage once; once more if there are schedules with functions.
+//
+// It calls functions (Schedule.Make) one after another, beside all other schedules, which never wait for them. When ctx ends,
+// it returns once the call that is under way has returned. It returns nil.
 func (p *Periodic) Run(ctx context.Context) error {
+	var functions sync.WaitGroup
+	functions.Go(func() { p.repeat(ctx, p.roundOfMade) }) // ends with ctx
+	p.repeat(ctx, p.round)
+	functions.Wait()
+	return nil
+}
+
+// repeat does rounds until ctx ends. Each tells how long there is nothing to do after it.
+func (p *Periodic) repeat(ctx context.Context, round func(context.Context) (time.Duration, error)) {
 	outages := outage.New(observe.Join(p.config.Observer, p.logging()), 0)
 	defer outages.Close()
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	for ctx.Err() == nil {
-		wait, err := p.round(ctx)
+		wait, err := round(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -45,7 +54,6 @@ func (p *Periodic) Run(ctx context.Context) error {
 			backoff.Sleep(ctx, wait)
 		}
 	}
-	return nil
 }
 
 func (p *Periodic) logging() observe.Observer {
@@ -63,25 +71,13 @@ func (p *Periodic) logging() observe.Observer {
 
 // round takes what is to be stored, stores it, and returns how long there is nothing to do.
 func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, settleFor)
+	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
 	taken, now, next, err := p.table.Take(ctx, leaseFor)
 	if err != nil {
 		return 0, err
 	}
-	made, err := p.made(ctx, now)
-	if err != nil {
-		return 0, err
-	}
-	var work []task
-	for _, t := range append(taken, made...) {
-		d, err := read(t)
-		if err != nil { // it is taken again after its lease, and must not stop the others
-			p.logger.Error("Could not read a schedule", err, watermill.LogFields{"schedule": t.ID})
-			continue
-		}
-		work = append(work, task{definition: d, lease: t.Lease})
-	}
+	work := p.tasks(taken, false)
 	if err := p.settle(ctx, work); err != nil {
 		return 0, err
 	}
@@ -100,17 +96,67 @@ func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
+// roundOfMade is round for the schedules whose functions this process has. However long the functions take, the calls to
+// Redis have time.
+func (p *Periodic) roundOfMade(ctx context.Context) (wait time.Duration, err error) {
+	began := time.Now()
+	reading, cancel := context.WithTimeout(ctx, p.settleFor)
+	defer cancel()
+	work, now, err := p.made(reading)
+	if err != nil {
+		return 0, err
+	}
+	ready, err := p.ready(reading, work)
+	for _, t := range ready {
+		err = errors.Join(err, p.settleMade(ctx, t))
+	}
+	if err := errors.Join(err, p.done(ctx, work)); err != nil {
+		return 0, err
+	}
+	wait = p.config.PollInterval
+	for _, t := range work {
+		if t.ours && !t.next.IsZero() {
+			wait = min(wait, t.next.Sub(now))
+		}
+	}
+	return max(wait-time.Since(began), 10*time.Millisecond), nil
+}
+
+// settleMade calls the function of a schedule, and stores what it has made.
+func (p *Periodic) settleMade(ctx context.Context, t *task) error {
+	p.encode(ctx, t)
+	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
+	defer cancel()
+	return p.save(ctx, []*task{t})
+}
+
 // made are the schedules whose functions this process has, if they were changed or their next ticks are to be stored.
-func (p *Periodic) made(ctx context.Context, now time.Time) (list []timetable.Definition, err error) {
+func (p *Periodic) made(ctx context.Context) (work []task, now time.Time, err error) {
 	p.mu.Lock()
 	makers := maps.Clone(p.makers)
 	p.mu.Unlock()
-	known, _, err := p.table.Named(ctx, slices.Sorted(maps.Keys(makers))...)
+	known, now, err := p.table.Named(ctx, slices.Sorted(maps.Keys(makers))...)
+	var list []timetable.Definition
 	for id, d := range known {
 		if m := makers[id]; d.Revision != m.revision || !now.Before(m.next) {
 			d.Lease = now
 			list = append(list, d)
 		}
 	}
-	return list, err
+	return p.tasks(list, true), now, err
+}
+
+// tasks are the schedules that have a function, or those that have none.
+func (p *Periodic) tasks(list []timetable.Definition, made bool) (work []task) {
+	for _, t := range list {
+		d, err := read(t)
+		if err != nil { // it is taken again after its lease, and must not stop the others
+			p.logger.Error("Could not read a schedule", err, watermill.LogFields{"schedule": t.ID})
+			continue
+		}
+		if d.Made == made {
+			work = append(work, task{definition: d, lease: t.Lease})
+		}
+	}
+	return work
 }

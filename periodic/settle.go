@@ -44,19 +44,39 @@ type task struct {
 	seen   string    // the cursor of the record; "" if that is of another revision
 	next   time.Time // when to take it again; zero: when the lease ends
 	bodies []queue.Tick
+
+	// stopped says that some ticks of the plan have no body, and pause how long to wait before the next attempt.
+	stopped bool
+	pause   time.Duration
+
+	// elsewhere is the last nominal time that has fired in topics that it has left, and errElsewhere why that is not known.
+	elsewhere    time.Time
+	errElsewhere error
 }
 
 // settle stores the next ticks of schedules. What fails for one schedule holds up no other; the errors are joined.
 func (p *Periodic) settle(ctx context.Context, work []task) error {
-	var ready []*task
+	ready, err := p.ready(ctx, work)
+	for _, t := range ready {
+		p.encode(ctx, t)
+	}
+	err = errors.Join(err, p.save(ctx, ready))
+	return errors.Join(err, p.done(ctx, work))
+}
+
+// ready are the tasks that this process does, with their plans.
+func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task, err error) {
 	for i := range work {
 		if work[i].ours = p.prepare(&work[i]); work[i].ours {
 			ready = append(ready, &work[i])
 		}
 	}
-	ready, err := p.enlist(ctx, ready)
-	err = errors.Join(err, p.look(ctx, ready))
-	err = errors.Join(err, p.save(ctx, ready))
+	ready, err = p.enlist(ctx, ready)
+	return ready, errors.Join(err, p.look(ctx, ready))
+}
+
+// done says when the schedules are to be taken again.
+func (p *Periodic) done(ctx context.Context, work []task) error {
 	var done []timetable.Next
 	for i := range work {
 		if t := &work[i]; t.Made {
@@ -65,7 +85,7 @@ func (p *Periodic) settle(ctx context.Context, work []task) error {
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}
-	return errors.Join(err, p.table.Done(ctx, done))
+	return p.table.Done(ctx, done)
 }
 
 // remember notes when the ticks of a schedule are to be made again.
@@ -163,23 +183,19 @@ func (p *Periodic) look(ctx context.Context, work []*task) error {
 	for i, t := range work {
 		calls[i] = p.topic(t.Topic).TickLook(t.ID)
 	}
+	answers := p.store.RunMany(ctx, calls)
+	p.leave(ctx, work)
 	var errs []error
-	for i, answer := range p.store.RunMany(ctx, calls) {
-		known, err := ticked(answer)
-		var elsewhere time.Time
-		if err == nil {
-			elsewhere, err = p.leave(ctx, *work[i])
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("schedule %q: %w", work[i].ID, err))
-			work[i].plan.cursor = ""
+	for i, t := range work {
+		known, err := ticked(answers[i])
+		if err = errors.Join(err, t.errElsewhere); err != nil {
+			errs = append(errs, fmt.Errorf("schedule %q: %w", t.ID, err))
 			continue
 		}
-		work[i].plan = work[i].planOf(work[i].timing, known.Record, elsewhere, known.Now)
-		if known.Record.Revision == work[i].revision { // else the first call replaces it, and the others see that
-			work[i].seen = known.Record.Cursor
+		t.plan = t.planOf(t.timing, known.Record, t.elsewhere, known.Now)
+		if known.Record.Revision == t.revision { // else the first call replaces it, and the others see that
+			t.seen = known.Record.Cursor
 		}
-		p.encode(work[i], known.Now)
 	}
 	return errors.Join(errs...)
 }
@@ -196,41 +212,61 @@ func (p *Periodic) call(ctx context.Context, c script.Call) (queue.Ticked, error
 	return ticked(p.store.RunMany(ctx, []script.Call{c})[0])
 }
 
-// leave takes away the ticks of a schedule in topics that it has left, and returns the last nominal time that has fired
-// there.
-func (p *Periodic) leave(ctx context.Context, t task) (fired time.Time, err error) {
-	for _, name := range t.Left {
-		topic := p.topic(name)
-		known, err := p.call(ctx, topic.TickLook(t.ID))
-		if err == nil && known.Record.Revision != 0 && known.Record.Revision < t.revision {
-			known, err = p.call(ctx, topic.TickCall(queue.Ticks{
-				Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: "left",
-			}))
-		}
-		if err != nil {
-			return fired, err
-		}
-		if known.Record.Fired.After(fired) {
-			fired = known.Record.Fired
+// leave takes away the ticks of schedules in topics that they have left, and notes what has fired there. It looks at all of
+// them at once: a schedule remembers the topics for good, and most have nothing of it any more.
+func (p *Periodic) leave(ctx context.Context, work []*task) {
+	type departure struct {
+		*task
+		from *queue.Topic
+	}
+	var departures, pending []departure
+	var looks, takes []script.Call
+	for _, t := range work {
+		for _, name := range t.Left {
+			from := p.topic(name)
+			departures, looks = append(departures, departure{t, from}), append(looks, from.TickLook(t.ID))
 		}
 	}
-	return fired, nil
+	for i, answer := range p.store.RunMany(ctx, looks) {
+		d := departures[i]
+		if record := d.note(answer); record.Revision != 0 && record.Revision < d.revision {
+			pending = append(pending, d)
+			takes = append(takes, d.from.TickCall(queue.Ticks{Schedule: d.ID, Revision: d.revision, Seen: record.Cursor, Cursor: "left"}))
+		}
+	}
+	for i, answer := range p.store.RunMany(ctx, takes) {
+		pending[i].note(answer)
+	}
+}
+
+// note notes what a topic that the schedule has left knows of it.
+func (t *task) note(answer script.Answer) queue.TickRecord {
+	known, err := ticked(answer)
+	t.errElsewhere = errors.Join(t.errElsewhere, err)
+	if known.Record.Fired.After(t.elsewhere) {
+		t.elsewhere = known.Record.Fired
+	}
+	return known.Record
 }
 
 // encode makes the messages of a plan. If one cannot be made, those before it are stored, and the schedule is tried again
 // later.
-func (p *Periodic) encode(t *task, now time.Time) {
+func (p *Periodic) encode(ctx context.Context, t *task) {
 	t.next = t.plan.next
 	bytes := 0
 	for _, tick := range t.plan.ticks {
+		if ctx.Err() != nil { // call no function any more
+			t.stop(0)
+			return
+		}
 		body, err := p.body(t.definition, tick)
 		if err != nil {
 			p.logger.Error("Could not make a message of a schedule; trying again", err, watermill.LogFields{"schedule": t.ID})
-			t.stop(now.Add(tryAgain))
+			t.stop(tryAgain)
 			return
 		}
 		if bytes += len(body); bytes > maxBytes && len(t.bodies) > 0 {
-			t.stop(now)
+			t.stop(0)
 			return
 		}
 		t.bodies = append(t.bodies, queue.Tick{
@@ -241,8 +277,8 @@ func (p *Periodic) encode(t *task, now time.Time) {
 
 // stop leaves the ticks that have no body yet to a later time: the cursor stays before them, and what was missed before the
 // first one is told of with it.
-func (t *task) stop(next time.Time) {
-	t.next = next
+func (t *task) stop(pause time.Duration) {
+	t.stopped, t.pause = true, pause
 	if n := len(t.bodies); n > 0 {
 		t.plan.cursor = cursorOf(t.bodies[n-1].Nominal)
 	} else {
@@ -306,6 +342,8 @@ func (p *Periodic) saved(ctx context.Context, t *task, answer script.Answer) err
 	case !result.Stored: // another process has stored some
 		t.next = result.Now
 		return nil
+	case t.stopped: // the pause begins now, however long the messages took
+		t.next = result.Now.Add(t.pause)
 	}
 	if told := p.config.Observer.Ticked; told != nil && len(t.bodies)+t.plan.missed > 0 {
 		told(observe.Ticked{Topic: t.Topic, Schedule: t.ID, Stored: len(t.bodies), Missed: t.plan.missed})

@@ -3,6 +3,8 @@ package requeuer
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -30,8 +32,9 @@ type Config struct {
 	// PublishTopic says where a message goes back to. Default: the topic that its handler has got it from.
 	PublishTopic func(msg *message.Message) (string, error)
 
-	// DelayOnError makes the delays. Its Multiplier counts as a whole number, as Watermill has it.
-	// Default: 5s, then twice the last one, at most 1h.
+	// DelayOnError makes the delays: InitialInterval, then the last one times Multiplier, at most MaxInterval. Each field has its
+	// own default: 5s; 2; and 1h, or InitialInterval if that is longer. The intervals must be at least
+	// redisdelay.MinRedeliveryDelay, and Multiplier at least 1; it counts as a whole number, as Watermill has it.
 	DelayOnError middleware.DelayOnError
 }
 
@@ -41,7 +44,30 @@ func (c *Config) setDefaults() {
 	if c.PublishTopic == nil {
 		c.PublishTopic = poisonedTopic
 	}
-	c.DelayOnError = cmp.Or(c.DelayOnError, middleware.DelayOnError{InitialInterval: 5 * time.Second, MaxInterval: time.Hour, Multiplier: 2})
+	d := &c.DelayOnError
+	d.InitialInterval = cmp.Or(d.InitialInterval, 5*time.Second)
+	d.MaxInterval = cmp.Or(d.MaxInterval, max(time.Hour, d.InitialInterval))
+	d.Multiplier = cmp.Or(d.Multiplier, 2)
+}
+
+// validate reports the first field that cannot be used, as a *redisdelay.ConfigError, except those that the publisher and the
+// subscriber check.
+func (c Config) validate() error {
+	if c.Publisher == nil {
+		return &redisdelay.ConfigError{Field: "Publisher", Problem: "is nil"}
+	}
+	bad := func(field string, value, least any) error {
+		return &redisdelay.ConfigError{Field: "DelayOnError." + field, Problem: fmt.Sprintf("is %v, want at least %v", value, least)}
+	}
+	switch d, shortest := c.DelayOnError, redisdelay.MinRedeliveryDelay; {
+	case d.InitialInterval < shortest:
+		return bad("InitialInterval", d.InitialInterval, shortest)
+	case d.MaxInterval < shortest:
+		return bad("MaxInterval", d.MaxInterval, shortest)
+	case d.Multiplier < 1 || math.IsNaN(d.Multiplier):
+		return bad("Multiplier", d.Multiplier, 1)
+	}
+	return nil
 }
 
 // errNoTopic is returned for a message in the topic of failed messages that no handler has failed on.

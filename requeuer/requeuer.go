@@ -39,8 +39,8 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	if config.Publisher == nil {
-		return nil, &redisdelay.ConfigError{Field: "Publisher", Problem: "is nil"}
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
 	failed, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: config.Client, Prefix: config.Prefix}, logger)
 	if err != nil {

@@ -3,6 +3,8 @@ package requeuer_test
 import (
 	"context"
 	"errors"
+	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -142,19 +144,63 @@ func TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits(t *testing.T) {
 }
 
 func TestTheDelayGrowsByDefault(t *testing.T) {
-	r, err := requeuer.New(requeuer.Config{Client: redistest.Client(t), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil)}, nil)
+	delays := delaysOf(t, middleware.DelayOnError{})
+	assert.Equal(t, []string{"5s", "10s", "20s"}, delays[:3])
+	assert.Equal(t, []string{"42m40s", "1h0m0s", "1h0m0s"}, delays[9:])
+}
+
+// delaysOf are those of a message that fails again and again.
+func delaysOf(t *testing.T, config middleware.DelayOnError) (delays []string) {
+	t.Helper()
+	r, err := requeuer.New(requeuer.Config{
+		Client: redistest.Client(t), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil), DelayOnError: config,
+	}, nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, r.Close()) }()
 	delayed := r.Middleware()[1](func(*message.Message) ([]*message.Message, error) { return nil, errors.New("the bank is closed") })
 	msg := message.NewMessage("bad", nil)
-	var delays []string
 	for range 12 {
 		_, err := delayed(msg)
 		require.Error(t, err)
 		delays = append(delays, msg.Metadata.Get(delay.DelayedForKey))
 	}
-	assert.Equal(t, []string{"5s", "10s", "20s"}, delays[:3])
-	assert.Equal(t, []string{"42m40s", "1h0m0s", "1h0m0s"}, delays[9:])
+	return delays
+}
+
+func TestEachFieldOfTheDelayHasItsDefault(t *testing.T) {
+	for name, c := range map[string]struct {
+		config      middleware.DelayOnError
+		first, last string
+	}{
+		"only the first":      {middleware.DelayOnError{InitialInterval: 10 * time.Second}, "10s 20s 40s", "1h0m0s"},
+		"a first of a day":    {middleware.DelayOnError{InitialInterval: 24 * time.Hour}, "24h0m0s 24h0m0s 24h0m0s", "24h0m0s"},
+		"only the longest":    {middleware.DelayOnError{MaxInterval: 15 * time.Second}, "5s 10s 15s", "15s"},
+		"only the multiplier": {middleware.DelayOnError{Multiplier: 3}, "5s 15s 45s", "1h0m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			delays := delaysOf(t, c.config)
+			assert.Equal(t, c.first, strings.Join(delays[:3], " "))
+			assert.Equal(t, c.last, delays[11])
+		})
+	}
+}
+
+func TestADelayThatWouldRetryAllTheTimeIsRefused(t *testing.T) {
+	for want, bad := range map[string]middleware.DelayOnError{
+		"InitialInterval is -1s, want at least 100ms":  {InitialInterval: -time.Second},
+		"InitialInterval is 99ms, want at least 100ms": {InitialInterval: 99 * time.Millisecond},
+		"MaxInterval is 1ms, want at least 100ms":      {MaxInterval: time.Millisecond},
+		"Multiplier is 0.5, want at least 1":           {Multiplier: 0.5},
+		"Multiplier is -2, want at least 1":            {Multiplier: -2},
+		"Multiplier is NaN, want at least 1":           {Multiplier: math.NaN()},
+	} {
+		_, err := requeuer.New(requeuer.Config{
+			Client: redistest.Client(t), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil), DelayOnError: bad,
+		}, nil)
+		var fault *redisdelay.ConfigError
+		require.ErrorAs(t, err, &fault, want)
+		assert.Equal(t, "DelayOnError."+want, fault.Field+" "+fault.Problem)
+	}
 }
 
 func TestARequeuerNeedsAClientAndAPublisher(t *testing.T) {

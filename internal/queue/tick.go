@@ -34,7 +34,7 @@ type TickRecord struct {
 	Revision int64 // 0: it knows nothing
 	Cursor   string
 	Fired    time.Time   // the nominal time of the last tick that is not ahead any more
-	Ahead    []time.Time // nominal times of the ticks that are stored ahead, or have become due lately
+	Ahead    []time.Time // nominal times of the ticks that are stored ahead, or, except for a TickLook, have become due lately
 }
 
 // Ticked is the answer to a TickCall.
@@ -56,7 +56,7 @@ func (t *Topic) TickCall(ticks Ticks) script.Call {
 	return p.Call(tickScript, p.Keys(tickScript, ""), args)
 }
 
-// TickLook reads what the topic knows of a schedule.
+// TickLook reads what the topic knows of a schedule: what has fired and what is ahead now.
 func (t *Topic) TickLook(schedule string) script.Call {
 	return t.TickCall(Ticks{Schedule: schedule})
 }

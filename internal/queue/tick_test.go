@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -100,6 +101,31 @@ func TestWhatWasClaimedCountsAsFiredAndWhatWasCancelledDoesNot(t *testing.T) {
 	require.NoError(t, r.Client.ZRem(t.Context(), r.partition.Key(script.Scheduled, ""), "t-5", "t200").Err())
 	r.tick(revision+1, "", "d1", -6, -5, 100, 200, 300)
 	assert.Equal(t, "t100 t200 t300", r.pending())
+}
+
+// TestALookTellsWhatIsAhead by the due times that people have given ticks, and changes nothing.
+func TestALookTellsWhatIsAhead(t *testing.T) {
+	r := newScene(t)
+	now, scheduled := r.Now().Truncate(time.Second), r.partition.Key(script.Scheduled, "")
+	r.tick(r.revisionOf(0), "", "c1", -20, -10, 100, 200)
+	before := r.Contents(r.partition.Key(script.Ticks, ""))
+	look := func() (fired, ahead []string) {
+		result := r.tick(0, "", "")
+		for _, at := range result.Record.Ahead {
+			ahead = append(ahead, at.Sub(now).Round(5*time.Second).String())
+		}
+		assert.Equal(t, before, r.Contents(r.partition.Key(script.Ticks, "")))
+		return []string{result.Record.Fired.Sub(now).Round(5 * time.Second).String()}, ahead
+	}
+	fired, ahead := look()
+	assert.Equal(t, []string{"-10s"}, fired)
+	assert.Equal(t, []string{"1m40s", "3m20s"}, ahead)
+
+	require.NoError(t, r.Client.ZAdd(t.Context(), scheduled, redis.Z{Score: float64(now.Add(time.Hour).UnixMilli()), Member: "t-10"}).Err())
+	require.NoError(t, r.Client.ZRem(t.Context(), scheduled, "t200").Err())
+	fired, ahead = look()
+	assert.Equal(t, []string{"-20s"}, fired, "the next one was put off")
+	assert.Equal(t, []string{"-10s", "1m40s"}, ahead, "the last one was cancelled")
 }
 
 func TestAnOldRevisionMakesNoRecord(t *testing.T) {

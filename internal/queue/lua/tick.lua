@@ -14,16 +14,39 @@
 -- ARGV[6..]  of each tick: nominal time, ms; due, ms; id; body
 -- Returns  { what, now, record }: 'stored'; 'seen', the cursor is another one; 'older', the record is of a newer
 --          revision; 'lost', there is no record though the revision is old; 'looked'. now is in ms, and record the
---          record as it is
+--          record as it is; of 'looked', as it would be if it were written now
 
 local schedule, revision, cursor = ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local NEW_US = 12 * 3600 * 1000000 -- a revision is as old when it may create no record any more
 
+local function record_of(revision, cursor, fired, ahead)
+  local record = int(revision) .. ' ' .. cursor .. ' ' .. int(fired)
+  if #ahead > 0 then record = record .. ' ' .. table.concat(ahead, ' ') end
+  return record
+end
+
 local now, now_ms = now_us()
 local record = redis.call('HGET', ticks, schedule)
-if revision == 0 then return { 'looked', now_ms, record or '' } end
 local of, last, fired, rest = string.match(record or '', '^(%d+) (%S+) (%d+) ?(.*)$')
+if revision == 0 and not of then return { 'looked', now_ms, record or '' } end
 of, fired = tonumber(of) or 0, tonumber(fired) or 0
+
+-- Of what was stored before, ahead is what is not due, by its score: somebody may have rescheduled it.
+local ahead, pending, ids, nominals = {}, {}, {}, {}
+for nominal, id in string.gmatch(rest or '', '(%d+) (%S+)') do
+  ids[#ids + 1], nominals[#ids + 1] = id, nominal
+end
+local before = #ids > 0 and redis.call('ZMSCORE', scheduled, unpack(ids)) or {}
+for i, id in ipairs(ids) do
+  local due, nominal = tonumber(before[i] or nil), tonumber(nominals[i])
+  if due and due > tonumber(now_ms) then
+    ahead[#ahead + 1], pending[#pending + 1] = nominals[i] .. ' ' .. id, id
+  elseif due or nominal <= tonumber(now_ms) then -- else somebody has cancelled it
+    fired = math.max(fired, nominal)
+  end
+end
+if revision == 0 then return { 'looked', now_ms, record_of(of, last, fired, ahead) } end
+
 if of > revision then return { 'older', now_ms, record } end
 if of == revision and last ~= ARGV[3] then return { 'seen', now_ms, record } end
 if cursor == 'FORGET' then
@@ -33,25 +56,10 @@ end
 -- A process that was stopped for long must not bring back a schedule that is gone.
 if of == 0 and now - revision > NEW_US then return { 'lost', now_ms, '' } end
 
--- Of what was stored before and is not due, old is what a newer revision takes away, and kept what stays.
+-- old is what a newer revision takes away, and kept what stays.
 redis.call('HLEN', messages)
-local kept, old, ids, nominals = {}, {}, {}, {}
-for nominal, id in string.gmatch(rest or '', '(%d+) (%S+)') do
-  ids[#ids + 1], nominals[#ids + 1] = id, nominal
-end
-local before = #ids > 0 and redis.call('ZMSCORE', scheduled, unpack(ids)) or {}
-for i, id in ipairs(ids) do
-  local due, nominal = tonumber(before[i] or nil), tonumber(nominals[i])
-  if due and due > tonumber(now_ms) then
-    if of < revision then
-      old[#old + 1] = id
-    else
-      kept[#kept + 1] = nominals[i] .. ' ' .. id
-    end
-  elseif due or nominal <= tonumber(now_ms) then -- else somebody has cancelled it
-    fired = math.max(fired, nominal)
-  end
-end
+local kept, old = ahead, {}
+if of < revision then kept, old = {}, pending end
 
 local dues, bodies, stored, gone, first, n = {}, {}, {}, {}, nil, 0
 for i = 6, #ARGV, 4 do
@@ -76,8 +84,7 @@ if n > 0 then
   redis.call('HSET', messages, unpack(bodies))
   redis.call('ZADD', scheduled, unpack(dues))
 end
-record = int(revision) .. ' ' .. cursor .. ' ' .. int(fired)
-if #kept > 0 then record = record .. ' ' .. table.concat(kept, ' ') end
+record = record_of(revision, cursor, fired, kept)
 redis.call('HSET', ticks, schedule, record)
 if #gone > 0 then
   redis.call('ZREM', scheduled, unpack(gone))
