@@ -280,3 +280,26 @@ func TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry(t *testing.T) {
 		assert.Equal(t, want, lasting(fmt.Errorf("it fails: %w", script.Refusal(text))), text)
 	}
 }
+
+// TestADueTimeDoesNotDependOnWhenABatchIsStored: else those of two batches may be in another order than their entries.
+func TestADueTimeDoesNotDependOnWhenABatchIsStored(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	i := s.inbox(unchanged)
+	now := func() time.Time { return s.client.Time(t.Context()).Val() }
+	due := now().Add(time.Hour).UnixMilli()
+	add := func() { s.add("", "ordering_key", "c", "due_ms", fmt.Sprint(due)) }
+	add()
+	b := s.next(i)
+	read := now()
+	require.Eventually(t, func() bool { return now().Sub(read) > 50*time.Millisecond }, 10*time.Second, time.Millisecond)
+	_, err := i.settle(t.Context(), b)
+	require.NoError(t, err)
+	add()
+	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+	stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+	require.Len(t, stored, 2)
+	for n, z := range stored {
+		assert.EqualValues(t, due, z.Score, "%d", n)
+	}
+	assert.Equal(t, idOf(s.prefix, b.Entries[0], script.Traits{OrderingKey: "c"}), stored[0].Member)
+}

@@ -201,8 +201,7 @@ func (s *settling) open(ctx context.Context, o order) (int, error) {
 	return topic.Raise(ctx, s.config.Partitions)
 }
 
-// message is what is stored for an entry. Its delay counts from when Redis took the entry, by the clock of the Redis that has
-// the inbox. It is returned also if it is too large.
+// message is what is stored for an entry. It is returned also if it is too large.
 func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 	body, err := s.config.Marshaler.Marshal(o.topic, o.msg)
 	if err != nil {
@@ -212,8 +211,13 @@ func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 		err = unusable{fmt.Errorf("%w: %d bytes, at most %d are allowed", redisdelay.ErrMessageTooLarge, len(body), s.config.MaxMessageBytes)}
 	}
 	return queue.Message{
-		ID: idOf(s.config.Prefix, e, o.traits), Traits: o.traits, Delay: o.due - s.batch.Now.Sub(e.Time()), Body: body, Name: e.ID,
+		ID: idOf(s.config.Prefix, e, o.traits), Traits: o.traits, At: s.due(e, o), Body: body, Name: e.ID,
 	}, err
+}
+
+// due is when a message is due, in ms. An entry may have any time in its id; a Duration keeps the due time within 292 years.
+func (s *settling) due(e intake.Entry, o order) int64 {
+	return max(1, s.batch.Now.Add(o.due-s.batch.Now.Sub(e.Time())).UnixMilli())
 }
 
 // change cancels or reschedules the message with a key. If there is none, there is nothing to do.
@@ -224,7 +228,7 @@ func (s *settling) change(ctx context.Context, e intake.Entry, o order) error {
 		status, event.Err = topic.Cancel(ctx, o.traits.Key)
 	} else {
 		event.How = observe.Rescheduled
-		status, event.Err = topic.RescheduleAt(ctx, o.traits.Key, e.Time().Add(o.due).UnixMilli())
+		status, event.Err = topic.RescheduleAt(ctx, o.traits.Key, s.due(e, o))
 	}
 	event.ID = status.ID
 	if told := s.config.Observer.Changed; told != nil {
