@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// publisherName is under which name batches are stored: one for all processes.
+	// publisherName is under which name batches are stored, and changes are made: one for all processes.
 	publisherName = "inbox"
 
 	// atOnce is to how many places a batch is stored at once.
@@ -220,15 +220,16 @@ func (s *settling) due(e intake.Entry, o order) int64 {
 	return max(1, s.batch.Now.Add(o.due-s.batch.Now.Sub(e.Time())).UnixMilli())
 }
 
-// change cancels or reschedules the message with a key. If there is none, there is nothing to do.
+// change cancels or reschedules the message with a key. If there is none, there is nothing to do. An entry that makes a change
+// is a batch by itself, so the number of the batch is that of the change.
 func (s *settling) change(ctx context.Context, e intake.Entry, o order) error {
 	topic, event := s.store.Topic(o.topic), observe.Changed{Topic: o.topic, Key: o.traits.Key, How: observe.Canceled}
 	var status queue.Status
 	if o.operation == Cancel {
-		status, event.Err = topic.Cancel(ctx, o.traits.Key)
+		status, event.Err = topic.CancelOnce(ctx, publisherName, s.batch.Number, o.traits.Key)
 	} else {
 		event.How = observe.Rescheduled
-		status, event.Err = topic.RescheduleAt(ctx, o.traits.Key, s.due(e, o))
+		status, event.Err = topic.RescheduleOnce(ctx, publisherName, s.batch.Number, o.traits.Key, s.due(e, o))
 	}
 	event.ID = status.ID
 	if told := s.config.Observer.Changed; told != nil {
