@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -370,4 +371,54 @@ func TestADueTimeDoesNotDependOnWhenABatchIsStored(t *testing.T) {
 		assert.EqualValues(t, due, z.Score, "%d", n)
 	}
 	assert.Equal(t, idOf(s.prefix, b.Entries[0], script.Traits{OrderingKey: "c"}), stored[0].Member)
+}
+
+// far is a Redis that is far away.
+type far struct {
+	redistest.Hook
+	calls atomic.Int64
+}
+
+func (f *far) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		f.calls.Add(1)
+		time.Sleep(10 * time.Millisecond)
+		return next(ctx, cmd)
+	}
+}
+
+// TestABatchForManyTopicsIsStoredInTime, also when it takes long to open one.
+func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
+	const topics = 200
+	s := newScene(t, redistest.Client(t))
+	add := func() {
+		for n := range topics {
+			require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.entries(), Values: []any{
+				"topic", n, "ttl_ms", "60000", "partition_key", "p",
+			}}).Err())
+		}
+	}
+	add()
+	client := redis.NewClient(s.client.Options())
+	defer client.Close() //nolint:errcheck // what it would tell is of no use
+	hook := &far{}
+	client.AddHook(hook)
+	i := s.inbox(func(c *Config) { c.Client, c.Partitions = client, 2 })
+	b := s.next(i)
+	require.Len(t, b.Entries, topics)
+	settle := func(b intake.Batch) {
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // one topic after another, opening alone takes longer
+		defer cancel()
+		refused, err := i.settle(ctx, b)
+		require.NoError(t, err)
+		require.Empty(t, refused)
+	}
+	settle(b)
+	add()
+	next, err := i.intake.Next(t.Context(), intake.Reader{Name: "next", Keep: 1}, b.Number)
+	require.NoError(t, err)
+	require.Len(t, next.Entries, topics)
+	hook.calls.Store(0)
+	settle(next)
+	assert.Less(t, hook.calls.Load(), int64(3*topics), "one call to look at a topic that is known, and one to store")
 }
