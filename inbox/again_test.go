@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -279,4 +280,145 @@ func TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry(t *testing.T) {
 	} {
 		assert.Equal(t, want, lasting(fmt.Errorf("it fails: %w", script.Refusal(text))), text)
 	}
+}
+
+// TestALateChangeLeavesLaterOnesAlone has a process stop before it makes a change, while another makes it and goes on.
+func TestALateChangeLeavesLaterOnesAlone(t *testing.T) {
+	hour := time.Hour.Milliseconds()
+	publish := []string{"key", "k", "delay_ms", fmt.Sprint(hour)}
+	cancel := []string{"op", "cancel", "key", "k"}
+	reschedule := func(ms int64) []string { return []string{"op", "reschedule", "key", "k", "delay_ms", fmt.Sprint(ms)} }
+	for name, test := range map[string]struct{ before, change, later []string }{
+		"cancel of a message":     {publish, cancel, publish},
+		"cancel of none":          {nil, cancel, publish},
+		"reschedule of a message": {publish, reschedule(2 * hour), reschedule(3 * hour)},
+		"reschedule of none":      {nil, reschedule(2 * hour), publish},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, redistest.Client(t))
+			late, other := s.inbox(unchanged), s.inbox(unchanged)
+			empty := func() bool { return s.waiting() == 0 }
+			if test.before != nil {
+				s.add("", test.before...)
+				s.runUntil(other, "the message is stored", empty)
+			}
+			s.add("", test.change...)
+			b := s.next(late)
+			s.add("", test.later...)
+			s.runUntil(other, "the inbox is empty", empty)
+			want := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+			require.Len(t, want, 1)
+			_, err := late.settle(t.Context(), b)
+			require.NoError(t, err)
+			assert.Equal(t, want, s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val())
+		})
+	}
+}
+
+// TestAChangeIsMadeOnce although a process dies before it has ended the batch, and another publisher takes the key meanwhile.
+func TestAChangeIsMadeOnce(t *testing.T) {
+	for _, before := range []string{"k", "other"} {
+		t.Run("there was a message with the key "+before, func(t *testing.T) {
+			s := newScene(t, redistest.Client(t))
+			i := s.inbox(unchanged)
+			s.add("", "key", before, "delay_ms", "3600000")
+			s.runUntil(i, "the message is stored", func() bool { return s.waiting() == 0 })
+			s.add("", "op", "cancel", "key", "k")
+			_, err := i.settle(t.Context(), s.next(i))
+			require.NoError(t, err)
+			others := s.stored()
+			traits := script.Traits{Key: "k"}
+			_, err = i.store.Topic("t").Push(t.Context(), 0, queue.Batch{
+				Publisher: "another", Number: 1, Duplicates: queue.RejectDuplicates, Calls: [][]queue.Message{
+					{{ID: script.NewIDs().Next(time.Now(), traits), Traits: traits, Delay: time.Hour}},
+				},
+			})
+			require.NoError(t, err)
+			s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+			assert.Equal(t, others+1, s.stored())
+		})
+	}
+}
+
+// TestAChangeOfAMistypedTopicLeavesNoTrace there.
+func TestAChangeOfAMistypedTopicLeavesNoTrace(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	s.add("", "op", "cancel", "key", "k")
+	s.add("", "op", "reschedule", "key", "k", "delay_ms", "1")
+	s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
+	assert.Empty(t, s.client.Keys(t.Context(), "{"+s.prefix+":t:*").Val())
+	assert.Zero(t, s.refused())
+}
+
+// TestADueTimeDoesNotDependOnWhenABatchIsStored: else those of two batches may be in another order than their entries.
+func TestADueTimeDoesNotDependOnWhenABatchIsStored(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	i := s.inbox(unchanged)
+	now := func() time.Time { return s.client.Time(t.Context()).Val() }
+	due := now().Add(time.Hour).UnixMilli()
+	add := func() { s.add("", "ordering_key", "c", "due_ms", fmt.Sprint(due)) }
+	add()
+	b := s.next(i)
+	read := now()
+	require.Eventually(t, func() bool { return now().Sub(read) > 50*time.Millisecond }, 10*time.Second, time.Millisecond)
+	_, err := i.settle(t.Context(), b)
+	require.NoError(t, err)
+	add()
+	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+	stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+	require.Len(t, stored, 2)
+	for n, z := range stored {
+		assert.EqualValues(t, due, z.Score, "%d", n)
+	}
+	assert.Equal(t, idOf(s.prefix, b.Entries[0], script.Traits{OrderingKey: "c"}), stored[0].Member)
+}
+
+// far is a Redis that is far away.
+type far struct {
+	redistest.Hook
+	calls atomic.Int64
+}
+
+func (f *far) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		f.calls.Add(1)
+		time.Sleep(10 * time.Millisecond)
+		return next(ctx, cmd)
+	}
+}
+
+// TestABatchForManyTopicsIsStoredInTime, also when it takes long to open one.
+func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
+	const topics = 200
+	s := newScene(t, redistest.Client(t))
+	add := func() {
+		for n := range topics {
+			require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.entries(), Values: []any{
+				"topic", n, "ttl_ms", "60000", "partition_key", "p",
+			}}).Err())
+		}
+	}
+	add()
+	client := redis.NewClient(s.client.Options())
+	defer client.Close() //nolint:errcheck // what it would tell is of no use
+	hook := &far{}
+	client.AddHook(hook)
+	i := s.inbox(func(c *Config) { c.Client, c.Partitions = client, 2 })
+	b := s.next(i)
+	require.Len(t, b.Entries, topics)
+	settle := func(b intake.Batch) {
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // one topic after another, opening alone takes longer
+		defer cancel()
+		refused, err := i.settle(ctx, b)
+		require.NoError(t, err)
+		require.Empty(t, refused)
+	}
+	settle(b)
+	add()
+	next, err := i.intake.Next(t.Context(), intake.Reader{Name: "next", Keep: 1}, b.Number)
+	require.NoError(t, err)
+	require.Len(t, next.Entries, topics)
+	hook.calls.Store(0)
+	settle(next)
+	assert.Less(t, hook.calls.Load(), int64(3*topics), "one call to look at a topic that is known, and one to store")
 }

@@ -45,7 +45,7 @@ type order struct {
 	topic        string
 	traits       script.Traits
 	partitionKey string
-	due          time.Duration // from when Redis took the entry
+	due          time.Duration // from the time in the id of the entry
 	msg          *message.Message
 }
 
@@ -106,7 +106,9 @@ func (o *order) read(name, value string, now time.Time) (err error) {
 	case "partition_key":
 		o.partitionKey = value
 	case "delay_ms":
-		o.due, err = milliseconds(value, 0)
+		if o.due, err = milliseconds(value, 0); o.due > 0 {
+			o.due += time.Millisecond // the time in the id is rounded down, and no message is early
+		}
 	case "due_ms":
 		var at time.Duration
 		at, err = milliseconds(value, 0)

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -33,6 +34,9 @@ const (
 
 	// endFor is how long Run takes at most to end a batch when it stops.
 	endFor = time.Second
+
+	// maxTopics is how many topics an Inbox remembers.
+	maxTopics = 1 << 12
 )
 
 // reading is what Run does all the time.
@@ -44,6 +48,9 @@ type Inbox struct {
 	logger watermill.LoggerAdapter
 	store  *queue.Store
 	intake *intake.Intake
+
+	knownMu sync.Mutex
+	known   map[string]*queue.Topic // guarded by knownMu; up to maxTopics that were used
 }
 
 // New returns an Inbox. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
@@ -59,7 +66,24 @@ func New(config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	if err != nil {
 		return nil, err // which Validate has found
 	}
-	return &Inbox{config: config, logger: logger, store: store, intake: intake.New(store.Client)}, nil
+	return &Inbox{
+		config: config, logger: logger, store: store, intake: intake.New(store.Client), known: map[string]*queue.Topic{},
+	}, nil
+}
+
+// topic returns a topic, which knows what it has learned of its partitions.
+func (i *Inbox) topic(name string) *queue.Topic {
+	i.knownMu.Lock()
+	defer i.knownMu.Unlock()
+	topic := i.known[name]
+	if topic == nil {
+		if len(i.known) >= maxTopics { // learning again does no harm
+			clear(i.known)
+		}
+		topic = i.store.Topic(name)
+		i.known[name] = topic
+	}
+	return topic
 }
 
 // Run stores the entries of the inbox in their order, until ctx ends, and returns nil. Any number of processes may

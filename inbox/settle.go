@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,10 +20,10 @@ import (
 )
 
 const (
-	// publisherName is under which name batches are stored: one for all processes.
+	// publisherName is under which name batches are stored, and changes are made: one for all processes.
 	publisherName = "inbox"
 
-	// atOnce is to how many places a batch is stored at once.
+	// atOnce is how many topics are opened at once, and to how many places a batch is stored at once.
 	atOnce = 16
 )
 
@@ -39,15 +40,23 @@ type load struct {
 	messages []queue.Message
 }
 
+// opened is a topic that messages of a batch go to.
+type opened struct {
+	*queue.Topic
+	version    string // of the protocol, which the messages need
+	partitions int
+	err        error // why it cannot be opened
+}
+
 // settling is the work on one batch.
 type settling struct {
 	*Inbox
 	batch intake.Batch
 	began time.Time
 
-	partitions map[string]int // of the topics
-	fates      []fate
-	loads      []*load
+	topics map[string]*opened
+	fates  []fate
+	loads  []*load
 
 	mu      sync.Mutex
 	refused []intake.Refusal // guarded by mu
@@ -78,21 +87,25 @@ type unusable struct{ error }
 // is to be settled again: it has the same number and the same plan, so nothing is stored twice. The error is intake.ErrEnded
 // if another process has settled it.
 func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, error) {
-	s := &settling{Inbox: i, batch: b, began: time.Now(), partitions: map[string]int{}}
+	s := &settling{Inbox: i, batch: b, began: time.Now(), topics: map[string]*opened{}}
 	for _, e := range b.Entries {
 		f := fate{entry: e}
 		f.order, f.err = orderOf(e)
+		s.fates = append(s.fates, f)
+	}
+	s.open(ctx)
+	for n := range s.fates {
+		f := &s.fates[n]
 		if f.err == nil {
-			f.message, f.err = s.take(ctx, e, f.order)
+			f.message, f.err = s.take(ctx, f.entry, f.order)
 		}
 		if f.err != nil && !lasting(f.err) {
 			return nil, f.err
 		}
-		s.fates = append(s.fates, f)
 	}
 	var p plan
 	if slices.ContainsFunc(s.fates, func(f fate) bool { return f.message.ID != "" }) {
-		// Without anything to store, the batch may be a change, which is made: a call that failed now would have it made again.
+		// Without anything to store, the batch may be a change, which needs no plan and may be what frees the memory for one.
 		var err error
 		if p, err = s.plan(ctx); err != nil {
 			return nil, err
@@ -108,8 +121,8 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, e
 // plan returns the plan that counts.
 func (s *settling) plan(ctx context.Context) (plan, error) {
 	p := plan{Partitions: map[string]int{}}
-	for topic, partitions := range s.partitions {
-		p.Partitions[strconv.QuoteToASCII(topic)] = partitions
+	for name, topic := range s.topics {
+		p.Partitions[strconv.QuoteToASCII(name)] = topic.partitions
 	}
 	for _, f := range s.fates {
 		if f.err != nil {
@@ -137,7 +150,7 @@ func (s *settling) follow(p plan, f fate) {
 	case refused:
 		s.refuse(topic, errRefused, f.entry.ID)
 	case f.message.ID != "":
-		partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], s.partitions[topic])
+		partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], s.topics[topic].partitions)
 		s.load(place{topic, queue.PartitionOf(f.order.chooser(f.entry), partitions)}, f)
 	}
 }
@@ -169,40 +182,57 @@ func (s *settling) refuse(topic string, why error, entries ...string) {
 	}
 }
 
+// open opens the topics that messages go to.
+func (s *settling) open(ctx context.Context) {
+	for _, f := range s.fates {
+		if f.err != nil || f.order.operation != Publish {
+			continue
+		}
+		t := s.topics[f.order.topic]
+		if t == nil {
+			t = &opened{Topic: s.topic(f.order.topic), version: queue.PlainVersion}
+			s.topics[f.order.topic] = t
+		}
+		if f.order.traits.NeedsVersion3() {
+			t.version = queue.OrderVersion
+		}
+	}
+	topics := slices.Collect(maps.Values(s.topics))
+	each(len(topics), func(n int) { topics[n].open(ctx, s.config.Partitions) })
+}
+
+func (t *opened) open(ctx context.Context, minPartitions int) {
+	if t.err = t.Advance(ctx, t.version); t.err == nil {
+		t.partitions, t.err = t.Raise(ctx, minPartitions)
+	}
+}
+
+// each calls do for 0 to n-1, some at once, and waits for all.
+func each(n int, do func(n int)) {
+	room := make(chan struct{}, atOnce)
+	var calls sync.WaitGroup
+	for i := range n {
+		room <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-room }()
+			do(i)
+		})
+	}
+	calls.Wait()
+}
+
 // take does what an entry asks for, or returns what is to be stored for it.
 func (s *settling) take(ctx context.Context, e intake.Entry, o order) (queue.Message, error) {
-	if s.partitions[o.topic] == 0 {
-		partitions, err := s.open(ctx, o)
-		if err != nil {
-			return queue.Message{}, err
-		}
-		s.partitions[o.topic] = partitions
-	}
 	if o.operation != Publish {
 		return queue.Message{}, s.change(ctx, e, o)
 	}
-	if o.traits.NeedsVersion3() {
-		if err := s.store.Topic(o.topic).Advance(ctx, queue.OrderVersion); err != nil {
-			return queue.Message{}, err
-		}
+	if err := s.topics[o.topic].err; err != nil {
+		return queue.Message{}, err
 	}
 	return s.message(e, o)
 }
 
-// open returns how many partitions a topic has.
-func (s *settling) open(ctx context.Context, o order) (int, error) {
-	topic := s.store.Topic(o.topic)
-	if o.operation != Publish {
-		return topic.Partitions(ctx)
-	}
-	if err := topic.Advance(ctx, queue.PlainVersion); err != nil {
-		return 0, err
-	}
-	return topic.Raise(ctx, s.config.Partitions)
-}
-
-// message is what is stored for an entry. Its delay counts from when Redis took the entry, by the clock of the Redis that has
-// the inbox. It is returned also if it is too large.
+// message is what is stored for an entry. It is returned also if it is too large.
 func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 	body, err := s.config.Marshaler.Marshal(o.topic, o.msg)
 	if err != nil {
@@ -212,19 +242,25 @@ func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 		err = unusable{fmt.Errorf("%w: %d bytes, at most %d are allowed", redisdelay.ErrMessageTooLarge, len(body), s.config.MaxMessageBytes)}
 	}
 	return queue.Message{
-		ID: idOf(s.config.Prefix, e, o.traits), Traits: o.traits, Delay: o.due - s.batch.Now.Sub(e.Time()), Body: body, Name: e.ID,
+		ID: idOf(s.config.Prefix, e, o.traits), Traits: o.traits, At: s.due(e, o), Body: body, Name: e.ID,
 	}, err
 }
 
-// change cancels or reschedules the message with a key. If there is none, there is nothing to do.
+// due is when a message is due, in ms. An entry may have any time in its id; a Duration keeps the due time within 292 years.
+func (s *settling) due(e intake.Entry, o order) int64 {
+	return max(1, s.batch.Now.Add(o.due-s.batch.Now.Sub(e.Time())).UnixMilli())
+}
+
+// change cancels or reschedules the message with a key. If there is none, there is nothing to do. An entry that makes a change
+// is a batch by itself, so the number of the batch is that of the change.
 func (s *settling) change(ctx context.Context, e intake.Entry, o order) error {
-	topic, event := s.store.Topic(o.topic), observe.Changed{Topic: o.topic, Key: o.traits.Key, How: observe.Canceled}
+	topic, event := s.topic(o.topic), observe.Changed{Topic: o.topic, Key: o.traits.Key, How: observe.Canceled}
 	var status queue.Status
 	if o.operation == Cancel {
-		status, event.Err = topic.Cancel(ctx, o.traits.Key)
+		status, event.Err = topic.CancelOnce(ctx, publisherName, s.batch.Number, o.traits.Key)
 	} else {
 		event.How = observe.Rescheduled
-		status, event.Err = topic.RescheduleAt(ctx, o.traits.Key, e.Time().Add(o.due).UnixMilli())
+		status, event.Err = topic.RescheduleOnce(ctx, publisherName, s.batch.Number, o.traits.Key, s.due(e, o))
 	}
 	event.ID = status.ID
 	if told := s.config.Observer.Changed; told != nil {
@@ -239,16 +275,7 @@ func (s *settling) change(ctx context.Context, e intake.Entry, o order) error {
 // push stores what the entries ask for, for each place in one call.
 func (s *settling) push(ctx context.Context) error {
 	errs := make([]error, len(s.loads))
-	room := make(chan struct{}, atOnce)
-	var calls sync.WaitGroup
-	for i, l := range s.loads {
-		room <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-room }()
-			errs[i] = s.pushTo(ctx, l)
-		})
-	}
-	calls.Wait()
+	each(len(errs), func(n int) { errs[n] = s.pushTo(ctx, s.loads[n]) })
 	return errors.Join(errs...)
 }
 
@@ -282,7 +309,7 @@ func (s *settling) pushAs(ctx context.Context, name string, l *load) ([]queue.Du
 	for i := range l.messages {
 		b.Calls = append(b.Calls, l.messages[i:i+1])
 	}
-	partition := s.store.Topic(l.topic).Partition(l.partition)
+	partition := s.topic(l.topic).Partition(l.partition)
 	rejected, err := partition.Push(ctx, b)
 	if err == nil || lasting(err) || !script.Refused(err) {
 		return rejected, err

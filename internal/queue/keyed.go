@@ -12,8 +12,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// maxCallers is how many calls of Cancel and Reschedule go to Redis at once.
-const maxCallers = 16
+const (
+	// maxCallers is how many calls of Cancel and Reschedule go to Redis at once.
+	maxCallers = 16
+
+	// forever is until when a call counts that may come at any time, in ms by Redis's clock.
+	forever = 1 << 52
+)
 
 var (
 	// ErrNotFound says that a key or an id leads to no message, or for Reschedule to none that waits.
@@ -36,7 +41,8 @@ type callers struct {
 type caller struct {
 	name       string
 	request    int64
-	repeatable bool // a copy of a call may still run
+	until      int64 // forever; or 0: its calls count as long as it waits for them
+	repeatable bool  // a copy of a call may still run
 }
 
 // take waits for an idle caller, for as long as ctx lasts.
@@ -103,6 +109,29 @@ func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Sta
 	return p.change(ctx, rescheduleScript, "id", id, "at", due)
 }
 
+// CancelOnce is Cancel as a publisher with numbered batches: of all calls with its name and a number, one takes a message back.
+// After a batch, or another change, with a higher number, none does.
+func (t *Topic) CancelOnce(ctx context.Context, publisher string, number int64, key string) (Status, error) {
+	return t.changeOnce(ctx, publisher, number, cancelScript, "key", key)
+}
+
+// RescheduleOnce is RescheduleAt likewise: one call chooses the message and its due time, and others may set it again.
+func (t *Topic) RescheduleOnce(ctx context.Context, publisher string, number int64, key string, due int64) (Status, error) {
+	return t.changeOnce(ctx, publisher, number, rescheduleScript, "key", key, "at", due)
+}
+
+// changeOnce needs no time limit: a late copy finds the record of the request or of a later one. With a limit of 0, a first call
+// that finds nothing leaves no record; so a topic that is not listed, whose name may be mistyped, gets none.
+func (t *Topic) changeOnce(ctx context.Context, publisher string, number int64, s *script.Script, which ...any) (Status, error) {
+	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) {
+		c := caller{name: publisher, request: number}
+		if t.store.knowsListed(t.name) {
+			c.until = forever
+		}
+		return p.changeAs(ctx, &c, s, which...)
+	})
+}
+
 // change makes one request of Cancel or Reschedule; which says how the message is found, and when it
 // is due. The first call asks for the groups, whose keys the script needs, and for Redis's time; later
 // calls say until when they count. So a copy of a call that Redis runs later, when nobody waits for it,
@@ -113,7 +142,12 @@ func (p *Partition) change(ctx context.Context, s *script.Script, which ...any) 
 		return Status{}, err
 	}
 	defer p.callers.put(c)
-	var until int64
+	return p.changeAs(ctx, c, s, which...)
+}
+
+// changeAs is change for one caller.
+func (p *Partition) changeAs(ctx context.Context, c *caller, s *script.Script, which ...any) (Status, error) {
+	until := c.until
 	var groups []string
 	for range 6 {
 		reply, err := p.callAs(ctx, c, s, until, which, groups)
@@ -127,7 +161,10 @@ func (p *Partition) change(ctx context.Context, s *script.Script, which ...any) 
 		if err != nil {
 			return Status{}, err
 		}
-		until, groups = all.asOf+script.Patience(ctx).Milliseconds(), all.names
+		groups = all.names
+		if c.until == 0 {
+			until = all.asOf + script.Patience(ctx).Milliseconds()
+		}
 	}
 	return Status{}, ErrGroupsKeepChanging
 }

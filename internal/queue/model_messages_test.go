@@ -34,11 +34,12 @@ func (m *trial) push(rt *rapid.T) {
 			msg := Message{
 				ID:    fmt.Sprintf("%026d%s%s%s", m.ids, draw(rt, "time to live", "", "", "~60000"), draw(rt, "ordering key", "", "=1,a", "=1,b", "=1,a"), draw(rt, "key", "", "", ":k", ":l")),
 				Delay: draw(rt, "delay", 0, time.Microsecond, time.Second, 5*time.Minute),
+				At:    draw(rt, "at", 0, 0, 0, 1, m.now/1000+60_000),
 				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), m.ids),
 			}
 			msg.Traits = script.TraitsOf(msg.ID)
 			call = append(call, msg)
-			same = append(same, store.Message{ID: msg.ID, Delay: script.Milliseconds(msg.Delay), Body: msg.Body})
+			same = append(same, store.Message{ID: msg.ID, Delay: script.Milliseconds(msg.Delay), At: msg.At, Body: msg.Body})
 		}
 		b.Calls, batch.Calls = append(b.Calls, call), append(batch.Calls, same)
 	}

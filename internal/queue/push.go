@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ type Message struct {
 	ID string // from IDs; it has the traits
 	script.Traits
 	Delay time.Duration // from now, by Redis's clock; zero or less: due at once
+	At    int64         // instead of Delay, unless 0: when it is due, in ms by Redis's clock
 	Body  []byte
 
 	// For publishers; these are not stored.
@@ -207,8 +209,19 @@ func (b Batch) messages() int {
 	return n
 }
 
+// due is when the message is due, as the scripts want it. A pointer to the delay needs no allocation.
+func (m *Message) due(delay *int64) any {
+	if m.At == 0 {
+		return delay
+	}
+	return "@" + strconv.FormatInt(m.At, 10)
+}
+
 func (p *Partition) putArgs(b Batch) []any {
-	type run struct{ count, delay int64 }
+	type run struct {
+		count, delay int64
+		first        *Message
+	}
 	messages := b.messages()
 	runs := make([]run, 0, 1)
 	args := append(make([]any, 0, 6+2*messages), b.Publisher, b.Number, p.Channel(), messages)
@@ -216,29 +229,29 @@ func (p *Partition) putArgs(b Batch) []any {
 		for i := range call {
 			args = append(args, &call[i].ID, call[i].Body)
 			delay := script.Milliseconds(call[i].Delay)
-			if last := len(runs) - 1; last >= 0 && runs[last].delay == delay {
+			if last := len(runs) - 1; last >= 0 && runs[last].delay == delay && runs[last].first.At == call[i].At {
 				runs[last].count++
 			} else {
-				runs = append(runs, run{1, delay})
+				runs = append(runs, run{1, delay, &call[i]})
 			}
 		}
 	}
 	for i := range runs {
-		args = append(args, &runs[i].count, &runs[i].delay)
+		args = append(args, &runs[i].count, runs[i].first.due(&runs[i].delay))
 	}
 	return args
 }
 
 func (p *Partition) pushArgs(b Batch) []any {
 	messages := b.messages()
-	delays := make([]int64, 0, messages) // in ms; pointers into it need no allocation
+	delays := make([]int64, 0, messages) // in ms
 	args := append(make([]any, 0, 5+len(b.Calls)+3*messages),
 		b.Publisher, b.Number, string(b.Duplicates), p.Channel(), script.Milliseconds(b.Window))
 	for _, call := range b.Calls {
 		args = append(args, len(call))
 		for i := range call {
 			delays = append(delays, script.Milliseconds(call[i].Delay))
-			args = append(args, &call[i].ID, &delays[len(delays)-1], call[i].Body)
+			args = append(args, &call[i].ID, call[i].due(&delays[len(delays)-1]), call[i].Body)
 		}
 	}
 	return args

@@ -39,6 +39,20 @@ func TestPushStoresBodyAndDueTime(t *testing.T) {
 	}, r.State())
 }
 
+// TestAMessageIsDueAtItsTimeOrAtOnce, whether push or put stores it.
+func TestAMessageIsDueAtItsTimeOrAtOnce(t *testing.T) {
+	r := newScene(t)
+	called := r.watched()
+	at := r.Now().Add(time.Minute).UnixMilli()
+	for _, n := range []string{"1", "2"} {
+		r.push(Message{ID: "past" + n, At: 1}, Message{ID: "at" + n, At: at, Delay: time.Hour}, after("after"+n, 30))
+		assert.Equal(t, "now+0s", r.State()["scheduled past"+n])
+		assert.Equal(t, "now+30s", r.State()["scheduled after"+n])
+		assert.EqualValues(t, at, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), "at"+n).Val())
+	}
+	assert.Equal(t, []string{"put", "push", "put"}, *called)
+}
+
 func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 	r := newScene(t)
 	for i := range 200 {

@@ -7,7 +7,8 @@
 -- ARGV[4]  channel     where subscribers listen for notifications
 -- ARGV[5]  window      for how many ms the keys of the batch are taken, even if their
 --          messages end sooner; 0: no longer than that
--- ARGV[6..]  the calls: how many messages, then for each id, delay in ms, body
+-- ARGV[6..]  the calls: how many messages, then for each id, delay in ms or '@' and
+--          when it is due, in ms by Redis's clock, body
 -- Returns  { call, message, ... }: each rejected call and its first message whose key
 --          is in use, both counted from 1
 --
@@ -66,9 +67,9 @@ local stage = 'reading' -- then 'adding', then 'removing'
 local function put(slot, id, delay, body)
   if delay ~= last_delay then
     local ahead = tonumber(delay)
-    local ms = due_ms(now, ahead)
+    local ms = ahead and due_ms(now, ahead) or math.max(tonumber(string.sub(delay, 2)), tonumber(now_ms))
     if not first or ms < first then first = ms end
-    last_delay, due = delay, ahead <= 0 and now_ms or int(ms)
+    last_delay, due = delay, ahead and ahead <= 0 and now_ms or int(ms)
   end
   dues[slot + 1], dues[slot + 2] = due, id
   bodies[slot + 1], bodies[slot + 2] = id, body

@@ -8,8 +8,8 @@
 -- ARGV[2]  batch       integer, higher than in any earlier batch
 -- ARGV[3]  channel     where subscribers listen for notifications
 -- ARGV[4]  count       of messages, 1..1000
--- ARGV[5..]  the id and the body of each message; then delays in ms, each after the number
---          of messages in a row that have it
+-- ARGV[5..]  the id and the body of each message; then delays in ms, or due times as push
+--          has them, each after the number of messages in a row that have it
 -- Returns  { 'stored' }, or { 'push' } if nothing is changed and push has to store the batch
 
 local publisher, batch, channel, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -28,7 +28,8 @@ if math.floor(last_ms / HOUR_MS) ~= math.floor(now_ms / HOUR_MS) then return { '
 local now_up, first, dues, n = seconds * 1000 + math.ceil(us / 1000), nil, {}, 0
 for i = delays, #ARGV, 2 do
   local delay = tonumber(ARGV[i + 1])
-  local due = delay > 0 and now_up + delay or tonumber(now_ms)
+  local due = delay and delay > 0 and now_up + delay or tonumber(now_ms)
+  if not delay then due = math.max(tonumber(string.sub(ARGV[i + 1], 2)), due) end
   if not first or due < first then first = due end
   local score, stop = string.format('%.0f', due), at + 2 * ARGV[i]
   while at < stop do

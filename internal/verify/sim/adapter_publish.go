@@ -48,7 +48,7 @@ func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([
 		t.p.checkIDs(messages)
 		list := make([]store.Message, len(messages))
 		for i, m := range messages {
-			list[i] = store.Message{ID: m.Name, Delay: milliseconds(m.Delay), Body: m.Body}
+			list[i] = store.Message{ID: m.Name, Delay: milliseconds(m.Delay), At: m.At, Body: m.Body}
 		}
 		batch.Calls = append(batch.Calls, list)
 	}

@@ -9,6 +9,7 @@ import (
 type Message struct {
 	ID    string
 	Delay int64 // ms
+	At    int64 // instead of Delay, unless 0: when it is due, in ms
 	Body  []byte
 }
 
@@ -63,6 +64,9 @@ func (p *Partition) Push(now int64, b Batch) Pushed {
 		}
 		for _, m := range call {
 			due := Due(now, m.Delay)
+			if m.At != 0 {
+				due = max(m.At, nowMS(now))
+			}
 			if p.store(now, &result, b.Duplicates, m, due) && (first < 0 || due < first) {
 				first = due
 			}
