@@ -224,6 +224,19 @@ func TestASetOnAnotherServerIsImported(t *testing.T) {
 	assert.NotContains(t, r.err, "hunter2")
 }
 
+// TestASourceWithoutTLSIsRead with none of the files for TLS, which the topic's server needs.
+func TestASourceWithoutTLSIsRead(t *testing.T) {
+	server, _ := redistest.NewTLS(t)
+	s, other := &stage{Scene: fixture.NewWith(t, server.Client(t)), address: "rediss://" + server.Addr}, redistest.New(t)
+	t.Setenv("REDIS_TLS_CA", server.File("ca.crt"))
+	t.Setenv("REDIS_TLS_CERT", server.File("server.crt"))
+	t.Setenv("REDIS_TLS_KEY", server.File("server.key"))
+	dues := map[string]int64{"a": time.Now().Add(time.Hour).UnixMilli()}
+	fillSet(t, other.Client(t), "jobs", dues)
+	s.must("import", s.Topic, "--zset", "jobs", "--score", "ms", "--source", "redis://"+other.Addr)
+	assert.Equal(t, dues, s.waiting(s.Topic))
+}
+
 // TestASetOfAClusterIsImported: set, hash and topic are in different slots.
 func TestASetOfAClusterIsImported(t *testing.T) {
 	cluster := redistest.NewCluster(t)
