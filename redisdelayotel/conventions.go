@@ -157,6 +157,7 @@ func settlementAttributes(e observe.Settled, uuid string) []attribute.KeyValue {
 	return list
 }
 
+// makesDeadLetter does not know of a message that is Expired: it may have been dropped. Only Buried tells.
 func makesDeadLetter(e observe.Settled) bool {
 	switch e.How {
 	case observe.BuriedByHandler, observe.Undecodable:

@@ -96,6 +96,7 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"conformance", "COMMAND is missing", "want redisdelay conformance COMMAND..."},
 	{"conformance --case plane -- true", `--case is "plane"`, "want one of plain, delayed"},
 	{"dashboard --listen 0.0.0.0:8080", "can be reached by others", "--behind-proxy"},
+	{"inbox refused --limit 0", `--limit is "0"`, "want a whole number from 1 to 10,000"},
 	{"top", "top needs a terminal", "want -o json"},
 	{"forecast --rate 1/s", "--rate is for one topic", "want redisdelay forecast TOPIC"},
 	{"forecast orders --within 5m", "--within needs --per-worker", "want --per-worker N/s"},

@@ -70,11 +70,16 @@ final class Scripts
     private function connect(): Redis
     {
         $redis = new Redis();
-        $redis->connect($this->url['host'], $this->url['port'] ?? 6379, 5.0);
+        $tls = ($this->url['scheme'] ?? '') === 'rediss' ? 'tls://' : '';
+        $redis->connect($tls . $this->url['host'], $this->url['port'] ?? 6379, 5.0);
         $redis->setOption(Redis::OPT_READ_TIMEOUT, 5);
         $redis->setOption(Redis::OPT_MAX_RETRIES, 0);
         if (isset($this->url['pass'])) {
-            $redis->auth(array_filter([$this->url['user'] ?? '', $this->url['pass']]));
+            $user = rawurldecode($this->url['user'] ?? '');
+            $password = rawurldecode($this->url['pass']);
+            if (!$redis->auth($user === '' ? $password : [$user, $password])) {
+                throw new AnswerException((string) $redis->getLastError());
+            }
         }
         if ($this->database() !== 0) {
             $redis->select($this->database());

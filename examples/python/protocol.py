@@ -105,10 +105,11 @@ def classify(error):
 
 
 def transient(error):
-    """Whether the same call may succeed later. redis-py takes the first word from some errors."""
+    """Whether the same call may succeed later. redis-py takes the first word from some errors, and gives these a class."""
     if isinstance(error, redis.AuthenticationError):
         return False
-    passing = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError)
+    passing = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError,
+               redis.exceptions.ClusterDownError, redis.exceptions.AskError)  # MASTERDOWN and MOVED derive from these two
     return isinstance(error, passing) or classify(str(error)) == "again"
 
 

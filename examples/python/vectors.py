@@ -34,6 +34,12 @@ def answer(scripts, call):
         return None, str(error)
 
 
+def raised(error):
+    """What redis-py raises when Redis answers with an error. Since version 6, all its parsers do what ClusterParser did."""
+    parser = getattr(redis.cluster, "ClusterParser", redis.connection.DefaultParser)
+    return parser(socket_read_size=1).parse_error(error)
+
+
 def checks():
     for v in load("keys"):
         topic = protocol.Topic(None, v["prefix"], v["topic"])
@@ -53,6 +59,7 @@ def checks():
         yield v, protocol.due_ms(v["now_us"], v["delay_ms"]) == v["due_ms"]
     for v in load("errors"):
         yield v, protocol.classify(v["error"]) == v["class"]
+        yield v, protocol.transient(raised(v["error"])) == (v["class"] == "again")
     scripts = protocol.Scripts(redis.Redis.from_url(os.environ["REDIS_URL"]), sys.argv[1])
     for v in load("replies"):
         reply, error = answer(scripts, v)

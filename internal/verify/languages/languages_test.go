@@ -120,6 +120,35 @@ func TestPublishersConform(t *testing.T) {
 	}
 }
 
+// TestPublishersTakeAllOfTheURL: TLS, a user, and a password with escapes.
+func TestPublishersTakeAllOfTheURL(t *testing.T) {
+	for _, l := range languages {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			command := []string{l.interpreter(t), l.path(l.publisher), scripts(t)}
+			plain := redistest.New(t)
+			secure, _ := redistest.NewTLS(t)
+			for _, server := range []*redistest.Server{plain, secure} {
+				client := server.Client(t)
+				redistest.Command(t, client, "ACL", "SETUSER", "e@e", "on", ">p@ss", "~*", "&*", "+@all")
+				redistest.Command(t, client, "CONFIG", "SET", "requirepass", "p@ss")
+			}
+			for _, url := range []string{
+				"redis://:p%40ss@" + plain.Addr, "redis://e%40e:p%40ss@" + plain.Addr, "rediss://:p%40ss@" + secure.Addr,
+			} {
+				cmd := exec.Command(command[0], command[1:]...)
+				ca := secure.File("ca.crt")
+				cmd.Env = append(os.Environ(), "REDIS_URL="+url, "SSL_CERT_FILE="+ca, "NODE_EXTRA_CA_CERTS="+ca)
+				cmd.Stdin = strings.NewReader(`{"topic": "orders", "uuid": "1", "payload_base64": "aGk="}` + "\n")
+				cmd.Stderr = os.Stderr
+				out, err := cmd.Output()
+				require.NoError(t, err, url)
+				assert.JSONEq(t, `{"uuid": "1", "result": "stored"}`, string(out), url)
+			}
+		})
+	}
+}
+
 // TestThePagesNameAllCasesAndClasses that there are, and no others.
 func TestThePagesNameAllCasesAndClasses(t *testing.T) {
 	assert.Equal(t, conformance.Names(), rows(t, "docs/use/languages.md", "| case |"))

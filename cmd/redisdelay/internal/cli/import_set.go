@@ -141,6 +141,9 @@ func (s *setImport) open(ctx context.Context) ([]sortedset.Set, func(), error) {
 	if s.source != "" {
 		target := s.app.target
 		target.URL, target.Sentinel, target.Cluster = s.source, "", false
+		if !target.Secure() { // the files are those of the topic's server
+			target.CA, target.Cert, target.Key = "", "", ""
+		}
 		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
 		opened, err := connect.Open(ctx, target)

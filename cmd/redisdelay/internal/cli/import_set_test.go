@@ -224,6 +224,98 @@ func TestASetOnAnotherServerIsImported(t *testing.T) {
 	assert.NotContains(t, r.err, "hunter2")
 }
 
+// TestASourceWithoutTLSIsRead with none of the files for TLS, which the topic's server needs.
+func TestASourceWithoutTLSIsRead(t *testing.T) {
+	server, _ := redistest.NewTLS(t)
+	s, other := &stage{Scene: fixture.NewWith(t, server.Client(t)), address: "rediss://" + server.Addr}, redistest.New(t)
+	t.Setenv("REDIS_TLS_CA", server.File("ca.crt"))
+	t.Setenv("REDIS_TLS_CERT", server.File("server.crt"))
+	t.Setenv("REDIS_TLS_KEY", server.File("server.key"))
+	dues := map[string]int64{"a": time.Now().Add(time.Hour).UnixMilli()}
+	fillSet(t, other.Client(t), "jobs", dues)
+	s.must("import", s.Topic, "--zset", "jobs", "--score", "ms", "--source", "redis://"+other.Addr)
+	assert.Equal(t, dues, s.waiting(s.Topic))
+}
+
+// TestASourceNeedsTheRightsOfThePage and no others: each of them is used, and no call is refused.
+func TestASourceNeedsTheRightsOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/use/migrating.md")
+	require.NoError(t, err)
+	const set = "+zcard +zscan"
+	for _, test := range []struct {
+		rights, in string // besides those of the set; the rest of the source's URL
+		args       []string
+	}{
+		{set, "", []string{"--zset", "jobs", "--score", "ms"}},
+		{"+hmget", "", []string{"--zset", "jobs", "--score", "ms", "--hash", "bodies"}},
+		{"+zscore +zrem +evalsha +eval", "", []string{"--zset", "jobs", "--score", "ms", "--remove"}},
+		{"+hmget", "", []string{"--from", "asynq", "--queue", "mails"}},
+		{"+hmget", "", []string{"--from", "bullmq", "--queue", "mails"}},
+		{"+get", "", []string{"--from", "delayqueue", "--queue", "mails"}},
+		{"+select", "/1", []string{"--zset", "jobs", "--score", "ms"}},
+	} {
+		t.Run(strings.Join(test.args, " ")+test.in, func(t *testing.T) {
+			require.Contains(t, string(page), "`"+test.rights+"`")
+			s, source := newStage(t), redistest.New(t)
+			client := source.Client(t)
+			stageJobs(t, client)
+			if test.in != "" {
+				redistest.Command(t, client, "SWAPDB", 0, 1)
+			}
+			redistest.Command(t, client, "CONFIG", "RESETSTAT")
+			rights := strings.Fields(set + " " + test.rights)
+			grant(t, client, rights...)
+			url := "redis://importer:secret@" + source.Addr + test.in
+			r := s.run(append([]string{"import", s.Topic, "-o", "json", "--source", url}, test.args...)...)
+			require.Positive(t, imported(t, r.out).Done, r.err)
+			assert.Empty(t, redistest.Rejected(t, client))
+			used := client.Info(t.Context(), "commandstats").Val()
+			for _, right := range rights {
+				assert.Contains(t, used, "cmdstat_"+right[1:]+":")
+			}
+		})
+	}
+}
+
+// TestAClusterAsSourceNeedsTheRightsOfThePage, all of what can be imported at once.
+func TestAClusterAsSourceNeedsTheRightsOfThePage(t *testing.T) {
+	const more = "+cluster|slots +command"
+	page, err := os.ReadFile("../../../../docs/use/migrating.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "`"+more+"`")
+	s, source := newStage(t), redistest.NewCluster(t)
+	client := source.Client(t)
+	stageJobs(t, client)
+	require.NoError(t, client.ForEachShard(t.Context(), func(_ context.Context, node *redis.Client) error {
+		grant(t, node, strings.Fields("+zcard +zscan +hmget +zscore +zrem +evalsha +eval "+more)...)
+		return nil
+	}))
+	out := s.must("import", s.Topic, "--zset", "jobs", "--hash", "bodies", "--score", "ms", "--remove", "--source",
+		"redis://importer:secret@"+source.Addrs()[0])
+	assert.Equal(t, "imported 1 message, took 1 out of the set\n", out)
+	assert.Empty(t, redistest.Rejected(t, client))
+}
+
+// stageJobs makes sorted sets of all kinds that can be imported.
+func stageJobs(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	fillSet(t, client, "jobs", map[string]int64{"a": time.Now().Add(time.Hour).UnixMilli()})
+	require.NoError(t, client.HSet(t.Context(), "bodies", "a", "body of a").Err())
+	for _, file := range []string{"asynq-0.26.0.json", "bullmq-6.7.0.json", "delayqueue-1.1.2.json"} {
+		loadDump(t, client, "../sortedset/testdata/"+file)
+	}
+}
+
+// grant makes a user with these rights.
+func grant(t *testing.T, client redis.UniversalClient, rights ...string) {
+	t.Helper()
+	user := []any{"ACL", "SETUSER", "importer", "on", ">secret", "~*"}
+	for _, right := range rights {
+		user = append(user, right)
+	}
+	redistest.Command(t, client, user...)
+}
+
 // TestASetOfAClusterIsImported: set, hash and topic are in different slots.
 func TestASetOfAClusterIsImported(t *testing.T) {
 	cluster := redistest.NewCluster(t)

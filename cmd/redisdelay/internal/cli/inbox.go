@@ -67,7 +67,7 @@ type refusalJSON struct {
 }
 
 func (a *app) inboxRefused() *cobra.Command {
-	most := 0
+	most := 100
 	cmd := a.command("refused", "Show the entries that could not be stored, the newest first, with the reasons", nil,
 		func(ctx context.Context, _ []string) error {
 			i, err := a.openInbox(func(*inbox.Config) {})
@@ -91,7 +91,7 @@ func (a *app) inboxRefused() *cobra.Command {
 			}
 			return a.showRefused(list)
 		})
-	cmd.Flags().IntVar(&most, "limit", 100, "show at most so many")
+	cmd.Flags().Var(number(&most, 1, 10_000), "limit", "show at most so many")
 	return cmd
 }
 

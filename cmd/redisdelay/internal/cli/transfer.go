@@ -49,19 +49,32 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 	}
 	progress, err := a.admin.Export(ctx, topic, q, lines, bar.update)
 	bar.clear()
-	err = errors.Join(err, buffered.Flush(), finish())
-	w := messages("export", "exported", "", nil)
-	result := operationJSON{Topic: topic, Operation: w.name, To: file, Matching: &total, Done: progress.Done, Skipped: progress.Skipped, Complete: err == nil}
-	if file == "" { // standard output has the messages
-		a.say("%s %s\n", w.done, w.of(progress.Done))
-		return outcome(ctx, err, progress, false)
+	if failed := errors.Join(buffered.Flush(), finish()); failed != nil {
+		err, progress.Cursor = errors.Join(err, failed), "" // what is written is not known
 	}
-	if a.json() {
-		err = errors.Join(err, a.object(result))
-	} else {
-		err = errors.Join(err, a.printf("%s %s to %s\n", w.done, w.of(progress.Done), file))
-	}
+	err = errors.Join(err, a.exported(topic, file, total, progress, err == nil))
 	return outcome(ctx, err, progress, false)
+}
+
+// exported says what an export has done and, if that is not all, how to go on.
+func (a *app) exported(topic, file string, total int, p admin.Progress, complete bool) error {
+	w := messages("export", "exported", "", nil)
+	if file != "" && a.json() {
+		return a.object(operationJSON{
+			Topic: topic, Operation: w.name, To: file, Matching: &total,
+			Done: p.Done, Skipped: p.Skipped, Complete: complete, Cursor: p.Cursor,
+		})
+	}
+	var err error
+	if file == "" { // standard output has the messages
+		a.say("%s %s\n", w.done, w.of(p.Done))
+	} else {
+		err = a.printf("%s %s to %s\n", w.done, w.of(p.Done), file)
+	}
+	if p.Cursor != "" {
+		a.say("go on, in another file, with --cursor %s\n", p.Cursor)
+	}
+	return err
 }
 
 // exportFile opens the file, which must not exist yet.

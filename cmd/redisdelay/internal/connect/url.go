@@ -68,6 +68,12 @@ func withPort(host, parsed string, first bool) string {
 	return host
 }
 
+// Secure tells whether the URL asks for TLS.
+func (t Target) Secure() bool {
+	options, _, err := t.parse()
+	return err == nil && options.TLSConfig != nil
+}
+
 // secure adds the files to the TLS configuration of the URL, which is nil without TLS.
 func (t Target) secure(config *tls.Config) (*tls.Config, error) {
 	if config == nil {

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// TestAnInterruptedExportSaysHowToGoOn, and with that the rest is exported: both files have each message once.
+func TestAnInterruptedExportSaysHowToGoOn(t *testing.T) {
+	s := newStage(t)
+	var messages []*message.Message
+	for n := range 250 {
+		messages = append(messages, fixture.Delayed(fmt.Sprint(n), time.Hour+time.Duration(n)*time.Second))
+	}
+	s.store(s.Topic, messages...)
+	all := s.must("export", s.Topic)
+	require.Len(t, lines(all), 250)
+	for _, output := range []string{"table", "json"} {
+		t.Run("to standard output, -o "+output, func(t *testing.T) {
+			r := s.cutOff(1, "export", s.Topic, "-o", output)
+			require.Len(t, lines(r.out), 100)
+			assert.Equal(t, all, r.out+s.must("export", s.Topic, "--cursor", toldCursor(t, r, "table")))
+		})
+		t.Run("to a file, -o "+output, func(t *testing.T) {
+			first, rest := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "rest")
+			r := s.cutOff(1, "export", s.Topic, "-o", output, "--file", first)
+			s.must("export", s.Topic, "--file", rest, "--cursor", toldCursor(t, r, output))
+			assert.Equal(t, all, contents(t, first)+contents(t, rest))
+		})
+	}
+}
+
+// toldCursor is the cursor that a stopped export has told, in JSON or on standard error.
+func toldCursor(t *testing.T, r result, output string) string {
+	t.Helper()
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.err, "redisdelay export: stopped\n")
+	if output == "json" {
+		o := imported(t, r.out)
+		require.False(t, o.Complete)
+		require.Equal(t, 100, o.Done)
+		require.NotEmpty(t, o.Cursor)
+		return o.Cursor
+	}
+	told := regexp.MustCompile(`go on, in another file, with --cursor (\S+)\n`).FindStringSubmatch(r.err)
+	require.NotNil(t, told, r.err)
+	return told[1]
+}
+
+func contents(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
+}
