@@ -80,12 +80,13 @@ func idleMany() experiment {
 	return experiment{
 		name: "idle50",
 		what: "50 idle consumers of a group, for which one message falls due each second, 15 in all: how many claims\n" +
-			"Redis gets for each message, beyond the safety polls that it gets without any (counted before, for a minute).\n" +
+			"Redis gets for each message. Of these, 10 are safety polls: while messages come, each consumer polls once in\n" +
+			"5 s. Without any it polls more rarely (counted before, for a minute).\n" +
 			"Counted from half a second after the one call that schedules all 15; what that call wakes is\n" +
 			"shown apart.",
 		rounds:      2,
 		contestants: []contestant{{ours, idleManyRun}},
-		bars:        []bar{{reading: claimsEach, of: ours, most: 5}},
+		bars:        []bar{{reading: claimsEach, of: ours, most: 15}},
 	}
 }
 
@@ -133,7 +134,6 @@ func countClaims(ctx context.Context, l *lab, m *monitor, t *tally) (sample, err
 		return nil, err
 	}
 	_, scheduled := m.counts()
-	since := time.Now()
 	if err := t.wait(ctx); err != nil {
 		return nil, err
 	}
@@ -143,8 +143,7 @@ func countClaims(ctx context.Context, l *lab, m *monitor, t *tally) (sample, err
 	_, after := m.counts()
 	n := float64(len(list))
 	return sample{
-		{claimsEach, "", (after - scheduled - polls*time.Since(since).Seconds()) / n},
-		{"claims per message, polls included", "", (after - scheduled) / n},
+		{claimsEach, "", (after - scheduled) / n},
 		{"polls", "/s", polls},
 		{"claims upon publishing", "", scheduled - before},
 		{duplicates, "", float64(t.duplicates.Load())},
