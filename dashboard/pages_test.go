@@ -67,6 +67,12 @@ func TestAHaltedKeyNamesItsLetter(t *testing.T) {
 	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "g", redisdelay.GroupLimits{HaltsKeys: true}))
 	publish("wallet-7", "a", "b")
 	s.bury("g", "overdrawn", 1)
+	var later []string // more than the newest thousand, among which statistics look for halted keys
+	for n := range 1200 {
+		later = append(later, fmt.Sprint("later ", n))
+	}
+	s.Publish(later...)
+	s.kill("g", len(later))
 	var rows []string
 	for _, row := range s.page("halted").first("tbody").all("tr") {
 		if strings.Contains(row.text(), s.Topic) { // not of another test
