@@ -61,9 +61,12 @@ func (o *operation) Again() string {
 	return ""
 }
 
-// rest is what is left to confirm: what was asked for, from where it has come to.
+// rest is what is left to confirm: what was asked for, from where it has come to. Nothing is left of what is done.
 func (o *operation) rest() url.Values {
 	values := url.Values{}
+	if o.State() == "done" {
+		return values
+	}
 	maps.Copy(values, o.again)
 	if cursor := o.Progress().Cursor; cursor != "" {
 		values.Set("cursor", cursor)
