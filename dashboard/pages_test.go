@@ -159,6 +159,57 @@ func TestOperationsThatEndedAreForgotten(t *testing.T) {
 	assert.Equal(t, fmt.Sprint(2*maxEnded-1), os.all()[0].What)
 }
 
+// TestWhatTheDoctorFoundStaysUntilItIsAskedAgain begins many other operations meanwhile.
+func TestWhatTheDoctorFoundStaysUntilItIsAskedAgain(t *testing.T) {
+	os := newOperations(t.Context())
+	run := func(action string) *operation {
+		o := &operation{Action: action}
+		require.NoError(t, os.start(o, func(context.Context) error { return nil }))
+		<-o.ended
+		return o
+	}
+	looked := run("examine")
+	for range 2 * maxEnded {
+		run("cancel")
+		require.Same(t, looked, os.find(looked.ID))
+	}
+	assert.LessOrEqual(t, len(os.all()), maxEnded+1)
+	run("examine")
+	assert.Nil(t, os.find(looked.ID))
+}
+
+// liveParts are the ids of the outermost elements that the script keeps as they are on the server.
+func liveParts(e *element) (ids []string) {
+	for _, child := range e.children {
+		if _, is := child.attr["data-live"]; is {
+			ids = append(ids, child.attr["id"])
+			continue
+		}
+		ids = append(ids, liveParts(child)...)
+	}
+	return ids
+}
+
+// TestAnEmptyPageHasTheLivePartsOfAFullOne, or it would stay empty until somebody loads it again.
+func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	before := map[string][]string{}
+	for _, path := range []string{"operations", "doctor", "topic" + s.at(), "coming" + s.at()} {
+		before[path] = liveParts(s.page(path))
+		assert.NotEmpty(t, before[path], path)
+	}
+	s.kill("g", 1)
+	s.scheduled(1)
+	s.post("examine", nil)
+	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
+	s.dashboard.looks.drop(t.Context())
+	assert.NotEmpty(t, s.page("topic"+s.at()).first("section", "id", "group-g").name)
+	for path, ids := range before {
+		assert.Equal(t, ids, liveParts(s.page(path)), path)
+	}
+}
+
 func TestTheWorstFindingsAreKept(t *testing.T) {
 	o := &operation{counts: map[admin.Severity]int{}}
 	for range 2 * maxFindings {
