@@ -27,6 +27,9 @@ type action struct {
 	Field string // of the form that it needs beside the messages; "" for none
 	Hint  string // for that field
 
+	// fixed makes a value that means the same at any time, such as the time that is 2h from now. Nil: each value does.
+	fixed func(value string) (string, error)
+
 	Lasting   bool // it cannot be taken back
 	whole     bool // it is for a message in all its groups, whichever is named
 	perGroup  bool // it stands beside a group on the page of a message, not beside the message
@@ -66,8 +69,15 @@ var actions = []action{
 		name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
 		Field: "due in", Hint: "30m, or 2026-12-24 09:00",
 		whole: true,
-		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
+		fixed: func(value string) (string, error) {
 			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
+			if err != nil {
+				return "", badField("due in", value, err.Error())
+			}
+			return timeText(due), nil
+		},
+		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
+			due, err := time.Parse(time.RFC3339Nano, value)
 			if err != nil {
 				return admin.Progress{}, badField("due in", value, err.Error())
 			}
@@ -140,9 +150,9 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 		if err != nil {
 			return err
 		}
-		value := q.form.Get("value")
-		if a.Field != "" && value == "" {
-			return badField(a.Field, value, "want "+a.Hint)
+		value, err := valueOf(q, a)
+		if err != nil {
+			return err
 		}
 		o.again = again(q, a, value)
 		d.audit(q, "begins to "+o.Action, watermill.LogFields{"topic": o.Topic, "messages": o.What, "about": o.Total, "value": value})
@@ -160,6 +170,23 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 		d.toOperation(w, q, o)
 		return nil
 	}
+}
+
+// valueOf is the value of the action's field. An operation that is gone on with keeps the one that it began with, which its
+// first messages have.
+func valueOf(q *request, a action) (string, error) {
+	value, before := q.form.Get("value"), q.query.Get("value")
+	switch {
+	case a.Field == "":
+		return value, nil
+	case value == "":
+		return "", badField(a.Field, value, "want "+a.Hint)
+	case q.query.Get("cursor") != "" && value != before:
+		return "", badField(a.Field, value, "this operation goes on with "+before+": begin another one for anything else")
+	case a.fixed != nil:
+		return a.fixed(value)
+	}
+	return value, nil
 }
 
 // carryOut carries out an action on each of the selections.

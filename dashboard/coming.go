@@ -28,7 +28,7 @@ type span struct {
 
 const (
 	forecasted = 20               // topics on the page of all topics
-	baseFor    = time.Minute      // over how long a rate is measured at most
+	baseFor    = time.Minute      // over how long a rate is measured at most, if looks are not rarer
 	baseLeast  = 5 * time.Second  // and at least
 	chartWide  = 600              // units of the drawing
 	chartHigh  = 120              //
@@ -126,8 +126,20 @@ func topicsToForecast(o *overview, topic string) []string {
 	return topics
 }
 
-// forecasts are the forecast of now, and one before it to measure the rate by.
-type forecasts struct{ base, now admin.Forecast }
+// forecasts are the forecast of now, one before it to measure the rate by, and one between them that is to take its place.
+type forecasts struct{ base, next, now admin.Forecast }
+
+// with is what is known after another look. A base is replaced by one that is old enough to measure by.
+func (f forecasts) with(now admin.Forecast) *forecasts {
+	switch {
+	case f.now.At.IsZero():
+		f.base, f.next = now, now
+	case now.At.Sub(f.next.At) >= baseFor/2:
+		f.base, f.next = f.next, now
+	}
+	f.now = now
+	return &f
+}
 
 func (d *Dashboard) forecast(ctx context.Context, topic string, query admin.ForecastQuery) (*forecasts, error) {
 	key := fmt.Sprintf("forecast %v %q %q", query.Span, topic, query.Group)
@@ -136,13 +148,11 @@ func (d *Dashboard) forecast(ctx context.Context, topic string, query admin.Fore
 		if err != nil {
 			return nil, err
 		}
-		seen := &forecasts{base: now, now: now}
+		var seen forecasts
 		if before := d.looks.shared[key]; before != nil && before.err == nil { // load has the turn
-			if seen.base = before.value.(*forecasts).base; now.At.Sub(seen.base.At) > baseFor {
-				seen.base = before.value.(*forecasts).now
-			}
+			seen = *before.value.(*forecasts)
 		}
-		return seen, nil
+		return seen.with(now), nil
 	})
 	if err != nil {
 		return nil, err

@@ -3,9 +3,26 @@ package dashboard
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
 )
+
+// TestTheRateIsMeasuredAllTheTime looks once a second for three minutes.
+func TestTheRateIsMeasuredAllTheTime(t *testing.T) {
+	var seen forecasts
+	began := time.Unix(1_000_000, 0)
+	for at := time.Duration(0); at < 3*time.Minute; at += time.Second {
+		seen = *seen.with(admin.Forecast{At: began.Add(at)})
+		p, err := planFor(&request{}, &seen)
+		require.NoError(t, err)
+		assert.Equal(t, at >= baseLeast, p.Measured, "after %v", at)
+		assert.LessOrEqual(t, seen.now.At.Sub(seen.base.At), baseFor, "after %v", at)
+	}
+}
 
 // TestWhatComesIsDrawnAndPlanned shows the bars of 50 messages, and how many workers they need.
 func TestWhatComesIsDrawnAndPlanned(t *testing.T) {

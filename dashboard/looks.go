@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -13,8 +14,8 @@ const (
 	maxPause  = 30 * time.Second // however long they take
 	patience  = 3                // in how many of these pauses live pages get a look at least, while people ask for others
 	lookFor   = 5 * time.Second  // how long a look may take
-	maxShared = 200              // looks that are kept
-	keepFor   = time.Minute      // and for how long at most
+	maxShared = maxStreams + 200 // looks that are kept: those of all live pages, and some for people who ask
+	keepFor   = time.Minute      // and for how long without use
 )
 
 // looks reads Redis for all open pages of the process: one look at a time, and at most one in an interval for pages that
@@ -26,10 +27,9 @@ type looks struct {
 	turn     chan struct{} // holds one while somebody looks: whoever does owns what follows
 
 	shared   map[string]*look
-	asked    map[string]time.Time // when a live page last asked for a look
-	last     time.Time            // when the last look began
-	lastLive time.Time            // and the last one for a live page
-	pause    time.Duration        // after the last
+	last     time.Time     // when the last look began
+	lastLive time.Time     // and the last one for a live page
+	pause    time.Duration // after the last
 	trends   map[string]*trend
 }
 
@@ -39,6 +39,15 @@ type look struct {
 	cost  time.Duration
 	value any
 	err   error
+	asked time.Time // when a live page last asked for it; owned by the turn
+}
+
+// used is when it was taken, or a live page last asked for it.
+func (k *look) used() time.Time {
+	if k.asked.After(k.at) {
+		return k.asked
+	}
+	return k.at
 }
 
 // overview is all topics at a moment.
@@ -51,7 +60,7 @@ type overview struct {
 func newLooks(a *admin.Admin, interval time.Duration) *looks {
 	return &looks{
 		admin: a, interval: interval, now: time.Now, turn: make(chan struct{}, 1),
-		shared: map[string]*look{}, asked: map[string]time.Time{}, trends: map[string]*trend{},
+		shared: map[string]*look{}, trends: map[string]*trend{},
 	}
 }
 
@@ -99,17 +108,28 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	cost := l.now().Sub(now)
-	if o, all := value.(*overview); err != nil || all && o.Err != nil {
-		cost = 0 // it has mostly waited, and people want to see when Redis is back
+	taken := &look{at: now, cost: costOf(l.now().Sub(now), value, err), value: value, err: err}
+	if live != nil {
+		l.lastLive, taken.asked = now, now
+	} else if known != nil {
+		taken.asked = known.asked
 	}
-	if l.last, l.pause = now, min(cost*share, maxPause); live != nil {
-		l.lastLive = now
-	}
-	l.shared[key] = &look{at: now, cost: cost, value: value, err: err}
-	live.note(l.shared[key])
+	l.pause = min(max(taken.cost*share, l.pause-now.Sub(l.last)), maxPause) // the rest of the pause before holds, too
+	l.last, l.shared[key] = now, taken
+	live.note(taken)
 	l.forget(now)
 	return value, err
+}
+
+// costOf is what a look has cost Redis: nothing if it has mostly waited, since people want to see when Redis is back.
+func costOf(took time.Duration, value any, err error) time.Duration {
+	if o, all := value.(*overview); all {
+		err = o.Err
+	}
+	if err != nil && script.Transient(err) {
+		return 0
+	}
+	return took
 }
 
 // isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval, or if looks take
@@ -121,38 +141,48 @@ func (l *looks) isDue(live bool, key string, known *look, now time.Time) bool {
 	if !live {
 		return age >= max(l.interval, askShare*known.cost)
 	}
-	l.asked[key] = now
+	known.asked = now
 	wait := max(l.interval, l.pause)
-	if age < wait || now.Sub(l.last) < wait && now.Sub(l.lastLive) < patience*wait {
+	if l.rests(known, now) || now.Sub(l.last) < wait && now.Sub(l.lastLive) < patience*wait {
 		return false
 	}
-	for other, asked := range l.asked {
-		switch seen := l.shared[other]; {
-		case now.Sub(asked) > 2*wait || seen == nil:
-			delete(l.asked, other)
-		case l.weight(other, now.Sub(seen.at)) > l.weight(key, age):
+	wanted := func(seen *look) bool { return now.Sub(seen.asked) <= 2*wait }
+	number := 0
+	for _, seen := range l.shared {
+		if wanted(seen) {
+			number++
+		}
+	}
+	for other, seen := range l.shared {
+		if wanted(seen) && !l.rests(seen, now) && weight(other, now.Sub(seen.at), number) > weight(key, age, number) {
 			return false
 		}
 	}
 	return true
 }
 
+// rests says if a look is too young for live pages to get another one. One that takes long rests for long, whatever others
+// are taken meanwhile.
+func (l *looks) rests(k *look, now time.Time) bool {
+	return now.Sub(k.at) < max(l.interval, l.pause, min(share*k.cost, maxPause))
+}
+
 // weight makes the look at all topics, which most pages show, count as much as all others together.
-func (l *looks) weight(key string, age time.Duration) time.Duration {
+func weight(key string, age time.Duration, number int) time.Duration {
 	if key == "" {
-		return age * time.Duration(len(l.asked))
+		return age * time.Duration(number)
 	}
 	return age
 }
 
-// forget drops looks that are old, and the oldest if there are too many.
+// forget drops looks that nobody has used for long, and the one that is unused for longest if there are too many.
 func (l *looks) forget(now time.Time) {
 	oldest := ""
 	for key, look := range l.shared {
 		switch {
-		case now.Sub(look.at) > keepFor:
+		case now.Sub(look.used()) > max(keepFor, 2*l.interval):
 			delete(l.shared, key)
-		case key != "" && (oldest == "" || look.at.Before(l.shared[oldest].at)):
+		case key != "" && (oldest == "" || look.used().Before(l.shared[oldest].used())):
 			oldest = key
 		}
 	}
@@ -209,7 +239,7 @@ func (l *looks) trend(ctx context.Context, topic string) trend {
 	return trend{}
 }
 
-// remember adds to the trends, and drops those of topics that are gone.
+// remember adds to the trends, and drops those of topics that no look has seen for as long as trends go back.
 func (l *looks) remember(o *overview) {
 	minute := l.now().Unix() / 60
 	for _, s := range o.Topics {
@@ -221,11 +251,9 @@ func (l *looks) remember(o *overview) {
 		t.add(minute, s.Counts)
 		o.Trends[s.Topic] = *t
 	}
-	if o.Err == nil {
-		for name := range l.trends {
-			if _, there := o.Trends[name]; !there {
-				delete(l.trends, name)
-			}
+	for name, t := range l.trends {
+		if minute-t.last >= minutes {
+			delete(l.trends, name)
 		}
 	}
 }

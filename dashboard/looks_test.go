@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
 // live is the context of a live page.
@@ -44,10 +47,74 @@ func watchFor(t *testing.T, seconds, pages int, cost time.Duration) int {
 func TestFiftyOpenPagesShareOneLookASecond(t *testing.T) {
 	assert.LessOrEqual(t, watchFor(t, 100, 50, 0), 50+100, "each page's first one, and one a second")
 	assert.Greater(t, watchFor(t, 100, 50, 0), 50+90)
+	assert.LessOrEqual(t, watchFor(t, 300, 100, 0), 100+300, "no page's look is forgotten while it waits for its turn")
+	assert.LessOrEqual(t, watchFor(t, 100, 250, 0), 250+100, "nor if there are many")
 }
 
 func TestLooksThatTakeLongComeLessOften(t *testing.T) {
 	assert.Less(t, watchFor(t, 1000, 1, time.Second), 1+2*1000/20, "of a second each, they take a twentieth of the time")
+}
+
+// TestALookThatTakesLongRestsWhateverElseIsTaken lets somebody ask for another one again and again, which takes no time.
+func TestALookThatTakesLongRestsWhateverElseIsTaken(t *testing.T) {
+	for pages, most := range map[int]int{1: 1 + 200/20, 10: 10 + 200/15} {
+		l := newLooks(nil, time.Second)
+		now := time.Unix(1_000_000, 0)
+		l.now = func() time.Time { return now }
+		taken := 0
+		long := func(context.Context) (any, error) { taken++; now = now.Add(time.Second); return nil, nil }
+		for end := now.Add(200 * time.Second); now.Before(end); now = now.Add(2 * time.Second) {
+			for n := range pages {
+				_, err := l.get(live(t), fmt.Sprint("page ", n), long)
+				require.NoError(t, err)
+			}
+			_, err := l.get(t.Context(), "asked for", func(context.Context) (any, error) { return nil, nil })
+			require.NoError(t, err)
+		}
+		assert.LessOrEqual(t, taken, most, "%d pages", pages)
+	}
+}
+
+// TestOnlyALookThatWaitsIsTakenAgainAtOnce has a topic that can never be read, and a Redis that hangs.
+func TestOnlyALookThatWaitsIsTakenAgainAtOnce(t *testing.T) {
+	takenIn := func(failure error) (taken int) {
+		l := newLooks(nil, time.Second)
+		now := time.Unix(1_000_000, 0)
+		l.now = func() time.Time { return now }
+		for end := now.Add(1000 * time.Second); now.Before(end); now = now.Add(time.Second) {
+			_, err := l.get(live(t), "", func(context.Context) (any, error) {
+				taken++
+				now = now.Add(time.Second)
+				return &overview{Err: failure}, nil
+			})
+			require.NoError(t, err)
+		}
+		return taken
+	}
+	assert.Less(t, takenIn(redisdelay.ErrProtocolTooNew), 1+2*1000/20)
+	assert.Greater(t, takenIn(context.DeadlineExceeded), 400, "people want to see when it answers again")
+}
+
+// TestTheTrendsOfTopicsThatAreGoneAreForgotten although another topic can never be read.
+func TestTheTrendsOfTopicsThatAreGoneAreForgotten(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	look := func(names ...string) {
+		o := &overview{Err: redisdelay.ErrProtocolTooNew, Trends: map[string]trend{}}
+		for _, name := range names {
+			o.Topics = append(o.Topics, admin.TopicStats{Topic: name})
+		}
+		l.remember(o)
+	}
+	look("stays", "goes")
+	now = now.Add(59 * time.Minute)
+	look("stays")
+	assert.Len(t, l.trends, 2, "it may only be unreadable for a while")
+	now = now.Add(time.Minute)
+	look("stays")
+	assert.Contains(t, l.trends, "stays")
+	assert.Len(t, l.trends, 1)
 }
 
 func TestALookThatFailsIsNotRepeatedAtOnce(t *testing.T) {
@@ -77,7 +144,7 @@ func TestAReaderWhoIsGoneWaitsForNoLook(t *testing.T) {
 
 func TestLooksAreForgotten(t *testing.T) {
 	l := newLooks(nil, time.Second)
-	for n := range 3 * maxShared {
+	for n := range maxShared + 100 {
 		_, err := l.get(t.Context(), fmt.Sprint(n), func(context.Context) (any, error) { return n, nil })
 		require.NoError(t, err)
 	}

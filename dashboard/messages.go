@@ -180,7 +180,7 @@ type confirmData struct {
 	Action      action
 	Topic, What string
 	Count       int
-	Query       string // the filter's, with the cursor to go on from
+	Query       string // the filter's, with the cursor to go on from, and the value to go on with
 	Value       string // of the action's field
 	Back        string
 	Continues   bool
@@ -211,6 +211,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	}
 	if f.Cursor != "" {
 		values.Set("cursor", f.Cursor)
+		values.Set("value", data.Value)
 	}
 	data.Query = values.Encode()
 	return page{name: "confirm", title: a.Verb, data: data}, nil

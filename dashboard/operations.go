@@ -61,9 +61,12 @@ func (o *operation) Again() string {
 	return ""
 }
 
-// rest is what is left to confirm: what was asked for, from where it has come to.
+// rest is what is left to confirm: what was asked for, from where it has come to. Nothing is left of what is done.
 func (o *operation) rest() url.Values {
 	values := url.Values{}
+	if o.State() == "done" {
+		return values
+	}
 	maps.Copy(values, o.again)
 	if cursor := o.Progress().Cursor; cursor != "" {
 		values.Set("cursor", cursor)
@@ -223,13 +226,17 @@ func (os *operations) start(o *operation, run func(ctx context.Context) error) e
 // forget drops the oldest that have ended, and of looks at everything all but the last.
 func (os *operations) forget() {
 	ended := 0
+	var examination *operation
 	for _, o := range os.list {
+		if o.Action == "examine" {
+			examination = o
+		}
 		if o.State() != "running" {
 			ended++
 		}
 	}
 	os.list = slices.DeleteFunc(os.list, func(o *operation) bool {
-		drop := (ended > maxEnded || o.Action == "examine" && o != os.list[len(os.list)-1]) && o.State() != "running"
+		drop := (ended > maxEnded || o.Action == "examine") && o != examination && o.State() != "running"
 		if drop {
 			ended--
 		}

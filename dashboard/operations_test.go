@@ -88,13 +88,12 @@ func TestMarkedMessagesAloneAreChanged(t *testing.T) {
 	assert.Equal(t, rows[1].attr["value"], left[0].attr["value"])
 }
 
-// TestAnOperationIsGoneOnWith stops an operation, forgets it as a process does that ends, and goes on from its page.
-func TestAnOperationIsGoneOnWith(t *testing.T) {
-	s := newScene(t)
-	s.scheduled(3000)
+// interrupt begins an operation on all n messages that are scheduled, and stops it after a step.
+func (s *scene) interrupt(name, value string, n int) *operation {
+	s.T.Helper()
 	reached, onward := make(chan struct{}), make(chan struct{})
-	a, err := actionNamed("cancel")
-	require.NoError(t, err)
+	a, err := actionNamed(name)
+	require.NoError(s.T, err)
 	real := a.run
 	a.run = func(ctx context.Context, c call, value string) (admin.Progress, error) {
 		progress := c.progress
@@ -108,14 +107,21 @@ func TestAnOperationIsGoneOnWith(t *testing.T) {
 		}
 		return real(ctx, c, value)
 	}
-	s.dashboard.routes["POST cancel"] = route{method: http.MethodPost, name: "cancel", needs: mayCancel, serve: s.dashboard.start(a)}
+	s.dashboard.routes["POST "+name] = route{method: http.MethodPost, name: name, needs: a.needs, serve: s.dashboard.start(a)}
 	go func() { <-reached; s.dashboard.operations.all()[0].cancel(); close(onward) }() // ends when the operation has begun
-	s.post("cancel"+s.at("in", "scheduled"), url.Values{"count": {"3000"}, "number": {"3000"}})
+	s.post(name+s.at("in", "scheduled"), url.Values{"count": {fmt.Sprint(n)}, "number": {fmt.Sprint(n)}, "value": {value}})
 	s.until("it has stopped", func() bool { return s.dashboard.operations.all()[0].State() == "stopped" })
+	return s.dashboard.operations.all()[0]
+}
+
+// TestAnOperationIsGoneOnWith stops an operation, forgets it as a process does that ends, and goes on from its page.
+func TestAnOperationIsGoneOnWith(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(3000)
+	o := s.interrupt("cancel", "", 3000)
 	left := s.count(admin.Scheduled)
 	assert.Positive(t, left)
 	assert.Less(t, left, 3000)
-	o := s.dashboard.operations.all()[0]
 	url := o.URL()
 	page := s.page("operation?" + url)
 	assert.Contains(t, page.text(), "Stopped: ")
@@ -128,7 +134,36 @@ func TestAnOperationIsGoneOnWith(t *testing.T) {
 	assert.Contains(t, question.text(), "goes on where an operation has ended")
 	status, _ := s.send(question.first("form", "method", "post"), map[string]string{"number": fmt.Sprint(left)})
 	require.Equal(t, http.StatusOK, status)
-	s.until("the rest is done", func() bool { return s.count(admin.Scheduled) == 0 })
+	s.until("the rest is done", func() bool { return s.dashboard.operations.all()[0].State() == "done" })
+	assert.Zero(t, s.count(admin.Scheduled))
+	assert.Empty(t, s.dashboard.operations.all()[0].Again(), "nothing is left")
+	assert.NotContains(t, s.dashboard.operations.all()[0].URL(), "cursor")
+}
+
+// TestARescheduleIsGoneOnWithTheTimeThatItBeganWith types another time, which is refused.
+func TestARescheduleIsGoneOnWithTheTimeThatItBeganWith(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(3000)
+	began := time.Now()
+	o := s.interrupt("reschedule", "2h", 3000)
+	question := s.page("confirm?" + o.Again())
+	field := question.first("input", "name", "value")
+	due, err := time.Parse(time.RFC3339Nano, field.attr["value"])
+	require.NoError(t, err, "2h means the same tomorrow")
+	assert.WithinDuration(t, began.Add(2*time.Hour), due, fixture.Soon)
+	assert.Contains(t, field.attr, "readonly")
+
+	form := question.first("form", "method", "post")
+	number := question.first("input", "name", "count").attr["value"]
+	status, page := s.send(form, map[string]string{"number": number, "value": "5h"})
+	assert.Equal(t, http.StatusBadRequest, status)
+	assert.Contains(t, page.text(), "goes on with "+field.attr["value"])
+	status, page = s.send(form, map[string]string{"number": number})
+	require.Equal(t, http.StatusOK, status, page.text())
+	s.until("the rest is done", func() bool { return s.dashboard.operations.all()[0].State() == "done" })
+	n, err := s.admin.Count(t.Context(), s.Topic, admin.Query{From: due.Add(-time.Second), Before: due.Add(2 * time.Second)})
+	require.NoError(t, err)
+	assert.Equal(t, 3000, n, "all have the same time")
 }
 
 func TestGroupsArePausedLimitedAndRetired(t *testing.T) {

@@ -67,6 +67,12 @@ func TestAHaltedKeyNamesItsLetter(t *testing.T) {
 	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "g", redisdelay.GroupLimits{HaltsKeys: true}))
 	publish("wallet-7", "a", "b")
 	s.bury("g", "overdrawn", 1)
+	var later []string // more than the newest thousand, among which statistics look for halted keys
+	for n := range 1200 {
+		later = append(later, fmt.Sprint("later ", n))
+	}
+	s.Publish(later...)
+	s.kill("g", len(later))
 	var rows []string
 	for _, row := range s.page("halted").first("tbody").all("tr") {
 		if strings.Contains(row.text(), s.Topic) { // not of another test
@@ -151,6 +157,57 @@ func TestOperationsThatEndedAreForgotten(t *testing.T) {
 	assert.LessOrEqual(t, len(os.all()), maxEnded+1)
 	assert.Equal(t, 1, examined, "of looks at everything, the last")
 	assert.Equal(t, fmt.Sprint(2*maxEnded-1), os.all()[0].What)
+}
+
+// TestWhatTheDoctorFoundStaysUntilItIsAskedAgain begins many other operations meanwhile.
+func TestWhatTheDoctorFoundStaysUntilItIsAskedAgain(t *testing.T) {
+	os := newOperations(t.Context())
+	run := func(action string) *operation {
+		o := &operation{Action: action}
+		require.NoError(t, os.start(o, func(context.Context) error { return nil }))
+		<-o.ended
+		return o
+	}
+	looked := run("examine")
+	for range 2 * maxEnded {
+		run("cancel")
+		require.Same(t, looked, os.find(looked.ID))
+	}
+	assert.LessOrEqual(t, len(os.all()), maxEnded+1)
+	run("examine")
+	assert.Nil(t, os.find(looked.ID))
+}
+
+// liveParts are the ids of the outermost elements that the script keeps as they are on the server.
+func liveParts(e *element) (ids []string) {
+	for _, child := range e.children {
+		if _, is := child.attr["data-live"]; is {
+			ids = append(ids, child.attr["id"])
+			continue
+		}
+		ids = append(ids, liveParts(child)...)
+	}
+	return ids
+}
+
+// TestAnEmptyPageHasTheLivePartsOfAFullOne, or it would stay empty until somebody loads it again.
+func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	before := map[string][]string{}
+	for _, path := range []string{"operations", "doctor", "topic" + s.at(), "coming" + s.at()} {
+		before[path] = liveParts(s.page(path))
+		assert.NotEmpty(t, before[path], path)
+	}
+	s.kill("g", 1)
+	s.scheduled(1)
+	s.post("examine", nil)
+	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
+	s.dashboard.looks.drop(t.Context())
+	assert.NotEmpty(t, s.page("topic"+s.at()).first("section", "id", "group-g").name)
+	for path, ids := range before {
+		assert.Equal(t, ids, liveParts(s.page(path)), path)
+	}
 }
 
 func TestTheWorstFindingsAreKept(t *testing.T) {

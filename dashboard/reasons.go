@@ -86,7 +86,7 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 	data := haltedData{Err: o.Err}
 	for _, s := range o.Topics {
 		for _, g := range s.Groups {
-			if g.HaltedKeys == 0 {
+			if g.Limits == nil || !g.Limits.HaltsKeys || g.Dead == 0 { // HaltedKeys is of the newest dead letters only
 				continue
 			}
 			if err := d.halted(ctx, &data, s.Topic, g.Group); err != nil {

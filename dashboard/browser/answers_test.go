@@ -211,6 +211,7 @@ func whoPaused(t *testing.T, _ *duty, b *tab) {
 	b.click(".brand")
 	b.untilText("tbody .badge", "paused")
 	b.topic()
+	b.untilText("#numbers .note", "until in") // the script has turned the times
 	assert.Regexp(t, "since (now|.* ago) by ada, until in (1h|59m).*: provider down", b.text("#numbers .note"))
 	assert.Equal(t, 2, strings.Count(b.text("#groups"), "paused"))
 }

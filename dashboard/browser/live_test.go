@@ -1,6 +1,8 @@
 package browser
 
 import (
+	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -37,6 +39,25 @@ func TestARowStaysWhatItIsWhenOthersComeBeforeIt(t *testing.T) {
 	b.until("document.querySelectorAll('tbody tr').length === 2")
 	assert.Equal(t, "orders-of-others", b.text("tbody a"), "it has more")
 	assert.Equal(t, "orders", ask[string](b, "document.activeElement.innerText"), "the focus stays")
+}
+
+// TestAGroupThatComesIsOnThePageOfItsTopic, which was opened before.
+func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 1)
+	b := s.tab()
+	b.open("topic" + s.at())
+	b.live()
+	s.bury("billing", "no such customer")
+	b.untilText("#about-billing", "The oldest dead letter")
+	b.click("#groups a[href='#group-billing']")
+	b.click("#group-billing summary")
+	b.typeInto("#group-billing input[name=reason]", "the bank is away")
+	s.bury("shipping", "no such street")
+	b.untilText("#groups", "shipping")
+	assert.Equal(t, "the bank is away", ask[string](b, "document.querySelector('#group-billing input[name=reason]').value"))
+	ask[bool](b, "document.querySelector('details').open = false, document.activeElement.blur(), true")
+	b.untilText("#about-shipping", "The oldest dead letter")
 }
 
 // TestASelectionOutlivesAnUpdate shows what has changed only when nothing is selected any more.
@@ -103,6 +124,29 @@ func TestAPageSaysThatRedisIsGone(t *testing.T) {
 	b.live()
 	s.later(4, 1)
 	b.untilText("#numbers dd", "4")
+}
+
+// TestAPageIsLiveAgainAfterAProxyHasAnswered has a proxy without a server behind it, as during a deployment.
+func TestAPageIsLiveAgainAfterAProxyHasAnswered(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 1)
+	var answers atomic.Int32
+	root := s.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("page") && answers.Add(1) <= 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		s.handler.ServeHTTP(w, r)
+	})) + "/"
+	b := newTab(t, root)
+	b.except("status of 502")
+	b.open("")
+	ask[bool](b, "window.kept = true")
+	b.until("document.querySelector('#status').className === 'lost'")
+	b.live()
+	s.later(2, 1)
+	b.untilText(".totals dd", "2")
+	assert.True(t, ask[bool](b, "window.kept"), "nobody has loaded it again")
 }
 
 // TestTimesAreShownAsTheReaderLikes changes how, also for the next page.

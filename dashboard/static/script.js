@@ -91,7 +91,7 @@ function show(text) {
     showTimes(fresh);
     if (old.isEqualNode(fresh)) continue;
     if (busy(old)) { late = text; continue; }
-    patch(old, fresh);
+    patch(old, fresh.cloneNode(true)); // patch takes it apart, and another live part may be in it
   }
   keepPlace();
 }
@@ -134,7 +134,7 @@ function keyOf(node) {
   return head ? head.querySelector("a")?.getAttribute("href") ?? head.textContent : node.id || "";
 }
 
-let stream = null;
+let stream = null, again = 0;
 
 function watch() {
   const url = document.body.dataset.stream;
@@ -143,7 +143,16 @@ function watch() {
   stream.addEventListener("page", event => { tell("live", "live"); show(event.data); });
   stream.addEventListener("trouble", event => tell("lost", event.data));
   stream.onopen = () => tell("live", "live");
-  stream.onerror = () => tell("lost", "no connection");
+  stream.onerror = lost;
+}
+
+// lost opens another stream if the browser does not: it gives one up after any answer but 200, such as that of a proxy during
+// a deployment.
+function lost(event) {
+  tell("lost", "no connection");
+  if (event.target !== stream || stream.readyState !== EventSource.CLOSED) return;
+  rest();
+  again = setTimeout(watch, 5000);
 }
 
 function tell(state, text) {
@@ -152,6 +161,7 @@ function tell(state, text) {
 }
 
 function rest() {
+  clearTimeout(again);
   stream?.close();
   stream = null;
 }
