@@ -298,7 +298,8 @@ func TestHaltedNamesEachLetterOnceAndStops(t *testing.T) {
 	}
 	require.Len(t, seen, keys)
 	n := 0
-	for range s.admin.Halted(t.Context(), s.Topic, "billing") {
+	for _, err := range s.admin.Halted(t.Context(), s.Topic, "billing") {
+		require.NoError(t, err)
 		if n++; n == 3 {
 			break
 		}

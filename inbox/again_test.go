@@ -382,7 +382,7 @@ type far struct {
 func (f *far) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		f.calls.Add(1)
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 		return next(ctx, cmd)
 	}
 }

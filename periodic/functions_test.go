@@ -164,8 +164,8 @@ func TestRunReturnsOnceItsFunctionHas(t *testing.T) {
 	f.isCalled(t)
 	stop()
 	select {
-	case <-ended:
-		require.FailNow(t, "it has ended before the function")
+	case err := <-ended:
+		require.FailNow(t, "it has ended before the function", "%v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	f.release()

@@ -143,7 +143,7 @@ func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
 		settle(2 * testLease)
 		assert.Empty(t, g.acked)
 		r.stop()
-		<-r.ended
+		require.NoError(t, <-r.ended)
 	})
 }
 
