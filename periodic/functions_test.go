@@ -147,6 +147,42 @@ func TestASlowFunctionHoldsUpNoScheduleWithoutOne(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
+// TestASlowFunctionMakesNoOtherTickLate: what was missed while it was under way is up to CatchUp.
+func TestASlowFunctionMakesNoOtherTickLate(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p := newPeriodic(t, client, prefix)
+	var slow, isBlocked atomic.Bool
+	blocked, released := make(chan string, 1), make(chan struct{})
+	for _, id := range []string{"a", "b"} {
+		require.NoError(t, p.Set(t.Context(), periodic.Schedule{
+			ID: id, Topic: id, Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second, CatchUp: periodic.CatchUpNone,
+			Make: func(periodic.Tick) (*message.Message, error) {
+				if slow.Load() && isBlocked.CompareAndSwap(false, true) {
+					blocked <- id
+					<-released
+				}
+				return made("quick")(periodic.Tick{})
+			},
+		}))
+	}
+	ticks := map[string]<-chan periodic.Tick{"a": subscribe(t, client, prefix, "b"), "b": subscribe(t, client, prefix, "a")} // of the other one
+	for overdue := time.Now().Add(3 * time.Second); time.Now().Before(overdue); {
+		for _, some := range ticks {
+			select {
+			case <-some: // what Set has stored
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	slow.Store(true)
+	run(t, p) // both are in its first round
+	first := <-blocked
+	<-time.After(3 * time.Second)
+	late := time.Now()
+	close(released)
+	assert.True(t, next(t, ticks[first]).Nominal.After(late.Add(-time.Second)))
+}
+
 // TestRunReturnsOnceItsFunctionHas returned, which it does not call for the other ticks any more.
 func TestRunReturnsOnceItsFunctionHas(t *testing.T) {
 	client, prefix := redistest.Client(t), prefixOf(t)

@@ -107,8 +107,9 @@ func (p *Periodic) roundOfMade(ctx context.Context) (wait time.Duration, err err
 		return 0, err
 	}
 	ready, err := p.ready(reading, work)
+	planned := time.Now()
 	for _, t := range ready {
-		err = errors.Join(err, p.settleMade(ctx, t))
+		err = errors.Join(err, p.settleMade(ctx, t, planned))
 	}
 	if err := errors.Join(err, p.done(ctx, work)); err != nil {
 		return 0, err
@@ -122,12 +123,25 @@ func (p *Periodic) roundOfMade(ctx context.Context) (wait time.Duration, err err
 	return max(wait-time.Since(began), 10*time.Millisecond), nil
 }
 
-// settleMade calls the function of a schedule, and stores what it has made.
-func (p *Periodic) settleMade(ctx context.Context, t *task) error {
+// settleMade calls the function of a schedule, and stores what it has made. It plans anew if the functions of others took long: ticks
+// may have been missed meanwhile.
+func (p *Periodic) settleMade(ctx context.Context, t *task, planned time.Time) error {
+	if time.Since(planned) > p.config.PollInterval {
+		if err := p.planAnew(ctx, t); err != nil {
+			return err
+		}
+	}
 	p.encode(ctx, t)
 	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
 	return p.save(ctx, []*task{t})
+}
+
+func (p *Periodic) planAnew(ctx context.Context, t *task) error {
+	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
+	defer cancel()
+	t.plan, t.seen, t.errElsewhere = plan{}, "", nil
+	return p.look(ctx, []*task{t})
 }
 
 // made are the schedules whose functions this process has, if they were changed or their next ticks are to be stored.

@@ -253,7 +253,7 @@ func (t *task) note(answer script.Answer) queue.TickRecord {
 // later.
 func (p *Periodic) encode(ctx context.Context, t *task) {
 	t.next = t.plan.next
-	bytes := 0
+	began, bytes := time.Now(), 0
 	for _, tick := range t.plan.ticks {
 		if ctx.Err() != nil { // call no function any more
 			t.stop(0)
@@ -272,6 +272,10 @@ func (p *Periodic) encode(ctx context.Context, t *task) {
 		t.bodies = append(t.bodies, queue.Tick{
 			Nominal: tick.Nominal, Due: tick.Nominal.Add(t.timing.delay), ID: t.idOf(tick.Nominal), Body: body,
 		})
+		if time.Since(began) > p.settleFor { // store what there is; the rest is planned anew
+			t.stop(0)
+			return
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
@@ -50,6 +51,12 @@ func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
 	b.live()
 	s.bury("billing", "no such customer")
 	b.untilText("#about-billing", "The oldest dead letter")
+	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "billing", redisdelay.GroupLimits{HaltsKeys: true})) // a box that is checked by the server, and by nobody else
+	s.until("it is told", func() bool { // a look may be a second old
+		b.open("topic" + s.at())
+		return b.holds("document.querySelector('#group-billing input[type=checkbox]').checked")
+	})
+	b.live()
 	b.click("#groups a[href='#group-billing']")
 	b.click("#group-billing summary")
 	b.typeInto("#group-billing input[name=reason]", "the bank is away")

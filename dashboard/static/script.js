@@ -74,7 +74,8 @@ function selecting() {
 function busy(element) {
   const focused = document.activeElement;
   return element.contains(focused) && focused.matches("input, select, textarea, button, summary") ||
-    element.querySelector("input:checked, details[open]") !== null;
+    element.querySelector("details[open]") !== null ||
+    [...element.querySelectorAll("input")].some(box => box.checked !== box.defaultChecked);
 }
 
 // late is a page that came while somebody was at work with this one.

@@ -88,7 +88,11 @@ func (s *Subscription) prepare(
 	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {
 	p := it.partition
-	if it.tooOldNow() && p.leases.current(it) { // else another consumer may have handed it out in time
+	if it.tooOldNow() {
+		if !p.leases.current(it) { // another consumer may have handed it out in time
+			s.giveBack(append([]*item{it}, behind...))
+			return nil, false
+		}
 		s.buffer.passed(it, true)
 		p.settler.endTooOld(it)
 		return nil, true

@@ -140,7 +140,7 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 			if err := m.Group(0).Register(ctx); err != nil {
 				return 0, err
 			}
-			if err := m.shareOfFirst(ctx, number); err != nil {
+			if err := m.shareAnew(ctx, number); err != nil {
 				return 0, err
 			}
 		}
@@ -152,18 +152,24 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	}
 }
 
-// shareOfFirst gives the first partition its share of the limits for a number of partitions, unless it has had another share than
-// that for the number known: who found fewer partitions, since Redis had lost the topic, gave it too much.
-func (m *Membership) shareOfFirst(ctx context.Context, number int) error {
-	was, err := m.options.Limits.share(0, m.known)
-	if err != nil || was == "" {
-		return err
-	}
-	_, err = m.topic.Partition(0).limit(ctx, m.group, m.options.Limits, number, was)
-	if errors.Is(err, ErrGroupNotFound) { // it has gone since
+// shareAnew gives the partitions that are known their shares of the limits for a number of partitions, unless they have other ones
+// than those for the number known: who found fewer partitions, since Redis had lost the topic, gave them too much.
+func (m *Membership) shareAnew(ctx context.Context, number int) error {
+	limits := m.options.Limits
+	if limits == (Limits{}) {
 		return nil
 	}
-	return err
+	for n := range m.known {
+		was, err := limits.share(n, m.known)
+		if err != nil {
+			return err
+		}
+		_, err = m.topic.Partition(n).limit(ctx, m.group, limits, number, was)
+		if err != nil && !errors.Is(err, ErrGroupNotFound) { // it has gone since
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *Membership) enlist(ctx context.Context) error {

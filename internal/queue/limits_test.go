@@ -283,6 +283,14 @@ func TestSharesAreRightThoughTheNumberOfPartitionsIsLost(t *testing.T) {
 
 // TestWhoFindsFewerPartitionsThanThereAreSharesAnew: it comes first after Redis has lost everything, and others know better.
 func TestWhoFindsFewerPartitionsThanThereAreSharesAnew(t *testing.T) {
+	for name, steps := range map[string][]int{"at once": {1}, "in steps": {1, 2, 3}} {
+		t.Run(name, func(t *testing.T) { findsFewerPartitions(t, steps) })
+	}
+}
+
+// findsFewerPartitions lets a newcomer find these numbers of partitions, of four.
+func findsFewerPartitions(t *testing.T, steps []int) {
+	t.Helper()
 	r := newScene(t)
 	topic, options := r.topicOf(4), GroupOptions{Limits: Limits{MaxInFlight: 8}}
 	old := topic.Membership("g", options)
@@ -295,14 +303,17 @@ func TestWhoFindsFewerPartitionsThanThereAreSharesAnew(t *testing.T) {
 		}
 	}
 	first := newStore(t, r.Client).Topic(r.partition.Topic()).Membership("g", options)
-	number, err := first.Partitions(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 1, number)
+	for _, n := range steps {
+		require.NoError(t, errOf(newStore(t, r.Client).Topic(r.partition.Topic()).Raise(t.Context(), n)))
+		number, err := first.Partitions(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, n, number)
+	}
 	for n := range 4 {
 		assert.Empty(t, r.claim(old.Group(n), "c", 1))
 	}
 	for _, m := range []*Membership{old, first} {
-		number, err = m.Partitions(t.Context())
+		number, err := m.Partitions(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 4, number)
 	}

@@ -50,7 +50,8 @@ if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTIC
   local first = noticed == 0 or noticed > now_ms
   if first then noticed = now_ms end
   write_expiry(control, expiry, group, now_ms, lasts, latest, noticed)
-  if first then wake(channel, now, 0, group) end -- an idle consumer says that it is alive less often than that
+  -- An idle consumer says that it is alive less often than that, unless the group lasts for a shorter time.
+  if first and lasts > NOTICE_MS then wake(channel, now, 0, group) end
   return { 'noticed' }
 end
 

@@ -75,9 +75,9 @@ func (c *chooser) selection(args []string) admin.Selection {
 	return admin.Matching(c.filter.query())
 }
 
-// resumeLine is the command line that goes on from a cursor.
-func resumeLine(cmd *cobra.Command, args []string, cursor string) styled {
-	flags := append(flagsOf(cmd, "cursor"), "--cursor", cursor)
+// resumeLine is the command line that goes on from a cursor, but for some flags.
+func resumeLine(cmd *cobra.Command, args []string, cursor string, but ...string) styled {
+	flags := append(flagsOf(cmd, append(but, "cursor")...), "--cursor", cursor)
 	return commandLine(append(strings.Fields(cmd.CommandPath()), ordered(flags, args...)...)...)
 }
 
@@ -97,11 +97,11 @@ func ordered(flags []string, args ...string) []string {
 	return append(slices.Clone(args), flags...)
 }
 
-// flagsOf returns the flags that are given, but for one.
-func flagsOf(cmd *cobra.Command, but string) (given []string) {
+// flagsOf returns the flags that are given, but for some.
+func flagsOf(cmd *cobra.Command, but ...string) (given []string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch {
-		case f.Name == but:
+		case slices.Contains(but, f.Name):
 		case f.Value.Type() == "bool":
 			given = append(given, "--"+f.Name+strings.TrimPrefix("="+f.Value.String(), "=true"))
 		default:

@@ -17,14 +17,18 @@ import (
 func (a *app) export() *cobra.Command {
 	var f *filter
 	file := ""
-	cmd := a.command("export TOPIC", "Write messages as JSON lines, with their due times; changes nothing",
+	var cmd *cobra.Command
+	cmd = a.command("export TOPIC", "Write messages as JSON lines, with their due times; changes nothing",
 		func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Lstat(file); file != "" && err == nil {
 				return usagef("--file %s exists, want a new file", file)
 			}
 			return f.check(cmd)
 		},
-		func(ctx context.Context, args []string) error { return a.exportTo(ctx, args[0], f.query(), file) })
+		func(ctx context.Context, args []string) error {
+			goOn := func(cursor string) styled { return resumeLine(cmd, args, cursor, "file") }
+			return a.exportTo(ctx, args[0], f.query(), file, goOn)
+		})
 	f = a.newFilter(cmd, admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead)
 	cmd.Flags().Var(text(&file, "FILE"), "file", "write to a new file in place of standard output")
 	cmd.Example = "redisdelay export orders --file orders.jsonl\n" +
@@ -32,7 +36,8 @@ func (a *app) export() *cobra.Command {
 	return cmd
 }
 
-func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file string) error {
+// exportTo exports to a file, or to standard output. goOn is the command line that goes on from a cursor.
+func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file string, goOn func(cursor string) styled) error {
 	total, err := a.admin.Count(ctx, topic, q)
 	if err != nil {
 		return err
@@ -53,10 +58,13 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 		err, progress.Cursor = errors.Join(err, failed), "" // what is written is not known
 	}
 	err = errors.Join(err, a.exported(topic, file, total, progress, err == nil))
+	if progress.Cursor != "" {
+		a.say("go on, in another file, with: %s\n", goOn(progress.Cursor))
+	}
 	return outcome(ctx, err, progress, false)
 }
 
-// exported says what an export has done and, if that is not all, how to go on.
+// exported says what an export has done.
 func (a *app) exported(topic, file string, total int, p admin.Progress, complete bool) error {
 	w := messages("export", "exported", "", nil)
 	if file != "" && a.json() {
@@ -65,16 +73,11 @@ func (a *app) exported(topic, file string, total int, p admin.Progress, complete
 			Done: p.Done, Skipped: p.Skipped, Complete: complete, Cursor: p.Cursor,
 		})
 	}
-	var err error
 	if file == "" { // standard output has the messages
 		a.say("%s %s\n", w.done, w.of(p.Done))
-	} else {
-		err = a.printf("%s %s to %s\n", w.done, w.of(p.Done), file)
+		return nil
 	}
-	if p.Cursor != "" {
-		a.say("go on, in another file, with --cursor %s\n", p.Cursor)
-	}
-	return err
+	return a.printf("%s %s to %s\n", w.done, w.of(p.Done), file)
 }
 
 // exportFile opens the file, which must not exist yet.

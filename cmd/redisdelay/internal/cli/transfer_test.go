@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,21 @@ func TestAnInterruptedExportSaysHowToGoOn(t *testing.T) {
 	}
 }
 
+// TestAnInterruptedExportIsGoneOnWithByTheLineThatItTells, also with a time that counts from when it is typed.
+func TestAnInterruptedExportIsGoneOnWithByTheLineThatItTells(t *testing.T) {
+	s := newStage(t)
+	var messages []*message.Message
+	for n := range 250 {
+		messages = append(messages, fixture.Delayed(fmt.Sprint(n), time.Hour+time.Duration(n)*time.Second))
+	}
+	s.store(s.Topic, messages...)
+	r := s.cutOff(1, "export", s.Topic, "--due-before", "24h", "--file", filepath.Join(t.TempDir(), "first"))
+	_, line, told := strings.Cut(r.err, "go on, in another file, with: redisdelay ")
+	require.True(t, told, r.err)
+	line, _, _ = strings.Cut(line, "\n")
+	require.Len(t, lines(s.must(strings.Fields(line)...)), 150)
+}
+
 // toldCursor is the cursor that a stopped export has told, in JSON or on standard error.
 func toldCursor(t *testing.T, r result, output string) string {
 	t.Helper()
@@ -52,7 +68,7 @@ func toldCursor(t *testing.T, r result, output string) string {
 		require.NotEmpty(t, o.Cursor)
 		return o.Cursor
 	}
-	told := regexp.MustCompile(`go on, in another file, with --cursor (\S+)\n`).FindStringSubmatch(r.err)
+	told := regexp.MustCompile(`go on, in another file, with: redisdelay export .* --cursor (\S+)\n`).FindStringSubmatch(r.err)
 	require.NotNil(t, told, r.err)
 	return told[1]
 }

@@ -117,7 +117,9 @@ func (p *Partition) Expire(now int64, name, how string) string {
 		return "alive"
 	case e.noticed == 0:
 		p.expire(now, name, e.lasts, latest, ms)
-		p.wake(now, 0, name)
+		if e.lasts > noticeMS {
+			p.wake(now, 0, name)
+		}
 		return "noticed"
 	case ms < max(latest, e.noticed+noticeMS):
 		p.expire(now, name, e.lasts, latest, e.noticed)
