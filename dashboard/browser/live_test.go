@@ -51,8 +51,8 @@ func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
 	b.live()
 	s.bury("billing", "no such customer")
 	b.untilText("#about-billing", "The oldest dead letter")
-	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "billing", redisdelay.GroupLimits{HaltsKeys: true})) // a box that is checked by the server, and by nobody else
-	s.until("it is told", func() bool { // a look may be a second old
+	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "billing", redisdelay.GroupLimits{HaltsKeys: true}))
+	s.until("it is told", func() bool { // its box is checked, by nobody
 		b.open("topic" + s.at())
 		return b.holds("document.querySelector('#group-billing input[type=checkbox]').checked")
 	})
