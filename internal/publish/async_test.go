@@ -480,9 +480,10 @@ func TestOnlyTheRejectedAsyncCallOfABatchFails(t *testing.T) {
 		f.rejected = []queue.Duplicate{{Call: 1}}
 		f.mu.Unlock()
 		require.NoError(t, outcomeOf(calls[0]))
-		require.ErrorIs(t, calls[1].Err(), ErrDuplicate)
-		require.ErrorContains(t, calls[1].Err(), `message "1"`)
-		require.NoError(t, calls[2].Err())
+		rejected := outcomeOf(calls[1])
+		require.ErrorIs(t, rejected, ErrDuplicate)
+		require.ErrorContains(t, rejected, `message "1"`)
+		require.NoError(t, outcomeOf(calls[2]))
 		require.NoError(t, p.Close(t.Context()))
 	})
 }
