@@ -18,6 +18,15 @@ var (
 	itsPlace = watermill.LogFields{"topic": "orders", "consumer_group": "billing", "partition": 3}
 )
 
+// TestASubscriberKeepsOneError of all subscriptions that did not end in time.
+func TestASubscriberKeepsOneError(t *testing.T) {
+	var s Subscriber
+	for _, err := range []error{nil, errAway, errors.New("again")} {
+		s.keep(err)
+	}
+	assert.Equal(t, errAway, s.err)
+}
+
 func TestWithoutALoggerNothingIsObserved(t *testing.T) {
 	for _, logger := range []watermill.LoggerAdapter{nil, watermill.NopLogger{}} {
 		o := logging(logger)

@@ -28,13 +28,17 @@ import (
 type wire struct {
 	redistest.Hook
 	distance time.Duration
-	lose     int64 // one in so many replies; 0 for none
+	lose     int64  // one in so many replies; 0 for none
+	sending  func() // before each call; may be nil
 	calls    atomic.Int64
 	lost     atomic.Int64
 }
 
 func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" && w.sending != nil {
+			w.sending()
+		}
 		err := next(ctx, cmd)
 		if cmd.Name() != "evalsha" || err != nil {
 			return err
@@ -133,6 +137,17 @@ func TestPublishAsyncCopiesWhatTheMarshalerShares(t *testing.T) {
 		require.Equal(t, "a", string(msg.Payload))
 		msg.Ack()
 	}
+}
+
+// TestPublishCopiesWhatTheMarshalerShares: a call to Redis may go on after Publish has returned, and is repeated for others of its
+// batch.
+func TestPublishCopiesWhatTheMarshalerShares(t *testing.T) {
+	s, payload := fixture.New(t), []byte("a")
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
+		c.Marshaler, c.Client = rawMarshaler{}, through(t, &wire{sending: func() { copy(payload, "b") }})
+	})
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("", payload)))
+	assert.Equal(t, []string{"a"}, s.Client.HVals(t.Context(), s.Key("messages")).Val())
 }
 
 func TestPublishAsyncTellsOfBadInputAsPublishDoes(t *testing.T) {

@@ -125,29 +125,30 @@ func (s *scene) bury(group, reason string, n int) {
 	s.T.Helper()
 	before, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: admin.Dead, Group: group})
 	require.NoError(s.T, err)
-	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.MaxInFlight = group, 1 })
-	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
-	require.NoError(s.T, err)
-	for range n {
-		msg := s.receive(messages)
+	s.handle(group, n, func(msg *message.Message) {
 		require.NoError(s.T, fixture.Delivery(s.T, msg).Bury(reason))
 		msg.Nack()
-	}
+	})
 	s.until("they are dead", func() bool {
 		now, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: admin.Dead, Group: group})
 		return err == nil && now == before+n
 	})
-	require.NoError(s.T, subscriber.Close())
 }
 
-// ack lets a consumer of a group handle messages.
+// ack lets a consumer ack so many messages of a group.
 func (s *scene) ack(group string, n int) {
+	s.T.Helper()
+	s.handle(group, n, func(msg *message.Message) { msg.Ack() })
+}
+
+// handle lets a consumer handle so many messages of a group, one at a time.
+func (s *scene) handle(group string, n int, handle func(*message.Message)) {
 	s.T.Helper()
 	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.MaxInFlight = group, 1 })
 	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
 	require.NoError(s.T, err)
 	for range n {
-		s.receive(messages).Ack()
+		handle(s.receive(messages))
 	}
 	require.NoError(s.T, subscriber.Close())
 }

@@ -183,6 +183,34 @@ func TestASlowFunctionMakesNoOtherTickLate(t *testing.T) {
 	assert.True(t, next(t, ticks[first]).Nominal.After(late.Add(-time.Second)))
 }
 
+// TestWhatASlowFunctionHasMadeIsStored while it makes the next one.
+func TestWhatASlowFunctionHasMadeIsStored(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p, goOn := newPeriodic(t, client, prefix), make(chan struct{})
+	p.SetSettleFor(100 * time.Millisecond)
+	var slow atomic.Bool
+	require.NoError(t, p.Set(t.Context(), periodic.Schedule{
+		ID: "made", Topic: "made", Cron: "@yearly", StoreAtLeast: 3,
+		Make: func(periodic.Tick) (*message.Message, error) {
+			if slow.Load() {
+				<-goOn
+			}
+			return made("it")(periodic.Tick{})
+		},
+	}))
+	other := newPeriodic(t, client, prefix) // takes away what is stored
+	require.NoError(t, other.Pause(t.Context(), "made", periodic.Pause{}))
+	require.NoError(t, other.Resume(t.Context(), "made"))
+	slow.Store(true)
+	run(t, p)
+	t.Cleanup(func() { close(goOn) })
+	<-time.After(200 * time.Millisecond) // longer than the calls to Redis may take
+	goOn <- struct{}{}
+	require.Eventually(t, func() bool {
+		return client.HLen(t.Context(), "{"+prefix+":made:0}:messages").Val() == 1
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
 // TestRunReturnsOnceItsFunctionHas returned, which it does not call for the other ticks any more.
 func TestRunReturnsOnceItsFunctionHas(t *testing.T) {
 	client, prefix := redistest.Client(t), prefixOf(t)

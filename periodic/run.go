@@ -107,9 +107,8 @@ func (p *Periodic) roundOfMade(ctx context.Context) (wait time.Duration, err err
 		return 0, err
 	}
 	ready, err := p.ready(reading, work)
-	planned := time.Now()
 	for _, t := range ready {
-		err = errors.Join(err, p.settleMade(ctx, t, planned))
+		err = errors.Join(err, p.settleMade(ctx, t, began))
 	}
 	if err := errors.Join(err, p.done(ctx, work)); err != nil {
 		return 0, err

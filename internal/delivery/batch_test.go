@@ -133,15 +133,42 @@ func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
 			}
 			return nil
 		})
+		decoded := 0
 		r := run(g, inBatches(2, func([]*message.Message) {}), func(c *Config) {
 			c.DropExpired = true
 			c.Decode = func(context.Context, queue.Claimed) (*message.Message, error) {
+				decoded++
 				pass(testLease + 2*time.Second)
 				return nil, errors.New("not a message")
 			}
 		})
 		settle(2 * testLease)
 		assert.Empty(t, g.acked)
+		assert.Equal(t, 1, decoded, "nor does it look at it")
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}
+
+// TestAHandleThatHasLostTheLeaseDropsNothing likewise.
+func TestAHandleThatHasLostTheLeaseDropsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errors.New("the lease cannot be extended")
+			}
+			return nil
+		})
+		r := run(g, func(c *Config) { c.DropExpired = true }, inBatches(1, func(batch []*message.Message) {
+			h, _ := InHandOf(batch[0].Context())
+			pass(testLease + time.Second)
+			h.TooOld()
+			batch[0].Nack()
+		}))
+		settle(2 * testLease)
+		assert.Empty(t, g.acked)
+		assert.Len(t, g.nacked, 1, "which Redis refuses if another consumer has it")
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})

@@ -97,8 +97,13 @@ func TestTheNoticeWakesTheConsumersOfAGroup(t *testing.T) {
 		require.Equal(t, "noticed", r.look(g))
 	}
 	assert.Equal(t, Hint{Alone: true}, next())
+	short := r.expiring("short", 5*time.Second) // shows in time by itself that it is alive
+	hears := r.listen(short, "c")
+	r.overSince(r.partition, "short", 0)
+	require.Equal(t, "noticed", r.look(short))
 	r.push(due("a"))
 	assert.False(t, next().Alone, "the first notice only")
+	assert.False(t, hears().Alone)
 }
 
 func TestTheLastToRegisterSaysHowLongAGroupLasts(t *testing.T) {

@@ -19,11 +19,7 @@ import (
 // TestAnInterruptedExportSaysHowToGoOn, and with that the rest is exported: both files have each message once.
 func TestAnInterruptedExportSaysHowToGoOn(t *testing.T) {
 	s := newStage(t)
-	var messages []*message.Message
-	for n := range 250 {
-		messages = append(messages, fixture.Delayed(fmt.Sprint(n), time.Hour+time.Duration(n)*time.Second))
-	}
-	s.store(s.Topic, messages...)
+	s.store250()
 	all := s.must("export", s.Topic)
 	require.Len(t, lines(all), 250)
 	for _, output := range []string{"table", "json"} {
@@ -44,16 +40,22 @@ func TestAnInterruptedExportSaysHowToGoOn(t *testing.T) {
 // TestAnInterruptedExportIsGoneOnWithByTheLineThatItTells, also with a time that counts from when it is typed.
 func TestAnInterruptedExportIsGoneOnWithByTheLineThatItTells(t *testing.T) {
 	s := newStage(t)
-	var messages []*message.Message
-	for n := range 250 {
-		messages = append(messages, fixture.Delayed(fmt.Sprint(n), time.Hour+time.Duration(n)*time.Second))
-	}
-	s.store(s.Topic, messages...)
+	s.store250()
 	r := s.cutOff(1, "export", s.Topic, "--due-before", "24h", "--file", filepath.Join(t.TempDir(), "first"))
 	_, line, told := strings.Cut(r.err, "go on, in another file, with: redisdelay ")
 	require.True(t, told, r.err)
 	line, _, _ = strings.Cut(line, "\n")
 	require.Len(t, lines(s.must(strings.Fields(line)...)), 150)
+}
+
+// store250 stores messages that an export reads in three steps.
+func (s *stage) store250() {
+	s.T.Helper()
+	var messages []*message.Message
+	for n := range 250 {
+		messages = append(messages, fixture.Delayed(fmt.Sprint(n), time.Hour+time.Duration(n)*time.Second))
+	}
+	s.store(s.Topic, messages...)
 }
 
 // toldCursor is the cursor that a stopped export has told, in JSON or on standard error.
