@@ -63,8 +63,8 @@ type PublisherConfig struct {
 	// one, and keep their order for a single subscriber with MaxInFlight 1, unless
 	// the number of partitions is raised between them. "" means no key; nil, the
 	// default, means that no message has one. The messages of a call without a key
-	// share one partition, and calls rotate through the partitions. The key of SetKey
-	// takes precedence. It must be safe for concurrent use.
+	// share one partition, and calls rotate through the partitions. SetOrderingKey
+	// and, after it, SetKey take precedence. It must be safe for concurrent use.
 	PartitionKey func(topic string, msg *message.Message) string
 
 	// OnDuplicate applies to messages that carry a key (SetKey).
@@ -92,7 +92,7 @@ type PublisherConfig struct {
 	MaxMessageBytes int
 
 	// PublishTimeout is how long a Publish call tries, unless the context of the
-	// messages ends earlier. At least 10ms. Default: 10s.
+	// messages ends earlier. It bounds Cancel, Reschedule and Close, too. At least 10ms. Default: 10s.
 	PublishTimeout time.Duration
 
 	// MaxPending is how many messages of PublishAsync calls may have no outcome yet, for all topics
@@ -235,12 +235,12 @@ type SubscriberConfig struct {
 	// watermill-redisstream. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
-	// GroupExpiry ends the group in a topic when it has had no live subscription there for that long: what it holds is
-	// freed, and Subscribe recreates it. A subscription is alive for up to a minute after its last call, with the defaults
+	// GroupExpiry ends the group in a topic when it has had no live subscription there for that long: its messages, waiting
+	// and dead, are deleted, and the next Subscribe starts an empty group. A subscription is alive for up to a minute after its last call, with the defaults
 	// (docs/use/groups.md); the group lasts at least that long. Any publisher or subscription of the topic ends
 	// it, within some seconds, or within half a minute if all are idle. If subscribers of the group differ, the
-	// last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, never; for Broadcast 50s, so that little is
-	// left a minute after a crash, and nothing after a minute and a half.
+	// last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, never; for Broadcast 50s: a minute to a
+	// minute and a half after a crash, its group is gone.
 	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be
@@ -269,7 +269,7 @@ type SubscriberConfig struct {
 	// deliveries without an Ack. With the default NackDelay, 5 deliveries last
 	// 2 seconds, 10 a minute and 20 eleven minutes. A message that was prefetched and given back
 	// unseen does not count as delivered. One that kills its consumer at once may be delivered
-	// once more than this. Default: 0, no limit.
+	// once more than this. With Broadcast, the dead letters go with the subscription's group. Default: 0, no limit.
 	MaxDeliveries int
 
 	// GroupLimits limits the whole group: its consumers together, where MaxInFlight limits one
@@ -394,7 +394,7 @@ type ConfigError struct {
 	Problem string
 }
 
-func (e *ConfigError) Error() string { return "redisdelay: config field " + e.Field + " " + e.Problem }
+func (e *ConfigError) Error() string { return "redisdelay: " + e.Field + " " + e.Problem }
 
 func validateShared(client redis.UniversalClient, prefix string) error {
 	// A nil *redis.Client in the interface would panic at the first command.

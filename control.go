@@ -24,9 +24,8 @@ var (
 	ErrGroupAlive = queue.ErrGroupAlive
 )
 
-// AllGroups stands for all consumer groups of a topic in Pause, Resume and Drain. The other calls need the name of a group,
-// and return a *ConfigError for AllGroups.
-const AllGroups = ""
+// AllGroups stands for all consumer groups of a topic in Pause, Resume and Drain. The other calls need the name of a group.
+const AllGroups = "<all>"
 
 // drainEvery is how often Drain looks.
 const drainEvery = 200 * time.Millisecond
@@ -64,7 +63,7 @@ type PauseOptions struct {
 // except one that is already on offer; publishing goes on. It replaces an earlier pause of the same
 // kind: a group has its own, and shares that of AllGroups.
 //
-// The error is a *ConfigError for a bad PauseOptions.For, ErrEmptyTopic, ErrTopicNotFound,
+// The error is a *ConfigError for a bad PauseOptions.For or an empty group, ErrEmptyTopic, ErrTopicNotFound,
 // ErrGroupNotFound, ErrProtocolTooNew, or that of ctx or of Redis: then the call may have had its
 // effect, or may still have it.
 func (c *Control) Pause(ctx context.Context, topic, group string, options PauseOptions) error {
@@ -73,7 +72,7 @@ func (c *Control) Pause(ctx context.Context, topic, group string, options PauseO
 			return err
 		}
 	}
-	return c.call("pause", topic, func(t *queue.Topic) error {
+	return c.callForAny(group, "pause", topic, func(t *queue.Topic, group string) error {
 		return t.Pause(ctx, group, queue.Pause{Duration: options.For, By: options.By, Reason: options.Reason})
 	})
 }
@@ -82,7 +81,7 @@ func (c *Control) Pause(ctx context.Context, topic, group string, options PauseO
 // Without a pause it does nothing, but returns ErrGroupNotFound if there is no such group
 // either. The other errors are those of Pause.
 func (c *Control) Resume(ctx context.Context, topic, group string) error {
-	return c.call("resume", topic, func(t *queue.Topic) error { return t.Resume(ctx, group) })
+	return c.callForAny(group, "resume", topic, func(t *queue.Topic, group string) error { return t.Resume(ctx, group) })
 }
 
 // Remaining is what Drain waits for.
@@ -94,11 +93,12 @@ type Remaining struct {
 
 // Drain waits until a group, or AllGroups, has no message that is due, waits for a retry
 // or is in delivery. It reports to progress what remains, now and then; nil is allowed. It
-// deletes nothing and pauses nothing: messages that fall due meanwhile count, too.
+// deletes nothing and pauses nothing: messages that fall due meanwhile count, too. A group that is paused or has no
+// consumer may never get there, so give ctx a deadline.
 //
 // The errors are those of Pause, also for a group that is retired meanwhile, and that of ctx.
 func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Remaining)) error {
-	return c.call("drain", topic, func(t *queue.Topic) error {
+	return c.callForAny(group, "drain", topic, func(t *queue.Topic, group string) error {
 		ticker := time.NewTicker(drainEvery)
 		defer ticker.Stop()
 		for {
@@ -160,10 +160,21 @@ func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
 	return c.callFor(group, "restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
 }
 
-// callFor is call for one group.
+// callForAny makes a call for one group, or for AllGroups, which package queue names "".
+func (c *Control) callForAny(group, verb, topic string, do func(t *queue.Topic, group string) error) error {
+	switch group {
+	case "":
+		return &ConfigError{"group", "is empty, want a name or AllGroups"}
+	case AllGroups:
+		group = ""
+	}
+	return c.call(verb, topic, func(t *queue.Topic) error { return do(t, group) })
+}
+
+// callFor makes a call for one group.
 func (c *Control) callFor(group, verb, topic string, do func(t *queue.Topic) error) error {
-	if group == AllGroups {
-		return &ConfigError{"group", "is empty or AllGroups, which is for Pause, Resume and Drain"}
+	if group == "" || group == AllGroups {
+		return &ConfigError{"group", fmt.Sprintf("is %q, want the name of one group", group)}
 	}
 	return c.call(verb, topic, do)
 }
@@ -200,8 +211,8 @@ type GroupLimits struct {
 	Rate Rate
 
 	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the messages of the key that
-	// are due wait in line until the letter is requeued or discarded, or HaltsKeys ends. Without it, they go on.
-	// It needs no limit beside it.
+	// are due wait in line until the letter is requeued or discarded. It needs no limit beside it. Limits that are set
+	// later without it, also by another Subscriber, end it: then all halted keys go on.
 	HaltsKeys bool
 }
 

@@ -77,9 +77,9 @@ func (d Delivery) StepKey(step string) string {
 	return d.ID[:min(len(d.ID), script.IDLength)] + "/" + step
 }
 
-// Late is for how long the message has been due by now, whatever this host's clock says:
-// Redis's clock at the delivery counts, and the time since then. It is negative if the message
-// is early, and 0 for a Delivery that is not from DeliveryFromContext.
+// Late is how long the message has been due. It is measured with Redis's clock at the delivery and this host's
+// monotonic clock since, so a wrong wall clock does not matter. It is negative if the message is early, and 0 for a
+// Delivery that is not from DeliveryFromContext.
 func (d Delivery) Late() time.Duration {
 	if d.due.IsZero() {
 		return 0

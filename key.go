@@ -31,8 +31,7 @@ var (
 	// also return it for a message that they cannot change; then the Status says where it is.
 	ErrMessageNotFound = queue.ErrNotFound
 
-	// ErrMessageDead is the ErrMessageNotFound of a message that is a dead letter, and that no
-	// other group waits for or handles.
+	// ErrMessageDead wraps ErrMessageNotFound: only dead letters are left of the message.
 	ErrMessageDead = queue.ErrDead
 )
 
@@ -70,7 +69,8 @@ const (
 // acked the message, one of them has made it a dead letter, or it is cancelled. Until another
 // message takes it, Cancel and Reschedule still find a dead letter by the key that it had.
 // With a PublisherConfig.DeduplicationWindow, it stays in use for longer. For what a handler
-// publishes, Delivery.StepKey makes a key that is the same in each redelivery.
+// publishes, Delivery.StepKey makes a key that is the same in each redelivery. On a topic with partitions, messages of
+// one key are duplicates only if their ordering keys (SetOrderingKey) are the same, too.
 //
 // A handler that publishes the next message under the key of its own message
 // needs ReplaceDuplicate. A handler that publishes its own message again, as a
@@ -91,7 +91,7 @@ func setMetadata(msg *message.Message, name, value string) {
 // Cancel takes back the message that holds a key (SetKey), from every group that
 // has not acked it, and returns where it stood: it is too late for groups in StateDone, and
 // a handler may be at work for those in StateInDelivery. A consumer that has claimed the
-// message finds out at its next heartbeat, which cancels the message's context; the message
+// message finds out at its next heartbeat, within a third of its LeaseDuration, which cancels the message's context; the message
 // does not come back.
 //
 // It acts on the message that holds the key when Redis runs the call, even if that

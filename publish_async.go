@@ -53,9 +53,9 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // returns, so they may be changed afterwards.
 //
 // It waits in two cases, until PublishTimeout has passed or the context of a message or the Publisher
-// ends. At MaxPending messages without an outcome it waits for room; without any in time, the error is
-// ErrTooManyPending, and nothing is stored. Before the first message for a topic, and the first with an
-// ordering key or a time to live, it asks Redis about the topic.
+// ends: while MaxPending messages have no outcome, and else the error is ErrTooManyPending and nothing is
+// stored; and for what it has to ask Redis before the first message for a topic, and before the first with
+// an ordering key or a time to live.
 //
 // The calls of one goroutine for a topic are stored in their order, whether they are PublishAsync or
 // Publish calls. A call that fails does not stop those after it. With several partitions, only messages of

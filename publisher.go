@@ -92,7 +92,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // no keys.
 //
 // A call of up to 500 messages and 4 MiB is stored whole or not at all, unless keys
-// (PartitionKey, SetKey) send its messages to several partitions. A *PartialPublishError
+// (SetOrderingKey, SetKey, PartitionKey) send its messages to several partitions. A *PartialPublishError
 // says that only some messages of a call are stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
@@ -108,6 +108,9 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 //
 // A delivered message that is published again is due at once, since its delay is over,
 // unless its delay metadata has changed since.
+//
+// Publish writes a delay that comes from Delay or the context into the message's metadata, where it counts if the message
+// is published again. Two calls at once must not have the same message.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err := prepare(topic, messages); err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	// ErrSubscriberClosed is returned by a Subscriber after Close.
+	// ErrSubscriberClosed is returned by a Subscriber after Stop or Close.
 	ErrSubscriberClosed = errors.New("the subscriber is closed")
 
 	// ErrLeaseLost is the cause (context.Cause) of a message context that ended because
@@ -99,9 +99,8 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 // it is Broadcast: each Subscribe has a group of its own, which Delivery.Group names.
 func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 
-// SubscribeInitialize registers the consumer group, so that it gets every message of the topic that
-// has not been given to the groups yet: what becomes due from now on and, if no other group has
-// looked since, what is already due. Subscribe does the same; call SubscribeInitialize to register
+// SubscribeInitialize registers the consumer group. From then on it gets every message of the topic that falls due,
+// and those already due that no group has taken yet. Subscribe does the same; call SubscribeInitialize to register
 // a group before its first subscriber runs. A group with a GroupExpiry waits that long for it. With
 // Broadcast, it registers the group that the Subscriber's next Subscribe to the topic takes; called
 // again before that, it registers the same group. Close ends the group. The errors are those of

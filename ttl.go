@@ -26,7 +26,8 @@ const (
 )
 
 // SetTTL gives a message a time to live, from 1ms to 100 years, rounded down to whole milliseconds; with another one,
-// Publish returns ErrInvalidTTL. It counts from when the message is due: a one-time password is of no use 5 minutes later.
+// Publish returns ErrInvalidTTL. It counts from when the message is due: a one-time password is of no use 5 minutes later. For a message that is
+// overdue when it is published, it counts from when Redis stores it.
 // A message that is older by Redis's clock when a handler would get it, also for a retry, is not handed out:
 // SubscriberConfig.OnExpired says what becomes of it. A handler that has the message keeps it.
 //

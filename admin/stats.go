@@ -303,7 +303,7 @@ func topicStats(t Topic, partitions int, groupList inspect.GroupList, counts ins
 		Topic: t.Name, Version: t.Version, At: counts.Now, Partitions: partitions,
 		Counts: Counts(counts.Counts), OldestDue: counts.OldestDue, NextDue: counts.NextDue, DueWithin: counts.Within,
 		Messages: counts.Messages, Bytes: counts.Bytes, Keys: counts.Keys, Windows: counts.Windows,
-		Pause: pauseOf(groupList, redisdelay.AllGroups),
+		Pause: pauseOf(groupList, allGroups),
 	}
 	active := 0
 	for _, name := range groupList.All() {
@@ -364,14 +364,16 @@ func limitsOf(l queue.Limits) *redisdelay.GroupLimits {
 	}
 }
 
+const allGroups = "" // in package queue
+
 // pauseOf is the pause that keeps a group, or all groups, from claiming: of two, the one that
 // lasts longer.
 func pauseOf(groupList inspect.GroupList, group string) *Pause {
-	all, paused := groupList.Pauses[redisdelay.AllGroups]
+	all, paused := groupList.Pauses[allGroups]
 	own, ownPaused := groupList.Pauses[group]
 	longer := own.Until.IsZero() || !all.Until.IsZero() && own.Until.After(all.Until)
 	switch {
-	case group != redisdelay.AllGroups && ownPaused && (!paused || longer):
+	case group != allGroups && ownPaused && (!paused || longer):
 		return &Pause{Since: own.Since, Until: own.Until, By: own.By, Reason: own.Reason}
 	case paused:
 		return &Pause{All: true, Since: all.Since, Until: all.Until, By: all.By, Reason: all.Reason}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -47,14 +48,14 @@ func (d *Dashboard) pause(w http.ResponseWriter, q *request) error {
 	}
 	options := redisdelay.PauseOptions{For: lasts, By: q.actor, Reason: q.form.Get("reason")}
 	return d.change(w, q, "paused a group", watermill.LogFields{"for": lasts.String(), "reason": options.Reason}, func(ctx context.Context) error {
-		return d.config.Admin.Pause(ctx, q.topic(), q.group(), options)
+		return d.config.Admin.Pause(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups), options)
 	})
 }
 
 // resume ends a pause.
 func (d *Dashboard) resume(w http.ResponseWriter, q *request) error {
 	return d.change(w, q, "resumed a group", nil, func(ctx context.Context) error {
-		return d.config.Admin.Resume(ctx, q.topic(), q.group())
+		return d.config.Admin.Resume(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups))
 	})
 }
 

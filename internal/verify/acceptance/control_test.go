@@ -214,9 +214,9 @@ func TestControlTellsWhatItCannotFind(t *testing.T) {
 	s := fixture.New(t)
 	c := newControl(t, s)
 	ctx := t.Context()
-	require.ErrorIs(t, c.Pause(ctx, "", "", redisdelay.PauseOptions{}), redisdelay.ErrEmptyTopic)
-	require.ErrorIs(t, c.Pause(ctx, s.Topic, "", redisdelay.PauseOptions{}), redisdelay.ErrTopicNotFound)
-	require.ErrorIs(t, c.Drain(ctx, s.Topic, "", nil), redisdelay.ErrTopicNotFound)
+	require.ErrorIs(t, c.Pause(ctx, "", "g", redisdelay.PauseOptions{}), redisdelay.ErrEmptyTopic)
+	require.ErrorIs(t, c.Pause(ctx, s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}), redisdelay.ErrTopicNotFound)
+	require.ErrorIs(t, c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil), redisdelay.ErrTopicNotFound)
 	require.NoError(t, s.Subscriber().SubscribeInitialize(s.Topic))
 	s.Publish("a")
 	_, err := c.RetireGroup(ctx, s.Topic, "nobody", redisdelay.RetireOptions{})
@@ -228,8 +228,17 @@ func TestControlTellsWhatItCannotFind(t *testing.T) {
 	assert.Positive(t, looks)
 	var configErr *redisdelay.ConfigError
 	for _, bad := range []time.Duration{-1, 5} { // which would last for ever, or no time
-		require.ErrorAs(t, c.Pause(ctx, s.Topic, "", redisdelay.PauseOptions{For: bad}), &configErr)
+		require.ErrorAs(t, c.Pause(ctx, s.Topic, "g", redisdelay.PauseOptions{For: bad}), &configErr)
 		assert.Equal(t, "For", configErr.Field)
+	}
+	for name, call := range map[string]func() error{ // "" is more likely a setting that is missing than all groups
+		"Pause":  func() error { return c.Pause(ctx, s.Topic, "", redisdelay.PauseOptions{}) },
+		"Resume": func() error { return c.Resume(ctx, s.Topic, "") },
+		"Drain":  func() error { return c.Drain(ctx, s.Topic, "", nil) },
+	} {
+		if assert.ErrorAs(t, call(), &configErr, name) {
+			assert.Equal(t, "group", configErr.Field, name)
+		}
 	}
 	_, err = redisdelay.NewControl(redisdelay.ControlConfig{})
 	require.ErrorAs(t, err, &configErr)

@@ -38,10 +38,13 @@ func (a *app) someGroups(use, short string, run func(ctx context.Context, topic,
 
 // result reports what was done with a group.
 func (a *app) result(name, topic, group, format string, args ...any) error {
-	if a.json() {
-		return a.object(operationJSON{Topic: topic, Operation: name, Group: group, Complete: true})
+	if !a.json() {
+		return a.printf("%s\n", fmt.Sprintf(format, args...))
 	}
-	return a.printf("%s\n", fmt.Sprintf(format, args...))
+	if group == redisdelay.AllGroups {
+		group = ""
+	}
+	return a.object(operationJSON{Topic: topic, Operation: name, Group: group, Complete: true})
 }
 
 func nameOf(topic, group string) string {
@@ -162,10 +165,11 @@ func remainingText(b redisdelay.Remaining) string {
 
 func (a *app) limit() *cobra.Command {
 	var limits redisdelay.GroupLimits
-	var none bool
+	var none, keepHalts bool
 	cmd := a.command("limit TOPIC GROUP", "Limit how many messages a group gets, over all its consumers",
 		func(cmd *cobra.Command, _ []string) error {
-			given := cmd.Flags().Changed("max-in-flight") || cmd.Flags().Changed("rate") || limits.HaltsKeys
+			keepHalts = !none && !cmd.Flags().Changed("halt-keys")
+			given := cmd.Flags().Changed("max-in-flight") || cmd.Flags().Changed("rate") || cmd.Flags().Changed("halt-keys")
 			switch {
 			case none && given:
 				return usagef("--none cannot be given with a limit: want one or the other")
@@ -176,10 +180,17 @@ func (a *app) limit() *cobra.Command {
 			}
 			return nil
 		}, func(ctx context.Context, args []string) error {
+			if keepHalts {
+				g, err := a.group(ctx, args[0], args[1])
+				if err != nil {
+					return err
+				}
+				limits.HaltsKeys = g.Limits != nil && g.Limits.HaltsKeys
+			}
 			if err := a.admin.LimitGroup(ctx, args[0], args[1], limits); err != nil {
 				return err
 			}
-			if none {
+			if limits == (redisdelay.GroupLimits{}) {
 				return a.result("limit", args[0], args[1], "%s has no limit", nameOf(args[0], args[1]))
 			}
 			return a.result("limit", args[0], args[1], "limited %s: %s", nameOf(args[0], args[1]), limitsText(&limits))
@@ -189,8 +200,8 @@ func (a *app) limit() *cobra.Command {
 	cmd.Flags().Var(number(&limits.Rate.Burst, 1, 1_000_000_000), "burst", "how many at once after idling (default: as many as the rate has)")
 	cmd.Flags().BoolVar(&limits.HaltsKeys, "halt-keys", false, "a dead letter halts its ordering key until it is requeued or discarded")
 	cmd.Flags().BoolVar(&none, "none", false, "end the limits, and halt no keys")
-	cmd.Long = "Limits replace those that the group has: what is not given is not limited any more, and without --halt-keys\n" +
-		"dead letters halt no keys: those that are halted go on."
+	cmd.Long = "Limits replace those that the group has: what is not given is not limited any more. Whether dead letters halt keys\n" +
+		"stays as it is without --halt-keys. With --halt-keys=false or --none, keys that are halted go on."
 	cmd.Example = "redisdelay limit orders billing --rate 100/s --max-in-flight 20"
 	return cmd
 }
