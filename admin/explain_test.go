@@ -234,6 +234,9 @@ func TestExplainEstimatesWhenAFarMessageComes(t *testing.T) {
 	require.Eventually(t, func() bool { return s.stats().Due == 5001 }, fixture.Soon, time.Millisecond)
 	s.present(g, "{}")
 	s.says("due for "+soon+"; 5,000 due messages are before it, and none of them has gone within "+soon, "billing: .*")
+	quick, err := s.admin.QuickExplain(t.Context(), s.Topic, Ref{Key: "k"})
+	require.NoError(t, err)
+	assert.Regexp(t, "^due for "+soon+"; 5,000 due messages are before it$", quick.Summary)
 
 	ctx, stop := context.WithCancel(t.Context())
 	claiming := make(chan struct{})

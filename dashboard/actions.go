@@ -31,7 +31,8 @@ type action struct {
 	fixed func(value string) (string, error)
 
 	Lasting   bool // it cannot be taken back
-	whole     bool // it is for a message in all its groups, whichever is named
+	Whole     bool // it is for a marked message in all its groups, whichever is named
+	wholeAll  bool // likewise for all that a filter matches
 	perGroup  bool // it stands beside a group on the page of a message, not beside the message
 	takesAway bool // a message that it was for has no page any more
 
@@ -60,7 +61,7 @@ var actions = []action{
 	},
 	{
 		name: "deliver-now", needs: mayReschedule, Verb: "Deliver now", Done: "made due", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
-		whole: true,
+		Whole: true,
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.DeliverNow(ctx, c.topic, c.which, c.progress)
 		},
@@ -68,7 +69,7 @@ var actions = []action{
 	{
 		name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
 		Field: "due in", Hint: "30m, or 2026-12-24 09:00",
-		whole: true,
+		Whole: true,
 		fixed: func(value string) (string, error) {
 			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
 			if err != nil {
@@ -116,7 +117,7 @@ var actions = []action{
 	},
 	{
 		name: "cancel", needs: mayCancel, Verb: "Cancel", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
-		whole: true, Lasting: true, takesAway: true,
+		Whole: true, wholeAll: true, Lasting: true, takesAway: true,
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Cancel(ctx, c.topic, c.which, c.progress)
 		},
@@ -212,6 +213,9 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, takesAway: a.takesAway}
 	if marks := q.form["mark"]; len(marks) > 0 {
 		o.Total, o.What = len(marks), humanize.Count(len(marks), "marked message", "marked messages")
+		if a.Whole {
+			o.What += ", in all groups"
+		}
 		which, err := marked(a, marks)
 		return o, which, err
 	}
@@ -229,8 +233,16 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 	if o.Total, err = d.recount(q, f, shown); err != nil {
 		return nil, nil, err
 	}
-	o.What = f.words()
+	o.What = a.what(f)
 	return o, []admin.Selection{admin.Matching(f.Query)}, nil
+}
+
+// what says which messages of a filter it is for.
+func (a action) what(f filter) string {
+	if a.wholeAll && f.Group != "" {
+		return f.words() + ", in all groups, not only " + shown(f.Group)
+	}
+	return f.words()
 }
 
 // recount refuses to begin if far more messages match by now than the person has seen and confirmed.
@@ -260,7 +272,7 @@ func marked(a action, marks []string) ([]admin.Selection, error) {
 			return nil, badField("mark", text, "want an id and a group")
 		}
 		id, group := values.Get("id"), values.Get("group")
-		if a.whole {
+		if a.Whole {
 			group = ""
 		}
 		if !slices.Contains(ids[group], id) {

@@ -90,8 +90,13 @@ func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []str
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case data.Topic != "": // of all topics, one that fails hides no other
+	case data.Topic != "":
 		return errs[0]
+	}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) > 0 { // of all topics, one that fails hides no other
+		topics := humanize.Count(len(errs), "topic", "topics")
+		data.Notes = append(data.Notes, topics+" could not be asked for an id or a key: "+humanize.Clean(errs[0].Error()))
 	}
 	return nil
 }

@@ -29,24 +29,36 @@ func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx
 	out := http.NewResponseController(w)
 	s := stream{d: d, q: q, route: found, w: w}
-	ticker := time.NewTicker(d.config.Interval)
+	ticker, beats := time.NewTicker(d.config.Interval), time.NewTicker(beat)
 	defer ticker.Stop()
-	for {
-		_ = out.SetWriteDeadline(time.Now().Add(maxWait + sendFor)) // a server's WriteTimeout is for pages
-		if err := s.next(); err != nil {
-			return nil //nolint:nilerr // the reader is gone
-		}
-		if err := out.Flush(); err != nil {
-			return nil //nolint:nilerr // likewise, or it gets no stream
+	defer beats.Stop()
+	for turn := s.next; ; {
+		if err := inTime(out, turn); err != nil {
+			return nil //nolint:nilerr // the reader is gone, or it gets no stream
 		}
 		select {
 		case <-ticker.C:
+			turn = s.next
+		case <-beats.C:
+			turn = s.beat
 		case <-q.Context().Done():
 			return nil
 		case <-d.ended.Done():
 			return nil
 		}
 	}
+}
+
+// inTime sends what a turn of a stream writes. A server's WriteTimeout is for pages; and HTTP/2 ends a stream at its deadline,
+// also one that waits.
+func inTime(out *http.ResponseController, turn func() error) error {
+	_ = out.SetWriteDeadline(time.Now().Add(maxWait + sendFor))
+	if err := turn(); err != nil {
+		return err
+	}
+	err := out.Flush()
+	_ = out.SetWriteDeadline(time.Time{})
+	return err
 }
 
 // stream is what one open page is sent.
@@ -58,7 +70,6 @@ type stream struct {
 	shown []*look // what the page that was sent last shows; nil if it shows none, or there was trouble
 	may   Access  // what its reader might do then
 	sent  [sha256.Size]byte
-	quiet int // turns since anything was sent
 }
 
 // errNotLive ends the stream of a page that does not change, or that its reader may not see any more.
@@ -70,8 +81,8 @@ const (
 	sendFor    = 30 * time.Second
 )
 
-// beat is after how many quiet turns a comment shows proxies, and us, that the other side is there.
-const beat = 15
+// beat is how often a comment shows proxies, and us, that the other side is there.
+const beat = 15 * time.Second
 
 // next sends the page if it has changed, as long as its reader may see it.
 func (s *stream) next() error {
@@ -88,7 +99,7 @@ func (s *stream) next() error {
 		s.shown, s.sent = nil, [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
 		return s.send("trouble", []byte(http.StatusText(statusOf(err))))
 	case text == nil || sha256.Sum256(text) == s.sent:
-		return s.rest()
+		return nil
 	}
 	s.sent = sha256.Sum256(text)
 	return s.send("page", text)
@@ -111,19 +122,14 @@ func (s *stream) render(ctx context.Context) ([]byte, error) {
 	return s.d.render(s.q, p)
 }
 
-// rest sends nothing, or after some quiet turns a comment.
-func (s *stream) rest() error {
-	if s.quiet++; s.quiet < beat {
-		return nil
-	}
-	s.quiet = 0
+// beat sends a comment.
+func (s *stream) beat() error {
 	_, err := s.w.Write([]byte(": still here\n\n"))
 	return err
 }
 
 // send sends an event. A line of it begins after each line feed; a carriage return would begin one, too.
 func (s *stream) send(event string, text []byte) error {
-	s.quiet = 0
 	text = bytes.ReplaceAll(text, []byte("\r"), []byte("&#13;"))
 	var b bytes.Buffer
 	b.WriteString("event: " + event + "\n")

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
 // live is the context of a live page.
@@ -212,6 +214,51 @@ func TestALivePageIsMadeAgainOnlyAfterALook(t *testing.T) {
 	assert.False(t, made())
 	now = now.Add(time.Hour)
 	assert.True(t, made())
+}
+
+// TestAMessageInABacklogHoldsUpNoOtherPage has a thousand due messages before it, and a consumer at work.
+func TestAMessageInABacklogHoldsUpNoOtherPage(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	s.wide(1100)
+	_, err := s.admin.DeliverNow(t.Context(), s.Topic, admin.Matching(admin.Query{}), nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("last", "last", 10*time.Millisecond)))
+	s.until("all are due", func() bool { return s.count(admin.Waiting) == 1101 })
+	s.handle("g", 1, func(msg *message.Message) {
+		page := s.page("message" + s.at("key", "last"))
+		assert.Contains(t, page.first("h1").text(), "1,099 due messages are before it", "the consumer has one")
+		assert.Less(t, s.dashboard.looks.pause, 10*time.Second, "the look has not waited for a second")
+		msg.Ack()
+	})
+}
+
+// TestADecodeThatHangsHoldsUpNoOtherPage, and is called once for a look.
+func TestADecodeThatHangsHoldsUpNoOtherPage(t *testing.T) {
+	decoding, onward, decoded := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s := newScene(t, func(c *Config) {
+		c.Decode = func(string, *message.Message) (string, error) {
+			close(decoding) // which panics if it is called again
+			<-onward
+			return "decoded", nil
+		}
+	})
+	now := time.Now()
+	s.dashboard.looks.now = func() time.Time { return now }
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)))
+	q, err := s.dashboard.request(httptest.NewRequest(http.MethodGet, "/message"+s.at("key", "k"), nil))
+	require.NoError(t, err)
+	go func() { // ends with onward
+		defer close(decoded)
+		_, err := s.dashboard.messagePage(t.Context(), q)
+		assert.NoError(t, err)
+	}()
+	fixture.Wait(t, decoding, "Decode is called")
+	status, _ := s.get("")
+	close(onward)
+	assert.Equal(t, http.StatusOK, status)
+	fixture.Wait(t, decoded, "the page is made")
+	assert.Equal(t, "decoded", s.page("message"+s.at("key", "k")).first("pre").text())
 }
 
 // TestATopicWaitsForNoLookAtAllTopics unless its page is open, which keeps the curve of the last hour.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -51,8 +53,9 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	if ref == (admin.Ref{}) {
 		return page{}, badField("id", "", "want the id or the key of a message")
 	}
-	value, err := d.looks.get(ctx, "message "+topic+"\x00"+ref.ID+"\x00"+ref.Key, func(ctx context.Context) (any, error) {
-		return d.explain(ctx, topic, ref)
+	key := fmt.Sprintf("message %v %q %q %q", q.access.Payloads, topic, ref.ID, ref.Key)
+	value, err := d.looks.get(ctx, key, func(ctx context.Context) (any, error) {
+		return d.explain(ctx, topic, ref, q.access.Payloads)
 	})
 	if err != nil {
 		return page{}, err
@@ -60,7 +63,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	e := value.(explained)
 	data := messageData{Explanation: e.Explanation, Topic: topic, Life: lifeOf(e.Message), MaySee: q.access.Payloads}
 	if data.MaySee {
-		data.Content = e.content
+		data.Content = e.content()
 	}
 	if e.Message.Scheduled {
 		data.add(actionsFor(q, admin.Scheduled), nil)
@@ -86,18 +89,22 @@ func (m *messageData) add(list []action, group *groupActions) {
 	}
 }
 
-// explained is an explanation with what can be shown of the message, in place of a content of any size.
+// explained is an explanation with what can be shown of the message, in place of a content of any size. Whoever shows it first
+// makes content, without the turn to look: a Config.Decode that takes long holds up no other page.
 type explained struct {
 	admin.Explanation
-	content contentView
+	content func() contentView // nil for those who may not see it
 }
 
-func (d *Dashboard) explain(ctx context.Context, topic string, ref admin.Ref) (explained, error) {
-	e, err := d.config.Admin.Explain(ctx, topic, ref)
+func (d *Dashboard) explain(ctx context.Context, topic string, ref admin.Ref, maySee bool) (explained, error) {
+	e, err := d.config.Admin.QuickExplain(ctx, topic, ref)
 	if err != nil {
 		return explained{}, err
 	}
-	seen := explained{Explanation: e, content: d.content(topic, e.Message.Content)}
+	seen := explained{Explanation: e}
+	if content := e.Message.Content; maySee {
+		seen.content = sync.OnceValue(func() contentView { return d.content(topic, content) })
+	}
 	seen.Message.Content = admin.Content{}
 	seen.Message.Groups = slices.Clone(e.Message.Groups)
 	for i := range seen.Message.Groups {
@@ -181,7 +188,7 @@ func (d *Dashboard) content(topic string, c admin.Content) contentView {
 			v.MorePair = len(msg.Metadata) - i
 			break
 		}
-		v.Metadata = append(v.Metadata, pair{key, humanize.Cut(humanize.Clean(msg.Metadata[key]), 1000)})
+		v.Metadata = append(v.Metadata, pair{key, humanize.Start(msg.Metadata[key], 1000)})
 	}
 	if d.config.Decode == nil && !utf8.Valid(msg.Payload) {
 		v.Hex = hexOf(msg.Payload)

@@ -87,7 +87,7 @@ func (d *Dashboard) row(q *request, e admin.Entry) messageRow {
 	switch {
 	case !q.access.Payloads:
 	case e.Content.Message != nil:
-		row.Preview = humanize.Cut(humanize.Clean(d.decoded(e.Topic, e.Content.Message)), 120)
+		row.Preview = humanize.Start(d.decoded(e.Topic, e.Content.Message), 120)
 	case e.Content.Err != nil:
 		row.Preview = "cannot be decoded"
 	default:
@@ -206,7 +206,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	}
 	values := f.values(q.topic())
 	data := confirmData{
-		Action: a, Topic: q.topic(), What: f.words(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
+		Action: a, Topic: q.topic(), What: a.what(f), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
 		Continues: f.Cursor != "", Short: err != nil,
 	}
 	if f.Cursor != "" {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -253,6 +254,50 @@ func TestAnOpenPageChanges(t *testing.T) {
 	assert.NoError(t, lines.Err(), "Close ends the stream")
 }
 
+// deadlines is the answer of a stream. It notes what was sent, and which deadlines hold.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	began time.Time
+	calls []string
+}
+
+func (d *deadlines) note(what string) {
+	d.calls = append(d.calls, time.Since(d.began).String()+" "+what)
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	if at.IsZero() {
+		d.note("waits without a deadline")
+	} else if !at.After(time.Now()) {
+		d.note("is late")
+	}
+	return nil
+}
+
+func (d *deadlines) FlushError() error { d.note("sends"); return nil }
+
+// TestAnOpenPageThatSeldomLooksStaysOpen behind a proxy that ends quiet streams, and over HTTP/2, which ends one at its deadline.
+func TestAnOpenPageThatSeldomLooksStaysOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, leave := context.WithTimeout(t.Context(), 40*time.Second)
+		defer leave()
+		d := &Dashboard{config: Config{Interval: 5 * time.Minute}, operations: newOperations(ctx), ended: ctx}
+		d.config.setDefaults()
+		d.routes = d.table()
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder(), began: time.Now()}
+		q, err := d.request(httptest.NewRequestWithContext(ctx, http.MethodGet, "/events?page=operations", nil))
+		require.NoError(t, err)
+		require.NoError(t, d.events(w, q))
+		assert.Equal(t, []string{
+			"0s sends", "0s waits without a deadline",
+			"15s sends", "15s waits without a deadline",
+			"30s sends", "30s waits without a deadline",
+		}, w.calls)
+		assert.Equal(t, 1, strings.Count(w.Body.String(), "event: page"))
+		assert.Equal(t, 2, strings.Count(w.Body.String(), ": still here\n\n"))
+	})
+}
+
 // TestWhoMayNotDoItMayNotStopIt lets a reader try to stop an operation.
 func TestWhoMayNotDoItMayNotStopIt(t *testing.T) {
 	access := Full()
@@ -297,6 +342,31 @@ func TestAMarkedLetterOfOneGroupIsNotThatOfAnother(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left.Entries, 1)
 	assert.Equal(t, "billing", left.Entries[0].Group)
+}
+
+// TestWhatIsForAllGroupsSaysSo asks for messages of one of two groups.
+func TestWhatIsForAllGroupsSaysSo(t *testing.T) {
+	s := newScene(t)
+	s.initialize("billing", "mail")
+	s.Publish("a", "b")
+	s.ack("mail", 2) // so the other group has been given them, too
+	s.until("they wait", func() bool { return s.count(admin.Waiting) == 2 })
+	last := func() string { return s.dashboard.operations.all()[0].What }
+	inBilling := []string{"in", "waiting", "group", "billing"}
+
+	list := s.page("messages" + s.at(inBilling...))
+	assert.Contains(t, list.text(), "In all groups of a message: Deliver now, Reschedule, Cancel.")
+	_, _ = s.post("cancel"+s.at(), url.Values{"mark": {list.first("input", "name", "mark").attr["value"]}})
+	assert.Equal(t, "1 marked message, in all groups", last())
+
+	const what = "all waiting messages of group billing"
+	question := s.page("confirm" + s.at(append(inBilling, "action", "deliver-now")...))
+	assert.Equal(t, "Deliver now "+what, question.first("h1").text(), "it is for the group alone")
+	question = s.page("confirm" + s.at(append(inBilling, "action", "cancel")...))
+	assert.Equal(t, "Cancel "+what+", in all groups, not only billing", question.first("h1").text())
+	_, _ = s.send(question.first("form", "class", "confirm danger"), map[string]string{"number": "1"})
+	assert.Equal(t, what+", in all groups, not only billing", last())
+	s.until("none is left", func() bool { return s.count(admin.Waiting) == 0 })
 }
 
 // TestACanceledMessageHasNoPageToComeBackTo cancels a message on its page.

@@ -1,14 +1,18 @@
 package dashboard
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -48,6 +52,63 @@ func TestAReasonLeadsToItsLetters(t *testing.T) {
 	letters := s.page(rows[0].first("a").attr["href"])
 	assert.Len(t, letters.first("tbody").all("tr"), 2)
 	assert.NotContains(t, letters.text(), "mailbox full")
+}
+
+// TestAReasonSaysWhatItsLinkHasBesides has reasons that differ only beside what no two letters have in common.
+func TestAReasonSaysWhatItsLinkHasBesides(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	s.Publish("a", "b", "c", "d")
+	for _, reason := range []string{"payment: card c-4711 gone", "payment: card c-4712 expired", "payment: card c-4713 expired", "c-4714"} {
+		s.bury("g", reason, 1)
+	}
+	links := map[string]string{}
+	for _, row := range s.page("reasons" + s.at()).first("tbody").all("tr") {
+		links[row.first("th").text()] = row.first("a").attr["href"]
+	}
+	gone := "payment: card … gone such as payment: card c-4711 gone with 2 others that contain “payment: card ”"
+	expired := "payment: card … expired such as payment: card c-4712 expired with 1 other that contains “payment: card ”"
+	require.Contains(t, links, gone)
+	require.Contains(t, links, expired)
+	assert.Len(t, s.page(links[gone]).first("tbody").all("tr"), 3)
+	assert.Contains(t, links, "… such as c-4714")
+	assert.Empty(t, links["… such as c-4714"], "a link would lead to all letters of the group")
+}
+
+// TestAFindSaysWhatCouldNotBeAsked has a topic whose keys somebody has broken.
+func TestAFindSaysWhatCouldNotBeAsked(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g", "other")
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", s.Topic+" order-4", time.Millisecond)))
+	s.ack("other", 1)
+	require.NoError(t, s.Client.Set(t.Context(), s.Key("attempts:g"), "no hash", 0).Err())
+	page := s.page("find?text=" + url.QueryEscape(s.Topic+" order-4"))
+	assert.NotContains(t, page.text(), "Nothing has this")
+	assert.Contains(t, page.text(), "could not be asked for an id or a key: ")
+}
+
+// TestALargePayloadTakesLittleMemoryInAList, nor does large metadata.
+func TestALargePayloadTakesLittleMemoryInAList(t *testing.T) {
+	s := newScene(t)
+	binary := bytes.Repeat([]byte{0xff}, 4<<20)
+	large, small := message.NewMessage("a", binary), message.NewMessage("b", nil)
+	small.Metadata["note"] = string(binary)
+	preview := strings.Repeat(`\xff`, 29) + `\xf…`
+	takes := func(do func()) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		do()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	assert.Less(t, takes(func() {
+		row := s.dashboard.row(&request{access: Full()}, admin.Entry{Content: admin.Content{Message: large}})
+		assert.Equal(t, preview, row.Preview)
+	}), uint64(12<<20))
+	assert.Less(t, takes(func() {
+		view := s.dashboard.content("", admin.Content{Message: small})
+		assert.Equal(t, 1000, utf8.RuneCountInString(view.Metadata[0].Value))
+	}), uint64(1<<20))
 }
 
 // TestAHaltedKeyNamesItsLetter, and no other dead letter with an ordering key.
@@ -208,6 +269,22 @@ func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
 	for path, ids := range before {
 		assert.Equal(t, ids, liveParts(s.page(path)), path)
 	}
+}
+
+// TestWhatAPageSaysBesideItsFormsIsLive, and its forms are not.
+func TestWhatAPageSaysBesideItsFormsIsLive(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	s.kill("g", 1)
+	letters, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
+	require.NoError(t, err)
+	page := s.page("message" + s.at("id", letters.Entries[0].ID))
+	assert.Equal(t, []string{"summary", "explained", "facts", "about-g"}, liveParts(page))
+	group := page.first("div", "id", "about-g")
+	assert.Contains(t, group.text(), "g: dead")
+	assert.Contains(t, group.text(), letters.Entries[0].Reason)
+	assert.Empty(t, group.all("form"))
+	assert.Equal(t, []string{"charts", "plan", "table"}, liveParts(s.page("coming"+s.at())))
 }
 
 func TestTheWorstFindingsAreKept(t *testing.T) {

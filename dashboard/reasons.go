@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"net/url"
+	"strings"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
@@ -18,7 +19,9 @@ type reasonsData struct {
 
 type reasonRow struct {
 	admin.ReasonCount
-	Query string // of the page of these dead letters
+	Query  string // of the page of these dead letters; "" if they have no part in common to filter by
+	Common string // that part
+	Beside int    // dead letters of other rows that this page has, too
 }
 
 // reasonsPage counts the dead letters of a topic by group and reason.
@@ -34,17 +37,28 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	}
 	data := reasonsData{Topic: q.topic(), Group: q.group(), All: all, Short: err != nil}
 	for _, c := range counts {
-		values := url.Values{"topic": {q.topic()}, "in": {string(admin.Dead)}, "group": {c.Group}}
-		if common := commonPart(c.Reason); common != "" {
-			values.Set("reason", common)
-		}
-		data.Rows = append(data.Rows, reasonRow{c, values.Encode()})
+		data.Rows = append(data.Rows, rowOfReason(q.topic(), c, counts))
 		data.Total += c.Count
 	}
 	if !data.Short {
 		data.All = data.Total // letters may have come or gone meanwhile
 	}
 	return page{name: "reasons", title: "Dead letters of " + q.topic(), data: data}, nil
+}
+
+// rowOfReason is the row of one of the counts.
+func rowOfReason(topic string, c admin.ReasonCount, counts []admin.ReasonCount) reasonRow {
+	row := reasonRow{ReasonCount: c, Common: commonPart(c.Reason)}
+	if row.Common == "" {
+		return row
+	}
+	row.Query = url.Values{"topic": {topic}, "in": {string(admin.Dead)}, "group": {c.Group}, "reason": {row.Common}}.Encode()
+	for _, other := range counts {
+		if other.Group == c.Group && other.Reason != c.Reason && strings.Contains(other.Reason, row.Common) {
+			row.Beside += other.Count
+		}
+	}
+	return row
 }
 
 // commonPart is the longest part of a reason that all dead letters of its row have: it has … for what differs.

@@ -38,7 +38,7 @@ func parseTemplates() map[string]*template.Template {
 
 var functions = template.FuncMap{
 	"clean":    humanize.Clean,
-	"cut":      func(length int, text string) string { return humanize.Cut(humanize.Clean(text), length) },
+	"cut":      func(length int, text string) string { return humanize.Start(text, length) },
 	"number":   func(n int) string { return humanize.Number(n) },
 	"count":    humanize.Count,
 	"bytes":    func(n int) string { return humanize.Bytes(int64(n)) },

@@ -94,4 +94,9 @@ func TestCleanLeavesNothingThatMovesACursor(t *testing.T) {
 	assert.Equal(t, "a\n    b", Lines("a\n\tb"))
 	assert.Equal(t, "ab…", Cut("abcdef", 3))
 	assert.Equal(t, "abc", Cut("abc", 3))
+	assert.Equal(t, "äö…", Cut("äöüß", 3))
+	assert.Equal(t, "…", Cut("ab", 1))
+	assert.Equal(t, `\xff\n…`, Start("\xff\n\xff", 7))
+	assert.Equal(t, `\xff\n`, Start("\xff\n", 7))
+	assert.Equal(t, "𝄞𝄞…", Start("𝄞𝄞𝄞𝄞", 3), "each has four bytes")
 }

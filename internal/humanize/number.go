@@ -81,11 +81,21 @@ func Lines(text string) string {
 
 // Cut shortens text to so many characters.
 func Cut(text string, length int) string {
-	if utf8.RuneCountInString(text) <= length {
-		return text
+	end, n := 0, 0 // of what stays if there is more
+	for i := range text {
+		if n++; n == length {
+			end = i
+		}
+		if n > length {
+			return text[:end] + "…"
+		}
 	}
-	runes := []rune(text)
-	return string(runes[:max(0, length-1)]) + "…"
+	return text
+}
+
+// Start is the beginning of text of any size on one clean line of so many characters.
+func Start(text string, length int) string {
+	return Cut(Clean(text[:min(len(text), utf8.UTFMax*(length+1))]), length)
 }
 
 func unprintable(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }
