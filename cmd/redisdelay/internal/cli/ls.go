@@ -225,7 +225,7 @@ func (a *app) cut(text string, length int) string {
 	if a.wide {
 		return text
 	}
-	return humanize.Cut(humanize.Clean(text), length)
+	return humanize.Start(text, length)
 }
 
 func (a *app) localNow(at time.Time) time.Time { return at.In(a.now().Location()) }
