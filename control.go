@@ -201,7 +201,7 @@ type GroupLimits struct {
 
 	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the messages of the key that
 	// are due wait in line until the letter is requeued or discarded, or HaltsKeys ends. Without it, they go on.
-	// It needs no limit beside it.
+	// A message that is buried while another one of its key has the turn halts nothing. It needs no limit beside it.
 	HaltsKeys bool
 }
 

@@ -284,6 +284,23 @@ func TestARetryKeepsItsTurn(t *testing.T) {
 	}
 }
 
+func TestAMessageThatAPersonBuriesHaltsItsKeyUnlessAnotherHasTheTurn(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("g"), r.group("h")
+	require.NoError(t, errOf(r.partition.limit(t.Context(), "g", Limits{HaltsKeys: true}, 1, "")))
+	r.push(due(a1), due(a2), due(a3))
+	require.Equal(t, tokens("1", a1), r.claim(h, "c", 10), "now they are in both queues")
+	require.NoError(t, errOf(g.BuryAny(t.Context(), "bad", []string{a1})))
+	assert.Equal(t, a1, r.State()["turns:g 1,a"])
+	assert.Empty(t, r.claim(g, "c", 10), "it halts")
+
+	require.NoError(t, errOf(Discard(t.Context(), g, []string{a1}, ever)))
+	require.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
+	require.NoError(t, errOf(g.BuryAny(t.Context(), "bad", []string{a3})))
+	ack(t, g, a2)
+	assert.NotContains(t, r.State(), "turns:g 1,a", "it halts nothing")
+}
+
 func TestALetterThatHaltsItsKeyHaltsItNoLongerOnceTheGroupSaysSo(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
