@@ -211,8 +211,9 @@ type GroupLimits struct {
 	Rate Rate
 
 	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the messages of the key that
-	// are due wait in line until the letter is requeued or discarded. It needs no limit beside it. Limits that are set
-	// later without it, also by another Subscriber, end it: then all halted keys go on.
+	// are due wait in line until the letter is requeued or discarded. A message that is buried while another one of its
+	// key has the turn halts nothing. It needs no limit beside it. Limits that are set later without it, also by
+	// another Subscriber, end it: then all halted keys go on.
 	HaltsKeys bool
 }
 

@@ -31,8 +31,9 @@ const (
 // A message that is older by Redis's clock when a handler would get it, also for a retry, is not handed out:
 // SubscriberConfig.OnExpired says what becomes of it. A handler that has the message keeps it.
 //
-// A message that is rescheduled, or a dead letter that is requeued, is due anew, and lives as long again. A message that
-// a handler publishes again, as a requeuer or a poison queue does, is published without its time to live.
+// A message that is rescheduled, or a dead letter that is requeued, is due anew, and lives as long again. Only what waits in line
+// for its ordering key (SetOrderingKey) keeps its due time, unless it is put off. A message that a handler publishes again, as a
+// requeuer or a poison queue does, is published without its time to live.
 func SetTTL(msg *message.Message, ttl time.Duration) {
 	setMetadata(msg, TTLMetadata, ttl.String())
 }

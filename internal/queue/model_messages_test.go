@@ -32,7 +32,7 @@ func (m *trial) push(rt *rapid.T) {
 		for range rapid.IntRange(1, 3).Draw(rt, "messages") {
 			m.ids++
 			msg := Message{
-				ID:    fmt.Sprintf("%026d%s%s%s", m.ids, draw(rt, "time to live", "", "", "~60000"), draw(rt, "ordering key", "", "=1,a", "=1,b", "=1,a"), draw(rt, "key", "", "", ":k", ":l")),
+				ID:    fmt.Sprintf("%026d%s%s%s", m.ids, draw(rt, "time to live", "", "", "~60000"), draw(rt, "ordering key", "", "=1,a", "=2,b\x00", "=1,a"), draw(rt, "key", "", "", ":k", ":l")),
 				Delay: draw(rt, "delay", 0, time.Microsecond, time.Second, 5*time.Minute),
 				At:    draw(rt, "at", 0, 0, 0, 1, m.now/1000+60_000),
 				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), m.ids),

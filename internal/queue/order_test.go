@@ -48,6 +48,29 @@ func TestAClaimTakesOneMessageOfAnOrderingKey(t *testing.T) {
 	assert.InDelta(t, lease, claims.Next, 1e9, "nothing is due while the keys are busy")
 }
 
+// TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave: its place has its ordering key and its message key.
+func TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave(t *testing.T) {
+	for name, id := range map[string]func(name string) string{
+		"ordering key with a NUL":     func(name string) string { return ordered(name, "a\x00b") },
+		"ordering key like a length":  func(name string) string { return ordered(name, "\x00\x00\x00\x05") },
+		"message key with a NUL":      func(name string) string { return ordered(name, "a") + ":x\x00" + name },
+		"ordering key of other bytes": func(name string) string { return ordered(name, "\xff1,a=:\r\n ~%") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			ids := []string{id("1"), id("2"), id("3")}
+			r.push(due(ids[0]), due(ids[1]), due(ids[2]))
+			for _, id := range ids {
+				require.Equal(t, tokens("1", id), r.claim(g, "c", 10))
+				require.Empty(t, r.claim(g, "d", 10), "the key is busy")
+				ack(t, g, id)
+			}
+			assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
+		})
+	}
+}
+
 // TestALostDeliveryWithoutATurnIsFenced: its message goes in line, and whoever had it has it no more once it is claimed again.
 func TestALostDeliveryWithoutATurnIsFenced(t *testing.T) {
 	r := newScene(t)
@@ -261,6 +284,23 @@ func TestARetryKeepsItsTurn(t *testing.T) {
 	}
 }
 
+func TestAMessageThatAPersonBuriesHaltsItsKeyUnlessAnotherHasTheTurn(t *testing.T) {
+	r := newScene(t)
+	g, h := r.group("g"), r.group("h")
+	require.NoError(t, errOf(r.partition.limit(t.Context(), "g", Limits{HaltsKeys: true}, 1, "")))
+	r.push(due(a1), due(a2), due(a3))
+	require.Equal(t, tokens("1", a1), r.claim(h, "c", 10), "now they are in both queues")
+	require.NoError(t, errOf(g.BuryAny(t.Context(), "bad", []string{a1})))
+	assert.Equal(t, a1, r.State()["turns:g 1,a"])
+	assert.Empty(t, r.claim(g, "c", 10), "it halts")
+
+	require.NoError(t, errOf(Discard(t.Context(), g, []string{a1}, ever)))
+	require.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
+	require.NoError(t, errOf(g.BuryAny(t.Context(), "bad", []string{a3})))
+	ack(t, g, a2)
+	assert.NotContains(t, r.State(), "turns:g 1,a", "it halts nothing")
+}
+
 func TestALetterThatHaltsItsKeyHaltsItNoLongerOnceTheGroupSaysSo(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
@@ -418,6 +458,14 @@ func TestAClaimHealsTurns(t *testing.T) {
 		"of nobody, while others wait": func(r *scene, turns, _ string) error { return r.Client.HDel(r.Ctx(), turns, "1,a").Err() },
 		"behind a place of nobody": func(r *scene, turns, lanes string) error {
 			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: fmt.Sprintf("1,a%016d%s", 1, ordered("gone", "a"))})
+			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
+		},
+		"behind a place without a time": func(r *scene, turns, lanes string) error {
+			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: "1,a"})
+			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
+		},
+		"beside a place of no line": func(r *scene, turns, lanes string) error {
+			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: "garbled"})
 			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
 		},
 	} {

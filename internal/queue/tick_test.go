@@ -103,6 +103,17 @@ func TestWhatWasClaimedCountsAsFiredAndWhatWasCancelledDoesNot(t *testing.T) {
 	assert.Equal(t, "t100 t200 t300", r.pending())
 }
 
+func TestATickThatAPersonMakesDueEarlyLosesNoneBeforeIt(t *testing.T) {
+	r := newScene(t)
+	revision := r.revisionOf(0)
+	r.tick(revision, "", "c1", -5, 100, 200, 300)
+	early := redis.Z{Score: float64(r.Now().UnixMilli()), Member: "t300"}
+	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), early).Err())
+	result := r.tick(revision+1, "", "d1", -5, 101, 201)
+	assert.Equal(t, "t-5 t300 t101 t201", r.pending())
+	assert.True(t, result.Record.Fired.Before(r.Now()), result.Record.Fired)
+}
+
 // TestALookTellsWhatIsAhead by the due times that people have given ticks, and changes nothing.
 func TestALookTellsWhatIsAhead(t *testing.T) {
 	r := newScene(t)

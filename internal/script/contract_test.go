@@ -71,6 +71,13 @@ func TestEachScriptIsDeclared(t *testing.T) {
 	}
 }
 
+// TestNoScriptFormatsText: Redis's %s ends at a NUL, and keys may have any bytes.
+func TestNoScriptFormatsText(t *testing.T) {
+	for path, text := range luaFiles(t) {
+		assert.Empty(t, regexp.MustCompile(`format\([^)]*%[sq]`).FindString(text), path)
+	}
+}
+
 // TestScriptsUseTheKeysThatTheyDeclare: all of them, by name, and no others.
 func TestScriptsUseTheKeysThatTheyDeclare(t *testing.T) {
 	for _, s := range all() {

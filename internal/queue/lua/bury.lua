@@ -30,6 +30,9 @@ for i, id in ipairs(ids) do
     bury(dead, reasons, keys, id, now, why[i])
     if lines[i] then
       leave_lines(lanes, queue, { id }, { lines[i] })
+      if halts and redis.call('HEXISTS', turns, lines[i]) == 0 then -- a person may bury what never had its turn
+        redis.call('HSET', turns, lines[i], id)
+      end
       if not halts then passed = pass_turns(turns, lanes, queue, { id }, { lines[i] }) or passed end
     end
     redis.call('ZREM', unack, id)

@@ -41,7 +41,7 @@ for i, id in ipairs(ids) do
   local due, nominal = tonumber(before[i] or nil), tonumber(nominals[i])
   if due and due > tonumber(now_ms) then
     ahead[#ahead + 1], pending[#pending + 1] = nominals[i] .. ' ' .. id, id
-  elseif due or nominal <= tonumber(now_ms) then -- else somebody has cancelled it
+  elseif nominal <= tonumber(now_ms) then -- else somebody has cancelled it, or made it due early
     fired = math.max(fired, nominal)
   end
 end

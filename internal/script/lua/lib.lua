@@ -84,7 +84,7 @@ local function split(entry)
 end
 
 local function entry_of(fence, seen, unsure, due)
-  return string.format('%.0f/%.0f/%.0f%s', fence, seen, unsure, due or '')
+  return string.format('%.0f/%.0f/%.0f', fence, seen, unsure) .. (due or '')
 end
 
 -- confirmed is the entry after a handler has seen the delivery with this token. It

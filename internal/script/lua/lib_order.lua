@@ -30,14 +30,14 @@ local function lines_of(ids, turns, lanes, queue)
   return lines, n
 end
 
--- A place in line: the line, the due time in sixteen digits, the id. The Redis of redisdelaytest formats no text as a
--- number.
-local function place_of(line, due, id) return string.format('%s%016.0f%s', line, tonumber(due), id) end
+-- A place in line: the line, the due time in sixteen digits, the id. Keys may have any bytes, and Redis's %s ends at a
+-- NUL. The Redis of redisdelaytest formats no text as a number.
+local function place_of(line, due, id) return line .. string.format('%016.0f', tonumber(due)) .. id end
 
--- line_in is the line in a place.
+-- line_in is the line in a place. One that is garbled is its own line, which has no message.
 local function line_in(place)
   local length, from = string.match(place, '^(%d+),()')
-  return string.sub(place, 1, from + length - 1)
+  return from and string.sub(place, 1, from + length - 1) or place
 end
 
 -- leave_lines takes messages that wait in line out of the queue, or lets them wait there for a due time, and then
@@ -52,7 +52,8 @@ local function leave_lines(lanes, queue, ids, lines, due)
   end
 end
 
--- first_place returns the first place of a line, the message there, and when it was due; nil if nobody waits.
+-- first_place returns the first place of a line, the message there, and when it was due, nil if it is garbled; nothing if
+-- nobody waits.
 local function first_place(lanes, line)
   local place = redis.call('ZRANGEBYLEX', lanes, '[' .. line, '[' .. line .. '\255', 'LIMIT', 0, 1)[1]
   if not place then return end
@@ -65,7 +66,7 @@ local function first_in(lanes, queue, line)
     local place, id, due = first_place(lanes, line)
     if not place then return end
     local score = redis.call('ZSCORE', queue, id)
-    if score and tonumber(score) == due + IN_LINE then return place, id, due end
+    if due and score and tonumber(score) == due + IN_LINE then return place, id, due end
     redis.call('ZREM', lanes, place)
   end
   return false
@@ -99,7 +100,7 @@ local function pass_turns(turns, lanes, queue, ids, lines, count)
   local scores, given, dues, left = #heads > 0 and redis.call('ZMSCORE', queue, unpack(waiting)) or {}, {}, {}, {}
   for i, line in ipairs(heads) do
     local place, id, due, n = places[i], waiting[i], whens[i], 2 * #left
-    if tonumber(scores[i] or 0) ~= due + IN_LINE then place, id, due = first_in(lanes, queue, line) end
+    if not due or tonumber(scores[i] or 0) ~= due + IN_LINE then place, id, due = first_in(lanes, queue, line) end
     if place then
       given[n + 1], given[n + 2] = line, id
       dues[n + 1], dues[n + 2] = int(due), id

@@ -69,7 +69,11 @@ func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left 
 		g.quit(lineOf(id), id)
 		if g.queue.remove(id) || g.unack.has(id) {
 			p.toDead(g, id, nowMS(now), reason)
-			passed = !p.halts(name) && g.passTurn(lineOf(id), id) || passed
+			if line := lineOf(id); !p.halts(name) {
+				passed = g.passTurn(line, id) || passed
+			} else if line != "" && g.turns[line] == "" {
+				g.turns[line] = id
+			}
 		} else if why, dead := g.whyDead(id); !dead || why != reason {
 			left = append(left, id)
 		}
