@@ -243,12 +243,19 @@ func (l *lab) otherRules() (revision int64, rest string) {
 
 // TestAHostLeavesAScheduleThatItCannotUseToOthers at once: it does not hold it.
 func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
-	l := newLab(t, redistest.Client(t))
-	require.NoError(t, l.set("x"))
-	l.moveTo("Mars", time.Hour)
-	runFor(t, l.p, 300*time.Millisecond)
-	upcoming := l.client.ZScore(t.Context(), "{"+l.prefix+":periodic}:upcoming", "report").Val()
-	assert.Less(t, upcoming, float64(time.Now().Add(-59*time.Minute).UnixMilli()))
+	for name, spoil := range map[string]func(l *lab){
+		"its zone is not known":      func(l *lab) { l.moveTo("Mars", time.Hour) },
+		"its definition is not JSON": func(l *lab) { l.redefine(l.mustRevision(), "{", time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, redistest.Client(t))
+			require.NoError(t, l.set("x"))
+			spoil(l)
+			runFor(t, l.p, 300*time.Millisecond)
+			upcoming := l.client.ZScore(t.Context(), "{"+l.prefix+":periodic}:upcoming", "report").Val()
+			assert.Less(t, upcoming, float64(time.Now().Add(-59*time.Minute).UnixMilli()))
+		})
+	}
 }
 
 func TestTicksComeOnAClusterWithPartitions(t *testing.T) {

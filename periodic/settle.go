@@ -104,6 +104,10 @@ func (p *Periodic) remember(t *task) {
 
 // prepare tells whether this process stores the ticks of a schedule. If it does not, it leaves it to the others.
 func (p *Periodic) prepare(t *task) bool {
+	if t.damage != nil { // a process of another version may read it
+		t.next = t.upcoming
+		return false
+	}
 	if t.Removed || t.Paused != nil { // which takes no times and no message
 		return true
 	}
