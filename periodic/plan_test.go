@@ -1,6 +1,7 @@
 package periodic
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -125,8 +126,9 @@ func TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes(t *testing
 	p, now := &Periodic{makers: map[string]maker{"report": {}}}, at("2026-11-24T12:00:00Z")
 	some := task{timing: timing{zone: time.UTC}}
 	some.Schedule, some.Rules = Schedule{ID: "report", StoreAhead: 4 * time.Minute}, "2026.strange"
+	ahead := time.Hour // of the last one
 	leaves := func(cursor string, ticks int, later time.Duration) bool {
-		some.plan = plan{start: cursor, ticks: make([]Tick, ticks)}
+		some.plan = plan{start: cursor, ticks: slices.Repeat([]Tick{{Nominal: now.Add(later + ahead)}}, ticks)}
 		return p.leaves(&some, now.Add(later))
 	}
 	assert.False(t, leaves("a", 0, 0), "there is nothing to leave")
@@ -134,8 +136,11 @@ func TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes(t *testing
 	assert.True(t, leaves("b", 1, 3*time.Minute), "somebody has stored some")
 	assert.True(t, leaves("b", 1, 6*time.Minute-1))
 	assert.False(t, leaves("b", 1, 6*time.Minute))
+	assert.True(t, leaves("c", 1, 6*time.Minute))
+	ahead = 2 * time.Minute // as many as may be stored
+	assert.False(t, leaves("c", 1, 8*time.Minute))
 	some.Rules = rulesOf(time.UTC, now)
-	assert.False(t, leaves("c", 1, 6*time.Minute), "its rules are right")
+	assert.False(t, leaves("d", 1, 6*time.Minute), "its rules are right")
 }
 
 func TestNewRulesOfAZoneGiveACivilDayNoSecondTick(t *testing.T) {

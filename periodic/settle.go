@@ -225,7 +225,12 @@ func (p *Periodic) leaves(t *task, now time.Time) bool {
 		m.cursor, m.since = t.plan.start, now
 		p.makers[t.ID] = m
 	}
-	return len(t.plan.ticks) > 0 && now.Sub(m.since) < t.StoreAhead/2+stepIn
+	if len(t.plan.ticks) == 0 {
+		return false
+	}
+	last := t.plan.ticks[len(t.plan.ticks)-1].Nominal.Add(t.timing.delay)
+	stored := max(0, min(t.StoreAhead, last.Sub(now))) // less if there would be more than MaxAhead
+	return now.Sub(m.since) < stored/2+stepIn
 }
 
 func ticked(answer script.Answer) (queue.Ticked, error) {
