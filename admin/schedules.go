@@ -11,7 +11,8 @@ import (
 )
 
 // SchedulesBehind counts the schedules of periodic messages whose next ticks should have been stored more than
-// periodic.BehindAfter ago, and returns for how long the first of them: no process runs them, or none that can. It costs
+// periodic.BehindAfter ago, and returns for how long the first of them: no process runs them, or none can use them. It counts
+// no schedule with a function, and none that a process takes but cannot store (periodic.Status.Behind tells). It costs
 // one call, however many schedules there are. The error is that of Redis.
 func (a *Admin) SchedulesBehind(ctx context.Context) (count int, longest time.Duration, err error) {
 	count, longest, err = timetable.New(a.store.Client).Behind(ctx, periodic.BehindAfter)

@@ -158,6 +158,22 @@ func TestALostRecordIsMadeAnew(t *testing.T) {
 	assert.Equal(t, before, l.pending())
 }
 
+// TestADeletedTopicGetsNoOldTicks of a schedule that was changed since: they may have been handled.
+func TestADeletedTopicGetsNoOldTicks(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("old"))
+	before := l.pending()
+	revision, rest := l.definition()
+	l.redefine(revision-(60*24*time.Hour).Microseconds(), rest, 0)
+	require.NoError(t, l.client.Del(t.Context(), l.key("ticks"), l.key("scheduled"), l.key("messages")).Err())
+	require.NoError(t, l.set("new"))
+	after := l.pending()
+	assert.Len(t, after, 2)
+	for due := range before {
+		assert.Equal(t, "new", after[due])
+	}
+}
+
 func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("old"))
@@ -179,10 +195,7 @@ func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
 func TestAHostWithOtherRulesForAZoneStepsInOnlyIfNobodyElseDoes(t *testing.T) {
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
-	revision, rest := l.definition()
-	at := strings.Index(rest, `"rules":"`)
-	require.Positive(t, at)
-	rest = rest[:at] + `"rules":"2026.strange"}`
+	revision, rest := l.otherRules()
 	require.NoError(t, l.client.ZRemRangeByRank(t.Context(), l.key("scheduled"), 0, 0).Err())
 	require.NoError(t, l.client.HDel(t.Context(), l.key("ticks"), "report").Err())
 	l.redefine(revision, rest, 0)
@@ -196,6 +209,53 @@ func TestAHostWithOtherRulesForAZoneStepsInOnlyIfNobodyElseDoes(t *testing.T) {
 	l.redefine(revision, rest, 2*time.Minute)
 	run(t, l.p)
 	l.comesTo(2)
+}
+
+func TestAHostWithOtherRulesLeavesASchedulesFunctionToOthers(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	apply := func(p *periodic.Periodic) {
+		t.Helper()
+		s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("x")}
+		_, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
+		require.NoError(t, err)
+	}
+	apply(l.p)
+	l.otherRules()
+	require.NoError(t, l.client.ZRemRangeByRank(t.Context(), l.key("scheduled"), 0, 0).Err())
+	require.NoError(t, l.client.HDel(t.Context(), l.key("ticks"), "report").Err())
+	other := newPeriodic(t, l.client, l.prefix)
+	apply(other)
+	runFor(t, other, 300*time.Millisecond)
+	assert.Len(t, l.pending(), 1)
+}
+
+// otherRules overwrites the rules of the zone that the schedule was defined with.
+func (l *lab) otherRules() (revision int64, rest string) {
+	l.t.Helper()
+	revision, rest = l.definition()
+	at := strings.Index(rest, `"rules":"`)
+	require.Positive(l.t, at)
+	rest = rest[:at] + `"rules":"2026.strange"}`
+	text := fmt.Sprintf("%d %s", revision, rest)
+	require.NoError(l.t, l.client.HSet(l.t.Context(), "{"+l.prefix+":periodic}:schedules", "report", text).Err())
+	return revision, rest
+}
+
+// TestAHostLeavesAScheduleThatItCannotUseToOthers at once: it does not hold it.
+func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
+	for name, spoil := range map[string]func(l *lab){
+		"its zone is not known":      func(l *lab) { l.moveTo("Mars", time.Hour) },
+		"its definition is not JSON": func(l *lab) { l.redefine(l.mustRevision(), "{", time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, redistest.Client(t))
+			require.NoError(t, l.set("x"))
+			spoil(l)
+			runFor(t, l.p, 300*time.Millisecond)
+			upcoming := l.client.ZScore(t.Context(), "{"+l.prefix+":periodic}:upcoming", "report").Val()
+			assert.Less(t, upcoming, float64(time.Now().Add(-59*time.Minute).UnixMilli()))
+		})
+	}
 }
 
 func TestTicksComeOnAClusterWithPartitions(t *testing.T) {

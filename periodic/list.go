@@ -11,7 +11,7 @@ import (
 )
 
 // BehindAfter is for how long the next ticks of a schedule should have been stored before anybody is to worry: nobody runs
-// the schedules, or nobody can run this one. See admin.Admin.SchedulesBehind, which counts them.
+// the schedules, or nobody can use this one. See admin.Admin.SchedulesBehind, which counts them.
 const BehindAfter = time.Minute
 
 // Status is a schedule as Redis has it.

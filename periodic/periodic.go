@@ -161,9 +161,15 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 		if _, twice := wanted[s.ID]; twice {
 			return fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, s.ID)
 		}
-		wanted[s.ID] = definition{
+		next := definition{
 			Schedule: s, Made: s.Make != nil, Owner: d.Owner, Version: d.Version, Rules: rulesOf(t.zone, time.Now()),
 		}
+		if !next.Made { // else its function may work another time
+			if _, err := p.body(next, Tick{Schedule: s.ID, Nominal: time.Now().In(t.zone), Version: d.Version}); err != nil {
+				return fmt.Errorf("%w %q: Payload and Metadata cannot be a message: %w", ErrInvalidSchedule, s.ID, err)
+			}
+		}
+		wanted[s.ID] = next
 	}
 	for range attempts {
 		again, err := p.defineOnce(ctx, d, wanted, applied)
@@ -180,6 +186,10 @@ type maker struct {
 	make     func(Tick) (*message.Message, error)
 	revision int64     // that was last settled
 	next     time.Time // when to do so again
+
+	// Where the rules of its zone are others: the cursor of the record, and since when ticks are missing behind it.
+	cursor string
+	since  time.Time
 }
 
 // learn remembers which functions schedules have.

@@ -267,6 +267,30 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 	}
 }
 
+func TestCatchUpAllWantsATime(t *testing.T) {
+	for _, within := range []time.Duration{0, -1} {
+		s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@daily", CatchUp: periodic.CatchUpAll(within)}
+		require.ErrorIs(t, s.Validate(), periodic.ErrInvalidSchedule)
+	}
+}
+
+func TestAScheduleWhoseMessageCanNeverBeMadeIsRefused(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefix, Marshaler: redisdelay.JSONMarshaler{}}, nil)
+	require.NoError(t, err)
+	for name, bad := range map[string]periodic.Schedule{
+		"too large": {Payload: make([]byte, 5<<20)}, "no text": {Metadata: message.Metadata{"a": "\xff"}},
+	} {
+		bad.ID, bad.Topic, bad.Cron = "report", "reports", "@daily"
+		require.ErrorIs(t, p.Set(t.Context(), bad), periodic.ErrInvalidSchedule, name)
+		_, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{bad})
+		require.ErrorIs(t, err, periodic.ErrInvalidSchedule, name)
+	}
+	list, err := p.List(t.Context(), 0)
+	require.NoError(t, err)
+	assert.Empty(t, list)
+}
+
 // prefixOf is a prefix of a test's own.
 func prefixOf(t *testing.T) string {
 	t.Helper()

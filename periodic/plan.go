@@ -48,6 +48,10 @@ func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now tim
 		if record.Fired.After(from) {
 			from = record.Fired.In(t.zone)
 		}
+	case len(d.Left) == 0: // the topic was deleted: what was before this revision may have been handled
+		if defined := d.defined(); defined.After(from) {
+			from = defined.In(t.zone)
+		}
 	}
 	p := plan{start: cursorOf(from), cursor: cursorOf(from), next: never}
 	p.from(d, t, from, now)
@@ -66,8 +70,10 @@ func (p *plan) from(d definition, t timing, from, now time.Time) {
 	case d.CatchUp.within > 0:
 		oldest := limit.Add(-d.CatchUp.within)
 		if next.Before(oldest) {
+			before := oldest.Add(-time.Millisecond)
 			p.missed = d.count(t, next, oldest)
-			next = d.next(t, oldest.Add(-time.Millisecond).In(t.zone))
+			p.cursor = cursorOf(d.last(t, next, before)) // there may be none within
+			next = d.next(t, before.In(t.zone))
 		}
 		for ; !next.IsZero() && !next.After(limit) && len(p.ticks) < maxStored; next = d.next(t, next) {
 			p.add(d, next, 0)
@@ -110,7 +116,11 @@ func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) 
 	// Look again when there are too few, or half of the time is over.
 	last := coming[len(coming)-1].Add(t.delay)
 	p.next = coming[max(len(coming)-d.StoreAtLeast, 0)].Add(t.delay)
-	if half := last.Add(-d.StoreAhead / 2); half.Before(p.next) && half.After(now) {
+	stored := d.StoreAhead
+	if len(coming) == MaxAhead { // which may be less
+		stored = min(stored, last.Sub(now))
+	}
+	if half := last.Add(-stored / 2); half.Before(p.next) && half.After(now) {
 		p.next = half
 	}
 }

@@ -1,6 +1,7 @@
 package periodic
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -51,6 +52,13 @@ func TestAPlanStoresFiveMinutesAheadOfAFrequentSchedule(t *testing.T) {
 	assert.Equal(t, at("2026-11-24T12:02:30Z"), p.next.UTC(), "half of the time")
 }
 
+func TestAPlanThatStoresAsManyAsItMayGoesOnWhenHalfOfThemHaveCome(t *testing.T) {
+	now := at("2026-11-24T12:00:00Z")
+	p := planned(t, Schedule{Cron: "@every 1s", StoreAhead: 20 * time.Minute}, now, now, queue.TickRecord{})
+	require.Len(t, p.ticks, MaxAhead)
+	assert.Equal(t, at("2026-11-24T12:04:10Z"), p.next.UTC())
+}
+
 func TestAPlanGoesOnBehindTheCursor(t *testing.T) {
 	now := at("2026-11-24T12:02:30Z")
 	first := planned(t, Schedule{Cron: "@every 1m"}, at("2026-11-24T12:00:00Z"), at("2026-11-24T12:00:00Z"), queue.TickRecord{})
@@ -70,10 +78,11 @@ func TestAPlanMakesUpForWhatWasMissed(t *testing.T) {
 		first   int // Tick.Missed of the first
 		missed  int // of the plan
 	}{
-		"the last one": {CatchUpOne, []string{"2026-11-24T07:00:00Z"}, 3, 3},
-		"none":         {CatchUpNone, nil, 0, 4},
-		"all":          {CatchUpAll(100 * time.Hour), []string{"2026-11-21T07:00:00Z", "2026-11-22T07:00:00Z", "2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 0},
-		"all of a day": {CatchUpAll(30 * time.Hour), []string{"2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 2},
+		"the last one":                           {CatchUpOne, []string{"2026-11-24T07:00:00Z"}, 3, 3},
+		"none":                                   {CatchUpNone, nil, 0, 4},
+		"all":                                    {CatchUpAll(100 * time.Hour), []string{"2026-11-21T07:00:00Z", "2026-11-22T07:00:00Z", "2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 0},
+		"all of an hour, in which there is none": {CatchUpAll(time.Hour), nil, 0, 4},
+		"all of a day":                           {CatchUpAll(30 * time.Hour), []string{"2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := planned(t, Schedule{Cron: "0 7 * * *", CatchUp: c.catchUp}, defined, now, queue.TickRecord{})
@@ -111,6 +120,29 @@ func TestJitterDelaysAndCountsForWhatIsMissed(t *testing.T) {
 	assert.Equal(t, 1, p.missed)
 }
 
+// TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes: they are missing, behind one cursor, for half of what is
+// stored ahead and a minute.
+func TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes(t *testing.T) {
+	p, now := &Periodic{makers: map[string]maker{"report": {}}}, at("2026-11-24T12:00:00Z")
+	some := task{timing: timing{zone: time.UTC}}
+	some.Schedule, some.Rules = Schedule{ID: "report", StoreAhead: 4 * time.Minute}, "2026.strange"
+	ahead := time.Hour // of the last one
+	leaves := func(cursor string, ticks int, later time.Duration) bool {
+		some.plan = plan{start: cursor, ticks: slices.Repeat([]Tick{{Nominal: now.Add(later + ahead)}}, ticks)}
+		return p.leaves(&some, now.Add(later))
+	}
+	assert.False(t, leaves("a", 0, 0), "there is nothing to leave")
+	assert.True(t, leaves("a", 1, 2*time.Minute))
+	assert.True(t, leaves("b", 1, 3*time.Minute), "somebody has stored some")
+	assert.True(t, leaves("b", 1, 6*time.Minute-1))
+	assert.False(t, leaves("b", 1, 6*time.Minute))
+	assert.True(t, leaves("c", 1, 6*time.Minute))
+	ahead = 2 * time.Minute // as many as may be stored
+	assert.False(t, leaves("c", 1, 8*time.Minute))
+	some.Rules = rulesOf(time.UTC, now)
+	assert.False(t, leaves("d", 1, 6*time.Minute), "its rules are right")
+}
+
 func TestNewRulesOfAZoneGiveACivilDayNoSecondTick(t *testing.T) {
 	// A host whose clocks are two hours ahead of UTC on Monday has stored Monday 07:00; for this host it is 06:00 then.
 	monday := at("2026-11-30T07:00:00+02:00")
@@ -122,7 +154,8 @@ func TestNewRulesOfAZoneGiveACivilDayNoSecondTick(t *testing.T) {
 func TestWords(t *testing.T) {
 	for expression, want := range map[string]string{
 		"0 7 * * 1": "on Monday at 07:00, Europe/Berlin", "30 6,18 * * *": "daily at 06:30 and 18:30, Europe/Berlin",
-		"*/15 * * * *": "every 15 minutes, Europe/Berlin", "0 9 * * MON-FRI": "on weekdays at 09:00, Europe/Berlin",
+		"*/15 * * * *": "every 15 minutes, Europe/Berlin", "*/45 * * * *": "every 45 minutes of each hour, Europe/Berlin",
+		"0 */5 * * *": "every 5 hours of each day at minute 0, Europe/Berlin", "0 9 * * MON-FRI": "on weekdays at 09:00, Europe/Berlin",
 		"@every 15m": "every 15m", "@daily": "daily, Europe/Berlin", "0 0 1 1,7 *": "on day 1 of the month at 00:00 in January and July, Europe/Berlin",
 		"5 * * * *": "hourly at minute 5, Europe/Berlin", "0 */2 * * 6-7": "on Saturday to Sunday every 2 hours at minute 0, Europe/Berlin",
 		"0-9 8-10 * * *": "at minute 0-9 of hour 8-10, Europe/Berlin",

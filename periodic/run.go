@@ -163,9 +163,9 @@ func (p *Periodic) made(ctx context.Context) (work []task, now time.Time, err er
 func (p *Periodic) tasks(list []timetable.Definition, made bool) (work []task) {
 	for _, t := range list {
 		d, err := read(t)
-		if err != nil { // it is taken again after its lease, and must not stop the others
+		if err != nil { // it must not stop the others
 			p.logger.Error("Could not read a schedule", err, watermill.LogFields{"schedule": t.ID})
-			continue
+			d = definition{Schedule: Schedule{ID: t.ID}, revision: t.Revision, upcoming: t.Upcoming, damage: err}
 		}
 		if d.Made == made {
 			work = append(work, task{definition: d, lease: t.Lease})

@@ -97,10 +97,17 @@ var (
 
 	// CatchUpNone stores none.
 	CatchUpNone = CatchUp{-1}
+
+	badCatchUp = CatchUp{-2}
 )
 
-// CatchUpAll stores all that were missed within a time, in order, each due at once. 0 is CatchUpOne.
-func CatchUpAll(within time.Duration) CatchUp { return CatchUp{within} }
+// CatchUpAll stores all that were missed within a time, in order, each due at once. The time must be above 0.
+func CatchUpAll(within time.Duration) CatchUp {
+	if within <= 0 {
+		return badCatchUp // neither of the others
+	}
+	return CatchUp{within}
+}
 
 // Overlap says what becomes of a tick that is due while a handler has the one before.
 type Overlap string
@@ -127,16 +134,18 @@ func (c CatchUp) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText reads what MarshalText writes.
-func (c *CatchUp) UnmarshalText(text []byte) (err error) {
+func (c *CatchUp) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "", "one":
 		*c = CatchUpOne
 	case "none":
 		*c = CatchUpNone
 	default:
-		c.within, err = time.ParseDuration(string(text))
+		within, err := time.ParseDuration(string(text))
+		*c = CatchUpAll(within)
+		return err
 	}
-	return err
+	return nil
 }
 
 func (s *Schedule) setDefaults() {
@@ -195,8 +204,8 @@ func (s Schedule) check() (timing, error) {
 		return bad("StoreAtLeast", "is %d, want 1 to %d", s.StoreAtLeast, MaxAhead)
 	case s.StoreAhead < time.Second || s.StoreAhead > maxFor:
 		return bad("StoreAhead", "is %s, want 1s to %s", s.StoreAhead, maxFor)
-	case s.CatchUp.within < -1 || s.CatchUp.within > maxFor:
-		return bad("CatchUp", "is %s, want up to %s", s.CatchUp.within, maxFor)
+	case s.CatchUp == badCatchUp || s.CatchUp.within > maxFor:
+		return bad("CatchUp", "is for a time that is not above 0, or above %s", maxFor)
 	case s.Overlap != OverlapAll && s.Overlap != OverlapInOrder:
 		return bad("Overlap", "is %q", s.Overlap)
 	case s.TTL != 0 && s.TTL < time.Millisecond || s.TTL > maxFor:
@@ -270,8 +279,11 @@ func (d definition) since() time.Time {
 	if d.Since > 0 {
 		return time.UnixMilli(d.Since)
 	}
-	return time.UnixMilli(d.revision / 1000)
+	return d.defined()
 }
+
+// defined is when the last revision was made.
+func (d definition) defined() time.Time { return time.UnixMilli(d.revision / 1000) }
 
 // sameTimes tells whether two definitions have the same ticks.
 func (d definition) sameTimes(o definition) bool {

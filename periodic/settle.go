@@ -94,8 +94,9 @@ func (p *Periodic) remember(t *task) {
 	defer p.mu.Unlock()
 	if m, known := p.makers[t.ID]; known {
 		m.revision, m.next = t.revision, t.next
-		if m.next.IsZero() {
-			m.next = t.lease.Add(leaseFor)
+		soon := t.lease.Add(leaseFor)
+		if m.next.IsZero() || !m.since.IsZero() && soon.Before(m.next) {
+			m.next = soon
 		}
 		p.makers[t.ID] = m
 	}
@@ -103,16 +104,21 @@ func (p *Periodic) remember(t *task) {
 
 // prepare tells whether this process stores the ticks of a schedule. If it does not, it leaves it to the others.
 func (p *Periodic) prepare(t *task) bool {
+	if t.damage != nil { // a process of another version may read it
+		t.next = t.upcoming
+		return false
+	}
 	if t.Removed || t.Paused != nil { // which takes no times and no message
 		return true
 	}
 	var err error
 	if t.timing, err = t.compile(); err != nil {
 		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
+		t.next = t.upcoming
 		return false
 	}
 	t.Make = p.makerOf(t.definition)
-	if !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn {
+	if !t.Made && !t.agrees(t.timing.zone) && t.lease.Sub(t.upcoming) < leaseFor+stepIn {
 		t.next = t.upcoming
 		return false
 	}
@@ -193,11 +199,38 @@ func (p *Periodic) look(ctx context.Context, work []*task) error {
 			continue
 		}
 		t.plan = t.planOf(t.timing, known.Record, t.elsewhere, known.Now)
+		if t.Made && p.leaves(t, known.Now) {
+			t.plan = plan{}
+		}
 		if known.Record.Revision == t.revision { // else the first call replaces it, and the others see that
 			t.seen = known.Record.Cursor
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// leaves tells whether this process leaves the ticks of a schedule with a function to others, since its rules for the zone are
+// not those of the definition. Others that are alive store some whenever half of what is ahead is over.
+func (p *Periodic) leaves(t *task, now time.Time) bool {
+	if t.timing.zone == nil || t.agrees(t.timing.zone) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, known := p.makers[t.ID]
+	if !known {
+		return false
+	}
+	if len(t.plan.ticks) == 0 || m.cursor != t.plan.start {
+		m.cursor, m.since = t.plan.start, now
+		p.makers[t.ID] = m
+	}
+	if len(t.plan.ticks) == 0 {
+		return false
+	}
+	last := t.plan.ticks[len(t.plan.ticks)-1].Nominal.Add(t.timing.delay)
+	stored := max(0, min(t.StoreAhead, last.Sub(now))) // less if there would be more than MaxAhead
+	return now.Sub(m.since) < stored/2+stepIn
 }
 
 func ticked(answer script.Answer) (queue.Ticked, error) {

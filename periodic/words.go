@@ -57,11 +57,11 @@ func clockWords(minute, hour string) string {
 	case minute == "*" && hour == "*":
 		return "every minute"
 	case hour == "*" && strings.HasPrefix(minute, "*/"):
-		return "every " + minute[2:] + " minutes"
+		return every(minute[2:], "minutes", 60, "hour")
 	case hour == "*" && fixedMinute:
 		return fmt.Sprintf("hourly at minute %d", m)
 	case fixedMinute && strings.HasPrefix(hour, "*/"):
-		return fmt.Sprintf("every %s hours at minute %d", hour[2:], m)
+		return fmt.Sprintf("%s at minute %d", every(hour[2:], "hours", 24, "day"), m)
 	case fixedMinute && !strings.ContainsAny(hour, "*/-"):
 		var clocks []string
 		for _, one := range strings.Split(hour, ",") {
@@ -72,6 +72,15 @@ func clockWords(minute, hour string) string {
 	default:
 		return "at minute " + minute + " of hour " + hour
 	}
+}
+
+// every says a step. One that does not divide the whole begins anew with it: */45 is :00 and :45.
+func every(step, unit string, of int, whole string) string {
+	words := "every " + step + " " + unit
+	if n, is := number(step); is && n > 0 && of%n != 0 {
+		words += " of each " + whole
+	}
+	return words
 }
 
 func dateWords(field string) string {

@@ -85,6 +85,24 @@ func TestAScheduleThatThisHostCannotUseIsShown(t *testing.T) {
 	assert.Zero(t, client.ZCard(t.Context(), "{redisdelay:reports:0}:scheduled").Val())
 }
 
+// TestMessagesOfSchedulesHaveTheFormThatIsAskedFor: consumers may read only one.
+func TestMessagesOfSchedulesHaveTheFormThatIsAskedFor(t *testing.T) {
+	server := redistest.New(t)
+	client := server.Client(t)
+	stageSchedules(t, client)
+	const key = "{redisdelay:reports:0}:messages"
+	require.NoError(t, client.Del(t.Context(), key).Err())
+	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+	for body, first := range map[string]byte{"json": '{', "messagepack": 0x93} {
+		r := p.run("periodic", "trigger", "report-eu", "--body", body)
+		require.Zero(t, r.code, r.err)
+		bodies := client.HVals(t.Context(), key).Val()
+		require.Len(t, bodies, 1)
+		assert.Equal(t, first, bodies[0][0], body)
+		require.NoError(t, client.Del(t.Context(), key).Err())
+	}
+}
+
 func TestExplainNamesTheTickOfASchedule(t *testing.T) {
 	server := redistest.New(t)
 	stageSchedules(t, server.Client(t))

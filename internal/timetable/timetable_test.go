@@ -123,6 +123,19 @@ func TestAllPagesAreRead(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf("s%04d", count-1), owned[count-1].ID)
 }
 
+func TestAScheduleMayBeTheLastOfAPageWhateverItsName(t *testing.T) {
+	table, _ := newTable(t, redistest.Client(t))
+	changes := []timetable.Change{{ID: "0", Owner: "shop", Text: "x"}, {ID: "1", Owner: "shop", Text: "x"}}
+	for i := range timetable.PageSize - 1 {
+		changes = append(changes, timetable.Change{ID: fmt.Sprintf("/%04d", i), Owner: "shop", Text: "x"}) // before "0"
+	}
+	_, _, _, err := table.Set(t.Context(), timetable.Declaration{Owner: "shop", Version: 1}, changes)
+	require.NoError(t, err)
+	owned, err := table.OwnedBy(t.Context(), "shop")
+	require.NoError(t, err)
+	assert.Len(t, owned, len(changes))
+}
+
 func TestOneOfManyTakersGetsASchedule(t *testing.T) {
 	client := redistest.Client(t)
 	table, _ := newTable(t, client)

@@ -2,7 +2,7 @@
 --
 -- KEYS     schedules, upcoming, owned
 -- ARGV[1]  how     'all', or 'owned', or 'named'
--- ARGV[2]  cursor  of HSCAN for all; for owned, the owner, and then the last schedule of the page before
+-- ARGV[2]  cursor  of HSCAN for all; for owned, the owner, and then the cursor of the page before
 -- ARGV[3..]  the schedules that are named
 -- Returns  { now, cursor, schedule, upcoming, definition, ... }: the cursor is '0' after the last page; a schedule that is not
 --          there is left out
@@ -18,10 +18,10 @@ if ARGV[1] == 'all' then
 elseif ARGV[1] == 'owned' then
   local owner = ARGV[2] .. '\0'
   local last = unpack(ARGV, 3)
-  local from = last and '(' .. owner .. last or '[' .. owner
+  local from = last and '(' .. last or '[' .. owner
   local page = redis.call('ZRANGE', owned, from, '(' .. ARGV[2] .. '\1', 'BYLEX', 'LIMIT', 0, PAGE)
   for i, entry in ipairs(page) do ids[i] = string.sub(entry, #owner + 1) end
-  if #page == PAGE then cursor = ids[PAGE] end
+  if #page == PAGE then cursor = page[PAGE] end -- no schedule's name: that may be '0'
 else
   for i = 3, #ARGV do ids[#ids + 1] = ARGV[i] end
 end

@@ -45,6 +45,7 @@ type app struct {
 	prefix string
 	output string
 	wide   bool
+	body   string // the form of the messages that schedules make
 
 	// made by connect
 	client connect.Client

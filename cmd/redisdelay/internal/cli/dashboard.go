@@ -46,7 +46,7 @@ func (a *app) dashboard() *cobra.Command {
 	cmd.Flags().Var(text(&w.userHeader, "NAME"), "user-header", "of the requests, in which the proxy names the person")
 	cmd.Flags().Var(text(&w.environment, "NAME"), "environment", "a badge on each page, such as production")
 	cmd.Example = "redisdelay dashboard\nredisdelay dashboard --listen 127.0.0.1:9000 --write --environment staging"
-	return cmd
+	return a.bodyFlag(cmd)
 }
 
 // check refuses an address that others reach, if nobody asks who they are.

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/spf13/cobra"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
@@ -29,10 +30,20 @@ func (a *app) periodic() *cobra.Command {
 // schedules are those of the prefix.
 func (a *app) schedules(change func(*periodic.Config)) (*periodic.Periodic, error) {
 	config := periodic.Config{Client: a.client, Prefix: a.prefix}
+	if a.body == "json" {
+		config.Marshaler = redisdelay.JSONMarshaler{}
+	}
 	if change != nil {
 		change(&config)
 	}
 	return periodic.New(config, outageLog{a, "periodic"})
+}
+
+// bodyFlag is for commands that make messages of schedules.
+func (a *app) bodyFlag(cmd *cobra.Command) *cobra.Command {
+	a.body = "messagepack"
+	cmd.Flags().Var(choice(&a.body, a.body, "json"), "body", "the form of the messages, as the consumers of the topics want it")
+	return cmd
 }
 
 // overSchedules returns a command that works on schedules.
@@ -257,17 +268,18 @@ func (a *app) periodicResume() *cobra.Command {
 			return a.scheduleDone("resume", args[0], "resumed schedule %q", args[0])
 		})
 	cmd.Long = "The ticks of the pause do not come; redisdelay periodic backfill publishes them."
-	return cmd
+	return a.bodyFlag(cmd)
 }
 
 func (a *app) periodicTrigger() *cobra.Command {
-	return a.overSchedules("trigger ID", "Publish a message of a schedule at once, also while it is paused", nil,
+	cmd := a.overSchedules("trigger ID", "Publish a message of a schedule at once, also while it is paused", nil,
 		func(ctx context.Context, p *periodic.Periodic, args []string) error {
 			if err := p.Trigger(ctx, args[0]); err != nil {
 				return err
 			}
 			return a.scheduleDone("trigger", args[0], "published a message of schedule %q", args[0])
 		})
+	return a.bodyFlag(cmd)
 }
 
 func (a *app) periodicBackfill() *cobra.Command {
@@ -297,7 +309,7 @@ func (a *app) periodicBackfill() *cobra.Command {
 		})
 	cmd.Long = fmt.Sprintf("TO itself is not included. It does not matter which have come before. At most %s at once.", humanize.Number(periodic.MaxBackfill))
 	cmd.Example = "redisdelay periodic backfill report-eu 2026-11-01T00:00:00+01:00 2026-11-15T00:00:00+01:00"
-	return cmd
+	return a.bodyFlag(cmd)
 }
 
 func (a *app) periodicRm() *cobra.Command {
@@ -358,8 +370,9 @@ func (a *app) periodicRun() *cobra.Command {
 		return a.printf("%s\n", text)
 	})
 	cmd.Long = "Any number of processes may run them, beside services that do. Schedules whose messages are made by a function of a\n" +
-		"service are left to that service."
-	return cmd
+		"service are left to that service. If your services have a JSONMarshaler, give --body json: consumers without one cannot read\n" +
+		"the other form. For a Marshaler of your own, do not run this."
+	return a.bodyFlag(cmd)
 }
 
 // scheduleDone reports what was done with a schedule.
