@@ -59,8 +59,8 @@ type Subscriber struct {
 
 	closing context.Context // ends when Close begins
 	cancel  context.CancelFunc
-	running sync.WaitGroup
-	ending  sync.Once // of the reserved groups
+	running sync.WaitGroup // subscriptions, and calls that begin one
+	ending  sync.Once      // of the reserved groups
 
 	mu     sync.Mutex
 	closed bool  // guarded by mu
@@ -106,9 +106,10 @@ func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 // again before that, it registers the same group. Close ends the group. The errors are those of
 // Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
-	if err := s.usable(topic); err != nil {
+	if err := s.begin(topic); err != nil {
 		return err
 	}
+	defer s.running.Done()
 	group := s.config.ConsumerGroup
 	if s.broadcast() {
 		group = s.reserved.get(topic)
@@ -117,13 +118,17 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	return err
 }
 
-func (s *Subscriber) usable(topic string) error {
+// begin counts a call as running, so that Close ends the group that the call may register. The end of closing ends the call.
+func (s *Subscriber) begin(topic string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case topic == "":
 		return ErrEmptyTopic
-	case s.closing.Err() != nil:
+	case s.closed:
 		return ErrSubscriberClosed
 	}
+	s.running.Add(1)
 	return nil
 }
 
@@ -185,9 +190,10 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 func (s *Subscriber) subscribe(
 	ctx context.Context, topic string, change func(*delivery.Config),
 ) (*delivery.Subscription, error) {
-	if err := s.usable(topic); err != nil {
+	if err := s.begin(topic); err != nil {
 		return nil, err
 	}
+	defer s.running.Done()
 	group, back := s.groupFor(topic)
 	membership := s.membership(topic, group)
 	partitions, err := s.register(ctx, topic, group, membership)
@@ -298,8 +304,9 @@ func (s *Subscriber) Close() error {
 	s.ending.Do(func() {
 		ctx, cancel := context.WithDeadline(context.Background(), end)
 		defer cancel()
+		_ = s.store.WaitIdle(ctx) // a call that was given up may still register a group; the client's timeouts end it
 		s.endReserved(ctx)
-		_ = s.store.WaitIdle(ctx) // the client's timeouts end the calls
+		_ = s.store.WaitIdle(ctx)
 	})
 
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,45 @@ func TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive(t *testing.T) {
 				r.stop()
 				require.NoError(t, <-r.ended)
 			})
+		})
+	}
+}
+
+// TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled in time, also if the first answer fails: its group may be about to
+// end. It says nothing more often than it has to, and calls that a claim follows need no answer.
+func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
+	const notice = 9 * time.Second // how long before its end a group is called
+	for _, lease := range []time.Duration{testLease, 10 * time.Minute} {
+		bubble(t, func(t *testing.T) {
+			quiet, busy := newFakeGroup(0), newFakeGroup(0)
+			r := runTopic(&fakeTopic{groups: []*fakeGroup{quiet, busy}}, present, func(c *Config) { c.Lease = lease })
+			answers := func() (n int) { quiet.view(func() { n = len(quiet.extended) }); return n }
+			quiet.called <- struct{}{}
+			pass(notice)
+			assert.Zero(t, answers(), "its claim has answered")
+			busy.add(1)
+			busy.hints <- 0
+			msg := <-r.Messages()
+			for range 3 {
+				quiet.called <- struct{}{}
+			}
+			pass(notice)
+			assert.Equal(t, 1, answers())
+			var away sync.Once
+			quiet.setHook(func(call string) (err error) {
+				if call == "extend" {
+					away.Do(func() { err = errAway })
+				}
+				return err
+			})
+			quiet.called <- struct{}{}
+			pass(notice)
+			assert.Equal(t, 2, answers(), "one has failed")
+			pass(lease / 4)
+			assert.Equal(t, 2, answers())
+			msg.Ack()
+			r.stop()
+			require.NoError(t, <-r.ended)
 		})
 	}
 }

@@ -54,13 +54,14 @@ type fakeGroup struct {
 	looks    chan time.Duration // notifications of other consumers
 	grown    chan struct{}
 	paused   chan struct{}
+	called   chan struct{} // notifications for the group alone
 	silent   chan struct{} // lets the listener fail
 	retries  int           // calls of Listener.Retry
 	unheard  bool          // Listener.Close has ended
 }
 
 func newFakeGroup(ready int) *fakeGroup {
-	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1), grown: make(chan struct{}, 1), paused: make(chan struct{}, 1), silent: make(chan struct{})}
+	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1), grown: make(chan struct{}, 1), paused: make(chan struct{}, 1), called: make(chan struct{}, 1), silent: make(chan struct{})}
 	g.add(ready)
 	return g
 }
@@ -312,6 +313,8 @@ func (l *fakeListener) pass(handler queue.HintHandler) {
 			handler.OnHint(queue.Hint{Grown: true})
 		case <-l.group.paused:
 			handler.OnHint(queue.Hint{Paused: true})
+		case <-l.group.called:
+			handler.OnHint(queue.Hint{Alone: true})
 		case <-l.group.silent:
 			handler.OnError(errAway)
 			open = false

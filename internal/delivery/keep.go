@@ -35,15 +35,19 @@ func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 			running.Go(l.reportLost)
 		}
 	}
+	at := l.extendAt
+	if answerAt := l.calledAt.Add(answerWithin); l.unanswered() && answerAt.Before(at) {
+		at = answerAt
+	}
 	switch {
 	case l.extendAt.IsZero():
 		return l.checkAt
-	case !now.Before(l.extendAt):
+	case !now.Before(at):
 		l.extendAt = time.Time{}
 		running.Go(func() { l.extend(ctx) })
 		return l.checkAt
-	case l.extendAt.Before(l.checkAt):
-		return l.extendAt
+	case at.Before(l.checkAt):
+		return at
 	}
 	return l.checkAt
 }
@@ -104,6 +108,9 @@ func (l *leases) extend(ctx context.Context) {
 		next = idle
 	}
 	l.extendAt = time.Now().Add(next)
+	if l.unanswered() { // the answer has failed
+		l.calledAt = time.Now()
+	}
 	l.alarm.ring()
 }
 
@@ -147,13 +154,27 @@ func (l *leases) noteAlive(sent time.Time) {
 func (l *leases) heartbeatOverdue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.reportsAlive && time.Since(l.aliveSentAt) > l.heartbeatInterval()
+	return l.reportsAlive && (l.unanswered() || time.Since(l.aliveSentAt) > l.heartbeatInterval())
 }
 
 // heartbeatInterval is the longest time between two signs that the consumer is alive.
 func (l *leases) heartbeatInterval() time.Duration {
 	return max(l.config.alive()/3, l.config.quietInterval())
 }
+
+// answerSoon makes the consumer say that it is alive, since its group was called: it may be about to end. The claim that
+// follows the call says so, unless all workers are busy with messages of other partitions.
+func (l *leases) answerSoon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reportsAlive && !l.unanswered() {
+		l.calledAt = time.Now()
+		l.alarm.ring()
+	}
+}
+
+// unanswered reports whether the consumer has not said that it is alive since its group was called. The caller holds mu.
+func (l *leases) unanswered() bool { return l.calledAt.After(l.aliveSentAt) }
 
 func (l *leases) all() []queue.Held {
 	l.mu.Lock()

@@ -10,8 +10,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// idle is how long a partition that holds nothing needs no look at its leases.
-const idle = time.Hour
+const (
+	// idle is how long a partition that holds nothing needs no look at its leases.
+	idle = time.Hour
+
+	// answerWithin is how long after a call of its group a consumer says that it is alive, unless a claim has said so. A group
+	// may end 9 s after it was called, so a second attempt is in time, too.
+	answerWithin = 3 * time.Second
+)
 
 // leases keeps the leases of all messages of a partition that are held: in the
 // buffer, handed out, or with their acks on the way.
@@ -34,6 +40,7 @@ type leases struct {
 	extendAt    time.Time        // guarded by mu; when to extend them; zero while that is under way
 	lost        []*item          // guarded by mu; to be reported
 	aliveSentAt time.Time        // guarded by mu; when Redis was last told that the consumer is alive
+	calledAt    time.Time        // guarded by mu; when the group was last called, or an answer to that has failed
 	// info is the consumer info of the last heartbeat. Claims repeat it.
 	info            string // guarded by mu
 	infoHasMessages bool   // owned by extend; info names messages

@@ -34,6 +34,7 @@ func (e *notifications) OnHint(hint queue.Hint) {
 		// Notifications may be lost: the claim that follows shows new partitions and pauses.
 	case hint.Alone:
 		signal(p.called)
+		p.leases.answerSoon()
 	case hint.Grown:
 		p.subscription.noteGrown()
 		return

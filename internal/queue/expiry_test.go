@@ -87,6 +87,14 @@ func (r *scene) alive(g *Group, consumer string, lasts time.Duration) {
 	require.NoError(r.T, err)
 }
 
+// seen makes a consumer one that has said so long ago how long it counts as alive.
+func (r *scene) seen(g *Group, consumer string, ago, lasts time.Duration) {
+	r.T.Helper()
+	at := r.Now().Add(-ago).UnixMilli()
+	entry := fmt.Sprintf("%d %d %d {}", at+lasts.Milliseconds(), at, at)
+	require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.ConsumersOf, g.name), consumer, entry).Err())
+}
+
 // TestTheNoticeWakesTheConsumersOfAGroup, once: a live one that is idle would say so only after the group has ended.
 func TestTheNoticeWakesTheConsumersOfAGroup(t *testing.T) {
 	r := newScene(t)
@@ -97,10 +105,17 @@ func TestTheNoticeWakesTheConsumersOfAGroup(t *testing.T) {
 		require.Equal(t, "noticed", r.look(g))
 	}
 	assert.Equal(t, Hint{Alone: true}, next())
-	short := r.expiring("short", 5*time.Second) // shows in time by itself that it is alive
+	short := r.expiring("short", 5*time.Second)
 	hears := r.listen(short, "c")
 	r.overSince(r.partition, "short", 0)
+	r.seen(short, "c", time.Minute, 18*time.Second) // says in time by itself that it is alive
 	require.Equal(t, "noticed", r.look(short))
+	seldom := r.expiring("seldom", 5*time.Second)
+	called := r.listen(seldom, "c")
+	r.overSince(r.partition, "seldom", 0)
+	r.seen(seldom, "c", time.Minute, 19*time.Second)
+	require.Equal(t, "noticed", r.look(seldom))
+	assert.Equal(t, Hint{Alone: true}, called(), "it says less often that it is alive")
 	r.push(due("a"))
 	assert.False(t, next().Alone, "the first notice only")
 	assert.False(t, hears().Alone)
@@ -209,8 +224,7 @@ func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", time.Second)
 	r.over(r.partition, "g")
-	seen := r.Now().Add(-2 * time.Second).UnixMilli() // and is dead again
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.ConsumersOf, "g"), "c", fmt.Sprint(seen+100, " ", seen, " ", seen, " {}")).Err())
+	r.seen(g, "c", 2*time.Second, 100*time.Millisecond) // and is dead again
 	assert.Equal(t, "noticed", r.look(g))
 	assert.Equal(t, "lasts 1000ms, ends now-1s, noticed now+0s", r.lives()["control expiry:g"])
 }

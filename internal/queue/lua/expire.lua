@@ -27,13 +27,15 @@ if state or not lasts or unknown(groups, group) then
   return { 'gone' }
 end
 
--- Each consumer in the hash was alive when it was last seen, and so was the group.
-local latest, old = ends, {}
+-- Each consumer in the hash was alive when it was last seen, and so was the group. It says so twice in the time for which
+-- it counts as alive.
+local latest, old, slow = ends, {}, lasts > NOTICE_MS
 local some = redis.call('HRANDFIELD', consumers, MAX_CONSUMERS, 'WITHVALUES')
 for i = 1, #some, 2 do
   local till, seen = string.match(some[i + 1], '^(%d+) (%d+)')
   local lives = till and math.max(till, seen + lasts) or 0
   latest = math.max(latest, lives)
+  if till and till - seen > 2 * NOTICE_MS then slow = true end
   if lives <= now_ms then old[#old + 1] = some[i] end
 end
 if latest > ends then noticed = 0 end
@@ -50,8 +52,7 @@ if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTIC
   local first = noticed == 0 or noticed > now_ms
   if first then noticed = now_ms end
   write_expiry(control, expiry, group, now_ms, lasts, latest, noticed)
-  -- An idle consumer says that it is alive less often than that, unless the group lasts for a shorter time.
-  if first and lasts > NOTICE_MS then wake(channel, now, 0, group) end
+  if first and slow then wake(channel, now, 0, group) end -- the others say in time by themselves that they are alive
   return { 'noticed' }
 end
 

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 func broadcast(c *subConfig) { c.ConsumerGroup, c.MaxInFlight = redisdelay.Broadcast, 10 }
@@ -105,6 +108,50 @@ func TestABroadcastSubscriberHasDeadLettersOfItsOwn(t *testing.T) {
 	dead.Letters(s, 1)
 	require.NoError(t, sub.Close())
 	assert.NotContains(t, s.Kinds(), "dead:"+group)
+}
+
+// slowWay delays the first call about a Broadcast group on its way to Redis, whatever becomes of its caller.
+type slowWay struct {
+	redistest.Hook
+	used    atomic.Bool
+	delayed chan struct{} // closed when the call is on its way
+}
+
+func (w *slowWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.Contains(cmd.String(), " broadcast-") && w.used.CompareAndSwap(false, true) {
+			close(w.delayed)
+			<-time.After(300 * time.Millisecond)
+			ctx = context.WithoutCancel(ctx)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestCloseEndsTheGroupOfABroadcastSubscriptionThatJustBegins, though the call that registers it reaches Redis late.
+func TestCloseEndsTheGroupOfABroadcastSubscriptionThatJustBegins(t *testing.T) {
+	for name, begin := range map[string]func(sub *redisdelay.Subscriber, topic string) error{
+		"Subscribe": func(sub *redisdelay.Subscriber, topic string) error {
+			_, err := sub.Subscribe(context.Background(), topic)
+			return err
+		},
+		"SubscribeInitialize": (*redisdelay.Subscriber).SubscribeInitialize,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			s.Subscribe(group("steady")) // so Redis has the scripts
+			link, way := &switchable{}, &slowWay{delayed: make(chan struct{})}
+			client := link.client(s)
+			client.AddHook(way)
+			sub := s.Subscriber(broadcast, func(c *subConfig) { c.Client = client })
+			begun := make(chan error, 1)
+			go func() { begun <- begin(sub, s.Topic) }()
+			<-way.delayed
+			require.NoError(t, sub.Close())
+			require.ErrorIs(t, <-begun, redisdelay.ErrSubscriberClosed)
+			assert.Equal(t, []string{"steady"}, s.Client.SMembers(t.Context(), s.Key("groups")).Val())
+		})
+	}
 }
 
 // TestABroadcastSubscriberThatCrashesIsForgotten with all that it holds: its group expires.

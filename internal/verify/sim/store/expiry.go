@@ -104,9 +104,10 @@ func (p *Partition) Expire(now int64, name, how string) string {
 		delete(p.expiry, name)
 		return "gone"
 	}
-	latest := e.ends
+	latest, slow := e.ends, e.lasts > noticeMS
 	for _, c := range p.groups[name].consumers {
 		latest = max(latest, c.until, c.seen+e.lasts)
+		slow = slow || c.until-c.seen > 2*noticeMS
 	}
 	if latest > e.ends {
 		e.noticed = 0
@@ -117,7 +118,7 @@ func (p *Partition) Expire(now int64, name, how string) string {
 		return "alive"
 	case e.noticed == 0:
 		p.expire(now, name, e.lasts, latest, ms)
-		if e.lasts > noticeMS {
+		if slow {
 			p.wake(now, 0, name)
 		}
 		return "noticed"
