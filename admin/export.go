@@ -169,13 +169,8 @@ func (i *importing) flush(ctx context.Context) error {
 		return nil
 	}
 	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
-		for number, list := range byPartition(some, func(m inspect.Arrival) int { return i.target(m.ID) }) {
-			more, err := arrive(ctx, i.topic, number, "", list)
-			if skips = append(skips, more...); err != nil {
-				return skips, 0, err
-			}
-		}
-		return skips, 0, nil
+		skips, err = arriveAll(ctx, i.topic, i.number, "", some, i.target)
+		return skips, 0, err
 	})
 	if err == nil {
 		i.bulkRun.add(len(some)-len(skips), skips)
@@ -183,7 +178,7 @@ func (i *importing) flush(ctx context.Context) error {
 	return err
 }
 
-// target is the partition of a message: that of its key, or any, but always the same.
+// target is the partition of a message that none knows: that of its key, or any, but always the same.
 func (i *importing) target(id string) int {
 	traits := script.TraitsOf(id)
 	return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key, id), i.number)

@@ -124,6 +124,19 @@ func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
 	}
 }
 
+// TestAnImportOfATopicsOwnExportStoresNothing though Publish has chosen other partitions than Import would.
+func TestAnImportOfATopicsOwnExportStoresNothing(t *testing.T) {
+	s := newScene(t)
+	for range 6 { // each goes to another partition
+		s.publish(time.Hour, 3, "")
+	}
+	before := s.all(Query{})
+	got := s.imported(s.exported(Query{}))
+	assert.Equal(t, []int{0, 6}, []int{got.Done, got.Skipped})
+	require.ErrorIs(t, got.Last, ErrStoredBefore)
+	assert.Equal(t, whole(before), whole(s.all(Query{})))
+}
+
 func TestExportContinuesFromItsCursor(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 2, numbered(30)...)
