@@ -74,8 +74,8 @@ func (s Selection) OfGroup(group string) Selection {
 }
 
 // Progress is how far a bulk operation has come. With a Query, each message counts once for each
-// group, as an Entry does; with ids and keys it counts once. If a reply of Redis is lost and go-redis sends a call of Cancel or
-// Reschedule again, that may count messages as skipped that the first one has changed: those of one call.
+// group, as an Entry does; with ids and keys it counts once. If a reply of Redis is lost and go-redis sends a call of Cancel,
+// Reschedule, Requeue or Discard again, that may count messages as skipped that the first one has changed: those of one call.
 type Progress struct {
 	Done    int    // messages that were changed
 	Skipped int    // messages that were looked at and left: gone, not in the right place, or a key in use

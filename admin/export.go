@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 	"unicode/utf8"
 
@@ -208,7 +209,9 @@ var (
 	errTwoIDs      = errors.New("id and id64 are both given")
 	errTwoKeys     = errors.New("key and key64 are both given")
 	errIDAndKey    = errors.New("id does not end with the key")
-	errDue         = errors.New("due is not in milliseconds since 1970, from 0 to 2^53")
+	errDue         = errors.New("due is not in milliseconds since 1970, from 0 to below 2^52")
+	errTraits      = errors.New("what follows the ULID of the id was not written by this library")
+	errNotUnicode  = errors.New("it is not valid Unicode: such a payload, key or id goes into payload64, key64 or id64, all else into body64")
 	errNoMarshaler = errors.New("the Unmarshaler of the Config cannot encode a payload, since it is no Marshaler")
 )
 
@@ -292,8 +295,16 @@ func parseLine(text []byte) (line, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return line{}, errTwoValues
 	}
+	if !utf8.Valid(text) || bytes.Contains(text, []byte(`\u`)) && !surrogatesPaired.Match(text) {
+		return line{}, errNotUnicode
+	}
 	return l, l.validate()
 }
+
+// surrogatesPaired matches JSON in which each escaped half of a character has its other half. A half alone would be decoded
+// as U+FFFD, without a word.
+var surrogatesPaired = regexp.MustCompile(
+	`^(?:[^\\]|\\[^u]|\\u(?:[^dD]...|[dD](?:[0-7]..|[89abAB]..\\u[dD][c-fC-F]..)))*$`)
 
 func (l line) validate() error {
 	contents := 0
@@ -311,7 +322,7 @@ func (l line) validate() error {
 		return errTwoIDs
 	case l.Key != nil && l.Key64 != nil:
 		return errTwoKeys
-	case l.Due != nil && (*l.Due < 0 || *l.Due > 1<<53):
+	case l.Due != nil && (*l.Due < 0 || *l.Due >= script.InLine):
 		return fmt.Errorf("%w: it is %d", errDue, *l.Due)
 	}
 	return nil
@@ -388,7 +399,11 @@ func (l line) fullID(number int, text []byte) (string, error) {
 		return "", fmt.Errorf("id %q is no ULID: %w; leave it out for a message from elsewhere", id, err)
 	}
 	for _, full := range []string{id, id + ":" + key} {
-		if script.TraitsOf(full).Key == key {
+		switch {
+		case script.TraitsOf(full).Key != key:
+		case !script.IsID(full):
+			return "", fmt.Errorf("%w: id %q", errTraits, full)
+		default:
 			return full, nil
 		}
 	}

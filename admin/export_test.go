@@ -231,6 +231,15 @@ func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
 		`{"payload":"x","key":"k","key64":"eA=="}`:          "key and key64",
 		`{"payload":"x","id":"` + id + `","id64":"eA=="}`:   "id and id64",
 		`{"payload":"x","id64":"eA=="}`:                     `id "x" is no ULID`,
+
+		`{"payload":"x","due":4503599627370496}`:               "due is not in milliseconds",
+		`{"payload":"x","id":"` + id + `=abc","key":"abc"}`:    "was not written by this library",
+		`{"payload":"x","id":"` + id + `=9,ab"}`:               "was not written by this library",
+		`{"payload":"x","id":"` + id + `=0,x"}`:                "was not written by this library",
+		`{"payload":"x","id":"` + id + `~1234567890123456"}`:   "was not written by this library",
+		"{\"payload\":\"\xff\"}":                               "goes into payload64, key64 or id64",
+		`{"payload":"x","key":"\\\ud83dx"}`:                    "not valid Unicode",
+		`{"payload":"x","metadata":{"\ude00":"\ud83d\ude00"}}`: "not valid Unicode",
 	} {
 		t.Run(text, func(t *testing.T) {
 			s := newScene(t)
@@ -245,6 +254,16 @@ func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
 			require.Len(t, s.all(Query{}), 1, "what came before is imported")
 		})
 	}
+}
+
+// TestEscapesThatAreUnicodeAreRead: pairs of surrogates, a backslash before "ud83d", and U+FFFD itself.
+func TestEscapesThatAreUnicodeAreRead(t *testing.T) {
+	s := newScene(t)
+	file := `{"payload":"\ud83d\uDE00\\ud83d\ufffd\n\u00e9\u2028 é日本","key":"\ufffd"}`
+	assert.Equal(t, Progress{Done: 1}, s.imported([]byte(file)))
+	got := s.all(Query{In: Waiting})[0]
+	assert.Equal(t, "\U0001f600\\ud83d\ufffd\n\u00e9\u2028 é日本", string(got.Content.Message.Payload))
+	assert.Equal(t, "\ufffd", got.Key)
 }
 
 type onlyUnmarshaler struct{ redisdelay.Unmarshaler }
@@ -291,7 +310,7 @@ func FuzzALineOfExportIsReadBack(f *testing.F) {
 		if len(key) > redisdelay.MaxKeyBytes || len(ordering) > redisdelay.MaxKeyBytes {
 			t.Skip("SetKey and SetOrderingKey do not allow it")
 		}
-		e := Entry{ID: "01HZXW0000000000000000000A" + traits.String(), Key: key, OrderingKey: ordering, At: time.UnixMilli(ttl & (1<<53 - 1))}
+		e := Entry{ID: "01HZXW0000000000000000000A" + traits.String(), Key: key, OrderingKey: ordering, At: time.UnixMilli(ttl & (1<<52 - 1))}
 		var err error
 		e.Content.Body, err = redisdelay.DefaultMarshaler{}.Marshal("t", message.NewMessage("u", payload))
 		require.NoError(t, err)
