@@ -139,8 +139,12 @@ func opened(ctx context.Context, t *queue.Topic) (int, error) {
 func (t *transfer) moveOperation() operation {
 	return operation{
 		verb: "move", sets: []Set{Scheduled, Waiting, Dead}, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
+		buried: true,
 		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
-			later := dropped(&s, func(e inspect.PageEntry) bool { return s.place == inspect.InDead && e.Score > latest })
+			later := 0
+			if s.place == inspect.InDead {
+				later = dropped(&s, s.buriedAfter(latest))
+			}
 			skips, err := t.moveStep(ctx, s)
 			return skips, later, err
 		},
