@@ -100,6 +100,8 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // meanwhile. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
 // use (*LineError), what came before is imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
 // redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. nil is allowed for progress.
+//
+// Import does not wait for a Read that blocks when ctx ends: that goes on until the caller closes r.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	if topic == "" {
@@ -128,7 +130,14 @@ func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	number := 0
-	for lines.Scan() {
+	for {
+		more, err := i.scan(ctx, lines)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
 		number++
 		if err := i.add(ctx, number, lines.Bytes()); err != nil {
 			return err
@@ -139,6 +148,28 @@ func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
 		err = &LineError{number + 1, errLongLine}
 	}
 	return errors.Join(i.flush(ctx), err)
+}
+
+// maxIdle is for how long lines wait for others that do not come.
+const maxIdle = 100 * time.Millisecond
+
+// scan reads the next line, until ctx ends. What waits is stored if that takes long.
+func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, err error) {
+	scanned := make(chan bool, 1)
+	go func() { scanned <- lines.Scan() }() // scan waits for it, unless ctx ends: then it ends with the Read
+	idle := time.After(maxIdle)
+	for {
+		select {
+		case more = <-scanned:
+			return more, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-idle:
+			if err := i.flush(ctx); err != nil {
+				return false, err
+			}
+		}
+	}
 }
 
 // add adds a line, and stores what waits if that is enough. Before the error of a line, it

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -295,6 +296,35 @@ func TestAnImportEndsBetweenTwoSteps(t *testing.T) {
 	got = s.imported([]byte(file))
 	assert.Equal(t, []int{2000 - copySize, copySize}, []int{got.Done, got.Skipped})
 	require.ErrorIs(t, fixture.ErrOf(s.admin.Import(t.Context(), "", strings.NewReader(file), nil)), redisdelay.ErrEmptyTopic)
+}
+
+// TestAnImportFromAPipe stores what has come though no more comes, and ends with its context.
+func TestAnImportFromAPipe(t *testing.T) {
+	s := newScene(t)
+	r, w := io.Pipe()
+	defer r.Close() //nolint:errcheck // it never fails; it ends the Read that was left
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stored, ended := make(chan Progress, 1), make(chan error, 1)
+	go func() { // ends with ctx; the test waits for ended
+		_, err := s.admin.Import(ctx, s.Topic, r, func(p Progress) { stored <- p })
+		ended <- err
+	}()
+	_, err := io.WriteString(w, "{\"payload\":\"x\"}\n")
+	require.NoError(t, err)
+	select {
+	case got := <-stored:
+		assert.Equal(t, Progress{Done: 1}, got)
+	case <-time.After(fixture.Soon):
+		t.Fatal("the line waits for others")
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(fixture.Soon):
+		t.Fatal("Import goes on")
+	}
 }
 
 // FuzzALineOfExportIsReadBack: the same id with all that it tells, and the same body, whatever bytes they have.
