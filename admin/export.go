@@ -242,7 +242,7 @@ var (
 	errIDAndKey    = errors.New("id does not end with the key")
 	errDue         = errors.New("due is not in milliseconds since 1970, from 0 to below 2^52")
 	errTraits      = errors.New("what follows the ULID of the id was not written by this library")
-	errNotUnicode  = errors.New("it is not valid Unicode: such a payload, key or id goes into payload64, key64 or id64, all else into body64")
+	errNotUnicode  = errors.New("it is not valid Unicode: bytes of a payload, key or id go into payload64, key64 or id64")
 	errNoMarshaler = errors.New("the Unmarshaler of the Config cannot encode a payload, since it is no Marshaler")
 )
 

@@ -238,7 +238,7 @@ func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
 		`{"payload":"x","id":"` + id + `=9,ab"}`:               "was not written by this library",
 		`{"payload":"x","id":"` + id + `=0,x"}`:                "was not written by this library",
 		`{"payload":"x","id":"` + id + `~1234567890123456"}`:   "was not written by this library",
-		"{\"payload\":\"\xff\"}":                               "goes into payload64, key64 or id64",
+		"{\"payload\":\"\xff\"}":                               "go into payload64, key64 or id64",
 		`{"payload":"x","key":"\\\ud83dx"}`:                    "not valid Unicode",
 		`{"payload":"x","metadata":{"\ude00":"\ud83d\ude00"}}`: "not valid Unicode",
 	} {
