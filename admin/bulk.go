@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -74,8 +75,8 @@ func (s Selection) OfGroup(group string) Selection {
 }
 
 // Progress is how far a bulk operation has come. With a Query, each message counts once for each
-// group, as an Entry does; with ids and keys it counts once. If a reply of Redis is lost and go-redis sends a call of Cancel or
-// Reschedule again, that may count messages as skipped that the first one has changed: those of one call.
+// group, as an Entry does; with ids and keys it counts once. If a reply of Redis is lost and go-redis sends a call of Cancel,
+// Reschedule, Requeue or Discard again, that may count messages as skipped that the first one has changed: those of one call.
 type Progress struct {
 	Done    int    // messages that were changed
 	Skipped int    // messages that were looked at and left: gone, not in the right place, or a key in use
@@ -191,9 +192,15 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 	if err != nil {
 		return err
 	}
+	ahead, err := r.clocks(ctx, t)
+	if err != nil {
+		return err
+	}
 	err = a.walk(ctx, topic, q, r.bytes, func(s step) error {
 		looked := len(s.entries)
-		skips, others, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) { return r.step(ctx, s, cutoff) })
+		skips, others, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
+			return r.step(ctx, s, cutoff+ahead[s.partition.Number()])
+		})
 		if err != nil {
 			return err
 		}
@@ -208,6 +215,24 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 		err = context.Cause(ctx)
 	}
 	return err
+}
+
+// clocks reads by how many ms the clocks of other partitions are ahead of the first one's, if that matters.
+func (r *bulkRun) clocks(ctx context.Context, t topic) (map[int]int64, error) {
+	ahead := map[int]int64{}
+	if !r.buried {
+		return ahead, nil
+	}
+	var mu sync.Mutex // guards ahead
+	began := t.groupList.Now.UnixMilli()
+	err := each(t.partitions-1, func(i int) error {
+		now, err := t.Partition(i + 1).Now(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		ahead[i+1] = now - began
+		return err
+	})
+	return ahead, err
 }
 
 // cutoffOf returns the cutoff, and takes it out of the cursor of an operation that is resumed.
@@ -236,6 +261,9 @@ func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selec
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, which.group)
 		}
 		where.groups = []string{which.group}
+	}
+	if where.ahead, err = r.clocks(ctx, t); err != nil {
+		return err
 	}
 	cutoff := r.cutoff(t.groupList.Now.UnixMilli())
 	for some := range slices.Chunk(unique(which.ids), r.maxIDs) {

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
@@ -391,5 +393,81 @@ func TestTheRestOfADelayIsAsForAPublisher(t *testing.T) {
 		got, err := remainingOf(test.to)
 		require.NoError(t, err)
 		assert.InDelta(t, test.want.Seconds(), got.Seconds(), 1, "%v", test.to)
+	}
+}
+
+// TestADeadLetterFromTheFutureWasThere before the clock was set back.
+func TestADeadLetterFromTheFutureWasThere(t *testing.T) {
+	for _, byID := range []bool{false, true} {
+		for name, act := range map[string]func(*scene, Selection) (Progress, error){
+			"requeue": func(s *scene, which Selection) (Progress, error) {
+				return s.admin.Requeue(t.Context(), s.Topic, which, nil)
+			},
+			"discard": func(s *scene, which Selection) (Progress, error) {
+				return s.admin.Discard(t.Context(), s.Topic, which, nil)
+			},
+			"move": func(s *scene, which Selection) (Progress, error) {
+				return s.admin.Move(t.Context(), s.Topic, which, s.Topic+"/to", nil)
+			},
+		} {
+			t.Run(fmt.Sprint(name, byID), func(t *testing.T) {
+				s := newScene(t)
+				s.deadLetters(2, "g", numbered(2)...)
+				ids := idsIn(s.all(Query{In: Dead}))
+				future := float64(s.Now().Add(time.Minute).UnixMilli())
+				for n := range 2 {
+					dead := s.admin.store.Topic(s.Topic).Partition(n).Key(script.DeadOf, "g")
+					for _, id := range ids {
+						require.NoError(t, s.Client.ZAddXX(t.Context(), dead, z(future, id)).Err())
+					}
+				}
+				which := Matching(Query{In: Dead})
+				if byID {
+					which = ByID(ids...)
+				}
+				got, err := act(s, which)
+				require.NoError(t, err)
+				assert.Equal(t, Progress{Done: 2}, got)
+			})
+		}
+	}
+}
+
+// otherClock sets the clock of all partitions but the first one, as package admin reads it.
+type otherClock struct {
+	redistest.Hook
+	ahead time.Duration
+}
+
+func (h otherClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c, is := cmd.(*redis.TimeCmd); is {
+			c.SetVal(c.Val().Add(h.ahead))
+		}
+		return err
+	}
+}
+
+// TestEachPartitionTellsByItsOwnClockWhichDeadLettersWereThere when a bulk operation began.
+func TestEachPartitionTellsByItsOwnClockWhichDeadLettersWereThere(t *testing.T) {
+	for _, byID := range []bool{false, true} {
+		s := newScene(t)
+		s.deadLetters(2, "g", numbered(20)...)
+		ids := idsIn(s.all(Query{In: Dead}))
+		first := int(s.Client.ZCard(t.Context(), s.admin.store.Topic(s.Topic).Partition(0).Key(script.DeadOf, "g")).Val())
+		require.NotZero(t, first)
+		require.Less(t, first, 20)
+		which := Matching(Query{In: Dead})
+		if byID {
+			which = ByID(ids...)
+		}
+		// The other partition's clock is behind: its letters came after the beginning.
+		got, err := s.another(otherClock{ahead: -time.Hour}).admin.Requeue(t.Context(), s.Topic, which, nil)
+		require.NoError(t, err)
+		assert.Equal(t, first, got.Done)
+		got, err = s.another(otherClock{}).admin.Requeue(t.Context(), s.Topic, which, nil)
+		require.NoError(t, err)
+		assert.Equal(t, 20-first, got.Done)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 	"unicode/utf8"
 
@@ -99,6 +100,8 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // meanwhile. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
 // use (*LineError), what came before is imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
 // redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. nil is allowed for progress.
+//
+// Import does not wait for a Read that blocks when ctx ends: that goes on until the caller closes r.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	if topic == "" {
@@ -127,7 +130,14 @@ func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	number := 0
-	for lines.Scan() {
+	for {
+		more, err := i.scan(ctx, lines)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
 		number++
 		if err := i.add(ctx, number, lines.Bytes()); err != nil {
 			return err
@@ -138,6 +148,28 @@ func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
 		err = &LineError{number + 1, errLongLine}
 	}
 	return errors.Join(i.flush(ctx), err)
+}
+
+// maxIdle is for how long lines wait for others that do not come.
+const maxIdle = 100 * time.Millisecond
+
+// scan reads the next line, until ctx ends. What waits is stored if that takes long.
+func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, err error) {
+	scanned := make(chan bool, 1)
+	go func() { scanned <- lines.Scan() }() // scan waits for it, unless ctx ends: then it ends with the Read
+	idle := time.After(maxIdle)
+	for {
+		select {
+		case more = <-scanned:
+			return more, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-idle:
+			if err := i.flush(ctx); err != nil {
+				return false, err
+			}
+		}
+	}
 }
 
 // add adds a line, and stores what waits if that is enough. Before the error of a line, it
@@ -169,13 +201,8 @@ func (i *importing) flush(ctx context.Context) error {
 		return nil
 	}
 	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
-		for number, list := range byPartition(some, func(m inspect.Arrival) int { return i.target(m.ID) }) {
-			more, err := arrive(ctx, i.topic, number, "", list)
-			if skips = append(skips, more...); err != nil {
-				return skips, 0, err
-			}
-		}
-		return skips, 0, nil
+		skips, err = arriveAll(ctx, i.topic, i.number, "", some, i.target)
+		return skips, 0, err
 	})
 	if err == nil {
 		i.bulkRun.add(len(some)-len(skips), skips)
@@ -183,7 +210,7 @@ func (i *importing) flush(ctx context.Context) error {
 	return err
 }
 
-// target is the partition of a message: that of its key, or any, but always the same.
+// target is the partition of a message that none knows: that of its key, or any, but always the same.
 func (i *importing) target(id string) int {
 	traits := script.TraitsOf(id)
 	return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key, id), i.number)
@@ -213,7 +240,9 @@ var (
 	errTwoIDs      = errors.New("id and id64 are both given")
 	errTwoKeys     = errors.New("key and key64 are both given")
 	errIDAndKey    = errors.New("id does not end with the key")
-	errDue         = errors.New("due is not in milliseconds since 1970, from 0 to 2^53")
+	errDue         = errors.New("due is not in milliseconds since 1970, from 0 to below 2^52")
+	errTraits      = errors.New("what follows the ULID of the id was not written by this library")
+	errNotUnicode  = errors.New("it is not valid Unicode: bytes of a payload, key or id go into payload64, key64 or id64")
 	errNoMarshaler = errors.New("the Unmarshaler of the Config cannot encode a payload, since it is no Marshaler")
 )
 
@@ -297,8 +326,16 @@ func parseLine(text []byte) (line, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return line{}, errTwoValues
 	}
+	if !utf8.Valid(text) || bytes.Contains(text, []byte(`\u`)) && !surrogatesPaired.Match(text) {
+		return line{}, errNotUnicode
+	}
 	return l, l.validate()
 }
+
+// surrogatesPaired matches JSON in which each escaped half of a character has its other half. A half alone would be decoded
+// as U+FFFD, without a word.
+var surrogatesPaired = regexp.MustCompile(
+	`^(?:[^\\]|\\[^u]|\\u(?:[^dD]...|[dD](?:[0-7]..|[89abAB]..\\u[dD][c-fC-F]..)))*$`)
 
 func (l line) validate() error {
 	contents := 0
@@ -316,7 +353,7 @@ func (l line) validate() error {
 		return errTwoIDs
 	case l.Key != nil && l.Key64 != nil:
 		return errTwoKeys
-	case l.Due != nil && (*l.Due < 0 || *l.Due > 1<<53):
+	case l.Due != nil && (*l.Due < 0 || *l.Due >= script.InLine):
 		return fmt.Errorf("%w: it is %d", errDue, *l.Due)
 	}
 	return nil
@@ -393,7 +430,11 @@ func (l line) fullID(number int, text []byte) (string, error) {
 		return "", fmt.Errorf("id %q is no ULID: %w; leave it out for a message from elsewhere", id, err)
 	}
 	for _, full := range []string{id, id + ":" + key} {
-		if script.TraitsOf(full).Key == key {
+		switch {
+		case script.TraitsOf(full).Key != key:
+		case !script.IsID(full):
+			return "", fmt.Errorf("%w: id %q", errTraits, full)
+		default:
 			return full, nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,19 @@ func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
 	}
 }
 
+// TestAnImportOfATopicsOwnExportStoresNothing though Publish has chosen other partitions than Import would.
+func TestAnImportOfATopicsOwnExportStoresNothing(t *testing.T) {
+	s := newScene(t)
+	for range 6 { // each goes to another partition
+		s.publish(time.Hour, 3, "")
+	}
+	before := s.all(Query{})
+	got := s.imported(s.exported(Query{}))
+	assert.Equal(t, []int{0, 6}, []int{got.Done, got.Skipped})
+	require.ErrorIs(t, got.Last, ErrStoredBefore)
+	assert.Equal(t, whole(before), whole(s.all(Query{})))
+}
+
 func TestExportContinuesFromItsCursor(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 2, numbered(30)...)
@@ -218,6 +232,15 @@ func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
 		`{"payload":"x","key":"k","key64":"eA=="}`:          "key and key64",
 		`{"payload":"x","id":"` + id + `","id64":"eA=="}`:   "id and id64",
 		`{"payload":"x","id64":"eA=="}`:                     `id "x" is no ULID`,
+
+		`{"payload":"x","due":4503599627370496}`:               "due is not in milliseconds",
+		`{"payload":"x","id":"` + id + `=abc","key":"abc"}`:    "was not written by this library",
+		`{"payload":"x","id":"` + id + `=9,ab"}`:               "was not written by this library",
+		`{"payload":"x","id":"` + id + `=0,x"}`:                "was not written by this library",
+		`{"payload":"x","id":"` + id + `~1234567890123456"}`:   "was not written by this library",
+		"{\"payload\":\"\xff\"}":                               "go into payload64, key64 or id64",
+		`{"payload":"x","key":"\\\ud83dx"}`:                    "not valid Unicode",
+		`{"payload":"x","metadata":{"\ude00":"\ud83d\ude00"}}`: "not valid Unicode",
 	} {
 		t.Run(text, func(t *testing.T) {
 			s := newScene(t)
@@ -232,6 +255,16 @@ func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
 			require.Len(t, s.all(Query{}), 1, "what came before is imported")
 		})
 	}
+}
+
+// TestEscapesThatAreUnicodeAreRead: pairs of surrogates, a backslash before "ud83d", and U+FFFD itself.
+func TestEscapesThatAreUnicodeAreRead(t *testing.T) {
+	s := newScene(t)
+	file := `{"payload":"\ud83d\uDE00\\ud83d\ufffd\n\u00e9\u2028 é日本","key":"\ufffd"}`
+	assert.Equal(t, Progress{Done: 1}, s.imported([]byte(file)))
+	got := s.all(Query{In: Waiting})[0]
+	assert.Equal(t, "\U0001f600\\ud83d\ufffd\n\u00e9\u2028 é日本", string(got.Content.Message.Payload))
+	assert.Equal(t, "\ufffd", got.Key)
 }
 
 type onlyUnmarshaler struct{ redisdelay.Unmarshaler }
@@ -265,6 +298,35 @@ func TestAnImportEndsBetweenTwoSteps(t *testing.T) {
 	require.ErrorIs(t, fixture.ErrOf(s.admin.Import(t.Context(), "", strings.NewReader(file), nil)), redisdelay.ErrEmptyTopic)
 }
 
+// TestAnImportFromAPipe stores what has come though no more comes, and ends with its context.
+func TestAnImportFromAPipe(t *testing.T) {
+	s := newScene(t)
+	r, w := io.Pipe()
+	defer r.Close() //nolint:errcheck // it never fails; it ends the Read that was left
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stored, ended := make(chan Progress, 1), make(chan error, 1)
+	go func() { // ends with ctx; the test waits for ended
+		_, err := s.admin.Import(ctx, s.Topic, r, func(p Progress) { stored <- p })
+		ended <- err
+	}()
+	_, err := io.WriteString(w, "{\"payload\":\"x\"}\n")
+	require.NoError(t, err)
+	select {
+	case got := <-stored:
+		assert.Equal(t, Progress{Done: 1}, got)
+	case <-time.After(fixture.Soon):
+		t.Fatal("the line waits for others")
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(fixture.Soon):
+		t.Fatal("Import goes on")
+	}
+}
+
 // FuzzALineOfExportIsReadBack: the same id with all that it tells, and the same body, whatever bytes they have.
 func FuzzALineOfExportIsReadBack(f *testing.F) {
 	f.Add(int64(0), "", "", []byte("body"))
@@ -278,7 +340,7 @@ func FuzzALineOfExportIsReadBack(f *testing.F) {
 		if len(key) > redisdelay.MaxKeyBytes || len(ordering) > redisdelay.MaxKeyBytes {
 			t.Skip("SetKey and SetOrderingKey do not allow it")
 		}
-		e := Entry{ID: "01HZXW0000000000000000000A" + traits.String(), Key: key, OrderingKey: ordering, At: time.UnixMilli(ttl & (1<<53 - 1))}
+		e := Entry{ID: "01HZXW0000000000000000000A" + traits.String(), Key: key, OrderingKey: ordering, At: time.UnixMilli(ttl & (1<<52 - 1))}
 		var err error
 		e.Content.Body, err = redisdelay.DefaultMarshaler{}.Marshal("t", message.NewMessage("u", payload))
 		require.NoError(t, err)

@@ -48,7 +48,8 @@ var (
 // message twice, even if it is done by then: it is skipped (ErrStoredBefore). That does not hold if
 // the other topic gets more partitions meanwhile. A message whose key is in use there is skipped,
 // too (ErrKeyInUse). A message with an ordering key, or else a key, goes to the partition of that key;
-// any other goes from partition n to partition n modulo the number of partitions there.
+// any other goes from partition n to partition n modulo the number of partitions there, unless another partition there
+// has it, or has got it before.
 //
 // A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic. It is a
 // bulk operation: see Selection.
@@ -138,8 +139,12 @@ func opened(ctx context.Context, t *queue.Topic) (int, error) {
 func (t *transfer) moveOperation() operation {
 	return operation{
 		verb: "move", sets: []Set{Scheduled, Waiting, Dead}, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
+		buried: true,
 		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
-			later := dropped(&s, func(e inspect.PageEntry) bool { return s.place == inspect.InDead && e.Score > latest })
+			later := 0
+			if s.place == inspect.InDead {
+				later = dropped(&s, s.buriedAfter(latest))
+			}
 			skips, err := t.moveStep(ctx, s)
 			return skips, later, err
 		},
@@ -216,7 +221,7 @@ var placeOfState = map[redisdelay.State]inspect.Place{
 	redisdelay.StateQueued: inspect.InQueue, redisdelay.StateRetrying: inspect.InQueue, redisdelay.StateDead: inspect.InDead,
 }
 
-// target is the number of the partition that a message goes to.
+// target is the number of the partition that a message goes to if none knows it.
 func (t *transfer) target(id string, from *queue.Partition) int {
 	if traits := script.TraitsOf(id); traits.OrderingKey != "" || traits.Key != "" {
 		return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key), t.number)
@@ -327,13 +332,36 @@ func dueAt(score string) time.Time {
 
 // store stores copies of messages of a partition, and returns those that it has not stored.
 func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []inspect.Arrival) ([]skip, error) {
-	var skips []skip
-	for number, some := range byPartition(arrivals, func(m inspect.Arrival) int { return t.target(m.ID, from) }) {
-		more, err := arrive(ctx, t.topic, number, t.move, some)
-		if err != nil {
+	return arriveAll(ctx, t.topic, t.number, t.move, arrivals, func(id string) int { return t.target(id, from) })
+}
+
+// arriveAll stores copies in the first partitions of a topic, and returns those that it has not stored. A message without
+// a key goes to the partition that knows it, if one does: Publish, Copy, Move and Import choose differently for it.
+func arriveAll(
+	ctx context.Context, topic *queue.Topic, partitions int, move string, arrivals []inspect.Arrival, target func(id string) int,
+) (skips []skip, err error) {
+	var keyless []string
+	for _, m := range arrivals {
+		if traits := script.TraitsOf(m.ID); traits.OrderingKey == "" && traits.Key == "" {
+			keyless = append(keyless, m.ID)
+		}
+	}
+	at := map[string]int{}
+	if partitions > 1 && len(keyless) > 0 {
+		if at, err = inspect.Known(ctx, topic, partitions, move, keyless); err != nil {
+			return nil, err
+		}
+	}
+	for number, some := range byPartition(arrivals, func(m inspect.Arrival) int {
+		if n, known := at[m.ID]; known {
+			return n
+		}
+		return target(m.ID)
+	}) {
+		more, err := arrive(ctx, topic, number, move, some)
+		if skips = append(skips, more...); err != nil {
 			return skips, err
 		}
-		skips = append(skips, more...)
 	}
 	return skips, nil
 }

@@ -39,6 +39,24 @@ func TestAMessageThatCameBackIsMovedAgain(t *testing.T) {
 	assert.Empty(t, from.all(Query{}))
 }
 
+// TestAMoveThatGoesBackFindsWhatStayed in another partition than the one it would choose, since the first Move
+// ended before it took the messages out.
+func TestAMoveThatGoesBackFindsWhatStayed(t *testing.T) {
+	base := newScene(t)
+	from, to := base.beside("/a"), base.beside("/b")
+	for range 6 { // each goes to another partition
+		from.publish(time.Hour, 3, "")
+	}
+	ids := idsIn(from.all(Query{}))
+	all := Matching(Query{})
+	require.NoError(t, fixture.ErrOf(from.admin.Copy(t.Context(), from.Topic, all, to.Topic, nil)))
+	got, err := to.admin.Move(t.Context(), to.Topic, all, from.Topic, nil)
+	require.NoError(t, err)
+	assert.Equal(t, Progress{Done: 6}, got)
+	assert.Equal(t, ids, idsIn(from.all(Query{})), "each once")
+	assert.Empty(t, to.all(Query{}))
+}
+
 // TestMovesThatMeetLoseNothing: a message that both topics have, as a copy, is moved both ways at
 // once. The one begins and ends between two calls of the other.
 func TestMovesThatMeetLoseNothing(t *testing.T) {

@@ -26,9 +26,11 @@ type operation struct {
 
 	bytes int // of bodies that one step has at most; 0: no bodies
 
-	// cutoff is the operation's reference time in ms, made of when it began by Redis's clock. An
+	// cutoff is the operation's reference time in ms, made of when it began by the clock of the first partition. An
 	// operation that is resumed keeps it.
 	cutoff func(began int64) int64
+
+	buried bool // the cutoff is compared with times in each partition, so that each needs one by its own clock
 
 	// step is for messages of one place. It returns those that it has skipped, and how many it was
 	// not for.
@@ -48,7 +50,8 @@ type skip struct {
 // scope is where messages may be.
 type scope struct {
 	topic  *queue.Topic
-	groups []string // for operations on groups
+	groups []string      // for operations on groups
+	ahead  map[int]int64 // as clocks returns it
 }
 
 // atStart is the cutoff of operations that began then.
@@ -105,14 +108,21 @@ func discardOperation() operation { return deadOperation("discard", queue.Discar
 // deadOperation is for the dead letters that are there when it begins.
 func deadOperation(verb string, do groupCall) operation {
 	return operation{
-		verb: verb, sets: []Set{Dead}, maxIDs: queue.MaxMessages, cutoff: atStart,
+		verb: verb, sets: []Set{Dead}, maxIDs: queue.MaxMessages, cutoff: atStart, buried: true,
 		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
-			others := dropped(&s, func(e inspect.PageEntry) bool { return e.Score > latest })
+			others := dropped(&s, s.buriedAfter(latest))
 			skips, err := do.step(ctx, s, latest)
 			return skipAll(skips, ErrNotDead), others, err
 		},
 		ids: do.ids(ErrNotDead), key: do.key(ErrNotDead),
 	}
+}
+
+// buriedAfter tells whether a message became a dead letter after a time. One from the future was there before the clock
+// was set back.
+func (s step) buriedAfter(latest int64) func(inspect.PageEntry) bool {
+	now := s.now.UnixMilli()
+	return func(e inspect.PageEntry) bool { return e.Score > latest && e.Score <= now }
 }
 
 func buryOperation(reason string) operation {
@@ -151,7 +161,7 @@ func (do groupCall) ids(why error) func(context.Context, scope, []string, int64)
 		calls := 0                // guarded by mu
 		err := in.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
 			for _, name := range in.groups {
-				unchanged, err := do(ctx, partition.Group(name), ids, cutoff)
+				unchanged, err := do(ctx, partition.Group(name), ids, cutoff+in.ahead[partition.Number()])
 				if err != nil {
 					return err
 				}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,16 @@ func TestRetimeMovesWhatWaitsAsItWasSeen(t *testing.T) {
 }
 
 // TestActsOnAKeyOfAnotherTypeChangeNothing and name it.
+// TestRetimeMakesDueWhatIsScheduledForTheEndOfTime: only in a queue does such a score mean a place in line.
+func TestRetimeMakesDueWhatIsScheduledForTheEndOfTime(t *testing.T) {
+	r := newScene(t)
+	r.arrive(Arrival{ID: plainID(1), DueAt: time.UnixMilli(script.InLine), Body: []byte("x")})
+	left, err := Retime(t.Context(), r.group("g"), InScheduled, 1000, []Seen{{plainID(1), strconv.Itoa(script.InLine)}})
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.InDelta(t, 1000, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(1)).Val(), 0)
+}
+
 func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 	for kind, act := range map[string]func(r *scene, g *queue.Group) error{
 		"scheduled": func(r *scene, _ *queue.Group) error {

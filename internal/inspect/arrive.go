@@ -65,6 +65,29 @@ func Arrive(ctx context.Context, p *queue.Partition, move string, messages []Arr
 	return outcomes, err
 }
 
+// Known returns which of the first partitions has each message, as Arrive sees it. Messages that none has are missing.
+// It takes up to MaxMessages.
+func Known(ctx context.Context, t *queue.Topic, partitions int, move string, ids []string) (map[string]int, error) {
+	calls := make([]script.Call, partitions)
+	for n := range calls {
+		p := t.Partition(n)
+		calls[n] = p.Call(knownScript, p.Keys(knownScript, ""), append([]any{move}, script.Strings(ids)...))
+	}
+	at := map[string]int{}
+	for n, answer := range t.Store().RunMany(ctx, calls) {
+		if answer.Err != nil {
+			return nil, answer.Err
+		}
+		for _, id := range answer.Reply.Rest() {
+			at[id] = n
+		}
+		if err := answer.Reply.End(); err != nil {
+			return nil, err
+		}
+	}
+	return at, nil
+}
+
 // Outdated counts the arrivals that need not be remembered any more. The next ones drop them.
 func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	now, err := p.Now(ctx)

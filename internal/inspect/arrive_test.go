@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -58,6 +60,24 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	before := r.State()
 	assert.Equal(t, again, r.arrive(arrivals...))
 	assert.Equal(t, before, r.State())
+}
+
+// TestWhatIsKnown is what is there, and what has come before and is done: by the same move, or as a copy.
+func TestWhatIsKnown(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	pushed, copied, moved := plainID(1), plainID(2), plainID(3)
+	r.push(after(pushed, 60))
+	r.arrive(Arrival{ID: copied, Body: []byte("x")})
+	r.moveIn("m", Arrival{ID: moved, Body: []byte("x")})
+	require.Len(t, r.claim(g, "c", 10), 2)
+	ack(t, g, copied, moved)
+	topic := newStore(t, r.Client).Topic(r.partition.Topic())
+	for move, want := range map[string][]string{"": {pushed, copied}, "m": {pushed, moved}, "other": {pushed}} {
+		got, err := Known(t.Context(), topic, 2, move, []string{pushed, copied, moved, plainID(4)})
+		require.NoError(t, err)
+		assert.ElementsMatch(t, want, slices.Collect(maps.Keys(got)), move)
+	}
 }
 
 func TestDueTimesArriveToTheMillisecond(t *testing.T) {

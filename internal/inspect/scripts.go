@@ -24,6 +24,7 @@ var (
 	findScript      = script.New(lua, "find")
 	lookScript      = script.New(lua, "look").With("lib_keyed")
 	arriveScript    = script.New(lua, "arrive")
+	knownScript     = script.New(lua, "known")
 	orphansScript   = script.New(lua, "orphans")
 	bodilessScript  = script.New(lua, "bodiless")
 	straysScript    = script.New(lua, "strays")
@@ -43,7 +44,7 @@ func Scripts() []*script.Script {
 	return []*script.Script{
 		countsScript, pageScript, countScript, groupListScript,
 		aliveScript, topicsScript, holderScript, findScript, lookScript,
-		arriveScript, orphansScript, bodilessScript, straysScript, leftoversScript,
+		arriveScript, knownScript, orphansScript, bodilessScript, straysScript, leftoversScript,
 		withdrawScript, retimeScript, turnScript, turnsScript, haltedScript, namedScript, delistScript, dropScript,
 	}
 }

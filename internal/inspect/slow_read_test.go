@@ -126,6 +126,12 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 			require.Empty(r.T, errless(Holder(r.Ctx(), g, "unknown", 1)))
 		}
 	},
+	"which of 1,000 messages are known": func(r *scene, _ *queue.Group) func() {
+		ids := r.Store(r.partition.Key(script.Scheduled, ""), 1000, 10)
+		return func() {
+			require.Len(r.T, errless(Known(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()), 1, "m", ids)), 1000)
+		}
+	},
 	"look at a message although 10,000 groups are retired": func(r *scene, _ *queue.Group) func() {
 		for i := range 10_000 {
 			r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))

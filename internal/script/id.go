@@ -65,6 +65,16 @@ func (t Traits) String() (text string) {
 	return text
 }
 
+// IsID tells whether a text has the form of an id: a ULID, and what Traits.String writes. Of any other text, TraitsOf and
+// the scripts may read different keys.
+func IsID(text string) bool {
+	if len(text) < IDLength {
+		return false
+	}
+	_, err := ulid.ParseStrict(text[:IDLength])
+	return err == nil && TraitsOf(text).String() == text[IDLength:]
+}
+
 var traits = regexp.MustCompile(`^(?:~(\d{1,15}))?(?:=(\d{1,6}),)?`)
 
 // TraitsOf reads an id.

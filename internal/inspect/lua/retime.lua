@@ -23,7 +23,7 @@ for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do
   if not score or tonumber(score) ~= tonumber(seen[i]) then
     left[#left + 1] = ids[i]
     lines[i] = false
-  elseif ahead or tonumber(score) < IN_LINE then
+  elseif ahead or place ~= 'queue' or tonumber(score) < IN_LINE then
     moved[#moved + 1] = due
     moved[#moved + 1] = ids[i]
     anew[#anew + 1] = ids[i]

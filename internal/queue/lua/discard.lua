@@ -1,12 +1,12 @@
 -- discard.lua: remove dead letters of a group for good, as many as their size and
 -- the number of groups allow. A limit keeps a late copy of a call from those that were
--- requeued and buried again since.
+-- requeued and buried again since; see requeue.lua.
 --
 -- KEYS     dead, reasons, attempts, messages, refs, changed, keys, turns, lanes, queue
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  bytes     of bodies to remove at most, unless the first has more
--- ARGV[4]  latest    ms: only those that were buried no later
+-- ARGV[4]  latest    ms: only those that were buried no later, or in the future
 -- ARGV[5..]  ids
 -- Returns  { { id, ... }, { id, ... } }: those that are not such dead letters, and those
 --          to send again
@@ -14,10 +14,11 @@
 local group, channel, bytes, latest, ids = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { unpack(ARGV, 5) }
 
 expect_hashes(reasons, attempts, messages, refs, changed, keys)
+local now = now_us()
 local buried = redis.call('ZMSCORE', dead, unpack(ids))
 local found, missing, left, size = {}, {}, {}, 0
 for i, id in ipairs(ids) do
-  if not buried[i] or tonumber(buried[i]) > latest then
+  if not buried[i] or tonumber(buried[i]) > latest and buried[i] * 1000 <= now then
     missing[#missing + 1] = id
   else
     size = size + redis.call('HSTRLEN', messages, id)

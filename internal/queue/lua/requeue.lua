@@ -1,11 +1,12 @@
 -- requeue.lua: make dead letters of a group due again and count their deliveries
 -- anew. A limit leaves those alone that were buried again since: so a late copy of a call
--- changes nothing, and requeueing all ends even if they fail again meanwhile.
+-- changes nothing, and requeueing all ends even if they fail again meanwhile. What was buried
+-- in the future was there before the clock was set back.
 --
 -- KEYS     dead, reasons, attempts, queue
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
--- ARGV[3]  latest    ms: only those that were buried no later
+-- ARGV[3]  latest    ms: only those that were buried no later, or in the future
 -- ARGV[4..]  ids
 -- Returns  { id, ... }: those that are not such dead letters
 
@@ -20,7 +21,7 @@ local missing = {}
 for i = 4, #ARGV do
   local id = ARGV[i]
   local buried = redis.call('ZSCORE', dead, id)
-  if buried and tonumber(buried) <= latest then
+  if buried and (tonumber(buried) <= latest or buried * 1000 > now) then
     -- The fence keeps growing, so no token repeats. A time to live begins anew.
     local fence = split(redis.call('HGET', attempts, id) or '1')
     redis.call('HSET', attempts, id, entry_of(fence, 0, 0))

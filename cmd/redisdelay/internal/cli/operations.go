@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,28 +113,40 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, op oper
 
 // unchanged says that nothing was done: nothing matched, or it was a dry run.
 func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op operation, result operationJSON) error {
+	var failed error // the first one
+	if _, named := c.named(args); named {
+		var refs []admin.Ref
+		for _, id := range args[1:] {
+			refs = append(refs, admin.Ref{ID: id})
+		}
+		for _, key := range c.keys {
+			refs = append(refs, admin.Ref{Key: key})
+		}
+		found := 0
+		for _, ref := range refs {
+			if err := a.dry(ctx, args[0], ref); err != nil {
+				failed = cmp.Or(failed, err)
+				continue
+			}
+			found++
+		}
+		result.Matching = &found
+	}
 	switch {
 	case a.json():
-		return a.object(result)
+		return errors.Join(a.object(result), failed)
+	case failed != nil:
+		return failed
 	case !result.DryRun:
 		return a.printf("no %s matches\n", op.one)
-	}
-	for _, id := range args[1:] {
-		if err := a.dry(ctx, args[0], admin.Ref{ID: id}); err != nil {
-			return err
-		}
-	}
-	for _, key := range c.keys {
-		if err := a.dry(ctx, args[0], admin.Ref{Key: key}); err != nil {
-			return err
-		}
 	}
 	return a.printf("nothing is done: this is a dry run\n")
 }
 
+// dry looks at a message that an operation would be for.
 func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 	e, err := a.admin.Explain(ctx, topic, which)
-	if err != nil {
+	if err != nil || a.json() {
 		return err
 	}
 	return a.printf("%s: %s\n", e.Message.ID, e.Summary)

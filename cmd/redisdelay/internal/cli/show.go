@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -262,7 +261,7 @@ func (n *named) check(cmd *cobra.Command, args []string) error {
 		return usagef("--uuid cannot be given with an ID: want one of them")
 	case len(args) == 0 && n.uuid == "":
 		return usagef("TOPIC is missing: want %s", lineOf(cmd))
-	case len(args) == 1 && n.key == "" && n.uuid == "" && !isUUID(args[0]) && !isID(args[0]):
+	case len(args) == 1 && n.key == "" && n.uuid == "" && !isUUID(args[0]) && !script.IsID(args[0]):
 		return usagef("ID is missing: want the id of a message, or its --key KEY")
 	}
 	return nil
@@ -340,7 +339,7 @@ func (a *app) fullIDs(ctx context.Context, topic string, args []string) ([]strin
 	ids := make([]string, len(args))
 	for i, arg := range args {
 		ids[i] = arg
-		if !isUUID(arg) || a.json() && isID(arg) {
+		if !isUUID(arg) || a.json() && script.IsID(arg) {
 			continue
 		}
 		_, err := a.admin.Message(ctx, topic, admin.Ref{ID: arg})
@@ -369,21 +368,12 @@ var usualUUID = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-f
 
 func isUUID(text string) bool { return usualUUID.MatchString(text) }
 
-// isID tells whether a text has the form of an id: a ULID, and perhaps the message's traits.
-func isID(text string) bool {
-	if len(text) < ulid.EncodedSize {
-		return false
-	}
-	_, err := ulid.ParseStrict(text[:ulid.EncodedSize])
-	return err == nil && script.TraitsOf(text).String() == text[ulid.EncodedSize:]
-}
-
 // short is an id as tables show it, beside the key.
 func (a *app) short(id string) string {
-	if a.wide || !isID(id) {
+	if a.wide || !script.IsID(id) {
 		return id
 	}
-	return id[:ulid.EncodedSize]
+	return id[:script.IDLength]
 }
 
 // notFound says what it means that a message is not found.
@@ -395,7 +385,7 @@ func (a *app) notFound(ctx context.Context, topic string, which admin.Ref, err e
 		if _, none := a.admin.Message(ctx, topic, admin.Ref{Key: which.ID}); none == nil {
 			return fmt.Errorf("%w, but one with this key: want --key %s", err, quoted(which.ID))
 		}
-		if !isID(which.ID) && !isUUID(which.ID) {
+		if !script.IsID(which.ID) && !isUUID(which.ID) {
 			return fmt.Errorf("%w: %q is neither an id nor a UUID of a usual form; %s looks for others",
 				err, which.ID, commandLine(append([]string{"redisdelay", "show"}, ordered([]string{"--uuid", which.ID}, topic)...)...))
 		}

@@ -130,7 +130,7 @@ func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left
 		switch {
 		case !set.is(s):
 			left = append(left, s.ID)
-		case ahead || s.Score < inLine:
+		case ahead || name == "" || s.Score < inLine:
 			moved = append(moved, s.ID)
 		}
 	}
