@@ -23,7 +23,7 @@ var (
 
 	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
 	// key of one of the messages is in use. No message of the call is stored, unless
-	// the error is a *PartialPublishError as well.
+	// the error is a *PartialPublishError or ErrOutcomeUnknown as well.
 	ErrDuplicateMessage = publish.ErrDuplicate
 
 	// ErrMessageNotFound is returned for a key, or in package admin an id, that leads to no message:

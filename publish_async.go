@@ -70,11 +70,7 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 //
 // The context of the messages ends the call, as it ends Publish: give them one that lasts.
 func (p *Publisher) PublishAsync(topic string, messages ...*message.Message) *PublishFuture {
-	err := prepare(topic, messages)
-	if err == nil {
-		err = p.addDelays(topic, messages)
-	}
-	if err != nil {
+	if err := prepare(topic, messages); err != nil {
 		return &PublishFuture{p.publisher.Refuse(err)}
 	}
 	return &PublishFuture{p.putAsync(topic, messages)}

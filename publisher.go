@@ -106,33 +106,30 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // as Watermill's Timeout leave an ended context on a message. If that context comes from a
 // delivery whose lease is held, the context of the delivery counts instead.
 //
-// A delivered message that is published again is due at once, since its delay is over,
-// unless its delay metadata has changed since.
+// A delivered message that had a delay is due at once when it is published again, since that is
+// over, whatever its context and DefaultDelayGenerator say. A new one that delay.Message has given
+// it counts.
 //
-// Publish writes a delay that comes from Delay or the context into the message's metadata, where it counts if the message
-// is published again. Two calls at once must not have the same message.
+// Publish writes a delay that comes from Delay or the context into the metadata of a new message, where it counts if the
+// message is published again. Two calls at once must not have the same message.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err := prepare(topic, messages); err != nil {
-		return err
-	}
-	if err := p.addDelays(topic, messages); err != nil {
 		return err
 	}
 	return p.put(topic, messages)
 }
 
-// addDelays gives messages without delay metadata the delay of their context or of the generator. Watermill's publisher would
-// overwrite a time that stands alone.
-func (p *Publisher) addDelays(topic string, messages []*message.Message) error {
-	for i, msg := range messages {
-		if headersOf(msg.Metadata).until != "" {
-			continue
-		}
-		if err := p.delays.Publish(topic, messages[i:i+1]...); err != nil {
-			return err
-		}
+// withDelay returns a message with the delay of its context or of the generator, if it has no delay metadata. Watermill's
+// publisher would overwrite a time that stands alone. A message that its handler publishes again gets the delay in a copy:
+// its own delay metadata say when it comes back after a Nack.
+func (p *Publisher) withDelay(topic string, msg *message.Message) (*message.Message, error) {
+	if headersOf(msg.Metadata) != (delayHeaders{}) {
+		return msg, nil
 	}
-	return nil
+	if _, again := publishedAgain(msg); again {
+		msg = msg.CopyWithContext()
+	}
+	return msg, p.delays.Publish(topic, msg)
 }
 
 // prepare checks the arguments of a call, and gives each message what holds its delay.
@@ -180,14 +177,14 @@ func init() {
 
 // DelayOf implements forrelay.Publisher.
 func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
-	messages := []*message.Message{msg}
-	if err := prepare(topic, messages); err != nil {
+	if err := prepare(topic, []*message.Message{msg}); err != nil {
 		return 0, err
 	}
-	if err := p.addDelays(topic, messages); err != nil {
+	delayed, err := p.withDelay(topic, msg)
+	if err != nil {
 		return 0, public(err)
 	}
-	remaining, err := pendingHeaders(msg.Metadata).remaining(time.Now())
+	remaining, err := pendingHeaders(delayed.Metadata).remaining(time.Now())
 	if err != nil {
 		return 0, wrap(err, "message %q", msg.UUID)
 	}
@@ -247,7 +244,7 @@ func (discard) Publish(string, ...*message.Message) error { return nil }
 
 func (discard) Close() error { return nil }
 
-// put stores messages that have their delay metadata.
+// put stores messages.
 func (p *Publisher) put(topic string, messages []*message.Message) error {
 	if p.publisher.Closed() {
 		return ErrPublisherClosed
@@ -291,15 +288,19 @@ func (p *Publisher) encode(topic string, messages []*message.Message) (encoded [
 }
 
 func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time) (publish.Message, error) {
-	remaining, err := pendingHeaders(msg.Metadata).remaining(now)
+	delayed, err := p.withDelay(topic, msg)
 	if err != nil {
 		return publish.Message{}, err
 	}
-	traits, err := traitsOf(msg)
+	remaining, err := pendingHeaders(delayed.Metadata).remaining(now)
 	if err != nil {
 		return publish.Message{}, err
 	}
-	body, err := p.config.Marshaler.Marshal(topic, withMadeDelay(msg))
+	traits, err := traitsOf(delayed)
+	if err != nil {
+		return publish.Message{}, err
+	}
+	body, err := p.config.Marshaler.Marshal(topic, withMadeDelay(msg, delayed))
 	if err != nil {
 		return publish.Message{}, fmt.Errorf("marshal: %w", err)
 	}
@@ -308,7 +309,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	}
 	m := publish.Message{Name: msg.UUID, Traits: traits, Delay: remaining, Body: body}
 	if traits.OrderingKey == "" && traits.Key == "" && p.config.PartitionKey != nil {
-		m.PartitionKey = p.config.PartitionKey(topic, msg)
+		m.PartitionKey = p.config.PartitionKey(topic, delayed)
 	}
 	return m, nil
 }
@@ -329,12 +330,12 @@ func traitsOf(msg *message.Message) (t script.Traits, err error) {
 // delay, such as that of DelayOnError inside a poison queue, the stored copy marks it as made while
 // handling, and not by the publisher: see markMade. The mark is in the copy alone, so this call still
 // counts the delay.
-func withMadeDelay(msg *message.Message) *message.Message {
+func withMadeDelay(msg, delayed *message.Message) *message.Message {
 	after := pendingHeaders(msg.Metadata).after
-	if _, redelivered := publishedAgain(msg); !redelivered || after == "" {
-		return msg
+	if _, again := publishedAgain(msg); !again || after == "" {
+		return delayed
 	}
-	marked := msg.CopyWithContext()
+	marked := delayed.CopyWithContext()
 	marked.Metadata.Set(delay.DelayedForKey, markMade(after))
 	return marked
 }

@@ -2,6 +2,8 @@ package inbox
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -173,6 +175,45 @@ func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
 	assert.EqualValues(t, 1, s.stored())
 }
 
+// TestABatchDoesNotCountAsOneThatRedisHasForgotten: the clock is behind the numbers, which begin again where they were.
+func TestABatchDoesNotCountAsOneThatRedisHasForgotten(t *testing.T) {
+	const batches = 5 // two of them may have the same number, rarely
+	s := newScene(t, redistest.Client(t))
+	i := s.inbox(unchanged)
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	for range batches {
+		s.add("")
+		require.NoError(t, s.client.HSet(t.Context(), "{"+s.prefix+":inbox}:reading", "number", ahead, "first", "").Err())
+		b := s.next(i)
+		require.Greater(t, b.Number, ahead)
+		_, err := i.settle(t.Context(), b)
+		require.NoError(t, err)
+		require.NoError(t, s.client.XDel(t.Context(), s.entries(), b.Entries[0].ID).Err())
+	}
+	assert.GreaterOrEqual(t, s.stored(), int64(batches-1))
+}
+
+// TestAnIDThatIsNoTimeMakesNothingEarly: somebody gave ids in microseconds. Redis's own ids go on from there.
+func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	now := s.client.Time(t.Context()).Val()
+	hour, due := now.Add(time.Hour).UnixMilli(), now.Add(7*24*time.Hour).UnixMilli()
+	for n := range 3 {
+		require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: s.entries(), ID: fmt.Sprint(1767225600000000+n, "-0"), Values: []any{"topic", "t", "delay_ms", time.Hour.Milliseconds()},
+		}).Err())
+	}
+	s.add("", "due_ms", fmt.Sprint(due))
+	s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
+	stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+	require.Len(t, stored, 4)
+	for _, z := range stored[:3] {
+		assert.GreaterOrEqual(t, int64(z.Score), hour)
+		assert.Less(t, int64(z.Score), hour+60_000)
+	}
+	assert.Equal(t, due, int64(stored[3].Score))
+}
+
 // TestAProcessThatStopsEndsWhatItHasStored, so that no other one has to find out.
 func TestAProcessThatStopsEndsWhatItHasStored(t *testing.T) {
 	s := newScene(t, redistest.Client(t))
@@ -279,6 +320,12 @@ func TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry(t *testing.T) {
 		"WRONGTYPE Operation against a key holding the wrong kind of value":               true,
 	} {
 		assert.Equal(t, want, lasting(fmt.Errorf("it fails: %w", script.Refusal(text))), text)
+	}
+	for _, err := range []error{
+		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, x509.HostnameError{Certificate: &x509.Certificate{}},
+		tls.RecordHeaderError{}, redis.ErrClosed,
+	} {
+		assert.False(t, lasting(fmt.Errorf("it fails: %w", err)), "%T", err)
 	}
 }
 

@@ -45,7 +45,8 @@ type order struct {
 	topic        string
 	traits       script.Traits
 	partitionKey string
-	due          time.Duration // from the time in the id of the entry
+	delay        time.Duration // from the time in the id of the entry
+	due          int64         // in place of it: when, in ms
 	msg          *message.Message
 }
 
@@ -67,7 +68,7 @@ func parse(e intake.Entry) (order, error) {
 			return o, fmt.Errorf("field %q is there twice", name)
 		}
 		seen[name] = true
-		if err := o.read(name, value, e.Time()); err != nil {
+		if err := o.read(name, value); err != nil {
 			return o, fmt.Errorf("field %q: %w", name, err)
 		}
 	}
@@ -81,11 +82,25 @@ func parse(e intake.Entry) (order, error) {
 	case o.operation == Reschedule && !seen["delay_ms"] && !seen["due_ms"]:
 		return o, errors.New(`field "delay_ms" or "due_ms" is missing`)
 	}
+	o.describe()
 	return o, nil
 }
 
+// describe gives the message the metadata by which its handler knows what the id tells.
+func (o *order) describe() {
+	if o.traits.Key != "" {
+		redisdelay.SetKey(o.msg, o.traits.Key)
+	}
+	if o.traits.OrderingKey != "" {
+		redisdelay.SetOrderingKey(o.msg, o.traits.OrderingKey)
+	}
+	if o.traits.TTL > 0 {
+		redisdelay.SetTTL(o.msg, o.traits.TTL)
+	}
+}
+
 // read takes a field.
-func (o *order) read(name, value string, now time.Time) (err error) {
+func (o *order) read(name, value string) (err error) {
 	switch name {
 	case "op":
 		switch o.operation = Operation(value); o.operation {
@@ -106,13 +121,13 @@ func (o *order) read(name, value string, now time.Time) (err error) {
 	case "partition_key":
 		o.partitionKey = value
 	case "delay_ms":
-		if o.due, err = milliseconds(value, 0); o.due > 0 {
-			o.due += time.Millisecond // the time in the id is rounded down, and no message is early
+		if o.delay, err = milliseconds(value, 0); o.delay > 0 {
+			o.delay += time.Millisecond // the time in the id is rounded down, and no message is early
 		}
 	case "due_ms":
 		var at time.Duration
 		at, err = milliseconds(value, 0)
-		o.due = time.UnixMilli(at.Milliseconds()).Sub(now)
+		o.due = max(1, at.Milliseconds())
 	case "ttl_ms":
 		o.traits.TTL, err = milliseconds(value, time.Millisecond)
 	default:
@@ -156,8 +171,11 @@ func (o order) chooser(e intake.Entry) string {
 // idOf is the id of the message of an entry: always the same, and in the order of the entries.
 func idOf(prefix string, e intake.Entry, traits script.Traits) string {
 	ms, count := e.Parts()
+	if ms > ulid.MaxTime() {
+		ms, count = ulid.MaxTime(), count+(ms-ulid.MaxTime())<<16
+	}
 	var id ulid.ULID
-	if id.SetTime(min(ms, ulid.MaxTime())) != nil {
+	if id.SetTime(ms) != nil {
 		panic("a time within the range of a ULID")
 	}
 	hash := fnv.New32a()

@@ -215,6 +215,39 @@ func TestOrderAndTimeToLive(t *testing.T) {
 	assert.Equal(t, []string{"expired"}, s.client.HVals(t.Context(), "{"+s.prefix+":orders:0}:reasons:default").Val())
 }
 
+// TestAHandlerSeesTheKeysAndTheTimeToLiveOfAnEntry, and what it publishes again keeps its place in line.
+func TestAHandlerSeesTheKeysAndTheTimeToLiveOfAnEntry(t *testing.T) {
+	s := newScene(t)
+	messages, others := s.subscribe(t, "orders"), s.subscribe(t, "others")
+	run(t, s.inbox(t))
+	s.add(t, "topic", "orders", "key", "order-42", "ordering_key", "customer", "ttl_ms", "90500")
+	msg := receive(t, messages)
+	assert.Equal(t, message.Metadata{
+		redisdelay.KeyMetadata: "order-42", redisdelay.OrderingKeyMetadata: "customer", redisdelay.TTLMetadata: "1m30.5s",
+	}, msg.Metadata)
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.client, Prefix: s.prefix}, nil)
+	require.NoError(t, err)
+	defer publisher.Close() //nolint:errcheck // a test of Close is elsewhere
+	again := message.NewMessage(msg.UUID, nil)
+	again.Metadata = msg.Metadata
+	require.NoError(t, publisher.Publish("others", again))
+	delivery, _ := redisdelay.DeliveryFromContext(receive(t, others).Context())
+	assert.Contains(t, delivery.ID, "=8,customer")
+}
+
+// TestARefusedEntryThatIsAddedAgainHasItsNewReason, although somebody has copied all its fields.
+func TestARefusedEntryThatIsAddedAgainHasItsNewReason(t *testing.T) {
+	s := newScene(t)
+	s.add(t, "topics", "orders", "_entry", "1-1", "_reason", "old")
+	i := s.inbox(t)
+	run(t, i)
+	refused := s.settled(t, i)
+	require.Len(t, refused, 1)
+	assert.NotEqual(t, "1-1", refused[0].ID)
+	assert.Contains(t, refused[0].Reason, `field "topics"`)
+	assert.Equal(t, map[string]string{"topics": "orders"}, refused[0].Fields)
+}
+
 // TestProcessesThatDieDoubleNothing ends processes at random moments, also between storing a batch and saying so: calls to
 // Redis fail then, or their replies are lost.
 func TestProcessesThatDieDoubleNothing(t *testing.T) {

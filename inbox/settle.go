@@ -23,6 +23,9 @@ const (
 	// publisherName is under which name batches are stored, and changes are made: one for all processes.
 	publisherName = "inbox"
 
+	// maxAhead is by how much the time in the id of an entry may be ahead of Redis's clock, which may have been set back, in ms.
+	maxAhead = 3_600_000
+
 	// atOnce is how many topics are opened at once, and to how many places a batch is stored at once.
 	atOnce = 16
 )
@@ -167,7 +170,8 @@ func (s *settling) load(where place, f fate) {
 
 // lasting tells whether it is of no use to try again.
 func lasting(err error) bool {
-	return errors.As(err, new(unusable)) || !script.Transient(err) && !script.Unwilling(err) && !errors.Is(err, queue.ErrStalePublisher)
+	outage := script.Transient(err) || script.Unreachable(err) || script.Unwilling(err)
+	return errors.As(err, new(unusable)) || !outage && !errors.Is(err, queue.ErrStalePublisher)
 }
 
 // refuse notes that nothing is done for entries.
@@ -246,9 +250,18 @@ func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 	}, err
 }
 
-// due is when a message is due, in ms. An entry may have any time in its id; a Duration keeps the due time within 292 years.
+// due is when a message is due, in ms. An entry may have any number for a time in its id, such as microseconds: a delay from what
+// cannot be counts from now.
 func (s *settling) due(e intake.Entry, o order) int64 {
-	return max(1, s.batch.Now.Add(o.due-s.batch.Now.Sub(e.Time())).UnixMilli())
+	if o.due > 0 {
+		return o.due
+	}
+	now := uint64(max(0, s.batch.Now.UnixMilli()))
+	from, _ := e.Parts()
+	if from > now+maxAhead {
+		from = now
+	}
+	return max(1, int64(from)+o.delay.Milliseconds())
 }
 
 // change cancels or reschedules the message with a key. If there is none, there is nothing to do. An entry that makes a change

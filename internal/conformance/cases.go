@@ -205,9 +205,10 @@ func lost(ctx context.Context, j *judge) {
 		for _, key := range []string{"", fmt.Sprint("key-", times)} {
 			j.proxy.loseReplies(times)
 			o := j.order(ctx, Order{DelayMS: hour, Key: key})
-			if o.Result != Unsupported {
-				orders = append(orders, o)
+			if o.Result == Unsupported {
+				continue
 			}
+			orders = append(orders, o)
 			if lost := j.proxy.lostReplies(); lost == 0 {
 				j.wrong("%s: no call that stores has been seen, so no reply was lost", o.UUID)
 			}

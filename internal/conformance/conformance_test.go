@@ -55,6 +55,13 @@ func TestSoundPublishersPass(t *testing.T) {
 	}
 }
 
+// TestAPublisherWithoutKeysPasses the cases that are not about them.
+func TestAPublisherWithoutKeysPasses(t *testing.T) {
+	t.Parallel()
+	r := judgeFake(t, keyless, Options{Cases: []string{"lost reply"}})["lost reply"]
+	assert.Equal(t, Passed, r.Outcome, "%q", r.Problems)
+}
+
 // TestEachFaultIsFound by the case that is about it.
 func TestEachFaultIsFound(t *testing.T) {
 	t.Parallel()

@@ -55,6 +55,7 @@ const (
 	wrongDelay     = "tells handlers another delay"
 	looksOnce      = "never looks for more partitions"
 	neverLists     = "lists no topic, and takes no ordering keys"
+	keyless        = "takes no keys"
 	patient        = "waits for a reply for ever"
 )
 
@@ -171,7 +172,7 @@ func newPublisher(fault string, client *redis.Client, prefix string) (publisher,
 	return f, err
 }
 
-var errDuplicate, errUnsupported = errors.New("duplicate"), errors.New("ordering keys are not supported")
+var errDuplicate, errUnsupported = errors.New("duplicate"), errors.New("keys are not supported")
 
 func resultOf(err error) string {
 	switch {
@@ -188,6 +189,9 @@ func resultOf(err error) string {
 
 func (f *fake) publish(ctx context.Context, o Order) error {
 	if f.fault == neverLists && (o.OrderingKey != "" || o.TTLMS > 0) {
+		return errUnsupported
+	}
+	if f.fault == keyless && o.Key != "" {
 		return errUnsupported
 	}
 	traits := script.Traits{Key: o.Key, OrderingKey: o.OrderingKey, TTL: time.Duration(o.TTLMS) * time.Millisecond}

@@ -15,8 +15,8 @@ import (
 type Publisher interface {
 	// DelayOf gives a message the delay that Publish would give it (that of its context, or the
 	// default of PublisherConfig.Delay, unless its metadata have one) and returns what remains of
-	// it: 0 or less says that Publish would make the message due at once. It stores nothing and
-	// does no I/O.
+	// it: 0 or less says that Publish would make the message due at once. A message that its handler
+	// publishes again stays as it is. It stores nothing and does no I/O.
 	//
 	// The error is ErrEmptyTopic, ErrNilMessage, a *DelayError, or that of the default's function.
 	DelayOf(topic string, msg *message.Message) (time.Duration, error)

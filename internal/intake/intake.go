@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,10 @@ func Scripts() []*script.Script { return []*script.Script{nextScript, planScript
 
 // ErrEnded says that another reader has ended the batch.
 var ErrEnded = errors.New("the batch has ended")
+
+// maxStep is by how much the number of a batch grows at most while Redis's clock is behind it. It is random, so that a number
+// that Redis has forgotten is hardly used again, and small, so that the clock, in microseconds, overtakes the numbers.
+const maxStep = 1 << 12
 
 // Intake is the inbox of a prefix. It is safe for concurrent use.
 type Intake struct{ client *script.Client }
@@ -76,7 +81,7 @@ type Reader struct {
 
 // Next ends a batch (0: none), unless it has ended, and returns the next one.
 func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Refusal) (Batch, error) {
-	args := []any{ended, by.Name, by.Lease.Milliseconds(), by.Keep}
+	args := []any{ended, by.Name, by.Lease.Milliseconds(), by.Keep, 1 + rand.IntN(maxStep)}
 	for _, r := range refused {
 		args = append(args, r.Entry, r.Reason)
 	}

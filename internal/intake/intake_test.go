@@ -120,6 +120,18 @@ func TestOthersTakeOverABatchAfterItsLease(t *testing.T) {
 	assert.Negative(t, s.next(t, "two", other.Number).Wait)
 }
 
+func TestAClockThatIsSetBackLeavesABatchForNoLongerThanItsLease(t *testing.T) {
+	s := newScene(t)
+	s.add(t, "topic", "a")
+	first := s.next(t, "one", 0)
+	require.Empty(t, s.next(t, "two", 0).Entries)
+	reading := s.key[:len(s.key)-len("entries")] + "reading"
+	require.NoError(t, s.client.HIncrBy(t.Context(), reading, "until", time.Hour.Milliseconds()).Err())
+	other := s.next(t, "two", 0)
+	assert.Equal(t, idsOf(first), idsOf(other))
+	assert.Equal(t, first.Number, other.Number)
+}
+
 func TestABatchIsBounded(t *testing.T) {
 	s := newScene(t)
 	for range 501 {

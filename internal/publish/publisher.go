@@ -268,8 +268,12 @@ func outcome(shares []share, stored []int, errs []error) error {
 	case len(errs) == 1:
 		err = errs[0]
 	}
-	partial := PartialError{Err: err}
+	var partial PartialError
+	var failed []error // without the ReplicationError of a share that is stored: it would say that all are
 	for i, s := range shares {
+		if stored[i] < len(s.messages) {
+			failed = append(failed, errs[i])
+		}
 		partial.Stored += stored[i]
 		partial.Total += len(s.messages)
 		for n := stored[i]; n < len(s.messages); n++ {
@@ -281,8 +285,9 @@ func outcome(shares []share, stored []int, errs []error) error {
 		}
 	}
 	if partial.Stored == 0 || len(partial.Missing) == 0 {
-		return partial.Err
+		return err
 	}
+	partial.Err = errors.Join(failed...)
 	slices.Sort(partial.Missing)
 	return &partial
 }

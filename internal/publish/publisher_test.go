@@ -137,6 +137,29 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 }
 
+// TestAPartialErrorHasNoReplicationError of those that are stored: it says that all are.
+func TestAPartialErrorHasNoReplicationError(t *testing.T) {
+	shortfall := &script.ReplicationError{Want: 1}
+	f := &fakeTopic{partitions: 2, fail: func(p int) error {
+		if p == queue.PartitionOf("bad", 2) {
+			return errRefused
+		}
+		return shortfall
+	}}
+	p := f.publisher()
+	var call outgoing
+	for n := range 8 {
+		call.add(fmt.Sprint("key-", n), fmt.Sprint(n))
+	}
+	call.add("bad", "8")
+	err := p.Publish(t.Context(), far, "t", call)
+	var partial *PartialError
+	require.ErrorAs(t, err, &partial)
+	require.ErrorIs(t, err, errRefused)
+	assert.NotErrorIs(t, err, shortfall)
+	require.NoError(t, p.Close(t.Context()))
+}
+
 func TestTooFewReplicasDoNotStopALargeCall(t *testing.T) {
 	shortfall := &script.ReplicationError{Want: 1}
 	f := &fakeTopic{fail: func(int) error { return shortfall }}

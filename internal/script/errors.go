@@ -70,21 +70,25 @@ func Transient(err error) bool {
 	if errors.As(err, &answer) {
 		return busyOrMoving(err)
 	}
+	var permanent *permanentError
+	return !errors.As(err, &permanent) && !Unreachable(err)
+}
+
+// Unreachable reports whether err says that this client reaches no server until somebody mends it or a certificate. It says
+// nothing against what was to be written.
+func Unreachable(err error) bool {
 	var unknownAuthority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
-	var permanent *permanentError
 	switch {
-	case errors.Is(err, redis.ErrClosed), errors.As(err, &permanent):
-		return false
-	case errors.As(err, &noTLS): // a port without TLS
-		return false
-	case errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &invalid), errors.As(err, &verification):
-		return false
-	default:
+	case errors.Is(err, redis.ErrClosed):
 		return true
+	case errors.As(err, &noTLS): // a port without TLS
+		return true
+	default:
+		return errors.As(err, &unknownAuthority) || errors.As(err, &hostname) || errors.As(err, &invalid) || errors.As(err, &verification)
 	}
 }
 

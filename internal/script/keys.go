@@ -55,7 +55,7 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	Owned:          {"owned", "zset", "owner, a NUL and schedule → 0: what the owner has declared"},
 	Versions:       {"versions", "hash", "owner → version of its last declaration"},
 	Entries:        {"entries", "stream", "what programs in any language have written to the inbox, and nobody has stored"},
-	Reading:        {"reading", "hash", "batch of the inbox that is being stored: number, first and last entry, reader, until when, and the plan for its entries"},
+	Reading:        {"reading", "hash", "batch of the inbox that is being stored: number, first and last entry, reader, until when, lease, and the plan for its entries"},
 	RefusedEntries: {"refused", "stream", "entries of the inbox that cannot be stored, each with the reason"},
 	Scheduled:      {"scheduled", "zset", "id → due, ms: not given to the groups yet"},
 	Messages:       {"messages", "hash", "id → encoded message"},

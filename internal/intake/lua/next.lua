@@ -6,7 +6,8 @@
 -- ARGV[2]  reader  who asks
 -- ARGV[3]  lease   after how many ms another reader may take over the batch
 -- ARGV[4]  keep    about how many refused entries are kept
--- ARGV[5..]  for each message: entry, reason
+-- ARGV[5]  step    by how much numbers grow while the clock is behind them
+-- ARGV[6..]  for each message: entry, reason
 -- Returns  { now, number, wait, { entry, { field, value, ... } }, ... }: Redis's clock in ms, the number of the batch; without
 --          entries, for how many ms there is nothing to do for this reader, -1 if there are no entries
 
@@ -15,11 +16,23 @@ local MAX_BYTES = 2097152 -- of a batch, unless its first entry has more
 local PAGE = 25 -- entries that are read at once: a page of large ones must not fill Redis's memory
 local MAX_VALUES = 2000 -- fields and values that are kept of a refused entry
 local ended, reader = tonumber(ARGV[1]), ARGV[2]
-local refusals, reasons = columns(5, 2)
+local refusals, reasons = columns(6, 2)
 local now, now_ms = now_us()
-local state = redis.call('HMGET', reading, 'number', 'first', 'last', 'reader', 'until')
+local state = redis.call('HMGET', reading, 'number', 'first', 'last', 'reader', 'until', 'lease')
 local number, first, last = tonumber(state[1] or 0), state[2] or '', state[3] or ''
 redis.call('XLEN', refused)
+
+-- own is the fields and values to keep of a refused entry. It may be one that was refused before, and added again as it was.
+local function own(values)
+  local list = {}
+  for i = 1, math.min(#values, MAX_VALUES), 2 do
+    if values[i] ~= '_entry' and values[i] ~= '_reason' then
+      list[#list + 1] = values[i]
+      list[#list + 1] = values[i + 1]
+    end
+  end
+  return list
+end
 
 -- settle moves refused entries to a stream of their own, and removes the batch.
 local function settle()
@@ -29,8 +42,7 @@ local function settle()
     local id, values = entry[1], entry[2]
     ids[i] = id
     if why[id] then
-      redis.call('XADD', refused, 'MAXLEN', '~', ARGV[4], '*', '_entry', id, '_reason', why[id],
-        unpack(values, 1, math.min(#values, MAX_VALUES)))
+      redis.call('XADD', refused, 'MAXLEN', '~', ARGV[4], '*', '_entry', id, '_reason', why[id], unpack(own(values)))
     end
   end
   if #ids > 0 then redis.call('XDEL', entries, unpack(ids)) end
@@ -65,14 +77,16 @@ end
 local batch = {}
 if first ~= '' then
   local wait = tonumber(state[5]) - now_ms
-  if state[4] ~= reader and wait > 0 then return { now_ms, int(number), wait } end
+  local over = wait <= 0 or wait > tonumber(state[6] or ARGV[3]) -- the clock was set back
+  if state[4] ~= reader and not over then return { now_ms, int(number), wait } end
   batch = redis.call('XRANGE', entries, first, last)
 end
 if #batch == 0 then
   batch = collect()
   if #batch == 0 then return { now_ms, int(number), -1 } end
-  number = math.max(number + 1, now)
+  -- Redis may have forgotten the last numbers, by a failover. A number that is used again would make this batch count as stored.
+  if now > number then number = now else number = number + ARGV[5] end
 end
 redis.call('HSET', reading, 'number', int(number), 'first', batch[1][1], 'last', batch[#batch][1],
-  'reader', reader, 'until', int(now_ms + ARGV[3]))
+  'reader', reader, 'until', int(now_ms + ARGV[3]), 'lease', ARGV[3])
 return { now_ms, int(number), 0, unpack(batch) }

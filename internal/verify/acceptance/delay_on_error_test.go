@@ -29,12 +29,16 @@ func madeDelay(t *testing.T, msg *message.Message) time.Duration {
 	return made
 }
 
+// byDefault gives a delay to whatever has none.
+func byDefault(given time.Duration) func(*redisdelay.PublisherConfig) {
+	return func(c *redisdelay.PublisherConfig) {
+		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(given), nil }
+	}
+}
+
 // TestDelayOnErrorBeginsWithItsInitialIntervalAfterADelayThatThePublisherGave for each way to give one.
 func TestDelayOnErrorBeginsWithItsInitialIntervalAfterADelayThatThePublisherGave(t *testing.T) {
 	const given = 700 * time.Millisecond
-	byDefault := func(c *redisdelay.PublisherConfig) {
-		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(given), nil }
-	}
 	ways := map[string]struct {
 		config func(*redisdelay.PublisherConfig)
 		change func(*message.Message)
@@ -45,7 +49,7 @@ func TestDelayOnErrorBeginsWithItsInitialIntervalAfterADelayThatThePublisherGave
 		"the past":  {nil, func(msg *message.Message) { delay.Message(msg, delay.For(-time.Hour)) }},
 		"for alone": {nil, func(msg *message.Message) { msg.Metadata.Set(delay.DelayedForKey, given.String()) }},
 		"a context": {nil, func(msg *message.Message) { msg.SetContext(delay.WithContext(msg.Context(), delay.For(given))) }},
-		"a default": {byDefault, func(*message.Message) {}},
+		"a default": {byDefault(given), func(*message.Message) {}},
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +166,7 @@ func TestAMessageThatItsHandlerPublishesAgainKeepsWhoseItsDelayIs(t *testing.T) 
 	}{
 		"with the publisher's delay":               {func(*message.Message) {}, growing.InitialInterval},
 		"with a delay that the handler has made":   {func(msg *message.Message) { delay.Message(msg, delay.For(given)) }, 2 * given},
-		"with a delay from the context":            {func(msg *message.Message) { msg.Metadata = message.Metadata{} }, 2 * given},
+		"with a delay from the context":            {func(msg *message.Message) { msg.Metadata = message.Metadata{} }, growing.InitialInterval},
 		"with a delay that DelayOnError has made":  {func(msg *message.Message) { _, _ = growing.Middleware(fails)(msg) }, 2 * growing.InitialInterval},
 		"as another message, with a delay its own": {func(msg *message.Message) { msg.UUID = "b"; delay.Message(msg, delay.For(given)) }, growing.InitialInterval},
 	}
@@ -186,6 +190,38 @@ func TestAMessageThatItsHandlerPublishesAgainKeepsWhoseItsDelayIs(t *testing.T) 
 			require.Error(t, err)
 			assert.Equal(t, way.want, madeDelay(t, again))
 			again.Ack()
+		})
+	}
+}
+
+// TestADelayThatAPublisherGivesToADeliveredMessageIsNotThatOfItsRetry, nor one that a handler has made.
+func TestADelayThatAPublisherGivesToADeliveredMessageIsNotThatOfItsRetry(t *testing.T) {
+	t.Parallel() // it mostly waits
+	ways := map[string]func(p *redisdelay.Publisher, topic string, msg *message.Message) error{
+		"Publish": func(p *redisdelay.Publisher, topic string, msg *message.Message) error { return p.Publish(topic, msg) },
+		"PublishAsync": func(p *redisdelay.Publisher, topic string, msg *message.Message) error {
+			return p.PublishAsync(topic, msg).Wait(t.Context())
+		},
+	}
+	for name, publish := range ways {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			soon, late := s.Beside(".soon"), s.Beside(".late")
+			messages := s.Subscribe()
+			s.Publish("a")
+			msg := s.Next(messages)
+			require.NoError(t, publish(s.Publisher(byDefault(time.Hour)), late.Topic, msg))
+			require.NoError(t, publish(s.Publisher(byDefault(50*time.Millisecond)), soon.Topic, msg))
+			due := s.Client.ZRangeWithScores(t.Context(), late.Key("scheduled"), 0, -1).Val()
+			require.Len(t, due, 1)
+			assert.Greater(t, due[0].Score, float64(s.Now().Add(time.Minute).UnixMilli()), "it waits there")
+			msg.Nack()
+			s.Expect(messages, "a")
+			msg = soon.Next(soon.Subscribe())
+			_, err := growing.Middleware(fails)(msg)
+			require.Error(t, err)
+			assert.Equal(t, growing.InitialInterval, madeDelay(t, msg))
+			msg.Ack()
 		})
 	}
 }
