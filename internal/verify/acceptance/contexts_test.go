@@ -228,10 +228,11 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 		"Admin.Forecast": func(ctx context.Context) error {
 			return fixture.ErrOf(a.Forecast(ctx, topic, admin.ForecastQuery{}))
 		},
-		"Admin.Explain": func(ctx context.Context) error { return fixture.ErrOf(a.Explain(ctx, topic, ref)) },
-		"Admin.Message": func(ctx context.Context) error { return fixture.ErrOf(a.Message(ctx, topic, ref)) },
-		"Admin.Examine": func(ctx context.Context) error { return a.Examine(ctx, ignore, nil, topic) },
-		"Admin.Fix":     func(ctx context.Context) error { return a.Fix(ctx, ignore, nil, topic) },
+		"Admin.Explain":      func(ctx context.Context) error { return fixture.ErrOf(a.Explain(ctx, topic, ref)) },
+		"Admin.QuickExplain": func(ctx context.Context) error { return fixture.ErrOf(a.QuickExplain(ctx, topic, ref)) },
+		"Admin.Message":      func(ctx context.Context) error { return fixture.ErrOf(a.Message(ctx, topic, ref)) },
+		"Admin.Examine":      func(ctx context.Context) error { return a.Examine(ctx, ignore, nil, topic) },
+		"Admin.Fix":          func(ctx context.Context) error { return a.Fix(ctx, ignore, nil, topic) },
 		"Admin.AllStats": func(ctx context.Context) error {
 			stats, err := a.AllStats(ctx)
 			for _, s := range stats {
