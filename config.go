@@ -356,6 +356,9 @@ func (c SubscriberConfig) Validate() error {
 	if err := validateShared(c.Client, c.Prefix); err != nil {
 		return err
 	}
+	if c.ConsumerGroup == AllGroups {
+		return &ConfigError{"ConsumerGroup", "is AllGroups, want the name of one group"}
+	}
 	if c.MaxInFlight < 1 || c.MaxInFlight > queue.MaxMessages {
 		return &ConfigError{"MaxInFlight", fmt.Sprintf("is %d, want 1 to %d", c.MaxInFlight, queue.MaxMessages)}
 	}

@@ -89,6 +89,7 @@ func TestConfigsAreValidated(t *testing.T) {
 		"too short a GroupExpiry":     {sub{Client: client, GroupExpiry: time.Second - 1}, "GroupExpiry"},
 		"negative GroupExpiry":        {sub{Client: client, GroupExpiry: -1}, "GroupExpiry"},
 		"Broadcast":                   {sub{Client: client, ConsumerGroup: redisdelay.Broadcast}, ""},
+		"all groups":                  {sub{Client: client, ConsumerGroup: redisdelay.AllGroups}, "ConsumerGroup"},
 		"Broadcast for ever":          {sub{Client: client, ConsumerGroup: redisdelay.Broadcast, GroupExpiry: -1}, "GroupExpiry"},
 		"endless lease":               {sub{Client: client, LeaseDuration: math.MaxInt64}, "LeaseDuration"},
 		"negative PollInterval":       {sub{Client: client, PollInterval: -1}, "PollInterval"},

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -89,7 +88,7 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	}
 	s := &Subscriber{
 		config: config, observer: observe.Join(config.Observer, logging(logger)), store: store, logger: logger,
-		reserved: reserved{groups: map[string]string{}},
+		reserved: reserved{groups: map[string][]string{}},
 	}
 	s.closing, s.cancel = context.WithCancel(context.Background())
 	return s, nil
@@ -304,9 +303,10 @@ func (s *Subscriber) Close() error {
 	s.ending.Do(func() {
 		ctx, cancel := context.WithDeadline(context.Background(), end)
 		defer cancel()
-		_ = s.store.WaitIdle(ctx) // a call that was given up may still register a group; the client's timeouts end it
-		s.endReserved(ctx)
-		_ = s.store.WaitIdle(ctx)
+		for range 2 { // a call that was given up may register its group after the first time
+			s.endReserved(ctx)
+			_ = s.store.WaitIdle(ctx) // the client's timeouts end the calls
+		}
 	})
 
 	s.mu.Lock()
@@ -369,49 +369,57 @@ func broadcastGroup() string {
 	return "broadcast-" + host[:min(len(host), 32)] + "-" + strings.ToLower(rand.Text()[:16])
 }
 
-// reserved are the groups that wait for a Subscribe, one for each topic at most: SubscribeInitialize
-// has made them, or a Subscribe that has failed.
+// reserved are the groups that wait for a Subscribe: SubscribeInitialize has made them, one for each topic, or a Subscribe that
+// has failed.
 type reserved struct {
 	mu     sync.Mutex
-	groups map[string]string // guarded by mu; by topic
+	groups map[string][]string // guarded by mu; by topic
 }
 
 // get returns the group that waits in a topic, and makes one if there is none.
 func (r *reserved) get(topic string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.groups[topic] == "" {
-		r.groups[topic] = broadcastGroup()
+	if len(r.groups[topic]) == 0 {
+		r.groups[topic] = []string{broadcastGroup()}
 	}
-	return r.groups[topic]
+	return r.groups[topic][0]
 }
 
 // take returns the group that waits in a topic, or a new one, for one Subscribe.
 func (r *reserved) take(topic string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	group, waits := r.groups[topic]
-	if !waits {
+	waiting := r.groups[topic]
+	switch len(waiting) {
+	case 0:
 		return broadcastGroup()
+	case 1:
+		delete(r.groups, topic)
+	default:
+		r.groups[topic] = waiting[1:]
 	}
-	delete(r.groups, topic)
-	return group
+	return waiting[0]
 }
 
 // putBack keeps the group of a Subscribe that has failed for the next one.
 func (r *reserved) putBack(topic, group string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.groups[topic] == "" {
-		r.groups[topic] = group
-	}
+	r.groups[topic] = append(r.groups[topic], group)
 }
 
-// all returns a copy.
-func (r *reserved) all() map[string]string {
+// each calls end with each group, and waits for the calls.
+func (r *reserved) each(end func(topic, group string)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.groups)
+	var calls sync.WaitGroup
+	for topic, groups := range r.groups {
+		for _, group := range groups {
+			calls.Go(func() { end(topic, group) })
+		}
+	}
+	calls.Wait()
 }
 
 // groupFor is the group of one Subscribe to a topic; back returns it if Subscribe fails.
@@ -427,11 +435,7 @@ func (s *Subscriber) broadcast() bool { return s.config.ConsumerGroup == Broadca
 
 // endReserved ends the groups for which no Subscribe has come. What is left when ctx ends expires.
 func (s *Subscriber) endReserved(ctx context.Context) {
-	var calls sync.WaitGroup
-	for topic, group := range s.reserved.all() {
-		calls.Go(func() { s.endGroup(ctx, topic, group) })
-	}
-	calls.Wait()
+	s.reserved.each(func(topic, group string) { s.endGroup(ctx, topic, group) })
 }
 
 // endGroup ends a group of a subscription's own. If ctx ends before, it expires.

@@ -101,7 +101,8 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // use (*LineError), what came before is imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
 // redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. nil is allowed for progress.
 //
-// Import does not wait for a Read that blocks when ctx ends: that goes on until the caller closes r.
+// Import does not wait for a Read that blocks when ctx ends or Redis fails: that goes on until the caller closes r, which must
+// not be used again.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	if topic == "" {
@@ -156,7 +157,7 @@ const maxIdle = 100 * time.Millisecond
 // scan reads the next line, until ctx ends. What waits is stored if that takes long.
 func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, err error) {
 	scanned := make(chan bool, 1)
-	go func() { scanned <- lines.Scan() }() // scan waits for it, unless ctx ends: then it ends with the Read
+	go func() { scanned <- lines.Scan() }() // scan waits for it, unless ctx ends or flush fails: then it ends with the Read
 	idle := time.After(maxIdle)
 	for {
 		select {

@@ -30,7 +30,7 @@ type operation struct {
 	// operation that is resumed keeps it.
 	cutoff func(began int64) int64
 
-	buried bool // the cutoff is compared with times in each partition, so that each needs one by its own clock
+	buried bool // step, or ids, compares the cutoff with times in each partition: each needs one by its own clock
 
 	// step is for messages of one place. It returns those that it has skipped, and how many it was
 	// not for.

@@ -93,7 +93,7 @@ func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []str
 	case data.Topic != "":
 		return errs[0]
 	}
-	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil || errors.Is(err, admin.ErrTopicNotFound) })
 	if len(errs) > 0 { // of all topics, one that fails hides no other
 		topics := humanize.Count(len(errs), "topic", "topics")
 		data.Notes = append(data.Notes, topics+" could not be asked for an id or a key: "+humanize.Clean(errs[0].Error()))

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
@@ -251,11 +253,30 @@ func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
 			l := newLab(t, redistest.Client(t))
 			require.NoError(t, l.set("x"))
 			spoil(l)
-			runFor(t, l.p, 300*time.Millisecond)
+			p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix}, nil) // which has one round in this time
+			require.NoError(t, err)
+			runFor(t, p, 300*time.Millisecond)
 			upcoming := l.client.ZScore(t.Context(), "{"+l.prefix+":periodic}:upcoming", "report").Val()
 			assert.Less(t, upcoming, float64(time.Now().Add(-59*time.Minute).UnixMilli()))
 		})
 	}
+}
+
+// TestSchedulesThatNobodyCanUseHoldUpNoOther: there are as many as a process takes at once, and they come first.
+func TestSchedulesThatNobodyCanUseHoldUpNoOther(t *testing.T) {
+	l, log := newLab(t, redistest.Client(t)), &fixture.Log{}
+	require.NoError(t, l.set("x"))
+	l.wants(5, time.Minute)
+	for i := range timetable.PageSize {
+		id := fmt.Sprint("bad ", i)
+		require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, "1 {").Err())
+		require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: id, Score: 1}).Err())
+	}
+	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, PollInterval: 100 * time.Millisecond}, log)
+	require.NoError(t, err)
+	run(t, p)
+	l.comesTo(5)
+	assert.Equal(t, 1, log.Count("bad 7]"), "the log says it once")
 }
 
 func TestTicksComeOnAClusterWithPartitions(t *testing.T) {

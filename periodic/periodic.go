@@ -56,6 +56,7 @@ type Periodic struct {
 	mu     sync.Mutex
 	topics map[string]*queue.Topic // guarded by mu
 	makers map[string]maker        // guarded by mu; functions that make messages, by the ID of their schedule
+	told   map[string]int64        // guarded by mu; revisions of schedules of which the log says that they are of no use here
 }
 
 // New returns a Periodic. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
@@ -73,7 +74,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
 	}
 	return &Periodic{
 		config: config, store: store, table: timetable.New(store.Client), logger: logger, settleFor: 10 * time.Second,
-		topics: map[string]*queue.Topic{}, makers: map[string]maker{},
+		topics: map[string]*queue.Topic{}, makers: map[string]maker{}, told: map[string]int64{},
 	}, nil
 }
 
@@ -187,7 +188,7 @@ type maker struct {
 	revision int64     // that was last settled
 	next     time.Time // when to do so again
 
-	// Where the rules of its zone are others: the cursor of the record, and since when ticks are missing behind it.
+	// Where the rules of its zone are others: the cursor of the record, and since when ticks have been missing behind it.
 	cursor string
 	since  time.Time
 }

@@ -128,8 +128,8 @@ func TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes(t *testing
 	some.Schedule, some.Rules = Schedule{ID: "report", StoreAhead: 4 * time.Minute}, "2026.strange"
 	ahead := time.Hour // of the last one
 	leaves := func(cursor string, ticks int, later time.Duration) bool {
-		some.plan = plan{start: cursor, ticks: slices.Repeat([]Tick{{Nominal: now.Add(later + ahead)}}, ticks)}
-		return p.leaves(&some, now.Add(later))
+		some.plan = plan{ticks: slices.Repeat([]Tick{{Nominal: now.Add(later + ahead)}}, ticks)}
+		return p.leaves(&some, cursor, now.Add(later))
 	}
 	assert.False(t, leaves("a", 0, 0), "there is nothing to leave")
 	assert.True(t, leaves("a", 1, 2*time.Minute))
@@ -139,6 +139,9 @@ func TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes(t *testing
 	assert.True(t, leaves("c", 1, 6*time.Minute))
 	ahead = 2 * time.Minute // as many as may be stored
 	assert.False(t, leaves("c", 1, 8*time.Minute))
+	ahead = -time.Hour // nobody was there when it was due
+	assert.True(t, leaves("e", 1, 0))
+	assert.False(t, leaves("e", 1, time.Minute))
 	some.Rules = rulesOf(time.UTC, now)
 	assert.False(t, leaves("d", 1, 6*time.Minute), "its rules are right")
 }

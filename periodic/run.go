@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
@@ -164,7 +162,6 @@ func (p *Periodic) tasks(list []timetable.Definition, made bool) (work []task) {
 	for _, t := range list {
 		d, err := read(t)
 		if err != nil { // it must not stop the others
-			p.logger.Error("Could not read a schedule", err, watermill.LogFields{"schedule": t.ID})
 			d = definition{Schedule: Schedule{ID: t.ID}, revision: t.Revision, upcoming: t.Upcoming, damage: err}
 		}
 		if d.Made == made {

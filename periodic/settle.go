@@ -79,9 +79,11 @@ func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task, err e
 func (p *Periodic) done(ctx context.Context, work []task) error {
 	var done []timetable.Next
 	for i := range work {
-		if t := &work[i]; t.Made {
+		t := &work[i]
+		unusable := !t.ours && t.timing.zone == nil
+		if t.Made {
 			p.remember(t)
-		} else if !t.next.IsZero() {
+		} else if !t.next.IsZero() && !(unusable && len(work) == timetable.PageSize) { // else they would be the next page, too
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}
@@ -104,16 +106,15 @@ func (p *Periodic) remember(t *task) {
 
 // prepare tells whether this process stores the ticks of a schedule. If it does not, it leaves it to the others.
 func (p *Periodic) prepare(t *task) bool {
-	if t.damage != nil { // a process of another version may read it
-		t.next = t.upcoming
-		return false
-	}
-	if t.Removed || t.Paused != nil { // which takes no times and no message
+	if t.damage == nil && (t.Removed || t.Paused != nil) { // which takes no times and no message
 		return true
 	}
-	var err error
-	if t.timing, err = t.compile(); err != nil {
-		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
+	err := t.damage
+	if err == nil {
+		t.timing, err = t.compile()
+	}
+	if err != nil { // a process of another version, or on another host, may have a use for it
+		p.tell(t, err)
 		t.next = t.upcoming
 		return false
 	}
@@ -123,6 +124,17 @@ func (p *Periodic) prepare(t *task) bool {
 		return false
 	}
 	return !t.Made || t.Make != nil
+}
+
+// tell logs, once, that a schedule is of no use here.
+func (p *Periodic) tell(t *task, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if revision, told := p.told[t.ID]; told && revision == t.revision {
+		return
+	}
+	p.told[t.ID] = t.revision
+	p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
 }
 
 // makerOf is the function that makes the messages of a schedule; nil if it has none, or this process does not have it.
@@ -199,7 +211,7 @@ func (p *Periodic) look(ctx context.Context, work []*task) error {
 			continue
 		}
 		t.plan = t.planOf(t.timing, known.Record, t.elsewhere, known.Now)
-		if t.Made && p.leaves(t, known.Now) {
+		if t.Made && p.leaves(t, known.Record.Cursor, known.Now) {
 			t.plan = plan{}
 		}
 		if known.Record.Revision == t.revision { // else the first call replaces it, and the others see that
@@ -210,8 +222,9 @@ func (p *Periodic) look(ctx context.Context, work []*task) error {
 }
 
 // leaves tells whether this process leaves the ticks of a schedule with a function to others, since its rules for the zone are
-// not those of the definition. Others that are alive store some whenever half of what is ahead is over.
-func (p *Periodic) leaves(t *task, now time.Time) bool {
+// not those of the definition. Others that are alive store some, and so move the cursor, whenever half of what is ahead is over,
+// and at the latest when the first that is missing is due.
+func (p *Periodic) leaves(t *task, cursor string, now time.Time) bool {
 	if t.timing.zone == nil || t.agrees(t.timing.zone) {
 		return false
 	}
@@ -221,16 +234,17 @@ func (p *Periodic) leaves(t *task, now time.Time) bool {
 	if !known {
 		return false
 	}
-	if len(t.plan.ticks) == 0 || m.cursor != t.plan.start {
-		m.cursor, m.since = t.plan.start, now
+	if len(t.plan.ticks) == 0 || m.since.IsZero() || m.cursor != cursor {
+		m.cursor, m.since = cursor, now
 		p.makers[t.ID] = m
 	}
 	if len(t.plan.ticks) == 0 {
 		return false
 	}
-	last := t.plan.ticks[len(t.plan.ticks)-1].Nominal.Add(t.timing.delay)
-	stored := max(0, min(t.StoreAhead, last.Sub(now))) // less if there would be more than MaxAhead
-	return now.Sub(m.since) < stored/2+stepIn
+	first, last := t.plan.ticks[0].Nominal, t.plan.ticks[len(t.plan.ticks)-1].Nominal
+	stored := min(t.StoreAhead, last.Add(t.timing.delay).Sub(now)) // less if there would be more than MaxAhead
+	wait := max(0, min(stored/2, first.Add(t.timing.delay).Sub(m.since)))
+	return now.Sub(m.since) < wait+stepIn
 }
 
 func ticked(answer script.Answer) (queue.Ticked, error) {

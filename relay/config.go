@@ -178,8 +178,11 @@ func (c Config) sameClient() bool {
 func sameClient(a, b redis.UniversalClient) bool { return reflect.TypeOf(a).Comparable() && a == b }
 
 func validateGroup(group string) error {
-	if group == redisdelay.Broadcast {
+	switch group {
+	case redisdelay.Broadcast:
 		return &redisdelay.ConfigError{Field: "ConsumerGroup", Problem: "is Broadcast, which would publish each message once for each relay"}
+	case redisdelay.AllGroups:
+		return &redisdelay.ConfigError{Field: "ConsumerGroup", Problem: "is AllGroups, want the name of one group"}
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive(t *testing.T) {
 }
 
 // TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled in time, also if the first answer fails: its group may be about to
-// end. It says nothing more often than it has to, and calls that a claim follows need no answer.
+// end. It answers several calls once, and calls that a claim follows need no answer.
 func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
 	const notice = 9 * time.Second // how long before its end a group is called
 	for _, lease := range []time.Duration{testLease, 10 * time.Minute} {

@@ -15,7 +15,7 @@ const (
 	idle = time.Hour
 
 	// answerWithin is how long after a call of its group a consumer says that it is alive, unless a claim has said so. A group
-	// may end 9 s after it was called, so a second attempt is in time, too.
+	// may end 9 s after it was called: if the first attempt fails at once, a second one is in time.
 	answerWithin = 3 * time.Second
 )
 

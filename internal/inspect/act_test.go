@@ -153,7 +153,6 @@ func TestRetimeMovesWhatWaitsAsItWasSeen(t *testing.T) {
 	}
 }
 
-// TestActsOnAKeyOfAnotherTypeChangeNothing and name it.
 // TestRetimeMakesDueWhatIsScheduledForTheEndOfTime: only in a queue does such a score mean a place in line.
 func TestRetimeMakesDueWhatIsScheduledForTheEndOfTime(t *testing.T) {
 	r := newScene(t)
@@ -164,6 +163,7 @@ func TestRetimeMakesDueWhatIsScheduledForTheEndOfTime(t *testing.T) {
 	assert.InDelta(t, 1000, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(1)).Val(), 0)
 }
 
+// TestActsOnAKeyOfAnotherTypeChangeNothing and name it.
 func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 	for kind, act := range map[string]func(r *scene, g *queue.Group) error{
 		"scheduled": func(r *scene, _ *queue.Group) error {

@@ -108,12 +108,12 @@ func TestTheNoticeWakesTheConsumersOfAGroup(t *testing.T) {
 	short := r.expiring("short", 5*time.Second)
 	hears := r.listen(short, "c")
 	r.overSince(r.partition, "short", 0)
-	r.seen(short, "c", time.Minute, 18*time.Second) // says in time by itself that it is alive
+	r.seen(short, "c", time.Minute, 9*time.Second) // says in time by itself that it is alive
 	require.Equal(t, "noticed", r.look(short))
 	seldom := r.expiring("seldom", 5*time.Second)
 	called := r.listen(seldom, "c")
 	r.overSince(r.partition, "seldom", 0)
-	r.seen(seldom, "c", time.Minute, 19*time.Second)
+	r.seen(seldom, "c", time.Minute, 10*time.Second)
 	require.Equal(t, "noticed", r.look(seldom))
 	assert.Equal(t, Hint{Alone: true}, called(), "it says less often that it is alive")
 	r.push(due("a"))

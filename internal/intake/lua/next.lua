@@ -77,7 +77,8 @@ end
 local batch = {}
 if first ~= '' then
   local wait = tonumber(state[5]) - now_ms
-  local over = wait <= 0 or wait > tonumber(state[6] or ARGV[3]) -- the clock was set back
+  -- Longer than any lease: the clock was set back. Older processes leave the lease of another one there.
+  local over = wait <= 0 or wait > math.max(tonumber(state[6] or 0), tonumber(ARGV[3]))
   if state[4] ~= reader and not over then return { now_ms, int(number), wait } end
   batch = redis.call('XRANGE', entries, first, last)
 end

@@ -27,15 +27,15 @@ if state or not lasts or unknown(groups, group) then
   return { 'gone' }
 end
 
--- Each consumer in the hash was alive when it was last seen, and so was the group. It says so twice in the time for which
--- it counts as alive.
+-- Each consumer in the hash was alive when it was last seen, and so was the group. It says so again before it no
+-- longer counts as alive.
 local latest, old, slow = ends, {}, lasts > NOTICE_MS
 local some = redis.call('HRANDFIELD', consumers, MAX_CONSUMERS, 'WITHVALUES')
 for i = 1, #some, 2 do
   local till, seen = string.match(some[i + 1], '^(%d+) (%d+)')
   local lives = till and math.max(till, seen + lasts) or 0
   latest = math.max(latest, lives)
-  if till and till - seen > 2 * NOTICE_MS then slow = true end
+  if till and till - seen > NOTICE_MS then slow = true end
   if lives <= now_ms then old[#old + 1] = some[i] end
 end
 if latest > ends then noticed = 0 end

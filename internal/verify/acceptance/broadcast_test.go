@@ -110,17 +110,17 @@ func TestABroadcastSubscriberHasDeadLettersOfItsOwn(t *testing.T) {
 	assert.NotContains(t, s.Kinds(), "dead:"+group)
 }
 
-// slowWay delays the first call about a Broadcast group on its way to Redis, whatever becomes of its caller.
+// slowWay delays the first calls about Broadcast groups on their way to Redis, whatever becomes of their callers.
 type slowWay struct {
 	redistest.Hook
-	used    atomic.Bool
-	delayed chan struct{} // closed when the call is on its way
+	used    atomic.Int64
+	delayed chan struct{} // has one for each call that is on its way, as many as it has room for
 }
 
 func (w *slowWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.Contains(cmd.String(), " broadcast-") && w.used.CompareAndSwap(false, true) {
-			close(w.delayed)
+		if strings.Contains(cmd.String(), " broadcast-") && w.used.Add(1) <= int64(cap(w.delayed)) {
+			w.delayed <- struct{}{}
 			<-time.After(300 * time.Millisecond)
 			ctx = context.WithoutCancel(ctx)
 		}
@@ -128,8 +128,8 @@ func (w *slowWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestCloseEndsTheGroupOfABroadcastSubscriptionThatJustBegins, though the call that registers it reaches Redis late.
-func TestCloseEndsTheGroupOfABroadcastSubscriptionThatJustBegins(t *testing.T) {
+// TestCloseEndsTheGroupsOfBroadcastSubscriptionsThatJustBegin, though the calls that register them reach Redis late.
+func TestCloseEndsTheGroupsOfBroadcastSubscriptionsThatJustBegin(t *testing.T) {
 	for name, begin := range map[string]func(sub *redisdelay.Subscriber, topic string) error{
 		"Subscribe": func(sub *redisdelay.Subscriber, topic string) error {
 			_, err := sub.Subscribe(context.Background(), topic)
@@ -140,15 +140,19 @@ func TestCloseEndsTheGroupOfABroadcastSubscriptionThatJustBegins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := fixture.New(t)
 			s.Subscribe(group("steady")) // so Redis has the scripts
-			link, way := &switchable{}, &slowWay{delayed: make(chan struct{})}
+			link, way := &switchable{}, &slowWay{delayed: make(chan struct{}, 2)}
 			client := link.client(s)
 			client.AddHook(way)
 			sub := s.Subscriber(broadcast, func(c *subConfig) { c.Client = client })
-			begun := make(chan error, 1)
-			go func() { begun <- begin(sub, s.Topic) }()
-			<-way.delayed
+			begun := make(chan error, 2)
+			for range cap(begun) {
+				go func() { begun <- begin(sub, s.Topic) }()
+			}
+			require.Eventually(t, func() bool { return len(way.delayed) == cap(way.delayed) }, fixture.Soon, time.Millisecond)
 			require.NoError(t, sub.Close())
-			require.ErrorIs(t, <-begun, redisdelay.ErrSubscriberClosed)
+			for range cap(begun) {
+				require.ErrorIs(t, <-begun, redisdelay.ErrSubscriberClosed)
+			}
 			assert.Equal(t, []string{"steady"}, s.Client.SMembers(t.Context(), s.Key("groups")).Val())
 		})
 	}

@@ -327,7 +327,7 @@ type operationJSON struct {
 	Operation string `json:"operation"`
 	Group     string `json:"group,omitempty"`
 	To        string `json:"to,omitempty"`
-	Matching  *int   `json:"matching,omitempty"` // counted before the operation
+	Matching  *int   `json:"matching,omitempty"` // counted before the operation; of IDs and keys, those that exist
 	Done      int    `json:"done"`
 	Skipped   int    `json:"skipped"`
 	Reason    string `json:"reason,omitempty"` // why the last one was skipped

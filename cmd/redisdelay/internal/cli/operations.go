@@ -126,6 +126,9 @@ func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op opera
 		for _, ref := range refs {
 			if err := a.dry(ctx, args[0], ref); err != nil {
 				failed = cmp.Or(failed, err)
+				if !errors.Is(err, admin.ErrMessageNotFound) {
+					break // it would be the same for the others
+				}
 				continue
 			}
 			found++
@@ -145,7 +148,7 @@ func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op opera
 
 // dry looks at a message that an operation would be for.
 func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
-	e, err := a.admin.Explain(ctx, topic, which)
+	e, err := a.admin.QuickExplain(ctx, topic, which)
 	if err != nil || a.json() {
 		return err
 	}

@@ -107,7 +107,7 @@ func (p *Partition) Expire(now int64, name, how string) string {
 	latest, slow := e.ends, e.lasts > noticeMS
 	for _, c := range p.groups[name].consumers {
 		latest = max(latest, c.until, c.seen+e.lasts)
-		slow = slow || c.until-c.seen > 2*noticeMS
+		slow = slow || c.until-c.seen > noticeMS
 	}
 	if latest > e.ends {
 		e.noticed = 0
