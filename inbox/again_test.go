@@ -322,8 +322,10 @@ func TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry(t *testing.T) {
 		assert.Equal(t, want, lasting(fmt.Errorf("it fails: %w", script.Refusal(text))), text)
 	}
 	for _, err := range []error{
-		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, x509.HostnameError{Certificate: &x509.Certificate{}},
-		tls.RecordHeaderError{}, redis.ErrClosed,
+		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+		x509.HostnameError{Certificate: &x509.Certificate{}},
+		tls.RecordHeaderError{},
+		redis.ErrClosed,
 	} {
 		assert.False(t, lasting(fmt.Errorf("it fails: %w", err)), "%T", err)
 	}

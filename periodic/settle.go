@@ -83,7 +83,7 @@ func (p *Periodic) done(ctx context.Context, work []task) error {
 		unusable := !t.ours && t.timing.zone == nil
 		if t.Made {
 			p.remember(t)
-		} else if !t.next.IsZero() && !(unusable && len(work) == timetable.PageSize) { // else they would be the next page, too
+		} else if !t.next.IsZero() && (!unusable || len(work) < timetable.PageSize) { // else they would be the next page, too
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}
