@@ -136,9 +136,12 @@ explore-torn: redis-server
 FUZZTIME ?= 30s
 fuzz:
 	$(GO) test -run '^$$' -fuzz FuzzDefaultMarshaler -fuzztime $(FUZZTIME) .
+	$(GO) test -run '^$$' -fuzz FuzzJSONMarshaler -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzDelayHeaders -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./internal/cron
 	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/script
+	$(GO) test -run '^$$' -fuzz FuzzNotifications -fuzztime $(FUZZTIME) ./internal/queue
+	$(GO) test -run '^$$' -fuzz FuzzALineOfExportIsReadBack -fuzztime $(FUZZTIME) ./admin
 	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./internal/humanize
 	$(GO) test -run '^$$' -fuzz FuzzTheScreen -fuzztime $(FUZZTIME) ./cmd/redisdelay/internal/top
 

@@ -59,13 +59,13 @@ const (
 )
 
 // Examine looks for trouble: the servers' version, role and settings, the rights of the user, the
-// difference of clocks, whether somebody runs the schedules of periodic messages, and in each of the topics (all if none is
-// given) keys that another program
-// has written, messages that have no body, are in no set or in two, what is left of messages and
-// groups that are gone, groups without consumers or past their end, pauses without an end, dead
-// letters, and ordering keys that they halt. It reads all messages of the topics in bounded steps, so it takes some ten seconds for
-// each million. It calls found, which must not be nil, with each finding at once, and changes nothing. Unless
-// progress is nil, Examine calls it after each step of a topic. Neither is called concurrently.
+// difference of clocks, and whether somebody runs the schedules of periodic messages. In each of the topics (all
+// if none is given) it looks for keys that another program has written, messages that have no body, are in no set
+// or in two, what is left of messages and groups that are gone, groups without consumers or past their end, pauses
+// without an end, dead letters, and ordering keys that dead letters halt. It reads all messages of the topics in
+// bounded steps, so it takes some ten seconds for each million. It calls found, which must not be nil, with each
+// finding at once, and changes nothing. Unless progress is nil, Examine calls it after each step of a topic.
+// Neither is called concurrently.
 //
 // If the user lacks the right to ask for something, that is an Info. The error is ErrTopicNotFound,
 // redisdelay.ErrProtocolTooNew, or that of Redis; or a *redisdelay.KeyTypeError if the list of

@@ -280,9 +280,9 @@ func dropped(s *step, drop func(inspect.PageEntry) bool) int {
 
 var errTooLate = errors.New("it is more than 292 years from now")
 
-// remainingOf is the time from now to the end of a delay. As metadata, a Delay has both a time
-// in whole seconds and how far away it was when the Delay was made: the due time is at most a
-// second after the first, and no later than the second from now.
+// remainingOf is the time from now to the end of a delay. The metadata of a Delay have its end in
+// whole seconds, and its length when the Delay was made. The due time is a second after that end,
+// or that length from now, whichever is earlier.
 func remainingOf(to delay.Delay) (time.Duration, error) {
 	carrier := message.NewMessage("", nil)
 	delay.Message(carrier, to)

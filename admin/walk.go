@@ -321,9 +321,9 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 	return nil
 }
 
-// freezeEnds makes sources end where they end now, and no sooner than those from which messages come to them meanwhile:
-// a line than what is due and not given to the groups, and a queue than its line and that. These are read first, so that
-// no message passes unseen from one to the other.
+// freezeEnds makes sources end where they end now. But meanwhile, messages may pass from scheduled to a line or a queue, and
+// from a line to its queue. So a line ends no sooner than scheduled, and a queue no sooner than both; and the ends are read
+// in that order, so that no message passes unseen from one to the other.
 func freezeEnds(ctx context.Context, sources []source) error {
 	for _, some := range []inspect.Place{inspect.InScheduled, inspect.InLine, inspect.InQueue, inspect.InUnack, inspect.InDead} {
 		err := each(len(sources), func(i int) error {

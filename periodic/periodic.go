@@ -288,8 +288,8 @@ func (p *Periodic) compare(ctx context.Context, wanted map[string]definition) (c
 	return c, nil
 }
 
-// leftOver is the work for definitions that stay as they are, but whose ticks may not be as they say: who has changed, or taken,
-// them last has not said yet that it is done. Nobody says so for those with a function.
+// leftOver is the work for definitions that stay as they are, but whose ticks may not be stored yet: whoever changed or took
+// them last has not reported that it is done. For definitions with a function, nobody reports that.
 func leftOver(now time.Time, same ...definition) (work []task) {
 	for _, d := range same {
 		if !d.upcoming.After(now.Add(leaseFor)) {

@@ -10,7 +10,7 @@ const OF_GROUPS = ['queue', 'unack', 'attempts', 'claims', 'dead', 'reasons', 'c
 const CLASSES = [
     'refused' => ['NOTSTORED '], 'load' => ['NOSCRIPT '], 'stale' => ['STALE '],
     'again' => ['LOADING ', 'READONLY ', 'MASTERDOWN ', 'CLUSTERDOWN ', 'TRYAGAIN ', 'MOVED ', 'ASK ', 'NOREPLICAS ', 'BUSY ',
-        'UNBLOCKED ', 'ERR max number of clients'],
+        'UNBLOCKED ', 'ERR max number of clients', 'ERR Script attempted to execute a write command while the cluster is down'],
 ];
 
 function crc(string $text): int

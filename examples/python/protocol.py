@@ -17,7 +17,8 @@ CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 CLASSES = {
     "refused": ("NOTSTORED ",), "load": ("NOSCRIPT ",), "stale": ("STALE ",),
     "again": ("LOADING ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "MOVED ", "ASK ", "NOREPLICAS ", "BUSY ",
-              "UNBLOCKED ", "max number of clients", "ERR max number of clients"),
+              "UNBLOCKED ", "max number of clients", "ERR max number of clients",
+              "Script attempted to execute a write command while the cluster is down", "ERR Script attempted to execute a write command while the cluster is down"),
 }
 
 

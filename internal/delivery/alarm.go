@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// alarm calls a function at the time that its last call has returned, and at once when it is rung. The calls have a goroutine
-// that ends with them, and do not overlap: so a subscription that waits for hours keeps no goroutine for it.
+// alarm calls a function at once when it is rung, and again at the time that the last call has returned. Calls do not overlap.
+// Each has a goroutine that ends with it, so a subscription that waits for hours keeps no goroutine for its alarm.
 type alarm struct {
 	timer *time.Timer
 	rung  atomic.Bool // since the last call began

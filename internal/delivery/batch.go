@@ -18,9 +18,9 @@ type handed struct {
 	at        time.Time // if the observer needs it
 }
 
-// handleBatch lets Handle handle messages and settles each as soon as it and those before
-// it are acked or nacked. It returns when Handle does, or when the time for that is over: then
-// that goroutine ends on its own.
+// handleBatch calls Handle with messages. It settles each message once that message and all
+// before it are acked or nacked. It returns when Handle returns, or when the time for that is
+// over: then the goroutine of Handle ends on its own.
 func (s *Subscription) handleBatch(base context.Context, w *worker, items []*item) {
 	var batch []handed
 	var messages []*message.Message

@@ -154,8 +154,8 @@ func (b *buffer) ahead(now time.Time) int {
 	return min(2*b.budget.limit, int(rate)*b.each)
 }
 
-// claimed takes the id of a message that has come, which tells how many messages the next claims ask for at most. The
-// caller holds mu.
+// claimed sets how many messages the next claims ask for at most, by the id of a message that has come: the id shows
+// whether the message has an ordering key. The caller holds mu.
 func (b *budget) claimed(id string) {
 	b.limit = maxClaim
 	if script.TraitsOf(id).OrderingKey != "" {
@@ -163,8 +163,8 @@ func (b *budget) claimed(id string) {
 	}
 }
 
-// maxHeld is how many messages of a partition may be held before claiming stops: all that handlers may have, and more. Only
-// acks that do not reach Redis in time make them that many.
+// maxHeld is how many messages a partition may hold before claiming stops. It is more than handlers and the buffer hold, so
+// a partition reaches it only if acks do not reach Redis in time.
 func (b *buffer) maxHeld() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 
 const (
 	// Claims, settlements and leases of a partition may all fail at once, for the same
-	// reason. They take turns to try again, so that together they try, and report a
-	// failure, at most five times a second.
+	// reason. They take turns to try again, so that retries of a partition begin at least
+	// minBackoff apart, and do not flood Redis or the observer.
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
@@ -74,9 +74,9 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 	return true
 }
 
-// claim makes one request. It sends it again until it is answered or trying ends, since
-// any attempt may have leased messages; under a new number if Redis has later requests of the
-// consumer. If the group is retired, it asks until ctx ends whether the group was restored.
+// claim makes one request. It repeats the request until Redis answers or retrying ends, since
+// any attempt may have leased messages. If Redis has a later request of the consumer, it goes on
+// under a new number. If the group is retired, it repeats the request until the group is restored or ctx ends.
 func (p *partition) claim(ctx, retrying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}

@@ -162,8 +162,8 @@ func (l *leases) heartbeatInterval() time.Duration {
 	return max(l.config.alive()/3, l.config.quietInterval())
 }
 
-// answerSoon makes the consumer say that it is alive, since its group was called: it may be about to end. The claim that
-// follows the call says so, unless all workers are busy with messages of other partitions.
+// answerSoon makes the consumer say within answerWithin that it is alive. Its group was called, so the group may be about
+// to end. The claim that follows the call says so, unless all workers are busy with messages of other partitions.
 func (l *leases) answerSoon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -57,7 +57,7 @@ func newLeases(p *partition) *leases {
 		report: &p.report,
 		alarm:  p.subscription.alarm,
 		margin: min(config.Lease/10, time.Second),
-		// Without info, the consumer is in no list of consumers. Each partition has its own, and expires groups by it.
+		// A consumer without info is on no list of consumers. Each partition has its own list, and expires groups by it.
 		reportsAlive: config.ConsumerInfo != nil,
 		held:         map[string]*item{},
 		extendAt:     now.Add(config.Lease / 3),

@@ -18,11 +18,11 @@ const (
 	// which is 5 s. With a shorter PollInterval, a consumer polls that often, notified or not.
 	quietFrom = 5 * time.Second
 
-	// A connection may work, and some or all notifications of a partition be lost: publishers have no right
-	// to send them, publish through another node than the one that this process listens to, or are no
-	// programs of ours. A consumer that finds by a poll what a notification should have told does not rely
-	// on them for the time of doubt. So those who are never notified are late by up to quietPoll once, and by
-	// PollInterval as long as messages come at least that often.
+	// Notifications of a partition may be lost although the connection works: a publisher may lack the right
+	// to send them, may publish through another node than the one that this process listens to, or may be
+	// another program. A consumer that finds by a poll what a notification should have told does not rely
+	// on notifications for the time of doubt. So a consumer that gets none is late by up to quietPoll once, and then
+	// by up to PollInterval, as long as it finds such messages at least once within doubt.
 	doubt = time.Hour
 
 	// probation is how many poll intervals a consumer polls as usual once notifications begin.

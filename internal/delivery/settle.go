@@ -125,7 +125,7 @@ func (s *settler) wake() {
 	}
 }
 
-// end makes run return once more, when nothing is pending: then it is over.
+// end makes the settler end for good once nothing is pending. It starts run for that unless it runs.
 func (s *settler) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -172,8 +172,8 @@ func New(topic Topic, config Config) *Subscription {
 // Messages is where messages are handed out. The end of the subscription closes it.
 func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 
-// goroutines are a subscription's, in the order in which they end. None is added to a group while shutDown waits for it,
-// unless one of the group adds it.
+// goroutines are a subscription's, in the order in which they end. While shutDown waits for a WaitGroup, only goroutines
+// that the WaitGroup counts already add others to it.
 type goroutines struct {
 	workers  sync.WaitGroup // end each with its message, or soon after ctx
 	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
@@ -276,8 +276,8 @@ func (s *Subscription) noteTopic(claims queue.Claims) {
 	}
 }
 
-// endingLooks is how many looks a claim that shows that groups may end soon is good for: it takes two, 9 s
-// apart or more, to end one.
+// endingLooks is how many looks follow a claim that shows that groups may end soon. Ending a group takes two
+// looks, 9 s apart or more.
 const endingLooks = 3
 
 // upToDate reports whether a claim has shown lately that look has nothing to do. The last claim of an idle consumer

@@ -35,7 +35,7 @@ func (p *Publisher) PublishAsync(ctx context.Context, stop func(), deadline time
 	return f
 }
 
-// begin has the messages of a call join batches. With an error, none has.
+// begin adds the messages of a call to batches: all of them or, with an error, none.
 func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) error {
 	partitions, err := p.topics.partitions(ctx, f.deadline, f.topic, needsV3(messages))
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) er
 	return nil
 }
 
-// enqueue has a call join batches, all at once: so all of it comes before the next call.
+// enqueue adds a call to batches. It holds the lock throughout, so all of the call comes before the next one.
 func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
 	if err := checkDeadline(ctx, f.deadline); err != nil {
 		return err

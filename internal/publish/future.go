@@ -101,9 +101,9 @@ func (f *Future) add(share int, messages []Message) *call {
 	return c
 }
 
-// end ends a piece. What follows a piece that is not stored is not stored either, so that, as with
-// Publish, the first messages of a share are. It waits behind the piece in the same lane: it has not
-// been sent. The caller holds lanes.mu.
+// end ends a piece. If the piece is not stored, the later pieces of its share are not stored either: as
+// with Publish, only the first messages of a share may be stored. The later pieces wait behind this one in
+// the same lane, so they have not been sent. The caller holds lanes.mu.
 func (f *Future) end(c *call, err error) {
 	c.batch = nil
 	f.left--

@@ -58,11 +58,11 @@ type lane struct {
 	async   int // batches with PublishAsync calls that have not ended
 }
 
-// sender is a goroutine that sends batches of a lane. The first one of a lane sends those
-// with message keys: if an attempt whose outcome is unknown arrives late, its record tells
-// Redis that it must not replace what was published under the key since. And it sends all of
-// them while PublishAsync calls have no outcome: the next call of the same goroutine, of either
-// kind, is stored after them only if the same sender sends it.
+// sender is a goroutine that sends batches of a lane. The first sender of a lane sends all
+// batches with message keys: if an attempt whose outcome is unknown arrives late, the record of
+// that sender tells Redis not to replace what was published under the key since. It also sends
+// every batch while PublishAsync calls have no outcome: the next call of the same goroutine, of
+// either kind, is stored after them only if the same sender sends it.
 type sender struct {
 	signal      chan struct{} // signalled when a batch waits for it
 	runs, sends bool

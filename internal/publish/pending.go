@@ -195,8 +195,8 @@ func (p *pending) settle(ended []*Future) {
 	}
 }
 
-// reportAll reports calls until there are no more. A function of the user that ends the goroutine, as t.FailNow does, ends
-// no more than that.
+// reportAll reports calls until there are no more. If a function of the user ends the goroutine, as t.FailNow does, another
+// goroutine reports the remaining calls.
 func (p *pending) reportAll() {
 	var calls []*Future
 	all := false

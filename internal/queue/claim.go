@@ -174,7 +174,7 @@ func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
 }
 
 // needsWorker is the time to wait in a reply when the next message is only for a free
-// worker. What is lower, is lower by the number of a later request.
+// worker. A lower value means that Redis has a later request: needsWorker less its number.
 const needsWorker = -2
 
 func parseClaims(reply script.Reply) (Claims, error) {

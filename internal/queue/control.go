@@ -99,8 +99,8 @@ func (t *Topic) firstThenOthers(ctx context.Context, do func(ctx context.Context
 	}
 }
 
-// advance is Advance for a topic on the list that has a group, or for "". A mistyped name
-// must not lock older programs out.
+// advance is Advance if the topic is on the list and has the group, or the group is "". It
+// changes nothing for an unknown group: a mistyped name must not lock older programs out.
 func (t *Topic) advance(ctx context.Context, group, version string) error {
 	if err := t.RequireListed(ctx); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (t *Topic) RequireListed(ctx context.Context) error {
 	return nil
 }
 
-// askWhile calls a script until its first word is another one.
+// askWhile calls a script as long as its reply begins with the word again.
 func (g *Group) askWhile(ctx context.Context, again string, s *script.Script, args ...any) (word string, rest []string, err error) {
 	for {
 		reply, err := g.Run(ctx, s, args)
@@ -143,7 +143,7 @@ func (g *Group) askWhile(ctx context.Context, again string, s *script.Script, ar
 	}
 }
 
-// Leave records that a consumer has ended, which has made all claims of this Group.
+// Leave records that a consumer has ended. No other consumer may have claimed through this Group.
 func (g *Group) Leave(ctx context.Context, consumer string) error {
 	claims := "over"
 	if g.repeatable.Load() {

@@ -152,8 +152,8 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	}
 }
 
-// shareAnew gives the partitions that are known their shares of the limits for a number of partitions, unless they have other ones
-// than those for the number known: who found fewer partitions, since Redis had lost the topic, gave them too much.
+// shareAnew gives the known partitions their shares of the limits for a higher number of partitions. It replaces only shares
+// for the number known so far: these are too large if Redis had lost the topic, so that fewer partitions were found.
 func (m *Membership) shareAnew(ctx context.Context, number int) error {
 	limits := m.options.Limits
 	if limits == (Limits{}) {

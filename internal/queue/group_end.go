@@ -26,9 +26,9 @@ type Ended struct {
 	Freed int // how many messages this Topic has freed
 }
 
-// search is what a Topic knows of groups that may have expired. Each partition ends a group by its own clock
-// and what it has heard of consumers: so nobody who is slow can end a group that has begun anew. The first
-// partition is the last to end it: until then, whoever looks at the topic learns there that it may end.
+// search is what a Topic knows of groups that may have expired. Each partition decides by its own clock and its
+// own records of consumers whether a group ends, so a slow caller cannot end a group that has begun anew. The first
+// partition is the last to end a group: until then, whoever looks at the topic learns there that the group may end.
 type search struct {
 	running    bool
 	partitions int            // how many there are
@@ -80,7 +80,8 @@ func (t *Topic) beginSearch() (partitions int, begun bool) {
 	return s.partitions, true
 }
 
-// endSearch takes what was found, and returns which groups have ended everywhere: one of several callers tells it.
+// endSearch takes what was found, and returns the groups that have ended everywhere. If several callers end a group, one
+// of them returns it.
 func (t *Topic) endSearch(found map[string]ending) (list []Ended) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,8 +232,8 @@ func (g *Group) forgetAll(ctx context.Context, deadline time.Time) (freed int, e
 }
 
 // End removes a group whose only subscriber has ended, and frees all that it holds. The
-// group may come back. It does nothing if there is no such group. The first partition is the last
-// one: if End is interrupted, the group expires in all that are left.
+// group may come back. It does nothing if there is no such group. It ends the group in the first
+// partition last: if End is interrupted, the group expires in the partitions that still have it.
 func (t *Topic) End(ctx context.Context, group string) error {
 	end := func(ctx context.Context, p *Partition) error {
 		g := p.Group(group)

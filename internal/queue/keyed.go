@@ -109,8 +109,8 @@ func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Sta
 	return p.change(ctx, rescheduleScript, "id", id, "at", due)
 }
 
-// CancelOnce is Cancel as a publisher with numbered batches: of all calls with its name and a number, one takes a message back.
-// After a batch, or another change, with a higher number, none does.
+// CancelOnce is Cancel for a publisher with numbered batches. Of all calls with the same publisher and number, only one takes
+// a message back. After a batch or another change with a higher number, none does.
 func (t *Topic) CancelOnce(ctx context.Context, publisher string, number int64, key string) (Status, error) {
 	return t.changeOnce(ctx, publisher, number, cancelScript, "key", key)
 }

@@ -71,7 +71,7 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 	return number, err
 }
 
-// restored is Partitions for those who use some: if Redis has lost the number, it becomes again what it was.
+// restored is Partitions, but if Redis has lost the number, it raises the number to what this Topic has used.
 func (t *Topic) restored(ctx context.Context) (int, error) {
 	if err := t.understand(ctx); err != nil {
 		return 0, err

@@ -108,8 +108,8 @@ end
 
 if unknown(groups, group) then return ask() end
 local number, last_ms, result = recorded(claims, consumer)
--- An older request gets nothing. It is a late copy, and its caller has long had the answer; or the memory of
--- its caller was set back, who goes on from the number that it gets.
+-- An older request gets no messages. Either it is a late copy, whose caller has had the answer; or the memory
+-- of its caller was set back, and the caller goes on from the number in this reply.
 if number > request then return reply(-2 - number) end
 
 -- A request that was sent again gets what it got and still holds, whose leases start anew, and
@@ -324,7 +324,8 @@ local function choose(budget, lost, due)
   return batch
 end
 
--- line_up sends messages in line whose ordering keys are busy. Those of the batch that are not in it stay in due.
+-- line_up sends messages whose ordering keys are busy in line. They wait in queue: if they came from there, line_up takes
+-- them out of batch.due, the messages that take removes from it.
 local function line_up(batch, source)
   redis.call('ZADD', lanes, unpack(batch.places))
   redis.call('ZADD', queue, unpack(batch.scores))
@@ -364,9 +365,9 @@ local function take(budget, batch, source, last_ms)
   if batch.due_count > 0 then redis.call('ZREM', source, unpack(batch.due, 1, batch.due_count)) end
 end
 
--- heal passes on turns whose messages are nowhere, and gives those that nobody has to the first in line, among some of
--- the group's. It tells whether there were any. A torn file may leave such; so may an operator who lets dead letters
--- halt no longer.
+-- heal looks at a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody
+-- has to the first in line, and tells whether it found any. A torn file may leave such turns; so may an operator who no
+-- longer lets dead letters halt their keys.
 local function heal(halts)
   local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false
   for i = 1, #some, 2 do

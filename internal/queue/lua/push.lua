@@ -218,7 +218,8 @@ if not ok then
 end
 
 -- Everything is stored, so nothing may fail from here on.
--- More windows that are over are dropped than were added. The last one ends them all.
+-- More windows that are over may be dropped than the batch has added, so that taken stays small. Unless
+-- taken is large, it expires with its last window.
 if keyed and keyed.windows > 0 then
   local over = redis.pcall('ZRANGEBYSCORE', taken, '-inf', now_ms, 'LIMIT', 0, count / 2 + 10)
   if #over > 0 then redis.pcall('ZREM', taken, unpack(over)) end

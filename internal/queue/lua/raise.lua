@@ -14,8 +14,8 @@
 
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
--- max_partitions is how many partitions the limits of a group allow, if a field has any,
--- and the group: each partition has to have a share.
+-- max_partitions returns how many partitions the limits in a field allow, since each partition
+-- has to have a share, and the group of these limits; nothing if the field has no such limits.
 local function max_partitions(field, value)
   local group = string.match(field, '^limits:(.*)$')
   local max = group and tonumber(string.match(value, '^%d+ [%d.]+ %d+ (%d+)'))

@@ -12,7 +12,8 @@ expect_hashes(publishers, claims)
 expect_zsets(taken, arrived)
 local soon = near(expiry, now)
 
--- Old records are where chance finds them. It is worth looking on while a quarter is old.
+-- sweep_records looks at random records and drops the old ones. While a quarter of them is old, there is
+-- more to drop.
 local function sweep_records(hash)
   if redis.call('HLEN', hash) <= FEW then return end
   local some, old = redis.call('HRANDFIELD', hash, MAX_ENTRIES, 'WITHVALUES'), {}

@@ -16,9 +16,9 @@ local function expiry_of(control, group)
   return tonumber(lasts), tonumber(ends), tonumber(noticed)
 end
 
--- write_expiry makes a group expire. The set comes first: without the field, the group is
--- taken off it again; without the set, nobody would look. A group that was noticed makes way
--- for others that were not.
+-- write_expiry makes a group expire. It writes to the set expiry before it writes the field: a group
+-- without the field is removed from the set again, but nobody would look at a group that is not in the
+-- set. A group that was noticed gets a later score, so that it makes way for others.
 local function write_expiry(control, expiry, group, now_ms, lasts, ends, noticed)
   local look = noticed > 0 and noticed + NOTICE_MS or now_ms + LOOK_MS
   redis.call('ZADD', expiry, int(noticed > 0 and math.max(ends, look) or math.min(ends, look)), group)

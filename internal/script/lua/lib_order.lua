@@ -7,8 +7,9 @@
 -- in lanes, which has their order. Whatever ends a turn passes it on to the first in line, which is back in
 -- the queue then. A turn whose message is nowhere is passed on by a claim.
 
--- line_of is what fields of turns, and members of lanes, begin with, for the ordering key of a message: the key with
--- its length in front, as the id has it; nil if it has none. The length makes sure that no line begins with another one.
+-- line_of returns the line of a message: its ordering key with the key's length in front, as the id has it; nil if it has
+-- no ordering key. Fields of turns are lines, and members of lanes begin with their lines. The length makes sure that no
+-- line begins with another one.
 local function line_of(id)
   local from, length, key = string.match(id, '^~?%d*=()(%d+),()', 27)
   return from and string.sub(id, from, key + length - 1)

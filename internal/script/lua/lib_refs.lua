@@ -2,8 +2,8 @@
 -- in front of the scripts that have refs among their KEYS.
 --
 -- refs has, under the id of such a message, the names of these groups, as a JSON array. Each
--- group that is done takes its own out. So many names are divided: the id then has "/" and an
--- array of numbers, as text, and id/number has the names whose hash gives this number.
+-- group that is done takes its own out. More than MANY_NAMES names are divided into parts: the id
+-- then has "/" and an array of numbers, as text, and id/number has the names whose hash gives this number.
 
 local MANY_NAMES = 64
 local PARTS = 32

@@ -221,6 +221,7 @@ func errorVectors() (list []errorVector) {
 		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", "CLUSTERDOWN The cluster is down",
 		"TRYAGAIN Multiple keys request during rehashing of slot", "MOVED 3999 127.0.0.1:6381", "ASK 3999 127.0.0.1:6381",
 		"NOREPLICAS Not enough good replicas to write.", "BUSY Redis is busy running a script.", "ERR max number of clients reached",
+		"ERR Script attempted to execute a write command while the cluster is down and readonly",
 		"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
 		"OOM command not allowed when used memory > 'maxmemory'.", "NOPERM this user has no permissions to run the 'evalsha' command",
 		"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair or user is disabled.",

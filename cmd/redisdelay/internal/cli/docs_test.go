@@ -90,7 +90,7 @@ var objects = []struct {
 	{"the other commands of `periodic`", scheduleOperationJSON{}},
 	{"`inbox show`", inboxJSON{}},
 	{"`inbox refused`, one for each entry", refusalJSON{}},
-	{"`inbox run`", inboxRunJSON{}},
+	{"`inbox run`, when it ends", inboxRunJSON{}},
 	{"`forecast`", forecastJSON{}},
 	{"the `buckets` of `forecast`", bucketJSON{}},
 	{"the `estimate` of `forecast`", estimateJSON{}},
@@ -105,6 +105,7 @@ var objects = []struct {
 	{"the `scripts` of `protocol`", protocol.Script{}},
 	{"the `args` of a script", protocol.Arg{}},
 	{"`conformance`, one for each case", conformance.Result{}},
+	{"`dashboard`, one for its address and one for each change", eventJSON{}},
 	{"`version`", versionJSON{}},
 }
 
