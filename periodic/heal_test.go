@@ -3,10 +3,12 @@ package periodic_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,6 +279,67 @@ func TestSchedulesThatNobodyCanUseHoldUpNoOther(t *testing.T) {
 	run(t, p)
 	l.comesTo(5)
 	assert.Equal(t, 1, log.Count("bad 7]"), "the log says it once")
+}
+
+// deaf is a connection to a server that takes no more calls once it hangs.
+type deaf struct {
+	net.Conn
+	hangs *atomic.Bool
+}
+
+func (c deaf) Write(b []byte) (int, error) {
+	if c.hangs.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// TestATopicWhoseMasterHangsHoldsUpNoOther: the schedules of two topics are taken together.
+func TestATopicWhoseMasterHangsHoldsUpNoOther(t *testing.T) {
+	prefix, cluster := prefixOf(t), redistest.SharedCluster(t)
+	tag := func(part string) string { return "{" + prefix + ":" + part + "}" }
+	master := func(key string) string {
+		node, err := cluster.Client(t).MasterForKey(t.Context(), key)
+		require.NoError(t, err)
+		return node.Options().Addr
+	}
+	there := []string{master(tag("periodic")), master(tag("topics"))}
+	n := 0
+	topic := func(hangs func(at string) bool) string { // another one whose master may hang
+		for ; ; n++ {
+			if name := fmt.Sprint("t", n); hangs(master(tag(name + ":0"))) {
+				return name
+			}
+		}
+	}
+	a := topic(func(at string) bool { return !slices.Contains(there, at) })
+	away := master(tag(a + ":0"))
+	b := topic(func(at string) bool { return at != away })
+	var hangs atomic.Bool
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), ReadTimeout: 30 * time.Second, MaxRetries: -1,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err == nil && addr == away {
+				conn = deaf{conn, &hangs}
+			}
+			return conn, err
+		},
+	})
+	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+	p := newPeriodic(t, client, prefix)
+	p.SetSettleFor(time.Second)
+	_, err := p.Apply(t.Context(), "two", 1, []periodic.Schedule{
+		{ID: "a", Topic: a, Cron: "@every 1s", StoreAhead: 2 * time.Second}, {ID: "b", Topic: b, Cron: "@every 1s", StoreAhead: 2 * time.Second},
+	})
+	require.NoError(t, err)
+	hangs.Store(true)
+	run(t, p)
+	record := func() string { return client.HGet(context.Background(), tag(b+":0")+":ticks", "b").Val() }
+	for range 3 {
+		before := record()
+		require.Eventually(t, func() bool { return record() != before }, 10*time.Second, 10*time.Millisecond)
+	}
 }
 
 func TestTicksComeOnAClusterWithPartitions(t *testing.T) {

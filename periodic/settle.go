@@ -71,8 +71,17 @@ func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task, err e
 			ready = append(ready, &work[i])
 		}
 	}
-	ready, err = p.enlist(ctx, ready)
-	return ready, errors.Join(err, p.look(ctx, ready))
+	enlisting, cancel := p.part(ctx)
+	defer cancel()
+	ready, err = p.enlist(enlisting, ready)
+	looking, cancel := p.part(ctx)
+	defer cancel()
+	return ready, errors.Join(err, p.look(looking, ready))
+}
+
+// part is for one of three parts of a round: a master that hangs must leave time for what others have answered.
+func (p *Periodic) part(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, p.settleFor/3)
 }
 
 // done says when the schedules are to be taken again.

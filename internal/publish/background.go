@@ -5,15 +5,21 @@ import (
 	"sync"
 )
 
-// maxBackground is how many calls may be under way at once. The Redis client usually has
-// fewer connections; the limit is for calls that hang.
-const maxBackground = 64
+const (
+	// maxBackground is how many calls may be under way at once. The Redis client usually has
+	// fewer connections; the limit is for calls that hang.
+	maxBackground = 64
+
+	// maxTries is how many of them may be calls for which nobody waits.
+	maxTries = 16
+)
 
 // background makes calls to Redis that cannot be interrupted, each in a goroutine of its
 // own, so that a caller can stop waiting at any time. It owns the goroutines until they
 // end, at the latest by the Redis client's timeouts. It is safe for concurrent use.
 type background struct {
 	slots   chan struct{} // holds a value for each call under way
+	tries   chan struct{} // holds a value for each of those that try has started
 	closing context.Context
 	cancel  context.CancelFunc
 
@@ -24,7 +30,7 @@ type background struct {
 
 func newBackground() *background {
 	closing, cancel := context.WithCancel(context.Background())
-	return &background{slots: make(chan struct{}, maxBackground), closing: closing, cancel: cancel}
+	return &background{slots: make(chan struct{}, maxBackground), tries: make(chan struct{}, maxTries), closing: closing, cancel: cancel}
 }
 
 // start starts a call once fewer than maxBackground are under way. close ends the call's
@@ -41,15 +47,26 @@ func (b *background) start(ctx context.Context, call func(context.Context)) erro
 	return nil
 }
 
-// try starts a call, unless maxBackground are under way or after close, and returns
-// whether it has.
+// try starts a call for which nobody waits, unless too many are under way or after close, and returns whether it has.
 func (b *background) try(call func(context.Context)) bool {
 	select {
-	case b.slots <- struct{}{}:
-		return b.run(call)
+	case b.tries <- struct{}{}:
 	default:
 		return false
 	}
+	started := false
+	select {
+	case b.slots <- struct{}{}:
+		started = b.run(func(ctx context.Context) {
+			defer func() { <-b.tries }()
+			call(ctx)
+		})
+	default:
+	}
+	if !started {
+		<-b.tries
+	}
+	return started
 }
 
 // run makes a call that has a slot, which it frees, unless after close.

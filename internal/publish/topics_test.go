@@ -195,6 +195,34 @@ func TestAKnownNumberDoesNotWaitForASlotAndIsLookedAtLater(t *testing.T) {
 	})
 }
 
+// TestLooksThatNobodyWaitsForLeaveRoomForOtherCalls, however many topics are on a master that hangs.
+func TestLooksThatNobodyWaitsForLeaveRoomForOtherCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		hanging := false
+		f := &fakeTopic{partitions: 1, raise: func(context.Context) error {
+			if hanging {
+				<-hang
+			}
+			return nil
+		}}
+		topics, _ := topicsOf(t, f)
+		for _, again := range []bool{false, true} {
+			hanging = again
+			for i := range maxBackground {
+				_, err := topics.partitions(t.Context(), time.Now().Add(time.Second), fmt.Sprint(i), false)
+				require.NoError(t, err)
+			}
+			synctest.Wait()
+			<-time.After(lookEvery)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, topics.background.do(ctx, func(context.Context) error { return nil }))
+		close(hang)
+	})
+}
+
 func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}

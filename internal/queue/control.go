@@ -123,10 +123,11 @@ func (t *Topic) RequireListed(ctx context.Context) error {
 	if err := t.understand(ctx); err != nil {
 		return err
 	}
-	if !t.store.knowsListed(t.name) {
-		return fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
+	if t.store.knowsListed(t.name) {
+		return nil
 	}
-	return nil
+	_, err := t.Version(ctx) // understand says nothing of a list that cannot be read
+	return err
 }
 
 // askWhile calls a script as long as its reply begins with the word again.

@@ -36,6 +36,11 @@ const (
 	// relyFor is how long a Store relies on the list of topics that it has seen: Redis may lose it
 	// while the topics go on.
 	relyFor = time.Minute
+
+	// listWithin is how long a call for a topic that is known waits for the list of topics, whose master may hang while that of
+	// the topic does not; and then no call does so for listAwayFor.
+	listWithin  = time.Second
+	listAwayFor = 5 * time.Second
 )
 
 // listing is what a Store has seen on the list of topics.
@@ -82,14 +87,19 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 	if major, _ := majorOf(version); known.major() < max(major, 1) {
 		return t.enlistFirst(ctx, version)
 	}
-	if fresh {
+	if fresh || t.store.listIsAway() {
 		return nil
 	}
 	if version != "" {
 		version = known.version
 	}
 	// A topic that is known goes on, even if the list cannot be read.
-	_, _ = t.listed(ctx, version)
+	brief, cancel := context.WithTimeout(ctx, listWithin)
+	defer cancel()
+	_, _ = t.listed(brief, version)
+	if brief.Err() != nil && ctx.Err() == nil {
+		t.store.noteListAway()
+	}
 	return nil
 }
 
@@ -163,6 +173,20 @@ func (t *Topic) Version(ctx context.Context) (string, error) {
 		err = fmt.Errorf("%w: %q", ErrTopicNotFound, t.name)
 	}
 	return version, err
+}
+
+// noteListAway remembers that the list of topics gives no answer.
+func (s *Store) noteListAway() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awayTill = s.now().Add(listAwayFor)
+}
+
+// listIsAway tells whether the list of topics has given no answer lately.
+func (s *Store) listIsAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now().Before(s.awayTill)
 }
 
 // knowsListed tells whether the Store knows that a topic is on the list.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -254,6 +255,66 @@ func TestATopicInUseGoesOnWithoutTheList(t *testing.T) {
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, topic.Enlist(t.Context()))
 	assert.Equal(t, "1", s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), "it asks again at once")
+}
+
+// TestATopicInUseGoesOnWhileTheListGivesNoAnswer, as long as its master hangs and the topic's does not. Of many calls, one waits for it.
+func TestATopicInUseGoesOnWhileTheListGivesNoAnswer(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	s, err := NewStore(client, fmt.Sprint("test", rand.Uint64()), observe.Observer{})
+	require.NoError(t, err)
+	now := time.Now()
+	s.now = func() time.Time { return now }
+	topic := s.Topic("t")
+	require.NoError(t, topic.Enlist(t.Context()))
+	hung := hungList{key: s.Registry(), asked: make(chan struct{}, 10), over: make(chan struct{})}
+	client.AddHook(hung)
+	now = now.Add(relyFor)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 3 {
+		_, err = topic.Cancel(ctx, "k")
+		require.ErrorIs(t, err, ErrNotFound)
+	}
+	assert.Len(t, hung.asked, 1)
+	now = now.Add(listAwayFor)
+	_, err = topic.Cancel(ctx, "k")
+	require.ErrorIs(t, err, ErrNotFound)
+	assert.Len(t, hung.asked, 2)
+	close(hung.over)
+	require.NoError(t, s.WaitIdle(ctx))
+}
+
+// hungList lets calls for a key wait until it is over.
+type hungList struct {
+	redistest.Hook
+	key   string
+	asked chan struct{}
+	over  chan struct{}
+}
+
+func (h hungList) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any(h.key)) {
+			h.asked <- struct{}{}
+			<-h.over
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestATopicOnAListThatCannotBeReadIsNotMissing.
+func TestATopicOnAListThatCannotBeReadIsNotMissing(t *testing.T) {
+	s, _ := newPrefix(t, redistest.Shared(t))
+	now := time.Now()
+	s.now = func() time.Time { return now }
+	topic := s.Topic("t")
+	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
+	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
+	now = now.Add(relyFor)
+	err := topic.Pause(t.Context(), "", Pause{})
+	require.ErrorAs(t, err, new(*script.KeyTypeError))
+	require.NotErrorIs(t, err, ErrTopicNotFound)
 }
 
 // TestANewcomerListsTheVersionThatTheDataNeed.

@@ -17,8 +17,9 @@ type Store struct {
 	*script.Client
 	now func() time.Time
 
-	mu     sync.Mutex
-	listed map[string]listing // guarded by mu; up to maxListed topics whose version is understood
+	mu       sync.Mutex
+	listed   map[string]listing // guarded by mu; up to maxListed topics whose version is understood
+	awayTill time.Time          // guarded by mu; until when no call waits for the list of topics
 }
 
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
