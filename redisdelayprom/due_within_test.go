@@ -56,26 +56,10 @@ func TestTimesOfDueWithinThatCannotBeUsed(t *testing.T) {
 }
 
 // TestTheQueryOfTheRecipeForKEDAHasAnAnswer of a real Prometheus, also before there is a group: else nothing would
-// start the first consumer.
+// start the first consumer. It has none while Redis is away: KEDA would take a 0 for nothing to do, and stop all.
 func TestTheQueryOfTheRecipeForKEDAHasAnAnswer(t *testing.T) {
 	t.Parallel()
-	var object struct {
-		Kind string
-		Spec struct {
-			MinReplicas *int `yaml:"minReplicaCount"`
-			Triggers    []struct {
-				Type     string
-				Metadata map[string]string
-			}
-		}
-	}
-	readYAML(t, kedaFile, &object)
-	require.Equal(t, "ScaledObject", object.Kind)
-	require.Len(t, object.Spec.Triggers, 1)
-	trigger := object.Spec.Triggers[0]
-	require.Equal(t, "prometheus", trigger.Type)
-	assert.Equal(t, "false", trigger.Metadata["ignoreNullValues"], "no answer would count 0")
-	query := trigger.Metadata["query"]
+	query := kedaQuery(t)
 	newVocabulary(t).check(t, query)
 
 	server := redistest.New(t)
@@ -105,4 +89,26 @@ func TestTheQueryOfTheRecipeForKEDAHasAnAnswer(t *testing.T) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.Empty(c, p.query(c, query))
 	}, fixture.Soon, 100*time.Millisecond)
+}
+
+// kedaQuery is the query of the trigger in kedaFile.
+func kedaQuery(t *testing.T) string {
+	t.Helper()
+	var object struct {
+		Kind string
+		Spec struct {
+			MinReplicas *int `yaml:"minReplicaCount"`
+			Triggers    []struct {
+				Type     string
+				Metadata map[string]string
+			}
+		}
+	}
+	readYAML(t, kedaFile, &object)
+	require.Equal(t, "ScaledObject", object.Kind)
+	require.Len(t, object.Spec.Triggers, 1)
+	trigger := object.Spec.Triggers[0]
+	require.Equal(t, "prometheus", trigger.Type)
+	assert.Equal(t, "false", trigger.Metadata["ignoreNullValues"], "no answer would count 0")
+	return trigger.Metadata["query"]
 }
