@@ -1,6 +1,7 @@
 package redisdelayprom
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/promtest"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 const kedaFile = "../docs/operate/keda.yml"
@@ -54,28 +56,14 @@ func TestTimesOfDueWithinThatCannotBeUsed(t *testing.T) {
 }
 
 // TestTheQueryOfTheRecipeForKEDAHasAnAnswer of a real Prometheus, also before there is a group: else nothing would
-// start the first consumer.
+// start the first consumer. It has none while Redis is away: KEDA would take a 0 for nothing to do, and stop all.
 func TestTheQueryOfTheRecipeForKEDAHasAnAnswer(t *testing.T) {
 	t.Parallel()
-	var object struct {
-		Kind string
-		Spec struct {
-			MinReplicas *int `yaml:"minReplicaCount"`
-			Triggers    []struct {
-				Type     string
-				Metadata map[string]string
-			}
-		}
-	}
-	readYAML(t, kedaFile, &object)
-	require.Equal(t, "ScaledObject", object.Kind)
-	require.Len(t, object.Spec.Triggers, 1)
-	trigger := object.Spec.Triggers[0]
-	require.Equal(t, "prometheus", trigger.Type)
-	query := trigger.Metadata["query"]
+	query := kedaQuery(t)
 	newVocabulary(t).check(t, query)
 
-	s := onOwnServer(t)
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
 	s.Topic = "orders"
 	_, registry := newBacklog(s, CollectorConfig{MaxAge: -1, DueWithin: []time.Duration{5 * time.Minute}})
 	for _, in := range []time.Duration{0, time.Minute, time.Hour} {
@@ -96,4 +84,31 @@ func TestTheQueryOfTheRecipeForKEDAHasAnAnswer(t *testing.T) {
 	answers(3) // one of them is held
 	held.Ack()
 	answers(2)
+	require.NoError(t, server.Signal(syscall.SIGSTOP)) // the consumers stay as they are
+	defer func() { require.NoError(t, server.Signal(syscall.SIGCONT)) }()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Empty(c, p.query(c, query))
+	}, fixture.Soon, 100*time.Millisecond)
+}
+
+// kedaQuery is the query of the trigger in kedaFile.
+func kedaQuery(t *testing.T) string {
+	t.Helper()
+	var object struct {
+		Kind string
+		Spec struct {
+			MinReplicas *int `yaml:"minReplicaCount"`
+			Triggers    []struct {
+				Type     string
+				Metadata map[string]string
+			}
+		}
+	}
+	readYAML(t, kedaFile, &object)
+	require.Equal(t, "ScaledObject", object.Kind)
+	require.Len(t, object.Spec.Triggers, 1)
+	trigger := object.Spec.Triggers[0]
+	require.Equal(t, "prometheus", trigger.Type)
+	assert.Equal(t, "false", trigger.Metadata["ignoreNullValues"], "no answer would count 0")
+	return trigger.Metadata["query"]
 }

@@ -23,7 +23,8 @@ type Config struct {
 	Client redis.UniversalClient
 	Prefix string
 
-	// Publisher publishes messages to their topics again. The caller closes it.
+	// Publisher publishes messages to their topics again, with their UUIDs: a broker that drops a UUID that it has had (JetStream,
+	// with TrackMsgId) would lose them. The caller closes it.
 	Publisher message.Publisher
 
 	// Topic is where failed messages wait in Redis. Default: DefaultTopic.

@@ -78,6 +78,86 @@ func TestAMessageThatFailsWaitsLongerEachTimeAndHoldsUpNoOther(t *testing.T) {
 	assert.GreaterOrEqual(t, got[3].at.Sub(got[2].at), 400*time.Millisecond)
 }
 
+// tracked publishes a UUID once, and says nothing, as JetStream with TrackMsgId does within its duplicate window.
+type tracked struct {
+	message.Publisher
+	seen    sync.Map
+	dropped chan string
+}
+
+func (p *tracked) Publish(topic string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		if _, known := p.seen.LoadOrStore(msg.UUID, true); known {
+			p.dropped <- msg.UUID
+		} else if err := p.Publisher.Publish(topic, msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestARetryNeedsAPublisherThatTracksNoUUIDs, or the broker drops it.
+func TestARetryNeedsAPublisherThatTracksNoUUIDs(t *testing.T) {
+	for name, tracks := range map[string]bool{"the publisher that tracks": true, "one of its own": false} {
+		t.Run(name, func(t *testing.T) {
+			broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+			jetStream := &tracked{Publisher: broker, dropped: make(chan string, 10)}
+			config := requeuer.Config{
+				Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
+				DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond},
+			}
+			if tracks {
+				config.Publisher = jetStream
+			}
+			attempts := serve(t, config, broker)
+			require.NoError(t, jetStream.Publish("payments", message.NewMessage("a", nil)))
+			next := func(from <-chan string) {
+				t.Helper()
+				select {
+				case <-from:
+				case <-time.After(10 * time.Second):
+					require.FailNow(t, "nothing comes")
+				}
+			}
+			next(attempts)
+			if tracks {
+				next(jetStream.dropped)
+				return
+			}
+			next(attempts)
+		})
+	}
+}
+
+// serve runs a requeuer and a handler that fails once, until the test ends. It returns the UUIDs that the handler gets.
+func serve(t *testing.T, config requeuer.Config, broker *gochannel.GoChannel) <-chan string {
+	t.Helper()
+	r, err := requeuer.New(config, nil)
+	require.NoError(t, err)
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
+	require.NoError(t, err)
+	attempts, failed := make(chan string, 10), false
+	router.AddConsumerHandler("payments", "payments", broker, func(msg *message.Message) error {
+		attempts <- msg.UUID
+		if failed {
+			return nil
+		}
+		failed = true
+		return errors.New("the bank is closed")
+	}).AddMiddleware(r.Middleware()...)
+	ctx, stop := context.WithCancel(context.Background())
+	var runs sync.WaitGroup
+	runs.Go(func() { assert.NoError(t, router.Run(ctx)) })
+	runs.Go(func() { assert.NoError(t, r.Run(ctx)) })
+	t.Cleanup(func() {
+		stop()
+		runs.Wait()
+		assert.NoError(t, errors.Join(r.Close(), broker.Close()))
+	})
+	<-router.Running()
+	return attempts
+}
+
 // TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits: they are those of the broker's messages, as a relay leaves them. Messages
 // with the same ones wait beside each other, and have them when they come back.
 func TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits(t *testing.T) {

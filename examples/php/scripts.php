@@ -81,8 +81,8 @@ final class Scripts
                 throw new AnswerException((string) $redis->getLastError());
             }
         }
-        if ($this->database() !== 0) {
-            $redis->select($this->database());
+        if ($this->database() !== 0 && !$redis->select($this->database())) {
+            throw new AnswerException((string) $redis->getLastError());
         }
         return $redis;
     }

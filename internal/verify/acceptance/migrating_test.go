@@ -40,6 +40,14 @@ func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (me
 // end of migration
 
 // migration
+// leftOpen is a publisher that handlers share: a Router closes the one of each handler that ends.
+type leftOpen struct{ message.Publisher }
+
+func (leftOpen) Close() error { return nil } // the program closes it, after the Router
+
+// end of migration
+
+// migration
 // moveJobs publishes the members of a sorted set, whose scores are due times in Unix
 // seconds. It may be interrupted and run again: the key keeps a job from being stored twice
 // as long as it waits.
@@ -79,7 +87,7 @@ func TestTheCodeForMigratingIsTheTestedOne(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?s)\n// migration\n(.*?)\n// end of migration\n`).FindAllStringSubmatch(string(source), -1) {
 		tested = append(tested, strings.TrimSpace(m[1]))
 	}
-	require.Len(t, tested, 2)
+	require.Len(t, tested, 3)
 	assert.Equal(t, tested, shown)
 }
 
@@ -101,6 +109,23 @@ func TestTheMigratedPubSubFansOut(t *testing.T) {
 	}
 	require.NoError(t, errors.Join(one.Close(), two.Close(), publisher.Close()))
 	assert.Empty(t, leftovers(s))
+}
+
+// TestAHandlerThatEndsLeavesTheSharedPublisherOpen, so the others go on.
+func TestAHandlerThatEndsLeavesTheSharedPublisherOpen(t *testing.T) {
+	s := fixture.New(t)
+	stream, out := s.Beside("-stream"), s.Beside("-out")
+	publisher := leftOpen{s.Publisher()}
+	router := newRouter(s)
+	pack := func(msg *message.Message) ([]*message.Message, error) { return message.Messages{msg.Copy()}, nil }
+	old := router.AddHandler("old", stream.Topic, stream.Subscriber(), out.Topic, publisher, pack)
+	router.AddHandler("new", s.Topic, s.Subscriber(), out.Topic, publisher, pack)
+	run(s, router)
+	old.Stop()
+	fixture.Wait(t, old.Stopped(), "the old handler ends")
+	s.Publish("a")
+	out.Expect(out.Subscribe(), "a")
+	s.Settled()
 }
 
 func TestJobsOfASortedSetAreMovedOnce(t *testing.T) {

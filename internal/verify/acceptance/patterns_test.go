@@ -17,6 +17,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/components/requestreply"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -57,8 +58,10 @@ func requestReply[Result any](
 // end of recipe
 
 // recipe: outbox
-func inTransaction(outbox message.Publisher) message.Publisher {
-	return forwarder.NewPublisher(outbox, forwarder.PublisherConfig{ForwarderTopic: "outbox"})
+func inTransaction(outbox message.Publisher) (message.Publisher, error) {
+	envelopes := forwarder.NewPublisher(outbox, forwarder.PublisherConfig{ForwarderTopic: "outbox"})
+	// An envelope has no context: a delay in it goes into the metadata first.
+	return delay.NewPublisher(envelopes, delay.PublisherConfig{AllowNoDelay: true})
 }
 
 func forward(outbox message.Subscriber, client redis.UniversalClient, logger watermill.LoggerAdapter) (*forwarder.Forwarder, error) {
@@ -76,13 +79,18 @@ func forward(outbox message.Subscriber, client redis.UniversalClient, logger wat
 // end of recipe
 
 // recipe: the last attempt
-func orGiveUp(handle, giveUp message.NoPublishHandlerFunc) message.NoPublishHandlerFunc {
-	return func(msg *message.Message) error {
-		err := handle(msg)
-		if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && err != nil && d.Last() {
-			return errors.Join(err, giveUp(msg))
+func orGiveUp(giveUp message.NoPublishHandlerFunc) message.HandlerMiddleware {
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			ctx := msg.Context()
+			produced, err := next(msg)
+			d, ok := redisdelay.DeliveryFromContext(ctx)
+			if !ok || err == nil || !d.Last() || d.Deferred() {
+				return produced, err
+			}
+			msg.SetContext(ctx) // Timeout leaves one that has ended
+			return produced, errors.Join(err, giveUp(msg))
 		}
-		return err
 	}
 }
 
@@ -90,13 +98,20 @@ func orGiveUp(handle, giveUp message.NoPublishHandlerFunc) message.NoPublishHand
 
 // recipe: many messages from one goroutine
 func remindAll(ctx context.Context, publisher *redisdelay.Publisher, topic string, customers []string) error {
+	var futures []*redisdelay.PublishFuture
 	for _, customer := range customers {
 		msg := message.NewMessage(watermill.NewUUID(), []byte(customer))
 		delay.Message(msg, delay.For(24*time.Hour))
 		msg.SetContext(ctx)
-		publisher.PublishAsync(topic, msg)
+		futures = append(futures, publisher.PublishAsync(topic, msg))
 	}
-	return publisher.Flush(ctx)
+	var failed error
+	for _, future := range futures { // all of them, since ctx may end when this returns
+		if err := future.Wait(ctx); failed == nil {
+			failed = err
+		}
+	}
+	return failed
 }
 
 // end of recipe
@@ -197,8 +212,12 @@ func TestTheOutboxForwardsWithDelaysAndOnce(t *testing.T) {
 	s := fixture.New(t)
 	table := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
 	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 10 })
-	outbox := inTransaction(table)
-	require.NoError(t, outbox.Publish(s.Topic, fixture.Keyed("later", "order-1/remind", 500*time.Millisecond), fixture.Keyed("now", "order-1", 0)))
+	outbox, err := inTransaction(table)
+	require.NoError(t, err)
+	fromContext := fixture.Keyed("as its context says", "order-1/close", 0)
+	fromContext.SetContext(delay.WithContext(t.Context(), delay.For(500*time.Millisecond)))
+	require.NoError(t, outbox.Publish(s.Topic,
+		fixture.Keyed("later", "order-1/remind", 500*time.Millisecond), fixture.Keyed("now", "order-1", 0), fromContext))
 	committed := s.Now()
 	for range 2 { // the second time, nothing is stored
 		f, err := forward(table, s.Client, watermill.NopLogger{})
@@ -212,24 +231,78 @@ func TestTheOutboxForwardsWithDelaysAndOnce(t *testing.T) {
 		}()
 	}
 	s.Expect(messages, "now")
-	msg := s.Next(messages)
-	assert.Equal(t, "later", msg.UUID)
-	assert.GreaterOrEqual(t, fixture.Delivery(t, msg).DueAt.Sub(committed), 400*time.Millisecond)
-	msg.Ack()
+	var delayed []string
+	for range 2 {
+		msg := s.Next(messages)
+		delayed = append(delayed, msg.UUID)
+		assert.GreaterOrEqual(t, fixture.Delivery(t, msg).DueAt.Sub(committed), 400*time.Millisecond)
+		msg.Ack()
+	}
+	assert.ElementsMatch(t, []string{"later", "as its context says"}, delayed)
 	s.Idle(messages)
 }
 
 func TestTheLastAttemptGivesUp(t *testing.T) {
-	s := fixture.New(t)
-	var handled, givenUp atomic.Int64
-	route(s, attempts(3), orGiveUp(
-		func(*message.Message) error { handled.Add(1); return errMailbox },
-		func(*message.Message) error { givenUp.Add(1); return nil },
-	), redisdelay.RecordErrors)
-	s.Publish("a")
-	assert.Equal(t, "not acked in 3 deliveries: "+errMailbox.Error(), dead.Letters(s, 1)[0].Reason)
-	assert.EqualValues(t, 3, handled.Load())
-	assert.EqualValues(t, 1, givenUp.Load())
+	for name, inside := range map[string]message.HandlerMiddleware{
+		"alone":              func(next message.HandlerFunc) message.HandlerFunc { return next },
+		"around retries":     middleware.Retry{MaxRetries: 2}.Middleware,
+		"around a decision":  decide,
+		"around a timeout":   middleware.Timeout(time.Minute), // its context ends with the handler
+		"around a recoverer": middleware.Recoverer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			var handled, givenUp atomic.Int64
+			route(s, attempts(3), func(*message.Message) error {
+				handled.Add(1)
+				if name == "around a recoverer" {
+					panic(errMailbox)
+				}
+				return errMailbox
+			}, redisdelay.RecordErrors, orGiveUp(func(msg *message.Message) error {
+				givenUp.Add(1)
+				assert.NoError(t, msg.Context().Err())
+				return nil
+			}), inside)
+			s.Publish("a")
+			assert.Contains(t, dead.Letters(s, 1)[0].Reason, "not acked in 3 deliveries: ")
+			assert.Contains(t, dead.Letters(s, 1)[0].Reason, errMailbox.Error())
+			if name != "around retries" {
+				assert.EqualValues(t, 3, handled.Load())
+			}
+			assert.EqualValues(t, 1, givenUp.Load())
+		})
+	}
+}
+
+// TestTheLastAttemptDoesNotGiveUpWhatGoesOn: a retry handles the message, or it comes again.
+func TestTheLastAttemptDoesNotGiveUpWhatGoesOn(t *testing.T) {
+	for name, test := range map[string]struct {
+		fails  error
+		inside message.HandlerMiddleware
+		ended  func(s *fixture.Scene)
+	}{
+		"a retry": {errMailbox, middleware.Retry{MaxRetries: 2}.Middleware, (*fixture.Scene).Settled},
+		"put off": {errNotPaid, decide, func(s *fixture.Scene) {
+			require.Eventually(s.T, func() bool {
+				return s.Client.HLen(s.T.Context(), s.Key("attempts:default")).Val() == 1
+			}, fixture.Soon, 5*time.Millisecond)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fixture.New(t)
+			var handled, givenUp atomic.Int64
+			route(s, attempts(1), func(*message.Message) error {
+				if handled.Add(1) == 1 {
+					return test.fails
+				}
+				return nil
+			}, orGiveUp(func(*message.Message) error { givenUp.Add(1); return nil }), test.inside)
+			s.Publish("a")
+			test.ended(s)
+			assert.Zero(t, givenUp.Load())
+		})
+	}
 }
 
 func TestOneGoroutineRemindsAll(t *testing.T) {
@@ -239,6 +312,17 @@ func TestOneGoroutineRemindsAll(t *testing.T) {
 	publisher := s.Publisher()
 	require.NoError(t, publisher.Close())
 	require.ErrorIs(t, remindAll(t.Context(), publisher, s.Topic, []string{"a customer"}), redisdelay.ErrPublisherClosed)
+}
+
+// TestRemindersLeaveTheErrorsOfOthersAlone although they share a Publisher.
+func TestRemindersLeaveTheErrorsOfOthersAlone(t *testing.T) {
+	s := fixture.New(t)
+	publisher := s.Publisher()
+	bad := message.NewMessage("bad", nil)
+	redisdelay.SetKey(bad, strings.Repeat("k", redisdelay.MaxKeyBytes+1))
+	publisher.PublishAsync(s.Topic, bad) // of another goroutine, which has not called Flush yet
+	require.NoError(t, remindAll(t.Context(), publisher, s.Topic, []string{"a customer"}))
+	require.ErrorIs(t, publisher.Flush(t.Context()), redisdelay.ErrInvalidKey)
 }
 
 func TestABadRowFailsAloneInABulkInsert(t *testing.T) {

@@ -73,7 +73,7 @@ func deliveryKey(msg *message.Message) (string, error) {
 // recipe: equal payloads
 func payloadKey(msg *message.Message) (string, error) {
 	if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && d.Token > 1 {
-		return deliveryKey(msg) // the first delivery has recorded its payload
+		return deliveryKey(msg) // the first delivery has recorded its payload, if a handler got it
 	}
 	return middleware.NewMessageHasherSHA256(1 << 20)(msg)
 }
@@ -143,7 +143,8 @@ func TestADeduplicatorDropsNackedMessagesUnlessItsKeyNamesTheDelivery(t *testing
 		key   middleware.MessageHasher
 		calls int64 // for a message that fails once, and another with the same payload
 	}{
-		"the default key":      {nil, 1}, // the failed message is lost
+		"the default key":      {nil, 1},                                                                 // the failed message is lost
+		"the UUID":             {func(msg *message.Message) (string, error) { return msg.UUID, nil }, 2}, // it is lost, too
 		"a key of deliveries":  {deliveryKey, 3},
 		"a key of the payload": {payloadKey, 2},
 	} {

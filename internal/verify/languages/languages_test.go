@@ -149,6 +149,22 @@ func TestPublishersTakeAllOfTheURL(t *testing.T) {
 	}
 }
 
+// TestPublishersStoreNothingInAnotherDatabase than that of the URL, if Redis has none with its number.
+func TestPublishersStoreNothingInAnotherDatabase(t *testing.T) {
+	for _, l := range languages {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.New(t)
+			cmd := exec.Command(l.interpreter(t), l.path(l.publisher), scripts(t))
+			cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr+"/99")
+			cmd.Stdin = strings.NewReader(`{"topic": "orders", "uuid": "1", "payload_base64": "aGk="}` + "\n")
+			out, _ := cmd.Output() // it may also end with an error
+			assert.NotContains(t, string(out), "stored\"")
+			assert.Empty(t, server.Client(t).Keys(t.Context(), "*").Val())
+		})
+	}
+}
+
 // TestThePagesNameAllCasesAndClasses that there are, and no others.
 func TestThePagesNameAllCasesAndClasses(t *testing.T) {
 	assert.Equal(t, conformance.Names(), rows(t, "docs/use/languages.md", "| case |"))
