@@ -62,7 +62,7 @@ func (s scene) add(payload string, more ...string) (id string) {
 // next is the batch that a process has read whose lease is over.
 func (s scene) next(i *Inbox) intake.Batch {
 	s.Helper()
-	b, err := i.intake.Next(s.Context(), intake.Reader{Name: "dies", Lease: 0, Keep: 1}, 0)
+	b, err := i.intake.Next(s.Context(), intake.Reader{Name: "dies", Lease: 0, Keep: 1, MaxBytes: 1 << 20}, 0)
 	require.NoError(s, err)
 	require.NotEmpty(s, b.Entries)
 	return b
@@ -464,7 +464,7 @@ func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
 	}
 	settle(b)
 	add()
-	next, err := i.intake.Next(t.Context(), intake.Reader{Name: "next", Keep: 1}, b.Number)
+	next, err := i.intake.Next(t.Context(), intake.Reader{Name: "next", Keep: 1, MaxBytes: 1 << 20}, b.Number)
 	require.NoError(t, err)
 	require.Len(t, next.Entries, topics)
 	hook.calls.Store(0)

@@ -61,15 +61,18 @@ func orderOf(e intake.Entry) (order, error) {
 
 func parse(e intake.Entry) (order, error) {
 	o := order{operation: Publish, msg: message.NewMessage("inbox-"+e.ID, nil)}
+	if e.Bytes > 0 {
+		return o, fmt.Errorf("%w: its fields have %d bytes", redisdelay.ErrMessageTooLarge, e.Bytes)
+	}
 	seen := map[string]bool{}
 	for _, field := range e.Fields {
 		name, value := field[0], field[1]
 		if seen[name] {
-			return o, fmt.Errorf("field %q is there twice", name)
+			return o, fmt.Errorf("field %.100q is there twice", name)
 		}
 		seen[name] = true
 		if err := o.read(name, value); err != nil {
-			return o, fmt.Errorf("field %q: %w", name, err)
+			return o, fmt.Errorf("field %.100q: %w", name, err)
 		}
 	}
 	switch {
@@ -106,7 +109,7 @@ func (o *order) read(name, value string) (err error) {
 		switch o.operation = Operation(value); o.operation {
 		case Publish, Cancel, Reschedule:
 		default:
-			return fmt.Errorf("is %q, want %s, %s or %s", value, Publish, Cancel, Reschedule)
+			return fmt.Errorf("is %.100q, want %s, %s or %s", value, Publish, Cancel, Reschedule)
 		}
 	case "topic":
 		o.topic = value
@@ -158,7 +161,7 @@ func keyOf(value string, most int) (string, error) {
 func milliseconds(value string, least time.Duration) (time.Duration, error) {
 	ms, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || ms < least.Milliseconds() || ms > maxDelay.Milliseconds() {
-		return 0, fmt.Errorf("is %q, want whole milliseconds, %d to %d", value, least.Milliseconds(), maxDelay.Milliseconds())
+		return 0, fmt.Errorf("is %.100q, want whole milliseconds, %d to %d", value, least.Milliseconds(), maxDelay.Milliseconds())
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }

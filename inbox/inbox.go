@@ -35,6 +35,9 @@ const (
 	// endFor is how long Run takes at most to end a batch when it stops.
 	endFor = time.Second
 
+	// maxOverhead is by how many bytes the fields of an entry may exceed what MaxMessageBytes allows of its message.
+	maxOverhead = 1 << 20
+
 	// maxTopics is how many topics an Inbox remembers.
 	maxTopics = 1 << 12
 )
@@ -94,7 +97,10 @@ func (i *Inbox) Run(ctx context.Context) error {
 	defer outages.Close()
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
-	r := reader{inbox: i, as: intake.Reader{Name: watermill.NewULID(), Lease: i.config.TakeOverAfter, Keep: i.config.KeepRefused}, last: "0"}
+	r := reader{inbox: i, last: "0", as: intake.Reader{
+		Name: watermill.NewULID(), Lease: i.config.TakeOverAfter, Keep: i.config.KeepRefused,
+		MaxBytes: i.config.MaxMessageBytes + maxOverhead,
+	}}
 	for ctx.Err() == nil {
 		err := r.round(ctx)
 		switch {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -20,6 +22,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/inbox"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -311,7 +314,7 @@ func (s scene) runUntilItDies(t *testing.T, dies bool) {
 	t.Helper()
 	var runs sync.WaitGroup
 	for range 2 {
-		client := redis.NewClient(s.client.(*redis.Client).Options())
+		client := redis.NewClient(redistest.Client(t).Options())
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		if dies {
 			client.AddHook(&mortal{left: rand.IntN(40), stop: stop})
@@ -383,4 +386,66 @@ func TestAnInboxOnAClusterStoresIntoTopicsOfAllNodes(t *testing.T) {
 		}
 	}
 	assert.Len(t, got, topics*each)
+}
+
+// throttled fails a reply that is too large for the network.
+type throttled struct{ redistest.Hook }
+
+func (throttled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); err != nil {
+			return err
+		}
+		if call, is := cmd.(*redis.Cmd); is && len(fmt.Sprint(call.Val())) > 8<<20 {
+			call.SetErr(os.ErrDeadlineExceeded)
+		}
+		return cmd.Err()
+	}
+}
+
+func TestAnEntryOfAnySizeStopsNoOther(t *testing.T) {
+	s := newScene(t)
+	messages := s.subscribe(t, "orders")
+	s.add(t, "topic", "orders", "payload", string(make([]byte, 32<<20)))
+	s.add(t, "topic", "orders", "payload", "good")
+	client := redis.NewClient(redistest.Client(t).Options())
+	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+	client.AddHook(throttled{})
+	i := s.inbox(t, func(c *inbox.Config) { c.Client, c.MaxMessageBytes = client, 1000 })
+	run(t, i)
+	assert.Equal(t, "good", string(receive(t, messages).Payload))
+	refused := s.settled(t, s.inbox(t))
+	require.Len(t, refused, 1)
+	assert.Contains(t, refused[0].Reason, redisdelay.ErrMessageTooLarge.Error())
+	assert.Equal(t, fmt.Sprint(32<<20+len("topicorderspayload")), refused[0].Fields["_bytes"])
+}
+
+func TestTheReasonOfARefusedEntryIsBounded(t *testing.T) {
+	s := newScene(t)
+	long := strings.Repeat("\x00", 1<<20)
+	s.add(t, "topic", "orders", "delay_ms", long)
+	s.add(t, "topic", "orders", "op", long)
+	s.add(t, "topic", "orders", long, "")
+	s.add(t, "topic", "broken "+strings.Repeat("é", 1000))
+	broken := "{" + s.prefix + ":broken " + strings.Repeat("é", 1000) + ":0}:messages"
+	require.NoError(t, s.client.Set(t.Context(), broken, "x", 0).Err())
+	var mu sync.Mutex
+	longest := 0 // guarded by mu; error that an observer is told
+	i := s.inbox(t, func(c *inbox.Config) {
+		c.Observer.Published = func(e observe.Published) {
+			mu.Lock()
+			defer mu.Unlock()
+			longest = max(longest, len(fmt.Sprint(e.Err)))
+		}
+	})
+	run(t, i)
+	refused := s.settled(t, i)
+	require.Len(t, refused, 4)
+	for _, r := range refused {
+		assert.LessOrEqual(t, len(r.Reason), redisdelay.MaxReasonBytes)
+		assert.True(t, utf8.ValidString(r.Reason))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Less(t, longest, 10_000)
 }

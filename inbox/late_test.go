@@ -27,7 +27,7 @@ func TestAReaderThatComesLateStoresNothing(t *testing.T) {
 		require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: tag + ":inbox}:entries", Values: []string{"topic", "t"}}).Err())
 	}
 	next := func(who string, ended int64) intake.Batch {
-		b, err := i.intake.Next(t.Context(), intake.Reader{Name: who, Lease: time.Millisecond, Keep: 1}, ended)
+		b, err := i.intake.Next(t.Context(), intake.Reader{Name: who, Lease: time.Millisecond, Keep: 1, MaxBytes: 1 << 20}, ended)
 		require.NoError(t, err)
 		return b
 	}

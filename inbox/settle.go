@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -176,9 +177,13 @@ func lasting(err error) bool {
 
 // refuse notes that nothing is done for entries.
 func (s *settling) refuse(topic string, why error, entries ...string) {
+	reason := why.Error()
+	if len(reason) > redisdelay.MaxReasonBytes {
+		reason = strings.ToValidUTF8(reason[:redisdelay.MaxReasonBytes], "") // without half a character
+	}
 	s.mu.Lock()
 	for _, id := range entries {
-		s.refused = append(s.refused, intake.Refusal{Entry: id, Reason: why.Error()})
+		s.refused = append(s.refused, intake.Refusal{Entry: id, Reason: reason})
 	}
 	s.mu.Unlock()
 	if told := s.config.Observer.Published; told != nil {

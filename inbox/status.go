@@ -27,7 +27,10 @@ type Refusal struct {
 	ID     string // of the entry in the inbox
 	At     time.Time
 	Reason string
-	Fields map[string]string // of the entry
+
+	// Fields are those of the entry. Of an entry with more than 64 KiB they are the first 1 KiB of each name and value, 64 KiB at
+	// most, and the field _bytes says how many it had.
+	Fields map[string]string
 }
 
 // The fields that a refused entry has besides its own.
@@ -37,7 +40,7 @@ const (
 )
 
 // Refused returns the entries that were refused last, the newest first, at most so many. To try one again, add its fields to the
-// inbox once more. The error is that of ctx or of Redis.
+// inbox once more, unless it has the field _bytes. The error is that of ctx or of Redis.
 func (i *Inbox) Refused(ctx context.Context, most int) ([]Refusal, error) {
 	entries, err := i.intake.Refused(ctx, int64(most))
 	if err != nil {

@@ -312,3 +312,32 @@ func TestAScheduleWithoutAFunctionHasItsPayload(t *testing.T) {
 	require.NoError(t, l.p.Trigger(t.Context(), "report"))
 	assert.Equal(t, []string{"payload", "payload", "payload", "payload", "payload"}, slices.Collect(maps.Values(l.pending())))
 }
+
+// TestTheFunctionOfARemovedScheduleIsForgottenWithIt: until then, another process may set the schedule again.
+func TestTheFunctionOfARemovedScheduleIsForgottenWithIt(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@yearly", Make: made("word")}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	require.NoError(t, l.p.Remove(t.Context(), "report"))
+	require.NoError(t, l.p.RoundOfMade(t.Context()))
+	require.True(t, l.p.HasFunction("report"))
+
+	other := newPeriodic(t, l.client, l.prefix)
+	require.NoError(t, other.Set(t.Context(), s))
+	require.NoError(t, l.p.RoundOfMade(t.Context()))
+	schedules := "{" + l.prefix + ":periodic}:schedules"
+	text := l.client.HGet(t.Context(), schedules, "report").Val()
+	require.NoError(t, l.client.HDel(t.Context(), schedules, "report").Err()) // a failover
+	require.NoError(t, l.p.RoundOfMade(t.Context()))
+	require.True(t, l.p.HasFunction("report"), "it was not removed")
+	require.NoError(t, l.client.HSet(t.Context(), schedules, "report", text).Err())
+
+	require.NoError(t, other.Remove(t.Context(), "report"))
+	require.NoError(t, l.p.RoundOfMade(t.Context()))
+	require.True(t, l.p.HasFunction("report"))
+	revision, rest := l.definition()
+	l.redefine(revision-(25*time.Hour).Microseconds(), rest, time.Hour)
+	run(t, l.p)
+	require.Eventually(t, func() bool { return !l.p.HasFunction("report") }, 10*time.Second, 10*time.Millisecond)
+	assert.False(t, l.client.HExists(t.Context(), schedules, "report").Val())
+}

@@ -266,12 +266,18 @@ func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
 
 // TestSchedulesThatNobodyCanUseHoldUpNoOther: there are as many as a process takes at once, and they come first.
 func TestSchedulesThatNobodyCanUseHoldUpNoOther(t *testing.T) {
+	t.Run("many", func(t *testing.T) { unusableHoldUpNoOther(t, timetable.PageSize, 0) })
+	t.Run("large", func(t *testing.T) { unusableHoldUpNoOther(t, 8, 1<<20) })
+}
+
+func unusableHoldUpNoOther(t *testing.T, count, bytes int) {
+	t.Helper()
 	l, log := newLab(t, redistest.Client(t)), &fixture.Log{}
 	require.NoError(t, l.set("x"))
 	l.wants(5, time.Minute)
-	for i := range timetable.PageSize {
+	for i := range count {
 		id := fmt.Sprint("bad ", i)
-		require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, "1 {").Err())
+		require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, "1 {"+strings.Repeat(" ", bytes)).Err())
 		require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: id, Score: 1}).Err())
 	}
 	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, PollInterval: 100 * time.Millisecond}, log)

@@ -187,6 +187,7 @@ type maker struct {
 	make     func(Tick) (*message.Message, error)
 	revision int64     // that was last settled
 	next     time.Time // when to do so again
+	removed  bool      // the schedule was, when it was last read
 
 	// Where the rules of its zone are others: the cursor of the record, and since when ticks have been missing behind it.
 	cursor string

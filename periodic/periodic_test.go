@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,4 +296,42 @@ func TestAScheduleWhoseMessageCanNeverBeMadeIsRefused(t *testing.T) {
 func prefixOf(t *testing.T) string {
 	t.Helper()
 	return "test-" + watermill.NewShortUUID()
+}
+
+// weighing notes how many bytes the largest pipeline had.
+type weighing struct {
+	redistest.Hook
+	largest atomic.Int64
+}
+
+func (w *weighing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		bytes := 0
+		for _, cmd := range cmds {
+			for _, arg := range cmd.Args() {
+				if body, is := arg.([]byte); is {
+					bytes += len(body)
+				}
+			}
+		}
+		w.largest.Store(max(w.largest.Load(), int64(bytes)))
+		return next(ctx, cmds)
+	}
+}
+
+func TestLargeTicksOfManySchedulesAreStoredInPortions(t *testing.T) {
+	client, prefix, hook := redis.NewClient(redistest.Client(t).Options()), prefixOf(t), &weighing{}
+	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+	client.AddHook(hook)
+	const count = 10
+	schedules := make([]periodic.Schedule, count)
+	for i := range schedules {
+		schedules[i] = periodic.Schedule{
+			ID: fmt.Sprint(i), Topic: "reports", Cron: "@yearly", StoreAtLeast: 3, Payload: make([]byte, 1<<20),
+		}
+	}
+	_, err := newPeriodic(t, client, prefix).Apply(t.Context(), "shop", 1, schedules)
+	require.NoError(t, err)
+	assert.EqualValues(t, 3*count, client.HLen(t.Context(), "{"+prefix+":reports:0}:messages").Val())
+	assert.Less(t, hook.largest.Load(), int64(22<<20))
 }

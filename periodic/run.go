@@ -75,7 +75,11 @@ func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	full := !next.IsZero() && !next.After(now)
 	work := p.tasks(taken, false)
+	for i := range work {
+		work[i].crowded = full
+	}
 	if err := p.settle(ctx, work); err != nil {
 		return 0, err
 	}
@@ -83,8 +87,8 @@ func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
 	for _, t := range work {
 		if t.ours && !t.next.IsZero() {
 			wait = min(wait, max(t.next.Sub(now), 10*time.Millisecond))
-			if len(taken) == timetable.PageSize {
-				return 0, nil // there may be more
+			if full {
+				return 0, nil
 			}
 		}
 	}
@@ -147,6 +151,10 @@ func (p *Periodic) made(ctx context.Context) (work []task, now time.Time, err er
 	makers := maps.Clone(p.makers)
 	p.mu.Unlock()
 	known, now, err := p.table.Named(ctx, slices.Sorted(maps.Keys(makers))...)
+	if err != nil {
+		return nil, now, err
+	}
+	p.forgetMakers(makers, known)
 	var list []timetable.Definition
 	for id, d := range known {
 		if m := makers[id]; d.Revision != m.revision || !now.Before(m.next) {
@@ -154,7 +162,27 @@ func (p *Periodic) made(ctx context.Context) (work []task, now time.Time, err er
 			list = append(list, d)
 		}
 	}
-	return p.tasks(list, true), now, err
+	return p.tasks(list, true), now, nil
+}
+
+// forgetMakers forgets the functions of schedules that were removed and are forgotten since. Until then another process may set
+// the schedule again. One that is missing without that may have been lost in a failover.
+func (p *Periodic) forgetMakers(makers map[string]maker, known map[string]timetable.Definition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range makers {
+		m, remembered := p.makers[id] // it may have been declared anew
+		definition, exists := known[id]
+		switch {
+		case !remembered:
+		case exists && definition.Revision != m.revision: // which is never that of a removed schedule
+			d, err := read(definition)
+			m.removed = err == nil && d.Removed
+			p.makers[id] = m
+		case !exists && m.removed:
+			delete(p.makers, id)
+		}
+	}
 }
 
 // tasks are the schedules that have a function, or those that have none.

@@ -30,6 +30,9 @@ const (
 	// maxBytes is how many bytes of messages one call stores.
 	maxBytes = 4 << 20
 
+	// portion is about how many bytes of messages are in memory at once.
+	portion = 16 << 20
+
 	// enlisters is how many topics are looked at at once.
 	enlisters = 16
 )
@@ -40,6 +43,9 @@ type task struct {
 	lease  time.Time
 	timing timing
 	ours   bool // this process stores its ticks
+
+	crowded bool // more schedules are to be taken now than were taken with it
+
 	plan   plan
 	seen   string    // the cursor of the record; "" if that is of another revision
 	next   time.Time // when to take it again; zero: when the lease ends
@@ -57,11 +63,30 @@ type task struct {
 // settle stores the next ticks of schedules. What fails for one schedule holds up no other; the errors are joined.
 func (p *Periodic) settle(ctx context.Context, work []task) error {
 	ready, err := p.ready(ctx, work)
-	for _, t := range ready {
-		p.encode(ctx, t)
+	for len(ready) > 0 {
+		some := ready[:p.encodeSome(ctx, ready)]
+		err = errors.Join(err, p.save(ctx, some))
+		for _, t := range some {
+			t.bodies = nil
+		}
+		ready = ready[len(some):]
 	}
-	err = errors.Join(err, p.save(ctx, ready))
 	return errors.Join(err, p.done(ctx, work))
+}
+
+// encodeSome makes the messages of the first tasks, and returns how many that are.
+func (p *Periodic) encodeSome(ctx context.Context, work []*task) int {
+	bytes := 0
+	for i, t := range work {
+		p.encode(ctx, t)
+		for _, tick := range t.bodies {
+			bytes += len(tick.Body)
+		}
+		if bytes >= portion {
+			return i + 1
+		}
+	}
+	return len(work)
 }
 
 // ready are the tasks that this process does, with their plans.
@@ -92,7 +117,7 @@ func (p *Periodic) done(ctx context.Context, work []task) error {
 		unusable := !t.ours && t.timing.zone == nil
 		if t.Made {
 			p.remember(t)
-		} else if !t.next.IsZero() && (!unusable || len(work) < timetable.PageSize) { // else they would be the next page, too
+		} else if !t.next.IsZero() && (!unusable || !t.crowded) { // else they would be the next page, too
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}
@@ -104,7 +129,7 @@ func (p *Periodic) remember(t *task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m, known := p.makers[t.ID]; known {
-		m.revision, m.next = t.revision, t.next
+		m.revision, m.next, m.removed = t.revision, t.next, false
 		soon := t.lease.Add(leaseFor)
 		if m.next.IsZero() || !m.since.IsZero() && soon.Before(m.next) {
 			m.next = soon

@@ -100,7 +100,7 @@ const (
 	ChangedRecord  Record = "changed"
 )
 
-// lookedInto is about how many entries one call for Leftovers reads, which may be some KiB each.
+// lookedInto is about how many entries one call for Leftovers reads; fewer if they are large.
 const lookedInto = 100
 
 // FindLeftovers calls found with ids whose entries in a record no message needs, which it may drop,

@@ -204,3 +204,20 @@ func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 	gone, _ = look(DropStrays)
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(gone))), int(fields), "all of them")
 }
+
+func TestLargeLeftoversAreLookedAtAFewAtATime(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	key := r.partition.Names.Key(script.ChangedOf, "g")
+	for i := range 60 {
+		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprint(i), make([]byte, 256<<10)).Err())
+	}
+	seen := map[string]bool{}
+	require.NoError(t, FindLeftovers(t.Context(), g, ChangedRecord, LookForStrays, func(looked int, ids, _ []string) {
+		assert.LessOrEqual(t, looked, 20, "they are read with their values")
+		for _, id := range ids {
+			seen[id] = true
+		}
+	}))
+	assert.Len(t, seen, 60)
+}

@@ -45,6 +45,7 @@ func New(client *script.Client) *Intake { return &Intake{client} }
 type Entry struct {
 	ID     string
 	Fields [][2]string // names and values
+	Bytes  int         // of the fields, if they are left out because the reader wants no such entry; else 0
 }
 
 // Time is when the entry was written, by Redis's clock.
@@ -74,14 +75,15 @@ type Refusal struct{ Entry, Reason string }
 
 // Reader is who reads batches.
 type Reader struct {
-	Name  string
-	Lease time.Duration // after which others take over its batch
-	Keep  int           // about how many refused entries are kept
+	Name     string
+	Lease    time.Duration // after which others take over its batch
+	Keep     int           // about how many refused entries are kept
+	MaxBytes int           // of the fields of an entry; of a larger one, only its size is read
 }
 
 // Next ends a batch (0: none), unless it has ended, and returns the next one.
 func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Refusal) (Batch, error) {
-	args := []any{ended, by.Name, by.Lease.Milliseconds(), by.Keep, 1 + rand.IntN(maxStep)}
+	args := []any{ended, by.Name, by.Lease.Milliseconds(), by.Keep, 1 + rand.IntN(maxStep), by.MaxBytes}
 	for _, r := range refused {
 		args = append(args, r.Entry, r.Reason)
 	}
@@ -98,6 +100,9 @@ func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Re
 	for reply.More() {
 		entry := reply.List()
 		e := Entry{ID: entry.Text(), Fields: entry.Pairs()}
+		if entry.More() {
+			e.Bytes = entry.Count()
+		}
 		b.Entries = append(b.Entries, e)
 		if err := entry.End(); err != nil {
 			return Batch{}, err

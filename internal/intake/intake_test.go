@@ -2,6 +2,8 @@ package intake_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +29,11 @@ type scene struct {
 
 func newScene(t *testing.T) scene {
 	t.Helper()
-	client := redistest.Client(t)
+	return newSceneOn(t, redistest.Client(t))
+}
+
+func newSceneOn(t *testing.T, client redis.UniversalClient) scene {
+	t.Helper()
 	prefix := "test-" + watermill.NewShortUUID()
 	c, err := script.NewClient(client, prefix, observe.Observer{})
 	require.NoError(t, err)
@@ -43,7 +49,7 @@ func (s scene) add(t *testing.T, fields ...string) (id string) {
 
 func (s scene) next(t *testing.T, who string, ended int64, refused ...intake.Refusal) intake.Batch {
 	t.Helper()
-	b, err := s.Next(t.Context(), intake.Reader{Name: who, Lease: time.Minute, Keep: 10}, ended, refused...)
+	b, err := s.Next(t.Context(), intake.Reader{Name: who, Lease: time.Minute, Keep: 10, MaxBytes: 5 << 20}, ended, refused...)
 	require.NoError(t, err)
 	return b
 }
@@ -105,7 +111,7 @@ func TestTheFirstPlanForABatchCounts(t *testing.T) {
 func TestOthersTakeOverABatchAfterItsLease(t *testing.T) {
 	s := newScene(t)
 	s.add(t, "topic", "a")
-	first, err := s.Next(t.Context(), intake.Reader{Name: "one", Lease: 200 * time.Millisecond, Keep: 10}, 0)
+	first, err := s.Next(t.Context(), intake.Reader{Name: "one", Lease: 200 * time.Millisecond, Keep: 10, MaxBytes: 5 << 20}, 0)
 	require.NoError(t, err)
 	other := s.next(t, "two", 0)
 	require.Empty(t, other.Entries)
@@ -204,4 +210,59 @@ func TestNumbersGrowAlsoWhenTheirRecordIsLost(t *testing.T) {
 	second := s.next(t, "two", 0)
 	assert.Greater(t, second.Number, first.Number)
 	assert.Equal(t, idsOf(first), idsOf(second))
+}
+
+func TestAnEntryThatIsTooLargeForTheReaderComesAsItsSize(t *testing.T) {
+	s := newScene(t)
+	large := s.add(t, "payload", string(make([]byte, 32<<20)))
+	s.add(t, "topic", "a")
+	b := s.next(t, "one", 0)
+	for range 2 { // also when it is read again
+		require.Equal(t, []intake.Entry{{ID: large, Fields: [][2]string{}, Bytes: 32<<20 + len("payload")}}, b.Entries)
+		b = s.next(t, "one", 0)
+	}
+	b = s.next(t, "one", b.Number, intake.Refusal{Entry: large, Reason: "large"})
+	require.Len(t, b.Entries, 1)
+	assert.Equal(t, [][2]string{{"topic", "a"}}, b.Entries[0].Fields)
+}
+
+func TestOfALargeRefusedEntryLittleIsKept(t *testing.T) {
+	s := newScene(t)
+	fields := []string{"payload", strings.Repeat("x", 1<<20), strings.Repeat("n", 5000), "value"}
+	for i := range 500 {
+		fields = append(fields, fmt.Sprint("meta.", i), strings.Repeat("y", 2000))
+	}
+	size := len(strings.Join(fields, ""))
+	bad := s.add(t, fields...)
+	b := s.next(t, "one", 0)
+	s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "large"})
+	kept, err := s.Refused(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	assert.Contains(t, kept[0].Fields, [2]string{"_bytes", fmt.Sprint(size)})
+	assert.Contains(t, kept[0].Fields, [2]string{"payload", strings.Repeat("x", 1024)})
+	assert.Contains(t, kept[0].Fields, [2]string{strings.Repeat("n", 1024), "value"})
+	total := 0
+	for _, f := range kept[0].Fields {
+		total += len(f[0]) + len(f[1])
+	}
+	assert.Less(t, total, 66_000)
+}
+
+// TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne: what Redis needs for the call shows what was read.
+func TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne(t *testing.T) {
+	s := newSceneOn(t, redistest.New(t).Client(t))
+	memory := func(field string) int {
+		info, err := s.client.InfoMap(t.Context(), "memory").Result()
+		require.NoError(t, err)
+		bytes, err := strconv.Atoi(info["Memory"][field])
+		require.NoError(t, err)
+		return bytes
+	}
+	for range 30 {
+		s.add(t, "payload", string(make([]byte, 2<<20)))
+	}
+	before := memory("used_memory")
+	require.Len(t, s.next(t, "one", 0).Entries, 1)
+	assert.Less(t, memory("used_memory_peak")-before, 40<<20)
 }

@@ -98,8 +98,8 @@ func (t *Timetable) Set(
 	}
 }
 
-// Take takes up to PageSize schedules whose next ticks are to be stored, and keeps other processes from it for a while. next
-// is when the next one is to be taken; zero: none is.
+// Take takes up to PageSize schedules whose next ticks are to be stored, fewer if their definitions are large, and keeps other
+// processes from it for a while. next is when the next one is to be taken; zero: none is.
 func (t *Timetable) Take(ctx context.Context, lease time.Duration) (taken []Definition, now, next time.Time, err error) {
 	reply, err := t.run(ctx, takeScript, []any{PageSize, lease.Milliseconds()})
 	if err != nil {

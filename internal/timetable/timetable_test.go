@@ -2,6 +2,7 @@ package timetable_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -175,4 +176,31 @@ func TestWhatIsApartIsNotTaken(t *testing.T) {
 	taken, _, _, err = table.Take(t.Context(), time.Minute)
 	require.NoError(t, err)
 	assert.Len(t, taken, 1)
+}
+
+func TestLargeSchedulesAreTakenAFewAtATime(t *testing.T) {
+	table, _ := newTable(t, redistest.Client(t))
+	const count = 8
+	for i := range count {
+		set(t, table, timetable.Change{ID: fmt.Sprint(i), Text: strings.Repeat("x", 400<<10)})
+	}
+	set(t, table, timetable.Change{ID: "one", Text: strings.Repeat("x", 3<<20)})
+	seen := map[string]int{}
+	for range count + 1 {
+		taken, now, next, err := table.Take(t.Context(), time.Minute)
+		require.NoError(t, err)
+		bytes := 0
+		for _, d := range taken {
+			seen[d.ID]++
+			bytes += len(d.Text)
+		}
+		require.True(t, bytes <= 1<<20 || len(taken) == 1, "%d have %d bytes", len(taken), bytes)
+		if next.After(now) {
+			break
+		}
+	}
+	assert.Len(t, seen, count+1)
+	for id, times := range seen {
+		assert.Equal(t, 1, times, id)
+	}
 }

@@ -6,16 +6,23 @@
 -- ARGV[1]  which     refs, attempts, reasons or changed
 -- ARGV[2]  how       'drop', or 'look' to change nothing
 -- ARGV[3]  cursor    0 to begin
--- ARGV[4]  count     about how many to look at
+-- ARGV[4]  count     about how many to look at, if they are small
 -- Returns  { cursor, how many it has looked at, how many ids of entries that are left over
 --          follow, id, ..., and each id whose refs cannot be read }: the cursor goes on from here;
 --          0 after the last
 
-local which, how, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local which, how, cursor, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local call = redis.call
+local MAX_BYTES = 262144 -- of entries that one call copies
 
 local hash = ({ refs = refs, attempts = attempts, reasons = reasons, changed = changed })[which]
-local found, ids, needed = call('HSCAN', hash, cursor, 'COUNT', count), {}, {}
+
+-- HSCAN reads the entries, too, so a sample tells how many.
+local sample, size = call('HRANDFIELD', hash, 10), 0
+for _, id in ipairs(sample) do size = size + call('HSTRLEN', hash, id) end
+if size > 0 then count = math.max(1, math.min(count, math.floor(MAX_BYTES * #sample / size))) end
+
+local found, ids, needed = call('HSCAN', hash, cursor, 'COUNT', int(count)), {}, {}
 for i = 1, #found[2], 2 do ids[#ids + 1] = found[2][i] end
 local result, gone = { found[1], #ids, 0 }, {}
 if #ids == 0 then return result end

@@ -7,30 +7,48 @@
 -- ARGV[3]  lease   after how many ms another reader may take over the batch
 -- ARGV[4]  keep    about how many refused entries are kept
 -- ARGV[5]  step    by how much numbers grow while the clock is behind them
--- ARGV[6..]  for each message: entry, reason
+-- ARGV[6]  max_bytes  of an entry that are returned
+-- ARGV[7..]  for each message: entry, reason
 -- Returns  { now, number, wait, { entry, { field, value, ... } }, ... }: Redis's clock in ms, the number of the batch; without
---          entries, for how many ms there is nothing to do for this reader, -1 if there are no entries
+--          entries, for how many ms there is nothing to do for this reader, -1 if there are no entries. Of an entry that has
+--          more bytes, { entry, {}, bytes }
 
 local MAX_ENTRIES = 500 -- of a batch
 local MAX_BYTES = 2097152 -- of a batch, unless its first entry has more
-local PAGE = 25 -- entries that are read at once: a page of large ones must not fill Redis's memory
+local PAGE = 10 -- entries that are read at once, at most: a page of large ones must not fill Redis's memory
+local MAX_KEPT = 65536 -- bytes that are kept of a refused entry
 local MAX_VALUES = 2000 -- fields and values that are kept of a refused entry
-local ended, reader = tonumber(ARGV[1]), ARGV[2]
-local refusals, reasons = columns(6, 2)
+local BEGINNING = 1024 -- bytes that are kept of each field and value, if the entry has more than MAX_KEPT
+local ended, reader, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[6])
+local refusals, reasons = columns(7, 2)
 local now, now_ms = now_us()
 local state = redis.call('HMGET', reading, 'number', 'first', 'last', 'reader', 'until', 'lease')
 local number, first, last = tonumber(state[1] or 0), state[2] or '', state[3] or ''
 redis.call('XLEN', refused)
 
+local function size_of(values)
+  local size = 0
+  for _, value in ipairs(values) do size = size + #value end
+  return size
+end
+
+local ADDED = { _entry = true, _reason = true, _bytes = true } -- fields that a refused entry has besides its own
+
 -- own is the fields and values to keep of a refused entry. It may be one that was refused before, and added again as it was.
 local function own(values)
-  local list = {}
+  local list, kept, size = {}, 0, size_of(values)
+  local large = size > MAX_KEPT
   for i = 1, math.min(#values, MAX_VALUES), 2 do
-    if values[i] ~= '_entry' and values[i] ~= '_reason' then
-      list[#list + 1] = values[i]
-      list[#list + 1] = values[i + 1]
+    local field, value = values[i], values[i + 1]
+    if large then field, value = string.sub(field, 1, BEGINNING), string.sub(value, 1, BEGINNING) end
+    kept = kept + #field + #value
+    if kept > MAX_KEPT then break end
+    if not ADDED[field] then
+      list[#list + 1] = field
+      list[#list + 1] = value
     end
   end
+  if large then list[#list + 1], list[#list + 2] = '_bytes', int(size) end
   return list
 end
 
@@ -48,24 +66,30 @@ local function settle()
   if #ids > 0 then redis.call('XDEL', entries, unpack(ids)) end
 end
 
--- collect reads the next batch. An entry that changes messages is a batch by itself: what it changes comes before it.
+-- collect reads the next batch. An entry that changes messages is a batch by itself: what it changes comes before it. The size
+-- of the entries so far tells how many to read at once.
 local function collect()
-  local list, bytes, from = {}, 0, '-'
+  local list, bytes, from, count = {}, 0, '-', 1
   while true do
-    local page = redis.call('XRANGE', entries, from, '+', 'COUNT', PAGE)
+    local page = redis.call('XRANGE', entries, from, '+', 'COUNT', int(count))
     for _, entry in ipairs(page) do
       local values, alone = entry[2], false
-      for i = 1, #values, 2 do
-        bytes = bytes + #values[i] + #values[i + 1]
-        alone = alone or values[i] == 'op'
-      end
+      bytes = bytes + size_of(values)
+      for i = 1, #values, 2 do alone = alone or values[i] == 'op' end
       if #list == MAX_ENTRIES or #list > 0 and (alone or bytes > MAX_BYTES) then return list end
       list[#list + 1] = entry
       if alone then return list end
     end
-    if #page < PAGE then return list end
-    from = '(' .. page[PAGE][1]
+    if #page < count or bytes >= MAX_BYTES then return list end
+    from = '(' .. page[count][1]
+    count = math.min(PAGE, 2 * count, math.floor((MAX_BYTES - bytes) * #list / bytes) + 1)
   end
+end
+
+-- shown is what is returned of an entry: not one that is too large for the reader, which refuses it.
+local function shown(entry)
+  local size = size_of(entry[2])
+  return size > max_bytes and { entry[1], {}, size } or entry
 end
 
 redis.call('XDEL', entries, '0-0') -- before any write that may need memory; see begin_writes
@@ -90,4 +114,5 @@ if #batch == 0 then
 end
 redis.call('HSET', reading, 'number', int(number), 'first', batch[1][1], 'last', batch[#batch][1],
   'reader', reader, 'until', int(now_ms + ARGV[3]), 'lease', ARGV[3])
+for i, entry in ipairs(batch) do batch[i] = shown(entry) end
 return { now_ms, int(number), 0, unpack(batch) }

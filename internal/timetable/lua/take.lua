@@ -2,17 +2,20 @@
 -- two processes store twice is stored once all the same (tick.lua).
 --
 -- KEYS     schedules, upcoming
--- ARGV[1]  count  how many at most
+-- ARGV[1]  count  how many at most; fewer if they are large
 -- ARGV[2]  lease  after how many ms others may take them
 -- Returns  { now, next, lease, schedule, since, definition, ... }: in ms, Redis's clock, when the next one is to be taken ('' if
 --          none), until when those that follow are taken; and of each, when it was to be taken, and its revision and definition
 
+local MAX_BYTES = 1048576 -- of definitions, unless the first one has more
 local _, now_ms = now_us()
 local lease = int(now_ms + ARGV[2])
 local due = redis.call('ZRANGEBYSCORE', upcoming, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
-local reply = { now_ms, '', lease }
+local reply, bytes = { now_ms, '', lease }, 0
 redis.call('HLEN', schedules)
 for i = 1, #due, 2 do
+  bytes = bytes + redis.call('HSTRLEN', schedules, due[i])
+  if #reply > 3 and bytes > MAX_BYTES then break end
   local definition = redis.call('HGET', schedules, due[i])
   if definition then
     redis.call('ZADD', upcoming, lease, due[i])
