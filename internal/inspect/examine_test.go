@@ -208,7 +208,7 @@ func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
 func TestLargeLeftoversAreLookedAtAFewAtATime(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	key := r.partition.Names.Key(script.ChangedOf, "g")
+	key := r.partition.Key(script.ChangedOf, "g")
 	for i := range 60 {
 		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprint(i), make([]byte, 256<<10)).Err())
 	}
