@@ -12,7 +12,7 @@ import (
 
 const (
 	// DefaultMaxPlaces is how many topics, and how many consumer groups of topics, have series
-	// of their own by default. A group of a topic has 75 in Metrics and 11 in a Collector.
+	// of their own by default. A group of a topic has 77 in Metrics and 11 in a Collector.
 	DefaultMaxPlaces = 2000
 
 	// DefaultMaxAge is for how long a Collector shows what it has read, by default.

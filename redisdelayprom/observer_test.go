@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -183,6 +186,24 @@ func TestPartitionsShareASeries(t *testing.T) {
 		m.Observer().Claimed(observe.Claimed{Place: observe.Place{Topic: "t", Group: "g", Partition: n}, IDs: []string{"id"}})
 	}
 	assert.Equal(t, map[string]float64{"buffered_messages{group=g,topic=t}": 2}, shown(t, registry, "buffered"))
+}
+
+// TestThePageSaysHowManySeriesAGroupHas.
+func TestThePageSaysHowManySeriesAGroupHas(t *testing.T) {
+	m, registry := newMetrics(t, Config{})
+	at := observe.Place{Topic: "t", Group: "g"}
+	m.Observer().Claimed(observe.Claimed{Place: at, IDs: []string{"id"}})
+	m.Observer().HandedOut(observe.HandedOut{Place: at, ID: "id"})
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var text strings.Builder
+	for _, f := range families {
+		_, err := expfmt.MetricFamilyToText(&text, f)
+		require.NoError(t, err)
+	}
+	page, err := os.ReadFile("../docs/operate/watching.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(page), fmt.Sprintf("A group of a topic has %d series", strings.Count(text.String(), `group="g"`)))
 }
 
 // histogramOf is the only histogram with a name.
