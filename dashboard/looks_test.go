@@ -220,9 +220,7 @@ func TestALivePageIsMadeAgainOnlyAfterALook(t *testing.T) {
 func TestAMessageInABacklogHoldsUpNoOtherPage(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")
-	s.wide(1100)
-	_, err := s.admin.DeliverNow(t.Context(), s.Topic, admin.Matching(admin.Query{}), nil)
-	require.NoError(t, err)
+	s.wideBacklog(1100)
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("last", "last", 10*time.Millisecond)))
 	s.until("all are due", func() bool { return s.count(admin.Waiting) == 1101 })
 	s.handle("g", 1, func(msg *message.Message) {

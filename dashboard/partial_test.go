@@ -104,6 +104,15 @@ func asking(path string) func() *http.Request {
 	return func() *http.Request { return httptest.NewRequest(http.MethodGet, "/"+path, nil) }
 }
 
+// wideBacklog has as many due messages, which wait for a consumer.
+func (s *scene) wideBacklog(n int) {
+	s.T.Helper()
+	s.wide(n)
+	_, err := s.admin.DeliverNow(s.T.Context(), s.Topic, admin.Matching(admin.Query{}), nil)
+	require.NoError(s.T, err)
+	s.until("all are due", func() bool { return s.count(admin.Waiting) == n })
+}
+
 // wide has more messages than a call looks at, of which the first have keys.
 func (s *scene) wide(n int) {
 	s.T.Helper()
@@ -150,10 +159,7 @@ func TestASearchThatRunsOutOfTimeIsGoneOnWith(t *testing.T) {
 func TestReasonsThatRunOutOfTimeSayOfHowMany(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")
-	s.wide(400)
-	_, err := s.admin.DeliverNow(t.Context(), s.Topic, admin.Matching(admin.Query{}), nil)
-	require.NoError(t, err)
-	s.until("all are due", func() bool { return s.count(admin.Waiting) == 400 })
+	s.wideBacklog(400)
 	s.kill("g", 400)
 	page := s.inMiddle(s.dashboard.reasonsPage, asking("reasons"+s.at()), "00 of 400 dead letters")
 	assert.Len(t, page.first("tbody").all("tr"), 1)

@@ -255,8 +255,8 @@ func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 	}, err
 }
 
-// due is when a message is due, in ms. An entry may have any number for a time in its id, such as microseconds: a delay from what
-// cannot be counts from now.
+// due is when a message is due, in ms. A delay counts from the time in the id of the entry. A program may give an entry any id,
+// such as one in microseconds: if that time is in the future, the delay counts from now.
 func (s *settling) due(e intake.Entry, o order) int64 {
 	if o.due > 0 {
 		return o.due

@@ -115,9 +115,12 @@ func (p *Periodic) done(ctx context.Context, work []task) error {
 	for i := range work {
 		t := &work[i]
 		unusable := !t.ours && t.timing.zone == nil
-		if t.Made {
+		switch {
+		case t.Made:
 			p.remember(t)
-		} else if !t.next.IsZero() && (!unusable || !t.crowded) { // else they would be the next page, too
+		case t.next.IsZero():
+		case unusable && t.crowded: // it keeps its lease: else it would be in the next page, too
+		default:
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}

@@ -228,4 +228,6 @@ func TestBadConfigsAreRefused(t *testing.T) {
 		require.ErrorAs(t, err, &bad, field)
 		assert.Equal(t, field, bad.Field)
 	}
+	_, err := relay.NewPublisher(relay.PublisherConfig{Target: s.target, Delayed: delayed, ConsumerGroup: redisdelay.AllGroups})
+	require.ErrorAs(t, err, new(*redisdelay.ConfigError))
 }

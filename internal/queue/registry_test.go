@@ -241,16 +241,23 @@ func TestATopicThatRedisHasLostFromTheListIsListedAgain(t *testing.T) {
 	}
 }
 
-// TestATopicInUseGoesOnWithoutTheList, which may be on another server.
-func TestATopicInUseGoesOnWithoutTheList(t *testing.T) {
+// withoutList returns a Store that has relied on the list of topics for as long as it may, and a topic that was on the list,
+// which cannot be read now.
+func withoutList(t *testing.T) (*Store, *Topic) {
+	t.Helper()
 	s, _ := newPrefix(t, redistest.Shared(t))
-	now := time.Now()
-	s.now = func() time.Time { return now }
 	topic := s.Topic("t")
 	require.NoError(t, topic.Enlist(t.Context()))
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
-	now = now.Add(relyFor)
+	later := time.Now().Add(relyFor)
+	s.now = func() time.Time { return later }
+	return s, topic
+}
+
+// TestATopicInUseGoesOnWithoutTheList, which may be on another server.
+func TestATopicInUseGoesOnWithoutTheList(t *testing.T) {
+	s, topic := withoutList(t)
 	require.NoError(t, topic.Enlist(t.Context()))
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, topic.Enlist(t.Context()))
@@ -304,14 +311,7 @@ func (h hungList) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // TestATopicOnAListThatCannotBeReadIsNotMissing.
 func TestATopicOnAListThatCannotBeReadIsNotMissing(t *testing.T) {
-	s, _ := newPrefix(t, redistest.Shared(t))
-	now := time.Now()
-	s.now = func() time.Time { return now }
-	topic := s.Topic("t")
-	require.NoError(t, topic.Enlist(t.Context()))
-	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
-	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
-	now = now.Add(relyFor)
+	_, topic := withoutList(t)
 	err := topic.Pause(t.Context(), "", Pause{})
 	require.ErrorAs(t, err, new(*script.KeyTypeError))
 	require.NotErrorIs(t, err, ErrTopicNotFound)

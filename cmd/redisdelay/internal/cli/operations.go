@@ -113,27 +113,10 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, op oper
 
 // unchanged says that nothing was done: nothing matched, or it was a dry run.
 func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op operation, result operationJSON) error {
-	var failed error // the first one
+	var failed error
 	if _, named := c.named(args); named {
-		var refs []admin.Ref
-		for _, id := range args[1:] {
-			refs = append(refs, admin.Ref{ID: id})
-		}
-		for _, key := range c.keys {
-			refs = append(refs, admin.Ref{Key: key})
-		}
-		found := 0
-		for _, ref := range refs {
-			if err := a.dry(ctx, args[0], ref); err != nil {
-				failed = cmp.Or(failed, err)
-				if !errors.Is(err, admin.ErrMessageNotFound) {
-					break // it would be the same for the others
-				}
-				continue
-			}
-			found++
-		}
-		result.Matching = &found
+		found, err := a.dryAll(ctx, args[0], c.refs(args))
+		result.Matching, failed = &found, err
 	}
 	switch {
 	case a.json():
@@ -146,7 +129,21 @@ func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op opera
 	return a.printf("nothing is done: this is a dry run\n")
 }
 
-// dry looks at a message that an operation would be for.
+// dryAll looks at messages that an operation would be for. It returns how many there are, and the first error.
+func (a *app) dryAll(ctx context.Context, topic string, which []admin.Ref) (found int, failed error) {
+	for _, ref := range which {
+		err := a.dry(ctx, topic, ref)
+		switch failed = cmp.Or(failed, err); {
+		case err == nil:
+			found++
+		case !errors.Is(err, admin.ErrMessageNotFound): // it would be the same for the others
+			return found, failed
+		}
+	}
+	return found, failed
+}
+
+// dry looks at one of them.
 func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 	e, err := a.admin.QuickExplain(ctx, topic, which)
 	if err != nil || a.json() {

@@ -65,6 +65,17 @@ func (c *chooser) named(args []string) (int, bool) {
 	return n, n > 0
 }
 
+// refs are the messages that are named.
+func (c *chooser) refs(args []string) (refs []admin.Ref) {
+	for _, id := range args[1:] {
+		refs = append(refs, admin.Ref{ID: id})
+	}
+	for _, key := range c.keys {
+		refs = append(refs, admin.Ref{Key: key})
+	}
+	return refs
+}
+
 func (c *chooser) selection(args []string) admin.Selection {
 	switch {
 	case len(c.keys) > 0:
