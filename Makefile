@@ -56,7 +56,7 @@ chaos-churn: redis-server
 
 ## chaos-periodic: schedules for every second, while all that runs them dies, thirteen minutes
 chaos-periodic: redis-server
-	$(GO) test -timeout 25m -v ./internal/verify/chaos -full -run EachSecond
+	$(GO) test -timeout 25m -v ./internal/verify/chaos -full -parallel 1 -run EachSecond
 
 ## chaos-inbox: entries of the inbox, while all that stores them dies
 chaos-inbox: redis-server

@@ -156,6 +156,37 @@ func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
 }
 
+func TestTheOnlyGroupGetsWhatIsInItsQueueAndWhatIsNewInOneOrder(t *testing.T) {
+	r := newScene(t)
+	g := r.group("g")
+	scheduled, queue := r.partition.Key(script.Scheduled, ""), r.partition.Key(script.QueueOf, "g")
+	r.push(due("a"), due("c"), due("e"), due("f"), due("b"), due("d"))
+	require.NoError(t, r.Client.ZAdd(t.Context(), scheduled, z(1, "a"), z(3, "c"), z(5, "e"), z(6, "f")).Err())
+	require.NoError(t, r.Client.ZRem(t.Context(), scheduled, "b", "d").Err())
+	require.NoError(t, r.Client.ZAdd(t.Context(), queue, z(2, "b"), z(4, "d")).Err())
+
+	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(g, "c", 3))
+	assert.Equal(t, []string{"e", "f"}, r.Client.ZRange(t.Context(), scheduled, 0, -1).Val(), "what the claim has not taken stays where it was")
+	assert.Equal(t, []string{"d"}, r.Client.ZRange(t.Context(), queue, 0, -1).Val())
+	assert.Equal(t, []string{"d#1", "e#1", "f#1"}, r.claim(g, "c", 9))
+	assert.Zero(t, r.Client.Exists(t.Context(), scheduled, queue).Val())
+}
+
+func TestWhatATornFileLeftInTheQueueAndInScheduledIsDeliveredOnce(t *testing.T) {
+	for name, score := range map[string]float64{"with one due time": 3, "earlier in the queue": 1, "later in the queue": 3.5} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			scheduled, queue := r.partition.Key(script.Scheduled, ""), r.partition.Key(script.QueueOf, "g")
+			r.push(due("a"), due("b"), due("c"))
+			require.NoError(t, r.Client.ZAdd(t.Context(), scheduled, z(2, "a"), z(3, "b"), z(4, "c")).Err())
+			require.NoError(t, r.Client.ZAdd(t.Context(), queue, z(score, "b")).Err())
+			assert.ElementsMatch(t, []string{"a#1", "b#1", "c#1"}, r.claim(g, "c", 9))
+			assert.Zero(t, r.Client.Exists(t.Context(), scheduled, queue).Val())
+		})
+	}
+}
+
 func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

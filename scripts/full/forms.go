@@ -34,7 +34,7 @@ const (
 var forms = []form{
 	{name: "chaos-faults", command: "make chaos-faults", of: chaos, limit: 45 * time.Minute, figure: tests},
 	{name: "chaos-churn", command: "make chaos-churn", of: chaos, limit: 25 * time.Minute, beside: true, figure: tests},
-	{name: "chaos-periodic", command: "make chaos-periodic", of: chaos, limit: 25 * time.Minute, beside: true, figure: tests},
+	{name: "chaos-periodic", command: "make chaos-periodic", of: chaos, limit: 25 * time.Minute, figure: both(tests, late)},
 	{name: "chaos-inbox", command: "make chaos-inbox", of: chaos, limit: 15 * time.Minute, beside: true, figure: tests},
 	{name: "chaos-languages", command: "make chaos-languages", of: "./internal/verify/languages", limit: 15 * time.Minute, figure: tests}, // ten processes at once
 	{name: "chaos-metrics", command: "make chaos-metrics", of: "./redisdelayprom", limit: 12 * time.Minute, figure: tests},
@@ -128,6 +128,17 @@ func states(log string) string {
 		said += fmt.Sprintf(" (%d universes not to the end)", cut)
 	}
 	return said
+}
+
+var lateness = regexp.MustCompile(`stored ahead: ([\d.]+ ms)`)
+
+// late is how late schedules were without faults.
+func late(log string) string {
+	m := lateness.FindStringSubmatch(log)
+	if m == nil {
+		return "no lateness"
+	}
+	return "p99 lateness " + m[1]
 }
 
 // virtual adds up the hours that a simulation has lived.

@@ -146,6 +146,8 @@ func TestEachFormIsATargetOfTheMakefile(t *testing.T) {
 func TestFiguresOfALog(t *testing.T) {
 	assert.Equal(t, "3 hours of virtual time", sum(`([\d.]+) h of virtual time`, "hours of virtual time")(
 		"calm 7 runs,      1.5 h of virtual time\nstorm 7 runs,      1.5 h of virtual time"))
+	assert.Equal(t, "p99 lateness 4.7 ms", late("    periodic_test.go:269: p99 lateness without faults, of what was stored ahead: 4.7 ms"))
+	assert.Equal(t, "no lateness", late("ok"), "the line has changed")
 	assert.Equal(t, "12 states (1 universes not to the end)", states("a: 5 states (all), 9\nb: 7 states (NOT all), 9\n"))
 	assert.Equal(t, "2 bars met, **1 missed**", bars("| a | 1 | yes |\n| b | 2 | yes |\n| c | 3 | **no** |\n| d | 3 | – |\n"))
 }

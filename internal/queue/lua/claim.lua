@@ -182,18 +182,39 @@ local function find_lost(budget)
   return lost
 end
 
+-- merge returns the first of the due messages that are in the queue or in scheduled. A torn file may leave some in both.
+local function merge(queued, new, count)
+  local list, is_queued, i, j = {}, {}, 1, 1
+  for k = 1, #queued, 2 do is_queued[queued[k]] = true end
+  while #list < 2 * count and (queued[i] or new[j]) do
+    local n, score, other = #list, tonumber(queued[i + 1]), tonumber(new[j + 1])
+    if not other or score and (score < other or score == other and queued[i] < new[j]) then
+      list[n + 1], list[n + 2] = queued[i], queued[i + 1]
+      i = i + 2
+    else
+      if not is_queued[new[j]] then list[n + 1], list[n + 2] = new[j], new[j + 1] end
+      j = j + 2
+    end
+  end
+  return list
+end
+
 -- find_due returns due messages, in the order of their due times, and the set they are in: the
--- group's queue with retries and, with several groups, new messages. With only one group and no
--- due retry, it is scheduled. If the claim ends here, it returns the reply as a third value.
+-- group's queue with retries and, with several groups, new messages. With only one group, new ones
+-- are in scheduled; nil means that some may be in either. If the claim ends here, it returns the reply as a third value.
 local function find_due(budget, lost)
   local MAX_ENTRIES = 4000 -- that one call adds to the queues of all groups together
   local after = #lost / 2
   local count = budget.beyond and budget.reach - after or math.min(budget.limit - after, math.max(0, budget.capacity))
   local due = due_of(scheduled, now_ms, math.min(count, math.max(1, math.floor(MAX_ENTRIES / group_count))))
   if #due == 0 then return due_of(queue, now_ms, count), queue end
+  if group_count == 1 then
+    local queued = due_of(queue, due[#due], count)
+    if #queued == 0 then return due, scheduled end
+    return merge(queued, due, count)
+  end
   local first, retry = tonumber(due[2]), head(queue)
-  if group_count == 1 and not (retry and retry <= tonumber(now_ms)) then return due, scheduled end
-  local known = (group_count == 1 or asof > 0) and covered(audience(), due) or 0
+  local known = asof > 0 and covered(audience(), due) or 0
   if known > 0 then
     fan_out(audience(), due, known, queue, scheduled, refs)
     if group_count >= MANY_GROUPS then end_turn(control, channel) end
@@ -324,23 +345,25 @@ local function choose(budget, lost, due)
   return batch
 end
 
--- line_up sends messages whose ordering keys are busy in line. They wait in queue: if they came from there, line_up takes
--- them out of batch.due, the messages that take removes from it.
-local function line_up(batch, source)
+-- line_up sends messages whose ordering keys are busy in line.
+local function line_up(batch)
   redis.call('ZADD', lanes, unpack(batch.places))
   redis.call('ZADD', queue, unpack(batch.scores))
   if batch.lost > 0 then redis.call('ZREM', unack, unpack(batch.waiting, 1, batch.lost)) end
-  if source ~= queue then return end
-  local gone, due, n = {}, {}, 0
-  for _, id in ipairs(batch.waiting) do gone[id] = true end
+end
+
+-- leave takes the due messages of a batch out of the set they were in. Those in line wait in the queue.
+local function leave(batch, source)
+  if batch.due_count == 0 then return end
+  if source ~= queue then redis.call('ZREM', scheduled, unpack(batch.due, 1, batch.due_count)) end
+  if source == scheduled then return end
+  local waits, gone = {}, {}
+  for _, id in ipairs(batch.waiting) do waits[id] = true end
   for i = 1, batch.due_count do
     local id = batch.due[i]
-    if not gone[id] then
-      n = n + 1
-      due[n] = id
-    end
+    if not waits[id] then gone[#gone + 1] = id end
   end
-  batch.due, batch.due_count = due, n
+  if #gone > 0 then redis.call('ZREM', queue, unpack(gone)) end
 end
 
 -- take leases a batch. It adds before it removes: a write that is refused halfway must not leave
@@ -353,7 +376,7 @@ local function take(budget, batch, source, last_ms)
   write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, batch.details, ids, buried }), last_ms)
   if #batch.entries > 0 then redis.call('HSET', attempts, unpack(batch.entries)) end
   if #batch.turns > 0 then redis.call('HSET', turns, unpack(batch.turns)) end
-  if #batch.waiting > 0 then line_up(batch, source) end
+  if #batch.waiting > 0 then line_up(batch) end
   add_leases(unack, ids, deadline)
   for i = 1, #buried, 2 do
     local line = not batch.halts and line_of(buried[i])
@@ -362,7 +385,7 @@ local function take(budget, batch, source, last_ms)
     redis.call('ZREM', unack, buried[i])
   end
   if #buried > 0 then release_capacity(full, unack, channel, group) end
-  if batch.due_count > 0 then redis.call('ZREM', source, unpack(batch.due, 1, batch.due_count)) end
+  leave(batch, source)
 end
 
 -- heal looks at a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody

@@ -254,8 +254,7 @@ func (t *step) givenTruth(g given) string {
 	// What a torn script sent in line comes back with the second restart, beside the dead letter that it has become
 	// meanwhile; its attempts are gone, so it is delivered anew.
 	letter := t.before.relaxed(g.msg) && t.before.has("dead:"+o.group, g.msg)
-	again := t.firstAgain(g, last)
-	known := !back && !letter && !again && len(last) > 0 && last[1] != "-" && !t.before.has("~again", g.msg)
+	known := !back && !letter && len(last) > 0 && last[1] != "-" && !t.before.has("~again", g.msg)
 	switch {
 	case back && !t.before.relaxed(g.msg):
 		return "comes back: " + g.msg + " was settled, but is delivered again"
@@ -281,22 +280,7 @@ func (t *step) givenTruth(g given) string {
 	if back {
 		t.count("a settled message is delivered again")
 	}
-	if again {
-		t.count(sameToken)
-	}
 	return ""
-}
-
-const sameToken = "a message in its first delivery is delivered again, with the same token"
-
-// firstAgain tells whether a message is still in its first delivery, and waits in the queue too since the second restart.
-// A first delivery leaves no entry in attempts from which the token could grow. To see it, each claim would have to look
-// up in unack what it takes from the queue.
-func (t *step) firstAgain(g given, last []string) bool {
-	group := t.op.group
-	first := len(last) > 0 && last[0] == "1" && g.token == "1" && !t.before.has("attempts:"+group, g.msg)
-	both := isLater(t.before.value("unack:"+group, g.msg)) && isDue(t.before.value("queue:"+group, g.msg))
-	return t.before.has("~torn", "restarted") && first && both
 }
 
 // recordTruth compares the record with the answer.

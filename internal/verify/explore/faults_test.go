@@ -118,8 +118,8 @@ var faults = []fault{
 	},
 	{"turns: torn: no claim heals", "claim", "batch.healed = has_turns and heal(budget.halts)", "", "torn, an ordering key"},
 	{
-		"torn: a claim removes by rank", "claim", "call('ZREM', source, unpack(batch.due, 1, batch.due_count))",
-		"call('ZREMRANGEBYRANK', source, 0, batch.due_count - 1)", "torn, two messages",
+		"torn: a claim removes by rank", "claim", "call('ZREM', scheduled, unpack(batch.due, 1, batch.due_count))",
+		"call('ZREMRANGEBYRANK', scheduled, 0, batch.due_count - 1)", "torn, two messages",
 	},
 	{
 		"torn: a repeated claim gives what another consumer has", "claim", "tonumber(leases[i]) == tonumber(old_deadline) and ",

@@ -127,7 +127,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 	if further {
 		count = reach - len(expired)
 	}
-	source, fresh := p.due(g, nowMS(now), count)
+	fresh := p.due(g, nowMS(now), count)
 	taken := &batch{owners: map[string]string{}}
 	considered, all := 0, true
 	for i, e := range append(slices.Clone(expired), fresh...) {
@@ -139,7 +139,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 		}
 		considered++
 	}
-	p.carryOut(g, claims, taken, source, fresh[:max(0, considered-len(expired))], halts, now)
+	p.carryOut(g, claims, taken, fresh[:max(0, considered-len(expired))], halts, now)
 	if hasTurns && g.heal(halts) {
 		all = false
 	}
@@ -164,9 +164,10 @@ func (p *Partition) reach(g *group, r Request, now int64) (count int, further bo
 }
 
 // carryOut does what a claim has decided.
-func (p *Partition) carryOut(g *group, claims *Claims, b *batch, source *zset, fresh []entry, halts bool, now int64) {
+func (p *Partition) carryOut(g *group, claims *Claims, b *batch, fresh []entry, halts bool, now int64) {
 	for _, e := range fresh {
-		source.remove(e.id)
+		g.queue.remove(e.id)
+		p.scheduled.remove(e.id)
 	}
 	for _, w := range b.waiting {
 		if g.unack.remove(w.id); w.first {

@@ -144,25 +144,22 @@ func (p *Partition) Restore(name string) (ok bool) {
 	return true
 }
 
-// due lists what the group may get besides ended leases, and the set that has it.
-func (p *Partition) due(g *group, now int64, room int) (*zset, []entry) {
+// due lists what the group may get besides ended leases.
+func (p *Partition) due(g *group, now int64, room int) []entry {
 	due := p.scheduled.upTo(now, room)
-	if len(due) > 0 {
-		names := p.Groups()
-		if retry, any := g.queue.head(); len(names) == 1 && (!any || retry > now) {
-			return &p.scheduled, due
-		}
+	if names := p.Groups(); len(due) > 0 && len(names) > 1 {
 		p.fanOut(names, due[:min(len(due), max(1, fanOutEntries/len(names)))])
+		due = nil
 	}
-	return &g.queue, g.queue.upTo(now, room)
+	due = append(due, g.queue.upTo(now, room)...)
+	slices.SortFunc(due, compare)
+	return due[:min(len(due), room)]
 }
 
 // fanOut gives scheduled messages to the queues of all groups.
 func (p *Partition) fanOut(names []string, due []entry) {
 	for _, e := range due {
-		if len(names) > 1 {
-			p.refs[e.id] = names
-		}
+		p.refs[e.id] = names
 		for _, name := range names {
 			p.groups[name].queue.add(e.score, e.id)
 		}
