@@ -162,7 +162,7 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 	assert.Contains(t, s.page("schedules?match="+id).first("tbody").text(), "0 7 * * 1 Europe/Berlin")
 	_, page := s.post("schedule-pause"+at, url.Values{"reason": {"holiday"}})
 	assert.Contains(t, page.text(), "by eve: holiday")
-	assert.Equal(t, "eve", find().Paused.Actor)
+	assert.Equal(t, "eve", find().Paused.By)
 	_, _ = s.post("schedule-resume"+at, nil)
 	assert.Nil(t, find().Paused)
 	stored := s.count(admin.Scheduled)

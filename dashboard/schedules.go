@@ -50,7 +50,7 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 
 func (d *Dashboard) schedulePause(w http.ResponseWriter, q *request) error {
 	return d.changeSchedule(w, q, "paused a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
-		return p.Pause(ctx, id, periodic.Pause{Actor: q.actor, Note: q.form.Get("reason")})
+		return p.Pause(ctx, id, periodic.Pause{By: q.actor, Reason: q.form.Get("reason")})
 	})
 }
 

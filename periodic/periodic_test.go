@@ -108,11 +108,11 @@ func TestSetRemoveAndReplaceChangePendingTicks(t *testing.T) {
 	assert.EqualValues(t, 2, pending())
 	assert.NotEqual(t, first[:2], client.ZRange(t.Context(), "{"+prefix+":reports:0}:scheduled", 0, -1).Val())
 
-	require.NoError(t, p.Pause(t.Context(), "report", periodic.Pause{Note: "holidays"}))
+	require.NoError(t, p.Pause(t.Context(), "report", periodic.Pause{Reason: "holidays"}))
 	assert.Zero(t, pending())
 	status, err := p.Find(t.Context(), "report", 2)
 	require.NoError(t, err)
-	assert.Equal(t, "holidays", status.Paused.Note)
+	assert.Equal(t, "holidays", status.Paused.Reason)
 	require.NoError(t, p.Resume(t.Context(), "report"))
 	assert.EqualValues(t, 2, pending())
 

@@ -90,7 +90,7 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 			return err
 		}
 	}
-	pause := func(l *lab) error { return l.p.Pause(ctx, "report", periodic.Pause{Note: "holidays"}) }
+	pause := func(l *lab) error { return l.p.Pause(ctx, "report", periodic.Pause{Reason: "holidays"}) }
 	resume := func(l *lab) error { return l.p.Resume(ctx, "report") }
 	remove := func(l *lab) error { return l.p.Remove(ctx, "report") }
 	for name, c := range map[string]struct {

@@ -260,9 +260,8 @@ type definition struct {
 
 // Pause says why a schedule is paused.
 type Pause struct {
-	Note  string
-	Actor string
-	Since time.Time
+	By, Reason string    // for people; "": unknown
+	Since      time.Time // zero: now
 }
 
 // text is the definition as Redis has it.

@@ -92,7 +92,7 @@ func TestWhatIsTypedIsNotTakenAway(t *testing.T) {
 	b.live()
 	b.click("summary")
 	b.typeInto("details input", "repo")
-	require.NoError(t, s.periodic.Pause(t.Context(), "report", periodic.Pause{Actor: "eve"}))
+	require.NoError(t, s.periodic.Pause(t.Context(), "report", periodic.Pause{By: "eve"}))
 	b.until("late !== null")
 	assert.Equal(t, "repo", ask[string](b, "document.querySelector('details input').value"))
 	ask[bool](b, "document.querySelector('details').open = false, document.activeElement.blur(), true")

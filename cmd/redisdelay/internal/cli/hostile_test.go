@@ -108,7 +108,7 @@ func (e *evil) schedule() {
 	require.NoError(e.T, p.Set(e.T.Context(), periodic.Schedule{
 		ID: "report", Topic: e.topic, Cron: "@daily", Payload: []byte(e.payload), Metadata: message.Metadata{e.field: e.reason},
 	}))
-	require.NoError(e.T, p.Pause(e.T.Context(), "report", periodic.Pause{Actor: e.consumer, Note: e.reason}))
+	require.NoError(e.T, p.Pause(e.T.Context(), "report", periodic.Pause{By: e.consumer, Reason: e.reason}))
 	require.NoError(e.T, e.Client.HSet(e.T.Context(), "{redisdelay:periodic}:schedules", e.key, "1 "+e.payload).Err())
 }
 
@@ -184,7 +184,7 @@ func (e *evil) commands() [][]string {
 		{"periodic", "ls", "--wide"},
 		{"periodic", "show", "report"},
 		{"periodic", "show", e.key},
-		{"periodic", "pause", "report", "--by", e.field, "--note", e.reason},
+		{"periodic", "pause", "report", "--by", e.field, "--reason", e.reason},
 		{"periodic", "trigger", e.reason},
 		{"inbox", "show"},
 		{"inbox", "refused"},

@@ -91,7 +91,7 @@ func (a *app) showSchedules(list []periodic.Status) error {
 		}
 		paused := ""
 		if s.Paused != nil {
-			paused = a.cut("by "+s.Paused.Actor+noteOf(*s.Paused), 40)
+			paused = a.cut("by "+s.Paused.By+reasonOf(*s.Paused), 40)
 		}
 		g.add(a.cut(s.ID, 40), s.Topic, a.cut(s.Words, 50), next, in, count(s.Stored), alarm(behindWords(s)), paused,
 			s.Owner, s.Cron, alarm(a.cut(s.Problem, 60)))
@@ -116,11 +116,11 @@ func alarm(text string) styled {
 	return paint(badStyle, text)
 }
 
-func noteOf(p periodic.Pause) string {
-	if p.Note == "" {
+func reasonOf(p periodic.Pause) string {
+	if p.Reason == "" {
 		return ""
 	}
-	return ": " + p.Note
+	return ": " + p.Reason
 }
 
 // nominal is a nominal time, in its own zone.
@@ -163,7 +163,7 @@ func (a *app) showSchedule(s periodic.Status) error {
 	f.add("start", humanize.Full(s.Start, now))
 	f.add("end", humanize.Full(s.End, now))
 	if s.Paused != nil {
-		f.add("paused", paint(warnStyle, fmt.Sprintf("by %s%s", s.Paused.Actor, noteOf(*s.Paused))))
+		f.add("paused", paint(warnStyle, fmt.Sprintf("by %s%s", s.Paused.By, reasonOf(*s.Paused))))
 		f.add("paused since", humanize.Full(s.Paused.Since, now))
 	}
 	for _, at := range s.Next {
@@ -228,7 +228,7 @@ func (a *app) showNext(s periodic.Status) error {
 		why := "it has ended"
 		switch {
 		case s.Paused != nil:
-			why = "it is paused by " + s.Paused.Actor + noteOf(*s.Paused)
+			why = "it is paused by " + s.Paused.By + reasonOf(*s.Paused)
 		case s.Problem != "":
 			why = s.Problem
 		}
@@ -245,17 +245,17 @@ func (a *app) periodicPause() *cobra.Command {
 	var why periodic.Pause
 	cmd := a.overSchedules("pause ID", "Stop the ticks of a schedule, those that are stored ahead included", nil,
 		func(ctx context.Context, p *periodic.Periodic, args []string) error {
-			if why.Actor == "" {
-				why.Actor = whoami()
+			if why.By == "" {
+				why.By = whoami()
 			}
 			if err := p.Pause(ctx, args[0], why); err != nil {
 				return err
 			}
 			return a.scheduleDone("pause", args[0], "paused schedule %q until somebody resumes", args[0])
 		})
-	cmd.Flags().Var(text(&why.Note, "TEXT"), "note", "why, for those who wonder")
-	cmd.Flags().Var(text(&why.Actor, "NAME"), "by", "who (default user@host)")
-	cmd.Example = "redisdelay periodic pause report-eu --note 'figures are wrong'"
+	cmd.Flags().Var(text(&why.Reason, "TEXT"), "reason", "why, for those who wonder")
+	cmd.Flags().Var(text(&why.By, "NAME"), "by", "who (default user@host)")
+	cmd.Example = "redisdelay periodic pause report-eu --reason 'figures are wrong'"
 	return cmd
 }
 

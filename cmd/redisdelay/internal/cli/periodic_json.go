@@ -34,9 +34,9 @@ type scheduleJSON struct {
 }
 
 type schedulePauseJSON struct {
-	Since stamp  `json:"since"`
-	By    string `json:"by"`
-	Note  string `json:"note"`
+	Since  stamp  `json:"since"`
+	By     string `json:"by"`
+	Reason string `json:"reason"`
 }
 
 type nextTickJSON struct {
@@ -65,7 +65,7 @@ func inSchedule(s periodic.Status) scheduleJSON {
 		o.Next = append(o.Next, stamp{at})
 	}
 	if s.Paused != nil {
-		o.Pause = &schedulePauseJSON{stamp{s.Paused.Since}, s.Paused.Actor, s.Paused.Note}
+		o.Pause = &schedulePauseJSON{stamp{s.Paused.Since}, s.Paused.By, s.Paused.Reason}
 	}
 	if !s.Made {
 		o.contentJSON = inContent(contentOf(s))
