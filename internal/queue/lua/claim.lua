@@ -20,7 +20,7 @@
 -- ARGV[13..]  other groups, in the order of their queues; see lib_fan_out.lua. Only what has
 --             fallen due for all groups needs them
 -- Returns  { 'groups', now in ms, name, ... } if the caller has to name these groups, or is
---            not one of them and has to register; no message was touched
+--            not one of them and has to register; no message was leased
 --          { 'claimed', lease deadline in ms, µs until the next is due or -1 if none
 --            will be or -2 if the next is only for a free worker, or below -2 if a later request
 --            is recorded: -2 less its number, and nothing else,

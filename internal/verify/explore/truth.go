@@ -89,10 +89,12 @@ func diff(before, after state) (list []entry) {
 }
 
 // nothing checks that nothing changed, except some keys. A torn file may leave the mark of a
-// group that has room: whoever sees it removes it.
+// group that has room, and a leased message in the queue, too: whoever sees it removes it.
 func (t *step) nothing(but ...string) string {
 	for _, change := range diff(t.before, t.after) {
 		left := change.key == "full" && len(t.before.all("unack:"+change.field)) < t.u.limit && !t.after.has("full", change.field)
+		group, queued := strings.CutPrefix(change.key, "queue:")
+		left = left || queued && change.value == "" && t.after.has("unack:"+group, change.field)
 		if !slices.Contains(but, change.key) && !left && (len(but) <= 1 || !t.passes(change)) {
 			return fmt.Sprintf("no effect: %s says that it did nothing, but changed %s of %s", t.op.kind, change.key, change.field)
 		}
