@@ -165,9 +165,9 @@ PICTURES ?=
 dashboard: redis-server chromium
 	cd dashboard/browser && $(GO) test -count=1 -timeout 10m -v . -required $(if $(PICTURES),-pictures $(abspath $(PICTURES)))
 
-## bench: measure beside peers and floors, about half an hour; writes docs/benchmarks
+## bench: measure beside peers and floors, about an hour, or less with ROUNDS=3 for 5; writes docs/benchmarks
 bench: redis-server
-	cd bench && $(GO) run .
+	cd bench && $(GO) run . $(if $(ROUNDS),-rounds $(ROUNDS))
 
 ## million10: measure a server with ten million messages, about six minutes; needs 10 GB of memory and 8 of disk. Writes
 ## docs/benchmarks/million10

@@ -10,8 +10,8 @@ import (
 )
 
 // PipelineSize is how many calls go out at once. Redis answers them without a look at other clients, so claims wait for them:
-// of those that count a topic, some 0.4 ms.
-const PipelineSize = 8
+// of those that count a topic, some 0.8 ms.
+const PipelineSize = 16
 
 // Answer is how one of many calls has ended.
 type Answer struct {

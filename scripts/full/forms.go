@@ -50,7 +50,7 @@ var forms = []form{
 	{name: "dashboard", command: "make dashboard", of: "./dashboard/browser", limit: 15 * time.Minute, figure: tests}, // two browsers at once are slow
 	{name: "stress", command: "make stress", of: "./internal/verify/acceptance", limit: 20 * time.Minute, figure: tests},
 	onServer("redis-7.0"), onServer("redict-7.3"), onServer("redis-8.0"), onServer("valkey-8.0"), onServer("valkey-9"),
-	{name: "bench", command: "make bench", of: "./bench", limit: 60 * time.Minute, figure: bars},
+	{name: "bench", command: "ROUNDS=3 make bench", of: "./bench", limit: 60 * time.Minute, figure: bars},
 	{name: "million10", command: "make million10", of: "./bench", limit: 20 * time.Minute, figure: bars},
 }
 
