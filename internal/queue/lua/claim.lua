@@ -188,7 +188,7 @@ local function merge(queued, new, count)
   for k = 1, #queued, 2 do is_queued[queued[k]] = true end
   while #list < 2 * count and (queued[i] or new[j]) do
     local n, score, other = #list, tonumber(queued[i + 1]), tonumber(new[j + 1])
-    if not other or score and (score < other or score == other and queued[i] < new[j]) then
+    if queued[i] and (not new[j] or score < other or score == other and queued[i] < new[j]) then
       list[n + 1], list[n + 2] = queued[i], queued[i + 1]
       i = i + 2
     else
@@ -209,7 +209,8 @@ local function find_due(budget, lost)
   local due = due_of(scheduled, now_ms, math.min(count, math.max(1, math.floor(MAX_ENTRIES / group_count))))
   if #due == 0 then return due_of(queue, now_ms, count), queue end
   if group_count == 1 then
-    local queued = due_of(queue, due[#due], count)
+    local till = #due < 2 * count and now_ms or due[#due] -- what comes after so many new ones is not for this claim
+    local queued = due_of(queue, till, count)
     if #queued == 0 then return due, scheduled end
     return merge(queued, due, count)
   end

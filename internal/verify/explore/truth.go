@@ -93,8 +93,9 @@ func diff(before, after state) (list []entry) {
 func (t *step) nothing(but ...string) string {
 	for _, change := range diff(t.before, t.after) {
 		left := change.key == "full" && len(t.before.all("unack:"+change.field)) < t.u.limit && !t.after.has("full", change.field)
-		group, queued := strings.CutPrefix(change.key, "queue:")
-		left = left || queued && change.value == "" && t.after.has("unack:"+group, change.field)
+		if group, queued := strings.CutPrefix(change.key, "queue:"); queued && t.op.kind == "claim" {
+			left = change.value == "" && t.after.has("unack:"+group, change.field)
+		}
 		if !slices.Contains(but, change.key) && !left && (len(but) <= 1 || !t.passes(change)) {
 			return fmt.Sprintf("no effect: %s says that it did nothing, but changed %s of %s", t.op.kind, change.key, change.field)
 		}
