@@ -25,10 +25,10 @@ const (
 	// DefaultConsumerGroup is the group of a Subscriber that names none.
 	DefaultConsumerGroup = "default"
 
-	// Broadcast is the ConsumerGroup of a Subscriber each of whose Subscribes is a group of its own,
-	// with a name of its own (Delivery.Group). It gets each message of a topic that was not
-	// given to the groups before Subscribe, and the group ends with the subscription, or
-	// GroupExpiry after a crash. It is for what each instance of a program must know, such as caches and
+	// Broadcast as the ConsumerGroup of a Subscriber gives every subscription all messages. Each call of Subscribe
+	// makes a group with a name of its own (Delivery.Group). The group gets each message of the topic that was not
+	// given to the groups before Subscribe. It ends with the subscription, or GroupExpiry after a
+	// crash. It is for what each instance of a program must know, such as caches and
 	// websockets. Each group costs Redis a little for each message; a topic can have 1,000.
 	// While a topic has no group at all, its messages wait.
 	Broadcast = "<broadcast>"
@@ -281,8 +281,8 @@ type SubscriberConfig struct {
 	// OnExpired says what to do with messages whose time to live (SetTTL) is over. Default: BuryExpired.
 	OnExpired OnExpired
 
-	// MaxBufferBytes is how many bytes of messages a subscription may hold that no
-	// handler has yet. At least 1 MiB; one message may be larger. Default: 16 MiB.
+	// MaxBufferBytes limits the messages that a subscription has prefetched, and that no handler has
+	// yet, by the bytes of their bodies. At least 1 MiB; one message may be larger. Default: 16 MiB.
 	MaxBufferBytes int
 
 	// PollInterval is how often a subscription asks Redis for messages while it gets no notifications, and so how late a

@@ -21,8 +21,8 @@ type Delivery struct {
 	// Topic and Group are where the message was delivered.
 	Topic, Group string
 
-	// ID is the message's id in Redis: a ULID of 26 characters, then what scripts know of the
-	// message: its time to live, ordering key and key, if it has them. It is unique, unlike the UUID, and the same in
+	// ID is the message's id in Redis: a ULID of 26 characters, and behind it the time to live, the
+	// ordering key and the key of the message, if it has them. So its length varies. It is unique, unlike the UUID, and the same in
 	// every delivery and group. Those of one Publisher sort in the order of publishing.
 	ID string
 

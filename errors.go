@@ -14,7 +14,7 @@ var (
 	// ErrPublisherClosed is returned by a Publisher after Close.
 	ErrPublisherClosed = publish.ErrClosed
 
-	// ErrEmptyTopic is returned for a topic without a name.
+	// ErrEmptyTopic is returned by every call that takes a topic if its name is empty.
 	ErrEmptyTopic = errors.New("the topic has no name")
 
 	// ErrNilMessage is returned by Publish when one of the messages is nil.

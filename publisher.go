@@ -87,6 +87,9 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // and a For made on another host, go by the publisher's clock: as far as it is wrong,
 // messages are early or late. While Publish retries, a delay counts from the attempt that is stored.
 //
+// A delay of 0 or less makes a message due at once; one that ends more than 292 years from now is a *DelayError. A call
+// without messages stores nothing and returns nil.
+//
 // Calls that follow one another are stored in their order, unless one ends with
 // ErrOutcomeUnknown: its messages may be stored late, after those of later calls, if they have
 // no keys.
