@@ -69,7 +69,7 @@ type PublisherConfig struct {
 
 	// OnDuplicate applies to messages that carry a key (SetKey).
 	// Default: RejectDuplicate.
-	OnDuplicate OnDuplicate
+	OnDuplicate DuplicatePolicy
 
 	// DeduplicationWindow is for how long after Publish the key of a message (SetKey) stays in use,
 	// even if its message has been acked or has become a dead letter by then: so Publish can be
@@ -279,7 +279,7 @@ type SubscriberConfig struct {
 	GroupLimits GroupLimits
 
 	// OnExpired says what to do with messages whose time to live (SetTTL) is over. Default: BuryExpired.
-	OnExpired OnExpired
+	OnExpired ExpiryPolicy
 
 	// MaxBufferBytes limits the messages that a subscription has prefetched, and that no handler has
 	// yet, by the bytes of their bodies. At least 1 MiB; one message may be larger. Default: 16 MiB.

@@ -43,23 +43,23 @@ const (
 	MaxKeyBytes = 512
 )
 
-// OnDuplicate says what Publish does with a message whose key (SetKey) is in use: held
+// DuplicatePolicy says what Publish does with a message whose key (SetKey) is in use: held
 // by a message that is still waiting or being handled, or published within a
 // PublisherConfig.DeduplicationWindow.
-type OnDuplicate string
+type DuplicatePolicy string
 
 const (
 	// RejectDuplicate makes Publish return ErrDuplicateMessage and store no message
 	// of the call. It is the default.
-	RejectDuplicate OnDuplicate = "reject"
+	RejectDuplicate DuplicatePolicy = "reject"
 
 	// IgnoreDuplicate drops the new message; Publish succeeds.
-	IgnoreDuplicate OnDuplicate = "ignore"
+	IgnoreDuplicate DuplicatePolicy = "ignore"
 
 	// ReplaceDuplicate stores the new message and drops the old one, unless a group has been given
 	// it, which happens once it is due: then both are delivered. It ignores the DeduplicationWindow
 	// of a finished message.
-	ReplaceDuplicate OnDuplicate = "replace"
+	ReplaceDuplicate DuplicatePolicy = "replace"
 )
 
 // SetKey gives a message a key of 1 to MaxKeyBytes bytes; with another one, Publish returns

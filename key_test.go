@@ -28,7 +28,7 @@ func TestDuplicates(t *testing.T) {
 		s.Settled()
 		return []string{msg.UUID}
 	}
-	tests := map[redisdelay.OnDuplicate]struct {
+	tests := map[redisdelay.DuplicatePolicy]struct {
 		err  error
 		left string
 	}{
@@ -301,12 +301,12 @@ func TestAHandlersNeedsCanBeDecorated(t *testing.T) {
 }
 
 // window is a change of a publisher's config.
-func window(length time.Duration, policy redisdelay.OnDuplicate) func(*redisdelay.PublisherConfig) {
+func window(length time.Duration, policy redisdelay.DuplicatePolicy) func(*redisdelay.PublisherConfig) {
 	return func(c *redisdelay.PublisherConfig) { c.DeduplicationWindow, c.OnDuplicate = length, policy }
 }
 
 func TestAKeyStaysInUseForTheWindow(t *testing.T) {
-	for policy, refusal := range map[redisdelay.OnDuplicate]error{
+	for policy, refusal := range map[redisdelay.DuplicatePolicy]error{
 		redisdelay.RejectDuplicate: redisdelay.ErrDuplicateMessage,
 		redisdelay.IgnoreDuplicate: nil,
 	} {

@@ -14,15 +14,15 @@ const TTLMetadata = "_redisdelay_ttl"
 // ErrInvalidTTL is returned for a time to live (SetTTL) that is no duration, below 1ms, or above 100 years.
 var ErrInvalidTTL = errors.New("invalid time to live")
 
-// OnExpired says what a Subscriber does with a message whose time to live (SetTTL) is over.
-type OnExpired string
+// ExpiryPolicy says what a Subscriber does with a message whose time to live (SetTTL) is over.
+type ExpiryPolicy string
 
 const (
 	// BuryExpired makes the message a dead letter of the group, with the reason "expired". It is the default.
-	BuryExpired OnExpired = "bury"
+	BuryExpired ExpiryPolicy = "bury"
 
 	// DropExpired ends the message for the group, as an Ack does.
-	DropExpired OnExpired = "drop"
+	DropExpired ExpiryPolicy = "drop"
 )
 
 // SetTTL gives a message a time to live, from 1ms to 100 years, rounded down to whole milliseconds; with another one,

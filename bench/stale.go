@@ -41,7 +41,7 @@ func staleBacklog() experiment {
 }
 
 // staleRun drains a backlog whose messages are stale, or fresh if nothing is to become of stale ones.
-func staleRun(how redisdelay.OnExpired) func(ctx context.Context, l *lab) (sample, error) {
+func staleRun(how redisdelay.ExpiryPolicy) func(ctx context.Context, l *lab) (sample, error) {
 	return func(ctx context.Context, l *lab) (sample, error) {
 		const part = 100_000
 		n := l.count(1_000_000)
@@ -68,7 +68,7 @@ func staleRun(how redisdelay.OnExpired) func(ctx context.Context, l *lab) (sampl
 }
 
 // drainStale drains a backlog until so many messages are acked, or found stale.
-func drainStale(ctx context.Context, l *lab, how redisdelay.OnExpired, n int) (sample, error) {
+func drainStale(ctx context.Context, l *lab, how redisdelay.ExpiryPolicy, n int) (sample, error) {
 	want := observe.Expired
 	if how == "" {
 		want = observe.Acked

@@ -26,7 +26,7 @@ type Config struct {
 
 	// OnDuplicate says what becomes of an entry whose message key is in use. Under redisdelay.RejectDuplicate, which is the
 	// default, it is refused.
-	OnDuplicate redisdelay.OnDuplicate
+	OnDuplicate redisdelay.DuplicatePolicy
 
 	// MaxMessageBytes limits the size of an encoded message; an entry with a larger one is refused, and so is one whose fields
 	// have 1 MiB more than that, whatever the Marshaler would make of it. Default: 4 MiB.

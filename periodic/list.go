@@ -19,7 +19,7 @@ type Status struct {
 	Schedule // without its Make function
 
 	Words   string // when it ticks, for people
-	Made    bool   // by a function
+	HasMake bool   // Schedule.Make makes its messages, in the processes that declare it
 	Owner   string // who declares it (Apply); "" if it was set
 	Version int64  // of the declaration that has changed it last
 	Paused  *Pause // nil if it is not
@@ -108,7 +108,7 @@ func (d definition) overdue(t timing, record queue.TickRecord, now time.Time) ti
 // status is all but how many are stored.
 func (d definition) status(times int, known queue.Ticked) Status {
 	now := known.Now
-	s := Status{Schedule: d.Schedule, Made: d.Made, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
+	s := Status{Schedule: d.Schedule, HasMake: d.Made, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
 	if d.damage != nil {
 		s.Problem = d.damage.Error()
 		return s

@@ -103,7 +103,7 @@ type Config struct {
 
 	// OnExpired says what to do with messages whose time to live (redisdelay.SetTTL) is over: they are never published.
 	// Default: redisdelay.BuryExpired.
-	OnExpired redisdelay.OnExpired
+	OnExpired redisdelay.ExpiryPolicy
 
 	// LeaseDuration and CloseTimeout are as in redisdelay.SubscriberConfig. CloseTimeout is
 	// how long Run lets a Publish call of the target finish. Defaults: 30s, 10s.

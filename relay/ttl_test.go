@@ -86,7 +86,7 @@ func TestATimeToLiveGoesOnInAnotherRedis(t *testing.T) {
 
 // TestWhatIsStaleIsNotPublished, also if it has become so while the relay had it.
 func TestWhatIsStaleIsNotPublished(t *testing.T) {
-	for how, buried := range map[redisdelay.OnExpired]int{redisdelay.BuryExpired: 1, redisdelay.DropExpired: 0} {
+	for how, buried := range map[redisdelay.ExpiryPolicy]int{redisdelay.BuryExpired: 1, redisdelay.DropExpired: 0} {
 		t.Run(string(how), func(t *testing.T) {
 			s := newScene(t)
 			const ttl = 200 * time.Millisecond

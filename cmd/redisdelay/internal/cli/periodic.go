@@ -181,7 +181,7 @@ func (a *app) showSchedule(s periodic.Status) error {
 	if s.Version > 0 {
 		f.add("version", s.Version)
 	}
-	if s.Made {
+	if s.HasMake {
 		f.add("message", "made by a function of the processes that declare it")
 		return a.printFields(f)
 	}

@@ -59,7 +59,7 @@ func inSchedule(s periodic.Status) scheduleJSON {
 		Schedule: s.ID, Topic: s.Topic, When: s.Words, Cron: s.Cron, Zone: s.Zone, OffsetMs: s.Offset.Milliseconds(),
 		JitterMs: s.Jitter.Milliseconds(), Start: stamp{s.Start}, End: stamp{s.End}, Next: []stamp{}, Stored: s.Stored,
 		BehindMs: s.Behind.Milliseconds(), Problem: s.Problem, StoreAtLeast: s.StoreAtLeast, StoreAheadMs: s.StoreAhead.Milliseconds(),
-		CatchUp: catchUp(s.CatchUp), Overlap: string(s.Overlap), TTLMs: s.TTL.Milliseconds(), Owner: s.Owner, Version: s.Version, Made: s.Made,
+		CatchUp: catchUp(s.CatchUp), Overlap: string(s.Overlap), TTLMs: s.TTL.Milliseconds(), Owner: s.Owner, Version: s.Version, Made: s.HasMake,
 	}
 	for _, at := range s.Next {
 		o.Next = append(o.Next, stamp{at})
@@ -67,7 +67,7 @@ func inSchedule(s periodic.Status) scheduleJSON {
 	if s.Paused != nil {
 		o.Pause = &schedulePauseJSON{stamp{s.Paused.Since}, s.Paused.By, s.Paused.Reason}
 	}
-	if !s.Made {
+	if !s.HasMake {
 		o.contentJSON = inContent(contentOf(s))
 	}
 	return o

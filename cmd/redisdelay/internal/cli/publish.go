@@ -91,7 +91,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 	}
 	known := slices.ContainsFunc(topics, func(t admin.Topic) bool { return t.Name == args[0] })
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
-		Client: s.app.client, Prefix: s.app.prefix, OnDuplicate: redisdelay.OnDuplicate(s.duplicate),
+		Client: s.app.client, Prefix: s.app.prefix, OnDuplicate: redisdelay.DuplicatePolicy(s.duplicate),
 	}, watermill.NopLogger{})
 	if err != nil {
 		return err
