@@ -132,6 +132,28 @@ func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
 	})
 }
 
+// TestAFailedEndOfGroupsIsTriedAgainSoon, though claims show that no group ends.
+func TestAFailedEndOfGroupsIsTriedAgainSoon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, g := &witness{}, newFakeGroup(0)
+		g.partitions = 1
+		topic := &fakeTopic{groups: []*fakeGroup{g}, endFails: errAway}
+		r := runTopic(topic, observed(w))
+		g.grown <- struct{}{}
+		pass(time.Second)
+		require.Len(t, told[observe.OutageBegan](w), 1)
+		topic.mu.Lock()
+		topic.endFails = nil
+		topic.mu.Unlock()
+		pass(2 * testPoll)
+		assert.Len(t, told[observe.OutageEnded](w), 1)
+		pass(10 * testPoll)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, 2, topic.searches)
+	})
+}
+
 func TestASubscriptionWhoseGroupHadEndedSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, g := &witness{}, newFakeGroup(1)
