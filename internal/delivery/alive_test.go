@@ -81,6 +81,33 @@ func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
 	}
 }
 
+// TestAConsumerThatHasLeftDoesNotSayThatItIsAlive, also if its group was called just before, while another partition settles.
+func TestAConsumerThatHasLeftDoesNotSayThatItIsAlive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		quiet, busy := newFakeGroup(0), newFakeGroup(1)
+		busy.setHook(func(call string) error {
+			if call == "ack" {
+				return errAway
+			}
+			return nil
+		})
+		r := runTopic(&fakeTopic{groups: []*fakeGroup{quiet, busy}}, present)
+		msg := <-r.Messages()
+		pass(time.Second)
+		var calls []string
+		quiet.setHook(func(call string) error {
+			quiet.view(func() { calls = append(calls, call) })
+			return nil
+		})
+		quiet.called <- struct{}{}
+		pass(time.Millisecond)
+		r.stop()
+		msg.Ack()
+		require.ErrorIs(t, <-r.ended, errUnsettled)
+		quiet.view(func() { assert.Equal(t, []string{"leave"}, calls) })
+	})
+}
+
 // longestSilence is the longest time in which a consumer has not said that it is alive.
 func longestSilence(g *fakeGroup) (longest time.Duration) {
 	g.view(func() {
