@@ -81,6 +81,33 @@ func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
 	}
 }
 
+// TestAConsumerThatHasLeftDoesNotSayThatItIsAlive, also if its group was called just before, while another partition settles.
+func TestAConsumerThatHasLeftDoesNotSayThatItIsAlive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		quiet, busy := newFakeGroup(0), newFakeGroup(1)
+		busy.setHook(func(call string) error {
+			if call == "ack" {
+				return errAway
+			}
+			return nil
+		})
+		r := runTopic(&fakeTopic{groups: []*fakeGroup{quiet, busy}}, present)
+		msg := <-r.Messages()
+		pass(time.Second)
+		var calls []string
+		quiet.setHook(func(call string) error {
+			quiet.view(func() { calls = append(calls, call) })
+			return nil
+		})
+		quiet.called <- struct{}{}
+		pass(time.Millisecond)
+		r.stop()
+		msg.Ack()
+		require.ErrorIs(t, <-r.ended, errUnsettled)
+		quiet.view(func() { assert.Equal(t, []string{"leave"}, calls) })
+	})
+}
+
 // longestSilence is the longest time in which a consumer has not said that it is alive.
 func longestSilence(g *fakeGroup) (longest time.Duration) {
 	g.view(func() {
@@ -129,6 +156,28 @@ func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
 		assert.Equal(t, []observe.OutageBegan{{Place: place, What: observe.Ending, Err: errAway}}, told[observe.OutageBegan](w))
 		require.Len(t, told[observe.OutageEnded](w), 1)
 		assert.Equal(t, observe.Ending, told[observe.OutageEnded](w)[0].What)
+	})
+}
+
+// TestAFailedEndOfGroupsIsTriedAgainSoon, though claims show that no group ends.
+func TestAFailedEndOfGroupsIsTriedAgainSoon(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, g := &witness{}, newFakeGroup(0)
+		g.partitions = 1
+		topic := &fakeTopic{groups: []*fakeGroup{g}, endFails: errAway}
+		r := runTopic(topic, observed(w))
+		g.grown <- struct{}{}
+		pass(time.Second)
+		require.Len(t, told[observe.OutageBegan](w), 1)
+		topic.mu.Lock()
+		topic.endFails = nil
+		topic.mu.Unlock()
+		pass(2 * testPoll)
+		assert.Len(t, told[observe.OutageEnded](w), 1)
+		pass(10 * testPoll)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Equal(t, 2, topic.searches)
 	})
 }
 

@@ -154,7 +154,14 @@ func (l *leases) noteAlive(sent time.Time) {
 func (l *leases) heartbeatOverdue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.reportsAlive && (l.unanswered() || time.Since(l.aliveSentAt) > l.heartbeatInterval())
+	return l.reportsAlive && !l.left && (l.unanswered() || time.Since(l.aliveSentAt) > l.heartbeatInterval())
+}
+
+// leave ends the heartbeats. It must be called before the consumer leaves the group.
+func (l *leases) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = true
 }
 
 // heartbeatInterval is the longest time between two signs that the consumer is alive.

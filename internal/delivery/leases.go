@@ -41,6 +41,7 @@ type leases struct {
 	lost        []*item          // guarded by mu; to be reported
 	aliveSentAt time.Time        // guarded by mu; when Redis was last told that the consumer is alive
 	calledAt    time.Time        // guarded by mu; when the group was last called, or an answer to that has failed
+	left        bool             // guarded by mu; the consumer leaves the group, so no heartbeat may bring it back
 	// info is the consumer info of the last heartbeat. Claims repeat it.
 	info            string // guarded by mu
 	infoHasMessages bool   // owned by extend; info names messages

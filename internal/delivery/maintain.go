@@ -93,6 +93,7 @@ func (s *Subscription) look() {
 	ended, err := s.topic.EndExpired(s.ctx)
 	report.ended(ended)
 	report.attempted(s.ctx, observe.Ending, err)
+	s.growth.failed.Store(err != nil)
 }
 
 // open opens partitions until there are this many.

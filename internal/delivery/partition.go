@@ -67,6 +67,7 @@ func (p *partition) stopListening() {
 func (p *partition) settle() {
 	calls := p.subscription.calls
 	if over := p.settler.run(calls); over {
+		p.leases.leave()
 		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
 	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -170,6 +171,20 @@ func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
 			delete(state, "partitions ")
 			assert.Empty(t, state)
 		}
+	}
+}
+
+// TestASearchThatFailsIsTriedAgainByTheNextCall, though no group is known that may end.
+func TestASearchThatFailsIsTriedAgainByTheNextCall(t *testing.T) {
+	r := newScene(t)
+	topic := r.topicOf(2)
+	r.memberOf(topic, "g", time.Minute, 0)
+	topic.search.next = time.Now()
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	for range 2 {
+		_, err := topic.EndExpired(ended)
+		require.ErrorIs(t, err, context.Canceled)
 	}
 }
 

@@ -65,7 +65,8 @@ func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
 	found := &endings{deadline: time.Now().Add(endFor), of: map[string]ending{}}
 	err := t.Visit(ctx, 1, partitions, func(ctx context.Context, p *Partition) error { return found.endIn(ctx, p, near) })
 	first := found.endIn(ctx, t.Partition(0), near)
-	return t.endSearch(found.of), joined([]error{swept, err, first})
+	err = joined([]error{swept, err, first})
+	return t.endSearch(found.of, err), err
 }
 
 // beginSearch returns how many partitions to look into.
@@ -81,12 +82,15 @@ func (t *Topic) beginSearch() (partitions int, begun bool) {
 }
 
 // endSearch takes what was found, and returns the groups that have ended everywhere. If several callers end a group, one
-// of them returns it.
-func (t *Topic) endSearch(found map[string]ending) (list []Ended) {
+// of them returns it. After an error, the next call looks again.
+func (t *Topic) endSearch(found map[string]ending, err error) (list []Ended) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.search
-	s.running, s.next = false, time.Now().Add(searchEvery)
+	s.running, s.next = false, time.Now()
+	if err == nil {
+		s.next = s.next.Add(searchEvery)
+	}
 	freed := map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		e := found[name]
