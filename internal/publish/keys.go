@@ -49,12 +49,12 @@ func (p *Publisher) change(
 	})
 	var status queue.Status
 	select {
-	case a := <-answers:
+	case a := <-answers: // the Topic explains its own error
 		status = a.status
 	default:
-	}
-	if ctx.Err() != nil && err == context.Cause(ctx) { //nolint:errorlint // the Topic explains its own
-		err = fmt.Errorf("%w: %w", err, t.WhyNoAnswer())
+		if ctx.Err() != nil && !errors.Is(err, ErrClosed) {
+			err = fmt.Errorf("%w: %w", err, t.WhyNoAnswer())
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("redisdelay: %s %q in %q: %w", event.How, event.Key, event.Topic, err)
