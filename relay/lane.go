@@ -77,17 +77,19 @@ func (l *lane) handle(batch []*message.Message) {
 		taken = len(batch) - len(unsettled(batch))
 	}
 	if len(remaining) == 1 && len(batch) == 1 && err != nil { // it was offered alone
-		l.refuse(remaining[0], err)
+		if l.refuse(remaining[0], err) {
+			err = nil
+		}
 		remaining = nil
 	}
-	some, refusal := l.oneByOne(remaining, taken > 0)
-	if refusal != nil { // which says more than that of the batch
-		err = refusal
+	some := 0
+	if len(remaining) > 0 { // one by one, they say more than the error of the batch
+		some, err = l.oneByOne(remaining, taken > 0)
 	}
 	switch {
 	case taken+some > 0:
 		l.works()
-	case err != nil: // else nothing was offered
+	case err != nil: // else nothing was offered, or only what is refused for good
 		l.rest(err)
 	}
 }
@@ -129,7 +131,7 @@ func attempt(msg *message.Message) int {
 
 // oneByOne publishes messages one by one, those first that were delivered least. It puts off
 // those that are left when the target takes none, or Run ends. It returns how many it has
-// taken, and the last refusal.
+// taken, and the last refusal that may be about the target.
 func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
 	// A target that seems to be down may only refuse the messages that come first again and again.
 	slices.SortStableFunc(messages, func(a, b *message.Message) int { return cmp.Compare(attempt(a), attempt(b)) })
@@ -141,8 +143,11 @@ func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, ref
 		}
 		offered++
 		if err := l.hand(messages[i : i+1]); err != nil {
-			l.refuse(msg, err)
-			refusal = err
+			if l.refuse(msg, err) {
+				offered, since = offered-1, time.Now() // a target that works refuses it, too
+			} else {
+				refusal = err
+			}
 			continue
 		}
 		if !settled(msg) { // it was not offered
@@ -154,12 +159,14 @@ func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, ref
 	return taken, refusal
 }
 
-// refuse nacks a message that the target has refused, or makes it a dead letter.
-func (l *lane) refuse(msg *message.Message, err error) {
+// refuse nacks a message that the target has refused, or makes it a dead letter. It tells whether the error is about the
+// message alone, and so says nothing about the target.
+func (l *lane) refuse(msg *message.Message, err error) (forGood bool) {
 	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
 	var unfit *unfitError
 	switch { // Bury cannot fail: the message is not settled yet
 	case errors.As(err, &unfit), l.permanent(err):
+		forGood = true
 		_ = delivery.Bury("refused by the target: " + err.Error())
 	case l.refusals.add(delivery.ID):
 		_ = delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", l.refusals.max, err))
@@ -169,6 +176,7 @@ func (l *lane) refuse(msg *message.Message, err error) {
 		})
 	}
 	msg.Nack()
+	return forGood
 }
 
 // permanent asks the user's function. One that panics knows nothing.

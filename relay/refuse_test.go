@@ -70,6 +70,25 @@ func TestAPermanentRefusalMakesADeadLetter(t *testing.T) {
 	s.gets("good", "bad")
 }
 
+// TestPermanentRefusalsHoldUpNoOther and do not look like a target that is down, however many there are.
+func TestPermanentRefusalsHoldUpNoOther(t *testing.T) {
+	permanent := func(c *relay.Config) {
+		c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "refused") }
+	}
+	for name, refused := range map[string]int{"many": 40, "one": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.target.refusing(refusing(numbers(refused)...))
+			s.due(numbers(refused)...)
+			s.run(permanent)
+			dead.Letters(s.Scene, refused)
+			s.due("good")
+			s.gets("good")
+			assert.Zero(t, s.Log.Count("The target takes"))
+		})
+	}
+}
+
 func TestRepeatedRefusalsMakeADeadLetterWhileTheTargetTakesOthers(t *testing.T) {
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))

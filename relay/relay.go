@@ -47,11 +47,12 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 	r := &Relay{config: config, store: store, target: config.Target, logger: logger}
 	if config.Streams != nil {
 		streams := *config.Streams // Close would close the caller's client, so it is never called
-		if r.target, err = redisstream.NewPublisher(streams, logger); err != nil {
-			return nil, &redisdelay.ConfigError{Field: "Streams", Problem: err.Error()}
-		}
 		if streams.Marshaller == nil {
 			streams.Marshaller = redisstream.DefaultMarshallerUnmarshaller{}
+		}
+		streams.Marshaller = marshaller{streams.Marshaller}
+		if r.target, err = redisstream.NewPublisher(streams, logger); err != nil {
+			return nil, &redisdelay.ConfigError{Field: "Streams", Problem: err.Error()}
 		}
 		r.config.Streams = &streams
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
@@ -109,12 +110,9 @@ func (l *lane) move(g group, messages []*message.Message) error {
 
 // entry is a message as an entry of a stream, as redisstream writes it.
 func (l *lane) entry(msg *message.Message) (queue.Entry, error) {
-	values, err := l.marshal(msg)
-	if err == nil && len(values) == 0 {
-		err = errNoFields
-	}
+	values, err := l.relay.config.Streams.Marshaller.Marshal(l.topic, l.copyOf(msg))
 	if err != nil {
-		return queue.Entry{}, &unfitError{fmt.Errorf("marshal for the stream: %w", err)}
+		return queue.Entry{}, err
 	}
 	held := inHand(msg)
 	entry := queue.Entry{Delivery: held.Delivery(), Size: held.Size()}
@@ -124,7 +122,21 @@ func (l *lane) entry(msg *message.Message) (queue.Entry, error) {
 	return entry, nil
 }
 
-func (l *lane) marshal(msg *message.Message) (values map[string]any, err error) {
+// marshaller says of a message that it cannot encode that no stream can have it, whether it is moved or published.
+type marshaller struct{ redisstream.Marshaller }
+
+func (m marshaller) Marshal(topic string, msg *message.Message) (map[string]any, error) {
+	values, err := m.marshal(topic, msg)
+	if err == nil && len(values) == 0 {
+		err = errNoFields
+	}
+	if err != nil {
+		return nil, &unfitError{fmt.Errorf("marshal for the stream: %w", err)}
+	}
+	return values, nil
+}
+
+func (m marshaller) marshal(topic string, msg *message.Message) (values map[string]any, err error) {
 	defer recovered(&err)
-	return l.relay.config.Streams.Marshaller.Marshal(l.topic, l.copyOf(msg))
+	return m.Marshaller.Marshal(topic, msg)
 }

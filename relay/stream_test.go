@@ -120,6 +120,16 @@ func TestAMessageThatFitsInNoStreamBecomesADeadLetter(t *testing.T) {
 	assert.Contains(t, dead.Letters(s.Scene, 1)[0].Reason, "is reserved by watermill")
 }
 
+// TestAMessageThatCannotBePublishedToAStreamBecomesADeadLetter at once, as one that cannot be moved.
+func TestAMessageThatCannotBePublishedToAStreamBecomesADeadLetter(t *testing.T) {
+	s := newScene(t)
+	bad := fixture.Delayed("bad", time.Millisecond)
+	bad.Metadata.Set(redisstream.UUIDHeaderKey, "x")
+	require.NoError(t, s.publisher().Publish(s.Topic, bad))
+	s.run(toStreams(s.dial()))
+	assert.Contains(t, dead.Letters(s.Scene, 1)[0].Reason, "marshal for the stream: ")
+}
+
 // TestAMarshallerGetsACopy, as a target does.
 func TestAMarshallerGetsACopy(t *testing.T) {
 	s := newScene(t)

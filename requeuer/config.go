@@ -27,10 +27,14 @@ type Config struct {
 	// with TrackMsgId) would lose them. The caller closes it.
 	Publisher message.Publisher
 
-	// Topic is where failed messages wait in Redis. Default: DefaultTopic.
+	// Topic is where failed messages wait in Redis. Requeuers with the same Redis, Prefix and Topic publish each other's
+	// messages: those of another broker, or with another PublishTopic, need a Topic or a Prefix of their own.
+	// Default: DefaultTopic.
 	Topic string
 
-	// PublishTopic says where a message goes back to. Default: the topic that its handler has got it from.
+	// PublishTopic says where a message goes back to. All consumer groups of that topic get the retry, also those that
+	// have handled the message: a topic that only this service reads avoids that. Default: the topic that its handler has got it
+	// from.
 	PublishTopic func(msg *message.Message) (string, error)
 
 	// DelayOnError makes the delays: InitialInterval, then the last one times Multiplier, at most MaxInterval. Each field has its

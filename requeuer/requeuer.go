@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
@@ -56,7 +57,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	}
 	r := &Requeuer{failed: failed, subscriber: subscriber, middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware}}
 	r.requeuer, err = requeuer.NewRequeuer(requeuer.Config{
-		Subscriber: subscriber, SubscribeTopic: config.Topic, Publisher: config.Publisher,
+		Subscriber: patient{subscriber, logger}, SubscribeTopic: config.Topic, Publisher: config.Publisher,
 		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) {
 			back(p.Message)
 			keepDelay(p.Message)
@@ -87,7 +88,36 @@ func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middlewar
 
 // Run publishes messages again when their delays are over, until ctx ends. Any number of processes may run it. A message is
 // published at least once: it may come twice if the process dies between publishing it and saying so.
+//
+// Redis may be away, also when Run begins: it goes on when Redis is back, and logs once that it waits. The error says that
+// Close was called too early, or that Run was called before: a Requeuer runs once.
 func (r *Requeuer) Run(ctx context.Context) error { return r.requeuer.Run(ctx) }
 
 // Close ends what New has made. Call it when the routers with the Middleware, and Run, have ended.
 func (r *Requeuer) Close() error { return errors.Join(r.subscriber.Close(), r.failed.Close()) }
+
+// patient subscribes when Redis is there. A Router that cannot subscribe ends for good.
+type patient struct {
+	*redisdelay.Subscriber
+	logger watermill.LoggerAdapter
+}
+
+// Subscribe tries again until ctx ends, which ends the Router without an error.
+func (p patient) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	for logged := false; ; logged = true {
+		messages, err := p.Subscriber.Subscribe(ctx, topic)
+		if err == nil || errors.Is(err, redisdelay.ErrSubscriberClosed) {
+			return messages, err
+		}
+		if !logged && ctx.Err() == nil {
+			p.logger.Error("Could not subscribe to the failed messages; trying again", err, watermill.LogFields{"topic": topic})
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			none := make(chan *message.Message)
+			close(none)
+			return none, nil
+		}
+	}
+}

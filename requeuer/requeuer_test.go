@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,10 +16,12 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/requeuer"
 )
@@ -109,7 +112,7 @@ func TestARetryNeedsAPublisherThatTracksNoUUIDs(t *testing.T) {
 			if tracks {
 				config.Publisher = jetStream
 			}
-			attempts := serve(t, config, broker)
+			attempts := serve(t, config, broker, nil)
 			require.NoError(t, jetStream.Publish("payments", message.NewMessage("a", nil)))
 			next := func(from <-chan string) {
 				t.Helper()
@@ -130,9 +133,9 @@ func TestARetryNeedsAPublisherThatTracksNoUUIDs(t *testing.T) {
 }
 
 // serve runs a requeuer and a handler that fails once, until the test ends. It returns the UUIDs that the handler gets.
-func serve(t *testing.T, config requeuer.Config, broker *gochannel.GoChannel) <-chan string {
+func serve(t *testing.T, config requeuer.Config, broker *gochannel.GoChannel, logger watermill.LoggerAdapter) <-chan string {
 	t.Helper()
-	r, err := requeuer.New(config, nil)
+	r, err := requeuer.New(config, logger)
 	require.NoError(t, err)
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
 	require.NoError(t, err)
@@ -156,6 +159,59 @@ func serve(t *testing.T, config requeuer.Config, broker *gochannel.GoChannel) <-
 	})
 	<-router.Running()
 	return attempts
+}
+
+// away lets no client in until Redis is back.
+type away struct {
+	redistest.Hook
+	back chan struct{}
+}
+
+func (a away) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		select {
+		case <-a.back:
+			return next(ctx, network, addr)
+		default:
+			return nil, errors.New("connection refused")
+		}
+	}
+}
+
+const waits = "Could not subscribe to the failed messages; trying again"
+
+func TestRunWaitsForRedis(t *testing.T) {
+	client, server, log := redistest.Client(t), away{back: make(chan struct{})}, &fixture.Log{}
+	client.AddHook(server)
+	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+	attempts := serve(t, requeuer.Config{
+		Client: client, Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
+		DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond},
+	}, broker, log)
+	require.Eventually(t, func() bool { return log.Count(waits) == 1 }, fixture.Soon, time.Millisecond)
+	close(server.back)
+	require.NoError(t, broker.Publish("payments", message.NewMessage("a", nil)))
+	for range 2 {
+		select {
+		case <-attempts:
+		case <-time.After(fixture.Soon):
+			require.FailNow(t, "nothing comes")
+		}
+	}
+}
+
+func TestRunEndsWhileRedisIsAway(t *testing.T) {
+	client, log := redistest.Client(t), &fixture.Log{}
+	client.AddHook(away{})
+	r, err := requeuer.New(requeuer.Config{Client: client, Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil)}, log)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	assert.Eventually(t, func() bool { return log.Count(waits) == 1 }, fixture.Soon, time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+	assert.NoError(t, r.Close())
 }
 
 // TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits: they are those of the broker's messages, as a relay leaves them. Messages
