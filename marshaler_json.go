@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/jsontext"
 )
 
 // JSONMarshaler encodes a message as a JSON object, for programs in languages without MessagePack and for people who look
@@ -41,6 +43,7 @@ var (
 	errNotUTF8      = errors.New("is not UTF-8")
 	errTwoPayloads  = errors.New("it has a payload and a payload_base64")
 	errTrailingJSON = errors.New("text after the JSON object")
+	errNotUnicode   = errors.New("the JSON is not Unicode, but has bytes that are not UTF-8, or half of a surrogate pair")
 )
 
 // Marshal encodes a message.
@@ -74,6 +77,9 @@ func (JSONMarshaler) Marshal(_ string, msg *message.Message) ([]byte, error) {
 func (JSONMarshaler) Unmarshal(topic string, body []byte) (*message.Message, error) {
 	if len(body) == 0 || body[0] != '{' {
 		return DefaultMarshaler{}.Unmarshal(topic, body)
+	}
+	if !jsontext.IsUnicode(body) {
+		return nil, errNotUnicode
 	}
 	var e envelope
 	decoder := json.NewDecoder(bytes.NewReader(body))

@@ -42,6 +42,10 @@ func TestBadJSONBodiesAreErrors(t *testing.T) {
 		`{"uuid":1}`:                         "uuid",
 		`{"payload":"","payload_base64":""}`: "payload and a payload_base64",
 		`{"payload_base64":"*"}`:             "payload_base64",
+		`{"payload":"\ud83d"}`:               "not Unicode",
+		`{"uuid":"\udcff"}`:                  "not Unicode",
+		"{\"payload\":\"\xff\"}":             "not Unicode",
+		`{"metadata":{"a":"\ud83dx"}}`:       "not Unicode",
 		`[]`:                                 "",
 		"":                                   "",
 	} {

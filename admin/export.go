@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"time"
 	"unicode/utf8"
 
@@ -20,6 +19,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/jsontext"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
@@ -327,16 +327,11 @@ func parseLine(text []byte) (line, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return line{}, errTwoValues
 	}
-	if !utf8.Valid(text) || bytes.Contains(text, []byte(`\u`)) && !surrogatesPaired.Match(text) {
+	if !jsontext.IsUnicode(text) {
 		return line{}, errNotUnicode
 	}
 	return l, l.validate()
 }
-
-// surrogatesPaired matches JSON in which each escaped half of a character has its other half. A half alone would be decoded
-// as U+FFFD, without a word.
-var surrogatesPaired = regexp.MustCompile(
-	`^(?:[^\\]|\\[^u]|\\u(?:[^dD]...|[dD](?:[0-7]..|[89abAB]..\\u[dD][c-fC-F]..)))*$`)
 
 func (l line) validate() error {
 	contents := 0

@@ -47,6 +47,26 @@ func TestACallThatHangsEndsWithItsContext(t *testing.T) {
 	})
 }
 
+type manyErrors []error
+
+func (manyErrors) Error() string { return "many" }
+
+func TestAContextMayEndForAnErrorThatCannotBeCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{fail: func(int) error {
+			<-time.After(time.Minute)
+			return nil
+		}}
+		p := f.publisher()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(manyErrors{errSilent}) })
+		_, err := p.Cancel(ctx, "t", "k")
+		var many manyErrors
+		require.ErrorAs(t, err, &many)
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
 func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var published []observe.Published
