@@ -32,8 +32,9 @@ type setImport struct {
 	total int // members of the sets
 	bar   *bar
 	done  importJSON
-	last  error // why the last one was skipped
-	worst error // why the last one cannot be imported
+	last  error  // why the last one was skipped
+	worst error  // why the last one cannot be imported
+	gone  string // the last member that is left since its message is gone
 	some  []sortedset.Job
 }
 
@@ -44,6 +45,8 @@ type importJSON struct {
 	LastDue  stamp `json:"lastDue,omitzero"`
 	Earlier  int   `json:"earlier,omitempty"`  // left since they are due before --due-after
 	Unusable int   `json:"unusable,omitempty"` // members that cannot become messages
+	KeyInUse int   `json:"keyInUse,omitempty"` // of those skipped: another message holds the key
+	Gone     int   `json:"gone,omitempty"`     // left in the set: stored before, and no longer there although they are not due
 	Removed  int   `json:"removed,omitempty"`  // from the set
 }
 
@@ -55,11 +58,14 @@ With --zset, the members of a sorted set become messages that are due at their s
 member, or with --hash the value of the field of that name. Each is stored once although the command is killed and run
 again, also after its message is done, within a day: the id is made from the key of the set, the member and the score.
 Two sets with the same key on two servers count as one. The set is only read, unless there is --remove: then what is
-stored is taken out of it, unless its score has changed meanwhile. A hash stays.
+stored is taken out of it, unless its score has changed meanwhile. A job that was
+stored before, and whose message is gone before it is due, since it was cancelled or handled early, stays in the set, and
+the command fails. A hash stays.
 
 While old workers still pop what is due, --due-after 10m --remove takes only what they will not touch for ten minutes.
 
-With --from, what waits in a queue of another library becomes messages, and nothing of it changes.`
+With --from, what waits in a queue of another library becomes messages, and nothing of it changes. A job is not
+imported, and the command fails, if --keyed makes it a key that another message holds.`
 
 // flags adds the flags to the command import.
 func (s *setImport) flags(cmd *cobra.Command) {
@@ -223,13 +229,11 @@ func (s *setImport) store(ctx context.Context, topic string, set sortedset.Set, 
 	if progress.Last != nil {
 		s.last = progress.Last
 	}
+	if err == nil && progress.Skipped > 0 && (s.keyed || s.remove) {
+		jobs, err = s.stored(ctx, topic, set, jobs)
+	}
 	if err != nil || !s.remove {
 		return err
-	}
-	if s.keyed && progress.Skipped > 0 {
-		if jobs, err = s.stored(ctx, topic, set, jobs); err != nil {
-			return err
-		}
 	}
 	removed, err := set.Remove(ctx, jobs)
 	s.done.Removed += removed
@@ -244,30 +248,66 @@ func (s *setImport) put(ctx context.Context, topic string, set sortedset.Set, jo
 	return s.app.admin.Import(ctx, topic, bytes.NewReader(lines), nil)
 }
 
-// stored leaves those jobs whose messages are stored, not those whose key another message holds. It imports them again,
-// one by one: the outcome of each tells.
+// stored leaves those jobs whose messages are stored or done, and counts the others.
 func (s *setImport) stored(ctx context.Context, topic string, set sortedset.Set, jobs []sortedset.Job) ([]sortedset.Job, error) {
 	var stored []sortedset.Job
 	for _, job := range jobs {
-		progress, err := s.put(ctx, topic, set, []sortedset.Job{job})
+		is, err := s.isStored(ctx, topic, set, job)
 		if err != nil {
 			return nil, err
 		}
-		if !errors.Is(progress.Last, admin.ErrKeyInUse) {
+		if is {
 			stored = append(stored, job)
 		}
 	}
 	return stored, nil
 }
 
-// report says what was done. Members that cannot be imported are an error, when all others are.
+// isStored tells whether the message of a job is stored or done. With keys, it imports the job again: only the outcome of
+// one job tells that its key is in use.
+func (s *setImport) isStored(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
+	if s.keyed {
+		progress, err := s.put(ctx, topic, set, []sortedset.Job{job})
+		if err != nil {
+			return false, err
+		}
+		s.done.Done += progress.Done // its key is free by now
+		s.done.Skipped -= progress.Done
+		if errors.Is(progress.Last, admin.ErrKeyInUse) {
+			s.done.KeyInUse++
+			return false, nil
+		}
+	}
+	if !s.remove || !time.UnixMilli(job.Due).After(s.app.now()) {
+		return true, nil
+	}
+	there, err := s.there(ctx, topic, set, job)
+	if err == nil && !there {
+		s.done.Gone++
+		s.gone = humanize.Cut(job.Member, 60)
+	}
+	return there, err
+}
+
+// there tells whether the message of a job is in the topic. What was stored may have been cancelled since.
+func (s *setImport) there(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
+	for _, id := range set.IDs(job, s.options()) {
+		_, err := s.app.admin.Message(ctx, topic, admin.Ref{ID: id})
+		if !errors.Is(err, admin.ErrMessageNotFound) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// report says what was done. What must not be taken for imported is an error, when all others are.
 func (s *setImport) report(ctx context.Context, topic string, err error) error {
 	s.done.Topic, s.done.Operation, s.done.DryRun = topic, "import", s.dryRun
 	s.done.set(admin.Progress{Done: s.done.Done, Skipped: s.done.Skipped, Last: s.last}, err)
 	s.done.Matching = &s.total
 	failed := outcome(ctx, err, admin.Progress{}, false)
-	if failed == nil && s.done.Unusable > 0 {
-		failed = fmt.Errorf("%s cannot be imported, such as %w", humanize.Count(s.done.Unusable, "member", "members"), s.worst)
+	if failed == nil {
+		failed = s.missing()
 	}
 	if s.app.json() {
 		if s.dryRun {
@@ -281,10 +321,32 @@ func (s *setImport) report(ctx context.Context, topic string, err error) error {
 	return errors.Join(s.app.printf("%s\n", s.summary(ctx)), failed)
 }
 
+// missing says which members are neither in the topic nor handled; nil if none is. Of --zset, those whose keys are in use
+// are no error: the new version has published them already.
+func (s *setImport) missing() error {
+	var texts []string
+	if s.done.Unusable > 0 {
+		texts = append(texts, fmt.Sprintf("%s cannot be imported, such as %v",
+			humanize.Count(s.done.Unusable, "member", "members"), s.worst))
+	}
+	if s.done.KeyInUse > 0 && s.from != "" {
+		texts = append(texts, humanize.Count(s.done.KeyInUse, "member was not imported, since its key is in use",
+			"members were not imported, since their keys are in use"))
+	}
+	if s.done.Gone > 0 {
+		texts = append(texts, fmt.Sprintf("%s no longer there: left in the set, such as %q",
+			humanize.Count(s.done.Gone, "member was stored before, and is", "members were stored before, and are"), s.gone))
+	}
+	if texts == nil {
+		return nil
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
 func (s *setImport) summary(ctx context.Context) string {
 	text := "imported " + humanize.Count(s.done.Done, "message", "messages")
 	if s.done.Skipped > 0 {
-		text += fmt.Sprintf(", left out %s: %s", humanize.Number(s.done.Skipped), s.done.Reason)
+		text += fmt.Sprintf(", left out %s%s: %s", humanize.Number(s.done.Skipped), s.skips(), s.done.Reason)
 	}
 	if s.done.Earlier > 0 {
 		text += fmt.Sprintf(", left %s that are due earlier", humanize.Number(s.done.Earlier))
@@ -296,6 +358,21 @@ func (s *setImport) summary(ctx context.Context) string {
 		text += "; import it again to finish"
 	}
 	return text
+}
+
+// skips counts the reasons why members are not stored, which the last reason would hide.
+func (s *setImport) skips() string {
+	var texts []string
+	if s.done.KeyInUse > 0 {
+		texts = append(texts, humanize.Count(s.done.KeyInUse, "with a key in use", "with keys in use"))
+	}
+	if s.done.Gone > 0 {
+		texts = append(texts, humanize.Number(s.done.Gone)+" stored before, and no longer there: left in the set")
+	}
+	if texts == nil {
+		return ""
+	}
+	return " (" + strings.Join(texts, ", ") + ")"
 }
 
 // preview shows what would be imported.

@@ -165,7 +165,7 @@ func TestImportRemovesOnlyWhatIsStored(t *testing.T) {
 	s.publish(s.Topic, "uuid", "b", "published by the new version", time.Hour)
 	args := []string{"import", s.Topic, "--zset", "jobs", "--score", "ms", "--hash", "bodies", "--keyed", "--remove", "--due-after", "10m", "--meta", "from=old"}
 	out := s.must(args...)
-	assert.Regexp(t, `^imported 1 message, left out 1: message ".*:b": the message key is in use there, left 1 that are due earlier, took 1 out of the set\n$`, out)
+	assert.Regexp(t, `^imported 1 message, left out 1 \(1 with a key in use\): message ".*:b": the message key is in use there, left 1 that are due earlier, took 1 out of the set\n$`, out)
 	assert.Equal(t, []string{"soon", "b"}, s.Client.ZRange(t.Context(), "jobs", 0, -1).Val())
 	assert.Equal(t, int64(3), s.Client.HLen(t.Context(), "bodies").Val())
 	shown := s.must("show", s.Topic, "--key", "a")
@@ -176,6 +176,70 @@ func TestImportRemovesOnlyWhatIsStored(t *testing.T) {
 	assert.True(t, status.Scheduled)
 	_, err = s.Publisher().Cancel(t.Context(), s.Topic, "soon")
 	require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
+}
+
+// TestImportLeavesWhatWasCancelledInTheSet, though it was stored before: else the job would be nowhere.
+func TestImportLeavesWhatWasCancelledInTheSet(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args [2][]string
+	}{
+		{"by its key", [2][]string{{"--keyed", "--remove"}, {"--keyed", "--remove"}}},
+		{"stored without a key", [2][]string{nil, {"--keyed", "--remove"}}},
+		{"without keys", [2][]string{{"--remove"}, {"--remove"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newStage(t)
+			jobs := map[string]int64{"a": s.Now().Add(time.Hour).UnixMilli(), "b": s.Now().Add(2 * time.Hour).UnixMilli()}
+			fillSet(t, s.Client, "jobs", jobs)
+			args := []string{"import", s.Topic, "--zset", "jobs", "--score", "ms"}
+			s.must(append(args, test.args[0]...)...)
+			s.must("cancel", s.Topic, "--due-before", "90m", "--yes")
+			fillSet(t, s.Client, "jobs", jobs)
+			r := s.run(append(args, test.args[1]...)...)
+			assert.Equal(t, []string{"a"}, s.Client.ZRange(t.Context(), "jobs", 0, -1).Val(), "b is in the topic")
+			assert.Equal(t, exitNo, r.code)
+			assert.Regexp(t, `^imported 0 messages, left out 2 \(1 stored before, and no longer there: left in the set\): `+
+				`.*, took 1 out of the set\n$`, r.out)
+			assert.Contains(t, r.err, `1 member was stored before, and is no longer there: left in the set, such as "a"`)
+			r = s.run(append(append(args, test.args[1]...), "-o", "json")...)
+			assert.Equal(t, []int{exitNo, 1}, []int{r.code, imported(t, r.out).Gone})
+		})
+	}
+}
+
+// TestImportRemovesWhatWasHandled, since it was due.
+func TestImportRemovesWhatWasHandled(t *testing.T) {
+	s := newStage(t)
+	handled := s.handled()
+	fillSet(t, s.Client, "jobs", map[string]int64{"a": s.Now().Add(-time.Minute).UnixMilli()})
+	args := []string{"import", s.Topic, "--zset", "jobs", "--score", "ms", "--keyed"}
+	s.must(args...)
+	require.Eventually(t, func() bool { return s.run("show", s.Topic, "--key", "a").code == exitNo },
+		fixture.Soon, 5*time.Millisecond)
+	assert.Equal(t, map[string]int{"a": 1}, handled())
+	assert.Regexp(t, `^imported 0 messages, left out 1: .*, took 1 out of the set\n$`, s.must(append(args, "--remove")...))
+}
+
+// TestImportCountsKeysInUse apart from what was stored before, whichever comes last. Who imports from a queue deletes it
+// afterwards, so there it is an error.
+func TestImportCountsKeysInUse(t *testing.T) {
+	s := newStage(t)
+	due := s.Now().Add(time.Hour).UnixMilli()
+	fillSet(t, s.Client, "jobs", map[string]int64{"a": due, "b": due + 1})
+	s.publish(s.Topic, "uuid", "a", "published by the new version", time.Hour)
+	args := []string{"import", s.Topic, "--zset", "jobs", "--score", "ms", "--keyed"}
+	s.must(args...)
+	assert.Regexp(t, `^imported 0 messages, left out 2 \(1 with a key in use\): `+
+		`message ".*:b": the message was stored there before\n$`, s.must(args...))
+	assert.Equal(t, 1, imported(t, s.must(append(args, "-o", "json")...)).KeyInUse)
+
+	loadDump(t, s.Client, "../sortedset/testdata/bullmq-6.7.0.json")
+	s.publish(s.Topic, "uuid", "other-1", "of another queue", time.Hour)
+	r := s.run("import", s.Topic, "--from", "bullmq", "--queue", "shop:mails", "--keyed")
+	assert.Equal(t, exitNo, r.code)
+	assert.Regexp(t, `^imported 0 messages, left out 1 \(1 with a key in use\): `, r.out)
+	assert.Contains(t, r.err, "1 member was not imported, since its key is in use")
 }
 
 func TestADryRunOfAnImportChangesNothing(t *testing.T) {

@@ -77,6 +77,17 @@ func (s Set) line(job Job, o Options) line {
 	return l
 }
 
+// IDs are the ids that the message of a job may have: the one that it gets with these options, and then the one with the
+// other choice of Keyed, with which it may have been imported before.
+func (s Set) IDs(job Job, o Options) []string {
+	plain := s.id(job)
+	keyed := plain + ":" + job.Member
+	if o.Keyed {
+		return []string{keyed, plain}
+	}
+	return []string{plain, keyed}
+}
+
 // id is the id of a job's message: a ULID that begins with the due time, and is the same each time the job is read from
 // a set of this name, whatever form its score is written in.
 func (s Set) id(job Job) string {
