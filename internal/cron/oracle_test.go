@@ -39,7 +39,8 @@ func newOracle(text string) *oracle {
 	return &oracle{text: text, fields: parsed.(*cron.SpecSchedule), elapsed: strings.ContainsAny(hour, "*/"), done: map[time.Time]bool{}}
 }
 
-func (o *oracle) has(shown time.Time) bool {
+// hasDay tells whether the expression happens on a day.
+func (o *oracle) hasDay(shown time.Time) bool {
 	const star = 1 << 63
 	bit := func(set uint64, n int) bool { return set&(1<<n) != 0 }
 	dom, dow := bit(o.fields.Dom, shown.Day()), bit(o.fields.Dow, int(shown.Weekday()))
@@ -47,8 +48,21 @@ func (o *oracle) has(shown time.Time) bool {
 	if o.fields.Dom&star == 0 && o.fields.Dow&star == 0 {
 		day = dom || dow
 	}
-	return day && shown.Second() == 0 && bit(o.fields.Minute, shown.Minute()) && bit(o.fields.Hour, shown.Hour()) &&
-		bit(o.fields.Month, int(shown.Month()))
+	return day && bit(o.fields.Month, int(shown.Month()))
+}
+
+func (o *oracle) has(shown time.Time) bool {
+	return shown.Second() == 0 && o.fields.Minute&(1<<shown.Minute()) != 0 && o.fields.Hour&(1<<shown.Hour()) != 0 && o.hasDay(shown)
+}
+
+// never tells whether the expression happens on no day, such as on 31 February.
+func (o *oracle) never() bool {
+	for day := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC); day.Year() < 2004; day = day.AddDate(0, 0, 1) {
+		if o.hasDay(day) {
+			return false
+		}
+	}
+	return true
 }
 
 // fires tells whether the expression happens when a clock that has shown one time shows another one.
@@ -68,6 +82,9 @@ func (o *oracle) fires(before, shown time.Time) bool {
 // walk compares the expression with the oracle from one time to another one.
 func (o *oracle) walk(from, to time.Time, zone *time.Location) error {
 	e, err := Parse(o.text)
+	if err != nil && o.never() {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
