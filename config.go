@@ -236,9 +236,9 @@ type SubscriberConfig struct {
 	ConsumerGroup string
 
 	// GroupExpiry ends the group in a topic when it has had no live subscription there for that long: its messages, waiting
-	// and dead, are deleted, and the next Subscribe starts an empty group. A subscription is alive for up to a minute after its last call, with the defaults
-	// (docs/use/groups.md); the group lasts at least that long. Any publisher or subscription of the topic ends
-	// it, within some seconds, or within half a minute if all are idle. If subscribers of the group differ, the
+	// and dead, are deleted, and the next Subscribe starts an empty group. A subscription is alive for up to a minute after
+	// its last call, with the defaults (docs/use/groups.md); the group lasts at least that long. Any publisher or
+	// subscription of the topic ends it, within some seconds, or within half a minute if all are idle. If subscribers of the group differ, the
 	// last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, never; for Broadcast 50s: a minute to a
 	// minute and a half after a crash, its group is gone.
 	GroupExpiry time.Duration

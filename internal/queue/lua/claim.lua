@@ -353,8 +353,8 @@ local function line_up(batch)
   if batch.lost > 0 then redis.call('ZREM', unack, unpack(batch.waiting, 1, batch.lost)) end
 end
 
--- leave takes the due messages of a batch out of the set they were in. Those in line wait in the queue.
-local function leave(batch, source)
+-- remove_due removes the due messages of a batch from where they were. Those in line wait in the queue.
+local function remove_due(batch, source)
   if batch.due_count == 0 then return end
   if source ~= queue then redis.call('ZREM', scheduled, unpack(batch.due, 1, batch.due_count)) end
   if source == scheduled then return end
@@ -386,7 +386,7 @@ local function take(budget, batch, source, last_ms)
     redis.call('ZREM', unack, buried[i])
   end
   if #buried > 0 then release_capacity(full, unack, channel, group) end
-  leave(batch, source)
+  remove_due(batch, source)
 end
 
 -- heal looks at a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody

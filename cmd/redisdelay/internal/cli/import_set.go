@@ -58,9 +58,8 @@ With --zset, the members of a sorted set become messages that are due at their s
 member, or with --hash the value of the field of that name. Each is stored once although the command is killed and run
 again, also after its message is done, within a day: the id is made from the key of the set, the member and the score.
 Two sets with the same key on two servers count as one. The set is only read, unless there is --remove: then what is
-stored is taken out of it, unless its score has changed meanwhile. A job that was
-stored before, and whose message is gone before it is due, since it was cancelled or handled early, stays in the set, and
-the command fails. A hash stays.
+stored is taken out of it, unless its score has changed meanwhile. A job that was stored before, and whose message is gone
+before it is due, since it was cancelled or handled early, stays in the set, and the command fails. A hash stays.
 
 While old workers still pop what is due, --due-after 10m --remove takes only what they will not touch for ten minutes.
 
