@@ -21,6 +21,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/cron"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
 )
@@ -163,7 +164,7 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 			return fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, s.ID)
 		}
 		next := definition{
-			Schedule: s, Made: s.Make != nil, Owner: d.Owner, Version: d.Version, Rules: rulesOf(t.zone, time.Now()),
+			Schedule: s, Made: s.Make != nil, Owner: d.Owner, Version: d.Version, Rules: cron.Rules(t.zone, time.Now()),
 		}
 		if !next.Made { // else its function may work another time
 			if _, err := p.body(next, Tick{Schedule: s.ID, Nominal: time.Now().In(t.zone), Version: d.Version}); err != nil {

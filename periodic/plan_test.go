@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/cron"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -142,7 +143,7 @@ func TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes(t *testing
 	ahead = -time.Hour // nobody was there when it was due
 	assert.True(t, leaves("e", 1, 0))
 	assert.False(t, leaves("e", 1, time.Minute))
-	some.Rules = rulesOf(time.UTC, now)
+	some.Rules = cron.Rules(time.UTC, now)
 	assert.False(t, leaves("d", 1, 6*time.Minute), "its rules are right")
 }
 
@@ -155,18 +156,7 @@ func TestNewRulesOfAZoneGiveACivilDayNoSecondTick(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	for expression, want := range map[string]string{
-		"0 7 * * 1": "on Monday at 07:00, Europe/Berlin", "30 6,18 * * *": "daily at 06:30 and 18:30, Europe/Berlin",
-		"*/15 * * * *": "every 15 minutes, Europe/Berlin", "*/45 * * * *": "every 45 minutes of each hour, Europe/Berlin",
-		"0 */5 * * *": "every 5 hours of each day at minute 0, Europe/Berlin", "0 9 * * MON-FRI": "on weekdays at 09:00, Europe/Berlin",
-		"@every 15m": "every 15m", "@daily": "daily, Europe/Berlin", "0 0 1 1,7 *": "on day 1 of the month at 00:00 in January and July, Europe/Berlin",
-		"5 * * * *": "hourly at minute 5, Europe/Berlin", "0 */2 * * 6-7": "on Saturday to Sunday every 2 hours at minute 0, Europe/Berlin",
-		"0-9 8-10 * * *": "at minute 0-9 of hour 8-10, Europe/Berlin",
-	} {
-		assert.Equal(t, want, wordsAbout(expression), expression)
-	}
-}
-
-func wordsAbout(expression string) string {
-	return Schedule{Cron: expression, Zone: "Europe/Berlin"}.Words()
+	assert.Equal(t, "every 15m, 5m0s later", Schedule{Cron: "@every 15m", Zone: "Europe/Berlin", Offset: 5 * time.Minute}.Words())
+	assert.Equal(t, "on Monday at 07:00, Europe/Berlin", Schedule{Cron: "0 7 * * 1", Zone: "Europe/Berlin"}.Words())
+	assert.Equal(t, "daily", Schedule{Cron: "@daily", Zone: "UTC"}.Words())
 }

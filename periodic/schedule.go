@@ -159,6 +159,18 @@ func (s *Schedule) setDefaults() {
 	s.Start, s.End = s.Start.UTC().Truncate(time.Millisecond), s.End.UTC().Truncate(time.Millisecond)
 }
 
+// Words says for people when a schedule ticks: "on Monday at 07:00, Europe/Berlin".
+func (s Schedule) Words() string {
+	words := cron.Words(s.Cron)
+	if s.Zone != "" && s.Zone != "UTC" && !strings.HasPrefix(s.Cron, "@every") {
+		words += ", " + s.Zone
+	}
+	if s.Offset > 0 {
+		words += fmt.Sprintf(", %s later", s.Offset)
+	}
+	return words
+}
+
 // Validate reports the first field that cannot be used, with an error that wraps ErrInvalidSchedule. A zero field is
 // replaced by its default first.
 func (s Schedule) Validate() error {
@@ -298,27 +310,11 @@ func (d definition) orderingKey() string {
 	return "periodic:" + d.ID
 }
 
-// rulesOf tells the rules of a zone for the coming years apart from others.
-func rulesOf(zone *time.Location, from time.Time) string {
-	h := fnv.New64a()
-	at := time.Date(from.UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).In(zone)
-	for limit := at.AddDate(3, 0, 0); at.Before(limit); {
-		_, offset := at.Zone()
-		_, end := at.ZoneBounds()
-		_, _ = fmt.Fprintf(h, "%d %d;", offset, end.Unix())
-		if !end.After(at) { // there is none, or it is wrong (package cron)
-			break
-		}
-		at = end
-	}
-	return fmt.Sprintf("%d.%x", from.UTC().Year(), h.Sum64())
-}
-
 // agrees tells whether this host has the rules of the zone that the schedule was defined with.
 func (d definition) agrees(zone *time.Location) bool {
 	year, _, found := strings.Cut(d.Rules, ".")
 	from, err := time.Parse("2006", year)
-	return !found || err != nil || rulesOf(zone, from) == d.Rules
+	return !found || err != nil || cron.Rules(zone, from) == d.Rules
 }
 
 // reserved are the metadata that the schedule decides.

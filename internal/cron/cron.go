@@ -11,6 +11,7 @@ package cron
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"time"
 
@@ -64,6 +65,9 @@ func Parse(text string) (Expression, error) {
 	}
 	if strings.Contains(text, "=") { // the parser takes CRON_TZ=
 		return Expression{}, fmt.Errorf("%w %q: the time zone is not part of it", ErrExpression, text)
+	}
+	if strings.Contains(text, "*-") || strings.Contains(text, "?-") { // the parser skips what follows
+		return Expression{}, fmt.Errorf("%w %q: a range cannot begin with * or ?", ErrExpression, text)
 	}
 	parsed, err := cron.ParseStandard(text)
 	if err != nil {
@@ -179,6 +183,23 @@ func bounds(local time.Time) (start, end time.Time) {
 		end = time.Date(local.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).In(local.Location())
 	}
 	return start, end
+}
+
+// Rules tells the rules of a zone for the coming years apart from others. Redis has it for each schedule, so it must not change.
+// It has its own end where that of ZoneBounds is wrong: with bounds, it would be another text for some zones.
+func Rules(zone *time.Location, from time.Time) string {
+	h := fnv.New64a()
+	at := time.Date(from.UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).In(zone)
+	for limit := at.AddDate(3, 0, 0); at.Before(limit); {
+		_, offset := at.Zone()
+		_, end := at.ZoneBounds()
+		_, _ = fmt.Fprintf(h, "%d %d;", offset, end.Unix()) // never fails
+		if !end.After(at) {                                 // there is none, or it is wrong
+			break
+		}
+		at = end
+	}
+	return fmt.Sprintf("%d.%x", from.UTC().Year(), h.Sum64())
 }
 
 // shownAt is what a clock shows, as a time in UTC.

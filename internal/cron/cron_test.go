@@ -118,6 +118,8 @@ func TestBadExpressions(t *testing.T) {
 		"\x00 * * * *":                "0",
 		"0 0 * * 8":                   "8",
 		"0 0 * jan-dec-feb *":         "hyphens",
+		"0 7 * *--5 *":                "range",
+		"0 7 * 1,?-5 *":               "range",
 		strings.Repeat("0 ", 5) + "x": "fields",
 	} {
 		_, err := Parse(text)
@@ -127,12 +129,13 @@ func TestBadExpressions(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"0 7 * * 1", "*/5 1-3,9 29 2 SUN", "@every 1h30m", "@daily", "TZ= 1", "? ? ? ? ?"} {
+	for _, text := range []string{"0 7 * * 1", "*/5 1-3,9 29 2 SUN", "@every 1h30m", "@daily", "TZ= 1", "? ? ? ? ?", "0 7 * 1--5 *"} {
 		f.Add(text, int64(0))
 	}
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, text string, seconds int64) {
+		_ = Words(text) // which does not panic
 		e, err := Parse(text)
 		if err != nil {
 			require.ErrorIs(t, err, ErrExpression)
@@ -156,5 +159,16 @@ func TestNextGoesOnThroughYearsWhoseRulesAreExtrapolated(t *testing.T) {
 			require.True(t, next.After(at) && next.Sub(at) < 26*time.Hour, "%s after %s", next, at)
 			at = next
 		}
+	}
+}
+
+func TestRulesAreWhatRedisHas(t *testing.T) {
+	from := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	for name, want := range map[string][]string{
+		"UTC":           {"2026.f922df450e575060"},
+		"Asia/Tokyo":    {"2026.f351fdc41207304b"},
+		"Europe/Berlin": {"2026.c63735fbea0077a6", "2026.9106565e53aa0400"}, // a file of zones is fat or slim (zic)
+	} {
+		assert.Contains(t, want, Rules(zone(t, name), from), name)
 	}
 }

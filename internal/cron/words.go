@@ -1,4 +1,4 @@
-package periodic
+package cron
 
 import (
 	"fmt"
@@ -6,39 +6,28 @@ import (
 	"strings"
 )
 
-// Words says for people when a schedule ticks: "on Monday at 07:00, Europe/Berlin".
-func (s Schedule) Words() string {
-	words := wordsOf(s.Cron)
-	if s.Zone != "" && s.Zone != "UTC" && !strings.HasPrefix(s.Cron, "@every") {
-		words += ", " + s.Zone
-	}
-	if s.Offset > 0 {
-		words += fmt.Sprintf(", %s later", s.Offset)
-	}
-	return words
-}
-
 var days = []string{"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
 
 var months = []string{
 	"", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 }
 
-func wordsOf(expression string) string {
+// Words says for people when an expression happens: "on Monday at 07:00".
+func Words(expression string) string {
 	if rest, every := strings.CutPrefix(expression, "@every "); every {
 		return "every " + strings.TrimSpace(rest)
 	}
 	if name, is := strings.CutPrefix(expression, "@"); is {
 		return name
 	}
-	f := strings.Fields(expression)
+	f := strings.Fields(strings.ReplaceAll(expression, "?", "*"))
 	if len(f) != 5 {
 		return expression
 	}
 	words := clockWords(f[0], f[1])
 	switch date, day := dateWords(f[2]), dayWords(f[4]); {
 	case date != "" && day != "":
-		words = date + " and " + day + " " + words
+		words = date + " or " + day + " " + words
 	case date+day != "":
 		words = date + day + " " + words
 	case f[3] == "*" && strings.HasPrefix(words, "at ") && !strings.HasPrefix(words, "at minute"):
@@ -84,7 +73,7 @@ func every(step, unit string, of int, whole string) string {
 }
 
 func dateWords(field string) string {
-	if field == "*" || field == "?" {
+	if field == "*" {
 		return ""
 	}
 	return "on day " + listed(field, nil) + " of the month"
@@ -92,7 +81,7 @@ func dateWords(field string) string {
 
 func dayWords(field string) string {
 	switch strings.ToUpper(field) {
-	case "*", "?":
+	case "*":
 		return ""
 	case "1-5", "MON-FRI":
 		return "on weekdays"
@@ -116,7 +105,7 @@ func listed(field string, names []string) string {
 }
 
 func named(text string, names []string) string {
-	if n, is := number(text); is && n < len(names) {
+	if n, is := number(text); is && n >= 0 && n < len(names) {
 		return names[n]
 	}
 	for _, name := range names {
