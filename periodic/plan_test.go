@@ -1,6 +1,8 @@
 package periodic
 
 import (
+	"encoding/json"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -159,4 +161,26 @@ func TestWords(t *testing.T) {
 	assert.Equal(t, "every 15m, 5m0s later", Schedule{Cron: "@every 15m", Zone: "Europe/Berlin", Offset: 5 * time.Minute}.Words())
 	assert.Equal(t, "on Monday at 07:00, Europe/Berlin", Schedule{Cron: "0 7 * * 1", Zone: "Europe/Berlin"}.Words())
 	assert.Equal(t, "daily", Schedule{Cron: "@daily", Zone: "UTC"}.Words())
+}
+
+// TestTheIDsOfTicksAreThoseOfTheVectors ties idOf to what protocol.md says to other implementations.
+func TestTheIDsOfTicksAreThoseOfTheVectors(t *testing.T) {
+	text, err := os.ReadFile("../docs/inside/vectors/ticks.json")
+	require.NoError(t, err)
+	var vectors []struct {
+		Topic, Schedule, ID string
+		Revision            int64
+		NominalMS           int64  `json:"nominal_ms"`
+		TTLMS               int64  `json:"ttl_ms"`
+		OrderingKey         string `json:"ordering_key"`
+	}
+	require.NoError(t, json.Unmarshal(text, &vectors))
+	require.NotEmpty(t, vectors)
+	for _, v := range vectors {
+		s := Schedule{ID: v.Schedule, Topic: v.Topic, TTL: time.Duration(v.TTLMS) * time.Millisecond}
+		if v.OrderingKey != "" {
+			s.Overlap = OverlapInOrder
+		}
+		assert.Equal(t, v.ID, definition{Schedule: s, revision: v.Revision}.idOf(time.UnixMilli(v.NominalMS)))
+	}
 }

@@ -3,6 +3,7 @@ package languages
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/oklog/ulid/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,7 +35,7 @@ var update = flag.Bool("update", false, "write docs/inside/vectors anew")
 // TestVectorsAreWhatTheLibraryDoes keeps docs/inside/vectors in step with the code.
 func TestVectorsAreWhatTheLibraryDoes(t *testing.T) {
 	for name, vectors := range map[string]any{
-		"keys": keyVectors(), "partitions": partitionVectors(), "ids": idVectors(t), "bodies": bodyVectors(t),
+		"keys": keyVectors(), "partitions": partitionVectors(), "ids": idVectors(t), "ticks": tickVectors(), "bodies": bodyVectors(t),
 		"delays": delayVectors(t), "errors": errorVectors(), "replies": replyVectors(t),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,6 +126,35 @@ func idVectors(t *testing.T) (list []idVector) {
 				list = append(list, v)
 			}
 		}
+	}
+	return list
+}
+
+type tickVector struct {
+	Topic       string `json:"topic"`
+	Schedule    string `json:"schedule"`
+	Revision    int64  `json:"revision"`
+	NominalMS   int64  `json:"nominal_ms"`
+	TTLMS       int64  `json:"ttl_ms"`
+	OrderingKey string `json:"ordering_key"`
+	ID          string `json:"id"`
+}
+
+// tickVectors are the ids of ticks as protocol.md makes them. A test of package periodic compares them with its own.
+func tickVectors() (list []tickVector) {
+	for _, v := range []tickVector{
+		{Topic: "reports", Schedule: "report-eu", Revision: 1_795_000_000_123_456, NominalMS: 1_796_018_400_000},
+		{Topic: "reports", Schedule: "report-eu", Revision: 1_795_000_000_123_457, NominalMS: 1_796_018_400_000},
+		{Topic: "reports", Schedule: "report-eu", Revision: 1_795_000_000_123_456, NominalMS: 1_796_018_400_001},
+		{Topic: "заказы 日本", Schedule: "ключ", Revision: 1, NominalMS: 0},
+		{Topic: "syncs", Schedule: "price-sync", Revision: 1_795_000_000_123_456, NominalMS: 1_796_018_402_000, TTLMS: 60_000},
+		{Topic: "syncs", Schedule: "a", Revision: 1_795_000_000_123_456, NominalMS: 1_796_018_402_000, OrderingKey: "periodic:a"},
+		{Topic: "syncs", Schedule: "a", Revision: 1_795_000_000_123_456, NominalMS: 1_796_018_402_000, TTLMS: 1, OrderingKey: "periodic:a"},
+	} {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", v.Topic, v.Schedule, v.Revision, v.NominalMS))
+		id := ulid.MustNew(uint64(v.NominalMS), bytes.NewReader(sum[:]))
+		v.ID = id.String() + script.Traits{TTL: time.Duration(v.TTLMS) * time.Millisecond, OrderingKey: v.OrderingKey}.String()
+		list = append(list, v)
 	}
 	return list
 }
