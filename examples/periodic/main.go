@@ -106,7 +106,11 @@ func declare(ctx context.Context, client redis.UniversalClient, version int64) (
 func show(ctx context.Context, schedules *periodic.Periodic) error {
 	list, err := schedules.List(ctx, 1)
 	for _, s := range list {
-		fmt.Printf("%-10s  %s; %d ticks stored ahead, the next for %s\n", s.ID, s.Words, s.Stored, s.Next[0].Format("Mon 15:04:05 MST"))
+		fmt.Printf("%-10s  %s; %d ticks stored ahead", s.ID, s.Words, s.Stored)
+		if len(s.Next) > 0 { // a schedule that is paused has none
+			fmt.Printf(", the next for %s", s.Next[0].Format("Mon 15:04:05 MST"))
+		}
+		fmt.Println()
 	}
 	fmt.Println()
 	return err

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/examples/internal/redisserver"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
+)
+
+// TestAScheduleThatIsPausedIsShown on a lasting server, where a person may have paused it: it has no next time.
+func TestAScheduleThatIsPausedIsShown(t *testing.T) {
+	t.Setenv("REDIS_ADDR", "")
+	server, err := redisserver.Start(t.Context())
+	require.NoError(t, err)
+	defer server.Stop()
+	schedules, err := declare(t.Context(), server.Client(), time.Now().UnixMilli())
+	require.NoError(t, err)
+	require.NoError(t, schedules.Pause(t.Context(), "report-eu", periodic.Pause{}))
+	require.NoError(t, show(t.Context(), schedules))
+}
