@@ -239,8 +239,8 @@ type SubscriberConfig struct {
 	// and dead, are deleted, and the next Subscribe starts an empty group. A subscription is alive for up to a minute after
 	// its last call, with the defaults (docs/use/groups.md); the group lasts at least that long. Any publisher or
 	// subscription of the topic ends it, within some seconds, or within half a minute if all are idle. If subscribers of the group differ, the
-	// last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, never; for Broadcast 50s: a minute to a
-	// minute and a half after a crash, its group is gone.
+	// last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, which means never. For Broadcast: 50s, so
+	// a group is gone within a minute and a half of a crash.
 	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be

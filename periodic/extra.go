@@ -13,8 +13,9 @@ import (
 )
 
 // Trigger publishes a message of a schedule at once, also while it is paused. Its ticks come as if nothing had happened.
-// Errors: ErrScheduleNotFound, ErrNoFunction, that of Make, of ctx or of Redis. After an error of Redis the message may be
-// published.
+// Errors: ErrScheduleNotFound, ErrNoFunction, ErrInvalidSchedule if this host cannot use it, such as for a time zone that it
+// does not know, redisdelay.ErrMessageTooLarge, that of Make, of the Marshaler, of ctx or of Redis. After an error of Redis the
+// message may be published.
 func (p *Periodic) Trigger(ctx context.Context, id string) error {
 	return wrap(p.extra(ctx, id, func(d definition, t timing, now time.Time) ([]Tick, error) {
 		return []Tick{{Schedule: id, Nominal: now.In(t.zone), Version: d.Version, Origin: OriginTrigger}}, nil
@@ -22,8 +23,8 @@ func (p *Periodic) Trigger(ctx context.Context, id string) error {
 }
 
 // Backfill publishes the messages for all nominal times from one time until another, which is not included, at once and in
-// order, whether they have come before or not. It returns how many. Errors: those of Trigger, and ErrTooManyTicks. After an error of Redis, some
-// messages may be published.
+// order, whether they have come before or not. It returns how many; 0 with an error, also if some are published. Errors: those of
+// Trigger, and ErrTooManyTicks.
 func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) (int, error) {
 	var ticks []Tick
 	err := p.extra(ctx, id, func(d definition, t timing, _ time.Time) ([]Tick, error) {

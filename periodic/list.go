@@ -30,8 +30,9 @@ type Status struct {
 	// Stored is how many ticks are stored ahead.
 	Stored int
 
-	// Behind is for how long the next ticks should have been stored, or come; see BehindAfter. What is stored already comes on
-	// time. A schedule with a function, or one whose messages cannot be made, is behind when a tick should have come.
+	// Behind is by how much somebody is late in storing the next ticks; 0 if nobody is. Ticks that are stored already come on
+	// time. See BehindAfter. For a schedule with a function, and one whose messages cannot be made, it counts from when a tick
+	// should have come.
 	Behind time.Duration
 
 	// Problem says why this process could not run the schedule; "" if it could.

@@ -1,9 +1,10 @@
 // Package periodic publishes messages at times that come again and again: every Monday at seven in Berlin, every 15 minutes.
 //
-// There is no leader. The next ticks of a schedule are ordinary messages that are stored ahead and due at their time. Any
-// process stores more of them, each once, whatever dies, and when nobody is alive, those that are stored come all the same.
+// There is no leader. The next ticks of a schedule are ordinary messages that are stored ahead and due at their time. Every
+// process that calls Run stores more of them. Each is stored once, whichever process dies. If all are dead, what is stored still
+// comes.
 //
-// All times are computed from nominal times and from Redis's clock, never from a host's.
+// When ticks are due is computed from their nominal times and Redis's clock alone; a host's clock plays no part.
 //
 // docs/use/periodic.md has a program, the times around changes of clocks, and what happens when something dies.
 package periodic
@@ -40,7 +41,8 @@ var (
 	// ErrTooManyTicks is returned by Backfill for more than MaxBackfill ticks.
 	ErrTooManyTicks = errors.New("too many ticks")
 
-	errKeepsChanging = errors.New("others keep changing the schedule")
+	// ErrConflict is returned if others kept changing a schedule while it was to be changed. Call again.
+	ErrConflict = errors.New("others keep changing the schedule")
 )
 
 // MaxBackfill is how many ticks a Backfill stores at most.
@@ -96,7 +98,8 @@ type Applied struct {
 // changes nothing once a newer one has been made, so a rolling deployment does not go back and forth. 0 or less is an error.
 // Two different declarations with the same version undo each other.
 //
-// It may be repeated after an error. Errors: ErrInvalidSchedule, ErrOwned, that of ctx or of Redis.
+// It may be repeated after an error. Errors: ErrInvalidSchedule, also for an owner or a version that cannot be used; ErrOwned;
+// ErrConflict; that of ctx or of Redis.
 func (p *Periodic) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
 	applied, err := p.apply(ctx, timetable.Declaration{Owner: owner, Version: version}, schedules)
 	return applied, wrap(err, "apply the schedules of %q", owner)
@@ -104,7 +107,8 @@ func (p *Periodic) Apply(ctx context.Context, owner string, version int64, sched
 
 func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules []Schedule) (applied Applied, err error) {
 	if !validName(d.Owner) || d.Version <= 0 {
-		return applied, fmt.Errorf("the owner %q and the version %d must be a name without spaces and a number above 0", d.Owner, d.Version)
+		return applied, fmt.Errorf("%w: the owner %q and the version %d must be a name without spaces and a number above 0",
+			ErrInvalidSchedule, d.Owner, d.Version)
 	}
 	if err := p.define(ctx, d, schedules, &applied); err != nil || applied.Superseded {
 		return applied, err
@@ -140,9 +144,9 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 // before, it goes on where the other has stopped; else its ticks count from now. A pause stays. A schedule
 // that is the same stays as it is. The first ticks are stored when it returns; the next ones need a process that runs schedules.
 //
-// Errors: ErrInvalidSchedule, ErrOwned for a schedule that somebody has declared (Apply), that of ctx or of Redis. After an
-// error of Redis the schedule may be set, and Set may be called again: it stores what is not stored yet. So do Pause, Resume and
-// Remove.
+// Errors: ErrInvalidSchedule, ErrOwned for a schedule that somebody has declared (Apply), ErrConflict, that of ctx or of Redis.
+// After an error of Redis the schedule may be set, and Set may be called again: it stores what is not stored yet. So do Pause,
+// Resume and Remove.
 func (p *Periodic) Set(ctx context.Context, s Schedule) error {
 	var applied Applied
 	return wrap(p.define(ctx, timetable.Declaration{}, []Schedule{s}, &applied), "set schedule %q", s.ID)
@@ -180,7 +184,7 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 		}
 		wanted = again
 	}
-	return errKeepsChanging
+	return ErrConflict
 }
 
 // A maker makes the messages of a schedule. Only processes that have it store its ticks, so they look after it themselves.
@@ -343,15 +347,15 @@ func (d definition) removed() definition {
 }
 
 // Remove removes a schedule and its pending ticks. One that an owner declares (Apply) comes back with the next declaration.
-// The error is ErrScheduleNotFound, also if an earlier call has failed halfway and this one has done the rest, or that of ctx or
-// of Redis.
+// Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis. After an error, call it again: ErrScheduleNotFound then
+// means that the schedule and its ticks are gone.
 func (p *Periodic) Remove(ctx context.Context, id string) error {
 	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) { return old.removed(), true })
 	return wrap(err, "remove schedule %q", id)
 }
 
 // Pause takes away the pending ticks of a schedule, and stores no others until Resume. A pause keeps its time if the schedule
-// is paused already. The error is ErrScheduleNotFound, or that of ctx or of Redis.
+// is paused already. Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis.
 func (p *Periodic) Pause(ctx context.Context, id string, why Pause) error {
 	if why.Since.IsZero() {
 		why.Since = time.Now()
@@ -369,7 +373,7 @@ func (p *Periodic) Pause(ctx context.Context, id string, why Pause) error {
 }
 
 // Resume ends a pause. Ticks count from now on: those of the pause do not come. It changes nothing of a schedule that is not
-// paused. The error is ErrScheduleNotFound, or that of ctx or of Redis.
+// paused. Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis.
 func (p *Periodic) Resume(ctx context.Context, id string) error {
 	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) {
 		next := old
@@ -409,7 +413,7 @@ func (p *Periodic) change(
 			return true, p.settle(ctx, []task{{definition: next, lease: now}})
 		}
 	}
-	return false, errKeepsChanging
+	return false, ErrConflict
 }
 
 // find reads a schedule. With ErrScheduleNotFound it returns one that is removed, if it is remembered.

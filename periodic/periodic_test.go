@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -266,6 +267,47 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, periodic.ErrInvalidSchedule, field)
 		assert.ErrorContains(t, err, field)
 	}
+}
+
+func TestApplyRefusesAnOwnerOrAVersionThatCannotBeUsed(t *testing.T) {
+	p := newPeriodic(t, redistest.Client(t), prefixOf(t))
+	for owner, version := range map[string]int64{"": 1, "a b": 1, "shop": 0} {
+		_, err := p.Apply(t.Context(), owner, version, nil)
+		require.ErrorIs(t, err, periodic.ErrInvalidSchedule, owner)
+	}
+}
+
+// between calls a function after each look at the definitions, and before the change that follows.
+type between struct {
+	redistest.Hook
+	do func()
+}
+
+func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if slices.Contains(cmd.Args(), any("named")) {
+			b.do()
+		}
+		return err
+	}
+}
+
+func TestAScheduleThatOthersKeepChangingIsAConflict(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	other := newPeriodic(t, redistest.Client(t), prefix)
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@daily"}
+	require.NoError(t, other.Set(t.Context(), s))
+	changes := 0
+	client.AddHook(&between{do: func() {
+		changes++
+		s.Payload = []byte(fmt.Sprint(changes))
+		assert.NoError(t, other.Set(t.Context(), s))
+	}})
+	p := newPeriodic(t, client, prefix)
+	require.ErrorIs(t, p.Set(t.Context(), periodic.Schedule{ID: "report", Topic: "elsewhere", Cron: "@hourly"}), periodic.ErrConflict)
+	require.ErrorIs(t, p.Pause(t.Context(), "report", periodic.Pause{}), periodic.ErrConflict)
+	require.ErrorIs(t, p.Remove(t.Context(), "report"), periodic.ErrConflict)
 }
 
 func TestCatchUpAllWantsATime(t *testing.T) {

@@ -38,7 +38,7 @@ type Schedule struct {
 	Topic string
 
 	// Cron is when: five fields (minute, hour, day of the month, month, day of the week), @hourly, @daily, @weekly,
-	// @monthly, @yearly, or @every and a duration, such as "@every 15m", which counts from the Unix epoch.
+	// @monthly, @yearly, or @every and a duration, such as "@every 15m", which counts from the Unix epoch. Up to 256 characters.
 	//
 	// A fixed hour and minute happens once on each civil day that matches: where clocks are put forward past it, at the
 	// first instant after the gap; where they are put back, the first time. An hour with * or a step follows elapsed
@@ -67,12 +67,13 @@ type Schedule struct {
 	// Make makes the message of a tick, instead of Payload and Metadata. Only processes that have declared the schedule
 	// with it (Apply, Set) store its ticks. Its UUID and metadata are kept, and those of the tick are added. It must be
 	// safe for concurrent use, and is called again if storing the ticks fails. An error or a panic is logged, and the schedule is
-	// tried again after 30 seconds. While it is at work, only other schedules with functions wait.
+	// tried again after 30 seconds. Run calls functions one at a time: while one is at work, other schedules with functions wait,
+	// and those without do not. The message is copied, so a function may return the same one again.
 	Make func(Tick) (*message.Message, error) `json:"-"`
 
-	// StoreAtLeast and StoreAhead are how many ticks, and how much time, are stored ahead: at least so many ticks, and
-	// more as long as they are within the time; when half of it is over, the next ones follow. When nobody runs the schedules,
-	// what is stored ahead still comes. Defaults: 2, 5 minutes. No more than MaxAhead ticks are.
+	// StoreAtLeast is how many ticks are stored ahead at least, 1 to MaxAhead. StoreAhead, 1s to 366 days, is the time for which
+	// all ticks are stored ahead, up to MaxAhead. More are stored when half of that time is over, or fewer than StoreAtLeast are
+	// left. They come even if no process runs. Defaults: 2, 5 minutes.
 	StoreAtLeast int
 	StoreAhead   time.Duration
 
@@ -83,7 +84,7 @@ type Schedule struct {
 	Overlap Overlap
 
 	// TTL is after what time a tick that no handler has got is of no use any more; see redisdelay.SetTTL. With
-	// OverlapInOrder, ticks are skipped that have waited longer for those before. Default: 0, which means none.
+	// OverlapInOrder, ticks are skipped that have waited longer for those before. 1ms to 366 days. Default: 0, which means none.
 	TTL time.Duration
 }
 
@@ -101,7 +102,8 @@ var (
 	badCatchUp = CatchUp{-2}
 )
 
-// CatchUpAll stores all that were missed within a time, in order, each due at once. The time must be above 0.
+// CatchUpAll stores all that were missed within a time, in order, each due at once. The time must be above 0 and at most 366
+// days.
 func CatchUpAll(within time.Duration) CatchUp {
 	if within <= 0 {
 		return badCatchUp // neither of the others
