@@ -185,19 +185,17 @@ func bounds(local time.Time) (start, end time.Time) {
 	return start, end
 }
 
-// Rules tells the rules of a zone for the coming years apart from others. Redis has it for each schedule, so it must not change.
-// It has its own end where that of ZoneBounds is wrong: with bounds, it would be another text for some zones.
+// Rules tells the rules of a zone for the coming years apart from others. Redis has it for each schedule, so it must not change. Only
+// changes of the offset count: a file of zones may name other times, too (zic -b fat).
 func Rules(zone *time.Location, from time.Time) string {
 	h := fnv.New64a()
 	at := time.Date(from.UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).In(zone)
-	for limit := at.AddDate(3, 0, 0); at.Before(limit); {
-		_, offset := at.Zone()
-		_, end := at.ZoneBounds()
-		_, _ = fmt.Fprintf(h, "%d %d;", offset, end.Unix()) // never fails
-		if !end.After(at) {                                 // there is none, or it is wrong
-			break
+	limit := at.AddDate(3, 0, 0)
+	for last := -1; !at.IsZero() && at.Before(limit); _, at = bounds(at) {
+		if _, offset := at.Zone(); offset != last {
+			_, _ = fmt.Fprintf(h, "%d %d;", at.Unix(), offset) // never fails
+			last = offset
 		}
-		at = end
 	}
 	return fmt.Sprintf("%d.%x", from.UTC().Year(), h.Sum64())
 }
