@@ -139,11 +139,12 @@ func TestABatchIsSplitAsItWasBefore(t *testing.T) {
 	}
 }
 
-// TestARefusedDuplicateStaysTheSame has a process die with a batch that it has stored but for a duplicate; somebody removes entries.
+// TestARefusedDuplicateStaysTheSame has a process die with a batch that it has stored but for a duplicate, before entries are
+// removed.
 func TestARefusedDuplicateStaysTheSame(t *testing.T) {
 	for name, removed := range map[string][]int{
-		"none": nil, "the first": {0}, "the second": {1}, "the first two": {0, 1}, "the last": {3}, "the duplicate": {2}, "all others": {0, 1, 3},
-		"the duplicate, first and last": {0, 2, 3},
+		"none": nil, "the first": {0}, "the second": {1}, "the first two": {0, 1}, "the last": {3}, "the duplicate": {2},
+		"all others": {0, 1, 3}, "all but the second": {0, 2, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, redistest.Client(t))
