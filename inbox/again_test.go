@@ -5,16 +5,19 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/intake"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -134,6 +137,105 @@ func TestABatchIsSplitAsItWasBefore(t *testing.T) {
 			assert.Equal(t, test.refused, s.refused())
 		})
 	}
+}
+
+// TestARefusedDuplicateStaysTheSame has a process die with a batch that it has stored but for a duplicate, before entries are
+// removed.
+func TestARefusedDuplicateStaysTheSame(t *testing.T) {
+	for name, removed := range map[string][]int{
+		"none": nil, "the first": {0}, "the second": {1}, "the first two": {0, 1}, "the last": {3}, "the duplicate": {2},
+		"all others": {0, 1, 3}, "all but the second": {0, 2, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, redistest.Client(t))
+			s.add("", "key", "k", "delay_ms", "3600000")
+			i := s.inbox(unchanged)
+			s.runUntil(i, "the key is taken", func() bool { return s.waiting() == 0 })
+			ids := []string{s.add("first"), s.add("second"), s.add("duplicate", "key", "k"), s.add("last")}
+			_, err := i.settle(t.Context(), s.next(i))
+			require.NoError(t, err)
+			for _, n := range removed {
+				require.NoError(t, s.client.XDel(t.Context(), s.entries(), ids[n]).Err())
+			}
+			b, want := s.next(i), []string(nil)
+			if !slices.Contains(removed, 2) {
+				want = []string{ids[2]}
+			}
+			for range 2 { // the second one comes after a process has died again
+				refused, err := i.settle(t.Context(), b)
+				require.NoError(t, err)
+				var got []string
+				for _, r := range refused {
+					got = append(got, r.Entry)
+					assert.Equal(t, redisdelay.ErrDuplicateMessage.Error(), r.Reason)
+				}
+				assert.Equal(t, want, got)
+			}
+			assert.EqualValues(t, 4, s.stored())
+		})
+	}
+}
+
+// TestADuplicateIsRefusedAlsoIfEntriesAreRemovedBeforeABatchIsStored: its number is that of the plan.
+func TestADuplicateIsRefusedAlsoIfEntriesAreRemovedBeforeABatchIsStored(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	s.add("", "key", "k", "delay_ms", "3600000")
+	i := s.inbox(unchanged)
+	s.runUntil(i, "the key is taken", func() bool { return s.waiting() == 0 })
+	before := s.client.HGet(t.Context(), s.key(0, script.Publishers), publisherName).Val()
+	ids := []string{s.add("first"), s.add("second"), s.add("duplicate", "key", "k"), s.add("last")}
+	_, err := i.settle(t.Context(), s.next(i)) // only the plan remains of it
+	require.NoError(t, err)
+	s.ack()
+	require.NoError(t, s.client.HSet(t.Context(), s.key(0, script.Publishers), publisherName, before).Err())
+	held := queue.Message{ID: idOf(s.prefix, intake.Entry{ID: "1-1"}, script.Traits{Key: "k"}), Traits: script.Traits{Key: "k"}}
+	_, err = i.store.Topic("t").Push(t.Context(), 0, queue.Batch{
+		Publisher: "another", Number: 1, Duplicates: queue.ReplaceDuplicates, Calls: [][]queue.Message{{held}},
+	})
+	require.NoError(t, err)
+
+	require.NoError(t, s.client.XDel(t.Context(), s.entries(), ids[0], ids[1]).Err())
+	b := s.next(i)
+	for range 2 {
+		refused, err := i.settle(t.Context(), b)
+		require.NoError(t, err)
+		require.Len(t, refused, 1)
+		assert.Equal(t, ids[2], refused[0].Entry)
+		assert.EqualValues(t, 2, s.stored(), "what holds the key, and the last")
+	}
+}
+
+// panics is a Marshaler that cannot take some messages.
+type panics struct{ redisdelay.DefaultMarshaler }
+
+func (p panics) Marshal(topic string, msg *message.Message) ([]byte, error) {
+	if string(msg.Payload) == "bad" {
+		panic(context.DeadlineExceeded)
+	}
+	return p.DefaultMarshaler.Marshal(topic, msg)
+}
+
+// TestAPanicInTheMarshalerRefusesTheEntry, whatever the value of the panic is, and stops no other.
+func TestAPanicInTheMarshalerRefusesTheEntry(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	s.add("")
+	bad := s.add("bad")
+	s.add("")
+	var told []error
+	i := s.inbox(func(c *Config) {
+		c.Marshaler = panics{}
+		c.Observer.Published = func(e observe.Published) {
+			if e.Err != nil {
+				told = append(told, e.Err)
+			}
+		}
+	})
+	refused, err := i.settle(t.Context(), s.next(i))
+	require.NoError(t, err)
+	assert.Equal(t, []intake.Refusal{{Entry: bad, Reason: "cannot encode: panic: context deadline exceeded"}}, refused)
+	require.Len(t, told, 1)
+	require.ErrorAs(t, told[0], new(*redisdelay.PanicError))
+	assert.EqualValues(t, 2, s.stored())
 }
 
 // TestTheRestOfABatchIsStoredWhereItWasToGo has a process die when it has stored in one partition of two.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,11 +38,13 @@ type place struct {
 	partition int
 }
 
+func (p place) String() string { return fmt.Sprint(p.partition, " ", strconv.QuoteToASCII(p.topic)) }
+
 // load is what goes to one place.
 type load struct {
 	place
-	entries  []string // of the messages
-	messages []queue.Message
+	entries []string          // as in the plan, so a number means the same entry each time
+	calls   [][]queue.Message // of the entries; empty if the entry was removed from the inbox since
 }
 
 // opened is a topic that messages of a batch go to.
@@ -77,8 +80,9 @@ type fate struct {
 // plan is what becomes of the entries of a batch. The first process to settle it makes the plan, before it stores any; others follow
 // it: their settings, or the partitions of a topic, may differ by then.
 type plan struct {
-	Partitions map[string]int // of the topics, each quoted: it may be no UTF-8
-	Refused    []string       // entries
+	Partitions map[string]int      // of the topics, each quoted: it may be no UTF-8
+	Refused    []string            // entries
+	Loads      map[string][]string // of places: the entries in their order; those of older processes have none
 }
 
 // errRefused is for an entry that this process could store.
@@ -86,6 +90,8 @@ var errRefused = errors.New("a process with other settings has refused it")
 
 // unusable says what is wrong with an entry.
 type unusable struct{ error }
+
+func (u unusable) Unwrap() error { return u.error }
 
 // settle does what the entries of a batch ask for, and returns which of them cannot be done. After an error, the whole batch
 // is to be settled again: it has the same number and the same plan, so nothing is stored twice. The error is intake.ErrEnded
@@ -124,13 +130,17 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, e
 
 // plan returns the plan that counts.
 func (s *settling) plan(ctx context.Context) (plan, error) {
-	p := plan{Partitions: map[string]int{}}
+	p := plan{Partitions: map[string]int{}, Loads: map[string][]string{}}
 	for name, topic := range s.topics {
 		p.Partitions[strconv.QuoteToASCII(name)] = topic.partitions
 	}
 	for _, f := range s.fates {
-		if f.err != nil {
+		switch {
+		case f.err != nil:
 			p.Refused = append(p.Refused, f.entry.ID)
+		case f.message.ID != "":
+			where := s.placeOf(p, f).String()
+			p.Loads[where] = append(p.Loads[where], f.entry.ID)
 		}
 	}
 	mine, err := json.Marshal(p)
@@ -154,19 +164,40 @@ func (s *settling) follow(p plan, f fate) {
 	case refused:
 		s.refuse(topic, errRefused, f.entry.ID)
 	case f.message.ID != "":
-		partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], s.topics[topic].partitions)
-		s.load(place{topic, queue.PartitionOf(f.order.chooser(f.entry), partitions)}, f)
+		s.load(p, s.placeOf(p, f), f)
 	}
 }
 
-func (s *settling) load(where place, f fate) {
+func (s *settling) placeOf(p plan, f fate) place {
+	topic := f.order.topic
+	partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], s.topics[topic].partitions)
+	return place{topic, queue.PartitionOf(f.order.chooser(f.entry), partitions)}
+}
+
+func (s *settling) load(p plan, where place, f fate) {
 	at := slices.IndexFunc(s.loads, func(l *load) bool { return l.place == where })
 	if at < 0 {
 		at = len(s.loads)
-		s.loads = append(s.loads, &load{place: where})
+		planned := p.Loads[where.String()]
+		s.loads = append(s.loads, &load{where, slices.Clone(planned), make([][]queue.Message, len(planned))})
 	}
 	l := s.loads[at]
-	l.entries, l.messages = append(l.entries, f.entry.ID), append(l.messages, f.message)
+	n := slices.Index(l.entries, f.entry.ID)
+	if n < 0 {
+		n = len(l.entries)
+		l.entries, l.calls = append(l.entries, f.entry.ID), append(l.calls, nil)
+	}
+	l.calls[n] = []queue.Message{f.message}
+}
+
+// remaining are the entries of the load that were not removed.
+func (l *load) remaining() (entries []string) {
+	for n, id := range l.entries {
+		if len(l.calls[n]) > 0 {
+			entries = append(entries, id)
+		}
+	}
+	return entries
 }
 
 // lasting tells whether it is of no use to try again.
@@ -243,7 +274,7 @@ func (s *settling) take(ctx context.Context, e intake.Entry, o order) (queue.Mes
 
 // message is what is stored for an entry. It is returned also if it is too large.
 func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
-	body, err := s.config.Marshaler.Marshal(o.topic, o.msg)
+	body, err := s.encode(o)
 	if err != nil {
 		return queue.Message{}, unusable{fmt.Errorf("cannot encode: %w", err)}
 	}
@@ -253,6 +284,16 @@ func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 	return queue.Message{
 		ID: idOf(s.config.Prefix, e, o.traits), Traits: o.traits, At: s.due(e, o), Body: body, Name: e.ID,
 	}, err
+}
+
+// encode asks the Marshaler. A panic is a fault of the entry: it would end each process that takes over.
+func (s *settling) encode(o order) (body []byte, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &redisdelay.PanicError{Value: value, Stack: debug.Stack()}
+		}
+	}()
+	return s.config.Marshaler.Marshal(o.topic, o.msg)
 }
 
 // due is when a message is due, in ms. A delay counts from the time in the id of the entry. A program may give an entry any id,
@@ -305,39 +346,40 @@ func (s *settling) pushTo(ctx context.Context, l *load) error {
 	switch {
 	case err == nil:
 	case lasting(err):
-		s.refuse(l.topic, err, l.entries...)
+		s.refuse(l.topic, err, l.remaining()...)
 		return nil
 	default:
 		return err
 	}
+	stored := len(l.remaining())
 	for _, r := range rejected {
-		s.refuse(l.topic, redisdelay.ErrDuplicateMessage, l.entries[r.Call])
+		if len(l.calls[r.Call]) > 0 {
+			s.refuse(l.topic, redisdelay.ErrDuplicateMessage, l.entries[r.Call])
+			stored--
+		}
 	}
-	if told := s.config.Observer.Published; told != nil && len(l.messages) > len(rejected) {
-		told(observe.Published{Topic: l.topic, Messages: len(l.messages) - len(rejected), Took: time.Since(s.began)})
+	if told := s.config.Observer.Published; told != nil && stored > 0 {
+		told(observe.Published{Topic: l.topic, Messages: stored, Took: time.Since(s.began)})
 	}
 	return nil
 }
 
 // pushAs stores a load once, however often it is called. If the record has another first message under the number of the batch, the
-// load is stored: the plan is the same, so only an entry was removed from the inbox since. If the load has failed, as when Redis
-// was full, it can be stored the next time.
+// load is stored: the plan is the same, so only an entry was removed from the inbox since. The rejected calls are those of the
+// record. If the load has failed, as when Redis was full, it can be stored the next time.
 func (s *settling) pushAs(ctx context.Context, name string, l *load) ([]queue.Duplicate, error) {
-	b := queue.Batch{Publisher: name, Number: s.batch.Number, Duplicates: queue.Duplicates(s.config.OnDuplicate)}
-	for i := range l.messages {
-		b.Calls = append(b.Calls, l.messages[i:i+1])
-	}
+	b := queue.Batch{Publisher: name, Number: s.batch.Number, Duplicates: queue.Duplicates(s.config.OnDuplicate), Calls: l.calls}
 	partition := s.topic(l.topic).Partition(l.partition)
 	rejected, err := partition.Push(ctx, b)
 	if err == nil || lasting(err) || !script.Refused(err) {
 		return rejected, err
 	}
-	stored, failed := partition.Reopen(ctx, name, b.Number)
+	stored, rejected, failed := partition.Reopen(ctx, b)
 	switch {
 	case failed != nil:
 		return nil, failed
 	case stored:
-		return nil, nil
+		return rejected, nil
 	default:
 		return nil, err
 	}

@@ -91,6 +91,24 @@ func TestTheQueryOfTheRecipeForKEDAHasAnAnswer(t *testing.T) {
 	}, fixture.Soon, 100*time.Millisecond)
 }
 
+// TestTheQueryOfTheRecipeForKEDAHasNoAnswerForATopicBeyondTheLimit, whose backlog it cannot see: a 0 would stop all consumers.
+func TestTheQueryOfTheRecipeForKEDAHasNoAnswerForATopicBeyondTheLimit(t *testing.T) {
+	t.Parallel()
+	s := onOwnServer(t)
+	for _, topic := range []string{"a", "orders"} {
+		require.NoError(t, s.Publisher().Publish(topic, fixture.Delayed("due", 0)))
+	}
+	for places, want := range map[int]map[string]float64{1: {}, 2: {"": 1}} {
+		_, registry := newBacklog(s, CollectorConfig{MaxAge: -1, MaxPlaces: places, DueWithin: []time.Duration{5 * time.Minute}})
+		p := startPrometheus(t, promtest.Config{})
+		p.scrape("only", serve(t, registry))
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			require.Equal(c, map[string]float64{"": 2}, p.query(c, "sum(redisdelay_topic_due_messages)"))
+			assert.Equal(c, want, p.query(c, kedaQuery(t)))
+		}, fixture.Soon, 100*time.Millisecond)
+	}
+}
+
 // kedaQuery is the query of the trigger in kedaFile.
 func kedaQuery(t *testing.T) string {
 	t.Helper()

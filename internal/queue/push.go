@@ -44,7 +44,7 @@ type Batch struct {
 	Number     int64  // higher than in any earlier batch; the same to send a batch again
 	Duplicates Duplicates
 	Window     time.Duration // for how long the keys are taken at least; 0: as long as their messages
-	Calls      [][]Message   // not empty; MaxMessages messages at most
+	Calls      [][]Message   // MaxMessages messages at most; an empty call stores nothing, and keeps the numbers of the others
 
 	// Replicas, if above 0, is how many replicas must have the batch. If fewer have it
 	// within ReplicaTimeout, Push returns a *ReplicationError.
@@ -119,15 +119,15 @@ func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, a
 }
 
 // Reopen is for a publisher that sends a batch until it is stored, after a Refused error. It tells whether the last batch of the
-// publisher has this number and is stored: an ErrStalePublisher says only that its first message was a different one. If the
-// batch has failed, it may be sent again under its number, which Push refuses otherwise.
-func (p *Partition) Reopen(ctx context.Context, publisher string, number int64) (stored bool, err error) {
-	reply, err := p.Run(ctx, reopenScript, "", []any{publisher, number})
+// publisher has this number and is stored, and which calls were rejected: an ErrStalePublisher says only that its first message
+// was a different one. If the batch has failed, it may be sent again under its number, which Push refuses otherwise.
+func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, rejected []Duplicate, err error) {
+	reply, err := p.Run(ctx, reopenScript, "", []any{b.Publisher, b.Number})
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
-	how := reply.Text()
-	return how == "stored", reply.End()
+	stored, rejected = reply.Text() == "stored", b.rejected(&reply)
+	return stored, rejected, reply.End()
 }
 
 // UnrecordCallers removes what Redis remembers of the calls of Cancel and Reschedule that were
@@ -171,18 +171,24 @@ func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, er
 	case err != nil:
 		return nil, err
 	}
-	for reply.More() {
-		call, message := reply.Count(), reply.Count()
-		if call < 1 || call > len(b.Calls) || message < 1 || message > len(b.Calls[call-1]) {
-			reply.Fail("it rejects message %d of call %d", message, call)
-			break
-		}
-		rejected = append(rejected, Duplicate{Call: call - 1, Message: message - 1})
-	}
+	rejected = b.rejected(&reply)
 	if failed := reply.End(); failed != nil {
 		return nil, failed
 	}
 	return rejected, err
+}
+
+// rejected reads which calls were rejected. One that is empty by now may have been sent with a message before.
+func (b Batch) rejected(reply *script.Reply) (list []Duplicate) {
+	for reply.More() {
+		call, message := reply.Count(), reply.Count()
+		if call < 1 || call > len(b.Calls) || message < 1 || message > max(1, len(b.Calls[call-1])) {
+			reply.Fail("it rejects message %d of call %d", message, call)
+			break
+		}
+		list = append(list, Duplicate{Call: call - 1, Message: message - 1})
+	}
+	return list
 }
 
 // plain tells whether no message of the batch has a key, and the publisher can have a record.

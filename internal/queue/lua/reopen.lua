@@ -5,12 +5,17 @@
 -- KEYS     scheduled, publishers
 -- ARGV[1]  publisher  string
 -- ARGV[2]  batch      integer
--- Returns  { how }: 'stored', if the last batch of the publisher has this number and is stored; else 'open'
+-- Returns  { how, call, message, ... }: 'stored' and the rejected calls as push has them, if the last batch of the publisher has
+--          this number and is stored; else 'open'
 
 local publisher, batch = ARGV[1], tonumber(ARGV[2])
 local number, ms, result = parse_record(redis.call('HGET', publishers, publisher) or '')
 if number ~= batch then return { 'open' } end
-if not string.find(result, '^%S+ failed ') then return { 'stored' } end
+if not string.find(result, '^%S+ failed ') then
+  local reply = { 'stored' }
+  for n in string.gmatch(result, ' (%d+)') do reply[#reply + 1] = tonumber(n) end
+  return reply
+end
 
 -- The record stays, for an earlier number: it keeps away copies of earlier batches.
 begin_writes(scheduled)
