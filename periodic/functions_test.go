@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
@@ -86,6 +88,37 @@ func TestMissedTicksAreToldOfOnceTheNextOneIsStored(t *testing.T) {
 	}
 	assert.Equal(t, 1, stored)
 	assert.Equal(t, 9, missed)
+}
+
+// panicky is a marshaler that panics for a topic.
+type panicky struct{ redisdelay.DefaultMarshaler }
+
+func (m panicky) Marshal(topic string, msg *message.Message) ([]byte, error) {
+	if topic == "bad" {
+		panic("no message of this topic")
+	}
+	return m.DefaultMarshaler.Marshal(topic, msg)
+}
+
+func TestAPanicInTheMarshalerHoldsUpNoOtherSchedule(t *testing.T) {
+	client, log := redistest.Client(t), &fixture.Log{}
+	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefixOf(t), Marshaler: panicky{}}, log)
+	require.NoError(t, err)
+	_, err = p.Apply(t.Context(), "shop", 1, []periodic.Schedule{
+		{ID: "bad", Topic: "bad", Cron: "@daily", Make: made("it")}, {ID: "good", Topic: "good", Cron: "@daily", Make: made("it")},
+	})
+	require.NoError(t, err)
+	good, err := p.Find(t.Context(), "good", 0)
+	require.NoError(t, err)
+	assert.Equal(t, 2, good.Stored)
+	assert.Equal(t, 1, log.Count("Could not make a message"))
+	assert.Equal(t, 1, log.Count("panicky.Marshal"), "the stack")
+
+	var panicked *redisdelay.PanicError
+	err = p.Set(t.Context(), periodic.Schedule{ID: "plain", Topic: "bad", Cron: "@daily"})
+	require.ErrorIs(t, err, periodic.ErrInvalidSchedule)
+	require.ErrorAs(t, err, &panicked)
+	require.ErrorAs(t, p.Trigger(t.Context(), "bad"), &panicked)
 }
 
 // A slowFunction makes messages at once until it is slow; then it waits until the test releases it.

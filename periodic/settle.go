@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -345,7 +346,11 @@ func (p *Periodic) encode(ctx context.Context, t *task) {
 		}
 		body, err := p.body(t.definition, tick)
 		if err != nil {
-			p.logger.Error("Could not make a message of a schedule; trying again", err, watermill.LogFields{"schedule": t.ID})
+			fields, panicked := watermill.LogFields{"schedule": t.ID}, (*redisdelay.PanicError)(nil)
+			if errors.As(err, &panicked) {
+				fields["stack"] = string(panicked.Stack)
+			}
+			p.logger.Error("Could not make a message of a schedule; trying again", err, fields)
 			t.stop(tryAgain)
 			return
 		}
@@ -375,7 +380,12 @@ func (t *task) stop(pause time.Duration) {
 }
 
 // body is the encoded message of a tick.
-func (p *Periodic) body(d definition, t Tick) ([]byte, error) {
+func (p *Periodic) body(d definition, t Tick) (body []byte, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("make the message of %s: %w", t, &redisdelay.PanicError{Value: value, Stack: debug.Stack()})
+		}
+	}()
 	msg, err := d.message(t)
 	if err != nil {
 		return nil, err
@@ -383,7 +393,7 @@ func (p *Periodic) body(d definition, t Tick) ([]byte, error) {
 	for _, key := range reserved {
 		delete(msg.Metadata, key)
 	}
-	body, err := p.config.Marshaler.Marshal(d.Topic, msg)
+	body, err = p.config.Marshaler.Marshal(d.Topic, msg)
 	if err == nil && len(body) > maxBytes {
 		err = redisdelay.ErrMessageTooLarge
 	}

@@ -113,11 +113,6 @@ func (d definition) message(t Tick) (msg *message.Message, err error) {
 			msg.Metadata.Set(key, value)
 		}
 	} else {
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("make the message of %s: panic: %v", t, p)
-			}
-		}()
 		if msg, err = d.Make(t); err == nil && msg == nil {
 			err = fmt.Errorf("there is no message")
 		}
