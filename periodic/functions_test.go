@@ -90,6 +90,32 @@ func TestMissedTicksAreToldOfOnceTheNextOneIsStored(t *testing.T) {
 	assert.Equal(t, 9, missed)
 }
 
+// TestAFunctionMayReturnTheSameMessageAgain: nothing of one tick is in the message of another one.
+func TestAFunctionMayReturnTheSameMessageAgain(t *testing.T) {
+	l, same := newLab(t, redistest.Client(t)), message.NewMessage("", []byte("same"))
+	same.Metadata = nil
+	s := periodic.Schedule{
+		ID: "report", Topic: "reports", Cron: "@daily", StoreAtLeast: 3,
+		Make: func(periodic.Tick) (*message.Message, error) { return same, nil },
+	}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	require.NoError(t, l.p.Trigger(t.Context(), "report"))
+	s.StoreAtLeast = 2
+	require.NoError(t, l.p.Set(t.Context(), s))
+	var origins []periodic.Origin
+	uuids := map[string]bool{}
+	for _, body := range l.client.HVals(t.Context(), l.key("messages")).Val() {
+		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("reports", []byte(body))
+		require.NoError(t, err)
+		tick, _ := periodic.TickOf(msg)
+		origins, uuids[msg.UUID] = append(origins, tick.Origin), true
+	}
+	assert.ElementsMatch(t, []periodic.Origin{periodic.OriginSchedule, periodic.OriginSchedule, periodic.OriginTrigger}, origins)
+	assert.Len(t, uuids, 3)
+	assert.Empty(t, same.UUID)
+	assert.Empty(t, same.Metadata)
+}
+
 // panicky is a marshaler that panics for a topic.
 type panicky struct{ redisdelay.DefaultMarshaler }
 

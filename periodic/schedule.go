@@ -67,7 +67,8 @@ type Schedule struct {
 	// Make makes the message of a tick, instead of Payload and Metadata. Only processes that have declared the schedule
 	// with it (Apply, Set) store its ticks. Its UUID and metadata are kept, and those of the tick are added. It must be
 	// safe for concurrent use, and is called again if storing the ticks fails. An error or a panic is logged, and the schedule is
-	// tried again after 30 seconds. While it is at work, only other schedules with functions wait.
+	// tried again after 30 seconds. While it is at work, only other schedules with functions wait. It may return the same message
+	// again, which is copied.
 	Make func(Tick) (*message.Message, error) `json:"-"`
 
 	// StoreAtLeast and StoreAhead are how many ticks, and how much time, are stored ahead: at least so many ticks, and
