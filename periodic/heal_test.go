@@ -287,6 +287,46 @@ func unusableHoldUpNoOther(t *testing.T, count, bytes int) {
 	assert.Equal(t, 1, log.Count("bad 7]"), "the log says it once")
 }
 
+// TestADamagedDefinitionStopsNoOther, is listed, and may be removed and replaced.
+func TestADamagedDefinitionStopsNoOther(t *testing.T) {
+	for name, text := range map[string]string{"no revision": "garbage", "no space": "17", "no JSON": "17 {", "empty": "17 {}", "no schedule": `17 {"CatchUp":"later"}`} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, redistest.Client(t))
+			damage := func() {
+				require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", "report", text).Err())
+				require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: "report", Score: 1}).Err())
+			}
+			ticks := subscribe(t, l.client, l.prefix, "good")
+			good := periodic.Schedule{ID: "good", Topic: "good", Cron: "@every 1s", StoreAhead: time.Second}
+			_, err := l.p.Apply(t.Context(), "shop", 1, []periodic.Schedule{good, {ID: "report", Topic: "reports", Cron: "@daily"}})
+			require.NoError(t, err)
+			damage()
+			run(t, l.p)
+			for range 4 { // more than were stored before
+				next(t, ticks)
+			}
+			list, err := l.p.List(t.Context(), 1)
+			require.NoError(t, err)
+			require.Len(t, list, 2)
+			assert.Contains(t, list[1].Problem, "damaged")
+			require.ErrorContains(t, l.p.Pause(t.Context(), "report", periodic.Pause{}), "damaged")
+
+			_, err = l.p.Apply(t.Context(), "shop", 2, []periodic.Schedule{good})
+			require.NoError(t, err)
+			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
+			damage()
+			require.NoError(t, l.p.Remove(t.Context(), "report"))
+			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
+			damage()
+			require.NoError(t, l.set("x"))
+			status, err := l.p.Find(t.Context(), "report", 1)
+			require.NoError(t, err)
+			assert.Equal(t, 2, status.Stored)
+			assert.Empty(t, status.Problem)
+		})
+	}
+}
+
 // deaf is a connection to a server that takes no more calls once it hangs.
 type deaf struct {
 	net.Conn

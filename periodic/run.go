@@ -197,8 +197,7 @@ func (p *Periodic) forgetMakers(makers map[string]maker, known map[string]timeta
 		switch {
 		case !remembered:
 		case exists && definition.Revision != m.revision: // which is never that of a removed schedule
-			d, err := read(definition)
-			m.removed = err == nil && d.Removed
+			m.removed = read(definition).Removed
 			p.makers[id] = m
 		case !exists && m.removed:
 			delete(p.makers, id)
@@ -209,11 +208,7 @@ func (p *Periodic) forgetMakers(makers map[string]maker, known map[string]timeta
 // tasks are the schedules that have a function, or those that have none.
 func (p *Periodic) tasks(list []timetable.Definition, made bool) (work []task) {
 	for _, t := range list {
-		d, err := read(t)
-		if err != nil { // it must not stop the others
-			d = definition{Schedule: Schedule{ID: t.ID}, revision: t.Revision, upcoming: t.Upcoming, damage: err}
-		}
-		if d.Made == made {
+		if d := read(t); d.Made == made {
 			work = append(work, task{definition: d, lease: t.Lease})
 		}
 	}
