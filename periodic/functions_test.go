@@ -147,6 +147,21 @@ func TestAPanicInTheMarshalerHoldsUpNoOtherSchedule(t *testing.T) {
 	require.ErrorAs(t, p.Trigger(t.Context(), "bad"), &panicked)
 }
 
+// TestAScheduleThatHadEndedCountsFromNow if it gets a later end: nobody has declared the ticks between.
+func TestAScheduleThatHadEndedCountsFromNow(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly", End: time.Now().Add(-30 * time.Hour)}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	revision, rest := l.definition()
+	l.redefine(revision-(48*time.Hour).Microseconds(), rest, 0)
+	s.End = time.Time{}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	for due := range l.pending() {
+		assert.Greater(t, due, time.Now().UTC().Format(time.RFC3339))
+	}
+	l.comesTo(2)
+}
+
 // A slowFunction makes messages at once until it is slow; then it waits until the test releases it.
 type slowFunction struct {
 	slow    atomic.Bool

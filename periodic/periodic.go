@@ -272,7 +272,7 @@ func (p *Periodic) compare(ctx context.Context, wanted map[string]definition) (c
 	c.now = now
 	for _, id := range ids {
 		old := read(known[id])
-		next, differs, err := wanted[id].after(old)
+		next, differs, err := wanted[id].after(old, now)
 		switch {
 		case err != nil:
 			return c, err
@@ -298,7 +298,7 @@ func leftOver(now time.Time, same ...definition) (work []task) {
 }
 
 // after is the definition that takes the place of an old one, and whether it says anything else.
-func (d definition) after(old definition) (next definition, differs bool, err error) {
+func (d definition) after(old definition, now time.Time) (next definition, differs bool, err error) {
 	if old.revision == 0 || old.damage != nil {
 		return d, true, nil
 	}
@@ -321,6 +321,9 @@ func (d definition) after(old definition) (next definition, differs bool, err er
 	}
 	if d.sameTimes(old) {
 		d.Since = old.since().UnixMilli()
+		if !old.End.IsZero() && !old.End.After(now) && !old.End.Equal(d.End) { // nobody has declared what lies between
+			d.Since = max(d.Since, now.Add(-d.Offset-jitterOf(d.ID, d.Jitter)).UnixMilli())
+		}
 	}
 	if old.Topic != d.Topic {
 		d.Left = append(slices.DeleteFunc(slices.Clone(d.Left), func(t string) bool { return t == d.Topic || t == old.Topic }), old.Topic)
