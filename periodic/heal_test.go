@@ -436,6 +436,7 @@ func eachSecond(times []time.Time) bool {
 
 func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
 	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.p.Set(t.Context(), periodic.Schedule{ID: "report", Topic: "before", Cron: "@daily"}))
 	require.NoError(t, l.set("x"))
 	require.NoError(t, l.p.Remove(t.Context(), "report"))
 	require.EqualValues(t, 1, l.client.HLen(t.Context(), l.key("ticks")).Val(), "nobody can bring it back meanwhile")
@@ -443,9 +444,11 @@ func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
 	old := time.Now().Add(-25 * time.Hour).UnixMicro()
 	l.redefine(old, rest, 0)
 	require.NoError(t, l.client.HSet(t.Context(), l.key("ticks"), "report", fmt.Sprintf("%d none 0", old)).Err())
+	before := "{" + l.prefix + ":before:0}:ticks"
+	require.NoError(t, l.client.HSet(t.Context(), before, "report", fmt.Sprintf("%d left 0", old)).Err())
 	run(t, l.p)
 	require.Eventually(t, func() bool {
-		return l.client.HLen(context.Background(), l.key("ticks")).Val() == 0 &&
+		return l.client.HLen(context.Background(), l.key("ticks")).Val() == 0 && l.client.HLen(context.Background(), before).Val() == 0 &&
 			l.client.Exists(context.Background(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":periodic}:upcoming").Val() == 0
 	}, 10*time.Second, 10*time.Millisecond)
 }

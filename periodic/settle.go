@@ -293,11 +293,6 @@ func ticked(answer script.Answer) (queue.Ticked, error) {
 	return queue.ReadTicked(answer.Reply)
 }
 
-// call makes one call to a topic.
-func (p *Periodic) call(ctx context.Context, c script.Call) (queue.Ticked, error) {
-	return ticked(p.store.RunMany(ctx, []script.Call{c})[0])
-}
-
 // leave takes away the ticks of schedules in topics that they have left, and notes what has fired there. It looks at all of
 // them at once: a schedule remembers the topics for good, and most have nothing of it any more.
 func (p *Periodic) leave(ctx context.Context, work []*task) {
@@ -463,15 +458,16 @@ func (p *Periodic) forget(ctx context.Context, t *task, now time.Time) error {
 		return nil
 	}
 	t.next = time.Time{}
-	for _, name := range append([]string{t.Topic}, t.Left...) {
-		topic := p.topic(name)
-		known, err := p.call(ctx, topic.TickLook(t.ID))
-		if err == nil && known.Record.Revision == t.revision {
-			_, err = p.call(ctx, topic.TickCall(queue.Ticks{
-				Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: queue.Forget,
-			}))
+	var calls []script.Call
+	for i, name := range append([]string{t.Topic}, t.Left...) {
+		seen := "left" // as leave has written, unless there is no record
+		if i == 0 {
+			seen = t.plan.cursor
 		}
-		if err != nil {
+		calls = append(calls, p.topic(name).TickCall(queue.Ticks{Schedule: t.ID, Revision: t.revision, Seen: seen, Cursor: queue.Forget}))
+	}
+	for _, answer := range p.store.RunMany(ctx, calls) {
+		if _, err := ticked(answer); err != nil {
 			return err
 		}
 	}
