@@ -18,6 +18,6 @@ func (p *Periodic) HasFunction(id string) bool {
 
 // RoundOfMade is a round of Run for the schedules with functions.
 func (p *Periodic) RoundOfMade(ctx context.Context) error {
-	_, err := p.roundOfMade(ctx)
+	_, _, err := p.roundOfMade(ctx)
 	return err
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
@@ -86,6 +88,78 @@ func TestMissedTicksAreToldOfOnceTheNextOneIsStored(t *testing.T) {
 	}
 	assert.Equal(t, 1, stored)
 	assert.Equal(t, 9, missed)
+}
+
+// TestAFunctionMayReturnTheSameMessageAgain: nothing of one tick is in the message of another one.
+func TestAFunctionMayReturnTheSameMessageAgain(t *testing.T) {
+	l, same := newLab(t, redistest.Client(t)), message.NewMessage("", []byte("same"))
+	same.Metadata = nil
+	s := periodic.Schedule{
+		ID: "report", Topic: "reports", Cron: "@daily", StoreAtLeast: 3,
+		Make: func(periodic.Tick) (*message.Message, error) { return same, nil },
+	}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	require.NoError(t, l.p.Trigger(t.Context(), "report"))
+	s.StoreAtLeast = 2
+	require.NoError(t, l.p.Set(t.Context(), s))
+	var origins []periodic.Origin
+	uuids := map[string]bool{}
+	for _, body := range l.client.HVals(t.Context(), l.key("messages")).Val() {
+		msg, err := redisdelay.DefaultMarshaler{}.Unmarshal("reports", []byte(body))
+		require.NoError(t, err)
+		tick, _ := periodic.TickOf(msg)
+		origins, uuids[msg.UUID] = append(origins, tick.Origin), true
+	}
+	assert.ElementsMatch(t, []periodic.Origin{periodic.OriginSchedule, periodic.OriginSchedule, periodic.OriginTrigger}, origins)
+	assert.Len(t, uuids, 3)
+	assert.Empty(t, same.UUID)
+	assert.Empty(t, same.Metadata)
+}
+
+// panicky is a marshaler that panics for a topic.
+type panicky struct{ redisdelay.DefaultMarshaler }
+
+func (m panicky) Marshal(topic string, msg *message.Message) ([]byte, error) {
+	if topic == "bad" {
+		panic("no message of this topic")
+	}
+	return m.DefaultMarshaler.Marshal(topic, msg)
+}
+
+func TestAPanicInTheMarshalerHoldsUpNoOtherSchedule(t *testing.T) {
+	client, log := redistest.Client(t), &fixture.Log{}
+	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefixOf(t), Marshaler: panicky{}}, log)
+	require.NoError(t, err)
+	_, err = p.Apply(t.Context(), "shop", 1, []periodic.Schedule{
+		{ID: "bad", Topic: "bad", Cron: "@daily", Make: made("it")}, {ID: "good", Topic: "good", Cron: "@daily", Make: made("it")},
+	})
+	require.NoError(t, err)
+	good, err := p.Find(t.Context(), "good", 0)
+	require.NoError(t, err)
+	assert.Equal(t, 2, good.Stored)
+	assert.Equal(t, 1, log.Count("Could not make a message"))
+	assert.Equal(t, 1, log.Count("panicky.Marshal"), "the stack")
+
+	var panicked *redisdelay.PanicError
+	err = p.Set(t.Context(), periodic.Schedule{ID: "plain", Topic: "bad", Cron: "@daily"})
+	require.ErrorIs(t, err, periodic.ErrInvalidSchedule)
+	require.ErrorAs(t, err, &panicked)
+	require.ErrorAs(t, p.Trigger(t.Context(), "bad"), &panicked)
+}
+
+// TestAScheduleThatHadEndedCountsFromNow if it gets a later end: nobody has declared the ticks between.
+func TestAScheduleThatHadEndedCountsFromNow(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly", End: time.Now().Add(-30 * time.Hour)}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	revision, rest := l.definition()
+	l.redefine(revision-(48*time.Hour).Microseconds(), rest, 0)
+	s.End = time.Time{}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	for due := range l.pending() {
+		assert.Greater(t, due, time.Now().UTC().Format(time.RFC3339))
+	}
+	l.comesTo(2)
 }
 
 // A slowFunction makes messages at once until it is slow; then it waits until the test releases it.

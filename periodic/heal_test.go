@@ -287,6 +287,46 @@ func unusableHoldUpNoOther(t *testing.T, count, bytes int) {
 	assert.Equal(t, 1, log.Count("bad 7]"), "the log says it once")
 }
 
+// TestADamagedDefinitionStopsNoOther, is listed, and may be removed and replaced.
+func TestADamagedDefinitionStopsNoOther(t *testing.T) {
+	for name, text := range map[string]string{"no revision": "garbage", "no space": "17", "no JSON": "17 {", "empty": "17 {}", "no schedule": `17 {"CatchUp":"later"}`} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, redistest.Client(t))
+			damage := func() {
+				require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", "report", text).Err())
+				require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: "report", Score: 1}).Err())
+			}
+			ticks := subscribe(t, l.client, l.prefix, "good")
+			good := periodic.Schedule{ID: "good", Topic: "good", Cron: "@every 1s", StoreAhead: time.Second}
+			_, err := l.p.Apply(t.Context(), "shop", 1, []periodic.Schedule{good, {ID: "report", Topic: "reports", Cron: "@daily"}})
+			require.NoError(t, err)
+			damage()
+			run(t, l.p)
+			for range 4 { // more than were stored before
+				next(t, ticks)
+			}
+			list, err := l.p.List(t.Context(), 1)
+			require.NoError(t, err)
+			require.Len(t, list, 2)
+			assert.Contains(t, list[1].Problem, "damaged")
+			require.ErrorContains(t, l.p.Pause(t.Context(), "report", periodic.Pause{}), "damaged")
+
+			_, err = l.p.Apply(t.Context(), "shop", 2, []periodic.Schedule{good})
+			require.NoError(t, err)
+			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
+			damage()
+			require.NoError(t, l.p.Remove(t.Context(), "report"))
+			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
+			damage()
+			require.NoError(t, l.set("x"))
+			status, err := l.p.Find(t.Context(), "report", 1)
+			require.NoError(t, err)
+			assert.Equal(t, 2, status.Stored)
+			assert.Empty(t, status.Problem)
+		})
+	}
+}
+
 // deaf is a connection to a server that takes no more calls once it hangs.
 type deaf struct {
 	net.Conn
@@ -396,6 +436,7 @@ func eachSecond(times []time.Time) bool {
 
 func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
 	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.p.Set(t.Context(), periodic.Schedule{ID: "report", Topic: "before", Cron: "@daily"}))
 	require.NoError(t, l.set("x"))
 	require.NoError(t, l.p.Remove(t.Context(), "report"))
 	require.EqualValues(t, 1, l.client.HLen(t.Context(), l.key("ticks")).Val(), "nobody can bring it back meanwhile")
@@ -403,9 +444,11 @@ func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
 	old := time.Now().Add(-25 * time.Hour).UnixMicro()
 	l.redefine(old, rest, 0)
 	require.NoError(t, l.client.HSet(t.Context(), l.key("ticks"), "report", fmt.Sprintf("%d none 0", old)).Err())
+	before := "{" + l.prefix + ":before:0}:ticks"
+	require.NoError(t, l.client.HSet(t.Context(), before, "report", fmt.Sprintf("%d left 0", old)).Err())
 	run(t, l.p)
 	require.Eventually(t, func() bool {
-		return l.client.HLen(context.Background(), l.key("ticks")).Val() == 0 &&
+		return l.client.HLen(context.Background(), l.key("ticks")).Val() == 0 && l.client.HLen(context.Background(), before).Val() == 0 &&
 			l.client.Exists(context.Background(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":periodic}:upcoming").Val() == 0
 	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -47,11 +47,7 @@ func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 	}
 	var list []definition
 	for _, known := range all {
-		d, err := read(known)
-		if err != nil {
-			d = definition{Schedule: Schedule{ID: known.ID}, damage: err}
-		}
-		if !d.Removed {
+		if d := read(known); !d.Removed {
 			list = append(list, d)
 		}
 	}

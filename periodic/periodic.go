@@ -124,7 +124,7 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 	gone := slices.DeleteFunc(before, func(b timetable.Definition) bool { return declared[b.ID] })
 	for _, g := range gone {
 		removed, err := p.change(ctx, g.ID, d, func(old definition) (definition, bool) {
-			return old.removed(), !old.Removed && old.Owner == d.Owner
+			return old.removed(), old.damage != nil || !old.Removed && old.Owner == d.Owner
 		})
 		if errors.Is(err, errSuperseded) {
 			applied.Superseded = true
@@ -199,24 +199,17 @@ type maker struct {
 	since  time.Time
 }
 
-// learn remembers which functions schedules have.
-func (p *Periodic) learn(declared map[string]definition) {
+// learn remembers which functions schedules have, and, if the declaration is certain, forgets those of the others.
+func (p *Periodic) learn(declared map[string]definition, certain bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, d := range declared {
 		if d.Make != nil {
 			p.makers[id] = maker{make: d.Make}
-		} else {
+		} else if certain {
 			delete(p.makers, id)
 		}
 	}
-}
-
-// learnMade remembers the functions of the schedules that have one, and forgets none.
-func (p *Periodic) learnMade(declared map[string]definition) {
-	made := maps.Clone(declared)
-	maps.DeleteFunc(made, func(_ string, d definition) bool { return !d.Made })
-	p.learn(made)
 }
 
 // A comparison is what definitions say beside those in Redis.
@@ -233,7 +226,7 @@ func (p *Periodic) defineOnce(
 ) (again map[string]definition, err error) {
 	defer func() {
 		if applied.Superseded || err != nil && !errors.Is(err, ErrOwned) {
-			p.learnMade(wanted) // they may be stored, and processes of both versions store ticks
+			p.learn(wanted, false) // they may be stored, and processes of both versions store ticks
 		}
 	}()
 	c, err := p.compare(ctx, wanted)
@@ -264,7 +257,7 @@ func (p *Periodic) defineOnce(
 		work = append(work, task{definition: next, lease: now})
 	}
 	applied.Unchanged += len(c.same)
-	p.learn(wanted)
+	p.learn(wanted, true)
 	return again, p.settle(ctx, append(work, leftOver(c.now, c.same...)...))
 }
 
@@ -276,11 +269,8 @@ func (p *Periodic) compare(ctx context.Context, wanted map[string]definition) (c
 	}
 	c.now = now
 	for _, id := range ids {
-		old, err := read(known[id])
-		if err != nil {
-			return c, err
-		}
-		next, differs, err := wanted[id].after(old)
+		old := read(known[id])
+		next, differs, err := wanted[id].after(old, now)
 		switch {
 		case err != nil:
 			return c, err
@@ -306,8 +296,8 @@ func leftOver(now time.Time, same ...definition) (work []task) {
 }
 
 // after is the definition that takes the place of an old one, and whether it says anything else.
-func (d definition) after(old definition) (next definition, differs bool, err error) {
-	if old.revision == 0 {
+func (d definition) after(old definition, now time.Time) (next definition, differs bool, err error) {
+	if old.revision == 0 || old.damage != nil {
 		return d, true, nil
 	}
 	if !old.Removed && old.Owner != "" && old.Owner != d.Owner {
@@ -329,6 +319,9 @@ func (d definition) after(old definition) (next definition, differs bool, err er
 	}
 	if d.sameTimes(old) {
 		d.Since = old.since().UnixMilli()
+		if !old.End.IsZero() && !old.End.After(now) && !old.End.Equal(d.End) { // nobody has declared what lies between
+			d.Since = max(d.Since, now.Add(-d.Offset-jitterOf(d.ID, d.Jitter)).UnixMilli())
+		}
 	}
 	if old.Topic != d.Topic {
 		d.Left = append(slices.DeleteFunc(slices.Clone(d.Left), func(t string) bool { return t == d.Topic || t == old.Topic }), old.Topic)
@@ -391,24 +384,31 @@ func (p *Periodic) change(
 ) (changed bool, err error) {
 	for range attempts {
 		old, now, missing := p.find(ctx, id)
-		if missing != nil && old.revision == 0 {
+		if missing != nil && old.ID == "" {
 			return false, missing
 		}
 		next, differs := to(old)
-		if missing != nil || !differs {
+		change, discarded := next.change(old), old.damage != nil && next.Removed
+		if discarded {
+			change.Text = "" // where its ticks are is not known
+		} else if missing != nil || !differs {
 			if err := p.settle(ctx, leftOver(now, old)); err != nil {
 				return false, err
 			}
 			return false, missing
 		}
-		revisions, now, current, err := p.table.Set(ctx, d, []timetable.Change{next.change(old)})
+		revisions, now, current, err := p.table.Set(ctx, d, []timetable.Change{change})
 		if err != nil {
 			return false, err
 		}
 		if !current {
 			return false, errSuperseded
 		}
-		if revisions[0] != 0 {
+		switch {
+		case revisions[0] == 0: // somebody else has changed it
+		case discarded:
+			return true, nil
+		default:
 			next.revision, next.upcoming = revisions[0], now
 			return true, p.settle(ctx, []task{{definition: next, lease: now}})
 		}
@@ -422,23 +422,27 @@ func (p *Periodic) find(ctx context.Context, id string) (d definition, now time.
 	if err != nil {
 		return definition{}, now, err
 	}
-	d, err = read(known[id])
-	if err == nil && (d.revision == 0 || d.Removed) {
-		err = ErrScheduleNotFound
+	d = read(known[id])
+	if d.damage == nil && (d.revision == 0 || d.Removed) {
+		return d, now, ErrScheduleNotFound
 	}
-	return d, now, err
+	return d, now, d.damage
 }
 
-// read reads a definition; one without a revision if there is none.
-func read(in timetable.Definition) (d definition, err error) {
-	if in.Revision == 0 {
-		return definition{}, nil
+// read reads a definition, which may be damaged; one without an ID if there is none.
+func read(in timetable.Definition) (d definition) {
+	if in.ID == "" {
+		return definition{}
 	}
-	if err := json.Unmarshal([]byte(in.Text), &d); err != nil {
-		return d, fmt.Errorf("the definition of schedule %q is damaged: %w", in.ID, err)
+	err := json.Unmarshal([]byte(in.Text), &d)
+	if err == nil && d.ID != in.ID {
+		err = errors.New("it has another ID")
+	}
+	if err != nil {
+		d = definition{Schedule: Schedule{ID: in.ID}, damage: fmt.Errorf("the definition of schedule %q is damaged: %w", in.ID, err)}
 	}
 	d.revision, d.upcoming = in.Revision, in.Upcoming
-	return d, nil
+	return d
 }
 
 func wrap(err error, format string, args ...any) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -251,20 +252,24 @@ func TestAFunctionThatFailsHoldsUpNoOtherSchedule(t *testing.T) {
 func TestBadSchedulesAreRefused(t *testing.T) {
 	p := newPeriodic(t, redistest.Client(t), prefixOf(t))
 	good := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@daily"}
-	for field, bad := range map[string]func(s *periodic.Schedule){
+	for name, bad := range map[string]func(s *periodic.Schedule){
 		"ID": func(s *periodic.Schedule) { s.ID = "a b" }, "Topic": func(s *periodic.Schedule) { s.Topic = "" },
 		"Cron": func(s *periodic.Schedule) { s.Cron = "61 * * * *" }, "Zone": func(s *periodic.Schedule) { s.Zone = "Mars" },
 		"Jitter": func(s *periodic.Schedule) { s.Jitter = -1 }, "Offset": func(s *periodic.Schedule) { s.Offset = 25 * time.Hour },
 		"End":          func(s *periodic.Schedule) { s.Start, s.End = time.Now(), time.Now().Add(-time.Hour) },
 		"StoreAtLeast": func(s *periodic.Schedule) { s.StoreAtLeast = 1001 }, "StoreAhead": func(s *periodic.Schedule) { s.StoreAhead = time.Millisecond },
 		"CatchUp": func(s *periodic.Schedule) { s.CatchUp = periodic.CatchUpAll(-5) }, "Overlap": func(s *periodic.Schedule) { s.Overlap = "no" },
-		"TTL":      func(s *periodic.Schedule) { s.TTL = time.Microsecond },
-		"Metadata": func(s *periodic.Schedule) { s.Metadata = message.Metadata{redisdelay.KeyMetadata: "k"} },
+		"TTL":             func(s *periodic.Schedule) { s.TTL = time.Microsecond },
+		"Metadata":        func(s *periodic.Schedule) { s.Metadata = message.Metadata{redisdelay.KeyMetadata: "k"} },
+		"Topic, no UTF-8": func(s *periodic.Schedule) { s.Topic = "reports\xff" },
+		"Metadata, value": func(s *periodic.Schedule) { s.Metadata = message.Metadata{"sig": "\xff\xfe"} },
+		"Metadata, name":  func(s *periodic.Schedule) { s.Metadata = message.Metadata{"\xff": "sig"} },
 	} {
 		s := good
 		bad(&s)
+		field, _, _ := strings.Cut(name, ",")
 		err := p.Set(t.Context(), s)
-		require.ErrorIs(t, err, periodic.ErrInvalidSchedule, field)
+		require.ErrorIs(t, err, periodic.ErrInvalidSchedule, name)
 		assert.ErrorContains(t, err, field)
 	}
 }

@@ -2,7 +2,6 @@ package periodic
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -33,25 +32,48 @@ func (p *Periodic) Run(ctx context.Context) error {
 	return nil
 }
 
+// forgetFailure is when a schedule that could not be stored is of others, since this process has not taken it again for so long.
+const forgetFailure = 2 * time.Minute
+
 // repeat does rounds until ctx ends. Each tells how long there is nothing to do after it.
-func (p *Periodic) repeat(ctx context.Context, round func(context.Context) (time.Duration, error)) {
+func (p *Periodic) repeat(ctx context.Context, round func(context.Context) ([]task, time.Duration, error)) {
 	outages := outage.New(observe.Join(p.config.Observer, p.logging()), 0)
 	defer outages.Close()
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
+	failing := map[string]time.Time{} // schedules that could not be stored, and when that was
 	for ctx.Err() == nil {
-		wait, err := round(ctx)
+		work, wait, err := round(ctx)
+		more := p.note(failing, work)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
+			if more && outages.Fails(storing, place) { // of which only its beginning is logged
+				p.logger.Error("Could not store the ticks of more schedules; trying again", err, nil)
+			}
 			outages.Failed(storing, place, err)
 			pause.Wait(ctx)
 		default:
-			outages.Worked(storing, place)
+			if len(failing) == 0 { // else this round says nothing of them
+				outages.Worked(storing, place)
+			}
 			pause.Reset()
 			backoff.Sleep(ctx, wait)
 		}
 	}
+}
+
+// note notes which schedules could not be stored, and tells whether there are more of them.
+func (p *Periodic) note(failing map[string]time.Time, work []task) (more bool) {
+	for _, t := range work {
+		_, before := failing[t.ID]
+		if delete(failing, t.ID); t.err != nil {
+			failing[t.ID] = time.Now()
+			more = more || !before
+		}
+	}
+	maps.DeleteFunc(failing, func(_ string, at time.Time) bool { return time.Since(at) > forgetFailure+p.config.PollInterval })
+	return more
 }
 
 func (p *Periodic) logging() observe.Observer {
@@ -68,52 +90,51 @@ func (p *Periodic) logging() observe.Observer {
 }
 
 // round takes what is to be stored, stores it, and returns how long there is nothing to do.
-func (p *Periodic) round(ctx context.Context) (wait time.Duration, err error) {
+func (p *Periodic) round(ctx context.Context) (work []task, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
 	taken, now, next, err := p.table.Take(ctx, leaseFor)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	full := !next.IsZero() && !next.After(now)
-	work := p.tasks(taken, false)
+	work = p.tasks(taken, false)
 	for i := range work {
 		work[i].crowded = full
 	}
 	if err := p.settle(ctx, work); err != nil {
-		return 0, err
+		return work, 0, err
 	}
 	wait = p.config.PollInterval
 	for _, t := range work {
 		if t.ours && !t.next.IsZero() {
 			wait = min(wait, max(t.next.Sub(now), 10*time.Millisecond))
 			if full {
-				return 0, nil
+				return work, 0, nil
 			}
 		}
 	}
 	if !next.IsZero() {
 		wait = min(wait, max(next.Sub(now), 10*time.Millisecond))
 	}
-	return wait, nil
+	return work, wait, nil
 }
 
 // roundOfMade is round for the schedules whose functions this process has. However long the functions take, the calls to
 // Redis have time.
-func (p *Periodic) roundOfMade(ctx context.Context) (wait time.Duration, err error) {
+func (p *Periodic) roundOfMade(ctx context.Context) (work []task, wait time.Duration, err error) {
 	began := time.Now()
 	reading, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
 	work, now, err := p.made(reading)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	ready, err := p.ready(reading, work)
-	for _, t := range ready {
-		err = errors.Join(err, p.settleMade(ctx, t, began))
+	for _, t := range p.ready(reading, work) {
+		p.settleMade(ctx, t, began)
 	}
-	if err := errors.Join(err, p.done(ctx, work)); err != nil {
-		return 0, err
+	if err := p.done(ctx, work); err != nil {
+		return work, 0, err
 	}
 	wait = p.config.PollInterval
 	for _, t := range work {
@@ -121,28 +142,28 @@ func (p *Periodic) roundOfMade(ctx context.Context) (wait time.Duration, err err
 			wait = min(wait, t.next.Sub(now))
 		}
 	}
-	return max(wait-time.Since(began), 10*time.Millisecond), nil
+	return work, max(wait-time.Since(began), 10*time.Millisecond), nil
 }
 
 // settleMade calls the function of a schedule, and stores what it has made. It plans anew if the functions of others took long: ticks
 // may have been missed meanwhile.
-func (p *Periodic) settleMade(ctx context.Context, t *task, planned time.Time) error {
+func (p *Periodic) settleMade(ctx context.Context, t *task, planned time.Time) {
 	if time.Since(planned) > p.config.PollInterval {
-		if err := p.planAnew(ctx, t); err != nil {
-			return err
+		if p.planAnew(ctx, t); t.err != nil {
+			return
 		}
 	}
 	p.encode(ctx, t)
 	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
-	return p.save(ctx, []*task{t})
+	p.save(ctx, []*task{t})
 }
 
-func (p *Periodic) planAnew(ctx context.Context, t *task) error {
+func (p *Periodic) planAnew(ctx context.Context, t *task) {
 	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
-	t.plan, t.seen, t.errElsewhere = plan{}, "", nil
-	return p.look(ctx, []*task{t})
+	t.plan, t.seen, t.err = plan{}, "", nil
+	p.look(ctx, []*task{t})
 }
 
 // made are the schedules whose functions this process has, if they were changed or their next ticks are to be stored.
@@ -176,8 +197,7 @@ func (p *Periodic) forgetMakers(makers map[string]maker, known map[string]timeta
 		switch {
 		case !remembered:
 		case exists && definition.Revision != m.revision: // which is never that of a removed schedule
-			d, err := read(definition)
-			m.removed = err == nil && d.Removed
+			m.removed = read(definition).Removed
 			p.makers[id] = m
 		case !exists && m.removed:
 			delete(p.makers, id)
@@ -188,11 +208,7 @@ func (p *Periodic) forgetMakers(makers map[string]maker, known map[string]timeta
 // tasks are the schedules that have a function, or those that have none.
 func (p *Periodic) tasks(list []timetable.Definition, made bool) (work []task) {
 	for _, t := range list {
-		d, err := read(t)
-		if err != nil { // it must not stop the others
-			d = definition{Schedule: Schedule{ID: t.ID}, revision: t.Revision, upcoming: t.Upcoming, damage: err}
-		}
-		if d.Made == made {
+		if d := read(t); d.Made == made {
 			work = append(work, task{definition: d, lease: t.Lease})
 		}
 	}

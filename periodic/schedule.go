@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -206,8 +207,8 @@ func (s Schedule) check() (timing, error) {
 	switch {
 	case !validName(s.ID):
 		return bad("ID", "must have 1 to %d bytes, no spaces and no control characters", MaxIDBytes)
-	case s.Topic == "":
-		return bad("Topic", "is empty")
+	case s.Topic == "" || !utf8.ValidString(s.Topic): // which JSON would change
+		return bad("Topic", "is empty, or not UTF-8")
 	case s.Offset < 0 || s.Offset > maxJitter:
 		return bad("Offset", "is %s, want 0 to %s", s.Offset, maxJitter)
 	case s.Jitter < 0 || s.Jitter > maxJitter:
@@ -225,9 +226,12 @@ func (s Schedule) check() (timing, error) {
 	case s.TTL != 0 && s.TTL < time.Millisecond || s.TTL > maxFor:
 		return bad("TTL", "is %s, want 1ms to %s", s.TTL, maxFor)
 	}
-	for _, key := range reserved {
-		if _, has := s.Metadata[key]; has {
+	for key, value := range s.Metadata {
+		switch {
+		case slices.Contains(reserved, key):
 			return bad("Metadata", "has %s, which the schedule decides", key)
+		case !utf8.ValidString(key) || !utf8.ValidString(value):
+			return bad("Metadata", "has %q, which is not UTF-8: only messages of Make may have that", key)
 		}
 	}
 	return timing{expression, zone, s.Offset + jitterOf(s.ID, s.Jitter)}, nil

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -55,23 +55,22 @@ type task struct {
 	stopped bool
 	pause   time.Duration
 
-	// elsewhere is the last nominal time that has fired in topics that it has left, and errElsewhere why that is not known.
-	elsewhere    time.Time
-	errElsewhere error
+	elsewhere time.Time // the last nominal time that has fired in topics that it has left
+	err       error     // why its ticks could not be stored
 }
 
 // settle stores the next ticks of schedules. What fails for one schedule holds up no other; the errors are joined.
 func (p *Periodic) settle(ctx context.Context, work []task) error {
-	ready, err := p.ready(ctx, work)
+	ready := p.ready(ctx, work)
 	for len(ready) > 0 {
 		some := ready[:p.encodeSome(ctx, ready)]
-		err = errors.Join(err, p.save(ctx, some))
+		p.save(ctx, some)
 		for _, t := range some {
 			t.bodies = nil
 		}
 		ready = ready[len(some):]
 	}
-	return errors.Join(err, p.done(ctx, work))
+	return p.done(ctx, work)
 }
 
 // encodeSome makes the messages of the first tasks, and returns how many that are.
@@ -90,7 +89,7 @@ func (p *Periodic) encodeSome(ctx context.Context, work []*task) int {
 }
 
 // ready are the tasks that this process does, with their plans.
-func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task, err error) {
+func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task) {
 	for i := range work {
 		if work[i].ours = p.prepare(&work[i]); work[i].ours {
 			ready = append(ready, &work[i])
@@ -98,10 +97,12 @@ func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task, err e
 	}
 	enlisting, cancel := p.part(ctx)
 	defer cancel()
-	ready, err = p.enlist(enlisting, ready)
+	p.enlist(enlisting, ready)
+	ready = slices.DeleteFunc(ready, func(t *task) bool { return t.err != nil })
 	looking, cancel := p.part(ctx)
 	defer cancel()
-	return ready, errors.Join(err, p.look(looking, ready))
+	p.look(looking, ready)
+	return ready
 }
 
 // part is for one of three parts of a round: a master that hangs must leave time for what others have answered.
@@ -109,11 +110,15 @@ func (p *Periodic) part(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, p.settleFor/3)
 }
 
-// done says when the schedules are to be taken again.
+// done says when the schedules are to be taken again. The error is also that of those that could not be stored.
 func (p *Periodic) done(ctx context.Context, work []task) error {
 	var done []timetable.Next
+	var errs []error
 	for i := range work {
 		t := &work[i]
+		if t.err != nil {
+			errs = append(errs, fmt.Errorf("schedule %q: %w", t.ID, t.err))
+		}
 		unusable := !t.ours && t.timing.zone == nil
 		switch {
 		case t.Made:
@@ -124,7 +129,7 @@ func (p *Periodic) done(ctx context.Context, work []task) error {
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}
-	return p.table.Done(ctx, done)
+	return errors.Join(append(errs, p.table.Done(ctx, done))...)
 }
 
 // remember notes when the ticks of a schedule are to be made again.
@@ -204,47 +209,45 @@ func (d definition) protocol() string {
 	return queue.PlainVersion
 }
 
-// enlist puts the topics on the list of topics, and returns the schedules of those that this library may use.
-func (p *Periodic) enlist(ctx context.Context, work []*task) ([]*task, error) {
-	versions := map[string]string{}
+// enlist puts the topics on the list of topics, if this library may use them.
+func (p *Periodic) enlist(ctx context.Context, work []*task) {
+	topics := map[string][]*task{}
 	for _, t := range work {
-		if version := t.protocol(); !t.Removed {
-			versions[t.Topic] = max(versions[t.Topic], version)
+		if !t.Removed {
+			topics[t.Topic] = append(topics[t.Topic], t)
 		}
 	}
-	var mu sync.Mutex
-	failed := map[string]error{} // guarded by mu
 	room := make(chan struct{}, enlisters)
 	var calls sync.WaitGroup
-	for name, version := range versions {
+	for name, of := range topics {
 		room <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-room }()
+			version := ""
+			for _, t := range of {
+				version = max(version, t.protocol())
+			}
 			if err := p.topic(name).Advance(ctx, version); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed[name] = fmt.Errorf("topic %q: %w", name, err)
+				for _, t := range of {
+					t.err = fmt.Errorf("topic %q: %w", name, err)
+				}
 			}
 		})
 	}
 	calls.Wait()
-	work = slices.DeleteFunc(work, func(t *task) bool { return failed[t.Topic] != nil })
-	return work, errors.Join(slices.Collect(maps.Values(failed))...)
 }
 
 // look reads what the topics know, and plans what to store.
-func (p *Periodic) look(ctx context.Context, work []*task) error {
+func (p *Periodic) look(ctx context.Context, work []*task) {
 	calls := make([]script.Call, len(work))
 	for i, t := range work {
 		calls[i] = p.topic(t.Topic).TickLook(t.ID)
 	}
 	answers := p.store.RunMany(ctx, calls)
 	p.leave(ctx, work)
-	var errs []error
 	for i, t := range work {
 		known, err := ticked(answers[i])
-		if err = errors.Join(err, t.errElsewhere); err != nil {
-			errs = append(errs, fmt.Errorf("schedule %q: %w", t.ID, err))
+		if t.err = errors.Join(t.err, err); t.err != nil {
 			continue
 		}
 		t.plan = t.planOf(t.timing, known.Record, t.elsewhere, known.Now)
@@ -255,7 +258,6 @@ func (p *Periodic) look(ctx context.Context, work []*task) error {
 			t.seen = known.Record.Cursor
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // leaves tells whether this process leaves the ticks of a schedule with a function to others, since its rules for the zone are
@@ -291,11 +293,6 @@ func ticked(answer script.Answer) (queue.Ticked, error) {
 	return queue.ReadTicked(answer.Reply)
 }
 
-// call makes one call to a topic.
-func (p *Periodic) call(ctx context.Context, c script.Call) (queue.Ticked, error) {
-	return ticked(p.store.RunMany(ctx, []script.Call{c})[0])
-}
-
 // leave takes away the ticks of schedules in topics that they have left, and notes what has fired there. It looks at all of
 // them at once: a schedule remembers the topics for good, and most have nothing of it any more.
 func (p *Periodic) leave(ctx context.Context, work []*task) {
@@ -326,7 +323,7 @@ func (p *Periodic) leave(ctx context.Context, work []*task) {
 // note notes what a topic that the schedule has left knows of it.
 func (t *task) note(answer script.Answer) queue.TickRecord {
 	known, err := ticked(answer)
-	t.errElsewhere = errors.Join(t.errElsewhere, err)
+	t.err = errors.Join(t.err, err)
 	if known.Record.Fired.After(t.elsewhere) {
 		t.elsewhere = known.Record.Fired
 	}
@@ -345,7 +342,11 @@ func (p *Periodic) encode(ctx context.Context, t *task) {
 		}
 		body, err := p.body(t.definition, tick)
 		if err != nil {
-			p.logger.Error("Could not make a message of a schedule; trying again", err, watermill.LogFields{"schedule": t.ID})
+			fields, panicked := watermill.LogFields{"schedule": t.ID}, (*redisdelay.PanicError)(nil)
+			if errors.As(err, &panicked) {
+				fields["stack"] = string(panicked.Stack)
+			}
+			p.logger.Error("Could not make a message of a schedule; trying again", err, fields)
 			t.stop(tryAgain)
 			return
 		}
@@ -375,7 +376,12 @@ func (t *task) stop(pause time.Duration) {
 }
 
 // body is the encoded message of a tick.
-func (p *Periodic) body(d definition, t Tick) ([]byte, error) {
+func (p *Periodic) body(d definition, t Tick) (body []byte, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("make the message of %s: %w", t, &redisdelay.PanicError{Value: value, Stack: debug.Stack()})
+		}
+	}()
 	msg, err := d.message(t)
 	if err != nil {
 		return nil, err
@@ -383,7 +389,7 @@ func (p *Periodic) body(d definition, t Tick) ([]byte, error) {
 	for _, key := range reserved {
 		delete(msg.Metadata, key)
 	}
-	body, err := p.config.Marshaler.Marshal(d.Topic, msg)
+	body, err = p.config.Marshaler.Marshal(d.Topic, msg)
 	if err == nil && len(body) > maxBytes {
 		err = redisdelay.ErrMessageTooLarge
 	}
@@ -391,7 +397,7 @@ func (p *Periodic) body(d definition, t Tick) ([]byte, error) {
 }
 
 // save stores the ticks.
-func (p *Periodic) save(ctx context.Context, work []*task) error {
+func (p *Periodic) save(ctx context.Context, work []*task) {
 	var calls []script.Call
 	var of []*task
 	for _, t := range work {
@@ -404,14 +410,11 @@ func (p *Periodic) save(ctx context.Context, work []*task) error {
 		}))
 		of = append(of, t)
 	}
-	var errs []error
 	for i, answer := range p.store.RunMany(ctx, calls) {
-		if err := p.saved(ctx, of[i], answer); err != nil {
+		if of[i].err = p.saved(ctx, of[i], answer); of[i].err != nil {
 			of[i].next = time.Time{}
-			errs = append(errs, fmt.Errorf("schedule %q: %w", of[i].ID, err))
 		}
 	}
-	return errors.Join(errs...)
 }
 
 func (p *Periodic) saved(ctx context.Context, t *task, answer script.Answer) error {
@@ -455,15 +458,16 @@ func (p *Periodic) forget(ctx context.Context, t *task, now time.Time) error {
 		return nil
 	}
 	t.next = time.Time{}
-	for _, name := range append([]string{t.Topic}, t.Left...) {
-		topic := p.topic(name)
-		known, err := p.call(ctx, topic.TickLook(t.ID))
-		if err == nil && known.Record.Revision == t.revision {
-			_, err = p.call(ctx, topic.TickCall(queue.Ticks{
-				Schedule: t.ID, Revision: t.revision, Seen: known.Record.Cursor, Cursor: queue.Forget,
-			}))
+	var calls []script.Call
+	for i, name := range append([]string{t.Topic}, t.Left...) {
+		seen := "left" // as leave has written, unless there is no record
+		if i == 0 {
+			seen = t.plan.cursor
 		}
-		if err != nil {
+		calls = append(calls, p.topic(name).TickCall(queue.Ticks{Schedule: t.ID, Revision: t.revision, Seen: seen, Cursor: queue.Forget}))
+	}
+	for _, answer := range p.store.RunMany(ctx, calls) {
+		if _, err := ticked(answer); err != nil {
 			return err
 		}
 	}

@@ -72,8 +72,11 @@ func (t Tick) String() string {
 	return text
 }
 
-// put writes the tick to the metadata of its message.
+// put writes the tick to the metadata of its message, which may have those of another one.
 func (t Tick) put(metadata message.Metadata) {
+	for _, key := range []string{VersionMetadata, OriginMetadata, MissedMetadata} {
+		delete(metadata, key)
+	}
 	metadata.Set(ScheduleMetadata, t.Schedule)
 	metadata.Set(NominalMetadata, t.Nominal.Format("2006-01-02T15:04:05.999Z07:00")+"["+t.Nominal.Location().String()+"]")
 	if t.Version != 0 {
@@ -113,20 +116,13 @@ func (d definition) message(t Tick) (msg *message.Message, err error) {
 			msg.Metadata.Set(key, value)
 		}
 	} else {
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("make the message of %s: panic: %v", t, p)
-			}
-		}()
 		if msg, err = d.Make(t); err == nil && msg == nil {
 			err = fmt.Errorf("there is no message")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("make the message of %s: %w", t, err)
 		}
-		if msg.Metadata == nil {
-			msg.Metadata = message.Metadata{}
-		}
+		msg = msg.Copy() // a function may return the same one again
 	}
 	if msg.UUID == "" {
 		msg.UUID = t.Schedule + "@" + t.Nominal.UTC().Format("2006-01-02T15:04:05.999Z07:00")

@@ -40,7 +40,7 @@ func New(client *script.Client) *Timetable { return &Timetable{client} }
 // Definition is a schedule as Redis has it.
 type Definition struct {
 	ID       string
-	Revision int64  // when it was defined, µs by Redis's clock; it grows
+	Revision int64  // when it was defined, µs by Redis's clock; it grows; 0 if another program has damaged the definition
 	Text     string // what the caller has set
 	Upcoming time.Time
 	Lease    time.Time // until when it was taken, for Done
@@ -202,11 +202,9 @@ func (t *Timetable) read(ctx context.Context, how string, args ...string) (list 
 func definition(reply *script.Reply) Definition {
 	d := Definition{ID: reply.Text(), Upcoming: reply.Score()}
 	revision, text, found := strings.Cut(reply.Text(), " ")
-	var err error
-	if d.Revision, err = strconv.ParseInt(revision, 10, 64); err != nil || !found {
-		reply.Fail("schedule %q has the revision %q", d.ID, revision)
+	if number, err := strconv.ParseUint(revision, 10, 63); found && err == nil {
+		d.Revision, d.Text = int64(number), text
 	}
-	d.Text = text
 	return d
 }
 

@@ -20,7 +20,7 @@ local now, now_ms = now_us()
 local revisions = {}
 for i = 3, #ARGV, 6 do
   local id, seen, was, is, apart, definition = unpack(ARGV, i, i + 5)
-  local last = string.match(redis.call('HGET', schedules, id) or '0', '^%d+')
+  local last = string.match(redis.call('HGET', schedules, id) or '', '^(%d+) ') or '0' -- what is damaged may be replaced
   local revision = '0'
   if last == seen then
     revision = int(math.max(now, tonumber(last) + 1))
