@@ -207,7 +207,7 @@ type GroupLimits struct {
 	// settled. From the number of partitions to 1,000,000,000. Default: 0, any number.
 	MaxInFlight int
 
-	// Rate is how many messages all consumers may claim in a time. Default: any number.
+	// Rate is how many messages the handlers of all consumers may get in a time. Default: any number.
 	Rate Rate
 
 	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the messages of the key that
@@ -217,8 +217,9 @@ type GroupLimits struct {
 	HaltsKeys bool
 }
 
-// Rate is a number of messages in a time. Every delivery counts, also a redelivery, and one
-// that is given back. In any time t, at most Burst + Messages × t / Per are claimed.
+// Rate is a number of messages in a time. Every delivery to a handler counts, also a redelivery. In any time t,
+// handlers get at most Burst + Messages × t / Per. Claims may be more: a message that is given back before a handler
+// has seen it hardly counts.
 type Rate struct {
 	Messages int           // at most 1,000,000,000. Default: 0, any number; then Per and Burst must be 0, too
 	Per      time.Duration // 1ms to 100 years. Default: 1s

@@ -279,9 +279,10 @@ func (s *Subscriber) endsGroup(ctx context.Context, place observe.Place) (end fu
 	}
 }
 
-// Stop ends all subscriptions, as Subscribe describes, and does not wait for them: no handler gets another message, those that
-// have one may settle it for CloseTimeout, and then the channels are closed. A service calls it when it is told to end, so
-// that others get what is due meanwhile, and calls Close in the end. It returns nil, also when it is called again.
+// Stop ends all subscriptions, as Subscribe describes, and does not wait for them: from soon after it returns, no handler gets
+// another message, those that have one may settle it for CloseTimeout, and then the channels are closed. A service calls it
+// when it is told to end, so that others get what is due meanwhile, and calls Close in the end. It returns nil, also when it is
+// called again.
 func (s *Subscriber) Stop() error {
 	s.mu.Lock()
 	s.closed = true

@@ -29,7 +29,8 @@ const (
 // Publish returns ErrInvalidTTL. It counts from when the message is due: a one-time password is of no use 5 minutes later.
 // For a message that is overdue when it is published, it counts from when Redis stores it.
 // No handler gets a message whose time to live is over by Redis's clock, not for a retry either:
-// SubscriberConfig.OnExpired says what becomes of it. A handler that has the message keeps it.
+// SubscriberConfig.OnExpired says what becomes of it. A handler that has the message keeps it. The time that Redis's
+// reply with the message takes on its way does not count.
 //
 // A message that is rescheduled, or a dead letter that is requeued, is due anew, and lives as long again. There is one exception:
 // a message that waits in line for its ordering key (SetOrderingKey) keeps its due time, unless the new one is later than now.

@@ -194,3 +194,24 @@ func TestASubscriptionWhoseGroupHadEndedSaysSo(t *testing.T) {
 		assert.Empty(t, told[observe.Failed](w))
 	})
 }
+
+func TestAGroupThatIsRecreatedAgainSaysSoAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, g := &witness{}, newFakeGroup(0)
+		r := run(g, observed(w))
+		recreate := func() {
+			g.view(func() { g.recreated = true })
+			g.add(1)
+			g.hints <- 0
+			(<-r.Messages()).Ack()
+		}
+		recreate()
+		recreate() // another partition would be as soon
+		assert.Len(t, told[observe.Recreated](w), 1)
+		pass(recreatedWithin)
+		recreate()
+		assert.Len(t, told[observe.Recreated](w), 2)
+		r.stop()
+		require.NoError(t, <-r.ended)
+	})
+}

@@ -23,31 +23,23 @@ type handed struct {
 // over: then the goroutine of Handle ends on its own.
 func (s *Subscription) handleBatch(base context.Context, w *worker, items []*item) {
 	var batch []handed
-	var messages []*message.Message
 	for i, it := range items {
 		ctx, cancel := context.WithCancelCause(context.WithValue(base, inHandKey{}, InHand{it}))
 		defer cancel(nil)
 		msg, next := s.prepare(ctx, cancel, it, items[i+1:]...)
 		if msg != nil {
 			batch = append(batch, handed{item: it, msg: msg, delivered: msg.Context(), cancel: cancel})
-			messages = append(messages, msg)
 		}
 		if !next {
 			break
 		}
 	}
 	w.stage.Store(handling)
-	if s.ctx.Err() != nil { // as offer does
-		back := make([]*item, len(batch))
-		for i, h := range batch {
-			back[i] = h.item
-		}
-		s.giveBack(back)
-		return
-	}
+	batch = s.admitBatch(batch)
 	if len(batch) == 0 {
 		return
 	}
+	messages := mapped(batch, func(h handed) *message.Message { return h.msg })
 	for i, h := range batch {
 		s.buffer.passed(h.item, true)
 		h.item.handedOut.Store(true)
@@ -66,6 +58,25 @@ func (s *Subscription) handleBatch(base context.Context, w *worker, items []*ite
 	case <-done:
 	case <-s.abandon:
 	}
+}
+
+// admitBatch returns what Handle may get of a batch: it took time to decode all of it.
+func (s *Subscription) admitBatch(batch []handed) (admitted []handed) {
+	items := mapped(batch, func(h handed) *item { return h.item })
+	if s.ctx.Err() != nil { // as offer does
+		s.giveBack(items)
+		return nil
+	}
+	for i, h := range batch {
+		ok, next := s.admit(h.item, h.cancel, items[i+1:]...)
+		if ok {
+			admitted = append(admitted, h)
+		}
+		if !next {
+			break
+		}
+	}
+	return admitted
 }
 
 // awaitHandled waits until a message is settled. Handle has returned when done is closed.
@@ -109,10 +120,7 @@ func (h InHand) Size() int { return h.item.size }
 // TimeToLive is what is left of the message's time to live by Redis's clock, 0 or less if it is over. limited is false if
 // it has none.
 func (h InHand) TimeToLive() (left time.Duration, limited bool) {
-	if h.item.ExpiresAt.IsZero() {
-		return 0, false
-	}
-	return -h.item.lateness(h.item.ExpiresAt, time.Now()), true
+	return h.item.timeToLive()
 }
 
 // TooOld must be called before the Nack of a message that has become too old for its Handle. The Nack then ends

@@ -150,6 +150,26 @@ func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
 	})
 }
 
+// TestABatchHasNoMessageWhoseLeaseIsLost while the one behind it is decoded.
+func TestABatchHasNoMessageWhoseLeaseIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		g.setHook(func(call string) error {
+			if call == "extend" {
+				return errors.New("the lease cannot be extended")
+			}
+			return nil
+		})
+		r := run(g, slowDecode("0001", testLease), inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }))
+		settle(testLease + time.Second)
+		g.view(func() { assert.Len(t, g.released, 2) })
+		r.stop()
+		require.NoError(t, <-r.ended)
+		assert.Zero(t, r.buffer.waiting.Load())
+		assert.False(t, r.partitions[0].settler.hasReleases())
+	})
+}
+
 // TestAHandleThatHasLostTheLeaseDropsNothing likewise.
 func TestAHandleThatHasLostTheLeaseDropsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -221,6 +221,13 @@ func (b *buffer) unread() {
 	b.budget.retry = retry
 }
 
+// expired records that an offer was not accepted before its message's time to live was over.
+func (b *buffer) expired() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unread()
+}
+
 // stopRetry stops looking for a reader. The caller holds mu.
 func (b *budget) stopRetry() {
 	if b.retry != nil {

@@ -105,7 +105,25 @@ func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Tok
 
 // tooOldNow tells whether the message's time to live is over, so that no handler gets it.
 func (it *item) tooOldNow() bool {
-	return !it.ExpiresAt.IsZero() && it.lateness(it.ExpiresAt, time.Now()) > 0
+	left, limited := it.timeToLive()
+	return limited && left < 0
+}
+
+// expiry gets a value when the message's time to live is over; nil if it has none.
+func (it *item) expiry() <-chan time.Time {
+	left, limited := it.timeToLive()
+	if !limited {
+		return nil
+	}
+	return time.After(left)
+}
+
+// timeToLive is what is left of the message's time to live. limited is false if it has none.
+func (it *item) timeToLive() (left time.Duration, limited bool) {
+	if it.ExpiresAt.IsZero() {
+		return 0, false
+	}
+	return -it.lateness(it.ExpiresAt, time.Now()), true
 }
 
 // lateness is how long ago a time by Redis's clock was: its clock at the claim, plus the time since then by this

@@ -142,9 +142,9 @@ type Subscription struct {
 
 	running     goroutines
 	lastClaim   lastClaim
-	recreatedAt atomic.Int64 // when the group was recreated, in ns of the Unix time; 0: never
-	paused      atomic.Bool  // tells maintain that nobody is to get messages
-	grown       atomic.Bool  // tells maintain that there are more partitions
+	recreatedAt atomic.Pointer[time.Time] // when the group was recreated; nil: never
+	paused      atomic.Bool               // tells maintain that nobody is to get messages
+	grown       atomic.Bool               // tells maintain that there are more partitions
 
 	// owned by Start, then maintain, then shutDown
 	partitions []*partition
@@ -241,11 +241,12 @@ func (s *Subscription) shutDown(endCalls func()) error {
 	return nil
 }
 
-// lastClaim is what the last claim in the first partition has shown of the topic.
+// lastClaim is what the last claim in the first partition has shown of the topic. The times have a reading of the
+// monotonic clock: the host's clock may be set back.
 type lastClaim struct {
 	partitions atomic.Int32
-	upToDateAt atomic.Int64 // when it was made, in ns of the Unix time; 0: never
-	endingAt   atomic.Int64 // when groups last might end soon, in ns of the Unix time; 0: never
+	upToDateAt atomic.Pointer[time.Time] // when it was made; nil: never
+	endingAt   atomic.Pointer[time.Time] // when groups last might end soon; nil: never
 }
 
 // recreatedWithin is how long all partitions take at most to recreate a group.
@@ -253,9 +254,9 @@ const recreatedWithin = time.Minute
 
 // firstToRecreate reports whether the caller's partition is the first that recreates the group.
 func (s *Subscription) firstToRecreate() bool {
-	now, last := time.Now().UnixNano(), s.recreatedAt.Load()
-	first := last == 0 || now-last >= int64(recreatedWithin)
-	return first && s.recreatedAt.CompareAndSwap(last, now)
+	now, last := time.Now(), s.recreatedAt.Load()
+	first := last == nil || now.Sub(*last) >= recreatedWithin
+	return first && s.recreatedAt.CompareAndSwap(last, &now)
 }
 
 // noteTopic takes what a claim in the first partition shows of the topic. The number of partitions is 0 only in
@@ -265,13 +266,13 @@ func (s *Subscription) noteTopic(claims queue.Claims) {
 	if number == 0 {
 		return
 	}
-	now := time.Now().UnixNano()
-	s.lastClaim.upToDateAt.Store(now)
+	now := time.Now()
+	s.lastClaim.upToDateAt.Store(&now)
 	if claims.Ending {
-		s.lastClaim.endingAt.Store(now)
+		s.lastClaim.endingAt.Store(&now)
 	}
 	if s.lastClaim.partitions.Swap(number) != number {
-		s.lastClaim.upToDateAt.Store(0)
+		s.lastClaim.upToDateAt.Store(nil)
 		s.noteGrown()
 	}
 }
@@ -283,9 +284,9 @@ const endingLooks = 3
 // upToDate reports whether a claim has shown lately that look has nothing to do. The last claim of an idle consumer
 // may be a quiet interval and a round trip ago.
 func (s *Subscription) upToDate() bool {
-	since := func(at *atomic.Int64) time.Duration { return time.Since(time.Unix(0, at.Load())) }
-	return since(&s.lastClaim.upToDateAt) < s.config.quietInterval()+s.config.PollInterval &&
-		since(&s.lastClaim.endingAt) > endingLooks*s.config.PollInterval
+	at, ending := s.lastClaim.upToDateAt.Load(), s.lastClaim.endingAt.Load()
+	return at != nil && time.Since(*at) < s.config.quietInterval()+s.config.PollInterval &&
+		(ending == nil || time.Since(*ending) > endingLooks*s.config.PollInterval)
 }
 
 // ended waits for goroutines until ctx ends, and returns whether they have ended.

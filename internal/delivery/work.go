@@ -66,7 +66,7 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
-	accepted, recalled := s.offer(ctx, handed, w, msg)
+	accepted, recalled := s.offer(ctx, handed, w, it, msg)
 	s.buffer.passed(it, accepted)
 	if !accepted {
 		p.settler.release(it) // has no effect if the lease is lost
@@ -82,20 +82,13 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 }
 
 // prepare makes the message to hand out. handed is its context, which cancel ends. It returns nil if
-// the item is too old or cannot be decoded; then it is settled. It also returns nil, and next is
-// false, if the lease is uncertain: then the item is given back with those behind it and all that wait.
+// the item cannot be decoded, which settles it, or is not admitted; next is as admit has it.
 func (s *Subscription) prepare(
 	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {
 	p := it.partition
-	if it.tooOldNow() {
-		if !p.leases.current(it) { // another consumer may have handed it out in time
-			s.giveBack(append([]*item{it}, behind...))
-			return nil, false
-		}
-		s.buffer.passed(it, true)
-		p.settler.endTooOld(it)
-		return nil, true
+	if admitted, next := s.admit(it, nil, behind...); !admitted {
+		return nil, next
 	}
 	msg, err := s.config.Decode(handed, it.Claimed)
 	it.Body = nil // freed with the message; items are freed many at a time
@@ -105,11 +98,26 @@ func (s *Subscription) prepare(
 		p.settler.bury(it, "cannot decode: "+err.Error())
 		return nil, true
 	}
-	if p.leases.handOut(it, cancel) {
-		return msg, true
+	if admitted, next := s.admit(it, cancel, behind...); !admitted { // Decode may have taken long
+		return nil, next
 	}
-	s.giveBack(append([]*item{it}, behind...))
-	return nil, false
+	return msg, true
+}
+
+// admit tells whether a handler may get the item now; cancel tells the handler when the lease is lost. If the time to
+// live is over, the item is settled. If the lease is uncertain, the item is given back with those behind it and all
+// that wait, and next is false.
+func (s *Subscription) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) (admitted, next bool) {
+	if !it.partition.leases.handOut(it, cancel) { // first: another consumer may have handed it out in time
+		s.giveBack(append([]*item{it}, behind...))
+		return false, false
+	}
+	if it.tooOldNow() {
+		s.buffer.passed(it, true)
+		it.partition.settler.endTooOld(it)
+		return false, true
+	}
+	return true, true
 }
 
 // giveBack releases what a worker has and no handler has seen, with all that wait.
@@ -162,9 +170,9 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 	}
 }
 
-// offer hands a message out, unless ctx or the message's own context ends first or the
+// offer hands a message out, unless ctx, the message's own context or its time to live ends first or the
 // offer is recalled. It may be both accepted and recalled.
-func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *message.Message) (accepted, recall bool) {
+func (s *Subscription) offer(ctx, handed context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
 	s.offers.RLock()
 	defer s.offers.RUnlock()
 	if ctx.Err() != nil { // the channel may be closed
@@ -184,6 +192,9 @@ func (s *Subscription) offer(ctx, handed context.Context, w *worker, msg *messag
 			signaled = true
 		case <-ctx.Done():
 		case <-handed.Done():
+		case <-it.expiry():
+			s.buffer.expired()
+			next = recalled // by the worker itself
 		}
 	}
 	if recall = !w.stage.CompareAndSwap(offering, next); recall {
