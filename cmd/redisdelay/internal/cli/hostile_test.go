@@ -113,17 +113,17 @@ func (e *evil) schedule() {
 }
 
 // spoil replaces the body of the message with a key.
-func (e *evil) spoil(key, body string) {
-	e.T.Helper()
-	keys, err := e.Keys(e.T.Context())
-	require.NoError(e.T, err)
+func (s *stage) spoil(key, body string) {
+	s.T.Helper()
+	keys, err := s.Keys(s.T.Context())
+	require.NoError(s.T, err)
 	for _, name := range keys {
 		if !strings.HasSuffix(name, ":messages") && !strings.HasSuffix(name, "}messages") {
 			continue
 		}
-		for id := range e.Client.HGetAll(e.T.Context(), name).Val() {
+		for id := range s.Client.HGetAll(s.T.Context(), name).Val() {
 			if strings.HasSuffix(id, ":"+key) {
-				require.NoError(e.T, e.Client.HSet(e.T.Context(), name, id, body).Err())
+				require.NoError(s.T, s.Client.HSet(s.T.Context(), name, id, body).Err())
 			}
 		}
 	}
