@@ -259,7 +259,7 @@ func TestJSONIsExact(t *testing.T) {
 	s.store(name, msg)
 	type object struct {
 		Topic, UUID, Payload string
-		Key64                []byte
+		ID64, Key64          []byte
 		Metadata, Metadata64 map[string]string
 	}
 	for _, args := range [][]string{{"ls", name}, {"show", name, "--key", "\xff"}} {
@@ -271,5 +271,10 @@ func TestJSONIsExact(t *testing.T) {
 		assert.Equal(t, "MQ==", o.Metadata64["/w=="], "names and values in base64")
 		assert.Equal(t, "/Q==", o.Metadata64["/g=="])
 		assert.NotContains(t, o.Metadata, "\ufffd")
+		assert.True(t, strings.HasSuffix(string(o.ID64), ":\xff"), "%q", o.ID64)
 	}
+	var o object
+	require.NoError(t, json.Unmarshal([]byte(s.must("explain", name, "--key", "\xff", "-o", "json")), &o))
+	assert.Equal(t, "\xff", string(o.Key64))
+	assert.True(t, strings.HasSuffix(string(o.ID64), ":\xff"), "%q", o.ID64)
 }

@@ -208,7 +208,10 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 		return err
 	}
 	if a.json() {
-		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Tick, e.Summary, append([]string{}, e.Lines...)})
+		id, key := e.Message.ID, e.Message.Key
+		return a.object(explanationJSON{
+			topic, id, inKey(id), key, inKey(key), inOrder(e.Message.OrderingKey), e.Tick, e.Summary, append([]string{}, e.Lines...),
+		})
 	}
 	name := e.Message.ID
 	if e.Message.Key != "" {
