@@ -46,11 +46,10 @@ var (
 // selected group (Query.Group, Selection.OfGroup) left.
 //
 // A copy has the id of its original, so a Copy that is repeated or continued within a day stores no
-// message twice, even if it is done by then: it is skipped (ErrStoredBefore). That does not hold if
-// the other topic gets more partitions meanwhile. A message whose key is in use there is skipped,
+// message twice, even if it is done by then: it is skipped (ErrStoredBefore). A message whose key is in use there is skipped,
 // too (ErrKeyInUse). A message with an ordering key, or else a key, goes to the partition of that key;
-// any other goes from partition n to partition n modulo the number of partitions there, unless another partition there
-// has it, or has got it before.
+// any other goes from partition n to partition n modulo the number of partitions there. If another partition there
+// has it, or has got it before, it goes to that one.
 //
 // A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic. It is a
 // bulk operation: see Selection.
@@ -349,20 +348,19 @@ func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []
 	return arriveAll(ctx, t.topic, t.number, t.move, arrivals, func(id string) int { return t.target(id, from) })
 }
 
-// arriveAll stores copies in the first partitions of a topic, and returns those that it has not stored. A message without
-// a key goes to the partition that knows it, if one does: Publish, Copy, Move and Import choose differently for it.
+// arriveAll stores copies in the first partitions of a topic, and returns those that it has not stored. A message goes to
+// the partition that knows it, if one does: Publish, Copy, Move and Import choose differently for one without a key, and
+// there may be more partitions since then.
 func arriveAll(
 	ctx context.Context, topic *queue.Topic, partitions int, move string, arrivals []inspect.Arrival, target func(id string) int,
 ) (skips []skip, err error) {
-	var keyless []string
-	for _, m := range arrivals {
-		if traits := script.TraitsOf(m.ID); traits.OrderingKey == "" && traits.Key == "" {
-			keyless = append(keyless, m.ID)
-		}
-	}
 	at := map[string]int{}
-	if partitions > 1 && len(keyless) > 0 {
-		if at, err = inspect.Known(ctx, topic, partitions, move, keyless); err != nil {
+	if partitions > 1 && len(arrivals) > 0 {
+		ids := make([]string, len(arrivals))
+		for i, m := range arrivals {
+			ids[i] = m.ID
+		}
+		if at, err = inspect.Known(ctx, topic, partitions, move, ids); err != nil {
 			return nil, err
 		}
 	}
