@@ -91,20 +91,13 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 	e.groups = make([]sentence, len(e.groupList.Groups))
 	return each(len(e.groups), func(i int) error {
 		name := e.groupList.Groups[i]
-		text := e.due(e.message.DueAt)
+		text, err := e.due(e.message.DueAt), error(nil)
 		if !e.message.DueAt.After(e.message.At) {
-			g, err := e.observed(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt})
-			if err != nil {
-				return err
-			}
-			turn, err := e.turn(ctx, g, "")
-			if err != nil {
-				return err
-			}
-			text = join(text, turn, "")
+			ends := expiresAt(e.message.ID, e.message.DueAt)
+			text, err = e.unsettled(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt, ExpiresAt: ends})
 		}
 		e.groups[i] = sentence{group: name, text: text}
-		return nil
+		return err
 	})
 }
 
@@ -132,6 +125,11 @@ func (e *explainer) status(ctx context.Context, i int) (string, error) {
 		}
 		return text, nil
 	}
+	return e.unsettled(ctx, status)
+}
+
+// unsettled says where a message stands for a group that is to handle it.
+func (e *explainer) unsettled(ctx context.Context, status GroupStatus) (string, error) {
 	g, err := e.observed(ctx, status)
 	if err != nil {
 		return "", err
@@ -154,7 +152,7 @@ func (e *explainer) status(ctx context.Context, i int) (string, error) {
 // waiting says what a message in the queue of a group waits for.
 func (e *explainer) waiting(g observedGroup) string {
 	if g.State != redisdelay.StateRetrying {
-		return e.due(g.DueAt)
+		return join(e.due(g.DueAt), e.expiry(g), "")
 	}
 	text := fmt.Sprintf("waiting for retry %d", g.Attempts)
 	if maximum := g.maxDeliveries(); maximum > 1 {
@@ -164,7 +162,22 @@ func (e *explainer) waiting(g observedGroup) string {
 	if g.Content.LastError != "" {
 		text += ", after: " + g.Content.LastError
 	}
-	return text
+	return join(text, e.expiry(g), "")
+}
+
+// expiry says that a message is too old for a handler, or will be when it is due; "" for neither.
+func (e *explainer) expiry(g observedGroup) string {
+	switch {
+	case e.tooOld(g):
+		return "its time to live ended at " + e.clock(g.ExpiresAt)
+	case g.ExpiresAt.Before(g.DueAt) && !g.ExpiresAt.IsZero():
+		return "its time to live ends before, at " + e.clock(g.ExpiresAt)
+	}
+	return ""
+}
+
+func (e *explainer) tooOld(g observedGroup) bool {
+	return !g.ExpiresAt.IsZero() && g.ExpiresAt.Before(e.message.At)
 }
 
 // maxDeliveries is what the group's consumers say; 0 if none does.
@@ -190,6 +203,7 @@ func (e *explainer) leased(ctx context.Context, g observedGroup) (string, error)
 		return text, nil
 	}
 	text := fmt.Sprintf("the lease of %s ran out %s ago", who, humanize.Duration(e.message.At.Sub(g.LeasedUntil)))
+	text = join(text, e.expiry(g), "")
 	why, err := e.obstacle(ctx, g)
 	if err != nil || why != "" {
 		return join(text, why, ""), err
@@ -369,9 +383,13 @@ func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
 	if e.message.Content.Body == nil {
 		return buries, nil
 	}
+	end := ""
+	if e.tooOld(g) {
+		end = "ends it unhandled"
+	}
 	limit := g.certainLimit()
 	if limit == 0 {
-		return "", nil
+		return end, nil
 	}
 	found, err := inspect.LookIn(ctx, e.partition, e.message.ID, "")
 	if errors.Is(err, ErrMessageNotFound) { // it has gone meanwhile
@@ -382,7 +400,7 @@ func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
 			return buries + ": " + reason, err
 		}
 	}
-	return "", err
+	return end, err
 }
 
 // certainLimit is how many deliveries all consumers of a group allow at most; 0 if one of them

@@ -285,3 +285,38 @@ func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 	require.NoError(t, err)
 	assert.Regexp(t, "^its body is missing: due for .*; the next claim makes it a dead letter$", e.Summary)
 }
+
+func TestExplainTellsThatATimeToLiveIsOver(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "billing")
+	msg := fixture.Keyed("uuid", "k", 0)
+	redisdelay.SetTTL(msg, 5*time.Minute)
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	id := s.message(Ref{Key: "k"}).ID
+	hourAgo := float64(s.Now().Add(-time.Hour).UnixMilli())
+	s.zadd("scheduled", hourAgo, id)
+	over := "; its time to live ended at " + someTime + "; "
+	s.says("due for 1h"+over+"no consumer of group billing is alive", "billing: .*")
+	s.present(g, "{}")
+	s.says("due for 1h"+over+"the next claim ends it unhandled", "billing: .*")
+
+	claimed := s.claim(g, "host-3/01", 1, `{"name":"host-3"}`)
+	s.says("leased by host-3 until "+someTime, "billing: .*")
+	s.nack(g, 0, claimed...)
+	s.says("waiting for retry 1, due for "+soon+over+"the next claim ends it unhandled", "billing: .*")
+	s.claim(g, "host-3/01", 1, "{}")
+	s.zadd("unack:billing", hourAgo, id)
+	s.says("the lease of host-3 ran out 1h ago"+over+"the next claim ends it unhandled", "billing: .*")
+	ends := s.message(Ref{Key: "k"}).Groups[0].ExpiresAt
+	assert.Equal(t, time.UnixMilli(int64(hourAgo)).Add(5*time.Minute), ends)
+}
+
+func TestExplainTellsThatARetryComesAfterTheTimeToLive(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "billing")
+	msg := fixture.Keyed("uuid", "k", 0)
+	redisdelay.SetTTL(msg, 5*time.Minute)
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	s.nack(g, time.Hour+time.Second, s.claim(g, "host-3/01", 1, "")...)
+	s.says("waiting for retry 1, due in 1h; its time to live ends before, at "+someTime, "billing: .*")
+}

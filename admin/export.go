@@ -96,8 +96,7 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // UUID. Empty lines are skipped, and unknown fields are errors.
 //
 // A line that was imported before is skipped (ErrStoredBefore), for a day even if its message
-// is done by then, so an Import may be repeated; unless the topic got more partitions
-// meanwhile. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
+// is done by then, so an Import may be repeated. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
 // use (*LineError), what came before is imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
 // redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. nil is allowed for progress.
 //

@@ -138,6 +138,24 @@ func TestAnImportOfATopicsOwnExportStoresNothing(t *testing.T) {
 	assert.Equal(t, whole(before), whole(s.all(Query{})))
 }
 
+// TestAnImportFindsWhatCameBeforeThereWereMorePartitions, where another one is for their keys now.
+func TestAnImportFindsWhatCameBeforeThereWereMorePartitions(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 1, numbered(6)...)
+	for n := range 6 {
+		msg := fixture.Delayed("ordered", time.Hour)
+		redisdelay.SetOrderingKey(msg, fmt.Sprint("account ", n))
+		require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	}
+	file := s.exported(Query{})
+	s.publish(time.Hour, 4, "more")
+	before := s.all(Query{})
+	got := s.imported(file)
+	assert.Equal(t, []int{0, 12}, []int{got.Done, got.Skipped})
+	require.ErrorIs(t, got.Last, ErrStoredBefore)
+	assert.Equal(t, whole(before), whole(s.all(Query{})))
+}
+
 func TestExportContinuesFromItsCursor(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 2, numbered(30)...)

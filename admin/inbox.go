@@ -12,7 +12,7 @@ const (
 	// inboxLate is after how long a doctor worries about an entry of the inbox.
 	inboxLate = time.Minute
 
-	// inboxSearched is how many entries WaitsInInbox looks at.
+	// inboxSearched is how many entries WaitsInInbox looks at, unless they are large.
 	inboxSearched = 1000
 )
 
@@ -32,7 +32,8 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
 
-// WaitsInInbox looks for an entry for a topic with a message key, or with a UUID (Ref.ID), among the first 1,000 of the inbox.
+// WaitsInInbox looks for an entry for a topic with a message key, or with a UUID (Ref.ID), among the first 1,000 of the inbox, or
+// among fewer if they are large: it reads some 8 MiB.
 // It returns since when it waits; the zero time if it is not among them. The error is that of ctx or of Redis.
 func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
 	entries, err := intake.New(a.store.Client).Waiting(ctx, inboxSearched)

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -39,17 +40,16 @@ var (
 	ErrInBothTopics = errors.New("the message was copied, but has changed here meanwhile, so that both topics have it")
 )
 
-// Copy publishes messages in another topic of the prefix, which is made if it is missing: with the
+// Copy publishes messages in another topic of the prefix, which the first of them makes if it is missing: with the
 // same payload, metadata, key and, if they are scheduled, due time; others are due at once. If the
 // Unmarshaler is also a redisdelay.Marshaler, the copy has the metadata that the last Nack of the
 // selected group (Query.Group, Selection.OfGroup) left.
 //
 // A copy has the id of its original, so a Copy that is repeated or continued within a day stores no
-// message twice, even if it is done by then: it is skipped (ErrStoredBefore). That does not hold if
-// the other topic gets more partitions meanwhile. A message whose key is in use there is skipped,
+// message twice, even if it is done by then: it is skipped (ErrStoredBefore). A message whose key is in use there is skipped,
 // too (ErrKeyInUse). A message with an ordering key, or else a key, goes to the partition of that key;
-// any other goes from partition n to partition n modulo the number of partitions there, unless another partition there
-// has it, or has got it before.
+// any other goes from partition n to partition n modulo the number of partitions there. If another partition there
+// has it, or has got it before, it goes to that one.
 //
 // A Query may be for any Set; the default is Scheduled. The error may be ErrSameTopic. It is a
 // bulk operation: see Selection.
@@ -89,23 +89,25 @@ type transfer struct {
 	admin    *Admin
 	from, to string
 	topic    *queue.Topic // the other one
-	number   int          // of its partitions
 	move     string       // names this Move; "" if it is a Copy
+
+	mu     sync.Mutex
+	number int // guarded by mu until store has set it: of the other topic's partitions
 }
 
 func (a *Admin) transferTo(from, to string) *transfer {
 	return &transfer{admin: a, from: from, to: to, topic: a.store.Topic(to)}
 }
 
-// run looks at both topics and then runs the operation. A mistyped topic must not make the other.
+// run checks what it is given and then runs the operation.
 func (t *transfer) run(ctx context.Context, which Selection, op operation, progress func(Progress)) (Progress, error) {
-	if err := t.begin(ctx, which, op); err != nil {
+	if err := t.check(which, op); err != nil {
 		return Progress{}, wrap(err, "%s from %q to %q", op.verb, t.from, t.to)
 	}
 	return t.admin.run(ctx, t.from, which, op, progress)
 }
 
-func (t *transfer) begin(ctx context.Context, which Selection, op operation) error {
+func (t *transfer) check(which Selection, op operation) error {
 	if err := which.validate(op); err != nil {
 		return err
 	}
@@ -115,12 +117,17 @@ func (t *transfer) begin(ctx context.Context, which Selection, op operation) err
 	case t.from == t.to:
 		return ErrSameTopic
 	}
-	if _, err := t.admin.open(ctx, t.from); err != nil {
-		return err
+	return nil
+}
+
+// open opens the other topic before its first message: a move that finds nothing must not make it.
+func (t *transfer) open(ctx context.Context) (err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.number == 0 {
+		t.number, err = opened(ctx, t.topic)
 	}
-	var err error
-	t.number, err = opened(ctx, t.topic)
-	return err
+	return wrap(err, "open %q", t.to)
 }
 
 // opened makes a topic if it is missing, and returns how many partitions it has. It looks first:
@@ -332,23 +339,28 @@ func dueAt(score string) time.Time {
 
 // store stores copies of messages of a partition, and returns those that it has not stored.
 func (t *transfer) store(ctx context.Context, from *queue.Partition, arrivals []inspect.Arrival) ([]skip, error) {
+	if len(arrivals) == 0 {
+		return nil, nil
+	}
+	if err := t.open(ctx); err != nil {
+		return nil, err
+	}
 	return arriveAll(ctx, t.topic, t.number, t.move, arrivals, func(id string) int { return t.target(id, from) })
 }
 
-// arriveAll stores copies in the first partitions of a topic, and returns those that it has not stored. A message without
-// a key goes to the partition that knows it, if one does: Publish, Copy, Move and Import choose differently for it.
+// arriveAll stores copies in the first partitions of a topic, and returns those that it has not stored. A message goes to
+// the partition that knows it, if one does: Publish, Copy, Move and Import choose differently for one without a key, and
+// there may be more partitions since then.
 func arriveAll(
 	ctx context.Context, topic *queue.Topic, partitions int, move string, arrivals []inspect.Arrival, target func(id string) int,
 ) (skips []skip, err error) {
-	var keyless []string
-	for _, m := range arrivals {
-		if traits := script.TraitsOf(m.ID); traits.OrderingKey == "" && traits.Key == "" {
-			keyless = append(keyless, m.ID)
-		}
-	}
 	at := map[string]int{}
-	if partitions > 1 && len(keyless) > 0 {
-		if at, err = inspect.Known(ctx, topic, partitions, move, keyless); err != nil {
+	if partitions > 1 && len(arrivals) > 0 {
+		ids := make([]string, len(arrivals))
+		for i, m := range arrivals {
+			ids[i] = m.ID
+		}
+		if at, err = inspect.Known(ctx, topic, partitions, move, ids); err != nil {
 			return nil, err
 		}
 	}

@@ -445,6 +445,9 @@ func TestCopyAndMoveRefuse(t *testing.T) {
 				var query *QueryError
 				require.ErrorAs(t, call(s.Topic, ByKey(""), to.Topic), &query)
 				require.ErrorAs(t, call(s.Topic, Matching(Query{Limit: -1, In: "everywhere"}), to.Topic), &query)
+				require.NoError(t, call(s.Topic, ByID("gone"), to.Topic), "it is skipped")
+				require.ErrorIs(t, call(s.Topic, Matching(Query{In: Waiting, Group: "nobody"}), to.Topic), ErrGroupNotFound)
+				require.ErrorAs(t, call(s.Topic, Matching(Query{Cursor: "foreign"}), to.Topic), &query)
 			})
 			_, err := s.admin.Stats(t.Context(), to.Topic)
 			require.ErrorIs(t, err, ErrTopicNotFound, "nothing was made")

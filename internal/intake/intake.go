@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -165,18 +166,53 @@ func (i *Intake) Glance(ctx context.Context) (Glance, error) {
 	return g, reply.End()
 }
 
+// Redis makes a reply as a whole, and an entry that waits may have several MiB; of one that is refused, 64 KiB are kept.
+const (
+	waitingPage = 10
+	maxWaiting  = 8 << 20 // bytes after which Waiting ends
+	refusedPage = 100
+)
+
 // Refused returns the last refused entries, the newest first.
 func (i *Intake) Refused(ctx context.Context, most int64) ([]Entry, error) {
-	return script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
-		return entriesOf(i.client.Redis().XRevRangeN(ctx, i.client.PrefixKey(script.RefusedEntries), "+", "-", most).Result())
+	key := i.client.PrefixKey(script.RefusedEntries)
+	return i.pages(ctx, "+", most, refusedPage, math.MaxInt, func(ctx context.Context, from string, count int64) *redis.XMessageSliceCmd {
+		return i.client.Redis().XRevRangeN(ctx, key, from, "-", count)
 	})
 }
 
-// Waiting returns the first entries that wait.
+// Waiting returns the first entries that wait, and ends early after some that are large.
 func (i *Intake) Waiting(ctx context.Context, most int64) ([]Entry, error) {
-	return script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
-		return entriesOf(i.client.Redis().XRangeN(ctx, i.client.PrefixKey(script.Entries), "-", "+", most).Result())
+	key := i.client.PrefixKey(script.Entries)
+	return i.pages(ctx, "-", most, waitingPage, maxWaiting, func(ctx context.Context, from string, count int64) *redis.XMessageSliceCmd {
+		return i.client.Redis().XRangeN(ctx, key, from, "+", count)
 	})
+}
+
+// pages reads up to so many entries from one on, in pages, and ends after the page that reaches some bytes.
+func (i *Intake) pages(
+	ctx context.Context, from string, most, page int64, bytes int, read func(ctx context.Context, from string, count int64) *redis.XMessageSliceCmd,
+) (entries []Entry, err error) {
+	for most > 0 && bytes > 0 {
+		count := min(page, most)
+		some, err := script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
+			return entriesOf(read(ctx, from, count).Result())
+		})
+		if err != nil {
+			return entries, err
+		}
+		entries = append(entries, some...)
+		if len(some) < int(count) {
+			break
+		}
+		for _, e := range some {
+			for _, f := range e.Fields {
+				bytes -= len(f[0]) + len(f[1])
+			}
+		}
+		from, most = "("+some[count-1].ID, most-count
+	}
+	return entries, nil
 }
 
 func entriesOf(found []redis.XMessage, err error) ([]Entry, error) {

@@ -1,7 +1,9 @@
 package intake_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -265,4 +267,59 @@ func TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne(t *testing.T) {
 	before := memory("used_memory")
 	require.Len(t, s.next(t, "one", 0).Entries, 1)
 	assert.Less(t, memory("used_memory_peak")-before, 40<<20)
+}
+
+// replies notes the most entries in one reply of XRANGE and XREVRANGE.
+type replies struct {
+	redistest.Hook
+	most int
+}
+
+func (r *replies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if entries, is := cmd.(*redis.XMessageSliceCmd); is {
+			r.most = max(r.most, len(entries.Val()))
+		}
+		return err
+	}
+}
+
+func TestEntriesAreShownInPages(t *testing.T) {
+	replies := &replies{}
+	client := redistest.Client(t)
+	client.AddHook(replies)
+	s := newSceneOn(t, client)
+	refused := strings.TrimSuffix(s.key, "entries") + "refused"
+	var ids []string
+	for n := range 250 {
+		ids = append(ids, fmt.Sprintf("1-%d", n+1))
+		for _, key := range []string{s.key, refused} {
+			require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: ids[n], Values: []string{"f", "v"}}).Err())
+		}
+	}
+	waiting, err := s.Waiting(t.Context(), 25)
+	require.NoError(t, err)
+	assert.Equal(t, ids[:25], idsOf(intake.Batch{Entries: waiting}))
+	assert.Equal(t, 10, replies.most)
+	waiting, err = s.Waiting(t.Context(), 1000)
+	require.NoError(t, err)
+	assert.Equal(t, ids, idsOf(intake.Batch{Entries: waiting}))
+
+	list, err := s.Refused(t.Context(), 205)
+	require.NoError(t, err)
+	got := idsOf(intake.Batch{Entries: list})
+	slices.Reverse(got)
+	assert.Equal(t, ids[45:], got)
+	assert.Equal(t, 100, replies.most)
+}
+
+func TestOfLargeEntriesFewAreShown(t *testing.T) {
+	s := newScene(t)
+	for range 12 {
+		s.add(t, "payload", strings.Repeat("x", 1<<20))
+	}
+	waiting, err := s.Waiting(t.Context(), 1000)
+	require.NoError(t, err)
+	assert.Equal(t, 10, len(waiting), "those of one page, which have more than 8 MiB")
 }

@@ -113,17 +113,17 @@ func (e *evil) schedule() {
 }
 
 // spoil replaces the body of the message with a key.
-func (e *evil) spoil(key, body string) {
-	e.T.Helper()
-	keys, err := e.Keys(e.T.Context())
-	require.NoError(e.T, err)
+func (s *stage) spoil(key, body string) {
+	s.T.Helper()
+	keys, err := s.Keys(s.T.Context())
+	require.NoError(s.T, err)
 	for _, name := range keys {
 		if !strings.HasSuffix(name, ":messages") && !strings.HasSuffix(name, "}messages") {
 			continue
 		}
-		for id := range e.Client.HGetAll(e.T.Context(), name).Val() {
+		for id := range s.Client.HGetAll(s.T.Context(), name).Val() {
 			if strings.HasSuffix(id, ":"+key) {
-				require.NoError(e.T, e.Client.HSet(e.T.Context(), name, id, body).Err())
+				require.NoError(s.T, s.Client.HSet(s.T.Context(), name, id, body).Err())
 			}
 		}
 	}
@@ -259,7 +259,7 @@ func TestJSONIsExact(t *testing.T) {
 	s.store(name, msg)
 	type object struct {
 		Topic, UUID, Payload string
-		Key64                []byte
+		ID64, Key64          []byte
 		Metadata, Metadata64 map[string]string
 	}
 	for _, args := range [][]string{{"ls", name}, {"show", name, "--key", "\xff"}} {
@@ -271,5 +271,10 @@ func TestJSONIsExact(t *testing.T) {
 		assert.Equal(t, "MQ==", o.Metadata64["/w=="], "names and values in base64")
 		assert.Equal(t, "/Q==", o.Metadata64["/g=="])
 		assert.NotContains(t, o.Metadata, "\ufffd")
+		assert.True(t, strings.HasSuffix(string(o.ID64), ":\xff"), "%q", o.ID64)
 	}
+	var o object
+	require.NoError(t, json.Unmarshal([]byte(s.must("explain", name, "--key", "\xff", "-o", "json")), &o))
+	assert.Equal(t, "\xff", string(o.Key64))
+	assert.True(t, strings.HasSuffix(string(o.ID64), ":\xff"), "%q", o.ID64)
 }

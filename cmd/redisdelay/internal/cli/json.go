@@ -218,6 +218,7 @@ func stateOf(g admin.GroupStats) string {
 type entryJSON struct {
 	Topic string `json:"topic"`
 	ID    string `json:"id"`
+	ID64  []byte `json:"id64,omitempty"` // of an id with a key that is not UTF-8
 	Key   string `json:"key,omitempty"`
 	Key64 []byte `json:"key64,omitempty"` // of a key that is not UTF-8
 	orderingJSON
@@ -239,7 +240,7 @@ type entryJSON struct {
 
 func inEntry(e admin.Entry) entryJSON {
 	o := entryJSON{
-		Topic: e.Topic, ID: e.ID, Key: e.Key, Key64: inKey(e.Key), orderingJSON: inOrder(e.OrderingKey), Partition: e.Partition,
+		Topic: e.Topic, ID: e.ID, ID64: inKey(e.ID), Key: e.Key, Key64: inKey(e.Key), orderingJSON: inOrder(e.OrderingKey), Partition: e.Partition,
 		Set: string(e.Set), Group: e.Group, State: string(e.State), InLine: e.InLine, PublishedAt: stamp{e.PublishedAt}, Attempts: e.Attempts, Reason: e.Reason,
 		LastError: e.Content.LastError, Size: e.Size, contentJSON: inContent(e.Content),
 	}
@@ -257,6 +258,7 @@ func inEntry(e admin.Entry) entryJSON {
 type messageJSON struct {
 	Topic string `json:"topic"`
 	ID    string `json:"id"`
+	ID64  []byte `json:"id64,omitempty"` // of an id with a key that is not UTF-8
 	Key   string `json:"key,omitempty"`
 	Key64 []byte `json:"key64,omitempty"`
 	orderingJSON
@@ -276,6 +278,7 @@ type groupStatusJSON struct {
 	Attempts    int               `json:"attempts"`
 	DueAt       stamp             `json:"dueAt,omitzero"`
 	InLine      bool              `json:"inLine,omitempty"`
+	ExpiresAt   stamp             `json:"expiresAt,omitzero"`
 	LeasedUntil stamp             `json:"leasedUntil,omitzero"`
 	Consumer    string            `json:"consumer,omitempty"`
 	Extended    int               `json:"extended,omitempty"`
@@ -288,14 +291,15 @@ type groupStatusJSON struct {
 
 func inMessage(m admin.Message) messageJSON {
 	o := messageJSON{
-		Topic: m.Topic, ID: m.ID, Key: m.Key, Key64: inKey(m.Key), orderingJSON: inOrder(m.OrderingKey), Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
+		Topic: m.Topic, ID: m.ID, ID64: inKey(m.ID), Key: m.Key, Key64: inKey(m.Key), orderingJSON: inOrder(m.OrderingKey),
+		Partition: m.Partition, PublishedAt: stamp{m.PublishedAt},
 		At: stamp{m.At}, Size: m.Size, Scheduled: m.Scheduled, DueAt: stamp{m.DueAt},
 		Groups: []groupStatusJSON{}, contentJSON: inContent(m.Content),
 	}
 	for _, g := range m.Groups {
 		s := groupStatusJSON{
 			Group: g.Group, State: string(g.State), Attempts: g.Attempts, DueAt: stamp{g.DueAt}, InLine: g.InLine,
-			LeasedUntil: stamp{g.LeasedUntil}, Consumer: g.Consumer, Extended: g.Extended,
+			ExpiresAt: stamp{g.ExpiresAt}, LeasedUntil: stamp{g.LeasedUntil}, Consumer: g.Consumer, Extended: g.Extended,
 			BuriedAt: stamp{g.BuriedAt}, Reason: g.Reason, LastError: g.Content.LastError,
 		}
 		if g.Content.Message != nil {
@@ -307,13 +311,15 @@ func inMessage(m admin.Message) messageJSON {
 }
 
 type explanationJSON struct {
-	Topic       string   `json:"topic"`
-	ID          string   `json:"id"`
-	Key         string   `json:"key,omitempty"`
-	OrderingKey string   `json:"orderingKey,omitempty"`
-	Tick        string   `json:"tick,omitempty"`
-	Summary     string   `json:"summary"`
-	Lines       []string `json:"lines"`
+	Topic string `json:"topic"`
+	ID    string `json:"id"`
+	ID64  []byte `json:"id64,omitempty"`
+	Key   string `json:"key,omitempty"`
+	Key64 []byte `json:"key64,omitempty"`
+	orderingJSON
+	Tick    string   `json:"tick,omitempty"`
+	Summary string   `json:"summary"`
+	Lines   []string `json:"lines"`
 }
 
 // cursorJSON is the line after the last entry of a page, if there is more.

@@ -161,7 +161,7 @@ func (a *app) showPayload(c admin.Content) error {
 }
 
 func (a *app) showGroupStatus(groups []admin.GroupStatus, now time.Time) error {
-	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "+CHANGED METADATA", "WHY")
+	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "EXPIRES", "+CHANGED METADATA", "WHY")
 	for _, s := range groups {
 		when, why := humanize.Full(s.DueAt, now), s.Reason
 		if why == "" {
@@ -183,9 +183,9 @@ func (a *app) showGroupStatus(groups []admin.GroupStatus, now time.Time) error {
 		if s.Content.Message != nil {
 			changed = fmt.Sprint(s.Content.Message.Metadata)
 		}
-		g.add(s.Group, stateText(s), count(s.Attempts), when, changed, why)
+		g.add(s.Group, stateText(s), count(s.Attempts), when, humanize.Full(s.ExpiresAt, now), changed, why)
 	}
-	return a.print(g.without("WHY", "CHANGED METADATA"))
+	return a.print(g.without("EXPIRES", "WHY", "CHANGED METADATA"))
 }
 
 // stateText is the state of a message for a group, as tables show it.
@@ -208,7 +208,10 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 		return err
 	}
 	if a.json() {
-		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Tick, e.Summary, append([]string{}, e.Lines...)})
+		id, key := e.Message.ID, e.Message.Key
+		return a.object(explanationJSON{
+			topic, id, inKey(id), key, inKey(key), inOrder(e.Message.OrderingKey), e.Tick, e.Summary, append([]string{}, e.Lines...),
+		})
 	}
 	name := e.Message.ID
 	if e.Message.Key != "" {
@@ -270,7 +273,7 @@ func (n *named) check(cmd *cobra.Command, args []string) error {
 func (n *named) look(ctx context.Context, args []string) error {
 	switch {
 	case n.uuid != "":
-		return n.app.search(ctx, strings.Join(args, ""), n.uuid, n.run)
+		return n.app.search(ctx, strings.Join(args, ""), n.uuid, n.found)
 	case n.key != "":
 		ref := admin.Ref{Key: n.key}
 		return n.app.notFound(ctx, args[0], ref, n.run(ctx, args[0], ref))
@@ -280,15 +283,20 @@ func (n *named) look(ctx context.Context, args []string) error {
 	ref := admin.Ref{ID: args[1]}
 	err := n.run(ctx, args[0], ref)
 	if errors.Is(err, admin.ErrMessageNotFound) && isUUID(args[1]) {
-		return n.app.search(ctx, args[0], args[1], n.run)
+		return n.app.search(ctx, args[0], args[1], n.found)
 	}
 	return n.app.notFound(ctx, args[0], ref, err)
+}
+
+// found runs for a message that a search has found.
+func (n *named) found(ctx context.Context, m admin.Message) error {
+	return n.run(ctx, m.Topic, admin.Ref{ID: m.ID})
 }
 
 // anywhere looks for an id or a UUID in all topics. Those that cannot be read hide it in no other.
 func (n *named) anywhere(ctx context.Context, text string) error {
 	if isUUID(text) {
-		return n.app.search(ctx, "", text, n.run)
+		return n.app.search(ctx, "", text, n.found)
 	}
 	topics, err := n.app.admin.Topics(ctx)
 	if err != nil {
@@ -314,7 +322,7 @@ func unreadable(err error) bool {
 
 // search calls do with each message that has a UUID, or an id that begins so, in one topic or,
 // for "", in all.
-func (a *app) search(ctx context.Context, topic, text string, do func(ctx context.Context, topic string, ref admin.Ref) error) error {
+func (a *app) search(ctx context.Context, topic, text string, do func(ctx context.Context, m admin.Message) error) error {
 	bar := a.newBar("looked at", 0)
 	defer bar.clear()
 	for m, err := range a.admin.Find(ctx, topic, text, func(s admin.Search) {
@@ -323,7 +331,7 @@ func (a *app) search(ctx context.Context, topic, text string, do func(ctx contex
 	}) {
 		bar.clear()
 		if err == nil {
-			err = do(ctx, m.Topic, admin.Ref{ID: m.ID})
+			err = do(ctx, m)
 		}
 		if err != nil {
 			return err
@@ -346,21 +354,37 @@ func (a *app) fullIDs(ctx context.Context, topic string, args []string) ([]strin
 		if err == nil || !errors.Is(err, admin.ErrMessageNotFound) {
 			continue // the operation says what is wrong
 		}
-		var found []string
-		err = a.search(ctx, topic, arg, func(_ context.Context, _ string, ref admin.Ref) error {
-			found = append(found, ref.ID)
-			return nil
-		})
-		switch {
-		case len(found) > 1:
-			return nil, fmt.Errorf("%q means %d messages, want the id of one: %s", arg, len(found), strings.Join(found, ", "))
-		case len(found) == 1:
-			ids[i] = found[0]
-		case !errors.Is(err, admin.ErrMessageNotFound):
+		if ids[i], err = a.idOf(ctx, topic, arg); err != nil {
 			return nil, err
 		}
 	}
 	return ids, nil
+}
+
+// idOf returns the id of the one message that has a UUID; the UUID itself if none does, and the operation says so. A
+// message that only may have it, since its body cannot be decoded, is not taken: it may mention that of another.
+func (a *app) idOf(ctx context.Context, topic, uuid string) (string, error) {
+	var found, unsure []string
+	err := a.search(ctx, topic, uuid, func(_ context.Context, m admin.Message) error {
+		if script.IsID(m.ID) && m.ID[:script.IDLength] == uuid || m.Content.Message != nil && m.Content.Message.UUID == uuid {
+			found = append(found, m.ID)
+		} else {
+			unsure = append(unsure, m.ID)
+		}
+		return nil
+	})
+	switch {
+	case err != nil && !errors.Is(err, admin.ErrMessageNotFound):
+		return "", err
+	case len(found) > 1:
+		return "", fmt.Errorf("%q means %d messages, want the id of one: %s", uuid, len(found), strings.Join(found, ", "))
+	case len(found) == 1:
+		return found[0], nil
+	case len(unsure) > 0:
+		return "", fmt.Errorf("no message is known to have the UUID %q, want the id of one whose body has it, but cannot be decoded: %s",
+			uuid, strings.Join(unsure, ", "))
+	}
+	return uuid, nil
 }
 
 // usualUUID matches what Watermill makes: a UUID, a short one, or a ULID.

@@ -1,15 +1,23 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // TestWhatShowPrintsIsBounded, whatever a publisher has sent.
@@ -142,4 +150,48 @@ func TestAnActTakesAUUIDThatOneMessageHas(t *testing.T) {
 	r = s.run("cancel", "orders", otherUUID)
 	assert.Equal(t, 1, r.code)
 	assert.Contains(t, r.err, "there is no such message")
+}
+
+// TestAnOperationTakesNoMessageThatOnlyMentionsAUUID: its body cannot be decoded, so the UUID may be in its payload.
+func TestAnOperationTakesNoMessageThatOnlyMentionsAUUID(t *testing.T) {
+	s := newStage(t)
+	s.Topic = "orders"
+	s.publish("orders", otherUUID, "b", "", time.Hour)
+	s.spoil("b", "\xffcaused by "+someUUID)
+	for _, more := range [][]string{{"--dry-run"}, {}} {
+		r := s.run(append([]string{"cancel", "orders", someUUID}, more...)...)
+		assert.Equal(t, 1, r.code)
+		assert.Regexp(t, `no message is known to have the UUID.*: \S+:b\n`, r.err)
+	}
+	assert.Equal(t, "1\n", s.must("ls", "orders", "--count"))
+}
+
+// unsearchable fails each search through partition 1.
+type unsearchable struct{ redistest.Hook }
+
+func (unsearchable) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 3 && fmt.Sprint(args[2]) == "1" && regexp.MustCompile(`:1\S*}:messages$`).MatchString(fmt.Sprint(args[3])) {
+			return errors.New("partition 1 is away")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestAnOperationByUUIDWantsToHaveSeenAllPartitions(t *testing.T) {
+	s := newStage(t)
+	publisher := s.Publisher(fixture.Partitions(2))
+	for range 2 { // each goes to another partition
+		require.NoError(t, publisher.Publish("orders", fixture.Delayed(someUUID, time.Hour)))
+	}
+	options, err := redis.ParseURL(s.address)
+	require.NoError(t, err)
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(unsearchable{})
+	a := newTestApp()
+	a.admin, err = admin.New(admin.Config{Client: client})
+	require.NoError(t, err)
+	_, err = a.fullIDs(t.Context(), "orders", []string{someUUID})
+	require.ErrorContains(t, err, "partition 1 is away")
 }
