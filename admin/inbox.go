@@ -41,11 +41,11 @@ func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (sinc
 		return time.Time{}, wrap(err, "look into the inbox")
 	}
 	for _, e := range entries {
-		fields := map[string]string{"uuid": "inbox-" + e.ID}
+		fields := map[string]string{"uuid": "inbox-" + e.ID, "op": "publish"} // the defaults
 		for _, f := range e.Fields {
 			fields[f[0]] = f[1]
 		}
-		if fields["topic"] == topic && fields["op"] == "" &&
+		if fields["topic"] == topic && fields["op"] == "publish" &&
 			(which.Key != "" && fields["key"] == which.Key || which.ID != "" && fields["uuid"] == which.ID) {
 			return e.Time(), nil
 		}

@@ -25,8 +25,9 @@ func TestDoctorAndExplainLookIntoTheInbox(t *testing.T) {
 	written := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	add("entries", fmt.Sprintf("%d-1", written.UnixMilli()), "topic", s.Topic, "key", "k")
 	add("entries", fmt.Sprintf("%d-2", written.UnixMilli()), "topic", s.Topic, "uuid", "u", "op", "cancel")
-	assert.Regexp(t, `^2 entries wait in the inbox, the first for 1h`, aboutServers(t, s.admin)[CheckInbox].Text)
-	for _, which := range []Ref{{Key: "k"}, {ID: fmt.Sprintf("inbox-%d-1", written.UnixMilli())}} {
+	add("entries", fmt.Sprintf("%d-3", written.UnixMilli()), "topic", s.Topic, "key", "named", "op", "publish")
+	assert.Regexp(t, `^3 entries wait in the inbox, the first for 1h`, aboutServers(t, s.admin)[CheckInbox].Text)
+	for _, which := range []Ref{{Key: "k"}, {Key: "named"}, {ID: fmt.Sprintf("inbox-%d-1", written.UnixMilli())}} {
 		since, err := s.admin.WaitsInInbox(t.Context(), s.Topic, which)
 		require.NoError(t, err)
 		assert.True(t, since.Equal(written), "%v", which)
