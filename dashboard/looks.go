@@ -40,6 +40,7 @@ type look struct {
 	value any
 	err   error
 	asked time.Time // when a live page last asked for it; owned by the turn
+	stale bool      // somebody has changed something since; owned by the turn
 }
 
 // used is when it was taken, or a live page last asked for it.
@@ -121,25 +122,30 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	return value, err
 }
 
-// costOf is what a look has cost Redis: nothing if it has mostly waited, since people want to see when Redis is back.
+// costOf is what a look has cost Redis: nothing if it has mostly waited, since people want to see when Redis is back. One that
+// has read some topics in its time may have waited, or worked all the time.
 func costOf(took time.Duration, value any, err error) time.Duration {
-	if o, all := value.(*overview); all {
+	o, all := value.(*overview)
+	if all {
 		err = o.Err
 	}
-	if err != nil && script.Transient(err) {
-		return 0
+	switch {
+	case err == nil || !script.Transient(err):
+		return took
+	case all && len(o.Topics) > 0:
+		return min(took, time.Second)
 	}
-	return took
+	return 0
 }
 
 // isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval, or if looks take
-// long, than some of them: waiting for the newest would take longer than the page is true. Live pages share
-// one look in an interval, which goes to the look that is the oldest of those that they want. What others ask for comes before
-// them, but cannot hold them up for ever.
+// long, than some of them, but never older than a change: waiting for the newest would take longer than the page is true. Live
+// pages share one look in an interval, which goes to the look that is the oldest of those that they want. What others ask for
+// comes before them, but cannot hold them up for ever.
 func (l *looks) isDue(live bool, key string, known *look, now time.Time) bool {
 	age := now.Sub(known.at)
 	if !live {
-		return age >= max(l.interval, askShare*known.cost)
+		return known.stale || age >= max(l.interval, askShare*known.cost)
 	}
 	known.asked = now
 	wait := max(l.interval, l.pause)
@@ -191,11 +197,13 @@ func (l *looks) forget(now time.Time) {
 	}
 }
 
-// drop forgets all that was seen, since somebody has changed something.
-func (l *looks) drop(ctx context.Context) {
+// outdate lets whoever asks look again, since somebody has changed something. Live pages keep their pace.
+func (l *looks) outdate(ctx context.Context) {
 	select {
 	case l.turn <- struct{}{}:
-		clear(l.shared)
+		for _, known := range l.shared {
+			known.stale = true
+		}
 		<-l.turn
 	case <-ctx.Done():
 	}

@@ -77,9 +77,39 @@ func TestALookThatTakesLongRestsWhateverElseIsTaken(t *testing.T) {
 	}
 }
 
+// TestAChangeIsSeenByWhoeverAsks, and open pages keep their pace.
+func TestAChangeIsSeenByWhoeverAsks(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	taken := 0
+	look := func(ctx context.Context, page int) {
+		_, err := l.get(ctx, fmt.Sprint("page ", page), func(context.Context) (any, error) {
+			taken++
+			now = now.Add(200 * time.Millisecond)
+			return nil, nil
+		})
+		require.NoError(t, err)
+	}
+	for page := range 30 {
+		look(live(t), page)
+	}
+	for range 10 {
+		l.outdate(t.Context())
+		for page := range 30 {
+			look(live(t), page)
+		}
+	}
+	assert.LessOrEqual(t, taken, 30+1)
+	taken = 0
+	look(t.Context(), 7)
+	look(t.Context(), 7)
+	assert.Equal(t, 1, taken, "once after the change")
+}
+
 // TestOnlyALookThatWaitsIsTakenAgainAtOnce has a topic that can never be read, and a Redis that hangs.
 func TestOnlyALookThatWaitsIsTakenAgainAtOnce(t *testing.T) {
-	takenIn := func(failure error) (taken int) {
+	takenIn := func(failure error, read ...admin.TopicStats) (taken int) {
 		l := newLooks(nil, time.Second)
 		now := time.Unix(1_000_000, 0)
 		l.now = func() time.Time { return now }
@@ -87,7 +117,7 @@ func TestOnlyALookThatWaitsIsTakenAgainAtOnce(t *testing.T) {
 			_, err := l.get(live(t), "", func(context.Context) (any, error) {
 				taken++
 				now = now.Add(time.Second)
-				return &overview{Err: failure}, nil
+				return &overview{Topics: read, Err: failure}, nil
 			})
 			require.NoError(t, err)
 		}
@@ -95,6 +125,7 @@ func TestOnlyALookThatWaitsIsTakenAgainAtOnce(t *testing.T) {
 	}
 	assert.Less(t, takenIn(redisdelay.ErrProtocolTooNew), 1+2*1000/20)
 	assert.Greater(t, takenIn(context.DeadlineExceeded), 400, "people want to see when it answers again")
+	assert.Less(t, takenIn(context.DeadlineExceeded, admin.TopicStats{}), 1+2*1000/20, "it answers: a look cannot read all")
 }
 
 // TestTheTrendsOfTopicsThatAreGoneAreForgotten although another topic can never be read.
