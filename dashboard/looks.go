@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
@@ -12,7 +13,7 @@ const (
 	share     = 20               // looks for live pages take at most one in so many parts of the time
 	askShare  = 5                // and those for people who ask for a page again and again
 	maxPause  = 30 * time.Second // however long they take
-	patience  = 3                // in how many of these pauses live pages get a look at least, while people ask for others
+	patience  = 3                // after how many pauses, or turns, that others take a live page gets one all the same
 	lookFor   = 5 * time.Second  // how long a look may take
 	maxShared = maxStreams + 200 // looks that are kept: those of all live pages, and some for people who ask
 	keepFor   = time.Minute      // and for how long without use
@@ -69,7 +70,10 @@ func newLooks(a *admin.Admin, interval time.Duration) *looks {
 type liveKey struct{}
 
 // used are the looks that a live page shows: if they are those that it has shown, it is the same page.
-type used struct{ looks []*look }
+type used struct {
+	looks []*look
+	waits bool // for the turn to look
+}
 
 // asLive is the context of a live page, and where its looks are noted.
 func asLive(ctx context.Context) (context.Context, *used) {
@@ -89,15 +93,36 @@ func (u *used) note(l *look) {
 	}
 }
 
+// errBusy is for a live page while somebody looks.
+var errBusy = errors.New("somebody looks at Redis")
+
+// take takes the turn to look. A live page leaves that to its next time: those that queued would all be made at once, just when
+// a look has kept Redis busy. One that has begun goes on.
+func (l *looks) take(ctx context.Context) error {
+	if live := liveOf(ctx); live != nil && !live.waits {
+		select {
+		case l.turn <- struct{}{}:
+			live.waits = true
+			return nil
+		default:
+			return errBusy
+		}
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // get returns what load returns, or has returned within the interval. For a live page it may be older, so that there is
 // no more than one look in an interval, whatever pages are open.
 func (l *looks) get(ctx context.Context, key string, load func(ctx context.Context) (any, error)) (any, error) {
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := l.take(ctx); err != nil {
+		return nil, err
 	}
+	defer func() { <-l.turn }()
 	live, known, now := liveOf(ctx), l.shared[key], l.now()
 	if known != nil && !l.isDue(live != nil, key, known, now) {
 		live.note(known)
@@ -199,14 +224,13 @@ func (l *looks) forget(now time.Time) {
 
 // outdate lets whoever asks look again, since somebody has changed something. Live pages keep their pace.
 func (l *looks) outdate(ctx context.Context) {
-	select {
-	case l.turn <- struct{}{}:
-		for _, known := range l.shared {
-			known.stale = true
-		}
-		<-l.turn
-	case <-ctx.Done():
+	if l.take(ctx) != nil {
+		return
 	}
+	for _, known := range l.shared {
+		known.stale = true
+	}
+	<-l.turn
 }
 
 // all returns all topics. It fails if none could be read: why some could not is in the overview.
@@ -235,12 +259,10 @@ func (l *looks) trend(ctx context.Context, topic string) trend {
 		}
 		return trend{}
 	}
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
+	if l.take(ctx) != nil {
 		return trend{}
 	}
+	defer func() { <-l.turn }()
 	if t := l.trends[topic]; t != nil {
 		return *t
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -245,6 +246,34 @@ func TestALivePageIsMadeAgainOnlyAfterALook(t *testing.T) {
 	assert.False(t, made())
 	now = now.Add(time.Hour)
 	assert.True(t, made())
+}
+
+// TestAnOpenPageDoesNotQueueForALook but waits after some turns, so that its reader hears of a Redis that hangs.
+func TestAnOpenPageDoesNotQueueForALook(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	q, err := s.dashboard.request(httptest.NewRequest(http.MethodGet, "/events"+s.at("page", "topic"), nil))
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	st := &stream{d: s.dashboard, q: q, route: s.dashboard.routes["GET topic"], w: w}
+	turn := s.dashboard.looks.turn
+	turn <- struct{}{} // somebody looks
+	for range patience {
+		require.NoError(t, st.next())
+	}
+	assert.Empty(t, w.Body.String())
+	waited := make(chan struct{})
+	go func() { // ends with the turn of somebody
+		defer close(waited)
+		assert.NoError(t, st.next())
+	}()
+	<-turn
+	fixture.Wait(t, waited, "the page is made")
+	assert.Equal(t, 1, strings.Count(w.Body.String(), "event: page"))
+	assert.Contains(t, w.Body.String(), "most that waited in the last hour", "its second look is part of it")
+	turn <- struct{}{}
+	require.NoError(t, st.next(), "it counts anew")
+	<-turn
 }
 
 // TestAMessageInABacklogHoldsUpNoOtherPage has a thousand due messages before it, and a consumer at work.
