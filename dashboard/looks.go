@@ -3,9 +3,11 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -15,6 +17,8 @@ const (
 	maxPause  = 30 * time.Second // however long they take
 	patience  = 3                // after how many pauses, or turns, that others take a live page gets one all the same
 	lookFor   = 5 * time.Second  // how long a look may take
+	restShare = 3                // how much longer than it asks a look for live pages rests
+	maxRest   = time.Second      // and in all
 	maxShared = maxStreams + 200 // looks that are kept: those of all live pages, and some for people who ask
 	keepFor   = time.Minute      // and for how long without use
 )
@@ -25,6 +29,8 @@ type looks struct {
 	admin    *admin.Admin
 	interval time.Duration
 	now      func() time.Time
+	sleep    func(ctx context.Context, d time.Duration) bool
+	asking   atomic.Int32  // how many wait for the turn who have just asked for a page
 	turn     chan struct{} // holds one while somebody looks: whoever does owns what follows
 
 	shared   map[string]*look
@@ -61,7 +67,7 @@ type overview struct {
 
 func newLooks(a *admin.Admin, interval time.Duration) *looks {
 	return &looks{
-		admin: a, interval: interval, now: time.Now, turn: make(chan struct{}, 1),
+		admin: a, interval: interval, now: time.Now, sleep: backoff.Sleep, turn: make(chan struct{}, 1),
 		shared: map[string]*look{}, trends: map[string]*trend{},
 	}
 }
@@ -107,6 +113,9 @@ func (l *looks) take(ctx context.Context) error {
 		default:
 			return errBusy
 		}
+	} else if live == nil {
+		l.asking.Add(1)
+		defer l.asking.Add(-1)
 	}
 	select {
 	case l.turn <- struct{}{}:
@@ -130,11 +139,17 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	}
 	looking, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
+	var rested atomic.Int64
+	if live != nil {
+		looking = script.Resting(looking, func(took time.Duration) { l.rest(ctx, took, &rested) })
+	}
 	value, err := load(looking)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	taken := &look{at: now, cost: costOf(l.now().Sub(now), value, err), value: value, err: err}
+	took := l.now().Sub(now)
+	took = max(took-time.Duration(rested.Load()), took/(1+restShare)) // masters of a Cluster rest side by side
+	taken := &look{at: now, cost: costOf(took, value, err), value: value, err: err}
 	if live != nil {
 		l.lastLive, taken.asked = now, now
 	} else if known != nil {
@@ -145,6 +160,14 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	live.note(taken)
 	l.forget(now)
 	return value, err
+}
+
+// rest lets others have Redis within a look for a live page, until somebody waits for the turn.
+func (l *looks) rest(ctx context.Context, took time.Duration, rested *atomic.Int64) {
+	d := min(restShare*took, maxRest-time.Duration(rested.Load()))
+	if d > 0 && l.asking.Load() == 0 && l.sleep(ctx, d) {
+		rested.Add(int64(d))
+	}
 }
 
 // costOf is what a look has cost Redis: nothing if it has mostly waited, since people want to see when Redis is back. One that

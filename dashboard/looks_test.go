@@ -276,6 +276,45 @@ func TestAnOpenPageDoesNotQueueForALook(t *testing.T) {
 	<-turn
 }
 
+// TestALookForOpenPagesRests between its parts, until somebody asks for a page.
+func TestALookForOpenPagesRests(t *testing.T) {
+	s := newScene(t)
+	for n := range 40 {
+		s.Beside(fmt.Sprint("/", n)).Publish("a")
+	}
+	l := s.dashboard.looks
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	rests := 0
+	l.sleep = func(_ context.Context, d time.Duration) bool { rests++; now = now.Add(d); return true }
+	look := func(ctx context.Context) {
+		t.Helper()
+		_, err := l.all(ctx)
+		require.NoError(t, err)
+		now = now.Add(time.Hour)
+	}
+	look(t.Context())
+	assert.Zero(t, rests, "somebody waits for it")
+	before := now
+	look(live(t))
+	assert.Positive(t, rests)
+	assert.Equal(t, now.Add(-time.Hour).Sub(before)/(1+restShare), l.shared[""].cost, "rests cost Redis nothing")
+
+	asked := make(chan error)
+	l.sleep = func(context.Context, time.Duration) bool {
+		if rests++; rests == 1 {
+			go func() { _, err := l.all(t.Context()); asked <- err }() // ends with its look
+			s.until("somebody waits", func() bool { return l.asking.Load() == 1 })
+		}
+		return true
+	}
+	rests = 0
+	_, err := l.all(live(t))
+	require.NoError(t, err)
+	require.NoError(t, <-asked)
+	assert.Equal(t, 1, rests)
+}
+
 // TestAMessageInABacklogHoldsUpNoOtherPage has a thousand due messages before it, and a consumer at work.
 func TestAMessageInABacklogHoldsUpNoOtherPage(t *testing.T) {
 	s := newScene(t)
