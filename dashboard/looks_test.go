@@ -294,10 +294,10 @@ func TestALookForOpenPagesRests(t *testing.T) {
 		now = now.Add(time.Hour)
 	}
 	look(t.Context())
-	assert.Zero(t, rests, "somebody waits for it")
+	require.Zero(t, rests, "somebody waits for it")
 	before := now
 	look(live(t))
-	assert.Positive(t, rests)
+	require.Positive(t, rests)
 	assert.Equal(t, now.Add(-time.Hour).Sub(before)/(1+restShare), l.shared[""].cost, "rests cost Redis nothing")
 
 	asked := make(chan error)
