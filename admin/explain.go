@@ -31,7 +31,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 	return a.explain(ctx, topic, ref, true)
 }
 
-// QuickExplain is Explain without that second: for programs that ask again and again.
+// QuickExplain is Explain without that second: for programs that ask again and again. Its times of day name their zone.
 func (a *Admin) QuickExplain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
 	return a.explain(ctx, topic, ref, false)
 }
@@ -270,13 +270,16 @@ func (e *explainer) lines() []string {
 	return lines
 }
 
-// clock is a time of day, with its date if that is not the message's day.
+// clock is a time of day, with its date if that is not the message's day. Programs may show it in another zone.
 func (e *explainer) clock(t time.Time) string {
 	t, now := t.Local(), e.message.At.Local()
 	text := t.Format("15:04:05")
 	text = strings.TrimSuffix(text, ":00")
 	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
 		text = t.Format(time.DateOnly) + " " + text
+	}
+	if !e.watch {
+		text += t.Format(" MST")
 	}
 	return text
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
@@ -251,6 +252,22 @@ func TestExplainEstimatesWhenAFarMessageComes(t *testing.T) {
 	<-claiming
 	require.NoError(t, err)
 	assert.Regexp(t, `^due for \d+m?s; [\d,]+ due messages are before it, and some [\d,]+ a second go: its turn comes in about \d+m?s`, e.Summary)
+}
+
+// TestQuickExplainNamesTheZoneOfATime, since a page that shows it may be read in another one.
+func TestQuickExplainNamesTheZoneOfATime(t *testing.T) {
+	s := newScene(t)
+	g := s.group(0, "billing")
+	s.publish(0, 1, "k")
+	s.present(g, "{}")
+	s.claim(g, "c/01", 1, "{}")
+	quick, err := s.admin.QuickExplain(t.Context(), s.Topic, Ref{Key: "k"})
+	require.NoError(t, err)
+	zone := quick.Message.At.Local().Format(" MST")
+	assert.Regexp(t, "^leased by .* until "+someTime+regexp.QuoteMeta(zone)+"$", quick.Summary)
+	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{Key: "k"})
+	require.NoError(t, err)
+	assert.NotContains(t, e.Summary, zone, "whoever is at a terminal is in that zone")
 }
 
 // TestExplainTellsThatTheNextClaimBuriesAMessage that was delivered too often, or has no body.

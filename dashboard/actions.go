@@ -68,7 +68,7 @@ var actions = []action{
 	},
 	{
 		name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
-		Field: "due in", Hint: "30m, or 2026-12-24 09:00",
+		Field: "due in", Hint: "30m, or 09:00 UTC",
 		Whole: true,
 		fixed: func(value string) (string, error) {
 			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
@@ -310,7 +310,7 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	case <-timer.C:
 	case <-q.Context().Done():
 	}
-	d.looks.drop(q.Context())
+	d.looks.outdate(q.Context())
 	to := "operation?" + o.URL()
 	back := q.query.Get("back")
 	gone := o.takesAway && strings.HasPrefix(back, "message?")

@@ -24,6 +24,22 @@ func TestTheRateIsMeasuredAllTheTime(t *testing.T) {
 	}
 }
 
+// TestTheRateIsMeasuredThroughAChange that somebody makes meanwhile.
+func TestTheRateIsMeasuredThroughAChange(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(1)
+	look := func() *forecasts {
+		seen, err := s.dashboard.forecast(t.Context(), s.Topic, admin.ForecastQuery{Span: time.Hour, Buckets: 60})
+		require.NoError(t, err)
+		return seen
+	}
+	base := look().base
+	s.dashboard.looks.outdate(t.Context())
+	seen := look()
+	assert.Equal(t, base, seen.base)
+	assert.True(t, seen.now.At.After(base.At), "it has looked again")
+}
+
 // TestWhatComesIsDrawnAndPlanned shows the bars of 50 messages, and how many workers they need.
 func TestWhatComesIsDrawnAndPlanned(t *testing.T) {
 	s := newScene(t)

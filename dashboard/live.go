@@ -70,6 +70,7 @@ type stream struct {
 	shown []*look // what the page that was sent last shows; nil if it shows none, or there was trouble
 	may   Access  // what its reader might do then
 	sent  [sha256.Size]byte
+	busy  int // how often in a row it had no turn to look
 }
 
 // errNotLive ends the stream of a page that does not change, or that its reader may not see any more.
@@ -92,6 +93,11 @@ func (s *stream) next() error {
 	ctx, cancel := context.WithTimeout(s.q.Context(), maxWait)
 	defer cancel()
 	text, err := s.render(ctx)
+	if errors.Is(err, errBusy) {
+		s.busy++
+		return nil
+	}
+	s.busy = 0
 	switch {
 	case err != nil && (s.q.Context().Err() != nil || errors.Is(err, errNotLive)):
 		return err
@@ -108,6 +114,7 @@ func (s *stream) next() error {
 // render makes the page; nil if it shows the looks that the reader has seen.
 func (s *stream) render(ctx context.Context) ([]byte, error) {
 	live, used := asLive(ctx)
+	used.waits = s.busy >= patience // and is told if Redis does not answer
 	p, err := s.route.page(live, s.q)
 	if err != nil {
 		return nil, err

@@ -2,9 +2,12 @@ package dashboard
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -12,8 +15,10 @@ const (
 	share     = 20               // looks for live pages take at most one in so many parts of the time
 	askShare  = 5                // and those for people who ask for a page again and again
 	maxPause  = 30 * time.Second // however long they take
-	patience  = 3                // in how many of these pauses live pages get a look at least, while people ask for others
+	patience  = 3                // after how many pauses, or turns, that others take a live page gets one all the same
 	lookFor   = 5 * time.Second  // how long a look may take
+	restShare = 3                // how much longer than it asks a look for live pages rests
+	maxRest   = time.Second      // and in all
 	maxShared = maxStreams + 200 // looks that are kept: those of all live pages, and some for people who ask
 	keepFor   = time.Minute      // and for how long without use
 )
@@ -24,6 +29,8 @@ type looks struct {
 	admin    *admin.Admin
 	interval time.Duration
 	now      func() time.Time
+	sleep    func(ctx context.Context, d time.Duration) bool
+	asking   atomic.Int32  // how many wait for the turn who have just asked for a page
 	turn     chan struct{} // holds one while somebody looks: whoever does owns what follows
 
 	shared   map[string]*look
@@ -40,6 +47,7 @@ type look struct {
 	value any
 	err   error
 	asked time.Time // when a live page last asked for it; owned by the turn
+	stale bool      // somebody has changed something since; owned by the turn
 }
 
 // used is when it was taken, or a live page last asked for it.
@@ -59,7 +67,7 @@ type overview struct {
 
 func newLooks(a *admin.Admin, interval time.Duration) *looks {
 	return &looks{
-		admin: a, interval: interval, now: time.Now, turn: make(chan struct{}, 1),
+		admin: a, interval: interval, now: time.Now, sleep: backoff.Sleep, turn: make(chan struct{}, 1),
 		shared: map[string]*look{}, trends: map[string]*trend{},
 	}
 }
@@ -68,7 +76,10 @@ func newLooks(a *admin.Admin, interval time.Duration) *looks {
 type liveKey struct{}
 
 // used are the looks that a live page shows: if they are those that it has shown, it is the same page.
-type used struct{ looks []*look }
+type used struct {
+	looks []*look
+	waits bool // for the turn to look
+}
 
 // asLive is the context of a live page, and where its looks are noted.
 func asLive(ctx context.Context) (context.Context, *used) {
@@ -88,15 +99,39 @@ func (u *used) note(l *look) {
 	}
 }
 
+// errBusy is for a live page while somebody looks.
+var errBusy = errors.New("somebody looks at Redis")
+
+// take takes the turn to look. A live page leaves that to its next time: those that queued would all be made at once, just when
+// a look has kept Redis busy. One that has begun goes on.
+func (l *looks) take(ctx context.Context) error {
+	if live := liveOf(ctx); live != nil && !live.waits {
+		select {
+		case l.turn <- struct{}{}:
+			live.waits = true
+			return nil
+		default:
+			return errBusy
+		}
+	} else if live == nil {
+		l.asking.Add(1)
+		defer l.asking.Add(-1)
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // get returns what load returns, or has returned within the interval. For a live page it may be older, so that there is
 // no more than one look in an interval, whatever pages are open.
 func (l *looks) get(ctx context.Context, key string, load func(ctx context.Context) (any, error)) (any, error) {
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := l.take(ctx); err != nil {
+		return nil, err
 	}
+	defer func() { <-l.turn }()
 	live, known, now := liveOf(ctx), l.shared[key], l.now()
 	if known != nil && !l.isDue(live != nil, key, known, now) {
 		live.note(known)
@@ -104,11 +139,17 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	}
 	looking, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
+	var rested atomic.Int64
+	if live != nil {
+		looking = script.Resting(looking, func(took time.Duration) { l.rest(ctx, took, &rested) })
+	}
 	value, err := load(looking)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	taken := &look{at: now, cost: costOf(l.now().Sub(now), value, err), value: value, err: err}
+	took := l.now().Sub(now)
+	took = max(took-time.Duration(rested.Load()), took/(1+restShare)) // masters of a Cluster rest side by side
+	taken := &look{at: now, cost: costOf(took, value, err), value: value, err: err}
 	if live != nil {
 		l.lastLive, taken.asked = now, now
 	} else if known != nil {
@@ -121,25 +162,38 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	return value, err
 }
 
-// costOf is what a look has cost Redis: nothing if it has mostly waited, since people want to see when Redis is back.
+// rest lets others have Redis within a look for a live page, until somebody waits for the turn.
+func (l *looks) rest(ctx context.Context, took time.Duration, rested *atomic.Int64) {
+	d := min(restShare*took, maxRest-time.Duration(rested.Load()))
+	if d > 0 && l.asking.Load() == 0 && l.sleep(ctx, d) {
+		rested.Add(int64(d))
+	}
+}
+
+// costOf is what a look has cost Redis: nothing if it has mostly waited, since people want to see when Redis is back. One that
+// has read some topics in its time may have waited, or worked all the time.
 func costOf(took time.Duration, value any, err error) time.Duration {
-	if o, all := value.(*overview); all {
+	o, all := value.(*overview)
+	if all {
 		err = o.Err
 	}
-	if err != nil && script.Transient(err) {
-		return 0
+	switch {
+	case err == nil || !script.Transient(err):
+		return took
+	case all && len(o.Topics) > 0:
+		return min(took, time.Second)
 	}
-	return took
+	return 0
 }
 
 // isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval, or if looks take
-// long, than some of them: waiting for the newest would take longer than the page is true. Live pages share
-// one look in an interval, which goes to the look that is the oldest of those that they want. What others ask for comes before
-// them, but cannot hold them up for ever.
+// long, than some of them, but never older than a change: waiting for the newest would take longer than the page is true. Live
+// pages share one look in an interval, which goes to the look that is the oldest of those that they want. What others ask for
+// comes before them, but cannot hold them up for ever.
 func (l *looks) isDue(live bool, key string, known *look, now time.Time) bool {
 	age := now.Sub(known.at)
 	if !live {
-		return age >= max(l.interval, askShare*known.cost)
+		return known.stale || age >= max(l.interval, askShare*known.cost)
 	}
 	known.asked = now
 	wait := max(l.interval, l.pause)
@@ -191,14 +245,15 @@ func (l *looks) forget(now time.Time) {
 	}
 }
 
-// drop forgets all that was seen, since somebody has changed something.
-func (l *looks) drop(ctx context.Context) {
-	select {
-	case l.turn <- struct{}{}:
-		clear(l.shared)
-		<-l.turn
-	case <-ctx.Done():
+// outdate lets whoever asks look again, since somebody has changed something. Live pages keep their pace.
+func (l *looks) outdate(ctx context.Context) {
+	if l.take(ctx) != nil {
+		return
 	}
+	for _, known := range l.shared {
+		known.stale = true
+	}
+	<-l.turn
 }
 
 // all returns all topics. It fails if none could be read: why some could not is in the overview.
@@ -227,12 +282,10 @@ func (l *looks) trend(ctx context.Context, topic string) trend {
 		}
 		return trend{}
 	}
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
+	if l.take(ctx) != nil {
 		return trend{}
 	}
+	defer func() { <-l.turn }()
 	if t := l.trends[topic]; t != nil {
 		return *t
 	}

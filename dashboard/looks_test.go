@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,9 +78,39 @@ func TestALookThatTakesLongRestsWhateverElseIsTaken(t *testing.T) {
 	}
 }
 
+// TestAChangeIsSeenByWhoeverAsks, and open pages keep their pace.
+func TestAChangeIsSeenByWhoeverAsks(t *testing.T) {
+	l := newLooks(nil, time.Second)
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	taken := 0
+	look := func(ctx context.Context, page int) {
+		_, err := l.get(ctx, fmt.Sprint("page ", page), func(context.Context) (any, error) {
+			taken++
+			now = now.Add(200 * time.Millisecond)
+			return nil, nil
+		})
+		require.NoError(t, err)
+	}
+	for page := range 30 {
+		look(live(t), page)
+	}
+	for range 10 {
+		l.outdate(t.Context())
+		for page := range 30 {
+			look(live(t), page)
+		}
+	}
+	assert.LessOrEqual(t, taken, 30+1)
+	taken = 0
+	look(t.Context(), 7)
+	look(t.Context(), 7)
+	assert.Equal(t, 1, taken, "once after the change")
+}
+
 // TestOnlyALookThatWaitsIsTakenAgainAtOnce has a topic that can never be read, and a Redis that hangs.
 func TestOnlyALookThatWaitsIsTakenAgainAtOnce(t *testing.T) {
-	takenIn := func(failure error) (taken int) {
+	takenIn := func(failure error, read ...admin.TopicStats) (taken int) {
 		l := newLooks(nil, time.Second)
 		now := time.Unix(1_000_000, 0)
 		l.now = func() time.Time { return now }
@@ -87,7 +118,7 @@ func TestOnlyALookThatWaitsIsTakenAgainAtOnce(t *testing.T) {
 			_, err := l.get(live(t), "", func(context.Context) (any, error) {
 				taken++
 				now = now.Add(time.Second)
-				return &overview{Err: failure}, nil
+				return &overview{Topics: read, Err: failure}, nil
 			})
 			require.NoError(t, err)
 		}
@@ -95,6 +126,7 @@ func TestOnlyALookThatWaitsIsTakenAgainAtOnce(t *testing.T) {
 	}
 	assert.Less(t, takenIn(redisdelay.ErrProtocolTooNew), 1+2*1000/20)
 	assert.Greater(t, takenIn(context.DeadlineExceeded), 400, "people want to see when it answers again")
+	assert.Less(t, takenIn(context.DeadlineExceeded, admin.TopicStats{}), 1+2*1000/20, "it answers: a look cannot read all")
 }
 
 // TestTheTrendsOfTopicsThatAreGoneAreForgotten although another topic can never be read.
@@ -214,6 +246,73 @@ func TestALivePageIsMadeAgainOnlyAfterALook(t *testing.T) {
 	assert.False(t, made())
 	now = now.Add(time.Hour)
 	assert.True(t, made())
+}
+
+// TestAnOpenPageDoesNotQueueForALook but waits after some turns, so that its reader hears of a Redis that hangs.
+func TestAnOpenPageDoesNotQueueForALook(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	q, err := s.dashboard.request(httptest.NewRequest(http.MethodGet, "/events"+s.at("page", "topic"), nil))
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	st := &stream{d: s.dashboard, q: q, route: s.dashboard.routes["GET topic"], w: w}
+	turn := s.dashboard.looks.turn
+	turn <- struct{}{} // somebody looks
+	for range patience {
+		require.NoError(t, st.next())
+	}
+	assert.Empty(t, w.Body.String())
+	waited := make(chan struct{})
+	go func() { // ends with the turn of somebody
+		defer close(waited)
+		assert.NoError(t, st.next())
+	}()
+	<-turn
+	fixture.Wait(t, waited, "the page is made")
+	assert.Equal(t, 1, strings.Count(w.Body.String(), "event: page"))
+	assert.Contains(t, w.Body.String(), "most that waited in the last hour", "its second look is part of it")
+	turn <- struct{}{}
+	require.NoError(t, st.next(), "it counts anew")
+	<-turn
+}
+
+// TestALookForOpenPagesRests between its parts, until somebody asks for a page.
+func TestALookForOpenPagesRests(t *testing.T) {
+	s := newScene(t)
+	for n := range 40 {
+		s.Beside(fmt.Sprint("/", n)).Publish("a")
+	}
+	l := s.dashboard.looks
+	now := time.Unix(1_000_000, 0)
+	l.now = func() time.Time { return now }
+	rests := 0
+	l.sleep = func(_ context.Context, d time.Duration) bool { rests++; now = now.Add(d); return true }
+	look := func(ctx context.Context) {
+		t.Helper()
+		_, err := l.all(ctx)
+		require.NoError(t, err)
+		now = now.Add(time.Hour)
+	}
+	look(t.Context())
+	require.Zero(t, rests, "somebody waits for it")
+	before := now
+	look(live(t))
+	require.Positive(t, rests)
+	assert.Equal(t, now.Add(-time.Hour).Sub(before)/(1+restShare), l.shared[""].cost, "rests cost Redis nothing")
+
+	asked := make(chan error)
+	l.sleep = func(context.Context, time.Duration) bool {
+		if rests++; rests == 1 {
+			go func() { _, err := l.all(t.Context()); asked <- err }() // ends with its look
+			s.until("somebody waits", func() bool { return l.asking.Load() == 1 })
+		}
+		return true
+	}
+	rests = 0
+	_, err := l.all(live(t))
+	require.NoError(t, err)
+	require.NoError(t, <-asked)
+	assert.Equal(t, 1, rests)
 }
 
 // TestAMessageInABacklogHoldsUpNoOtherPage has a thousand due messages before it, and a consumer at work.

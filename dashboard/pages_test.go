@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"runtime"
 	"strings"
 	"testing"
@@ -145,6 +146,30 @@ func TestAHaltedKeyNamesItsLetter(t *testing.T) {
 	assert.Contains(t, rows[0], "overdrawn")
 }
 
+// TestHaltedKeysAreListedAlthoughATopicHasGone since the look at all topics.
+func TestHaltedKeysAreListedAlthoughATopicHasGone(t *testing.T) {
+	s := newScene(t)
+	now := time.Now()
+	s.dashboard.looks.now = func() time.Time { return now }
+	gone := *s
+	gone.Scene = s.Beside("-gone")
+	for _, one := range []*scene{s, &gone} {
+		one.initialize("g")
+		require.NoError(t, s.admin.LimitGroup(t.Context(), one.Topic, "g", redisdelay.GroupLimits{HaltsKeys: true}))
+		msg := fixture.Delayed("a", 0)
+		redisdelay.SetOrderingKey(msg, "wallet of "+path.Base(one.Topic))
+		require.NoError(t, one.Publisher().Publish(one.Topic, msg))
+		one.bury("g", "overdrawn", 1)
+	}
+	assert.Contains(t, s.page("halted").text(), "wallet of "+path.Base(gone.Topic))
+	require.NoError(t, s.admin.DeleteTopic(t.Context(), gone.Topic, admin.DeleteOptions{Force: true}))
+	page := s.page("halted")
+	assert.Contains(t, page.text(), "wallet of "+path.Base(s.Topic))
+	assert.NotContains(t, page.text(), "wallet of "+path.Base(gone.Topic))
+	require.NoError(t, s.Client.Set(t.Context(), s.Key("dead:g"), "no sorted set", 0).Err())
+	assert.Contains(t, s.page("halted").text(), "could not be read", "nor does one that is broken hide the others")
+}
+
 func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 	base := fixture.New(t)
 	schedules, err := periodic.New(periodic.Config{Client: base.Client}, nil)
@@ -264,27 +289,68 @@ func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
 	s.scheduled(1)
 	s.post("examine", nil)
 	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
-	s.dashboard.looks.drop(t.Context())
+	s.dashboard.looks.outdate(t.Context())
 	assert.NotEmpty(t, s.page("topic"+s.at()).first("section", "id", "group-g").name)
 	for path, ids := range before {
 		assert.Equal(t, ids, liveParts(s.page(path)), path)
 	}
 }
 
-// TestWhatAPageSaysBesideItsFormsIsLive, and its forms are not.
-func TestWhatAPageSaysBesideItsFormsIsLive(t *testing.T) {
+// TestAMessageIsLive with what can be done, which differs when it is dead. What is said of a group is live by itself, since
+// somebody may be at work with a form beside it.
+func TestAMessageIsLive(t *testing.T) {
 	s := newScene(t)
 	s.Publish("a")
 	s.kill("g", 1)
 	letters, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
 	require.NoError(t, err)
 	page := s.page("message" + s.at("id", letters.Entries[0].ID))
-	assert.Equal(t, []string{"summary", "explained", "facts", "about-g"}, liveParts(page))
+	assert.Equal(t, []string{"summary", "explained", "facts", "sections"}, liveParts(page))
+	assert.Equal(t, []string{"about-g"}, liveParts(page.first("div", "id", "sections")))
+	buttons := func(e *element) (texts []string) {
+		for _, b := range e.first("main").all("button") {
+			texts = append(texts, b.text())
+		}
+		return texts
+	}
+	assert.Equal(t, []string{"Requeue", "Discard", "Copy", "Move"}, buttons(page))
+	assert.Len(t, page.first("div", "id", "sections").all("button"), 4)
 	group := page.first("div", "id", "about-g")
 	assert.Contains(t, group.text(), "g: dead")
 	assert.Contains(t, group.text(), letters.Entries[0].Reason)
 	assert.Empty(t, group.all("form"))
 	assert.Equal(t, []string{"charts", "plan", "table"}, liveParts(s.page("coming"+s.at())))
+}
+
+// TestWhatAFieldForATimeSuggestsIsATime, and one of a day or a date names its zone, which is not that of the times shown.
+func TestWhatAFieldForATimeSuggestsIsATime(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(1)
+	var reschedule action
+	for _, a := range actions {
+		if a.fixed != nil {
+			reschedule = a
+		}
+	}
+	filters := s.page("messages" + s.at())
+	for field, hint := range map[string]string{
+		"messages?from":          filters.first("input", "name", "from").attr["placeholder"],
+		"messages?before":        filters.first("input", "name", "before").attr["placeholder"],
+		"coming?per-worker=1&at": s.page("coming"+s.at()).first("input", "name", "at").attr["placeholder"],
+		"":                       reschedule.Hint,
+	} {
+		require.NotEmpty(t, hint, field)
+		for _, text := range strings.Split(hint, ", or ") {
+			assert.Equal(t, strings.Contains(text, ":"), strings.HasSuffix(text, " UTC"), "%s of %s", text, field)
+			if field == "" {
+				_, err := reschedule.fixed(text)
+				require.NoError(t, err)
+				continue
+			}
+			status, page := s.get(field + "=" + url.QueryEscape(text) + "&next=day&" + s.at()[1:])
+			assert.Equal(t, http.StatusOK, status, page.text())
+		}
+	}
 }
 
 func TestTheWorstFindingsAreKept(t *testing.T) {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strings"
 
@@ -103,8 +104,10 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 			if g.Limits == nil || !g.Limits.HaltsKeys || g.Dead == 0 { // HaltedKeys is of the newest dead letters only
 				continue
 			}
-			if err := d.halted(ctx, &data, s.Topic, g.Group); err != nil {
-				return page{}, err
+			err := d.halted(ctx, &data, s.Topic, g.Group)
+			gone := errors.Is(err, admin.ErrTopicNotFound) || errors.Is(err, admin.ErrGroupNotFound) // since that look
+			if err != nil && !gone && data.Err == nil {
+				data.Err = err
 			}
 		}
 	}

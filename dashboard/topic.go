@@ -146,7 +146,7 @@ func (d *Dashboard) change(w http.ResponseWriter, q *request, what string, about
 func (d *Dashboard) wholly(q *request, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
 	defer cancel()
-	defer d.looks.drop(q.Context())
+	defer d.looks.outdate(q.Context())
 	return do(ctx)
 }
 

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"net/http"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/dashboard"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
@@ -29,6 +31,32 @@ func TestABulkOperationGoesOnThroughAReload(t *testing.T) {
 	s.gate.open()
 	b.untilText(".result.done", "5,000 messages canceled")
 	assert.Zero(t, s.left())
+}
+
+// TestAnOperationOfAProcessThatHasEndedIsGoneOnWith on the page that is open meanwhile.
+func TestAnOperationOfAProcessThatHasEndedIsGoneOnWith(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 5000)
+	next, err := dashboard.New(dashboard.Config{Admin: s.admin})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, next.Close()) })
+	running, end := context.WithCancel(t.Context())
+	defer end()
+	b := newTab(t, s.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case running.Err() != nil:
+			next.ServeHTTP(w, r)
+		case r.URL.Query().Has("page"): // a stream, which ends with its process
+			s.handler.ServeHTTP(w, r.WithContext(running))
+		default:
+			s.handler.ServeHTTP(w, r)
+		}
+	}))+"/")
+	s.toMiddle(b)
+	b.live()
+	end()
+	b.untilText("h1", "not known here any more")
+	assert.Contains(t, ask[string](b, "document.querySelector('main a.button').href"), "cursor=")
 }
 
 // toMiddle cancels all messages, and holds that in its middle.

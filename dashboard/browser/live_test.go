@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"context"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
@@ -65,6 +67,27 @@ func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
 	assert.Equal(t, "the bank is away", ask[string](b, "document.querySelector('#group-billing input[name=reason]').value"))
 	ask[bool](b, "document.querySelector('details').open = false, document.activeElement.blur(), true")
 	b.untilText("#about-shipping", "The oldest dead letter")
+}
+
+// TestAMessageThatDiesIsRequeuedOnItsPage, which was opened before.
+func TestAMessageThatDiesIsRequeuedOnItsPage(t *testing.T) {
+	s := newShop(t)
+	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = "billing" })
+	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
+	require.NoError(t, err)
+	require.NoError(t, s.Publisher().Publish(s.Topic, keyed(1)))
+	msg := s.Next(messages)
+	b := s.tab()
+	b.open("message" + s.at("key", "order-1"))
+	b.live()
+	b.untilText("main", "Cancel")
+	require.NoError(t, fixture.Delivery(t, msg).Bury("no such customer"))
+	msg.Nack()
+	b.until("document.querySelector('form[action^=requeue]') !== null")
+	assert.Zero(t, b.number("form[action^=cancel]"))
+	require.NoError(t, subscriber.Close())
+	b.click("form[action^=requeue] button")
+	b.untilText(".result.done", "1 message requeued")
 }
 
 // TestASelectionOutlivesAnUpdate shows what has changed only when nothing is selected any more.

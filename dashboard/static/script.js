@@ -86,6 +86,10 @@ function show(text) {
   if (selecting()) return;
   const page = new DOMParser().parseFromString(text, "text/html");
   late = null;
+  if (document.querySelector("[data-url]") && !page.querySelector("[data-url]")) {
+    location.reload(); // another process, which does not know the operation: the URL has how far it was
+    return;
+  }
   for (const old of document.querySelectorAll("[data-live]")) {
     const fresh = page.getElementById(old.id);
     if (!fresh) continue;

@@ -48,6 +48,7 @@ func TestParseTime(t *testing.T) {
 		{"2026-03-04 13:00", Back, now.Add(time.Hour)},
 		{"2026-03-04T13:00:00.250", Ahead, now.Add(time.Hour + 250*time.Millisecond)},
 		{"2026-03-04T13:00:00+01:00", Ahead, now},
+		{"now", Back, now},
 	} {
 		got, err := ParseTime(c.text, now, c.direction)
 		require.NoError(t, err, c.text)
@@ -55,6 +56,23 @@ func TestParseTime(t *testing.T) {
 	}
 	for _, text := range []string{"", " ago", "in ", "in 2h ago", "tomorrow", "25:00", "2026-13-01", "1234"} {
 		_, err := ParseTime(text, now, Ahead)
+		assert.ErrorContains(t, err, WantTime, text)
+	}
+}
+
+// TestATimeMayBeOfUTC wherever the reader is.
+func TestATimeMayBeOfUTC(t *testing.T) {
+	here := now.In(time.FixedZone("here", 5*60*60)) // 17:00
+	for text, want := range map[string]time.Time{
+		"13:00": now.Add(20 * time.Hour), "13:00 UTC": now.Add(time.Hour), "2026-03-04 13:00 UTC": now.Add(time.Hour),
+		"2026-03-05 UTC": now.Add(12 * time.Hour),
+	} {
+		got, err := ParseTime(text, here, Ahead)
+		require.NoError(t, err, text)
+		assert.True(t, want.Equal(got), "%s: got %s, want %s", text, got, want)
+	}
+	for _, text := range []string{"UTC", " UTC", "10m UTC", "13:00 CET", "2026-03-04T13:00:00+01:00 UTC"} {
+		_, err := ParseTime(text, here, Ahead)
 		assert.ErrorContains(t, err, WantTime, text)
 	}
 }

@@ -72,11 +72,15 @@ var layouts = []string{
 	time.RFC3339Nano, "2006-01-02 15:04:05.999", "2006-01-02 15:04", "2006-01-02T15:04:05.999", "2006-01-02T15:04", "2006-01-02",
 }
 
-// ParseTime reads a time: a duration from now, a time of day, or a date with or without one,
-// in the zone of now. "2h ago" and "in 2h" mean the same in both directions.
+// ParseTime reads a time: "now", a duration from now, a time of day, or a date with or without one,
+// in the zone of now unless it ends with " UTC". "2h ago" and "in 2h" mean the same in both directions.
 func ParseTime(text string, now time.Time, direction Direction) (time.Time, error) {
-	if d, err := parseDistance(text, direction); err == nil {
+	if d, err := parseDistance(text, direction); err == nil || text == "now" {
 		return now.Add(d), nil
+	}
+	layouts := layouts
+	if written, found := strings.CutSuffix(text, " UTC"); found {
+		text, now, layouts = written, now.UTC(), layouts[1:] // the first has a zone
 	}
 	for _, layout := range layouts {
 		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
