@@ -152,9 +152,10 @@ func prepare(topic string, messages []*message.Message) error {
 }
 
 // Close waits for the calls under way, PublishTimeout at most, those of PublishAsync among them. Later
-// calls return ErrPublisherClosed. It leaves the Redis client open, may be called more than
-// once and from many goroutines, and returns the same to all. An error means that calls
-// to Redis still hang; they end with the client's own timeouts.
+// calls return ErrPublisherClosed, as does a Publish that has not yet learned how many partitions its
+// topic has. It leaves the Redis client open, may be called more than once and from many goroutines,
+// and returns the same to all. An error means that calls to Redis still hang; they end with the
+// client's own timeouts.
 func (p *Publisher) Close() error {
 	p.close.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)

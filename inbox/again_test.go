@@ -573,3 +573,19 @@ func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
 	settle(next)
 	assert.Less(t, hook.calls.Load(), int64(3*topics), "one call to look at a topic that is known, and one to store")
 }
+
+// TestABatchThatIsStoredAgainLosesNoMessageOfAKey that comes twice in it: the record of the first time is gone.
+func TestABatchThatIsStoredAgainLosesNoMessageOfAKey(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	for _, payload := range []string{"first", "second"} {
+		s.add(payload, "key", "k", "delay_ms", "3600000")
+	}
+	i := s.inbox(func(c *Config) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
+	b := s.next(i)
+	for range 2 {
+		_, err := i.settle(t.Context(), b)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, s.stored())
+		require.NoError(t, s.client.Del(t.Context(), s.key(0, script.Publishers)).Err())
+	}
+}

@@ -21,6 +21,7 @@ type fakeTopic struct {
 	latency    time.Duration
 	observer   observe.Observer
 	fail       func(partition int) error
+	cancel     func(ctx context.Context) error
 	raise      func(ctx context.Context) error
 	enlist     func() error
 	endTakes   time.Duration // how long EndExpired takes
@@ -164,7 +165,12 @@ func (f *fakeTopic) keep(partition int, b queue.Batch) {
 	}
 }
 
-func (f *fakeTopic) Cancel(_ context.Context, key string) (queue.Status, error) {
+func (f *fakeTopic) Cancel(ctx context.Context, key string) (queue.Status, error) {
+	if f.cancel != nil {
+		if err := f.cancel(ctx); err != nil {
+			return queue.Status{}, err
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sought++

@@ -37,8 +37,8 @@ type answer struct {
 func (p *Publisher) change(
 	ctx context.Context, event observe.Changed, call func(context.Context, Topic) (queue.Status, error),
 ) (queue.Status, error) {
-	if p.closed.Load() {
-		return queue.Status{}, ErrClosed
+	if err := p.lanes.begin(); err != nil {
+		return queue.Status{}, err
 	}
 	t := p.topics.find(event.Topic)
 	p.lanes.records.done(t.whole(), "", false) // the topic knows which calls may be repeated
@@ -48,6 +48,7 @@ func (p *Publisher) change(
 		answers <- answer{status, err}
 		return err
 	})
+	p.lanes.calls.Done() // the observer may call Close
 	var status queue.Status
 	select {
 	case a := <-answers: // the Topic explains its own error

@@ -47,6 +47,35 @@ func TestACallThatHangsEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestCloseWaitsForACancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{key: "k", cancel: func(ctx context.Context) error {
+			select {
+			case <-time.After(time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		p := f.publisher()
+		canceled := make(chan error, 1)
+		go func() { canceled <- errOf(p.Cancel(t.Context(), "t", "k")) }()
+		synctest.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		require.NoError(t, <-canceled)
+	})
+}
+
+func TestTheObserverOfACancelMayClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{key: "k"}
+		var p *Publisher
+		f.observer.Changed = func(observe.Changed) { require.NoError(t, p.Close(t.Context())) }
+		p = f.publisher()
+		require.NoError(t, errOf(p.Cancel(t.Context(), "t", "k")))
+	})
+}
+
 type manyErrors []error
 
 func (manyErrors) Error() string { return "many" }

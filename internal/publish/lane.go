@@ -86,7 +86,7 @@ type lanes struct {
 	records records
 	pending *pending // the PublishAsync calls
 
-	calls   sync.WaitGroup // Publish and PublishAsync calls; added to under mu, unless closed
+	calls   sync.WaitGroup // all calls of the Publisher; added to under mu, unless closed
 	running sync.WaitGroup // the senders of all lanes, and what tells of PublishAsync calls
 	closing chan struct{}  // closed by close
 
@@ -107,7 +107,7 @@ func newLanes(t *topics, ids *script.IDs, outages *outage.State, p *pending, com
 // newName returns a unique name for the publisher.
 func (ls *lanes) newName() string { return ls.ids.Next(time.Now(), script.Traits{}) }
 
-// begin begins a Publish call, which may need several batches; calls.Done ends it.
+// begin begins a call, which may need several batches; calls.Done ends it.
 func (ls *lanes) begin() error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

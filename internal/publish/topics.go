@@ -95,6 +95,9 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
+		if t.background.closing.Err() != nil { // the look was broken off
+			return 0, ErrClosed
+		}
 		if ctx.Err() == nil && !worthRetrying(err) {
 			return 0, err
 		}

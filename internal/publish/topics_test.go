@@ -278,6 +278,22 @@ func TestPublishToANewTopicEndsWithClose(t *testing.T) {
 	})
 }
 
+func TestCloseDuringTheFirstLookAtATopicIsNoFailedAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{raise: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		f.observer.Failed = func(e observe.Failed) { t.Errorf("failed: %v", e.Err) }
+		p := f.publisher()
+		published := make(chan error, 1)
+		go func() { published <- p.Publish(t.Context(), far, "t", one("a")) }()
+		synctest.Wait()
+		require.NoError(t, p.Close(t.Context()))
+		require.ErrorIs(t, <-published, ErrClosed)
+	})
+}
+
 func TestBackgroundCallsAreBoundedAndEndWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackground()

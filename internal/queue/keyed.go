@@ -45,8 +45,8 @@ type caller struct {
 	repeatable bool  // a copy of a call may still run
 }
 
-// take waits for an idle caller, for as long as ctx lasts.
-func (c *callers) take(ctx context.Context) (*caller, error) {
+// free are the callers that are not in use.
+func (c *callers) free() chan *caller {
 	c.start.Do(func() {
 		name := rand.Text()
 		c.idle = make(chan *caller, maxCallers)
@@ -54,8 +54,13 @@ func (c *callers) take(ctx context.Context) (*caller, error) {
 			c.idle <- &caller{name: fmt.Sprintf("%s/%d", name, i)}
 		}
 	})
+	return c.idle
+}
+
+// take waits for an idle caller, for as long as ctx lasts.
+func (c *callers) take(ctx context.Context) (*caller, error) {
 	select {
-	case one := <-c.idle:
+	case one := <-c.free():
 		one.request++
 		return one, nil
 	case <-ctx.Done():
@@ -68,7 +73,7 @@ func (c *callers) put(one *caller) { c.idle <- one }
 // over are the names of those that have made calls of which no copy can run any more, unless
 // they are in use.
 func (c *callers) over() (names []string) {
-	for range len(c.idle) {
+	for range len(c.free()) {
 		select {
 		case one := <-c.idle:
 			if one.request > 0 && !one.repeatable {

@@ -277,3 +277,15 @@ func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	assert.NotContains(t, r.State(), "taken k", "the holder's window ends with it")
 	assert.NotContains(t, r.State(), "keys k")
 }
+
+// TestTheCallersOfAPartitionAreListedWhileTheFirstCallBegins: Close lists them, and a Cancel that was given up may still run.
+func TestTheCallersOfAPartitionAreListedWhileTheFirstCallBegins(t *testing.T) {
+	var c callers
+	taken := make(chan error, 1)
+	go func() {
+		_, err := c.take(t.Context())
+		taken <- err
+	}()
+	c.over()
+	require.NoError(t, <-taken)
+}

@@ -43,16 +43,23 @@ func (m *trial) push(rt *rapid.T) {
 		}
 		b.Calls, batch.Calls = append(b.Calls, call), append(batch.Calls, same)
 	}
-	m.do(func() {
-		want := m.model.Push(m.now, batch)
-		got, err := m.real.Push(m.scene.Ctx(), b)
-		if want.Stale {
-			require.ErrorIs(m.t, err, ErrStalePublisher)
-			return
-		}
-		m.must(err)
-		m.same(fmt.Sprint(want.Refused), fmt.Sprint(got))
-	})
+	m.do(func() { m.pushBoth(b, batch) })
+	if draw(rt, "record", "kept", "kept", "lost") == "lost" {
+		m.must(m.real.Unrecord(m.scene.Ctx(), []string{b.Publisher}))
+		m.model.Unrecord(b.Publisher)
+		m.pushBoth(b, batch)
+	}
+}
+
+func (m *trial) pushBoth(b Batch, batch store.Batch) {
+	want := m.model.Push(m.now, batch)
+	got, err := m.real.Push(m.scene.Ctx(), b)
+	if want.Stale {
+		require.ErrorIs(m.t, err, ErrStalePublisher)
+		return
+	}
+	m.must(err)
+	m.same(fmt.Sprint(want.Refused), fmt.Sprint(got))
 }
 
 func (m *trial) claim(rt *rapid.T) {

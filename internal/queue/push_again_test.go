@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -19,17 +20,43 @@ func (r *scene) forget() {
 	require.NoError(r.T, r.Client.Del(r.Ctx(), r.partition.Key(script.Publishers, "")).Err())
 }
 
-// TestAKeyedPushSentAgainWithoutItsRecordChangesNothing since its own id holds the key.
+// TestAKeyedPushSentAgainWithoutItsRecordChangesNothing since one of its own ids holds each key.
 func TestAKeyedPushSentAgainWithoutItsRecordChangesNothing(t *testing.T) {
-	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
-		t.Run(string(policy), func(t *testing.T) {
+	for name, calls := range map[string][][]Message{
+		"two keys":       {{after(keyed(1, "k"), 60)}, {after(keyed(2, "l"), 60), after("plain", 60)}},
+		"one key twice":  {{after(keyed(1, "k"), 60)}, {after(keyed(2, "k"), 60)}},
+		"one key thrice": {{after("plain", 60), after(keyed(1, "k"), 60)}, {after(keyed(2, "k"), 60)}, {after(keyed(3, "k"), 60)}},
+	} {
+		for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
+			t.Run(name+", "+string(policy), func(t *testing.T) {
+				r := newScene(t)
+				rejected := r.pushBatch(1, policy, calls...)
+				state := r.State()
+				r.forget()
+				assert.Equal(t, rejected, r.pushBatch(1, policy, calls...))
+				assert.Equal(t, state, r.State())
+			})
+		}
+	}
+}
+
+// TestAMessageOfAnEarlierBatchThatComesAgainIsReplaced: an inbox that was set back makes one batch of two.
+func TestAMessageOfAnEarlierBatchThatComesAgainIsReplaced(t *testing.T) {
+	all := []string{keyed(1, "k"), keyed(2, "k"), keyed(3, "k")}
+	for n := range all {
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			r := newScene(t)
-			calls := [][]Message{{after(keyed(1, "k"), 60)}, {after(keyed(2, "l"), 60), after("plain", 60)}}
-			require.Empty(t, r.pushBatch(1, policy, calls...))
-			state := r.State()
-			r.forget()
-			assert.Empty(t, r.pushBatch(1, policy, calls...))
-			assert.Equal(t, state, r.State())
+			push := func(number int64, ids []string) {
+				var calls [][]Message
+				for _, id := range ids {
+					calls = append(calls, []Message{after(id, 60)})
+				}
+				r.pushBatch(number, ReplaceDuplicates, calls...)
+			}
+			push(1, all[:n+1])
+			push(2, all)
+			last := all[2]
+			assert.Equal(t, map[string]string{"scheduled " + last: "now+60s", "messages " + last: "body " + last, "keys k": last}, r.State())
 		})
 	}
 }

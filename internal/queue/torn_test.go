@@ -407,6 +407,15 @@ func TestATornPushTakesNoKeyWithoutItsMessage(t *testing.T) {
 			}, r.State())
 		})
 	}
+	last := keyed(2, "k")
+	replace := func(r *scene) {
+		require.Empty(r.T, r.pushBatch(1, ReplaceDuplicates, []Message{after(id, 60)}, []Message{after(last, 60)}))
+	}
+	tornEverywhere(t, "push of one key twice, sent again after the restart,", replace, func(r *scene) {
+		r.Reload()
+		replace(r)
+		assert.Equal(r.T, map[string]string{"scheduled " + last: "now+60s", "messages " + last: "body " + last, "keys k": last}, r.State())
+	})
 	tornEverywhere(t, "push of a publisher that is gone", arrange, func(r *scene) {
 		r.Reload()
 		next := keyed(2, "k")

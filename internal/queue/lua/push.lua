@@ -60,7 +60,7 @@ local last_delay, due -- most messages of a batch share them
 --   before    key -> the id that holds it in Redis, or false
 --   till      key -> until when it is taken in Redis, or nil
 --   windows   how many keys are taken in Redis
---   replaced  ids that the batch replaces
+--   replaced  key -> the id in scheduled that the batch replaces, unless it is sent again
 local keyed
 local stage = 'reading' -- then 'adding', then 'removing'
 
@@ -76,14 +76,14 @@ local function put(slot, id, delay, body)
 end
 
 -- use_of is the message that holds a key, and whether the key is in use: held, or taken for a
--- window. The new id itself does not count, since the batch may be sent again after its
--- record was lost. Nor does an id without a body. Most topics have no windows.
+-- window. The new id itself does not use it, since the batch may be sent again after its
+-- record was lost. An id without a body does not count. Most topics have no windows.
 local function use_of(key, id)
   keyed = keyed or { slots = {}, before = {}, till = {}, windows = redis.call('ZCARD', taken), replaced = {} }
   local holder, held, ends = redis.call('HGET', keys, key)
   if keyed.windows > 0 then ends = redis.call('ZSCORE', taken, key) or nil end
   keyed.before[key], keyed.till[key] = holder, ends
-  if holder == id then return end
+  if holder == id then return id end
   if holder and redis.call('HEXISTS', messages, holder) == 1 then held = holder end
   return held, held or ends and ends * 1000 > now
 end
@@ -115,7 +115,7 @@ local function put_keyed(key, id, delay, body)
   if duplicates ~= 'reject' then
     local holder, used = use_of(key, id)
     if used and duplicates == 'ignore' then return end
-    if holder and redis.call('ZSCORE', scheduled, holder) then keyed.replaced[#keyed.replaced + 1] = holder end
+    if holder and redis.call('ZSCORE', scheduled, holder) then keyed.replaced[key] = holder end
   end
   keyed.slots[key] = count
   put(count, id, delay, body)
@@ -154,12 +154,13 @@ local function store()
     redis.call('ZADD', scheduled, unpack(dues))
   end
   if keyed and next(keyed.slots) then
-    local holders, untils, replaced = {}, {}, keyed.replaced
+    local holders, untils, replaced = {}, {}, {}
     local window = tonumber(ARGV[5])
     local ms = window > 0 and int(due_ms(now, window))
     for key, slot in pairs(keyed.slots) do
-      local n = #holders
-      holders[n + 1], holders[n + 2] = key, bodies[slot + 1]
+      local n, id, old = #holders, bodies[slot + 1], keyed.replaced[key]
+      holders[n + 1], holders[n + 2] = key, id
+      if old and old ~= id then replaced[#replaced + 1] = old end
       untils[n + 1], untils[n + 2] = ms, key
     end
     redis.call('HSET', keys, unpack(holders))

@@ -23,7 +23,7 @@ type fault struct {
 var faults = []fault{
 	{"a batch sent again is stored again", "push", "if number == batch then", "if false then", "one message"},
 	{"an older batch is stored", "push", "if not number or number > batch then", "if false then", "a key"},
-	{"a message's own id counts as the key's holder", "push", "if holder == id then return end", "", "damage, a key"},
+	{"a message's own id counts as the key's holder", "push", "if holder == id then return id end", "", "damage, a key"},
 	{
 		"a replaced message may be on its way", "push",
 		"if holder and redis.call('ZSCORE', scheduled, holder) then", "if holder then", "a key",
@@ -83,7 +83,7 @@ var faults = []fault{
 	{"a window is not heeded", "push", "held or ends and ends * 1000 > now", "held", "a window"},
 	{"an ignored message is stored in a window", "push", "if used and duplicates", "if holder and duplicates", "a window"},
 	{"a window that is over is heeded", "push", "ends * 1000 > now", "true", "a window"},
-	{"a batch is refused for its own window", "push", "if holder == id then return end", "if holder == id then return nil, ends end", "damage, a window"},
+	{"a batch is refused for its own window", "push", "if holder == id then return id end", "if holder == id then return id, ends end", "damage, a window"},
 	{"cancel leaves the window", "cancel", "if window then call('ZREM', taken, key) end", "", "a window"},
 	{"a cancel sent again ends the next window", "cancel", "(not previous or sought(keys, messages, key) == id)", "true", "a window"},
 	{"turns: an ack passes none on", "ack", "ordered > 0 and pass_turns", "false and pass_turns", "an ordering key"},
@@ -143,7 +143,7 @@ var faults = []fault{
 	},
 	{
 		"torn: a push removes the old message first", "push", "    redis.call('HSET', messages, unpack(bodies))\n",
-		"    if keyed and keyed.replaced[1] then redis.call('ZREM', scheduled, unpack(keyed.replaced)) end\n    redis.call('HSET', messages, unpack(bodies))\n",
+		"    for _, old in pairs(keyed and keyed.replaced or {}) do redis.call('ZREM', scheduled, old) end\n    redis.call('HSET', messages, unpack(bodies))\n",
 		"torn, a key taken twice",
 	},
 	{

@@ -80,6 +80,9 @@ func (p *Partition) Push(now int64, b Batch) Pushed {
 	return result
 }
 
+// Unrecord forgets what a publisher has sent.
+func (p *Partition) Unrecord(publisher string) { delete(p.publishers, publisher) }
+
 func (p *Partition) store(now int64, result *Pushed, duplicates string, m Message, due int64) bool {
 	key := keyOf(m.ID)
 	holder := p.keys[key]
