@@ -105,8 +105,9 @@ func (e *evil) schedule() {
 	e.T.Helper()
 	p, err := periodic.New(periodic.Config{Client: e.Client}, nil)
 	require.NoError(e.T, err)
+	text := func(s string) string { return strings.ToValidUTF8(s, "?") } // else Set refuses it
 	require.NoError(e.T, p.Set(e.T.Context(), periodic.Schedule{
-		ID: "report", Topic: e.topic, Cron: "@daily", Payload: []byte(e.payload), Metadata: message.Metadata{e.field: e.reason},
+		ID: "report", Topic: text(e.topic), Cron: "@daily", Payload: []byte(e.payload), Metadata: message.Metadata{text(e.field): text(e.reason)},
 	}))
 	require.NoError(e.T, p.Pause(e.T.Context(), "report", periodic.Pause{By: e.consumer, Reason: e.reason}))
 	require.NoError(e.T, e.Client.HSet(e.T.Context(), "{redisdelay:periodic}:schedules", e.key, "1 "+e.payload).Err())
