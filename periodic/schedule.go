@@ -226,19 +226,19 @@ func (s Schedule) check() (timing, error) {
 	case s.TTL != 0 && s.TTL < time.Millisecond || s.TTL > maxFor:
 		return bad("TTL", "is %s, want 1ms to %s", s.TTL, maxFor)
 	}
-	if err := s.checkMetadata(); err != nil {
-		return timing{}, err
+	if err := checkMetadata(s.Metadata); err != nil {
+		return bad("Metadata", "has %w", err)
 	}
 	return timing{expression, zone, s.Offset + jitterOf(s.ID, s.Jitter)}, nil
 }
 
-func (s Schedule) checkMetadata() error {
-	for key, value := range s.Metadata {
+func checkMetadata(metadata message.Metadata) error {
+	for key, value := range metadata {
 		switch {
 		case slices.Contains(reserved, key):
-			return fmt.Errorf("Metadata has %s, which the schedule decides", key)
+			return fmt.Errorf("%s, which the schedule decides", key)
 		case !utf8.ValidString(key) || !utf8.ValidString(value):
-			return fmt.Errorf("Metadata has %q, which is not UTF-8: only messages of Make may have that", key)
+			return fmt.Errorf("%q, which is not UTF-8: only messages of Make may have that", key)
 		}
 	}
 	return nil
