@@ -199,17 +199,24 @@ type maker struct {
 	since  time.Time
 }
 
-// learn remembers which functions schedules have, and, if the declaration is certain, forgets those of the others.
-func (p *Periodic) learn(declared map[string]definition, certain bool) {
+// learn remembers which functions schedules have.
+func (p *Periodic) learn(declared map[string]definition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, d := range declared {
 		if d.Make != nil {
 			p.makers[id] = maker{make: d.Make}
-		} else if certain {
+		} else {
 			delete(p.makers, id)
 		}
 	}
+}
+
+// learnMade remembers the functions of the schedules that have one, and forgets none.
+func (p *Periodic) learnMade(declared map[string]definition) {
+	made := maps.Clone(declared)
+	maps.DeleteFunc(made, func(_ string, d definition) bool { return !d.Made })
+	p.learn(made)
 }
 
 // A comparison is what definitions say beside those in Redis.
@@ -226,7 +233,7 @@ func (p *Periodic) defineOnce(
 ) (again map[string]definition, err error) {
 	defer func() {
 		if applied.Superseded || err != nil && !errors.Is(err, ErrOwned) {
-			p.learn(wanted, false) // they may be stored, and processes of both versions store ticks
+			p.learnMade(wanted) // they may be stored, and processes of both versions store ticks
 		}
 	}()
 	c, err := p.compare(ctx, wanted)
@@ -257,7 +264,7 @@ func (p *Periodic) defineOnce(
 		work = append(work, task{definition: next, lease: now})
 	}
 	applied.Unchanged += len(c.same)
-	p.learn(wanted, true)
+	p.learn(wanted)
 	return again, p.settle(ctx, append(work, leftOver(c.now, c.same...)...))
 }
 
