@@ -303,12 +303,19 @@ func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 	assert.Regexp(t, "^its body is missing: due for .*; the next claim makes it a dead letter$", e.Summary)
 }
 
-func TestExplainTellsThatATimeToLiveIsOver(t *testing.T) {
+// limited is a scene with a message with a key and a time to live of 5 minutes, which is due.
+func limited(t *testing.T) (*scene, *queue.Group) {
+	t.Helper()
 	s := newScene(t)
 	g := s.group(0, "billing")
 	msg := fixture.Keyed("uuid", "k", 0)
 	redisdelay.SetTTL(msg, 5*time.Minute)
 	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	return s, g
+}
+
+func TestExplainTellsThatATimeToLiveIsOver(t *testing.T) {
+	s, g := limited(t)
 	id := s.message(Ref{Key: "k"}).ID
 	hourAgo := float64(s.Now().Add(-time.Hour).UnixMilli())
 	s.zadd("scheduled", hourAgo, id)
@@ -329,11 +336,7 @@ func TestExplainTellsThatATimeToLiveIsOver(t *testing.T) {
 }
 
 func TestExplainTellsThatARetryComesAfterTheTimeToLive(t *testing.T) {
-	s := newScene(t)
-	g := s.group(0, "billing")
-	msg := fixture.Keyed("uuid", "k", 0)
-	redisdelay.SetTTL(msg, 5*time.Minute)
-	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	s, g := limited(t)
 	s.nack(g, time.Hour+time.Second, s.claim(g, "host-3/01", 1, "")...)
 	s.says("waiting for retry 1, due in 1h; its time to live ends before, at "+someTime, "billing: .*")
 }

@@ -232,6 +232,7 @@ func (s Schedule) check() (timing, error) {
 	return timing{expression, zone, s.Offset + jitterOf(s.ID, s.Jitter)}, nil
 }
 
+// checkMetadata returns an error that says what the metadata have.
 func checkMetadata(metadata message.Metadata) error {
 	for key, value := range metadata {
 		switch {

@@ -127,12 +127,7 @@ func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
 		g.ready[1].ExpiresAt = time.Now().Add(testLease + time.Second)
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				return errors.New("the lease cannot be extended")
-			}
-			return nil
-		})
+		g.setHook(noExtension)
 		decoded := 0
 		r := run(g, inBatches(2, func([]*message.Message) {}), func(c *Config) {
 			c.DropExpired = true
@@ -150,16 +145,19 @@ func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
 	})
 }
 
+// noExtension is for setHook: no lease is extended.
+func noExtension(call string) error {
+	if call == "extend" {
+		return errors.New("the lease cannot be extended")
+	}
+	return nil
+}
+
 // TestABatchHasNoMessageWhoseLeaseIsLost while the one behind it is decoded.
 func TestABatchHasNoMessageWhoseLeaseIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				return errors.New("the lease cannot be extended")
-			}
-			return nil
-		})
+		g.setHook(noExtension)
 		r := run(g, slowDecode("0001", testLease), inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }))
 		settle(testLease + time.Second)
 		g.view(func() { assert.Len(t, g.released, 2) })
@@ -174,12 +172,7 @@ func TestABatchHasNoMessageWhoseLeaseIsLost(t *testing.T) {
 func TestAHandleThatHasLostTheLeaseDropsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				return errors.New("the lease cannot be extended")
-			}
-			return nil
-		})
+		g.setHook(noExtension)
 		r := run(g, func(c *Config) { c.DropExpired = true }, inBatches(1, func(batch []*message.Message) {
 			h, _ := InHandOf(batch[0].Context())
 			pass(testLease + time.Second)
