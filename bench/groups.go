@@ -32,7 +32,7 @@ func manyGroups(groups int, poll time.Duration, mostIdle float64) experiment {
 	return experiment{
 		name: name,
 		what: fmt.Sprintf("%d consumer groups of one topic, with a consumer each and a PollInterval of %s: what they cost while there is\n"+
-			"nothing to do, and what one message costs that falls due, the mean of five. The last group's lateness is the worst of the five.", groups, poll),
+			"nothing to do, more than Redis takes when it is empty, and what one message costs that falls due, the mean of five. The last group's lateness is the worst of the five.", groups, poll),
 		rounds:      2,
 		contestants: []contestant{{ours, manyGroupsRun(groups, poll)}},
 		bars: []bar{
@@ -44,6 +44,10 @@ func manyGroups(groups int, poll time.Duration, mostIdle float64) experiment {
 func manyGroupsRun(groups int, poll time.Duration) func(ctx context.Context, l *lab) (sample, error) {
 	return func(ctx context.Context, l *lab) (_ sample, err error) {
 		late := make(arrivals, groups)
+		empty, err := l.load(ctx, func() error { return pause(ctx, l.duration(usualPoll)) })
+		if err != nil {
+			return nil, err
+		}
 		var c crowd
 		defer func() { err = errors.Join(err, c.leave()) }()
 		for n := range groups {
@@ -66,7 +70,8 @@ func manyGroupsRun(groups int, poll time.Duration) func(ctx context.Context, l *
 			return nil, err
 		}
 		s := sample{
-			{idleShare, "%", 100 * idle.redis.Seconds() / idle.elapsed.Seconds()},
+			{idleShare, "%", idle.share() - empty.share()},
+			{"empty, of Redis's processor", "%", empty.share()},
 			{idleTraffic, "kB/s", idle.sent / 1000 / idle.elapsed.Seconds()},
 		}
 		costs, err := costOfMessages(ctx, l, groups, idle, late)
@@ -136,6 +141,9 @@ type load struct {
 	elapsed, redis time.Duration
 	sent           float64 // bytes that it got
 }
+
+// share is how much of a processor Redis took, in per cent.
+func (l load) share() float64 { return 100 * l.redis.Seconds() / l.elapsed.Seconds() }
 
 func (l *lab) load(ctx context.Context, do func() error) (load, error) {
 	before, err := l.info(ctx, "Stats", "total_net_input_bytes")

@@ -24,6 +24,7 @@ type Dashboard struct {
 	config     Config // immutable
 	looks      *looks
 	operations *operations
+	texts      texts
 	origins    *http.CrossOriginProtection
 	routes     map[string]route // by method and the last part of the path
 
@@ -41,6 +42,7 @@ func New(config Config) (*Dashboard, error) {
 	ended, end := context.WithCancel(context.Background())
 	d := &Dashboard{
 		config: config, looks: newLooks(config.Admin, config.Interval), operations: newOperations(ended),
+		texts:   texts{made: map[variant]*text{}},
 		origins: http.NewCrossOriginProtection(), ended: ended, end: end,
 	}
 	d.routes = d.table()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -115,6 +116,9 @@ func (s *stream) next() error {
 func (s *stream) render(ctx context.Context) ([]byte, error) {
 	live, used := asLive(ctx)
 	used.waits = s.busy >= patience // and is told if Redis does not answer
+	if s.may == s.q.access && s.d.looks.current(live, s.shown) {
+		return nil, nil
+	}
 	p, err := s.route.page(live, s.q)
 	if err != nil {
 		return nil, err
@@ -126,7 +130,48 @@ func (s *stream) render(ctx context.Context) ([]byte, error) {
 		return nil, nil
 	}
 	s.shown, s.may = used.looks, s.q.access
-	return s.d.render(s.q, p)
+	return s.d.texts.get(variant{s.q.query.Encode(), s.q.actor, s.q.access}, used.looks, func() ([]byte, error) { return s.d.render(s.q, p) })
+}
+
+// texts are the live pages that were made last. To make one takes more than all else, so all streams that show the same share
+// it; and one is made at a time, so that messages in other processes find a free processor.
+type texts struct {
+	mu   sync.Mutex
+	made map[variant]*text // guarded by mu
+}
+
+// variant is what the text of a live page depends on, besides looks.
+type variant struct {
+	query  string
+	actor  string
+	access Access
+}
+
+// text is a page that was made of looks.
+type text struct {
+	looks []*look
+	page  []byte
+}
+
+// maxTexts is how many are kept.
+const maxTexts = 50
+
+// get returns the page that was made of these looks, or makes it. A page without looks is made each time.
+func (t *texts) get(v variant, looks []*look, render func() ([]byte, error)) ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.made[v]; known != nil && slices.Equal(known.looks, looks) {
+		return known.page, nil
+	}
+	page, err := render()
+	if err != nil || len(looks) == 0 {
+		return page, err
+	}
+	if len(t.made) >= maxTexts {
+		clear(t.made)
+	}
+	t.made[v] = &text{looks, page}
+	return page, nil
 }
 
 // beat sends a comment.

@@ -42,6 +42,7 @@ type looks struct {
 
 // look is what was seen, and when.
 type look struct {
+	key   string
 	at    time.Time
 	cost  time.Duration
 	value any
@@ -149,7 +150,7 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	}
 	took := l.now().Sub(now)
 	took = max(took-time.Duration(rested.Load()), took/(1+restShare)) // masters of a Cluster rest side by side
-	taken := &look{at: now, cost: costOf(took, value, err), value: value, err: err}
+	taken := &look{key: key, at: now, cost: costOf(took, value, err), value: value, err: err}
 	if live != nil {
 		l.lastLive, taken.asked = now, now
 	} else if known != nil {
@@ -160,6 +161,21 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	live.note(taken)
 	l.forget(now)
 	return value, err
+}
+
+// current says if these looks are what a live page would get now. It takes none.
+func (l *looks) current(ctx context.Context, shown []*look) bool {
+	if l.take(ctx) != nil {
+		return false
+	}
+	defer func() { <-l.turn }()
+	now, same := l.now(), len(shown) > 0
+	for _, k := range shown {
+		if l.shared[k.key] != k || l.isDue(true, k.key, k, now) {
+			same = false
+		}
+	}
+	return same
 }
 
 // rest lets others have Redis within a look for a live page, until somebody waits for the turn.

@@ -248,6 +248,70 @@ func TestALivePageIsMadeAgainOnlyAfterALook(t *testing.T) {
 	assert.True(t, made())
 }
 
+// TestTabsThatShowTheSameShareAPage which is made once after each look, for each reader with other rights or another name.
+func TestTabsThatShowTheSameShareAPage(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	now := time.Unix(1_000_000, 0)
+	s.dashboard.looks.now = func() time.Time { return now }
+	calls := 0
+	route := s.dashboard.routes["GET topic"]
+	whole := route.page
+	route.page = func(ctx context.Context, q *request) (page, error) { calls++; return whole(ctx, q) }
+	tab := func(change func(*request)) *stream {
+		q, err := s.dashboard.request(httptest.NewRequest(http.MethodGet, "/events"+s.at("page", "topic"), nil))
+		require.NoError(t, err)
+		change(q)
+		return &stream{d: s.dashboard, q: q, route: route}
+	}
+	render := func(st *stream) []byte {
+		text, err := st.render(t.Context())
+		require.NoError(t, err)
+		return text
+	}
+	same := func(*request) {}
+	first, second := tab(same), tab(same)
+	for range 2 {
+		a, b := render(first), render(second)
+		require.NotEmpty(t, a)
+		assert.Same(t, &a[0], &b[0])
+		assert.Nil(t, render(first))
+		now = now.Add(time.Hour)
+	}
+	assert.Equal(t, 4, calls, "a tab that shows the newest look asks for nothing")
+	reader, other := tab(func(q *request) { q.access = ReadOnly() }), tab(func(q *request) { q.actor = "somebody else" })
+	assert.NotContains(t, string(render(reader)), "<form method=\"post\"")
+	assert.Contains(t, string(render(other)), "somebody else")
+	assert.NotContains(t, string(render(first)), "somebody else")
+}
+
+// TestAPageIsKeptForOtherTabs only as long as it is of the newest looks, and not too many are.
+func TestAPageIsKeptForOtherTabs(t *testing.T) {
+	kept := texts{made: map[variant]*text{}}
+	made := 0
+	get := func(query string, looks ...*look) {
+		page, err := kept.get(variant{query: query}, looks, func() ([]byte, error) { made++; return []byte(query), nil })
+		require.NoError(t, err)
+		assert.Equal(t, query, string(page))
+	}
+	a, b := &look{}, &look{}
+	get("x", a, b)
+	get("x", a, b)
+	assert.Equal(t, 1, made)
+	get("x", b, b)
+	assert.Equal(t, 2, made, "another look")
+	get("none")
+	get("none")
+	assert.Equal(t, 4, made, "it depends on no look")
+	for n := range 10 * maxTexts {
+		get(fmt.Sprint(n), a)
+	}
+	assert.LessOrEqual(t, len(kept.made), maxTexts)
+	_, err := kept.get(variant{query: "fails"}, []*look{a}, func() ([]byte, error) { return nil, assert.AnError })
+	require.ErrorIs(t, err, assert.AnError)
+	get("fails", a)
+}
+
 // TestAnOpenPageDoesNotQueueForALook but waits after some turns, so that its reader hears of a Redis that hangs.
 func TestAnOpenPageDoesNotQueueForALook(t *testing.T) {
 	s := newScene(t)
