@@ -95,9 +95,9 @@ type PublisherConfig struct {
 	// messages ends earlier. It bounds Cancel, Reschedule and Close, too. At least 10ms. Default: 10s.
 	PublishTimeout time.Duration
 
-	// MaxPending is how many messages of PublishAsync calls may have no outcome yet, for all topics
-	// together: then PublishAsync waits. They hold at most 16 MiB, encoded. One call alone may have
-	// more of both. Default: 4,000, with which one goroutine is as fast as it gets.
+	// MaxPending limits the messages of PublishAsync calls that have no outcome yet, for all topics
+	// together. At the limit, or at 16 MiB of encoded messages, PublishAsync waits. A call may exceed
+	// both if no other is pending. Default: 4,000, with which one goroutine is as fast as it gets.
 	MaxPending int
 
 	// WaitReplicas is how many replicas must have received a message before Publish
@@ -232,15 +232,15 @@ type SubscriberConfig struct {
 
 	// ConsumerGroup shares the messages of a topic among its subscribers; every group gets each
 	// message. Broadcast makes each Subscribe a group of its own, as an empty ConsumerGroup does in
-	// watermill-redisstream. Default: DefaultConsumerGroup.
+	// watermill-redisstream. AllGroups is an error. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
 	// GroupExpiry ends the group in a topic when it has had no live subscription there for that long: its messages, waiting
 	// and dead, are deleted, and the next Subscribe starts an empty group. A subscription is alive for up to a minute after
 	// its last call, with the defaults (docs/use/groups.md); the group lasts at least that long. Any publisher or
-	// subscription of the topic ends it, within some seconds, or within half a minute if all are idle. If subscribers of the group differ, the
-	// last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, which means never. For Broadcast: 50s, so
-	// a group is gone within a minute and a half of a crash.
+	// subscription of the topic ends it, within 15s, or within 45s if all are idle. If subscribers of the group differ,
+	// the last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, which means never. For Broadcast: 50s,
+	// so a group is gone within a minute and a half of a crash.
 	GroupExpiry time.Duration
 
 	// Consumer names this subscriber for people who look into Redis. It need not be
@@ -259,7 +259,8 @@ type SubscriberConfig struct {
 	LeaseDuration time.Duration
 
 	// NackDelay is the time from a Nack to the next delivery; attempt is 1 after
-	// the first delivery. A delay below MinRedeliveryDelay is raised to it. It must be
+	// the first delivery. A delay below MinRedeliveryDelay is raised to it. A delay that a
+	// middleware sets in the metadata, or Defer, takes precedence. NackDelay must be
 	// safe for concurrent use; see Backoff. Default: 100ms doubled with each attempt and
 	// lengthened by up to half, at most 1 minute; not lengthened in package redisdelaytest,
 	// so that each run of a test has the same times.
@@ -286,16 +287,16 @@ type SubscriberConfig struct {
 	MaxBufferBytes int
 
 	// PollInterval is how often a subscription asks Redis for messages while it gets no notifications, and so how late a
-	// message may be then. While notifications come, an idle subscription asks every 30s, or every PollInterval if
-	// that is longer; with a PollInterval below 5s, it asks that often in any case.
+	// message may be then. While notifications come, an idle subscription asks every 30s, or twice in a GroupExpiry
+	// below a minute, or every PollInterval if that is longer; with a PollInterval below 5s, it asks that often in any case.
 	//
-	// When the connection for notifications is lost, it asks every 150ms for about 10s, and then every PollInterval. If
-	// one notification is missing though the connection works, its message may be 30s late, once: from then on
+	// When the connection for notifications is lost, it asks every 150ms for about 10s, and then ever less often, down to
+	// every PollInterval. If one notification is missing though the connection works, its message may be 30s late, once: then
 	// the subscription asks every PollInterval, until it has missed none for an hour. At least 100ms. Default: 5s; a
 	// year in package redisdelaytest, where no notification is lost.
 	PollInterval time.Duration
 
-	// CloseTimeout is how long Close, or the end of a Subscribe context, lets
+	// CloseTimeout is how long Stop, Close, or the end of a Subscribe context, lets
 	// handlers finish before it cancels their contexts. At least 1ms. Default: 10s.
 	CloseTimeout time.Duration
 
@@ -391,7 +392,7 @@ func (c SubscriberConfig) Validate() error {
 // maxDuration keeps sums of durations from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// ConfigError says which field of a config cannot be used, and why.
+// ConfigError says which field of a config, or which argument of a call, cannot be used, and why.
 type ConfigError struct {
 	Field   string
 	Problem string

@@ -64,8 +64,8 @@ type PauseOptions struct {
 // kind: a group has its own, and shares that of AllGroups.
 //
 // The error is a *ConfigError for a bad PauseOptions.For or an empty group, ErrEmptyTopic, ErrTopicNotFound,
-// ErrGroupNotFound, ErrProtocolTooNew, or that of ctx or of Redis: then the call may have had its
-// effect, or may still have it.
+// ErrGroupNotFound, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. After one of the
+// last three, the call may have had its effect, or may still have it.
 func (c *Control) Pause(ctx context.Context, topic, group string, options PauseOptions) error {
 	if options.For != 0 {
 		if err := validateDuration("For", options.For, time.Millisecond); err != nil {
@@ -92,11 +92,12 @@ type Remaining struct {
 }
 
 // Drain waits until a group, or AllGroups, has no message that is due, waits for a retry
-// or is in delivery. It reports to progress what remains, now and then; nil is allowed. It
+// or is in delivery. It calls progress with what remains, at once and then about every 200ms; nil is allowed. It
 // deletes nothing and pauses nothing: messages that fall due meanwhile count, too. A group that is paused or has no
 // consumer may never get there, so give ctx a deadline.
 //
-// The errors are those of Pause, also for a group that is retired meanwhile, and that of ctx.
+// The errors are those of Pause: ErrGroupNotFound also if the group is retired meanwhile. A topic without groups has nothing to
+// drain, even if messages are due.
 func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Remaining)) error {
 	return c.callForAny(group, "drain", topic, func(t *queue.Topic, group string) error {
 		ticker := time.NewTicker(drainEvery)
@@ -130,18 +131,17 @@ type RetireOptions struct {
 }
 
 // RetireGroup takes a consumer group off a topic and frees all that it holds, in bounded
-// steps: messages that wait, are in delivery or dead. A message goes when its last other
-// group is done with it. It returns how many messages this call has freed. It may be called
+// steps: messages that wait, are in delivery or dead. A message that other groups need stays until
+// they are done with it. RetireGroup returns how many messages this call has freed. It may be called
 // again to finish what was interrupted, and by several at once.
 //
-// The group does not come back by subscribing: Subscribe returns ErrGroupRetired, and a
-// subscription that runs stops claiming, until RestoreGroup. This is also for a group that is about
-// to expire (SubscriberConfig.GroupExpiry): without it, the next Subscribe would recreate the
-// group.
+// Subscribing does not bring the group back: until RestoreGroup, Subscribe returns ErrGroupRetired, and a
+// subscription that runs stops claiming. A group that is about to expire (SubscriberConfig.GroupExpiry)
+// can be retired, too, so that no Subscribe recreates it.
 //
-// The error is a *ConfigError for AllGroups, ErrGroupNotFound, ErrGroupAlive if one of its subscriptions has called
-// Redis within its lease, or within a minute with the default PollInterval (see
-// SubscriberConfig.GroupExpiry and RetireOptions.Force), or as for Pause.
+// The error is a *ConfigError for AllGroups, ErrGroupAlive if a subscription of the group is alive and
+// RetireOptions.Force is not set, or as for Pause. With the defaults, a subscription is alive for a minute after its
+// last call to Redis, unless it was closed (docs/use/groups.md).
 func (c *Control) RetireGroup(ctx context.Context, topic, group string, options RetireOptions) (freed int, err error) {
 	how := queue.RetireIdle
 	if options.Force {
@@ -155,7 +155,7 @@ func (c *Control) RetireGroup(ctx context.Context, topic, group string, options 
 
 // RestoreGroup lets a retired group come back with its next subscriber, or with those
 // that still run. It gets what falls due from then on. A group that is not retired stays
-// as it is. The error is a *ConfigError for AllGroups, or as for Pause, but for ErrGroupNotFound.
+// as it is. The error is a *ConfigError for AllGroups, or as for Pause, but never ErrGroupNotFound.
 func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
 	return c.callFor(group, "restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
 }

@@ -172,8 +172,7 @@ func (d Delivery) Defer(to delay.Delay) error {
 }
 
 // Bury decides that the message can never be handled: it becomes a dead letter of the group
-// with the next Nack, whatever MaxDeliveries says. Defer describes when a decision takes
-// effect.
+// with the Nack of this delivery, whatever MaxDeliveries says. An Ack ignores the decision; see Defer.
 //
 // The reason is what package admin, the log and the Observer show. Its length is limited to
 // MaxReasonBytes, and the rest is dropped; an empty one reads "buried by its handler". The
@@ -251,10 +250,10 @@ func (c *codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
 //
 //	router.AddMiddleware(redisdelay.RecordErrors)
 //
-// Place it first, so that it is the outermost and sees the error that reaches the router; inside
-// PoisonQueue and others that hide errors is right, too, since an ack forgets the error. It records
-// a panic and passes it on, so Recoverer may be inside or outside it. A message of another
-// Subscriber passes through.
+// Place it first, so that it is the outermost and sees the error that reaches the router. It may also
+// stand inside PoisonQueue and others that hide errors, since an ack forgets the error. It records
+// a panic and passes it on, so Recoverer may be inside or outside it. It does nothing for messages of
+// other Subscribers.
 func RecordErrors(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
 		d, delivered := DeliveryFromContext(msg.Context())

@@ -24,16 +24,17 @@ var (
 	// larger than PublisherConfig.MaxMessageBytes.
 	ErrMessageTooLarge = errors.New("the message is too large")
 
-	// ErrTooManyPending is the outcome of a PublishAsync call for which there was no room within
-	// PublishTimeout, or before the context of its messages or the Publisher ended: MaxPending messages had no
-	// outcome yet. Nothing is stored.
+	// ErrTooManyPending is the outcome of a PublishAsync call that found no room (PublisherConfig.MaxPending)
+	// before PublishTimeout had passed, or the context of its messages or the Publisher had ended.
+	// Nothing is stored.
 	ErrTooManyPending = publish.ErrTooManyPending
 
 	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages
 	// are stored: no answer came in time, or Redis refused a call that the client repeated
 	// after an answer was lost. Publishing them again may store them twice, unless they
-	// carry a key that is still in use: see PublisherConfig.DeduplicationWindow. Other errors are certain: with a *ReplicationError all messages are
-	// stored, with a *PartialPublishError some, with any other none.
+	// carry a key that is still in use: see PublisherConfig.DeduplicationWindow. Other errors are
+	// certain: with a *ReplicationError all messages are stored, with a *PartialPublishError some,
+	// with any other none.
 	ErrOutcomeUnknown = publish.ErrOutcomeUnknown
 
 	// ErrStalePublisher is returned by Publish when another batch was stored under the
@@ -42,8 +43,8 @@ var (
 	// error is ErrOutcomeUnknown as well. Later calls are not affected.
 	ErrStalePublisher = queue.ErrStalePublisher
 
-	// ErrServerTooOld is returned by Publish, SubscribeInitialize and Subscribe when the
-	// server is older than Redis 7.0.
+	// ErrServerTooOld is returned by every call for a topic when the server is older than
+	// Redis 7.0.
 	ErrServerTooOld = script.ErrServerTooOld
 
 	// ErrProtocolTooNew is returned by every call for a topic when a newer version of this
@@ -156,7 +157,8 @@ func public(err error) error {
 }
 
 // PanicError is returned for a panic in one of your functions, such as a Marshaler or
-// PublisherConfig.PartitionKey.
+// PublisherConfig.PartitionKey. A panic in an Unmarshaler or in NackDelay goes to the Observer (Failed) and to the log, one
+// in the handler of SubscribeBatches to the log.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of its goroutine

@@ -31,7 +31,8 @@ var (
 	// also return it for a message that they cannot change; then the Status says where it is.
 	ErrMessageNotFound = queue.ErrNotFound
 
-	// ErrMessageDead wraps ErrMessageNotFound: only dead letters are left of the message.
+	// ErrMessageDead wraps ErrMessageNotFound. Cancel and Reschedule return it when only dead letters
+	// are left of the message.
 	ErrMessageDead = queue.ErrDead
 )
 
@@ -62,7 +63,7 @@ const (
 	ReplaceDuplicate DuplicatePolicy = "replace"
 )
 
-// SetKey gives a message a key of 1 to MaxKeyBytes bytes; with another one, Publish returns
+// SetKey gives a message a key of 1 to MaxKeyBytes bytes; with an empty or longer one, Publish returns
 // ErrInvalidKey. Within a topic, one waiting message holds a key:
 // PublisherConfig.OnDuplicate says what happens to a second one, and Cancel and
 // Reschedule find the message by it. The key is free again once all groups have

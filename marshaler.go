@@ -12,14 +12,15 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Marshaler encodes a message for storage. It must be safe for concurrent use.
+// Marshaler encodes a message for storage. The result may share memory with the message: the Publisher
+// copies it. If Marshal fails or panics, no message of the call is stored. It must be safe for concurrent use.
 type Marshaler interface {
 	Marshal(topic string, msg *message.Message) ([]byte, error)
 }
 
-// Unmarshaler decodes what a Marshaler encoded. A body that it cannot decode, or
-// for which it returns nil, becomes a dead letter. The message may keep body. It
-// must be safe for concurrent use.
+// Unmarshaler decodes what a Marshaler encoded. A message becomes a dead letter if Unmarshal fails,
+// panics or returns nil. The message may keep body. Unmarshal may be called more than once for a
+// delivery, and must be safe for concurrent use.
 type Unmarshaler interface {
 	Unmarshal(topic string, body []byte) (*message.Message, error)
 }

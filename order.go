@@ -34,7 +34,7 @@ var ErrInvalidOrderingKey = errors.New("invalid ordering key")
 // consumer lost the lease, runs beside the next delivery. Pass on Delivery.Token, so that others can reject its work.
 //
 // A message that a handler publishes again keeps its ordering key. A key has 1 to MaxOrderingKeyBytes bytes; with
-// another one, Publish returns ErrInvalidOrderingKey.
+// an empty or longer one, Publish returns ErrInvalidOrderingKey.
 func SetOrderingKey(msg *message.Message, key string) {
 	setMetadata(msg, OrderingKeyMetadata, key)
 }

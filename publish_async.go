@@ -52,10 +52,10 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // errors that are known at once, or from Flush. The messages are encoded before PublishAsync
 // returns, so they may be changed afterwards.
 //
-// It waits in two cases, until PublishTimeout has passed or the context of a message or the Publisher
-// ends: while MaxPending messages have no outcome, and else the error is ErrTooManyPending and nothing is
-// stored; and for what it has to ask Redis before the first message for a topic, and before the first with
-// an ordering key or a time to live.
+// It waits in two cases: while MaxPending messages have no outcome, and for an answer of Redis before the
+// first message for a topic and before the first with an ordering key or a time to live. The wait ends when
+// PublishTimeout has passed, or the context of a message or the Publisher ends: then nothing is stored. In
+// the first case, the error is ErrTooManyPending.
 //
 // The calls of one goroutine for a topic are stored in their order, whether they are PublishAsync or
 // Publish calls. A call that fails does not stop those after it. With several partitions, only messages of
@@ -111,10 +111,10 @@ func returnsOwnMemory(m Marshaler) bool {
 // known, or not reported to the Observer yet. They count for MaxPending.
 func (p *Publisher) PublishAsyncPending() int { return p.publisher.Pending() }
 
-// Flush waits until the outcome of each PublishAsync call made before it is known, and the Observer
-// has been told, or until ctx ends. It returns the first error of all calls since the last Flush, whether
-// or not their futures have been asked, or else why ctx ended: then a later Flush returns the error
-// of the calls. It does not make the calls faster.
+// Flush waits until the outcomes of all earlier PublishAsync calls are known and reported to the Observer,
+// and returns the first error of a call since the last Flush, whether or not its future was asked. If ctx
+// ends first, Flush returns why, and a later Flush returns the error of the calls. It does not make the
+// calls faster.
 //
 // If several goroutines publish, only one of them gets an error from Flush. Let each ask its own
 // futures, or one flush for all.

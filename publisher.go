@@ -109,9 +109,9 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // as Watermill's Timeout leave an ended context on a message. If that context comes from a
 // delivery whose lease is held, the context of the delivery counts instead.
 //
-// A delivered message that had a delay is due at once when it is published again, since that is
-// over, whatever its context and DefaultDelayGenerator say. A new one that delay.Message has given
-// it counts.
+// A delivered message that had a delay is due at once when its handler publishes it again: the old delay is
+// over, and neither its context nor DefaultDelayGenerator gives it another. A new delay that delay.Message
+// sets counts.
 //
 // Publish writes a delay that comes from Delay or the context into the metadata of a new message, where it counts if the
 // message is published again. Two calls at once must not have the same message.

@@ -102,8 +102,8 @@ func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 // and those already due that no group has taken yet. Subscribe does the same; call SubscribeInitialize to register
 // a group before its first subscriber runs. A group with a GroupExpiry waits that long for it. With
 // Broadcast, it registers the group that the Subscriber's next Subscribe to the topic takes; called
-// again before that, it registers the same group. Close ends the group. The errors are those of
-// Subscribe.
+// again before that, it registers the same group. Close ends a group that no Subscribe has taken. The
+// errors are those of Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := s.begin(topic); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (m membership) Listen(partition int, consumer string, handler queue.HintHan
 	return m.Membership.Group(partition).Listen(consumer, handler)
 }
 
-// Subscribe registers the consumer group and delivers its messages until ctx ends
+// Subscribe registers the consumer group and delivers its messages until ctx ends, or Stop
 // or Close is called; nothing else ends a subscription. Then it gives back the messages
 // that no handler has seen, waits up to CloseTimeout for handlers, and closes the channel.
 //
@@ -173,10 +173,11 @@ func (m membership) Listen(partition int, consumer string, handler queue.HintHan
 //
 // Subscribe may be called many times, also for one topic: the subscriptions share
 // its messages. With Broadcast, each gets all of them: it is a group of its own, which ends with the
-// subscription, in CloseTimeout and a second at most, else by its GroupExpiry. The error is
-// ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups, ErrGroupRetired, ErrLimitTooLow, ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or
-// that of ctx or of Redis when the group cannot be registered. Subscribe does not try again: a Router
-// fails to start while Redis is away.
+// subscription, within CloseTimeout and a second; if that fails, the group ends by its GroupExpiry.
+//
+// The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups, ErrGroupRetired, ErrLimitTooLow,
+// ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or that of ctx or of Redis when the group cannot be
+// registered. Subscribe does not try again: a Router fails to start while Redis is away.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	subscription, err := s.subscribe(ctx, topic, func(*delivery.Config) {})
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	DropExpired ExpiryPolicy = "drop"
 )
 
-// SetTTL gives a message a time to live, from 1ms to 100 years, rounded down to whole milliseconds; with another one,
+// SetTTL gives a message a time to live, from 1ms to 100 years, rounded down to whole milliseconds; outside that range,
 // Publish returns ErrInvalidTTL. It counts from when the message is due: a one-time password is of no use 5 minutes later.
 // For a message that is overdue when it is published, it counts from when Redis stores it.
 // No handler gets a message whose time to live is over by Redis's clock, not for a retry either:

@@ -5,9 +5,9 @@ package observe
 import "time"
 
 // Observer receives events. A nil function is not called and costs nothing. The
-// functions are called in place, from many goroutines at once: they must be quick, must
-// not block or panic, must not call PublishAsync, and must not keep a slice that they are given. Publishing from Failed,
-// OutageBegan or OutageEnded to the partition of the event deadlocks.
+// functions are called in place, from many goroutines at once: they must be quick, must not block or panic, and must
+// not keep a slice that they are given. They must not call PublishAsync, Flush or Close, which may wait for the function
+// that calls them. So may a Publish from Failed, OutageBegan or OutageEnded to the topic of the event.
 type Observer struct {
 	Published   func(Published)   // a Publish or PublishAsync call has ended
 	Changed     func(Changed)     // a Cancel or Reschedule call has ended
@@ -32,10 +32,10 @@ type Place struct {
 	Partition int    // -1: the topic as a whole
 }
 
-// Published is the end of a Publish or PublishAsync call. One goroutine tells of the PublishAsync calls that were
-// sent, in the order in which they end: while it waits for the observer, they count for MaxPending. A call without messages, after Close, or with invalid
+// Published is the end of a Publish or PublishAsync call. A call without messages, after Close, or with invalid
 // arguments is not reported: a delay or key that cannot be used, a message that cannot be encoded
-// or is too large.
+// or is too large. One goroutine reports the PublishAsync calls that were sent, in the order in which they end. Until
+// the Observer has returned, they count for MaxPending.
 type Published struct {
 	Topic    string
 	Messages int
@@ -92,7 +92,8 @@ type Settled struct {
 	RetryIn time.Duration
 	// Error is what was recorded of the handler's error (redisdelay.RecordErrors); "" if nothing.
 	Error string
-	// Stale says that the delivery was no longer the current one, so nothing has changed.
+	// Stale says that nothing has changed: the delivery was no longer the current one or, after an Ack, which
+	// counts whoever has the message by then, the message was no longer in delivery at all.
 	// It is also true when a reply was lost and the call was made again.
 	Stale bool
 }
@@ -142,8 +143,8 @@ type Ended struct {
 }
 
 // Recreated is a group that its subscription has recreated: the group had expired because this
-// subscription stalled. Messages that fell due meanwhile are lost to the group. It is reported once
-// for all partitions; Partition is -1.
+// subscription stalled, or Redis had lost it. Messages that fell due meanwhile are lost to the group. It is
+// reported once for all partitions; Partition is -1.
 type Recreated struct{ Place }
 
 // Ticked says that a process has stored ticks of a schedule ahead, or has found that some were missed (package periodic). Each
@@ -155,7 +156,7 @@ type Ticked struct {
 	Missed   int // and not made up for
 }
 
-// Called is one script call to Redis.
+// Called is one script call to Redis. Partition is -1 for a call to what belongs to no partition, such as the list of topics.
 type Called struct {
 	Topic     string
 	Partition int

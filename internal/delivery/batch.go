@@ -131,7 +131,8 @@ func (h InHand) TooOld() { h.item.tooOld.Store(true) }
 func (h InHand) Ending() { h.item.partition.leases.settling([]*item{h.item}) }
 
 // Ended must be called once Redis knows that the group is done with the message, so that its Ack
-// sends nothing. room means that the group has waited for room under its limit.
+// sends nothing. room means that the group has waited for room under its limit, or that the next
+// message of the ordering key has its turn.
 func (h InHand) Ended(room bool) {
 	h.item.ended.Store(true)
 	if room { // this consumer claims first; the others are notified

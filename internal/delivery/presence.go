@@ -7,7 +7,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Extended is a delivery that a handler has had for longer than a heartbeat.
+// Extended is a delivery that a handler has when a heartbeat is sent.
 type Extended struct {
 	ID    string
 	Fence int64 // names the delivery

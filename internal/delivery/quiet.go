@@ -33,8 +33,8 @@ const (
 	unforeseen = time.Second
 )
 
-// quietInterval is the longest time between two claims of an idle consumer. A consumer of a group that expires
-// shows twice in that time that it is alive.
+// quietInterval is the longest time between two claims of an idle consumer. If its group has a GroupExpiry, the consumer
+// claims twice within it, unless PollInterval is longer than half of it.
 func (c Config) quietInterval() time.Duration {
 	if c.PollInterval < quietFrom {
 		return c.PollInterval

@@ -109,7 +109,7 @@ type Config struct {
 	Punctual bool
 
 	// ConsumerInfo returns what operators see of the consumer, given the messages that its handlers
-	// have had for longer than a heartbeat; nil: nothing.
+	// have when a heartbeat is sent, oldest first; nil: nothing.
 	ConsumerInfo func(extended []Extended) string
 
 	// Handle gets messages in batches of up to BatchSize, in order, instead of those who read
