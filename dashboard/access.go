@@ -2,7 +2,8 @@ package dashboard
 
 import "net/http"
 
-// Access is what a request may do. The zero value may do nothing. Whatever a request wants to do, it needs Read, too.
+// Access is what a request may do. The zero value may do nothing. Whatever a request wants to do, it needs Read, too. Read also
+// shows schedules, the inbox and operations, and may let the doctor examine everything.
 type Access struct {
 	Read     bool // see topics, groups, counts, ids, keys, the reasons of dead letters, and the errors of handlers
 	Payloads bool // see payloads and metadata, and search in payloads

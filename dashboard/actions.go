@@ -173,8 +173,8 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 	}
 }
 
-// valueOf is the value of the action's field. An operation that is gone on with keeps the one that it began with, which its
-// first messages have.
+// valueOf is the value of the action's field. An operation that goes on keeps the value that it began with, since its first
+// messages have it.
 func valueOf(q *request, a action) (string, error) {
 	value, before := q.form.Get("value"), q.query.Get("value")
 	switch {

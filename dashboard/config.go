@@ -20,8 +20,8 @@ type Config struct {
 	// Periodic has the schedules. Default: none, and there is no page of schedules.
 	Periodic *periodic.Periodic
 
-	// Access says what a request may do. It is called for each request, also concurrently. Default: ReadOnly, for everybody
-	// who can reach the Dashboard.
+	// Access says what a request may do. It is called for each request, and again whenever an open page may be updated, also
+	// concurrently. Default: ReadOnly, for everybody who can reach the Dashboard.
 	Access func(*http.Request) Access
 
 	// Actor names the person behind a request: as the one who has paused a group, and in the log. Default: the user of
@@ -29,12 +29,13 @@ type Config struct {
 	Actor func(*http.Request) string
 
 	// Decode turns the payload of a message into text for people, such as JSON made of protobuf. It is called concurrently,
-	// and only for those who may see payloads. Default: JSON with indentation, or the text as it is.
+	// and only for those who may see payloads. An error is shown in place of the payload. Default: JSON with indentation, other
+	// text as it is, or hex.
 	Decode func(topic string, msg *message.Message) (string, error)
 
-	// Redact changes a copy of a message before anybody sees its payload or its metadata, such as to take out a name. Decode
-	// and the search in payloads get what it leaves; a payload cannot be downloaded
-	// then. The errors of handlers and the reasons of dead letters are shown as they are. Default: nothing is changed.
+	// Redact changes a copy of a message before anybody sees its payload or its metadata, such as to take out a name. It is called
+	// concurrently. Decode and the search in payloads get what it leaves; a payload cannot be downloaded then. Keys, the errors
+	// of handlers and the reasons of dead letters are shown as they are. Default: nothing is changed.
 	Redact func(topic string, msg *message.Message)
 
 	// Environment is shown as a badge on each page, such as "production". Default: none.

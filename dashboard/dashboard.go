@@ -49,9 +49,9 @@ func New(config Config) (*Dashboard, error) {
 	return d, nil
 }
 
-// Close ends the streams of open pages and bulk operations, and waits for these. What an operation has not done stays as it
-// is; its page says how to go on. Requests that come later are served, but start no operation. http.Server.Shutdown waits
-// for open streams, so call Close before it.
+// Close ends the streams of open pages, changes under way, and bulk operations, and waits for the operations. What an operation
+// has not done stays as it is; its page says how to go on. Later requests are served, but those that change something fail.
+// http.Server.Shutdown waits for open streams, so call Close before it. The error is always nil.
 func (d *Dashboard) Close() error {
 	d.end()
 	d.operations.wait()

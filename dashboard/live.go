@@ -114,11 +114,11 @@ func (s *stream) next() error {
 
 // render makes the page; nil if it shows the looks that the reader has seen.
 func (s *stream) render(ctx context.Context) ([]byte, error) {
-	live, used := asLive(ctx)
-	used.waits = s.busy >= patience // and is told if Redis does not answer
-	if s.may == s.q.access && s.d.looks.current(live, s.shown) {
+	if s.may == s.q.access && s.d.looks.current(s.shown) {
 		return nil, nil
 	}
+	live, used := asLive(ctx)
+	used.waits = s.busy >= patience // and is told if Redis does not answer
 	p, err := s.route.page(live, s.q)
 	if err != nil {
 		return nil, err

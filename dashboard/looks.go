@@ -15,10 +15,10 @@ const (
 	share     = 20               // looks for live pages take at most one in so many parts of the time
 	askShare  = 5                // and those for people who ask for a page again and again
 	maxPause  = 30 * time.Second // however long they take
-	patience  = 3                // after how many pauses, or turns, that others take a live page gets one all the same
+	patience  = 3                // a live page gets a look all the same after so many pauses, or turns, that went to others
 	lookFor   = 5 * time.Second  // how long a look may take
-	restShare = 3                // how much longer than it asks a look for live pages rests
-	maxRest   = time.Second      // and in all
+	restShare = 3                // a look for live pages rests so many times as long as it asked
+	maxRest   = time.Second      // but at most so long in all
 	maxShared = maxStreams + 200 // looks that are kept: those of all live pages, and some for people who ask
 	keepFor   = time.Minute      // and for how long without use
 )
@@ -103,8 +103,8 @@ func (u *used) note(l *look) {
 // errBusy is for a live page while somebody looks.
 var errBusy = errors.New("somebody looks at Redis")
 
-// take takes the turn to look. A live page leaves that to its next time: those that queued would all be made at once, just when
-// a look has kept Redis busy. One that has begun goes on.
+// take takes the turn to look. A live page that does not get it at once tries again at its next update: if all waited, all would
+// be made at once, just when a look has kept Redis busy. One that has begun, or has tried often enough (patience), waits.
 func (l *looks) take(ctx context.Context) error {
 	if live := liveOf(ctx); live != nil && !live.waits {
 		select {
@@ -163,9 +163,11 @@ func (l *looks) get(ctx context.Context, key string, load func(ctx context.Conte
 	return value, err
 }
 
-// current says if these looks are what a live page would get now. It takes none.
-func (l *looks) current(ctx context.Context, shown []*look) bool {
-	if l.take(ctx) != nil {
+// current says if these looks are what a live page would get now. It takes none, and does not wait for the turn.
+func (l *looks) current(shown []*look) bool {
+	select {
+	case l.turn <- struct{}{}:
+	default:
 		return false
 	}
 	defer func() { <-l.turn }()
@@ -202,10 +204,10 @@ func costOf(took time.Duration, value any, err error) time.Duration {
 	return 0
 }
 
-// isDue says if it is time to look again. A reader who has just asked gets what is younger than an interval, or if looks take
-// long, than some of them, but never older than a change: waiting for the newest would take longer than the page is true. Live
-// pages share one look in an interval, which goes to the look that is the oldest of those that they want. What others ask for
-// comes before them, but cannot hold them up for ever.
+// isDue says if it is time to look again. A reader who has just asked gets a look that is younger than an interval or, if looks
+// take long, than askShare times what it took, since a newer one would take longer than it is true; none from before a change.
+// Live pages share one look in an interval, and the oldest that they want comes first. What readers ask for goes before it, but
+// cannot hold it up for ever.
 func (l *looks) isDue(live bool, key string, known *look, now time.Time) bool {
 	age := now.Sub(known.at)
 	if !live {
@@ -261,8 +263,10 @@ func (l *looks) forget(now time.Time) {
 	}
 }
 
-// outdate lets whoever asks look again, since somebody has changed something. Live pages keep their pace.
+// outdate lets whoever asks look again, since somebody has changed something, and may have left since. Live pages keep their pace.
 func (l *looks) outdate(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*lookFor)
+	defer cancel()
 	if l.take(ctx) != nil {
 		return
 	}
@@ -289,8 +293,8 @@ func (l *looks) all(ctx context.Context) (*overview, error) {
 	return value.(*overview), nil
 }
 
-// trend returns the last hour of a topic, as far as it is known: whoever has just asked for a page waits for no look at all
-// topics, but an open page has one taken.
+// trend returns the last hour of a topic, as far as it is known. A reader who has just asked for a page does not wait for a look
+// at all topics; for an open page, one is taken if it is due.
 func (l *looks) trend(ctx context.Context, topic string) trend {
 	if liveOf(ctx) != nil {
 		if o, err := l.all(ctx); err == nil {

@@ -108,6 +108,29 @@ func TestAChangeIsSeenByWhoeverAsks(t *testing.T) {
 	assert.Equal(t, 1, taken, "once after the change")
 }
 
+// TestAChangeIsSeenAlthoughItsAuthorHasLeft while somebody else looks.
+func TestAChangeIsSeenAlthoughItsAuthorHasLeft(t *testing.T) {
+	l := newLooks(nil, time.Hour)
+	taken := 0
+	look := func() {
+		_, err := l.get(t.Context(), "page", func(context.Context) (any, error) { taken++; return nil, nil })
+		require.NoError(t, err)
+	}
+	look()
+	gone, cancel := contextEnded(t.Context())
+	defer cancel()
+	l.turn <- struct{}{}
+	outdated := make(chan struct{})
+	go func() { // ends with the turn
+		defer close(outdated)
+		l.outdate(gone)
+	}()
+	<-l.turn
+	fixture.Wait(t, outdated, "the change is noted")
+	look()
+	assert.Equal(t, 2, taken)
+}
+
 // TestOnlyALookThatWaitsIsTakenAgainAtOnce has a topic that can never be read, and a Redis that hangs.
 func TestOnlyALookThatWaitsIsTakenAgainAtOnce(t *testing.T) {
 	takenIn := func(failure error, read ...admin.TopicStats) (taken int) {
@@ -283,6 +306,31 @@ func TestTabsThatShowTheSameShareAPage(t *testing.T) {
 	assert.NotContains(t, string(render(reader)), "<form method=\"post\"")
 	assert.Contains(t, string(render(other)), "somebody else")
 	assert.NotContains(t, string(render(first)), "somebody else")
+}
+
+// TestATabThatSeesThatALookIsDueDoesNotQueueForIt if somebody else has the turn by then.
+func TestATabThatSeesThatALookIsDueDoesNotQueueForIt(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	now := time.Unix(1_000_000, 0)
+	looks := s.dashboard.looks
+	looks.now = func() time.Time { return now }
+	q, err := s.dashboard.request(httptest.NewRequest(http.MethodGet, "/events"+s.at("page", "topic"), nil))
+	require.NoError(t, err)
+	route := s.dashboard.routes["GET topic"]
+	st := &stream{d: s.dashboard, q: q, route: route}
+	_, err = st.render(t.Context())
+	require.NoError(t, err)
+	now = now.Add(time.Hour)
+	st.route.page = func(ctx context.Context, q *request) (page, error) {
+		looks.turn <- struct{}{} // another tab comes first
+		defer func() { <-looks.turn }()
+		ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		return route.page(ctx, q)
+	}
+	_, err = st.render(t.Context())
+	assert.ErrorIs(t, err, errBusy)
 }
 
 // TestAPageIsKeptForOtherTabs only as long as it is of the newest looks, and not too many are.

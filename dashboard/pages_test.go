@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -198,6 +199,19 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 	_, _ = s.post("schedule-remove"+at, url.Values{"name": {id}})
 	_, err = schedules.Find(t.Context(), id, 1)
 	require.ErrorIs(t, err, periodic.ErrScheduleNotFound)
+}
+
+// TestWhatCannotBeDoneIsNoFaultOfRedis tells by its status.
+func TestWhatCannotBeDoneIsNoFaultOfRedis(t *testing.T) {
+	for err, status := range map[error]int{
+		periodic.ErrNoFunction:      http.StatusConflict,
+		periodic.ErrConflict:        http.StatusConflict,
+		periodic.ErrInvalidSchedule: http.StatusBadRequest,
+		context.Canceled:            http.StatusServiceUnavailable,
+		errors.New("WRONGTYPE"):     http.StatusBadGateway,
+	} {
+		assert.Equal(t, status, statusOf(fmt.Errorf("schedule a: %w", err)), err.Error())
+	}
 }
 
 func TestADashboardWithoutSchedulesHasNoPageOfThem(t *testing.T) {

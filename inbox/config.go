@@ -32,15 +32,15 @@ type Config struct {
 	// have 1 MiB more than that, whatever the Marshaler would make of it. Default: 4 MiB.
 	MaxMessageBytes int
 
-	// TakeOverAfter is for how long a batch belongs to the process that has read it; then others store it as well, and it is
-	// stored once all the same. At least 100ms. Default: 5s.
+	// TakeOverAfter is for how long a batch belongs to the process that has read it. After that, others store it as well; each
+	// entry is stored once all the same. At least 100ms. Default: 5s.
 	TakeOverAfter time.Duration
 
 	// KeepRefused is about how many refused entries are kept, up to 64 KiB of each: up to 640 MiB by default. Default: 10,000.
 	KeepRefused int
 
-	// Observer is told of what is stored or refused for each topic (Published), of keys that are cancelled or rescheduled
-	// (Changed), of calls to Redis, and of outages. Default: none.
+	// Observer is told of what is stored in each partition, and of what is refused (Published), of keys that are cancelled or
+	// rescheduled (Changed), of calls to Redis, and of outages. Default: none.
 	Observer observe.Observer
 }
 

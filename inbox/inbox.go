@@ -4,9 +4,9 @@
 //
 // A program needs no library but a client for Redis. See docs/use/inbox.md for the fields of an entry.
 //
-// An entry is stored once, whatever dies: processes read the inbox in batches that stay the same until they are settled, and
-// the batch has the number under which it is stored. The delay counts from when Redis took the entry, so a slow inbox makes
-// nothing late but what is due sooner than it is read.
+// An entry is stored once, whatever dies: a batch of entries stays the same until it is settled, and is stored under its
+// number. docs/use/inbox.md has the exceptions. The delay counts from when Redis took the entry, so a slow inbox makes only
+// those messages late that are due before their entry is read.
 package inbox
 
 import (

@@ -385,8 +385,8 @@ func (s *settling) pushAs(ctx context.Context, name string, l *load) ([]queue.Du
 	}
 }
 
-// pushAfterLater stores a load although a later batch is stored there. If this batch has not ended all the same, the Redis that has
-// the inbox was set back, by a failover, say. Then the load has a record of its own, since what became of it before is not known.
+// pushAfterLater stores a load although a later batch is stored there, if its own batch has not ended: then the Redis with the
+// inbox was set back, by a failover, say. The load gets a record of its own, since what became of it before is not known.
 func (s *settling) pushAfterLater(ctx context.Context, l *load) ([]queue.Duplicate, error) {
 	if _, err := s.intake.Plan(ctx, s.batch.Number, ""); err != nil {
 		return nil, err

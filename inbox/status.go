@@ -22,7 +22,7 @@ func (i *Inbox) Status(ctx context.Context) (Status, error) {
 	return Status{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
 
-// Refusal is an entry that could not be stored.
+// Refusal is an entry that could not be stored. At is when it was refused, by Redis's clock.
 type Refusal struct {
 	ID     string // of the entry in the inbox
 	At     time.Time
@@ -39,8 +39,8 @@ const (
 	reasonField = "_reason"
 )
 
-// Refused returns the entries that were refused last, the newest first, at most so many. To try one again, add its fields to the
-// inbox once more, unless it has the field _bytes. The error is that of ctx or of Redis.
+// Refused returns up to most entries that were refused last, the newest first; none if most is 0 or less. To try one again, add
+// its Fields to the inbox once more, unless they have _bytes. The error is that of ctx or of Redis.
 func (i *Inbox) Refused(ctx context.Context, most int) ([]Refusal, error) {
 	entries, err := i.intake.Refused(ctx, int64(most))
 	if err != nil {

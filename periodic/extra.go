@@ -23,8 +23,8 @@ func (p *Periodic) Trigger(ctx context.Context, id string) error {
 }
 
 // Backfill publishes the messages for all nominal times from one time until another, which is not included, at once and in
-// order, whether they have come before or not. It returns how many; 0 with an error, also if some are published. Errors: those of
-// Trigger, and ErrTooManyTicks.
+// order, whether they have come before or not, also while the schedule is paused, before its Start, or from its End on. It
+// returns how many; 0 with an error, also if some are published. Errors: those of Trigger, and ErrTooManyTicks.
 func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) (int, error) {
 	var ticks []Tick
 	err := p.extra(ctx, id, func(d definition, t timing, _ time.Time) ([]Tick, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// BehindAfter is for how long the next ticks of a schedule should have been stored before anybody is to worry: nobody runs
-// the schedules, or nobody can use this one. See admin.Admin.SchedulesBehind, which counts them.
+// BehindAfter is how late the next ticks of a schedule may be stored before somebody should look: nobody runs the schedules, or
+// nobody can use this one. admin.Admin.SchedulesBehind counts such schedules.
 const BehindAfter = time.Minute
 
 // Status is a schedule as Redis has it.
@@ -24,7 +24,8 @@ type Status struct {
 	Version int64  // of the declaration that has changed it last
 	Paused  *Pause // nil if it is not
 
-	// Next are nominal times: of the next ticks, at most as many as were asked for.
+	// Next are the nominal times of the next ticks, at most as many as were asked for; none while the schedule is paused, or if
+	// this process cannot use it.
 	Next []time.Time
 
 	// Stored is how many ticks are stored ahead.
@@ -55,7 +56,8 @@ func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 	return status, wrap(err, "list schedules")
 }
 
-// Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or that of ctx or of Redis.
+// Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or that of ctx or of Redis, or says that the
+// definition is damaged, which List tells in Status.Problem.
 func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, error) {
 	d, _, err := p.find(ctx, id)
 	if err != nil {

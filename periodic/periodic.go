@@ -35,7 +35,7 @@ var (
 	// ErrOwned is returned for a schedule that another owner has declared (Apply).
 	ErrOwned = errors.New("the schedule is of another owner")
 
-	// ErrNoFunction is returned for a schedule with a Make function, where nobody has declared it with that function.
+	// ErrNoFunction is returned by Trigger and Backfill for a schedule with a Make function that this process has not declared.
 	ErrNoFunction = errors.New("the messages of the schedule are made by a function that this process does not have")
 
 	// ErrTooManyTicks is returned by Backfill for more than MaxBackfill ticks.
@@ -92,7 +92,8 @@ type Applied struct {
 
 // Apply declares all schedules of an owner, such as the name of a service. Each instance of the owner calls it when it
 // starts. What is the same stays, with its pending ticks. What has changed is replaced, and its pending ticks with it, in one
-// step. What the owner has declared before and does not any more is removed. Pauses stay.
+// step. What the owner has declared before and does not any more is removed: all of it if schedules is empty. Pauses stay.
+// A schedule that was made with Set becomes the owner's.
 //
 // The version tells which declaration is newer, such as the number of a build or the time when it was made: a declaration
 // changes nothing once a newer one has been made, so a rolling deployment does not go back and forth. 0 or less is an error.
@@ -145,8 +146,8 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 // that is the same stays as it is. The first ticks are stored when it returns; the next ones need a process that runs schedules.
 //
 // Errors: ErrInvalidSchedule, ErrOwned for a schedule that somebody has declared (Apply), ErrConflict, that of ctx or of Redis.
-// After an error of Redis the schedule may be set, and Set may be called again: it stores what is not stored yet. So do Pause,
-// Resume and Remove.
+// After an error of Redis the schedule may be set. Call Set again then: it stores what is not stored yet. The same holds for
+// Pause, Resume and Remove.
 func (p *Periodic) Set(ctx context.Context, s Schedule) error {
 	var applied Applied
 	return wrap(p.define(ctx, timetable.Declaration{}, []Schedule{s}, &applied), "set schedule %q", s.ID)
@@ -354,8 +355,9 @@ func (p *Periodic) Remove(ctx context.Context, id string) error {
 	return wrap(err, "remove schedule %q", id)
 }
 
-// Pause takes away the pending ticks of a schedule, and stores no others until Resume. A pause keeps its time if the schedule
-// is paused already. Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis.
+// Pause takes away the pending ticks of a schedule, and stores no others until Resume. If the schedule is paused already, By and
+// Reason are replaced, and Since stays. Errors: ErrScheduleNotFound, ErrConflict, one that says that the definition is damaged,
+// that of ctx or of Redis.
 func (p *Periodic) Pause(ctx context.Context, id string, why Pause) error {
 	if why.Since.IsZero() {
 		why.Since = time.Now()

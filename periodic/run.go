@@ -32,7 +32,7 @@ func (p *Periodic) Run(ctx context.Context) error {
 	return nil
 }
 
-// forgetFailure is when a schedule that could not be stored is of others, since this process has not taken it again for so long.
+// forgetFailure is after what time a schedule that this process could not store, and has not taken again, counts as another's.
 const forgetFailure = 2 * time.Minute
 
 // repeat does rounds until ctx ends. Each tells how long there is nothing to do after it.

@@ -60,16 +60,19 @@ type Schedule struct {
 	// Start and End bound the nominal times, Start included and End not. Default: no bounds.
 	Start, End time.Time
 
-	// Payload and Metadata are those of each message. Metadata must not have an ordering key, a key, a time to live
-	// or a delay.
+	// Payload and Metadata are those of each message, which has 4 MiB at most when it is encoded. Metadata must be UTF-8, and
+	// must not have an ordering key, a key, a time to live or a delay.
 	Payload  []byte
 	Metadata message.Metadata
 
 	// Make makes the message of a tick, instead of Payload and Metadata. Only processes that have declared the schedule
-	// with it (Apply, Set) store its ticks. Its UUID and metadata are kept, and those of the tick are added. It must be
-	// safe for concurrent use, and is called again if storing the ticks fails. An error or a panic is logged, and the schedule is
-	// tried again after 30 seconds. Run calls functions one at a time: while one is at work, other schedules with functions wait,
-	// and those without do not. The message is copied, so a function may return the same one again.
+	// with it (Apply, Set) store its ticks. The message keeps its UUID, if it has one, and its metadata, except an ordering key, a
+	// key, a time to live and a delay, which the schedule decides; those of the tick are added. It is copied, so a function may
+	// return the same one again, and has 4 MiB at most when it is encoded.
+	//
+	// Make must be safe for concurrent use, and is called again if storing the ticks fails. An error or a panic is logged, and the
+	// schedule is tried again after 30 seconds; Trigger and Backfill return it. Run calls functions one at a time: while one is at
+	// work, other schedules with functions wait, and those without do not.
 	Make func(Tick) (*message.Message, error) `json:"-"`
 
 	// StoreAtLeast is how many ticks are stored ahead at least, 1 to MaxAhead. StoreAhead, 1s to 366 days, is the time for which
@@ -104,7 +107,7 @@ var (
 )
 
 // CatchUpAll stores all that were missed within a time, in order, each due at once. The time must be above 0 and at most 366
-// days.
+// days: Schedule.Validate refuses any other.
 func CatchUpAll(within time.Duration) CatchUp {
 	if within <= 0 {
 		return badCatchUp // neither of the others

@@ -134,7 +134,8 @@ func (r *Redis) Wait() { synctest.Wait() }
 
 // Advance lets time pass, and then waits as Wait does. Messages that fall due meanwhile are
 // delivered in their order, each at its time; what handlers do then happens at that time.
-// Several topics or subscribers with messages due at the same moment go in any order.
+// Messages of several topics or subscribers that are due at the same moment come in any order. A
+// negative time fails the test.
 func (r *Redis) Advance(by time.Duration) {
 	r.t.Helper()
 	if by < 0 {
@@ -150,7 +151,7 @@ func (r *Redis) Advance(by time.Duration) {
 type Pending struct {
 	ID    string
 	Key   string // "" if it has none
-	Group string // that it waits for, after a Nack; "" if no group has been given it yet
+	Group string // whose queue it waits in; "" if no group has been given it yet
 	DueAt time.Time
 
 	Message *message.Message // a copy; nil if it cannot be decoded

@@ -65,7 +65,7 @@ func (c *circles) closed(id string) bool {
 	return true
 }
 
-// noStream is the error of a topic that can be no stream: its key is one of a topic's.
+// noStream is the error of a topic that is named like a key of this library: a stream of that name would take the key's place.
 func noStream(topic string) error {
 	return fmt.Errorf("%q is the name of a key of this library, whose place a stream would take", topic)
 }

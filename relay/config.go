@@ -89,8 +89,8 @@ type Config struct {
 	BatchSize int
 
 	// Permanent tells which errors of the target are about the message and will not go
-	// away. The message becomes a dead letter at once. It must be safe for concurrent use.
-	// Default: none is known to be.
+	// away. The message becomes a dead letter at once. It must be safe for concurrent use. A
+	// panic is logged, and counts as false. Default: no error is permanent.
 	Permanent func(error) bool
 
 	// MaxRefusals makes a message a dead letter after that many refusals by the target. A refusal

@@ -285,8 +285,8 @@ func (l *lane) copyOf(msg *message.Message) *message.Message {
 	return c
 }
 
-// held returns the messages that may be published: none when Run ends. It gives back those, and
-// the ones that the relay has lost, because they were cancelled or their lease has run out.
+// held returns the messages that may be published. It gives back the others: all of them when Run
+// ends, else those that the relay has lost, because they were cancelled or their lease has run out.
 func (l *lane) held(messages []*message.Message) (held []*message.Message) {
 	if l.stopping.Err() != nil {
 		l.putOff(messages)

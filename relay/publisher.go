@@ -65,11 +65,12 @@ func NewPublisher(config PublisherConfig) (*Publisher, error) {
 // the target. Before that, it stores those with a delay, with one call of Delayed: they wait in
 // a topic of the same name. Messages of each of the two kinds keep their order.
 //
-// If messages of both kinds are published and the target fails, the error is a
-// *redisdelay.PartialPublishError: those with a delay are stored. It wraps the target's error,
-// which may mean that the target has some of the others. If storing fails, nothing has gone to
-// the target. The other errors are those of redisdelay.Publisher, those of a
-// Subscriber that subscribes, and those of the target.
+// If the target fails after messages with a delay were stored, the error is a
+// *redisdelay.PartialPublishError. It wraps the target's error, and the target may have some of
+// the others. If storing fails, also in part, nothing has gone to the target. That too few
+// replicas have the messages (*redisdelay.ReplicationError) is no such failure: the target gets
+// its own. The other errors are those of redisdelay.Publisher, those of registering the relay's
+// group, which are a Subscriber's, and those of the target.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	var due, delayed kind
 	for i, msg := range messages {
@@ -138,9 +139,8 @@ func (p *Publisher) store(topic string, messages []*message.Message) error {
 	return p.config.Delayed.Publish(topic, messages...)
 }
 
-// register makes sure that the relay's group is there before the first message, which would
-// otherwise be over when the groups that are there are done with it, and sees to it again
-// every few seconds.
+// register registers the relay's group before the first message, which would otherwise be removed
+// when the other groups are done with it. It does so again with the next message after registerEvery.
 func (p *Publisher) register(ctx context.Context, topic string) error {
 	now := p.now()
 	p.mu.Lock()

@@ -3,9 +3,8 @@ package relay
 // maxRefused is how many refused messages a lane remembers.
 const maxRefused = 10_000
 
-// refusals counts how often the target has refused messages of a topic after it had taken
-// others since it last refused them: a target that takes none may be down. A first refusal does
-// not count.
+// refusals counts how often the target has refused each message of a topic. A refusal counts only if the target has taken
+// another message since the last refusal of this one: a target that takes none may be down. So a first refusal does not count.
 type refusals struct {
 	max    int
 	counts map[string]refusal // by the message's id

@@ -33,8 +33,9 @@ type Config struct {
 	Topic string
 
 	// PublishTopic says where a message goes back to. All consumer groups of that topic get the retry, also those that
-	// have handled the message: a topic that only this service reads avoids that. Default: the topic that its handler has got it
-	// from.
+	// have handled the message: a topic that only this service reads avoids that. After an error or a panic, and if Publisher
+	// fails, the message is tried again after 100ms, and then more rarely, down to once a minute, without end. Default: the topic
+	// that its handler has got it from.
 	PublishTopic func(msg *message.Message) (string, error)
 
 	// DelayOnError makes the delays: InitialInterval, then the last one times Multiplier, at most MaxInterval. Each field has its

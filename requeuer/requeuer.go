@@ -82,8 +82,8 @@ func keepDelay(msg *message.Message) {
 //
 //	router.AddMiddleware(r.Middleware()...)
 //
-// A handler that fails has its message acked once Redis has it, and nacked if Redis does not take it. A key, an ordering key and
-// a time to live of the message mean nothing while it waits; it goes back with its metadata as they came.
+// A handler that fails has its message acked once Redis has it, and nacked if Redis does not take it. While the message waits,
+// its key, ordering key and time to live mean nothing; it goes back with their metadata as they came.
 func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
 
 // Run publishes messages again when their delays are over, until ctx ends. Any number of processes may run it. A message is

@@ -9,9 +9,9 @@ import (
 // kept is before the names of metadata that mean nothing while a message waits.
 const kept = "_requeuer"
 
-// ofTheBroker are metadata of messages that came from redisdelay to their broker, through a relay, say. There they are only
-// told. Here, a second message with the same key would be a duplicate, one with the same ordering key would wait for the first, and
-// what lives for a minute would be dead after an hour of retries.
+// ofTheBroker are metadata of messages that came from redisdelay to their broker, through a relay, say. There they have no
+// effect. Here, a second message with the same key would be a duplicate, one with the same ordering key would wait for the first,
+// and a message that lives for a minute would be dead after an hour of retries.
 var ofTheBroker = [...]string{redisdelay.KeyMetadata, redisdelay.OrderingKeyMetadata, redisdelay.TTLMetadata}
 
 // waiting publishes messages to where they wait.

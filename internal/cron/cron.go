@@ -50,8 +50,8 @@ type Expression struct {
 	every   time.Duration
 }
 
-// Parse parses an expression. It returns an error that wraps ErrExpression and names the field if it has none that
-// matches, or if it never does.
+// Parse parses an expression. An error wraps ErrExpression: the expression is too long, is not a cron expression, or never
+// matches.
 func Parse(text string) (Expression, error) {
 	if len(text) > maxLength {
 		return Expression{}, fmt.Errorf("%w: it has %d characters, and %d are allowed", ErrExpression, len(text), maxLength)
@@ -96,7 +96,8 @@ func parseEvery(text string) (Expression, error) {
 	return Expression{every: every}, nil
 }
 
-// Next is the first time after another one, which is a time in the zone. It is zero if there is none within ten years.
+// Next returns the first match after a time; zero if there is none within ten years. after must have the offset of the zone: for
+// a fixed hour, what clocks showed then is taken from after itself.
 func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 	switch {
 	case e.every > 0:
@@ -119,9 +120,9 @@ func (e Expression) nextEvery(after time.Time) time.Time {
 	return time.UnixMilli((count + 1) * every)
 }
 
-// nextCivil looks for what clocks show next, and then for when they do. What they have shown, after itself says: so the
-// rules of a zone may change between two calls, and no civil day has a match twice. What they show after another time is never
-// earlier, so only what falls into a gap or an overlap may be skipped.
+// nextCivil looks for the next match that clocks show, and then for when they show it. What they showed last comes from the
+// offset of after, not from the rules of the zone: these may change between two calls, and still no civil day has a match twice.
+// A later match never comes earlier, so only matches in a gap or an overlap are skipped.
 func (e Expression) nextCivil(after time.Time, zone *time.Location) time.Time {
 	for shown := e.nextShown(shownAt(after)); !shown.IsZero(); shown = e.nextShown(shown) {
 		if t := firstShown(shown, zone); t.After(after) {
