@@ -34,7 +34,8 @@ const (
 //
 // A message that is rescheduled, or a dead letter that is requeued, is due anew, and lives as long again. There is one exception:
 // a message that waits in line for its ordering key (SetOrderingKey) keeps its due time, unless the new one is later than now.
-// A message that a handler publishes again, as a requeuer or a poison queue does, is published without its time to live.
+// A message that a handler publishes again, as a requeuer or a poison queue does, is published without a time to live, also if the
+// handler has set one: publish a new message for that.
 func SetTTL(msg *message.Message, ttl time.Duration) {
 	setMetadata(msg, TTLMetadata, ttl.String())
 }

@@ -35,9 +35,9 @@ var ErrInvalidReason = errors.New("invalid reason")
 // names, or all that a Query matches. The zero value is none.
 //
 // A bulk operation works in steps of at most 1,000 messages. After each step that was for some, it
-// calls progress with its Progress so far, unless progress is nil; never concurrently. It ends with ctx,
-// between two steps, and returns what was done. The error is as for Entries; after one, the Progress is
-// what was done for certain.
+// calls progress with its Progress so far, unless progress is nil; never concurrently. When ctx ends, the
+// step under way has 250 ms to finish, and none follows. The error is as for Entries, or that of ctx; after
+// one, the Progress is what was done for certain.
 //
 // With a Query, the operation is for what matches when it begins, up to the last Entry.At among those. So it
 // ends, however many messages come, or come back. It skips messages whose time moves later while it runs (a lease
@@ -75,8 +75,8 @@ func (s Selection) OfGroup(group string) Selection {
 }
 
 // Progress is how far a bulk operation has come. With a Query, each message counts once for each
-// group, as an Entry does; with ids and keys it counts once. If a reply of Redis is lost and go-redis sends a call of Cancel,
-// Reschedule, Requeue or Discard again, that may count messages as skipped that the first one has changed: those of one call.
+// group, as an Entry does; with ids and keys it counts once. If a reply of Redis is lost, go-redis repeats the call: Cancel,
+// Reschedule, Requeue and Discard may then count as skipped the messages that the first attempt of this call has changed.
 type Progress struct {
 	Done    int    // messages that were changed
 	Skipped int    // messages that were looked at and left: gone, not in the right place, or a key in use
@@ -91,10 +91,10 @@ func (a *Admin) Cancel(ctx context.Context, topic string, which Selection, progr
 	return a.run(ctx, topic, which, cancelOperation(), progress)
 }
 
-// Reschedule gives messages that wait, for their due time or a retry, a new due time: a time
-// from now, by the clock of the Redis that has the first partition, that is the same for
-// all, also for what is continued from a Cursor. Those that a handler has stay, and dead
-// letters do. A Query is for Scheduled, which is the default, or for Waiting. The error may be
+// Reschedule gives messages that wait, for their due time or a retry, a new due time. It counts from
+// when the operation begins, by the clock of the first partition's Redis, and is the same for all
+// messages, also if the operation continues from a Cursor. Messages in delivery and dead letters are
+// skipped. A Query is for Scheduled, which is the default, or for Waiting. The error may be
 // a *redisdelay.DelayError, too. It is a bulk operation: see Selection.
 func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, to delay.Delay, progress func(Progress)) (Progress, error) {
 	remaining, err := remainingOf(to)

@@ -18,8 +18,8 @@ type Config struct {
 	// Prefix is that of the publishers and subscribers. Default: "redisdelay".
 	Prefix string
 
-	// Unmarshaler decodes messages for people to read. A Move of a message whose metadata a Nack
-	// has changed encodes it again, if this is a redisdelay.Marshaler too, and so does Import. Default:
+	// Unmarshaler decodes messages for people to read; it must be safe for concurrent use. If it is a redisdelay.Marshaler
+	// too, Import encodes messages with it, and Copy and Move those whose metadata a Nack has changed. Default:
 	// redisdelay.DefaultMarshaler, and redisdelay.JSONMarshaler for the bodies that it has encoded.
 	Unmarshaler redisdelay.Unmarshaler
 }

@@ -21,11 +21,12 @@ const (
 	Problem Severity = "problem" // messages are lost, or do not move
 )
 
-// Finding is something that Examine has found.
+// Finding is something that Examine or Fix has found: in a topic or, with Topic "", at a server, in the schedules, in the
+// inbox, or in the list of topics.
 type Finding struct {
 	Severity Severity
 	Check    string // one of the checks
-	Topic    string // "" if it is about a server
+	Topic    string // "" if it is about a server, the schedules, the inbox or the list of topics
 	Text     string // for people
 	Fixable  bool   // Fix does something about it that loses nothing
 	Fixed    bool   // Fix has done that
@@ -58,8 +59,8 @@ const (
 	CheckTurns       = "turns"       // of ordering keys, whose messages are gone
 )
 
-// Examine looks for trouble: the servers' version, role and settings, the rights of the user, the
-// difference of clocks, and whether somebody runs the schedules of periodic messages. In each of the topics (all
+// Examine looks for trouble: the servers' version, role and settings, the rights of the user, the difference
+// of clocks, and whether somebody runs the schedules of periodic messages and the inbox. In each of the topics (all
 // if none is given) it looks for keys that another program has written, messages that have no body, are in no set
 // or in two, what is left of messages and groups that are gone, groups without consumers or past their end, pauses
 // without an end, dead letters, and ordering keys that dead letters halt. It reads all messages of the topics in
@@ -68,8 +69,9 @@ const (
 // Neither is called concurrently.
 //
 // If the user lacks the right to ask for something, that is an Info. The error is ErrTopicNotFound,
-// redisdelay.ErrProtocolTooNew, or that of Redis; or a *redisdelay.KeyTypeError if the list of
-// topics is another program's. The other topics are examined all the same.
+// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, or that of Redis; the other topics are
+// examined all the same. Examine ends early with ctx, if the list of topics is another program's
+// (*redisdelay.KeyTypeError), or if a server that it examines does not answer.
 func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	return newDiagnosis(a, found, progress).diagnose(ctx, topics)
 }

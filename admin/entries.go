@@ -33,7 +33,8 @@ const (
 	MaxLimit     = 1000
 )
 
-// Query chooses messages of a topic. The zero value is all scheduled ones.
+// Query chooses messages of a topic. The zero value is all scheduled ones. These have no deliveries, so
+// a MinAttempts above 0 leaves all of them out.
 type Query struct {
 	In Set // default: Scheduled
 	// Group limits the query to one group; "": all groups. Scheduled takes no Group. With one, Waiting leaves out due
@@ -46,7 +47,7 @@ type Query struct {
 
 	KeyPrefix   string // only messages with a key that begins with this
 	Reason      string // only dead letters whose reason contains this
-	MinAttempts int    // only messages with at least so many deliveries, where deliveries are counted
+	MinAttempts int    // only messages with at least so many deliveries
 
 	// Limit is how many Entries returns at most: 1 to MaxLimit. Default: DefaultLimit. Calls
 	// that go through all ignore it.
@@ -212,7 +213,8 @@ func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 	return int(sum.Load()), wrap(err, "count %q", topic)
 }
 
-// QueryError says which field of a Query cannot be used, and why.
+// QueryError says which field of a Query, a ForecastQuery or a Demand cannot be used, and why; or that an id, a key
+// or the group of a Selection cannot.
 type QueryError struct{ Field, Problem string }
 
 func (e *QueryError) Error() string { return "query field " + e.Field + " " + e.Problem }

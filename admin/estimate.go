@@ -67,21 +67,21 @@ func ceil(n float64) int { return int(math.Ceil(n - 1e-6)) }
 type Demand struct {
 	PerWorker float64       // messages that one worker handles in a second
 	Within    time.Duration // how long the workers may take
-	At        time.Time     // when they begin; zero: now
+	At        time.Time     // when they begin; zero: Forecast.At
 
 	// Rate is how many messages a second are handled until At. 0: none.
 	Rate float64
 }
 
-// Workers returns how many workers are needed from Demand.At on, so that Demand.Within later they have handled all
-// that is due by then. It counts a bucket whole that begins before the end, since its messages may all be due
-// at its beginning; so buckets longer than Within demand more than is needed. 0 if nothing is due by then.
-// It is never more than one worker for each message. Else it assumes what Estimate does.
+// Workers returns how many workers are needed from Demand.At on, or from Forecast.At if that is zero, so that Demand.Within
+// later they have handled all that is due by then. It counts a bucket that begins before the end as a whole, since all its
+// messages may be due at its beginning; so with buckets longer than Within, it returns more than are needed. It returns 0 if
+// nothing is due by then, and never more than one worker for each message. Otherwise it assumes what Estimate does.
 //
-// Asked again and again with At zero, it says Within ahead of a storm how many workers that takes: give them no
-// less time than they need to start.
+// A program that calls it again and again with At zero learns of a storm Within before it comes. So Within must not be
+// shorter than the time that workers need to start.
 //
-// The error is a *QueryError.
+// The error is a *QueryError, also if At is before the Forecast, or At and Within go on after its end.
 func (f Forecast) Workers(d Demand) (int, error) {
 	if d.At.IsZero() {
 		d.At = f.At

@@ -24,9 +24,9 @@ type Explanation struct {
 }
 
 // Explain explains where a message is and what it waits for: its due time, a retry, another message of its
-// ordering key, a pause, a limit, a consumer. Times of day are in the local time zone. For a retry, it names the maximum
-// number of deliveries if a live consumer has reported one. If 1,000 due messages or more are before it, it looks for a
-// second at how fast they go. The errors are those of Message.
+// ordering key, a pause, a limit, a consumer. Times of day are in the local time zone. For a retry, it says how many there are
+// at most, if a live consumer has reported its MaxDeliveries. If 1,000 due messages or more are before it, and it has at most
+// 16 groups, it looks for a second at how fast they go. The errors are those of Message.
 func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
 	return a.explain(ctx, topic, ref, true)
 }

@@ -28,9 +28,10 @@ import (
 const maxLine = 128 << 20
 
 // Export writes messages as JSON lines (docs/operate/cli.md), in the order of Entries: with id, key,
-// due time in ms if they are scheduled, UUID, metadata, and payload. What is not UTF-8 is in base64 instead: id64, key64,
-// payload64. A body that the Unmarshaler cannot decode, or could not encode again, is written
-// as it is, as body64. A message without a body is skipped. Export changes nothing.
+// due time in ms if they are scheduled, UUID, metadata, and payload. An id, a key or a payload that is not UTF-8 is in base64
+// instead: id64, key64, payload64. The whole body is in base64, as body64, if the Unmarshaler cannot decode it or could not
+// encode it again in the same form, or if its UUID or metadata are not UTF-8. A message without a body is skipped. Export
+// changes nothing.
 //
 // A Query's Limit is how many it reads at once. The Progress has the Cursor to go on from; nil is allowed for progress.
 // The error is that of w, or as for Entries: what the Progress counts is written.
@@ -100,8 +101,8 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // use (*LineError), what came before is imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
 // redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. nil is allowed for progress.
 //
-// Import does not wait for a Read that blocks when ctx ends or Redis fails: that goes on until the caller closes r, which must
-// not be used again.
+// A line has at most 128 MiB. If none comes for 100 ms, Import stores those that it has. When ctx ends or Redis fails, it
+// returns although a Read of r may block: its goroutine ends with that Read, so close r, and do not use it again.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	if topic == "" {

@@ -30,10 +30,10 @@ func (s Search) String() string {
 // ULID that their ids begin with. It looks into one topic or, for "", into all of the prefix, and
 // finds those that are stored throughout: scheduled, waiting, in delivery or dead.
 //
-// It reads all bodies, in steps of up to 500 messages between which it leaves Redis to others, so a
-// million messages take seconds; it reports to progress, which may be nil, after each step. With
-// the default Unmarshaler and a text of letters, digits, dots, hyphens and underscores, Redis sends only bodies that
-// contain the text, and a body that contains it but cannot be decoded counts as found; else all of them are decoded.
+// It reads all bodies, in steps of about 500 messages, and rests between them, so a million messages take seconds; it
+// reports to progress, which may be nil, after each step. With the default Unmarshaler and a text of letters, digits, dots,
+// hyphens and underscores, Redis sends only bodies that contain the text; else it sends all, and Find decodes them. A body
+// that cannot be decoded counts as found if it contains the text.
 //
 // The sequence ends after an error, which says how far Find has looked: ErrMessageNotFound if
 // there is none, or as for Entries. Of all topics, those that cannot be read come last.

@@ -68,7 +68,7 @@ func (f Forecast) Until() time.Time {
 }
 
 // Forecast counts what falls due in a topic in the time to come. It counts by ranges, however many messages there
-// are: some 10 µs of Redis for each partition and bucket, and as much again with a Group, 32 counts at a time. Beside
+// are: some 10 µs of Redis for each partition and bucket, and as much again with a Group, 16 counts at a time. Beside
 // running consumers the counts are of slightly different moments: a message that moves meanwhile may count twice or
 // not at all.
 //

@@ -32,9 +32,9 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
 
-// WaitsInInbox looks for an entry for a topic with a message key, or with a UUID (Ref.ID), among the first 1,000 of the inbox, or
-// among fewer if they are large: it reads some 8 MiB.
-// It returns since when it waits; the zero time if it is not among them. The error is that of ctx or of Redis.
+// WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with the key, or
+// with Ref.ID as its UUID. It looks at the first 1,000 entries, or at fewer if they are large: it reads some 8 MiB. The time is
+// zero if there is none among them. The error is that of ctx or of Redis.
 func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
 	entries, err := intake.New(a.store.Client).Waiting(ctx, inboxSearched)
 	if err != nil {

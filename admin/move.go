@@ -40,10 +40,10 @@ var (
 	ErrInBothTopics = errors.New("the message was copied, but has changed here meanwhile, so that both topics have it")
 )
 
-// Copy publishes messages in another topic of the prefix, which the first of them makes if it is missing: with the
+// Copy publishes messages in another topic of the prefix, which it creates before the first one if it is missing: with the
 // same payload, metadata, key and, if they are scheduled, due time; others are due at once. If the
-// Unmarshaler is also a redisdelay.Marshaler, the copy has the metadata that the last Nack of the
-// selected group (Query.Group, Selection.OfGroup) left.
+// Unmarshaler is also a redisdelay.Marshaler, the copy has the metadata that the last Nack of a group left: with a Query,
+// that of the Entry's group; else that of Selection.OfGroup or of the only group.
 //
 // A copy has the id of its original, so a Copy that is repeated or continued within a day stores no
 // message twice, even if it is done by then: it is skipped (ErrStoredBefore). A message whose key is in use there is skipped,

@@ -52,8 +52,8 @@ func (c *Counts) Add(other Counts) { (*inspect.Counts)(c).Add(inspect.Counts(oth
 // held is how many messages groups have.
 func (c Counts) held() int { return c.Queued + c.InLine + c.Retrying + c.InDelivery + c.Dead }
 
-// TopicStats is what a topic holds at a moment. Counts are exact for each partition; the
-// partitions are looked at one after the other.
+// TopicStats is what a topic holds at a moment. Its partitions are counted at slightly different moments, and so are
+// the groups of a partition if it has more than two, or more than ten with QuickStats.
 type TopicStats struct {
 	Topic      string
 	Version    string
@@ -63,8 +63,8 @@ type TopicStats struct {
 	Counts              // of the topic and all its groups
 	OldestDue time.Time // the earliest due time of those that are Due; zero if none is
 
-	// Overdue is how long ago the oldest due message that no consumer has claimed fell due. It is 0 if
-	// no message waits, or only for groups that are paused.
+	// Overdue is how long ago the oldest due message that no consumer has claimed fell due. Messages in line do
+	// not count. It is 0 if no other message waits, or only for groups that are paused.
 	Overdue time.Duration
 
 	// DueWithin are how many of the Scheduled are due already or within each of the times that QuickStats was
@@ -113,7 +113,8 @@ type GroupStats struct {
 	HaltedKeys int
 
 	// Overdue is how long ago the oldest due message that this group has not claimed fell due, also
-	// if it is still Due in the topic. 0 if none waits, or the group is paused or not active.
+	// if it is still Due in the topic. Messages in line do not count. It is 0 if no other waits, or the group is paused or
+	// not active.
 	Overdue time.Duration
 
 	Pause     *Pause // the group's own, or that of all groups if it lasts longer; nil if there is none
@@ -188,12 +189,12 @@ func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
 
 // QuickStats returns what is cheap enough to count often of all topics of the prefix, sorted by name.
 // It asks Redis in few round trips, and costs it some 20 µs for each partition and 10 µs for each group
-// of one. The error says why a topic could not be read, and how many; the list has all the others, also
-// when a master of a Cluster does not answer before ctx ends. Only the master that holds the list of
-// topics must answer.
+// of one. If topics cannot be read, the error says how many, and why the first of them; the list has all the
+// others, also when a master of a Cluster does not answer before ctx ends. Only the master that holds the list
+// of topics must answer.
 //
-// It also counts what is due within some times from now on, for TopicStats.DueWithin. Each of these takes
-// Redis some 10 µs for each partition.
+// It also counts the scheduled messages that are due within each of the times from now on, for
+// TopicStats.DueWithin. Each of these takes Redis some 10 µs for each partition.
 func (a *Admin) QuickStats(ctx context.Context, within ...time.Duration) ([]TopicStats, error) {
 	topics, err := inspect.Topics(ctx, a.store)
 	if err != nil {

@@ -282,8 +282,8 @@ type step struct {
 	cursor    string
 }
 
-// walk goes through all that a query matches when it begins, in steps of one partition and one
-// group each, in no order among these, and calls do with each step. What comes meanwhile is
+// walk goes through all that a query matches when it begins, one partition after the other and in it one
+// group after the other, in steps, and calls do with each step. What comes meanwhile is
 // included only if it is before the last of the others: else an operation beside busy publishers
 // and consumers would never end. The cursor of a step is where an operation goes on after it. With
 // bytes above 0, entries have their bodies, up to so many bytes a step. A step may have no entries.

@@ -8,9 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxEnded is how many handlings that have ended may wait for their settlement. More are left
-// over, mostly: of subscriptions whose config has no Telemetry.Observer, or that ended without
-// Redis.
+// maxEnded is how many handlings that have ended may wait for their settlement. If there are more, most will never
+// be settled: their SubscriberConfig has no Telemetry.Observer, or their subscription ended while Redis was away.
 const maxEnded = 4096
 
 // deliveryKey names one delivery of a message.

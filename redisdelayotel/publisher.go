@@ -31,7 +31,7 @@ type publisher struct {
 // the message that it was given, as a requeuer does, publishes it with the context of the new
 // call.
 //
-// Keep the *redisdelay.Publisher for Cancel and Reschedule. Close closes it.
+// Keep the *redisdelay.Publisher for Cancel and Reschedule. Close of the returned Publisher closes next.
 func (t *Telemetry) Publisher(next message.Publisher) message.Publisher {
 	return &publisher{next, t}
 }

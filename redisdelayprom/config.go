@@ -22,7 +22,7 @@ const (
 	// after which Prometheus gives a scrape up.
 	DefaultTimeout = 5 * time.Second
 
-	// MaxDueWithin is how many times CollectorConfig.DueWithin may have.
+	// MaxDueWithin is the maximum number of times ahead in CollectorConfig.DueWithin.
 	MaxDueWithin = 10
 
 	minTimeout = 10 * time.Millisecond
@@ -65,8 +65,8 @@ type CollectorConfig struct {
 	// fit, are added up as topic "other", and its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
 	MaxPlaces int
 
-	// DueWithin are times ahead, each at least a second, for each of which a topic has a series of
-	// topic_due_within_messages: what to scale consumers by before a storm. Up to MaxDueWithin. Each costs a
+	// DueWithin are times ahead, of whole milliseconds, each at least a second and none twice. For each, a topic has a
+	// series of topic_due_within_messages: what to scale consumers by before a storm. Up to MaxDueWithin. Each costs a
 	// reading one more call of some 10 µs for each partition of all topics. Default: none.
 	DueWithin []time.Duration
 }

@@ -55,7 +55,10 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: requeuer: %w", err)
 	}
-	r := &Requeuer{failed: failed, subscriber: subscriber, middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware}}
+	r := &Requeuer{
+		failed: failed, subscriber: subscriber,
+		middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware, middleware.Recoverer},
+	}
 	r.requeuer, err = requeuer.NewRequeuer(requeuer.Config{
 		Subscriber: patient{subscriber, logger}, SubscribeTopic: config.Topic, Publisher: config.Publisher,
 		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) {
@@ -82,8 +85,8 @@ func keepDelay(msg *message.Message) {
 //
 //	router.AddMiddleware(r.Middleware()...)
 //
-// A handler that fails has its message acked once Redis has it, and nacked if Redis does not take it. While the message waits,
-// its key, ordering key and time to live mean nothing; it goes back with their metadata as they came.
+// A handler that fails or panics has its message acked once Redis has it, and nacked if Redis does not take it. While the message
+// waits, its key, ordering key and time to live mean nothing; it goes back with their metadata as they came.
 func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
 
 // Run publishes messages again when their delays are over, until ctx ends. Any number of processes may run it. A message is

@@ -133,7 +133,10 @@ func TestARetryNeedsAPublisherThatTracksNoUUIDs(t *testing.T) {
 }
 
 // serve runs a requeuer and a handler that fails once, until the test ends. It returns the UUIDs that the handler gets.
-func serve(t *testing.T, config requeuer.Config, broker *gochannel.GoChannel, logger watermill.LoggerAdapter) <-chan string {
+// Some middlewares may stand between the requeuer's and the handler.
+func serve(
+	t *testing.T, config requeuer.Config, broker *gochannel.GoChannel, logger watermill.LoggerAdapter, inner ...message.HandlerMiddleware,
+) <-chan string {
 	t.Helper()
 	r, err := requeuer.New(config, logger)
 	require.NoError(t, err)
@@ -147,7 +150,7 @@ func serve(t *testing.T, config requeuer.Config, broker *gochannel.GoChannel, lo
 		}
 		failed = true
 		return errors.New("the bank is closed")
-	}).AddMiddleware(r.Middleware()...)
+	}).AddMiddleware(append(r.Middleware(), inner...)...)
 	ctx, stop := context.WithCancel(context.Background())
 	var runs sync.WaitGroup
 	runs.Go(func() { assert.NoError(t, router.Run(ctx)) })
@@ -159,6 +162,46 @@ func serve(t *testing.T, config requeuer.Config, broker *gochannel.GoChannel, lo
 	})
 	<-router.Running()
 	return attempts
+}
+
+// TestWhatFailsWaitsWhateverMiddlewareIsInside rather than come again at once.
+func TestWhatFailsWaitsWhateverMiddlewareIsInside(t *testing.T) {
+	for name, inner := range map[string]message.HandlerMiddleware{
+		"a Timeout, which leaves an ended context": middleware.Timeout(time.Minute),
+		"a panic": func(h message.HandlerFunc) message.HandlerFunc {
+			return func(msg *message.Message) ([]*message.Message, error) {
+				_, err := h(msg)
+				if err != nil {
+					panic(err)
+				}
+				return nil, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+			delays := make(chan string, 10)
+			seen := func(h message.HandlerFunc) message.HandlerFunc {
+				return func(msg *message.Message) ([]*message.Message, error) {
+					delays <- msg.Metadata.Get(delay.DelayedForKey)
+					return h(msg)
+				}
+			}
+			serve(t, requeuer.Config{
+				Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
+				DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond},
+			}, broker, nil, seen, inner)
+			require.NoError(t, broker.Publish("payments", message.NewMessage("a", nil)))
+			for _, want := range []string{"", "+100ms"} {
+				select {
+				case got := <-delays:
+					assert.Equal(t, want, got)
+				case <-time.After(fixture.Soon):
+					require.FailNow(t, "nothing comes")
+				}
+			}
+		})
+	}
 }
 
 // away lets no client in until Redis is back.

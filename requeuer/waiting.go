@@ -1,6 +1,8 @@
 package requeuer
 
 import (
+	"context"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -14,13 +16,14 @@ const kept = "_requeuer"
 // and a message that lives for a minute would be dead after an hour of retries.
 var ofTheBroker = [...]string{redisdelay.KeyMetadata, redisdelay.OrderingKeyMetadata, redisdelay.TTLMetadata}
 
-// waiting publishes messages to where they wait.
+// waiting publishes messages to where they wait, whether or not their contexts have ended: a Timeout leaves them ended.
 type waiting struct{ message.Publisher }
 
 func (w waiting) Publish(topic string, messages ...*message.Message) error {
 	copies := make([]*message.Message, len(messages))
 	for i, msg := range messages {
-		copies[i] = msg.CopyWithContext()
+		copies[i] = msg.Copy()
+		copies[i].SetContext(context.WithoutCancel(msg.Context()))
 		for _, name := range ofTheBroker {
 			rename(copies[i].Metadata, name, kept+name)
 		}

@@ -18,9 +18,9 @@ func Withdraw(ctx context.Context, g *queue.Group, place Place, some []Seen) (le
 	return withdraw(ctx, g, place, "", some)
 }
 
-// TakeOut does so with messages that have arrived elsewhere by a move. The place may be InDead.
-// looked is when they were seen, by the partition's clock: those that another move has brought, or
-// found here, since then stay. That move may be the other way, and is about to take them out there.
+// TakeOut is Withdraw for messages that a move has brought elsewhere; the place may also be InDead. looked is
+// when they were seen, by the partition's clock. Messages that another move has brought, or found here, since
+// then stay: if that move comes from the other topic, it is about to take them out there.
 func TakeOut(ctx context.Context, g *queue.Group, place Place, looked time.Time, some []Seen) (left []string, err error) {
 	return withdraw(ctx, g, place, looked.Add(keepArrived).UnixMilli(), some)
 }
@@ -68,8 +68,8 @@ func only(some []Seen, ids []string) []Seen {
 }
 
 // Retime makes messages that wait in a place, InScheduled, InQueue or InLine, due at a time by
-// Redis's clock, in ms: up to MaxMessages. Messages InLine keep their due times if that time is over. It returns the ids of those that do not wait there
-// for the time that was seen.
+// Redis's clock, in ms: up to MaxMessages. Messages InLine keep their due times if that time is over. It
+// returns the ids of those that do not wait there for the time that was seen.
 func Retime(ctx context.Context, g *queue.Group, place Place, due int64, some []Seen) (left []string, err error) {
 	args := append([]any{place.set(), due, g.Partition().Channel()}, pairs(some)...)
 	return g.RunForTexts(ctx, retimeScript, args)

@@ -9,8 +9,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// keepArrived is for how long a partition remembers what has arrived: as long, to repeat a copy
-// or an import stores nothing twice.
+// keepArrived is for how long a partition remembers what has arrived. For so long, a copy or an import
+// may be repeated and stores nothing twice.
 const keepArrived = 24 * time.Hour
 
 // Arrival is a message that comes from another topic or server.

@@ -64,7 +64,7 @@ type GroupCounts struct {
 	OldestQueued time.Time // zero if there is none
 
 	Halted    int // ordering keys that dead letters halt; see Halting
-	Consumers int // LiveConsumers; all of them look after each partition: the number of the one that knows most
+	Consumers int // LiveConsumers: the largest number that a partition knows, since each consumer looks after all
 
 	// Details.
 	NextRetry, OldestDead time.Time

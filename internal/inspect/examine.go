@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// lookedAt is about how many messages one call of the scripts for FindOrphans, FindMisplaced and
-	// Strays looks at.
+	// lookedAt is about the maximum of messages, keys or turns that one call for Find, FindOrphans, FindMisplaced,
+	// FindStrays or FindTurns looks at.
 	lookedAt = 500
 
 	// lookedUp is how many times FindOrphans looks for a message in a set, at most.
@@ -178,10 +178,10 @@ func typesOf(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]s
 	})
 }
 
-// Tidying says what FindStrays does with what it finds.
+// Tidying says what FindStrays and FindLeftovers do with what they find.
 type Tidying string
 
-// Strays looks for message keys that lead to no body, or drops them.
+// LookForStrays changes nothing. DropStrays also drops what nothing needs.
 const (
 	LookForStrays Tidying = "look"
 	DropStrays    Tidying = "drop"

@@ -67,8 +67,8 @@ func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 	return best, err
 }
 
-// maxLooked is how many groups Look looks into, besides those that are registered or that refs
-// names. A group that was retired long ago holds nothing any more.
+// maxLooked is how many groups Look looks into: all that are registered and, as far as there is room, those that
+// were retired last; and any that refs names. A group that was retired long ago holds nothing any more.
 const maxLooked = 1000
 
 // LookIn looks for a message in a partition, as Look does in all.

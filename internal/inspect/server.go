@@ -18,7 +18,7 @@ import (
 type Server struct {
 	Addr string
 
-	Refused    error // why INFO was refused; then nothing follows up to Replicas
+	Refused    error // why INFO was refused; then what follows up to Master is not known
 	Version    string
 	TooOld     bool
 	Eviction   string // policy
@@ -43,8 +43,8 @@ type Server struct {
 	Checked bool     // whether Denied and Closed are known
 }
 
-// Servers asks the masters that have topics, each once; without topics, the one that has the
-// list of them. An error says that a master does not answer at all.
+// Servers asks the master that has the list of topics and those that have the topics, each once. It returns an
+// error if one of them does not answer at all.
 func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, error) {
 	first := s.Registry()
 	keys := []string{first}

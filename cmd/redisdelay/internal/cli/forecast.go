@@ -31,18 +31,31 @@ type forecast struct {
 	measure, within   time.Duration
 	at                time.Time
 	measured, allCame bool // how rate came about: by two looks, at the second of which nothing waited
+	began             time.Time
+}
+
+// reach looks as far ahead as the workers need.
+func (f *forecast) reach() {
+	if f.perWorker.Messages > 0 {
+		end := max(f.at.Sub(f.began), 0) + f.measure + f.within
+		f.query.Span = max(f.query.Span, (end + time.Hour).Truncate(time.Hour))
+	}
 }
 
 func (a *app) forecast() *cobra.Command {
 	f := forecast{query: admin.ForecastQuery{Span: 24 * time.Hour, Buckets: 24}, measure: 3 * time.Second, within: 10 * time.Minute}
-	cmd := a.command("forecast [TOPIC]", "Show what falls due, when the backlog is gone, and how many workers that takes", checkForecast,
+	var cmd *cobra.Command
+	cmd = a.command("forecast [TOPIC]", "Show what falls due, when the backlog is gone, and how many workers that takes", checkForecast,
 		func(ctx context.Context, args []string) error {
 			if len(args) == 0 {
 				return a.forecastAll(ctx, f.query)
 			}
+			if f.began = a.now(); !cmd.Flags().Changed("next") {
+				f.reach()
+			}
 			return a.forecastOne(ctx, args[0], f)
 		})
-	cmd.Flags().Var(duration(&f.query.Span, time.Second), "next", "how far to look ahead")
+	cmd.Flags().Var(duration(&f.query.Span, time.Second), "next", "how far to look ahead; with --per-worker, as far as that takes")
 	cmd.Flags().Var(number(&f.query.Buckets, 1, admin.MaxBuckets), "buckets", "into how many parts to cut that")
 	a.groupFlag(cmd, &f.query.Group, "with what waits for this group")
 	cmd.Flags().Var(rate(&f.rate), "rate", "how many messages consumers handle in a time: 100/s, 30/m or 10/5s (default: measured)")
@@ -155,6 +168,9 @@ func (a *app) forecastOne(ctx context.Context, topic string, f forecast) error {
 	counted, err := a.admin.Forecast(ctx, topic, f.query)
 	if err != nil {
 		return err
+	}
+	if counted.At.After(f.at) && !f.at.Before(f.began.Add(-time.Second)) {
+		f.at = time.Time{} // it has come meanwhile
 	}
 	o := inForecast(counted)
 	if perSecond >= 0 {

@@ -60,6 +60,19 @@ func TestADemandBeyondTheForecastIsAUsageError(t *testing.T) {
 	assert.Contains(t, r.err, "--within goes on after the end of the Forecast")
 }
 
+// TestADemandNeedsNoNext looks as far ahead as it takes; and a time that comes while the program works is now.
+func TestADemandNeedsNoNext(t *testing.T) {
+	s := newStage(t)
+	s.publish("orders", "u", "", "", time.Hour)
+	justOver := time.Now().Add(-time.Minute).Format("15:04")
+	for _, at := range []string{justOver, "7d", "now"} {
+		assert.Contains(t, s.must("forecast", "orders", "--rate", "1/s", "--per-worker", "1/s", "--at", at, "--within", "5m"), "workers", at)
+	}
+	r := s.run("forecast", "orders", "--rate", "1/s", "--per-worker", "1/s", "--at", time.Now().Add(-time.Hour).Format(time.RFC3339))
+	assert.Equal(t, 2, r.code)
+	assert.Contains(t, r.err, "--at is before the Forecast")
+}
+
 func TestAChartShowsWhatIsLittleToo(t *testing.T) {
 	var buckets []admin.Bucket
 	for _, n := range []int{0, 1, 500, 1000} {
