@@ -69,9 +69,9 @@ const (
 // Neither is called concurrently.
 //
 // If the user lacks the right to ask for something, that is an Info. The error is ErrTopicNotFound,
-// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, or that of Redis; the other topics are
-// examined all the same. Examine ends early with ctx, if the list of topics is another program's
-// (*redisdelay.KeyTypeError), or if a server that it examines does not answer.
+// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, or that of Redis; the other servers and topics
+// are examined all the same. Examine ends early with ctx, or if the list of topics is another program's
+// (*redisdelay.KeyTypeError).
 func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	return newDiagnosis(a, found, progress).diagnose(ctx, topics)
 }
@@ -139,7 +139,7 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 		}
 	}
 	if err := d.servers(ctx, readable); err != nil {
-		return wrap(errors.Join(append(errs, err)...), "examine the servers")
+		errs = append(errs, wrap(err, "examine the servers"))
 	}
 	for _, look := range []func(context.Context) error{d.schedules, d.inbox} {
 		if err := look(ctx); err != nil {
@@ -180,9 +180,6 @@ const clockTolerance = time.Second
 // servers examines the masters that have the topics.
 func (d diagnosis) servers(ctx context.Context, topics []string) error {
 	list, err := inspect.Servers(ctx, d.admin.store, topics)
-	if err != nil {
-		return err
-	}
 	for _, s := range list {
 		if s.Refused != nil {
 			d.report(Info, CheckServer, "", "%s: nothing is known of it, since INFO is refused: %v", s.Addr, s.Refused)
@@ -194,7 +191,7 @@ func (d diagnosis) servers(ctx context.Context, topics []string) error {
 		d.rights(s)
 		d.clock(s)
 	}
-	return nil
+	return err
 }
 
 func (d diagnosis) version(s inspect.Server) {

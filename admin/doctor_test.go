@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -66,6 +67,52 @@ func TestExamineLooksIntoAllTopicsAndPartitions(t *testing.T) {
 	assert.Regexp(t, `^[45] messages' bodies are in no set`, topics[s.Topic])
 	assert.Contains(t, topics[other.Topic], "stray")
 	assert.Len(t, servers, 3, "the masters")
+}
+
+// away lets a command pass so many times, and then fails it so many times, as if the server was away.
+type away struct {
+	redistest.Hook
+	command      string
+	passes, left int
+}
+
+func (h *away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch {
+		case cmd.Name() != h.command || h.left == 0:
+		case h.passes > 0:
+			h.passes--
+		default:
+			h.left--
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestExamineGoesOnAlthoughAServerDoesNotAnswer since that is when people want to know.
+func TestExamineGoesOnAlthoughAServerDoesNotAnswer(t *testing.T) {
+	s := newScene(t)
+	s.publish(time.Hour, 1, "k")
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+	s.Client.AddHook(&away{command: "info", passes: 1, left: 1}) // the first one is about the topic
+	found := map[string]bool{}
+	err := s.admin.Examine(t.Context(), func(f Finding) { found[f.Check] = true }, nil, s.Topic)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorContains(t, err, "examine the servers")
+	assert.Contains(t, found, CheckPauses)
+}
+
+// TestOneAnswerTellsTheClock of five that are asked for.
+func TestOneAnswerTellsTheClock(t *testing.T) {
+	client := redistest.New(t).Client(t)
+	a, err := New(Config{Client: client})
+	require.NoError(t, err)
+	client.AddHook(&away{command: "time", passes: 1, left: 4})
+	assert.Contains(t, aboutServers(t, a)[CheckClock].Text, "differ by ")
+	client.AddHook(&away{command: "time", left: 5})
+	assert.Contains(t, aboutServers(t, a)[CheckClock].Text, "not known")
 }
 
 // aboutServers are the findings about the server, by check.

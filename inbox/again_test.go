@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -256,6 +257,50 @@ func TestTheRestOfABatchIsStoredWhereItWasToGo(t *testing.T) {
 	s.runUntil(s.inbox(func(c *Config) { c.Partitions = 4 }), "the inbox is empty", func() bool { return s.waiting() == 0 })
 	assert.Equal(t, rest, s.stored())
 	assert.Equal(t, rest, s.client.ZCard(t.Context(), s.key(1, script.Scheduled)).Val())
+}
+
+// failing fails calls for a key, as if the server was away.
+type failing struct {
+	redistest.Hook
+	key  string
+	left atomic.Int32
+}
+
+func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any(f.key)) && f.left.Add(-1) >= 0 {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestAMessageIsToldOnce although its batch is settled again, since one of its partitions was away.
+func TestAMessageIsToldOnce(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	away := &failing{key: s.key(1, script.Publishers)}
+	away.left.Store(2)
+	s.client.AddHook(away)
+	for range 40 {
+		s.add("")
+	}
+	s.add("", "no", "field")
+	var stored, refused atomic.Int64
+	i := s.inbox(func(c *Config) {
+		c.Partitions = 2
+		c.Observer.Published = func(e observe.Published) {
+			if e.Err != nil {
+				refused.Add(int64(e.Messages))
+			} else {
+				stored.Add(int64(e.Messages))
+			}
+		}
+	})
+	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+	assert.Negative(t, away.left.Load(), "it was away")
+	assert.EqualValues(t, 40, s.stored())
+	assert.Equal(t, []int64{40, 1}, []int64{stored.Load(), refused.Load()})
 }
 
 // TestAnInboxThatWasSetBackIsNotStuck: a later batch is stored in the partition than Redis knows of where it has the inbox.

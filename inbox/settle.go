@@ -66,7 +66,8 @@ type settling struct {
 	loads  []*load
 
 	mu      sync.Mutex
-	refused []intake.Refusal // guarded by mu
+	refused []intake.Refusal    // guarded by mu
+	told    []observe.Published // guarded by mu; for the Observer, once all is done: until then it may be done again
 }
 
 // fate is what would become of an entry if this process was the first to settle its batch.
@@ -124,8 +125,15 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, e
 	for _, f := range s.fates {
 		s.follow(p, f)
 	}
-	err := s.push(ctx)
-	return s.refused, err
+	if err := s.push(ctx); err != nil {
+		return nil, err
+	}
+	if tell := s.config.Observer.Published; tell != nil {
+		for _, e := range s.told {
+			tell(e)
+		}
+	}
+	return s.refused, nil
 }
 
 // plan returns the plan that counts.
@@ -217,9 +225,14 @@ func (s *settling) refuse(topic string, why error, entries ...string) {
 		s.refused = append(s.refused, intake.Refusal{Entry: id, Reason: reason})
 	}
 	s.mu.Unlock()
-	if told := s.config.Observer.Published; told != nil {
-		told(observe.Published{Topic: topic, Messages: len(entries), Took: time.Since(s.began), Err: why})
-	}
+	s.published(topic, len(entries), why)
+}
+
+// published notes what became of messages.
+func (s *settling) published(topic string, messages int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, observe.Published{Topic: topic, Messages: messages, Took: time.Since(s.began), Err: err})
 }
 
 // open opens the topics that messages go to.
@@ -358,8 +371,8 @@ func (s *settling) pushTo(ctx context.Context, l *load) error {
 			stored--
 		}
 	}
-	if told := s.config.Observer.Published; told != nil && stored > 0 {
-		told(observe.Published{Topic: l.topic, Messages: stored, Took: time.Since(s.began)})
+	if stored > 0 {
+		s.published(l.topic, stored, nil)
 	}
 	return nil
 }

@@ -1,7 +1,10 @@
 package redisdelayprom
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -133,6 +136,36 @@ func TestBacklogSaysThatRedisCannotBeRead(t *testing.T) {
 	got := shown(t, registry, "")
 	delete(got, "redis_scrape_duration_seconds")
 	assert.Equal(t, map[string]float64{"redis_up": 0, "redis_scrape_errors_total": 1}, got, "no numbers that are not so")
+}
+
+// refused refuses calls that name a part of Redis, as an access list does.
+type refused struct {
+	redistest.Hook
+	part string
+}
+
+func (h refused) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.Contains(fmt.Sprint(cmd.Args()...), h.part) {
+			cmd.SetErr(errors.New("NOPERM"))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestWhoMayNotSeeTheInboxSeesSchedules and the other way round.
+func TestWhoMayNotSeeTheInboxSeesSchedules(t *testing.T) {
+	for part, seen := range map[string]string{":inbox}": "periodic_behind_schedules", ":periodic}": "inbox_waiting_entries"} {
+		s := onOwnServer(t)
+		_, registry := newBacklog(s, CollectorConfig{MaxAge: -1})
+		s.Client.AddHook(refused{part: part})
+		got := shown(t, registry, "")
+		delete(got, "redis_scrape_duration_seconds")
+		assert.Contains(t, got, seen)
+		assert.Equal(t, []float64{0, 1}, []float64{got["redis_up"], got["redis_scrape_errors_total"]})
+		assert.Len(t, got, map[string]int{":inbox}": 4, ":periodic}": 5}[part])
+	}
 }
 
 func TestOneDamagedTopicHidesNoOther(t *testing.T) {

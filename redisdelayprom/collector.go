@@ -37,6 +37,8 @@ type beside struct {
 	schedules int
 	longest   time.Duration
 	inbox     admin.Inbox
+
+	noSchedules, noInbox error // why they could not be read
 }
 
 // reading is one reading of Redis.
@@ -45,8 +47,8 @@ type reading struct {
 	done   chan struct{} // closed when the fields below are set
 	end    time.Time
 	topics []admin.TopicStats
-	beside *beside // nil if it could not be read
-	err    error   // why not all could be read
+	beside *beside
+	err    error // why not all could be read
 
 	counted bool // guarded by Collector.mu; it has failed
 }
@@ -98,9 +100,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	show(redisUp, prometheus.GaugeValue, one(up))
 	show(scrapeDuration, prometheus.GaugeValue, took.Seconds())
 	show(scrapeErrors, prometheus.CounterValue, failures)
-	if beside != nil {
+	if beside != nil && beside.noSchedules == nil {
 		show(schedulesBehind, prometheus.GaugeValue, float64(beside.schedules))
 		show(behindFor, prometheus.GaugeValue, beside.longest.Seconds())
+	}
+	if beside != nil && beside.noInbox == nil {
 		show(inboxWaiting, prometheus.GaugeValue, float64(beside.inbox.Waiting))
 		show(inboxOldest, prometheus.GaugeValue, beside.inbox.Oldest.Seconds())
 		show(inboxRefused, prometheus.GaugeValue, float64(beside.inbox.Refused))
@@ -139,17 +143,16 @@ func (c *Collector) read(r *reading) {
 	// Earlier than scrapes give up: if one master hangs, they show what the others have.
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout*9/10)
 	defer cancel()
-	others := make(chan error, 1) // beside the topics: a master that hangs may have only some of them
+	others := make(chan *beside, 1) // beside the topics: a master that hangs may have only some of them
 	go func() {
-		count, longest, err := c.config.Admin.SchedulesBehind(ctx)
-		inbox, failed := c.config.Admin.Inbox(ctx)
-		if err = errors.Join(err, failed); err == nil {
-			r.beside = &beside{count, longest, inbox}
-		}
-		others <- err
+		b := &beside{}
+		b.schedules, b.longest, b.noSchedules = c.config.Admin.SchedulesBehind(ctx)
+		b.inbox, b.noInbox = c.config.Admin.Inbox(ctx)
+		others <- b
 	}()
 	topics, err := c.config.Admin.QuickStats(ctx, c.config.DueWithin...)
-	r.topics, r.err, r.end = fold(topics, c.config.MaxPlaces), errors.Join(err, <-others), c.now()
+	r.topics, r.beside = fold(topics, c.config.MaxPlaces), <-others
+	r.err, r.end = errors.Join(err, r.beside.noSchedules, r.beside.noInbox), c.now()
 }
 
 // outcome is what a scrape shows of a reading that has ended, or of which it waits no

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -43,16 +45,16 @@ type Server struct {
 	Checked bool     // whether Denied and Closed are known
 }
 
-// Servers asks the master that has the list of topics and those that have the topics, each once. It returns an
-// error if one of them does not answer at all.
+// Servers asks the master that has the list of topics and those that have the topics, each once. The error says which do not
+// answer at all, and the list has the others.
 func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, error) {
-	first := s.Registry()
-	keys := []string{first}
+	var errs []error
+	keys := []string{s.Registry()}
 	for _, name := range names {
 		t := s.Topic(name)
 		number, err := t.Partitions(ctx)
 		if err != nil {
-			return nil, err
+			errs = append(errs, err)
 		}
 		for n := range number {
 			keys = append(keys, t.Partition(n).Key(script.Messages, ""))
@@ -62,8 +64,9 @@ func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, err
 	seen := map[string]bool{}
 	for _, key := range slices.Backward(keys) { // so that a topic's key comes before the list's
 		node, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (redis.UniversalClient, error) { return s.Master(ctx, key) })
-		if err != nil {
-			return nil, err
+		if err != nil { // nobody tells where keys are
+			errs = append(errs, err)
+			break
 		}
 		addr := addrOf(node)
 		if seen[addr] {
@@ -72,12 +75,13 @@ func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, err
 		seen[addr] = true
 		server, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (Server, error) { return serverAt(ctx, s, node, addr, key) })
 		if err != nil {
-			return nil, err
+			errs = append(errs, fmt.Errorf("%s: %w", addr, err))
+			continue
 		}
 		list = append(list, server)
 	}
 	slices.SortFunc(list, func(a, b Server) int { return strings.Compare(a.Addr, b.Addr) })
-	return list, nil
+	return list, errors.Join(errs...)
 }
 
 func addrOf(node redis.UniversalClient) string {
@@ -149,10 +153,15 @@ func (s *Server) readClock(ctx context.Context, node redis.UniversalClient) {
 	for range 5 {
 		start := time.Now()
 		now, err := node.Time(ctx).Result()
-		if took := time.Since(start); err == nil && took/2 < s.Within {
+		switch took := time.Since(start); {
+		case err != nil:
+			s.NoClock = err
+		case took/2 < s.Within:
 			s.Within, s.Ahead = took/2, now.Sub(start.Add(took/2))
 		}
-		s.NoClock = err
+	}
+	if s.Within < time.Hour { // one answer is enough
+		s.NoClock = nil
 	}
 }
 
