@@ -12,7 +12,7 @@ MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
 ## test: install redis-server and prometheus if they are missing, then run all tests, in about five minutes;
 ## RACE=-race looks for data races, too, and takes twice as long
 RACE ?=
-LONG = $(addprefix ./internal/verify/,acceptance chaos whole explore) # those that take longest begin first
+LONG = ./periodic $(addprefix ./internal/verify/,acceptance chaos whole explore) # those that take longest begin first
 ALL = $(MODULES:%=./%/...) $(LONG) ./...
 PLAIN = ./bench/... # its one test draws charts: with the detector, all the peers that it measures are built again
 test: redis-server prometheus
