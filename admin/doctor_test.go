@@ -69,26 +69,20 @@ func TestExamineLooksIntoAllTopicsAndPartitions(t *testing.T) {
 	assert.Len(t, servers, 3, "the masters")
 }
 
-// away lets a command pass so many times, and then fails it so many times, as if the server was away.
-type away struct {
-	redistest.Hook
-	command      string
-	passes, left int
-}
-
-func (h *away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		switch {
-		case cmd.Name() != h.command || h.left == 0:
-		case h.passes > 0:
-			h.passes--
-		default:
-			h.left--
-			cmd.SetErr(io.ErrUnexpectedEOF)
+// unanswered lets a command pass so many times, and then fails it so many times, as if the server was away.
+func unanswered(command string, passes, fails int) redis.Hook {
+	return redistest.Failing{Err: func(cmd redis.Cmder) error {
+		if cmd.Name() != command {
+			return nil
+		}
+		if passes--; passes >= 0 {
+			return nil
+		}
+		if fails--; fails >= 0 {
 			return io.ErrUnexpectedEOF
 		}
-		return next(ctx, cmd)
-	}
+		return nil
+	}}
 }
 
 // TestExamineGoesOnAlthoughAServerDoesNotAnswer since that is when people want to know.
@@ -96,7 +90,7 @@ func TestExamineGoesOnAlthoughAServerDoesNotAnswer(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "k")
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
-	s.Client.AddHook(&away{command: "info", passes: 1, left: 1}) // the first one is about the topic
+	s.Client.AddHook(unanswered("info", 1, 1)) // the first one is about the topic
 	found := map[string]bool{}
 	err := s.admin.Examine(t.Context(), func(f Finding) { found[f.Check] = true }, nil, s.Topic)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -109,9 +103,9 @@ func TestOneAnswerTellsTheClock(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	a, err := New(Config{Client: client})
 	require.NoError(t, err)
-	client.AddHook(&away{command: "time", passes: 1, left: 4})
+	client.AddHook(unanswered("time", 1, 4))
 	assert.Contains(t, aboutServers(t, a)[CheckClock].Text, "differ by ")
-	client.AddHook(&away{command: "time", left: 5})
+	client.AddHook(unanswered("time", 0, 5))
 	assert.Contains(t, aboutServers(t, a)[CheckClock].Text, "not known")
 }
 

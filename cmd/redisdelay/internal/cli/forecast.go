@@ -30,8 +30,8 @@ type forecast struct {
 	rate, perWorker   redisdelay.Rate
 	measure, within   time.Duration
 	at                time.Time
-	measured, allCame bool // how rate came about: by two looks, at the second of which nothing waited
-	began             time.Time
+	measured, allCame bool      // how rate came about: by two looks, at the second of which nothing waited
+	began             time.Time // by this host's clock
 }
 
 // reach looks as far ahead as the workers need.
@@ -170,7 +170,7 @@ func (a *app) forecastOne(ctx context.Context, topic string, f forecast) error {
 		return err
 	}
 	if counted.At.After(f.at) && !f.at.Before(f.began.Add(-time.Second)) {
-		f.at = time.Time{} // it has come meanwhile
+		f.at = time.Time{} // now: it has come since the command was read, a moment before it began
 	}
 	o := inForecast(counted)
 	if perSecond >= 0 {
