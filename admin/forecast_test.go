@@ -151,7 +151,7 @@ func TestAForecastThatCannotBeMadeSaysWhy(t *testing.T) {
 		require.ErrorAs(t, ask(s.Topic, q), &wrong)
 		assert.Equal(t, field, wrong.Field)
 	}
-	require.NoError(t, s.Client.Set(t.Context(), s.Key("scheduled"), "no zset", 0).Err())
+	s.Break("scheduled")
 	var kind *redisdelay.KeyTypeError
 	require.ErrorAs(t, ask(s.Topic, ForecastQuery{}), &kind)
 }

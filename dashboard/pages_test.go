@@ -83,7 +83,7 @@ func TestAFindSaysWhatCouldNotBeAsked(t *testing.T) {
 	s.initialize("g", "other")
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", s.Topic+" order-4", time.Millisecond)))
 	s.ack("other", 1)
-	require.NoError(t, s.Client.Set(t.Context(), s.Key("attempts:g"), "no hash", 0).Err())
+	s.Break("attempts:g")
 	page := s.page("find?text=" + url.QueryEscape(s.Topic+" order-4"))
 	assert.NotContains(t, page.text(), "Nothing has this")
 	assert.Contains(t, page.text(), "could not be asked for an id or a key: ")
@@ -167,7 +167,7 @@ func TestHaltedKeysAreListedAlthoughATopicHasGone(t *testing.T) {
 	page := s.page("halted")
 	assert.Contains(t, page.text(), "wallet of "+path.Base(s.Topic))
 	assert.NotContains(t, page.text(), "wallet of "+path.Base(gone.Topic))
-	require.NoError(t, s.Client.Set(t.Context(), s.Key("dead:g"), "no sorted set", 0).Err())
+	s.Break("dead:g")
 	assert.Contains(t, s.page("halted").text(), "could not be read", "nor does one that is broken hide the others")
 }
 
