@@ -16,7 +16,7 @@ LONG = ./periodic $(addprefix ./internal/verify/,acceptance chaos whole explore)
 ALL = $(MODULES:%=./%/...) $(LONG) ./...
 PLAIN = ./bench/... # its one test draws charts: with the detector, all the peers that it measures are built again
 test: redis-server prometheus
-	$(GO) test $(RACE) -vet=off -p $(if $(RACE),2,3) -shuffle=on -timeout 20m \
+	$(GO) test $(RACE) -vet=off -p $(if $(RACE),2,4) -shuffle=on -timeout 20m \
 		$(if $(RACE),$(filter-out $(PLAIN),$(ALL)),$(ALL)) # most tests wait for a server; make lint vets
 ifneq ($(RACE),) # what needs no detector, and what it cannot watch: races outside this library, and allocations
 	$(GO) test -vet=off $(PLAIN)
