@@ -45,7 +45,7 @@ func (p *Periodic) Backfill(ctx context.Context, id string, from, to time.Time) 
 
 // extra publishes messages of a schedule that its record knows nothing of.
 func (p *Periodic) extra(ctx context.Context, id string, choose func(definition, timing, time.Time) ([]Tick, error)) error {
-	d, _, err := p.find(ctx, id)
+	d, err := p.find(ctx, id)
 	if err != nil {
 		return err
 	}

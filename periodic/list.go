@@ -59,7 +59,7 @@ func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 // Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or that of ctx or of Redis, or says that the
 // definition is damaged, which List tells in Status.Problem.
 func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, error) {
-	d, _, err := p.find(ctx, id)
+	d, err := p.find(ctx, id)
 	if err != nil {
 		return Status{}, wrap(err, "find schedule %q", id)
 	}

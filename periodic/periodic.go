@@ -10,6 +10,7 @@
 package periodic
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,34 +112,25 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 		return applied, fmt.Errorf("%w: the owner %q and the version %d must be a name without spaces and a number above 0",
 			ErrInvalidSchedule, d.Owner, d.Version)
 	}
-	if err := p.define(ctx, d, schedules, &applied); err != nil || applied.Superseded {
+	if applied, err = p.define(ctx, d, schedules); err != nil || applied.Superseded {
 		return applied, err
 	}
 	before, err := p.table.OwnedBy(ctx, d.Owner)
 	if err != nil {
 		return applied, err
 	}
-	declared := make(map[string]bool, len(schedules))
+	gone := map[string]bool{}
+	for _, b := range before {
+		gone[b.ID] = true
+	}
 	for _, s := range schedules {
-		declared[s.ID] = true
+		delete(gone, s.ID)
 	}
-	gone := slices.DeleteFunc(before, func(b timetable.Definition) bool { return declared[b.ID] })
-	for _, g := range gone {
-		removed, err := p.change(ctx, g.ID, d, func(old definition) (definition, bool) {
-			return old.removed(), old.damage != nil || !old.Removed && old.Owner == d.Owner
-		})
-		if errors.Is(err, errSuperseded) {
-			applied.Superseded = true
-			return applied, nil
-		}
-		if err != nil && !errors.Is(err, ErrScheduleNotFound) {
-			return applied, err
-		}
-		if removed {
-			applied.Removed = append(applied.Removed, g.ID)
-		}
-	}
-	return applied, nil
+	removal, err := p.edit(ctx, d, slices.Sorted(maps.Keys(gone)), func(_ string, old definition, _ time.Time) (definition, bool, error) {
+		return old.removed(), old.damage != nil || !old.Removed && old.Owner == d.Owner, nil
+	})
+	applied.Removed, applied.Superseded = removal.Replaced, removal.Superseded
+	return applied, err
 }
 
 // Set defines a schedule, or replaces the one with its ID, with its pending ticks in one step. If it has the same times as
@@ -149,43 +141,53 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 // After an error of Redis the schedule may be set. Call Set again then: it stores what is not stored yet. The same holds for
 // Pause, Resume and Remove.
 func (p *Periodic) Set(ctx context.Context, s Schedule) error {
-	var applied Applied
-	return wrap(p.define(ctx, timetable.Declaration{}, []Schedule{s}, &applied), "set schedule %q", s.ID)
+	_, err := p.define(ctx, timetable.Declaration{}, []Schedule{s})
+	return wrap(err, "set schedule %q", s.ID)
 }
 
 // attempts is how often a change is tried that others come before.
 const attempts = 20
 
 // define defines schedules, and stores their first ticks.
-func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedules []Schedule, applied *Applied) error {
+func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedules []Schedule) (Applied, error) {
 	wanted := make(map[string]definition, len(schedules))
 	for _, s := range schedules {
 		s.setDefaults()
 		t, err := s.compile()
 		if err != nil {
-			return err
+			return Applied{}, err
 		}
 		if _, twice := wanted[s.ID]; twice {
-			return fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, s.ID)
+			return Applied{}, fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, s.ID)
 		}
 		next := definition{
 			Schedule: s, Made: s.Make != nil, Owner: d.Owner, Version: d.Version, Rules: cron.Rules(t.zone, time.Now()),
 		}
 		if !next.Made { // else its function may work another time
 			if _, err := p.body(next, Tick{Schedule: s.ID, Nominal: time.Now().In(t.zone), Version: d.Version}); err != nil {
-				return fmt.Errorf("%w %q: Payload and Metadata cannot be a message: %w", ErrInvalidSchedule, s.ID, err)
+				return Applied{}, fmt.Errorf("%w %q: Payload and Metadata cannot be a message: %w", ErrInvalidSchedule, s.ID, err)
 			}
 		}
 		wanted[s.ID] = next
 	}
-	for range attempts {
-		again, err := p.defineOnce(ctx, d, wanted, applied)
-		if err != nil || len(again) == 0 || applied.Superseded {
-			return err
+	ids := slices.Sorted(maps.Keys(wanted))
+	applied, err := p.edit(ctx, d, ids, func(id string, old definition, now time.Time) (definition, bool, error) {
+		next, differs, err := wanted[id].after(old, now)
+		if err == nil { // processes of an older version, too, store ticks
+			p.learn(id, wanted[id].Make)
 		}
-		wanted = again
+		return next, differs, err
+	})
+	switch {
+	case errors.Is(err, ErrOwned) || applied.Superseded:
+	case err != nil: // which may have come before the first change, or after the last one
+		for id, d := range wanted {
+			p.learn(id, d.Make)
+		}
+	default:
+		p.forgetUnmade(wanted)
 	}
-	return ErrConflict
+	return applied, err
 }
 
 // A maker makes the messages of a schedule. Only processes that have it store its ticks, so they look after it themselves.
@@ -200,107 +202,82 @@ type maker struct {
 	since  time.Time
 }
 
-// learn remembers which functions schedules have.
-func (p *Periodic) learn(declared map[string]definition) {
+// learn remembers which function a schedule has.
+func (p *Periodic) learn(id string, make func(Tick) (*message.Message, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, d := range declared {
-		if d.Make != nil {
-			p.makers[id] = maker{make: d.Make}
-		} else {
-			delete(p.makers, id)
-		}
+	if make != nil {
+		p.makers[id] = maker{make: make}
 	}
 }
 
-// learnMade remembers the functions of the schedules that have one, and forgets none.
-func (p *Periodic) learnMade(declared map[string]definition) {
-	made := maps.Clone(declared)
-	maps.DeleteFunc(made, func(_ string, d definition) bool { return !d.Made })
-	p.learn(made)
+// forgetUnmade forgets the functions of schedules that are declared without one.
+func (p *Periodic) forgetUnmade(declared map[string]definition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.makers, func(id string, _ maker) bool {
+		d, is := declared[id]
+		return is && !d.Made
+	})
 }
 
-// A comparison is what definitions say beside those in Redis.
-type comparison struct {
-	changes []timetable.Change
-	changed []definition // those of the changes
-	same    []definition // as Redis has them
-	now     time.Time
+// An editor makes the new definition of a schedule, or returns false if it stays as it is. The old one has no revision if Redis
+// has none.
+type editor func(id string, old definition, now time.Time) (next definition, differs bool, err error)
+
+// edit changes the definitions of schedules, and stores their first ticks. What others have changed meanwhile is changed again.
+func (p *Periodic) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
+	for range attempts {
+		changes, changed, work, err := p.compare(ctx, ids, to)
+		if err != nil {
+			return done, err
+		}
+		revisions, now, current, err := p.table.Set(ctx, d, changes)
+		if done.Superseded = err == nil && !current; err != nil || !current {
+			return done, err
+		}
+		done.Unchanged += len(ids) - len(changes)
+		ids = nil
+		for i, next := range changed {
+			switch {
+			case revisions[i] == 0:
+				ids = append(ids, next.ID)
+				continue
+			case changes[i].Seen == 0:
+				done.Created = append(done.Created, next.ID)
+			default:
+				done.Replaced = append(done.Replaced, next.ID)
+			}
+			if next.revision, next.upcoming = revisions[i], now; changes[i].Text != "" {
+				work = append(work, task{definition: next, lease: now})
+			}
+		}
+		if err := p.settle(ctx, work); err != nil || len(ids) == 0 {
+			return done, err
+		}
+	}
+	return done, ErrConflict
 }
 
-// defineOnce returns those that others have changed meanwhile.
-func (p *Periodic) defineOnce(
-	ctx context.Context, d timetable.Declaration, wanted map[string]definition, applied *Applied,
-) (again map[string]definition, err error) {
-	defer func() {
-		if applied.Superseded || err != nil && !errors.Is(err, ErrOwned) {
-			p.learnMade(wanted) // they may be stored, and processes of both versions store ticks
-		}
-	}()
-	c, err := p.compare(ctx, wanted)
-	if err != nil {
-		return nil, err
-	}
-	revisions, now, current, err := p.table.Set(ctx, d, c.changes)
-	if err != nil {
-		return nil, err
-	}
-	if applied.Superseded = !current; !current {
-		return nil, nil
-	}
-	again = map[string]definition{}
-	var work []task
-	for i, next := range c.changed {
-		if revisions[i] == 0 {
-			again[next.ID] = wanted[next.ID]
-			delete(wanted, next.ID)
-			continue
-		}
-		if c.changes[i].Seen == 0 {
-			applied.Created = append(applied.Created, next.ID)
-		} else {
-			applied.Replaced = append(applied.Replaced, next.ID)
-		}
-		next.revision, next.upcoming = revisions[i], now
-		work = append(work, task{definition: next, lease: now})
-	}
-	applied.Unchanged += len(c.same)
-	p.learn(wanted)
-	return again, p.settle(ctx, append(work, leftOver(c.now, c.same...)...))
-}
-
-func (p *Periodic) compare(ctx context.Context, wanted map[string]definition) (c comparison, err error) {
-	ids := slices.Sorted(maps.Keys(wanted))
-	known, now, err := p.table.Named(ctx, ids...)
-	if err != nil {
-		return c, err
-	}
-	c.now = now
-	for _, id := range ids {
-		old := read(known[id])
-		next, differs, err := wanted[id].after(old, now)
-		switch {
-		case err != nil:
-			return c, err
-		case !differs:
-			c.same = append(c.same, old)
-		default:
-			c.changes = append(c.changes, next.change(old))
-			c.changed = append(c.changed, next)
-		}
-	}
-	return c, nil
-}
-
-// leftOver is the work for definitions that stay as they are, but whose ticks may not be stored yet: whoever changed or took
+// compare returns the changes of definitions, and the work that may be left over of those that stay: whoever changed or took
 // them last has not reported that it is done. For definitions with a function, nobody reports that.
-func leftOver(now time.Time, same ...definition) (work []task) {
-	for _, d := range same {
-		if !d.upcoming.After(now.Add(leaseFor)) {
-			work = append(work, task{definition: d, lease: d.upcoming})
+func (p *Periodic) compare(ctx context.Context, ids []string, to editor) (
+	changes []timetable.Change, changed []definition, leftOver []task, err error,
+) {
+	known, now, err := p.table.Named(ctx, ids...)
+	for i := 0; i < len(ids) && err == nil; i++ {
+		var next definition
+		var differs bool
+		old := read(known[ids[i]])
+		next, differs, err = to(ids[i], old, now)
+		switch {
+		case differs:
+			changes, changed = append(changes, next.change(old)), append(changed, next)
+		case old.revision != 0 && !old.upcoming.After(now.Add(leaseFor)):
+			leftOver = append(leftOver, task{definition: old, lease: old.upcoming})
 		}
 	}
-	return work
+	return changes, changed, leftOver, err
 }
 
 // after is the definition that takes the place of an old one, and whether it says anything else.
@@ -339,7 +316,11 @@ func (d definition) after(old definition, now time.Time) (next definition, diffe
 
 // change puts a definition in the place of an old one.
 func (d definition) change(old definition) timetable.Change {
-	return timetable.Change{ID: d.ID, Seen: old.revision, Was: old.Owner, Owner: d.Owner, Apart: d.Made, Text: d.text()}
+	c := timetable.Change{ID: d.ID, Seen: old.revision, Was: old.Owner, Owner: d.Owner, Apart: d.Made, Text: d.text()}
+	if d.Removed && old.damage != nil {
+		c.Text = "" // nothing is to remain: where its ticks are is not known
+	}
+	return c
 }
 
 // removed is a definition whose schedule is gone.
@@ -351,7 +332,7 @@ func (d definition) removed() definition {
 // Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis. After an error, call it again: ErrScheduleNotFound then
 // means that the schedule and its ticks are gone.
 func (p *Periodic) Remove(ctx context.Context, id string) error {
-	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) { return old.removed(), true })
+	err := p.change(ctx, id, func(old definition) (definition, bool) { return old.removed(), true })
 	return wrap(err, "remove schedule %q", id)
 }
 
@@ -363,7 +344,7 @@ func (p *Periodic) Pause(ctx context.Context, id string, why Pause) error {
 		why.Since = time.Now()
 	}
 	why.Since = why.Since.UTC().Truncate(time.Millisecond)
-	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) {
+	err := p.change(ctx, id, func(old definition) (definition, bool) {
 		if old.Paused != nil {
 			why.Since = old.Paused.Since
 		}
@@ -377,7 +358,7 @@ func (p *Periodic) Pause(ctx context.Context, id string, why Pause) error {
 // Resume ends a pause. Ticks count from now on: those of the pause do not come. It changes nothing of a schedule that is not
 // paused. Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis.
 func (p *Periodic) Resume(ctx context.Context, id string) error {
-	_, err := p.change(ctx, id, timetable.Declaration{}, func(old definition) (definition, bool) {
+	err := p.change(ctx, id, func(old definition) (definition, bool) {
 		next := old
 		next.Paused, next.Since = nil, 0
 		return next, old.Paused != nil
@@ -385,57 +366,35 @@ func (p *Periodic) Resume(ctx context.Context, id string) error {
 	return wrap(err, "resume schedule %q", id)
 }
 
-var errSuperseded = errors.New("a newer version was declared")
-
-// change makes a new definition of the last one, unless there is nothing to change.
-func (p *Periodic) change(
-	ctx context.Context, id string, d timetable.Declaration, to func(old definition) (definition, bool),
-) (changed bool, err error) {
-	for range attempts {
-		old, now, missing := p.find(ctx, id)
-		if missing != nil && old.ID == "" {
-			return false, missing
-		}
+// change changes the definition of one schedule that exists. One that is damaged can only be removed.
+func (p *Periodic) change(ctx context.Context, id string, to func(old definition) (next definition, differs bool)) error {
+	var missing error
+	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		next, differs := to(old)
-		change, discarded := next.change(old), old.damage != nil && next.Removed
-		if discarded {
-			change.Text = "" // where its ticks are is not known
-		} else if missing != nil || !differs {
-			if err := p.settle(ctx, leftOver(now, old)); err != nil {
-				return false, err
-			}
-			return false, missing
+		if missing = old.missing(); old.damage != nil && next.Removed {
+			missing = nil
 		}
-		revisions, now, current, err := p.table.Set(ctx, d, []timetable.Change{change})
-		if err != nil {
-			return false, err
-		}
-		if !current {
-			return false, errSuperseded
-		}
-		switch {
-		case revisions[0] == 0: // somebody else has changed it
-		case discarded:
-			return true, nil
-		default:
-			next.revision, next.upcoming = revisions[0], now
-			return true, p.settle(ctx, []task{{definition: next, lease: now}})
-		}
-	}
-	return false, ErrConflict
+		return next, differs && missing == nil, nil
+	})
+	return cmp.Or(err, missing)
 }
 
-// find reads a schedule. With ErrScheduleNotFound it returns one that is removed, if it is remembered.
-func (p *Periodic) find(ctx context.Context, id string) (d definition, now time.Time, err error) {
-	known, now, err := p.table.Named(ctx, id)
+// find reads a schedule.
+func (p *Periodic) find(ctx context.Context, id string) (d definition, err error) {
+	known, _, err := p.table.Named(ctx, id)
 	if err != nil {
-		return definition{}, now, err
+		return definition{}, err
 	}
 	d = read(known[id])
+	return d, d.missing()
+}
+
+// missing says why there is no schedule to work with; nil if there is one.
+func (d definition) missing() error {
 	if d.damage == nil && (d.revision == 0 || d.Removed) {
-		return d, now, ErrScheduleNotFound
+		return ErrScheduleNotFound
 	}
-	return d, now, d.damage
+	return d.damage
 }
 
 // read reads a definition, which may be damaged; one without an ID if there is none.

@@ -129,26 +129,32 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestTopicsThatSchedulesHaveLeftAreReadTogether: with a call for each, Redis far away, and many schedules, time would run out.
-func TestTopicsThatSchedulesHaveLeftAreReadTogether(t *testing.T) {
+// TestManySchedulesAreChangedTogether: with a call for each, Redis far away, and many schedules, time would run out.
+func TestManySchedulesAreChangedTogether(t *testing.T) {
 	const schedules = 20
 	client := redistest.Client(t)
 	l := newLab(t, client)
-	apply := func(topic string) {
+	apply := func(count int, topic string) periodic.Applied {
 		var list []periodic.Schedule
-		for i := range schedules {
+		for i := range count {
 			list = append(list, periodic.Schedule{ID: fmt.Sprint(i), Topic: topic, Cron: "0 7 * * 1"})
 		}
-		_, err := l.p.Apply(t.Context(), "shop", 1, list)
+		applied, err := l.p.Apply(t.Context(), "shop", 1, list)
 		require.NoError(t, err)
+		return applied
 	}
-	apply("reports")
+	stored := func(topic string) int64 { return client.ZCard(t.Context(), "{"+l.prefix+":"+topic+":0}:scheduled").Val() }
+	apply(schedules, "reports")
 	calls := 0
 	client.AddHook(&onTicks{do: func(call func() error) error { calls++; return call() }})
-	apply("letters")
-	assert.Zero(t, l.client.ZCard(t.Context(), l.key("scheduled")).Val())
-	assert.EqualValues(t, 2*schedules, l.client.ZCard(t.Context(), "{"+l.prefix+":letters:0}:scheduled").Val())
-	assert.Less(t, calls, schedules)
+	apply(schedules, "letters")
+	assert.Zero(t, stored("reports"))
+	assert.EqualValues(t, 2*schedules, stored("letters"))
+	assert.Less(t, calls, schedules, "moved")
+	calls = 0
+	assert.Len(t, apply(0, "").Removed, schedules)
+	assert.Zero(t, stored("letters"))
+	assert.Less(t, calls, schedules, "removed")
 }
 
 // TestApplyOfWhatIsStoredReadsNoTopic: fifty instances declare ten thousand schedules.
