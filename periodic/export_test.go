@@ -16,6 +16,12 @@ func (p *Periodic) HasFunction(id string) bool {
 	return has
 }
 
+// Round is a round of Run.
+func (p *Periodic) Round(ctx context.Context) error {
+	_, _, err := p.round(ctx)
+	return err
+}
+
 // RoundOfMade is a round of Run for the schedules with functions.
 func (p *Periodic) RoundOfMade(ctx context.Context) error {
 	_, _, err := p.roundOfMade(ctx)

@@ -342,6 +342,13 @@ func TestADeclarationThatChangesNothingChangesNoFunction(t *testing.T) {
 		require.ErrorIs(t, p.Set(t.Context(), s), periodic.ErrOwned)
 		says(p, "shop 2")
 	}
+	other := periodic.Schedule{ID: "z", Topic: "reports", Cron: "0 7 * * 1"}
+	_, err = p.Apply(t.Context(), "store", 1, []periodic.Schedule{other})
+	require.NoError(t, err)
+	s.Make = made("shop 3")
+	_, err = p.Apply(t.Context(), "shop", 3, []periodic.Schedule{s, other})
+	require.ErrorIs(t, err, periodic.ErrOwned)
+	says(p, "shop 2")
 	s.Make = nil
 	applied, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
 	require.NoError(t, err)

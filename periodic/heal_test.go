@@ -233,6 +233,35 @@ func TestAHostWithOtherRulesLeavesASchedulesFunctionToOthers(t *testing.T) {
 	assert.Len(t, l.pending(), 1)
 }
 
+// TestAnotherZoneHasItsOwnRules, also if the version says that nothing is newer, and after the schedule was removed.
+func TestAnotherZoneHasItsOwnRules(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1"}
+	rules := map[string]string{}
+	for _, s.Zone = range []string{"Europe/Berlin", "America/New_York", "Europe/Berlin"} {
+		applied, err := l.p.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
+		require.NoError(t, err)
+		require.Zero(t, applied.Unchanged)
+		status, err := l.p.Find(t.Context(), "report", 2)
+		require.NoError(t, err)
+		assert.Empty(t, status.Problem)
+		assert.Equal(t, 2, status.Stored)
+		assert.Contains(t, l.pending(), status.Next[0].UTC().Format(time.RFC3339))
+		rules[s.Zone] = l.rules()
+	}
+	assert.NotEqual(t, rules["Europe/Berlin"], rules["America/New_York"])
+	require.NoError(t, l.p.Remove(t.Context(), "report"))
+	require.NoError(t, l.p.Set(t.Context(), s))
+	assert.Equal(t, rules["Europe/Berlin"], l.rules())
+}
+
+// rules are those of the zone that the schedule was defined with.
+func (l *lab) rules() string {
+	_, rest := l.definition()
+	_, rules, _ := strings.Cut(rest, `"rules":"`)
+	return rules
+}
+
 // otherRules overwrites the rules of the zone that the schedule was defined with.
 func (l *lab) otherRules() (revision int64, rest string) {
 	l.t.Helper()
@@ -311,8 +340,9 @@ func TestADamagedDefinitionStopsNoOther(t *testing.T) {
 			assert.Contains(t, list[1].Problem, "damaged")
 			require.ErrorContains(t, l.p.Pause(t.Context(), "report", periodic.Pause{}), "damaged")
 
-			_, err = l.p.Apply(t.Context(), "shop", 2, []periodic.Schedule{good})
+			applied, err := l.p.Apply(t.Context(), "shop", 2, []periodic.Schedule{good})
 			require.NoError(t, err)
+			assert.Equal(t, []string{"report"}, applied.Removed)
 			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
 			damage()
 			require.NoError(t, l.p.Remove(t.Context(), "report"))

@@ -119,17 +119,23 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 	if err != nil {
 		return applied, err
 	}
-	gone := map[string]bool{}
-	for _, b := range before {
-		gone[b.ID] = true
-	}
+	declared := make(map[string]bool, len(schedules))
 	for _, s := range schedules {
-		delete(gone, s.ID)
+		declared[s.ID] = true
 	}
-	removal, err := p.edit(ctx, d, slices.Sorted(maps.Keys(gone)), func(_ string, old definition, _ time.Time) (definition, bool, error) {
+	var gone []string
+	for _, b := range before {
+		if !declared[b.ID] {
+			gone = append(gone, b.ID)
+		}
+	}
+	if len(gone) == 0 {
+		return applied, nil
+	}
+	removal, err := p.edit(ctx, d, gone, nil, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		return old.removed(), old.damage != nil || !old.Removed && old.Owner == d.Owner, nil
 	})
-	applied.Removed, applied.Superseded = removal.Replaced, removal.Superseded
+	applied.Removed, applied.Superseded = append(removal.Created, removal.Replaced...), removal.Superseded
 	return applied, err
 }
 
@@ -171,21 +177,11 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 		wanted[s.ID] = next
 	}
 	ids := slices.Sorted(maps.Keys(wanted))
-	applied, err := p.edit(ctx, d, ids, func(id string, old definition, now time.Time) (definition, bool, error) {
-		next, differs, err := wanted[id].after(old, now)
-		if err == nil { // processes of an older version, too, store ticks
-			p.learn(id, wanted[id].Make)
-		}
-		return next, differs, err
+	applied, err := p.edit(ctx, d, ids, wanted, func(id string, old definition, now time.Time) (definition, bool, error) {
+		return wanted[id].after(old, now)
 	})
-	switch {
-	case errors.Is(err, ErrOwned) || applied.Superseded:
-	case err != nil: // which may have come before the first change, or after the last one
-		for id, d := range wanted {
-			p.learn(id, d.Make)
-		}
-	default:
-		p.forgetUnmade(wanted)
+	if applied.Superseded || err != nil && !errors.Is(err, ErrOwned) {
+		p.learnMade(wanted) // they may be stored, and processes of both versions store ticks
 	}
 	return applied, err
 }
@@ -202,31 +198,35 @@ type maker struct {
 	since  time.Time
 }
 
-// learn remembers which function a schedule has.
-func (p *Periodic) learn(id string, make func(Tick) (*message.Message, error)) {
+// learn remembers which functions schedules have.
+func (p *Periodic) learn(declared map[string]definition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if make != nil {
-		p.makers[id] = maker{make: make}
+	for id, d := range declared {
+		if d.Make != nil {
+			p.makers[id] = maker{make: d.Make}
+		} else {
+			delete(p.makers, id)
+		}
 	}
 }
 
-// forgetUnmade forgets the functions of schedules that are declared without one.
-func (p *Periodic) forgetUnmade(declared map[string]definition) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(p.makers, func(id string, _ maker) bool {
-		d, is := declared[id]
-		return is && !d.Made
-	})
+// learnMade remembers the functions of the schedules that have one, and forgets none.
+func (p *Periodic) learnMade(declared map[string]definition) {
+	made := maps.Clone(declared)
+	maps.DeleteFunc(made, func(_ string, d definition) bool { return !d.Made })
+	p.learn(made)
 }
 
 // An editor makes the new definition of a schedule, or returns false if it stays as it is. The old one has no revision if Redis
 // has none.
 type editor func(id string, old definition, now time.Time) (next definition, differs bool, err error)
 
-// edit changes the definitions of schedules, and stores their first ticks. What others have changed meanwhile is changed again.
-func (p *Periodic) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
+// edit changes the definitions of schedules, learns the functions that are declared with them, and stores the first ticks. What
+// others have changed meanwhile is changed again.
+func (p *Periodic) edit(
+	ctx context.Context, d timetable.Declaration, ids []string, declared map[string]definition, to editor,
+) (done Applied, err error) {
 	for range attempts {
 		changes, changed, work, err := p.compare(ctx, ids, to)
 		if err != nil {
@@ -236,6 +236,7 @@ func (p *Periodic) edit(ctx context.Context, d timetable.Declaration, ids []stri
 		if done.Superseded = err == nil && !current; err != nil || !current {
 			return done, err
 		}
+		p.learn(declared)
 		done.Unchanged += len(ids) - len(changes)
 		ids = nil
 		for i, next := range changed {
@@ -294,7 +295,7 @@ func (d definition) after(old definition, now time.Time) (next definition, diffe
 		return d, false, err // which compile has found
 	}
 	newer := d.Version > old.Version || d.Owner == ""
-	if old.agrees(zone) || !newer {
+	if old.Zone == d.Zone && (old.agrees(zone) || !newer) {
 		d.Rules = old.Rules
 	}
 	same := d
@@ -325,7 +326,7 @@ func (d definition) change(old definition) timetable.Change {
 
 // removed is a definition whose schedule is gone.
 func (d definition) removed() definition {
-	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Removed: true, Left: d.Left}
+	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Owner: d.Owner, Removed: true, Left: d.Left}
 }
 
 // Remove removes a schedule and its pending ticks. One that an owner declares (Apply) comes back with the next declaration.
@@ -369,7 +370,7 @@ func (p *Periodic) Resume(ctx context.Context, id string) error {
 // change changes the definition of one schedule that exists. One that is damaged can only be removed.
 func (p *Periodic) change(ctx context.Context, id string, to func(old definition) (next definition, differs bool)) error {
 	var missing error
-	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, func(_ string, old definition, _ time.Time) (definition, bool, error) {
+	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, nil, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		next, differs := to(old)
 		if missing = old.missing(); old.damage != nil && next.Removed {
 			missing = nil

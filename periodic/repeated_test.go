@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -84,9 +85,9 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 	with := func(s periodic.Schedule) periodic.Schedule { s.Make = made("new"); return s }
 	ctx := context.Background()
 	set := func(s periodic.Schedule) func(l *lab) error { return func(l *lab) error { return l.p.Set(ctx, s) } }
-	apply := func(s periodic.Schedule) func(l *lab) error {
+	apply := func(list ...periodic.Schedule) func(l *lab) error {
 		return func(l *lab) error {
-			_, err := l.p.Apply(ctx, "shop", 1, []periodic.Schedule{s})
+			_, err := l.p.Apply(ctx, "shop", 1, list)
 			return err
 		}
 	}
@@ -103,6 +104,7 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 		"Set":                 {[]func(l *lab) error{set(weekly)}, set(changed), nil, 2},
 		"Set of a function":   {[]func(l *lab) error{set(weekly)}, set(with(weekly)), nil, 2},
 		"Apply":               {nil, apply(changed), nil, 2},
+		"Apply of nothing":    {[]func(l *lab) error{apply(weekly)}, apply(), nil, 0},
 		"Pause":               {[]func(l *lab) error{set(weekly)}, pause, nil, 0},
 		"Pause of a function": {[]func(l *lab) error{set(with(weekly))}, pause, nil, 0},
 		"Resume":              {[]func(l *lab) error{set(changed), pause}, resume, nil, 2},
@@ -143,7 +145,9 @@ func TestManySchedulesAreChangedTogether(t *testing.T) {
 		require.NoError(t, err)
 		return applied
 	}
-	stored := func(topic string) int64 { return client.ZCard(t.Context(), "{"+l.prefix+":"+topic+":0}:scheduled").Val() }
+	stored := func(topic string) int64 {
+		return client.ZCard(t.Context(), "{"+l.prefix+":"+topic+":0}:scheduled").Val()
+	}
 	apply(schedules, "reports")
 	calls := 0
 	client.AddHook(&onTicks{do: func(call func() error) error { calls++; return call() }})
@@ -155,6 +159,64 @@ func TestManySchedulesAreChangedTogether(t *testing.T) {
 	assert.Len(t, apply(0, "").Removed, schedules)
 	assert.Zero(t, stored("letters"))
 	assert.Less(t, calls, schedules, "removed")
+
+	tomorrow := fmt.Sprint(time.Now().Add(-25 * time.Hour).UnixMicro()) // since they were removed
+	for id, text := range client.HGetAll(t.Context(), "{"+l.prefix+":periodic}:schedules").Val() {
+		_, definition, _ := strings.Cut(text, " ")
+		require.NoError(t, client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, tomorrow+" "+definition).Err())
+		require.NoError(t, client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: id}).Err())
+		require.NoError(t, client.HSet(t.Context(), "{"+l.prefix+":letters:0}:ticks", id, tomorrow+" none 0").Err())
+		require.NoError(t, client.HSet(t.Context(), l.key("ticks"), id, tomorrow+" left 0").Err())
+	}
+	before := reads(t, client)
+	require.NoError(t, l.p.Round(t.Context()))
+	assert.Less(t, reads(t, client)-before, schedules, "forgotten")
+	assert.Zero(t, client.Exists(t.Context(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":letters:0}:ticks", l.key("ticks")).Val())
+	assert.Zero(t, client.ZCard(t.Context(), "{"+l.prefix+":periodic}:owned").Val())
+}
+
+// reads is how often Redis has read from a connection: once for many calls that come together.
+func reads(t *testing.T, client *redis.Client) int {
+	t.Helper()
+	n, err := strconv.Atoi(client.InfoMap(t.Context(), "stats").Item("Stats", "total_reads_processed"))
+	require.NoError(t, err)
+	return n
+}
+
+// TestWhatChangesNothingWritesNothing: Redis may refuse writes.
+func TestWhatChangesNothingWritesNothing(t *testing.T) {
+	client := redistest.Client(t)
+	l := newLab(t, client)
+	require.NoError(t, l.set("x"))
+	why := periodic.Pause{Reason: "holidays"}
+	require.NoError(t, l.p.Pause(t.Context(), "report", why))
+	client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any("{"+l.prefix+":periodic}:versions")) {
+			return errors.New("out of memory")
+		}
+		return nil
+	}})
+	require.NoError(t, l.p.Pause(t.Context(), "report", why))
+	require.ErrorIs(t, l.p.Remove(t.Context(), "another"), periodic.ErrScheduleNotFound)
+	require.ErrorContains(t, l.p.Resume(t.Context(), "report"), "out of memory")
+}
+
+// TestAFunctionThatIsSetMeanwhileStays: another Set in this process is still at work.
+func TestAFunctionThatIsSetMeanwhileStays(t *testing.T) {
+	client := redistest.Client(t)
+	l := newLab(t, client)
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1"}
+	withFunction, hook := s, &onTicks{}
+	withFunction.Make = made("x")
+	hook.do = func(call func() error) error {
+		hook.do = nil
+		assert.NoError(t, l.p.Set(t.Context(), withFunction))
+		return call()
+	}
+	client.AddHook(hook)
+	require.NoError(t, l.p.Set(t.Context(), s))
+	require.NoError(t, l.p.Trigger(t.Context(), "report"))
+	assert.True(t, l.p.HasFunction("report"))
 }
 
 // TestApplyOfWhatIsStoredReadsNoTopic: fifty instances declare ten thousand schedules.

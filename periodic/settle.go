@@ -410,36 +410,50 @@ func (p *Periodic) save(ctx context.Context, work []*task) {
 		}))
 		of = append(of, t)
 	}
+	var over, changed []*task
+	var changes []timetable.Change
 	for i, answer := range p.store.RunMany(ctx, calls) {
-		if of[i].err = p.saved(ctx, of[i], answer); of[i].err != nil {
-			of[i].next = time.Time{}
+		t := of[i]
+		result, err := ticked(answer)
+		switch {
+		case err != nil:
+			t.err, t.next = err, time.Time{}
+		case t.Removed:
+			if t.next = t.since().Add(forgetAfter); !t.next.After(result.Now) {
+				over = append(over, t)
+			}
+		case result.Older || result.Lost:
+			// Redis has lost the last definition, or the record: a new revision takes over. If the definition has changed
+			// meanwhile, this changes nothing.
+			changed, changes = append(changed, t), append(changes, t.resumed(result).change(t.definition))
+		default:
+			p.saved(t, result)
 		}
+	}
+	p.forget(ctx, over)
+	for _, t := range over {
+		if t.err == nil {
+			changed, changes = append(changed, t), append(changes, timetable.Change{ID: t.ID, Seen: t.revision, Was: t.Owner})
+		}
+	}
+	_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, changes)
+	for _, t := range changed {
+		t.err, t.next = err, time.Time{}
 	}
 }
 
-func (p *Periodic) saved(ctx context.Context, t *task, answer script.Answer) error {
-	result, err := ticked(answer)
+// saved notes that the ticks of a schedule are stored.
+func (p *Periodic) saved(t *task, result queue.Ticked) {
 	switch {
-	case err != nil:
-		return err
-	case t.Removed:
-		return p.forget(ctx, t, result.Now)
-	case result.Older || result.Lost:
-		// Redis has lost the last definition, or the record: a new revision takes over. If the definition has changed
-		// meanwhile, this changes nothing.
-		t.next = time.Time{}
-		_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, []timetable.Change{t.resumed(result).change(t.definition)})
-		return err
 	case !result.Stored: // another process has stored some
 		t.next = result.Now
-		return nil
+		return
 	case t.stopped: // the pause begins now, however long the messages took
 		t.next = result.Now.Add(t.pause)
 	}
 	if told := p.config.Observer.Ticked; told != nil && len(t.bodies)+t.plan.missed > 0 {
 		told(observe.Ticked{Topic: t.Topic, Schedule: t.ID, Stored: len(t.bodies), Missed: t.plan.missed})
 	}
-	return nil
 }
 
 // resumed is a definition whose record, or last revision, is lost: its ticks go on where they were, as far as that is known.
@@ -452,25 +466,20 @@ func (d definition) resumed(found queue.Ticked) definition {
 	return d
 }
 
-// forget ends a schedule that was removed, once nobody can bring it back.
-func (p *Periodic) forget(ctx context.Context, t *task, now time.Time) error {
-	if t.next = t.since().Add(forgetAfter); t.next.After(now) {
-		return nil
-	}
-	t.next = time.Time{}
+// forget makes topics forget schedules that were removed so long ago that nobody can bring them back.
+func (p *Periodic) forget(ctx context.Context, over []*task) {
 	var calls []script.Call
-	for i, name := range append([]string{t.Topic}, t.Left...) {
-		seen := "left" // as leave has written, unless there is no record
-		if i == 0 {
-			seen = t.plan.cursor
+	var of []*task
+	for _, t := range over {
+		seen := t.plan.cursor
+		for _, name := range append([]string{t.Topic}, t.Left...) {
+			calls = append(calls, p.topic(name).TickCall(queue.Ticks{Schedule: t.ID, Revision: t.revision, Seen: seen, Cursor: queue.Forget}))
+			of, seen = append(of, t), "left" // as leave has written, unless there is no record
 		}
-		calls = append(calls, p.topic(name).TickCall(queue.Ticks{Schedule: t.ID, Revision: t.revision, Seen: seen, Cursor: queue.Forget}))
 	}
-	for _, answer := range p.store.RunMany(ctx, calls) {
+	for i, answer := range p.store.RunMany(ctx, calls) {
 		if _, err := ticked(answer); err != nil {
-			return err
+			of[i].err, of[i].next = err, time.Time{}
 		}
 	}
-	_, _, _, err := p.table.Set(ctx, timetable.Declaration{}, []timetable.Change{{ID: t.ID, Seen: t.revision}})
-	return err
 }

@@ -84,26 +84,6 @@ func (b *background) run(call func(context.Context)) bool {
 	return true
 }
 
-// do makes a call and returns its error, or that of ctx if ctx ends first. In that case the
-// call may still be made, or continue.
-func (b *background) do(ctx context.Context, call func(context.Context) error) error {
-	done := make(chan error, 1)
-	if err := b.start(ctx, func(closing context.Context) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(closing, cancel)()
-		done <- call(ctx)
-	}); err != nil {
-		return err
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // close waits until no call is under way, or ctx ends. Later calls fail with ErrClosed.
 func (b *background) close(ctx context.Context) error {
 	b.mu.Lock()

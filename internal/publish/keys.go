@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -26,12 +25,6 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, delay tim
 		func(ctx context.Context, t Topic) (queue.Status, error) { return t.Reschedule(ctx, key, delay) })
 }
 
-// answer is what a call for a key returns.
-type answer struct {
-	status queue.Status
-	err    error
-}
-
 // change makes a call for a key, once: a failed attempt may have succeeded in Redis. It
 // creates no partitions, since the topic may not exist.
 func (p *Publisher) change(
@@ -42,22 +35,11 @@ func (p *Publisher) change(
 	}
 	t := p.topics.find(event.Topic)
 	p.lanes.records.done(t.whole(), "", false) // the topic knows which calls may be repeated
-	answers := make(chan answer, 1)            // so a call that is given up writes where nobody reads
-	err := p.background.do(ctx, func(ctx context.Context) error {
-		status, err := call(ctx, t)
-		answers <- answer{status, err}
-		return err
-	})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.background.closing, cancel)()
+	status, err := call(ctx, t)
 	p.lanes.calls.Done() // the observer may call Close
-	var status queue.Status
-	select {
-	case a := <-answers: // the Topic explains its own error
-		status = a.status
-	default:
-		if ctx.Err() != nil && !errors.Is(err, ErrClosed) {
-			err = fmt.Errorf("%w: %w", err, t.WhyNoAnswer())
-		}
-	}
 	if err != nil {
 		err = fmt.Errorf("redisdelay: %s %q in %q: %w", event.How, event.Key, event.Topic, err)
 	}

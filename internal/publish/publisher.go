@@ -66,7 +66,7 @@ type Config struct {
 	Panicked func(value any, stack []byte)
 }
 
-// Topic is a topic in Redis. See queue.Topic.
+// Topic is a topic in Redis. See queue.Topic. Cancel and Reschedule end with their context, also if Redis does not answer.
 type Topic interface {
 	Enlist(ctx context.Context) error
 	Advance(ctx context.Context, version string) error
