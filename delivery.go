@@ -103,7 +103,7 @@ func DeliveryFromContext(ctx context.Context) (Delivery, bool) {
 
 // MaxReasonBytes is the maximum length of the reason of a dead letter that its handler
 // has made (Delivery.Bury), and of an error that is kept with a message (Delivery.RecordError).
-const MaxReasonBytes = 1000
+const MaxReasonBytes = queue.MaxReasonBytes // 1000
 
 const noReason = "buried by its handler"
 
@@ -182,7 +182,7 @@ func (d Delivery) Defer(to delay.Delay) error {
 // It is safe for concurrent use. The error says that the message is already settled or that the
 // Delivery is not from DeliveryFromContext; then nothing is decided.
 func (d Delivery) Bury(reason string) error {
-	if reason = bounded(reason); reason == "" {
+	if reason = queue.Reason(reason); reason == "" {
 		reason = noReason
 	}
 	if err := d.handling.decide(decision{reason: reason}); err != nil {
@@ -196,15 +196,6 @@ func (d Delivery) Bury(reason string) error {
 func (d Delivery) Deferred() bool {
 	made := d.decided()
 	return made != nil && made.reason == ""
-}
-
-// bounded is a reason for people to read.
-func bounded(reason string) string {
-	reason = strings.TrimSpace(strings.ToValidUTF8(reason, "?"))
-	if len(reason) > MaxReasonBytes {
-		reason = strings.ToValidUTF8(reason[:MaxReasonBytes], "") // without half a character
-	}
-	return reason
 }
 
 // decided is what the handler has decided; nil if nothing.
@@ -287,7 +278,7 @@ func (d Delivery) RecordError(err error) {
 	text := ""
 	if err != nil {
 		text, _, _ = strings.Cut(fmt.Sprint(err), ", stacktrace: \n") // fmt survives a panic in Error
-		text = bounded(text)
+		text = queue.Reason(text)
 	}
 	d.handling.failure.Store(&text)
 }

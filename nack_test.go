@@ -1,6 +1,8 @@
 package redisdelay_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -325,4 +327,36 @@ func TestAPanicInTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
 	s.Expect(messages, "good", "better")
 	assert.Equal(t, "cannot decode: panic: cannot stand it", dead.Letters(s, 1)[0].Reason)
 	assert.Equal(t, 1, s.Log.Count("panicky"), "the log has the stack: %v", s.Log.Lines())
+}
+
+// quoting fails on some bodies, with an error that has the body in it, or whose text cannot be had.
+type quoting struct{ redisdelay.DefaultMarshaler }
+
+type noText struct{ text string }
+
+func (e *noText) Error() string { return e.text }
+
+func (q quoting) Unmarshal(topic string, body []byte) (*message.Message, error) {
+	msg, err := q.DefaultMarshaler.Unmarshal(topic, body)
+	switch {
+	case err != nil:
+	case len(msg.Payload) > 1<<20:
+		err = errors.New(string(msg.Payload))
+	case msg.UUID == "bad":
+		err = (*noText)(nil)
+	}
+	return msg, err
+}
+
+func TestWhateverTheErrorOfAnUnmarshalerIsItMakesADeadLetterWithAShortReason(t *testing.T) {
+	s := fixture.New(t)
+	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = quoting{} })
+	large := message.NewMessage("large", bytes.Repeat([]byte{0xff}, 2<<20))
+	require.NoError(t, s.Publisher().Publish(s.Topic, large))
+	s.Publish("bad", "good")
+	s.Expect(messages, "good")
+	for _, letter := range dead.Letters(s, 2) {
+		assert.True(t, strings.HasPrefix(letter.Reason, "cannot decode: "), "%.100q", letter.Reason)
+		assert.LessOrEqual(t, len(letter.Reason), redisdelay.MaxReasonBytes)
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -216,10 +215,7 @@ func lasting(err error) bool {
 
 // refuse notes that nothing is done for entries.
 func (s *settling) refuse(topic string, why error, entries ...string) {
-	reason := why.Error()
-	if len(reason) > redisdelay.MaxReasonBytes {
-		reason = strings.ToValidUTF8(reason[:redisdelay.MaxReasonBytes], "") // without half a character
-	}
+	reason := queue.Reason(why.Error())
 	s.mu.Lock()
 	for _, id := range entries {
 		s.refused = append(s.refused, intake.Refusal{Entry: id, Reason: reason})

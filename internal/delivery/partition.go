@@ -68,7 +68,9 @@ func (p *partition) settle() {
 	calls := p.subscription.calls
 	if over := p.settler.run(calls); over {
 		p.leases.leave()
-		_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
+		p.subscription.running.leavers.Go(func() {
+			_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
+		})
 	}
 }
 

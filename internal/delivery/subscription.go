@@ -178,6 +178,7 @@ type goroutines struct {
 	workers  sync.WaitGroup // end each with its message, or soon after ctx
 	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
 	settlers sync.WaitGroup // end when nothing is to be settled
+	leavers  sync.WaitGroup // the last call of each settler that has ended
 	keepers  sync.WaitGroup // end with the context of calls, or soon after ctx
 }
 
@@ -227,7 +228,11 @@ func (s *Subscription) shutDown(endCalls func()) error {
 	for _, p := range s.partitions {
 		p.settler.end()
 	}
-	complete = ended(hard, &s.running.settlers) && complete
+	if ended(hard, &s.running.settlers) {
+		ended(hard, &s.running.leavers) // which do not count: all is settled
+	} else {
+		complete = false
+	}
 	s.offers.Lock() // offers end with ctx
 	close(s.out)
 	s.offers.Unlock()

@@ -2,11 +2,13 @@ package delivery
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -95,7 +97,7 @@ func (s *Subscription) prepare(
 	if err != nil {
 		s.buffer.passed(it, true)
 		p.report.messageFailed(observe.Decoding, it.ID, err)
-		p.settler.bury(it, "cannot decode: "+err.Error())
+		p.settler.bury(it, queue.Reason(fmt.Sprint("cannot decode: ", err))) // fmt survives a panic in Error
 		return nil, true
 	}
 	if admitted, next := s.admit(it, cancel, behind...); !admitted { // Decode may have taken long

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -199,13 +200,25 @@ func (g *Group) Release(ctx context.Context, releases []Release) ([]string, erro
 	return g.RunForTexts(ctx, releaseScript, args)
 }
 
-// Bury makes messages dead letters.
+// MaxReasonBytes is how long the reason of a dead letter may be.
+const MaxReasonBytes = 1000
+
+// Reason makes a text a reason for people to read, and drops what is too much.
+func Reason(text string) string {
+	text = strings.TrimSpace(strings.ToValidUTF8(text, "?"))
+	if len(text) > MaxReasonBytes {
+		text = strings.ToValidUTF8(text[:MaxReasonBytes], "") // without half a character
+	}
+	return text
+}
+
+// Bury makes messages dead letters, which the caller has in delivery.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
 	args := []any{g.name, g.partition.Channel(), 0}
 	for _, b := range burials {
 		args = append(args, b.ID, b.Token, b.Reason)
 	}
-	return g.RunForTexts(ctx, buryScript, args)
+	return g.RunForTexts(ctx, buryHeldScript, args)
 }
 
 // RunForTexts calls a script that returns texts.
