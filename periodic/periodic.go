@@ -135,7 +135,8 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 	removal, err := p.edit(ctx, d, gone, nil, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		return old.removed(), old.damage != nil || !old.Removed && old.Owner == d.Owner, nil
 	})
-	applied.Removed, applied.Superseded = append(removal.Created, removal.Replaced...), removal.Superseded
+	applied.Removed = append(removal.Created, removal.Replaced...) // of one that is damaged, no revision may be known
+	applied.Superseded = removal.Superseded
 	return applied, err
 }
 
