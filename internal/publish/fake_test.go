@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type fakeTopic struct {
 
 	callersOver atomic.Bool  // UnrecordCallers was called
 	advanced    atomic.Value // the version of the last Advance
+	unlisted    atomic.Bool  // the list of topics is away
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -66,6 +68,9 @@ func (f *fakeTopic) Enlist(context.Context) error {
 
 func (f *fakeTopic) Advance(_ context.Context, version string) error {
 	f.advanced.Store(version)
+	if f.unlisted.Load() {
+		return io.EOF
+	}
 	return nil
 }
 

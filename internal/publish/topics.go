@@ -74,7 +74,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	if needsV3 {
 		topic.requireV3()
 	}
-	if partitions, fresh := topic.seen(); partitions > 0 {
+	if partitions, fresh := topic.seen(needsV3); partitions > 0 {
 		if !fresh {
 			t.refresh(topic)
 		}
@@ -87,12 +87,12 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	for {
 		err := t.look(ctx, topic)
 		if err == nil && ctx.Err() == nil { // unless that look began before requireV3
-			if partitions, _ := topic.seen(); partitions == 0 {
+			if partitions, _ := topic.seen(needsV3); partitions == 0 {
 				continue
 			}
 		}
 		// An error matters only as long as no number is known.
-		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
+		if partitions, _ := topic.seen(needsV3); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
 		if t.background.closing.Err() != nil { // the look was broken off
@@ -205,19 +205,19 @@ func (t *topics) find(name string) *knownTopic {
 	return topic
 }
 
-// requireV3 notes that messages have ordering keys or times to live. Until the topic is listed with the version for
-// that, seen returns no number of partitions.
+// requireV3 notes that messages have ordering keys or times to live.
 func (t *knownTopic) requireV3() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.needsV3 = true
 }
 
-// seen returns the number of partitions, and whether it is recent.
-func (t *knownTopic) seen() (partitions int, fresh bool) {
+// seen returns the number of partitions, and whether it is recent; 0 for messages that need version 3 until the topic is
+// listed with it.
+func (t *knownTopic) seen(needsV3 bool) (partitions int, fresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.needsV3 && !t.v3Listed {
+	if needsV3 && !t.v3Listed {
 		return 0, false
 	}
 	return t.partitions, t.partitions > 0 && t.recent()

@@ -134,6 +134,30 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 	})
 }
 
+// TestPlainMessagesGoOnWhileOthersWaitForTheList of topics, which is away.
+func TestPlainMessagesGoOnWhileOthersWaitForTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{partitions: 3}
+		topics, _ := topicsOf(t, f)
+		_, err := topics.partitions(t.Context(), far, "t", false)
+		require.NoError(t, err)
+		f.unlisted.Store(true)
+		for range 2 {
+			_, err = topics.partitions(t.Context(), time.Now().Add(time.Second), "t", true)
+			require.ErrorIs(t, err, io.EOF)
+			start := time.Now()
+			n, err := topics.partitions(t.Context(), start.Add(time.Second), "t", false)
+			require.NoError(t, err)
+			assert.Equal(t, 3, n)
+			assert.Zero(t, time.Since(start))
+			<-time.After(lookEvery + time.Second)
+		}
+		f.unlisted.Store(false)
+		_, err = topics.partitions(t.Context(), far, "t", true)
+		require.NoError(t, err)
+	})
+}
+
 func TestAKnownNumberIsUsedAtOnceWhileALookHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung chan struct{}
