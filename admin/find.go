@@ -86,10 +86,15 @@ func (s *search) run(ctx context.Context, asked string) error {
 		opened = append(opened, t)
 	}
 	for _, t := range opened {
+		if ctx.Err() != nil { // a topic that was all looked at hides the end of ctx
+			return context.Cause(ctx)
+		}
 		s.far.Topics++
-		if err := s.into(ctx, t); errors.Is(err, errEnough) || ctx.Err() != nil {
+		err := s.into(ctx, t)
+		switch {
+		case errors.Is(err, errEnough), err != nil && ctx.Err() != nil:
 			return err
-		} else if err != nil {
+		case err != nil:
 			failed = append(failed, topicError(asked, t.name, err))
 		}
 	}

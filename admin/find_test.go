@@ -172,3 +172,18 @@ func TestFindInAllTopicsIsNotStoppedByOne(t *testing.T) {
 	_, err = find(ctx, s.admin, "a", "uuid 0", nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// TestAFindWhoseTimeEndsBetweenTwoTopicsSaysSo: that is not the same as no such message.
+func TestAFindWhoseTimeEndsBetweenTwoTopicsSaysSo(t *testing.T) {
+	s := newSceneWith(t, redistest.New(t).Client(t))
+	for _, topic := range []string{"a", "b", "c"} {
+		s.Topic = topic
+		s.publish(time.Hour, 1, "k")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := find(ctx, s.admin, "", "not there", func(Search) { cancel() })
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, ErrMessageNotFound)
+	assert.ErrorContains(t, err, "looked at 1 message of 1 topic")
+}
