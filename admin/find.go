@@ -101,10 +101,13 @@ func (s *search) run(ctx context.Context, asked string) error {
 	return errors.Join(failed...)
 }
 
-// topicError says which of all topics an error is about.
+// topicError says which of all topics an error is about. It is none if that topic is gone since they were listed.
 func topicError(asked, name string, err error) error {
-	if asked != "" {
+	switch {
+	case asked != "":
 		return err
+	case errors.Is(err, ErrTopicNotFound):
+		return nil
 	}
 	return fmt.Errorf("topic %q: %w", name, err)
 }
