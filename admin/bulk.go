@@ -63,7 +63,7 @@ func ByKey(keys ...string) Selection { return Selection{keys: keys} }
 func Matching(q Query) Selection { return Selection{query: &q} }
 
 // OfGroup limits a selection to one group. By id or key, that is for operations on groups:
-// Requeue, Discard, Bury, Copy and Move.
+// Requeue, Discard, Bury, Copy, Move and MoveDead.
 func (s Selection) OfGroup(group string) Selection {
 	if s.query == nil {
 		s.group = group

@@ -86,20 +86,28 @@ func (s *search) run(ctx context.Context, asked string) error {
 		opened = append(opened, t)
 	}
 	for _, t := range opened {
+		if ctx.Err() != nil { // a topic that was all looked at hides the end of ctx
+			return context.Cause(ctx)
+		}
 		s.far.Topics++
-		if err := s.into(ctx, t); errors.Is(err, errEnough) || ctx.Err() != nil {
+		err := s.into(ctx, t)
+		switch {
+		case errors.Is(err, errEnough), err != nil && ctx.Err() != nil:
 			return err
-		} else if err != nil {
+		case err != nil:
 			failed = append(failed, topicError(asked, t.name, err))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// topicError says which of all topics an error is about.
+// topicError says which of all topics an error is about. It is none if that topic is gone since they were listed.
 func topicError(asked, name string, err error) error {
-	if asked != "" {
+	switch {
+	case asked != "":
 		return err
+	case errors.Is(err, ErrTopicNotFound):
+		return nil
 	}
 	return fmt.Errorf("topic %q: %w", name, err)
 }

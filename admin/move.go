@@ -22,7 +22,7 @@ import (
 
 // Why Copy, Move and Import cannot begin, or skip a message.
 var (
-	// ErrSameTopic is returned by Copy and Move if both topics are the same.
+	// ErrSameTopic is returned by Copy, Move and MoveDead if both topics are the same.
 	ErrSameTopic = errors.New("messages cannot be copied or moved to their own topic")
 
 	// ErrKeyInUse says that another message holds the key in the other topic, or that the key's
@@ -73,6 +73,18 @@ func (a *Admin) Copy(ctx context.Context, topic string, which Selection, to stri
 // A Query is for Scheduled, which is the default, for Waiting or for Dead. It is a bulk operation: see
 // Selection.
 func (a *Admin) Move(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
+	return a.move(ctx, topic, which, to, progress, Scheduled, Waiting, Dead)
+}
+
+// MoveDead is Move for dead letters alone, as Requeue and Discard are: by id or key, it leaves what waits (ErrNotDead), also
+// for other groups of a message that is dead in one. A Query is for Dead.
+func (a *Admin) MoveDead(ctx context.Context, topic string, which Selection, to string, progress func(Progress)) (Progress, error) {
+	return a.move(ctx, topic, which, to, progress, Dead)
+}
+
+func (a *Admin) move(
+	ctx context.Context, topic string, which Selection, to string, progress func(Progress), sets ...Set,
+) (Progress, error) {
 	t := a.transferTo(topic, to)
 	t.move = rand.Text()
 	// Another Move may have brought messages here in this millisecond. They would look as if they had come later, and stay.
@@ -81,7 +93,7 @@ func (a *Admin) Move(ctx context.Context, topic string, which Selection, to stri
 	case <-ctx.Done():
 		return Progress{}, wrap(ctx.Err(), "move from %q to %q", topic, to)
 	}
-	return t.run(ctx, which, t.moveOperation(), progress)
+	return t.run(ctx, which, t.moveOperation(sets), progress)
 }
 
 // transfer is a Copy or Move between two topics.
@@ -142,10 +154,10 @@ func opened(ctx context.Context, t *queue.Topic) (int, error) {
 	return t.Raise(ctx, 1)
 }
 
-// moveOperation copies messages and takes out those that have arrived.
-func (t *transfer) moveOperation() operation {
+// moveOperation copies messages of some sets and takes out those that have arrived.
+func (t *transfer) moveOperation(sets []Set) operation {
 	return operation{
-		verb: "move", sets: []Set{Scheduled, Waiting, Dead}, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
+		verb: "move", sets: sets, maxIDs: maxNamed, cutoff: atStart, bytes: copyBytes,
 		buried: true,
 		step: func(ctx context.Context, s step, latest int64) ([]skip, int, error) {
 			later := 0
@@ -156,9 +168,11 @@ func (t *transfer) moveOperation() operation {
 			return skips, later, err
 		},
 		ids: func(ctx context.Context, in scope, ids []string, _ int64) ([]skip, error) {
-			return callEach(ids, func(id string) error { return t.moveOne(ctx, in, id, "") })
+			return callEach(ids, func(id string) error { return t.moveOne(ctx, in, sets, id, "") })
 		},
-		key: func(ctx context.Context, in scope, key string, _ int64) error { return t.moveOne(ctx, in, "", key) },
+		key: func(ctx context.Context, in scope, key string, _ int64) error {
+			return t.moveOne(ctx, in, sets, "", key)
+		},
 	}
 }
 
@@ -180,14 +194,17 @@ func (t *transfer) moveStep(ctx context.Context, s step) ([]skip, error) {
 	return append(skips, skipAll(both, ErrInBothTopics)...), err
 }
 
-// moveOne moves a message that is found by its id or key, from wherever it waits or is dead.
-func (t *transfer) moveOne(ctx context.Context, in scope, id, key string) error {
+// moveOne moves a message that is found by its id or key, from wherever it is in one of the sets.
+func (t *transfer) moveOne(ctx context.Context, in scope, sets []Set, id, key string) error {
 	found, err := lookFor(ctx, in, id, key)
 	if err != nil {
 		return err
 	}
-	steps := stepsOf(in, found)
-	if len(steps) == 0 {
+	steps := stepsOf(in, sets, found)
+	switch {
+	case len(steps) == 0 && !slices.Contains(sets, Waiting):
+		return ErrNotDead
+	case len(steps) == 0:
 		return ErrNotWaiting
 	}
 	var why error
@@ -203,8 +220,8 @@ func (t *transfer) moveOne(ctx context.Context, in scope, id, key string) error 
 	return why
 }
 
-// stepsOf are the places where a message waits or is dead.
-func stepsOf(in scope, found inspect.Found) (steps []step) {
+// stepsOf are the places where a message is in one of the sets.
+func stepsOf(in scope, sets []Set, found inspect.Found) (steps []step) {
 	from := in.topic.Partition(found.Partition)
 	add := func(group string, place inspect.Place, score string, metadata []byte) {
 		e := inspect.PageEntry{ID: found.ID, Seen: inspect.Seen{ID: found.ID, Score: score}, Body: found.Body, Metadata: metadata}
@@ -213,19 +230,25 @@ func stepsOf(in scope, found inspect.Found) (steps []step) {
 			partition: from, group: from.Group(group), place: place, entries: []inspect.PageEntry{e}, now: found.Now,
 		})
 	}
-	if found.Scheduled {
+	if found.Scheduled && slices.Contains(sets, Scheduled) {
 		add("", inspect.InScheduled, strconv.FormatInt(found.DueAt.UnixMilli(), 10), nil)
 	}
 	for _, g := range found.Groups {
-		if place, is := placeOfState[redisdelay.State(g.State)]; is && slices.Contains(in.groups, g.Group) {
-			add(g.Group, place, g.Score, g.Metadata)
+		at := placeOfState[redisdelay.State(g.State)]
+		if slices.Contains(sets, at.set) && slices.Contains(in.groups, g.Group) {
+			add(g.Group, at.place, g.Score, g.Metadata)
 		}
 	}
 	return steps
 }
 
-var placeOfState = map[redisdelay.State]inspect.Place{
-	redisdelay.StateQueued: inspect.InQueue, redisdelay.StateRetrying: inspect.InQueue, redisdelay.StateDead: inspect.InDead,
+// placeOfState is where messages are moved from, by their state for a group.
+var placeOfState = map[redisdelay.State]struct {
+	set   Set
+	place inspect.Place
+}{
+	redisdelay.StateQueued: {Waiting, inspect.InQueue}, redisdelay.StateRetrying: {Waiting, inspect.InQueue},
+	redisdelay.StateDead: {Dead, inspect.InDead},
 }
 
 // target is the number of the partition that a message goes to if none knows it.

@@ -457,3 +457,35 @@ func TestCopyAndMoveRefuse(t *testing.T) {
 	require.ErrorAs(t, fixture.ErrOf(s.admin.Move(t.Context(), s.Topic, Matching(Query{In: InDelivery}), to.Topic, nil)), &query)
 	assert.Equal(t, "In", query.Field)
 }
+
+// TestMoveDeadLeavesWhatWaits, also for another group of the same message.
+func TestMoveDeadLeavesWhatWaits(t *testing.T) {
+	s := newScene(t)
+	billing, mail := s.group(0, "billing"), s.group(0, "mail")
+	s.publish(0, 1, "order-3")
+	claimed := s.claim(billing, "c", 1, "")
+	s.bury(billing, "why", claimed...)
+	s.nack(mail, time.Hour, s.claim(mail, "c", 1, "")...)
+	s.publish(time.Hour, 1, "order-3") // it takes the key of the dead letter
+	move := func(which Selection) Progress {
+		t.Helper()
+		got, err := s.admin.MoveDead(t.Context(), s.Topic, which, s.Topic+"/parked", nil)
+		require.NoError(t, err)
+		return got
+	}
+	s.unchanged(func() {
+		for _, which := range []Selection{ByKey("order-3"), ByID(claimed[0].ID).OfGroup("mail")} {
+			got := move(which)
+			assert.Equal(t, 1, got.Skipped)
+			assert.ErrorIs(t, got.Last, ErrNotDead)
+		}
+		_, err := s.admin.MoveDead(t.Context(), s.Topic, Matching(Query{In: Waiting}), s.Topic+"/parked", nil)
+		var wrong *QueryError
+		require.ErrorAs(t, err, &wrong)
+	})
+	assert.Equal(t, Progress{Done: 1}, move(ByID(claimed[0].ID)))
+	assert.Zero(t, s.count(Query{In: Dead}))
+	assert.Equal(t, 1, s.count(Query{In: Waiting, Group: "mail"}), "mail still gets it")
+	assert.Equal(t, 1, s.count(Query{In: Scheduled}))
+	assert.Equal(t, Progress{}, move(Matching(Query{})))
+}

@@ -196,6 +196,9 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 	for _, selection := range which {
 		update := func(p admin.Progress) {
 			p.Done, p.Skipped = p.Done+before.Done, p.Skipped+before.Skipped
+			if p.Last == nil {
+				p.Last = before.Last
+			}
 			o.update(p)
 		}
 		progress, err := a.run(ctx, call{d.config.Admin, o.Topic, selection, update}, value)

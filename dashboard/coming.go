@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -43,6 +44,7 @@ type comingData struct {
 	Spans        []span
 	Charts       []chart
 	Plan         *plan // of one topic
+	Err          error // why one of all topics could not be read
 }
 
 // chart is the forecast of a topic, drawn.
@@ -93,16 +95,22 @@ func (d *Dashboard) comingPage(ctx context.Context, q *request) (page, error) {
 			data.Group = data.Groups[0]
 		}
 	}
+	if data.Topic == "" {
+		data.Err = o.Err
+	}
+	query := admin.ForecastQuery{Span: chosen.Long, Buckets: chosen.number, Group: data.Group}
 	for _, topic := range topicsToForecast(o, data.Topic) {
-		seen, err := d.forecast(ctx, topic, admin.ForecastQuery{Span: chosen.Long, Buckets: chosen.number, Group: data.Group})
-		if err != nil {
-			return page{}, err
+		seen, err := d.forecast(ctx, topic, query)
+		if err == nil && data.Topic != "" {
+			data.Plan, err = d.planFor(ctx, q, query, seen)
 		}
-		data.Charts = append(data.Charts, draw(seen.now))
-		if data.Topic != "" {
-			if data.Plan, err = planFor(q, seen); err != nil {
-				return page{}, err
-			}
+		switch {
+		case err == nil:
+			data.Charts = append(data.Charts, draw(seen.now))
+		case data.Topic != "":
+			return page{}, err
+		case data.Err == nil && !errors.Is(err, admin.ErrTopicNotFound): // it may be gone since the look at all
+			data.Err = err
 		}
 	}
 	return page{name: "coming", title: "What comes", live: data.Topic != "", data: data}, nil
@@ -184,7 +192,34 @@ func draw(f admin.Forecast) chart {
 }
 
 // planFor says when the backlog is gone, and how many workers are needed if that was asked for.
-func planFor(q *request, seen *forecasts) (*plan, error) {
+func (d *Dashboard) planFor(ctx context.Context, q *request, query admin.ForecastQuery, seen *forecasts) (*plan, error) {
+	p, err := backlogOf(q, seen)
+	if err != nil || p.PerWorker == "" {
+		return p, err
+	}
+	now := seen.now
+	demand, err := p.demand(now.At.UTC())
+	if err != nil {
+		return nil, err
+	}
+	if long := demand.At.Add(demand.Within).Sub(now.At); long > query.Span {
+		query.Span = (long + 90*time.Minute).Truncate(time.Hour) // the same for a while, and more, since a shared look may be older
+		further, err := d.forecast(ctx, now.Topic, query)
+		if err != nil {
+			return nil, err
+		}
+		now = further.now
+	}
+	if demand.At.Before(now.At) {
+		demand.At = now.At
+	}
+	p.Asked = true
+	p.Workers, err = now.Workers(demand)
+	return p, err
+}
+
+// backlogOf says when the backlog is gone, at the rate that was typed or measured.
+func backlogOf(q *request, seen *forecasts) (*plan, error) {
 	p := &plan{RateText: q.query.Get("rate"), PerWorker: q.query.Get("per-worker"), At: q.query.Get("at"), Within: q.query.Get("within")}
 	var err error
 	if p.RateText != "" {
@@ -195,26 +230,29 @@ func planFor(q *request, seen *forecasts) (*plan, error) {
 		p.Rate, p.Measured = seen.base.RateUntil(seen.now), true
 	}
 	p.Estimate = seen.now.Estimate(p.Rate)
-	if p.PerWorker == "" {
-		return p, nil
-	}
-	demand := admin.Demand{Within: planWithin, Rate: p.Rate}
+	return p, nil
+}
+
+// demand is what was typed for the workers. A time that has passed while the page is open is now.
+func (p *plan) demand(now time.Time) (demand admin.Demand, err error) {
+	demand = admin.Demand{Within: planWithin, Rate: p.Rate}
 	if demand.PerWorker, err = strconv.ParseFloat(p.PerWorker, 64); err != nil {
-		return nil, badField("a worker handles", p.PerWorker, "want messages a second")
+		return demand, badField("a worker handles", p.PerWorker, "want messages a second")
 	}
 	if p.Within != "" {
 		if demand.Within, err = humanize.ParseDuration(p.Within); err != nil {
-			return nil, badField("within", p.Within, err.Error())
+			return demand, badField("within", p.Within, err.Error())
 		}
 	}
 	if p.At != "" {
-		if demand.At, err = humanize.ParseTime(p.At, seen.now.At.UTC(), humanize.Ahead); err != nil {
-			return nil, badField("at", p.At, err.Error())
+		if demand.At, err = humanize.ParseTime(p.At, now, humanize.Ahead); err != nil {
+			return demand, badField("at", p.At, err.Error())
 		}
 	}
-	p.Asked = true
-	p.Workers, err = seen.now.Workers(demand)
-	return p, err
+	if demand.At.Before(now) {
+		demand.At = now
+	}
+	return demand, nil
 }
 
 // Query is the query of the page of one topic.

@@ -89,6 +89,23 @@ func TestMarkedMessagesAloneAreChanged(t *testing.T) {
 	assert.Equal(t, rows[1].attr["value"], left[0].attr["value"])
 }
 
+// TestTheReasonOfOneGroupIsKept although all went well in the next one.
+func TestTheReasonOfOneGroupIsKept(t *testing.T) {
+	s := newScene(t)
+	s.initialize("a", "b")
+	s.Publish("m")
+	s.kill("a", 1)
+	s.kill("b", 1)
+	rows := s.page("messages" + s.at("in", "dead")).first("tbody").all("input")
+	require.Len(t, rows, 2)
+	_, err := s.admin.Requeue(t.Context(), s.Topic, admin.Matching(admin.Query{Group: "a"}), nil)
+	require.NoError(t, err)
+	_, page := s.post("requeue"+s.at("back", "messages"+s.at("in", "dead")), url.Values{"mark": {rows[0].attr["value"], rows[1].attr["value"]}})
+	text := page.first("p", "class", "result done").text()
+	assert.Contains(t, text, "1 message requeued, 1 message left")
+	assert.Contains(t, text, admin.ErrNotDead.Error())
+}
+
 // interrupt begins an operation on all n messages that are scheduled, and stops it after a step.
 func (s *scene) interrupt(name, value string, n int) *operation {
 	s.T.Helper()

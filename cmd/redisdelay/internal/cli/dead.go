@@ -90,7 +90,7 @@ func (a *app) deadMove() *cobra.Command {
 	cmd := a.bulkCommand("move TOPIC [ID...]", "Move dead letters to another topic, where they are due at once",
 		[]admin.Set{admin.Dead}, func(cmd *cobra.Command) error { return needs(cmd, "to") },
 		func() operation {
-			op := letters("move", "moved", "Move", a.moveTo(a.admin.Move, to))
+			op := letters("move", "moved", "Move", a.moveTo(a.admin.MoveDead, to))
 			op.to = to
 			return op
 		})

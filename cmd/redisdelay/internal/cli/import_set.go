@@ -61,7 +61,8 @@ Two sets with the same key on two servers count as one. The set is only read, un
 stored is taken out of it, unless its score has changed meanwhile. A job that was stored before, and whose message is gone
 before it is due, since it was cancelled or handled early, stays in the set, and the command fails. A hash stays.
 
-While old workers still pop what is due, --due-after 10m --remove takes only what they will not touch for ten minutes.
+While old workers still pop what is due, --due-after 10m --remove takes only what they will not touch for ten minutes. These
+begin with the command: give more time than it takes, or both may handle what falls due while it stores it.
 
 With --from, what waits in a queue of another library becomes messages, and nothing of it changes. A job is not
 imported, and the command fails, if --keyed makes it a key that another message holds.`

@@ -26,3 +26,13 @@ func TestADryRunOfAMoveMovesNothing(t *testing.T) {
 	assert.Equal(t, "moved 2 messages to topic \"other\"\n", s.must("move", "orders", "--to", "other", "--key", "order-1", "--key", "order-2"))
 	assert.Equal(t, "2\n", s.must("ls", "other", "--count"))
 }
+
+// TestOnlyDeadLettersAreMovedAsSuch, by key, too: another message may have it by now.
+func TestOnlyDeadLettersAreMovedAsSuch(t *testing.T) {
+	s := newStage(t)
+	s.publish("orders", "u", "order-1", "", time.Hour)
+	r := s.run("dead", "move", "orders", "--key", "order-1", "--to", "parked")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.err, "not a dead letter")
+	assert.Equal(t, "1\n", s.must("ls", "orders", "--count"))
+}

@@ -307,7 +307,7 @@ func (n *named) anywhere(ctx context.Context, text string) error {
 		switch err := n.run(ctx, t.Name, admin.Ref{ID: text}); {
 		case unreadable(err):
 			failed = append(failed, fmt.Errorf("topic %q: %w", t.Name, err))
-		case !errors.Is(err, admin.ErrMessageNotFound):
+		case !errors.Is(err, admin.ErrMessageNotFound) && !errors.Is(err, admin.ErrTopicNotFound): // it may be gone since
 			return err
 		}
 	}

@@ -195,3 +195,23 @@ func TestAnOperationByUUIDWantsToHaveSeenAllPartitions(t *testing.T) {
 	_, err = a.fullIDs(t.Context(), "orders", []string{someUUID})
 	require.ErrorContains(t, err, "partition 1 is away")
 }
+
+// TestATopicThatIsGoneHidesNoOther from a search for an id in all topics.
+func TestATopicThatIsGoneHidesNoOther(t *testing.T) {
+	s := newStage(t)
+	s.publish("a", "u", "", "", time.Hour)
+	s.publish("b", "u", "", "", time.Hour)
+	app := newTestApp()
+	var err error
+	app.admin, err = admin.New(admin.Config{Client: s.Client})
+	require.NoError(t, err)
+	var asked []string
+	n := &named{app: app, run: func(_ context.Context, topic string, _ admin.Ref) error {
+		if asked = append(asked, topic); topic == "a" {
+			return admin.ErrTopicNotFound
+		}
+		return nil
+	}}
+	require.NoError(t, n.anywhere(t.Context(), "01HZXW0000000000000000000A:k"))
+	assert.Equal(t, []string{"a", "b"}, asked)
+}
