@@ -54,7 +54,11 @@ func run(ctx context.Context) error {
 	fmt.Printf("A service moves from redisstream to redisdelay, on %s.\n\n", server)
 	running := make(chan error, 1)
 	go func() { running <- s.router.Run(ctx) }() // ends with Close
-	<-s.router.Running()
+	select {
+	case <-s.router.Running():
+	case err := <-running: // it could not subscribe, or ctx has ended
+		return err
+	}
 	return errors.Join(s.deploy(ctx), s.close(), <-running)
 }
 

@@ -16,14 +16,25 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// The reader of redisstream sleeps after an error, and its Close does not wait for that.
+// The reader of redisstream sleeps after an error, and its Close does not wait for that. A router that could not begin goes on
+// waiting for its handlers.
 func TestMain(m *testing.M) {
-	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream.(*Subscriber).read"))
+	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream.(*Subscriber).read"),
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message.(*Router).watchAllHandlersStopped.func1"),
+		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message.(*Router).watchAllHandlersStopped"))
 }
 
 func TestEachOrderIsBilledOnceWhileTheServiceMoves(t *testing.T) {
 	t.Setenv("REDIS_ADDR", redistest.New(t).Addr)
 	require.NoError(t, run(t.Context()))
+}
+
+// TestItEndsIfItCannotSubscribe: the user may not use streams.
+func TestItEndsIfItCannotSubscribe(t *testing.T) {
+	server := redistest.New(t)
+	require.NoError(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "-xgroup").Err())
+	t.Setenv("REDIS_ADDR", server.Addr)
+	require.ErrorContains(t, run(t.Context()), "NOPERM")
 }
 
 // TestTheHandlerOfTheStreamStopsWhenItHasHandledAll, not before.

@@ -68,7 +68,7 @@ func run() error {
 		if err != nil {
 			return err
 		}
-		go func() { ended <- instance(working, schedules, router) }()
+		go func(schedules *periodic.Periodic) { ended <- instance(working, schedules, router) }(schedules) // ends with cancel
 	}
 	err = errors.Join(show(ctx, schedules), schedules.Trigger(ctx, "report-eu"))
 	if err == nil {
