@@ -79,7 +79,7 @@ func (p *Periodic) status(ctx context.Context, list []definition, times int) ([]
 			calls = append(calls, p.topic(d.Topic).TickLook(d.ID))
 		}
 		for i, answer := range p.store.RunMany(ctx, calls) {
-			known, err := ticked(answer)
+			known, err := queue.ReadTicked(answer)
 			if err != nil {
 				return nil, fmt.Errorf("schedule %q: %w", some[i].ID, err)
 			}

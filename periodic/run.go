@@ -16,6 +16,9 @@ import (
 // leaseFor is how long other processes leave a schedule alone that one has taken.
 const leaseFor = 15 * time.Second
 
+// atLeast is how long Run waits between two rounds, unless there is more to take.
+const atLeast = 10 * time.Millisecond
+
 // storing is what Run does all the time.
 const storing observe.Activity = "store ticks"
 
@@ -105,19 +108,25 @@ func (p *Periodic) round(ctx context.Context) (work []task, wait time.Duration, 
 	if err := p.settle(ctx, work); err != nil {
 		return work, 0, err
 	}
+	wait, some := p.until(work, now)
+	switch {
+	case full && some: // go on at once
+		return work, 0, nil
+	case !next.IsZero():
+		wait = min(wait, next.Sub(now))
+	}
+	return work, max(wait, atLeast), nil
+}
+
+// until is how long there is nothing to do, by what was done, and whether some of it was this process's to do.
+func (p *Periodic) until(work []task, now time.Time) (wait time.Duration, some bool) {
 	wait = p.config.PollInterval
 	for _, t := range work {
 		if t.ours && !t.next.IsZero() {
-			wait = min(wait, max(t.next.Sub(now), 10*time.Millisecond))
-			if full {
-				return work, 0, nil
-			}
+			wait, some = min(wait, t.next.Sub(now)), true
 		}
 	}
-	if !next.IsZero() {
-		wait = min(wait, max(next.Sub(now), 10*time.Millisecond))
-	}
-	return work, wait, nil
+	return wait, some
 }
 
 // roundOfMade is round for the schedules whose functions this process has. However long the functions take, the calls to
@@ -136,20 +145,18 @@ func (p *Periodic) roundOfMade(ctx context.Context) (work []task, wait time.Dura
 	if err := p.done(ctx, work); err != nil {
 		return work, 0, err
 	}
-	wait = p.config.PollInterval
-	for _, t := range work {
-		if t.ours && !t.next.IsZero() {
-			wait = min(wait, t.next.Sub(now))
-		}
-	}
-	return work, max(wait-time.Since(began), 10*time.Millisecond), nil
+	wait, _ = p.until(work, now)
+	return work, max(wait-time.Since(began), atLeast), nil
 }
 
 // settleMade calls the function of a schedule, and stores what it has made. It plans anew if the functions of others took long: ticks
 // may have been missed meanwhile.
 func (p *Periodic) settleMade(ctx context.Context, t *task, planned time.Time) {
 	if time.Since(planned) > p.config.PollInterval {
-		if p.planAnew(ctx, t); t.err != nil {
+		looking, cancel := context.WithTimeout(ctx, p.settleFor)
+		defer cancel()
+		t.plan, t.seen = plan{}, ""
+		if p.look(looking, []*task{t}); t.err != nil {
 			return
 		}
 	}
@@ -157,13 +164,6 @@ func (p *Periodic) settleMade(ctx context.Context, t *task, planned time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
 	p.save(ctx, []*task{t})
-}
-
-func (p *Periodic) planAnew(ctx context.Context, t *task) {
-	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
-	defer cancel()
-	t.plan, t.seen, t.err = plan{}, "", nil
-	p.look(ctx, []*task{t})
 }
 
 // made are the schedules whose functions this process has, if they were changed or their next ticks are to be stored.

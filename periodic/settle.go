@@ -246,7 +246,7 @@ func (p *Periodic) look(ctx context.Context, work []*task) {
 	answers := p.store.RunMany(ctx, calls)
 	p.leave(ctx, work)
 	for i, t := range work {
-		known, err := ticked(answers[i])
+		known, err := queue.ReadTicked(answers[i])
 		if t.err = errors.Join(t.err, err); t.err != nil {
 			continue
 		}
@@ -286,13 +286,6 @@ func (p *Periodic) leaves(t *task, cursor string, now time.Time) bool {
 	return now.Sub(m.since) < wait+stepIn
 }
 
-func ticked(answer script.Answer) (queue.Ticked, error) {
-	if answer.Err != nil {
-		return queue.Ticked{}, answer.Err
-	}
-	return queue.ReadTicked(answer.Reply)
-}
-
 // leave takes away the ticks of schedules in topics that they have left, and notes what has fired there. It looks at all of
 // them at once: a schedule remembers the topics for good, and most have nothing of it any more.
 func (p *Periodic) leave(ctx context.Context, work []*task) {
@@ -322,7 +315,7 @@ func (p *Periodic) leave(ctx context.Context, work []*task) {
 
 // note notes what a topic that the schedule has left knows of it.
 func (t *task) note(answer script.Answer) queue.TickRecord {
-	known, err := ticked(answer)
+	known, err := queue.ReadTicked(answer)
 	t.err = errors.Join(t.err, err)
 	if known.Record.Fired.After(t.elsewhere) {
 		t.elsewhere = known.Record.Fired
@@ -336,7 +329,7 @@ func (p *Periodic) encode(ctx context.Context, t *task) {
 	t.next = t.plan.next
 	began, bytes := time.Now(), 0
 	for _, tick := range t.plan.ticks {
-		if ctx.Err() != nil { // call no function any more
+		if ctx.Err() != nil || time.Since(began) > p.settleFor { // store what there is; the rest is planned anew
 			t.stop(0)
 			return
 		}
@@ -357,10 +350,6 @@ func (p *Periodic) encode(ctx context.Context, t *task) {
 		t.bodies = append(t.bodies, queue.Tick{
 			Nominal: tick.Nominal, Due: tick.Nominal.Add(t.timing.delay), ID: t.idOf(tick.Nominal), Body: body,
 		})
-		if time.Since(began) > p.settleFor { // store what there is; the rest is planned anew
-			t.stop(0)
-			return
-		}
 	}
 }
 
@@ -414,7 +403,7 @@ func (p *Periodic) save(ctx context.Context, work []*task) {
 	var changes []timetable.Change
 	for i, answer := range p.store.RunMany(ctx, calls) {
 		t := of[i]
-		result, err := ticked(answer)
+		result, err := queue.ReadTicked(answer)
 		switch {
 		case err != nil:
 			t.err, t.next = err, time.Time{}
@@ -478,7 +467,7 @@ func (p *Periodic) forget(ctx context.Context, over []*task) {
 		}
 	}
 	for i, answer := range p.store.RunMany(ctx, calls) {
-		if _, err := ticked(answer); err != nil {
+		if _, err := queue.ReadTicked(answer); err != nil {
 			of[i].err, of[i].next = err, time.Time{}
 		}
 	}

@@ -61,8 +61,12 @@ func (t *Topic) TickLook(schedule string) script.Call {
 	return t.TickCall(Ticks{Schedule: schedule})
 }
 
-// ReadTicked reads the reply to a TickCall or TickLook.
-func ReadTicked(reply script.Reply) (Ticked, error) {
+// ReadTicked reads the answer to a TickCall or TickLook.
+func ReadTicked(answer script.Answer) (Ticked, error) {
+	if answer.Err != nil {
+		return Ticked{}, answer.Err
+	}
+	reply := answer.Reply
 	what, now, record := reply.Text(), reply.Time(), reply.Text()
 	switch what {
 	case "stored", "seen", "older", "lost", "looked":

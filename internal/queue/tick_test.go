@@ -40,7 +40,7 @@ func (r *scene) tickOn(p *Partition, revision int64, seen, cursor string, second
 	if err != nil {
 		return Ticked{}, err
 	}
-	return ReadTicked(reply)
+	return ReadTicked(script.Answer{Reply: reply})
 }
 
 // pending are the ids of what is scheduled.
