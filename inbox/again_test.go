@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -289,6 +290,49 @@ func TestAMessageIsToldOnce(t *testing.T) {
 	assert.Greater(t, calls.Load(), int32(2), "the partition was away")
 	assert.EqualValues(t, 40, s.stored())
 	assert.Equal(t, []int64{40, 1}, []int64{stored.Load(), refused.Load()})
+}
+
+// TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch, which it cannot store either.
+func TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	s.add("")
+	key := any(s.key(0, script.Publishers))
+	var mended atomic.Bool
+	var failed, early, over [2]atomic.Int32
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for n := range 2 {
+		client := redis.NewClient(s.client.Options())
+		defer client.Close() //nolint:errcheck // what it would tell is of no use
+		client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
+			if mended.Load() || !slices.Contains(cmd.Args(), key) {
+				return nil
+			}
+			failed[n].Add(1)
+			return io.ErrUnexpectedEOF
+		}})
+		i := s.inbox(func(c *Config) {
+			c.Client, c.TakeOverAfter = client, 100*time.Millisecond
+			c.Observer.OutageEnded = func(observe.OutageEnded) {
+				if !mended.Load() {
+					early[n].Add(1)
+				}
+				over[n].Add(1)
+			}
+		})
+		running.Go(func() { assert.NoError(t, i.Run(ctx)) })
+	}
+	eventually := func(what string, counts *[2]atomic.Int32, atLeast int32) {
+		both := func() bool { return min(counts[0].Load(), counts[1].Load()) >= atLeast }
+		assert.Eventually(t, both, 20*time.Second, 5*time.Millisecond, what)
+	}
+	eventually("both have had the batch more than once", &failed, 3)
+	assert.Zero(t, early[0].Load()+early[1].Load())
+	mended.Store(true)
+	eventually("the outage is over for both", &over, 1)
+	stop()
+	running.Wait()
+	assert.EqualValues(t, 1, s.stored())
 }
 
 // TestAnInboxThatWasSetBackIsNotStuck: a later batch is stored in the partition than Redis knows of where it has the inbox.
