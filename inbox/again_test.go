@@ -372,25 +372,29 @@ func TestABatchDoesNotCountAsOneThatRedisHasForgotten(t *testing.T) {
 	assert.GreaterOrEqual(t, s.stored(), int64(batches-1))
 }
 
-// TestAnIDThatIsNoTimeMakesNothingEarly: somebody gave ids in microseconds. Redis's own ids go on from there.
+// TestAnIDThatIsNoTimeMakesNothingEarly: somebody gave ids of their own. Redis's own ids go on from there.
 func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
-	s := newScene(t, redistest.Client(t))
-	now := s.client.Time(t.Context()).Val()
-	hour, due := now.Add(time.Hour).UnixMilli(), now.Add(7*24*time.Hour).UnixMilli()
-	for n := range 3 {
-		require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
-			Stream: s.entries(), ID: fmt.Sprint(1767225600000000+n, "-0"), Values: []any{"topic", "t", "delay_ms", time.Hour.Milliseconds()},
-		}).Err())
+	for name, first := range map[string]int64{"microseconds": 1767225600000000, "seconds": 1767225600, "a counter": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, redistest.Client(t))
+			now := s.client.Time(t.Context()).Val()
+			hour, due := now.Add(time.Hour).UnixMilli(), now.Add(7*24*time.Hour).UnixMilli()
+			for n := range int64(3) {
+				require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
+					Stream: s.entries(), ID: fmt.Sprint(first+n, "-0"), Values: []any{"topic", "t", "delay_ms", time.Hour.Milliseconds()},
+				}).Err())
+			}
+			s.add("", "due_ms", fmt.Sprint(due))
+			s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
+			stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+			require.Len(t, stored, 4)
+			for _, z := range stored[:3] {
+				assert.GreaterOrEqual(t, int64(z.Score), hour)
+				assert.Less(t, int64(z.Score), hour+60_000)
+			}
+			assert.Equal(t, due, int64(stored[3].Score))
+		})
 	}
-	s.add("", "due_ms", fmt.Sprint(due))
-	s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
-	stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
-	require.Len(t, stored, 4)
-	for _, z := range stored[:3] {
-		assert.GreaterOrEqual(t, int64(z.Score), hour)
-		assert.Less(t, int64(z.Score), hour+60_000)
-	}
-	assert.Equal(t, due, int64(stored[3].Score))
 }
 
 // TestAProcessThatStopsEndsWhatItHasStored, so that no other one has to find out.
