@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -291,6 +292,49 @@ func TestAMessageIsToldOnce(t *testing.T) {
 	assert.Equal(t, []int64{40, 1}, []int64{stored.Load(), refused.Load()})
 }
 
+// TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch, which it cannot store either.
+func TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	s.add("")
+	key := any(s.key(0, script.Publishers))
+	var mended atomic.Bool
+	var failed, early, over [2]atomic.Int32
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for n := range 2 {
+		client := redis.NewClient(s.client.Options())
+		defer client.Close() //nolint:errcheck // what it would tell is of no use
+		client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
+			if mended.Load() || !slices.Contains(cmd.Args(), key) {
+				return nil
+			}
+			failed[n].Add(1)
+			return io.ErrUnexpectedEOF
+		}})
+		i := s.inbox(func(c *Config) {
+			c.Client, c.TakeOverAfter = client, 100*time.Millisecond
+			c.Observer.OutageEnded = func(observe.OutageEnded) {
+				if !mended.Load() {
+					early[n].Add(1)
+				}
+				over[n].Add(1)
+			}
+		})
+		running.Go(func() { assert.NoError(t, i.Run(ctx)) })
+	}
+	eventually := func(what string, counts *[2]atomic.Int32, atLeast int32) {
+		both := func() bool { return min(counts[0].Load(), counts[1].Load()) >= atLeast }
+		assert.Eventually(t, both, 20*time.Second, 5*time.Millisecond, what)
+	}
+	eventually("both have had the batch more than once", &failed, 3)
+	assert.Zero(t, early[0].Load()+early[1].Load())
+	mended.Store(true)
+	eventually("the outage is over for both", &over, 1)
+	stop()
+	running.Wait()
+	assert.EqualValues(t, 1, s.stored())
+}
+
 // TestAnInboxThatWasSetBackIsNotStuck: a later batch is stored in the partition than Redis knows of where it has the inbox.
 func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
 	s := newScene(t, redistest.Client(t))
@@ -328,25 +372,29 @@ func TestABatchDoesNotCountAsOneThatRedisHasForgotten(t *testing.T) {
 	assert.GreaterOrEqual(t, s.stored(), int64(batches-1))
 }
 
-// TestAnIDThatIsNoTimeMakesNothingEarly: somebody gave ids in microseconds. Redis's own ids go on from there.
+// TestAnIDThatIsNoTimeMakesNothingEarly: somebody gave ids of their own. Redis's own ids go on from there.
 func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
-	s := newScene(t, redistest.Client(t))
-	now := s.client.Time(t.Context()).Val()
-	hour, due := now.Add(time.Hour).UnixMilli(), now.Add(7*24*time.Hour).UnixMilli()
-	for n := range 3 {
-		require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
-			Stream: s.entries(), ID: fmt.Sprint(1767225600000000+n, "-0"), Values: []any{"topic", "t", "delay_ms", time.Hour.Milliseconds()},
-		}).Err())
+	for name, first := range map[string]int64{"microseconds": 1767225600000000, "seconds": 1767225600, "a counter": 1} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, redistest.Client(t))
+			now := s.client.Time(t.Context()).Val()
+			hour, due := now.Add(time.Hour).UnixMilli(), now.Add(7*24*time.Hour).UnixMilli()
+			for n := range int64(3) {
+				require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
+					Stream: s.entries(), ID: fmt.Sprint(first+n, "-0"), Values: []any{"topic", "t", "delay_ms", time.Hour.Milliseconds()},
+				}).Err())
+			}
+			s.add("", "due_ms", fmt.Sprint(due))
+			s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
+			stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+			require.Len(t, stored, 4)
+			for _, z := range stored[:3] {
+				assert.GreaterOrEqual(t, int64(z.Score), hour)
+				assert.Less(t, int64(z.Score), hour+60_000)
+			}
+			assert.Equal(t, due, int64(stored[3].Score))
+		})
 	}
-	s.add("", "due_ms", fmt.Sprint(due))
-	s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
-	stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
-	require.Len(t, stored, 4)
-	for _, z := range stored[:3] {
-		assert.GreaterOrEqual(t, int64(z.Score), hour)
-		assert.Less(t, int64(z.Score), hour+60_000)
-	}
-	assert.Equal(t, due, int64(stored[3].Score))
 }
 
 // TestAProcessThatStopsEndsWhatItHasStored, so that no other one has to find out.

@@ -102,13 +102,13 @@ func (i *Inbox) Run(ctx context.Context) error {
 		MaxBytes: i.config.MaxMessageBytes + maxOverhead,
 	}}
 	for ctx.Err() == nil {
-		err := r.round(ctx)
+		worked, err := r.round(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			outages.Failed(reading, place, err)
 			pause.Wait(ctx)
-		default:
+		case worked:
 			outages.Worked(reading, place)
 			pause.Reset()
 		}
@@ -138,33 +138,36 @@ type reader struct {
 	settled int64 // the batch that this reader has stored, and not ended
 	refused []intake.Refusal
 	last    string // the last entry that it has seen
+	failed  int64  // the batch that it could not store
 }
 
-// round ends the batch of the last round, and stores the next one, or waits for it.
-func (r *reader) round(ctx context.Context) error {
+// round ends the batch of the last round, and stores the next one, or waits for it. It has not worked if another reader has
+// the batch that failed here: that one may fail as well.
+func (r *reader) round(ctx context.Context) (worked bool, err error) {
 	b, err := r.inbox.intake.Next(ctx, r.as, r.settled, r.refused...)
 	if err != nil {
-		return err
+		return false, err
 	}
 	r.settled, r.refused = 0, nil
 	switch {
 	case b.Wait < 0:
-		return r.inbox.intake.Await(ctx, r.last, idle)
+		return true, r.inbox.intake.Await(ctx, r.last, idle)
 	case len(b.Entries) == 0:
 		backoff.Sleep(ctx, b.Wait)
-		return nil
+		return b.Number != r.failed, nil
 	}
 	storing, cancel := context.WithTimeout(ctx, storeFor)
 	defer cancel()
 	refused, err := r.inbox.settle(storing, b)
 	switch {
 	case errors.Is(err, intake.ErrEnded):
-		return nil
+		return true, nil
 	case err != nil:
-		return fmt.Errorf("batch %d: %w", b.Number, err)
+		r.failed = b.Number
+		return false, fmt.Errorf("batch %d: %w", b.Number, err)
 	}
 	r.settled, r.refused, r.last = b.Number, refused, b.Entries[len(b.Entries)-1].ID
-	return nil
+	return true, nil
 }
 
 // end ends the last batch that this reader has stored, so that no other has to find that out. The next one is free for others at

@@ -28,8 +28,9 @@ type Refusal struct {
 	At     time.Time
 	Reason string
 
-	// Fields are those of the entry. Of an entry with more than 64 KiB they are the first 1 KiB of each name and value, 64 KiB at
-	// most, and the field _bytes says how many it had.
+	// Fields are those of the entry. Of an entry with more than 64 KiB or 1,000 fields they are the first 1 KiB of each name and
+	// value, 64 KiB and 1,000 fields at most, and the field _bytes says how many bytes it had. Of a field that the entry had
+	// twice, it is one of them.
 	Fields map[string]string
 }
 

@@ -251,6 +251,30 @@ func TestOfALargeRefusedEntryLittleIsKept(t *testing.T) {
 	assert.Less(t, total, 66_000)
 }
 
+// TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo, although it is small: who adds it again would lose the others.
+func TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo(t *testing.T) {
+	for n, cut := range map[int]bool{1000: false, 1001: true} {
+		s := newScene(t)
+		var fields []string
+		for i := range n {
+			fields = append(fields, fmt.Sprint("meta.", i), "x")
+		}
+		size := len(strings.Join(fields, ""))
+		bad := s.add(t, fields...)
+		b := s.next(t, "one", 0)
+		s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "many"})
+		kept, err := s.Refused(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, kept, 1)
+		want := 1000 + len([]string{"_entry", "_reason"})
+		if cut {
+			want++
+			assert.Contains(t, kept[0].Fields, [2]string{"_bytes", fmt.Sprint(size)})
+		}
+		assert.Len(t, kept[0].Fields, want)
+	}
+}
+
 // TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne: what Redis needs for the call shows what was read.
 func TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne(t *testing.T) {
 	s := newSceneOn(t, redistest.New(t).Client(t))

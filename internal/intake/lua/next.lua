@@ -18,7 +18,7 @@ local MAX_BYTES = 2097152 -- of a batch, unless its first entry has more
 local PAGE = 10 -- entries that are read at once, at most: a page of large ones must not fill Redis's memory
 local MAX_KEPT = 65536 -- bytes that are kept of a refused entry
 local MAX_VALUES = 2000 -- fields and values that are kept of a refused entry
-local BEGINNING = 1024 -- bytes that are kept of each field and value, if the entry has more than MAX_KEPT
+local BEGINNING = 1024 -- bytes that are kept of each field and value, if the entry has more than MAX_KEPT or MAX_VALUES
 local ended, reader, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[6])
 local refusals, reasons = columns(7, 2)
 local now, now_ms = now_us()
@@ -37,7 +37,7 @@ local ADDED = { _entry = true, _reason = true, _bytes = true } -- fields that a 
 -- own is the fields and values to keep of a refused entry. It may be one that was refused before, and added again as it was.
 local function own(values)
   local list, kept, size = {}, 0, size_of(values)
-  local large = size > MAX_KEPT
+  local large = size > MAX_KEPT or #values > MAX_VALUES
   for i = 1, math.min(#values, MAX_VALUES), 2 do
     local field, value = values[i], values[i + 1]
     if large then field, value = string.sub(field, 1, BEGINNING), string.sub(value, 1, BEGINNING) end

@@ -279,3 +279,15 @@ func TestJSONIsExact(t *testing.T) {
 	assert.Equal(t, "\xff", string(o.Key64))
 	assert.True(t, strings.HasSuffix(string(o.ID64), ":\xff"), "%q", o.ID64)
 }
+
+// TestARefusedEntryIsExact in JSON, so that it can be added again as it was.
+func TestARefusedEntryIsExact(t *testing.T) {
+	s := newStage(t)
+	require.NoError(t, s.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:refused", Values: []string{
+		"_entry", "1-1", "_reason", "no topic", "key", "k", "payload", "\xff\x00", "meta.\xfe", "1",
+	}}).Err())
+	var o struct{ Fields, Fields64 map[string]string }
+	require.NoError(t, json.Unmarshal([]byte(s.must("inbox", "refused", "-o", "json")), &o))
+	assert.Equal(t, map[string]string{"key": "k"}, o.Fields)
+	assert.Equal(t, map[string]string{"cGF5bG9hZA==": "/wA=", "bWV0YS7+": "MQ=="}, o.Fields64, "names and values in base64")
+}

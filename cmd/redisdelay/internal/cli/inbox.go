@@ -64,6 +64,8 @@ type refusalJSON struct {
 	At     stamp             `json:"at"`
 	Reason string            `json:"reason"`
 	Fields map[string]string `json:"fields"`
+	// Fields64 has names and values in base64 of which one is not UTF-8; Fields has the others.
+	Fields64 map[string]string `json:"fields64,omitempty"`
 }
 
 func (a *app) inboxRefused() *cobra.Command {
@@ -80,7 +82,8 @@ func (a *app) inboxRefused() *cobra.Command {
 			}
 			if a.json() {
 				for _, r := range list {
-					if err := a.object(refusalJSON{r.ID, stamp{r.At}, r.Reason, r.Fields}); err != nil {
+					fields, coded := inMetadata(r.Fields)
+					if err := a.object(refusalJSON{r.ID, stamp{r.At}, r.Reason, fields, coded}); err != nil {
 						return err
 					}
 				}

@@ -174,8 +174,8 @@ func inContent(c admin.Content) contentJSON {
 	return o
 }
 
-// inMetadata returns metadata that are text, and the others in base64: as text, names that differ
-// could become one.
+// inMetadata returns metadata, or fields of an entry of the inbox, that are text, and the others in base64: as text, names that
+// differ could become one.
 func inMetadata(all map[string]string) (texts, coded map[string]string) {
 	texts = all
 	for name, value := range all {
