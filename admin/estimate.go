@@ -74,8 +74,8 @@ type Demand struct {
 }
 
 // Workers returns how many workers are needed from Demand.At on, or from Forecast.At if that is zero, so that Demand.Within
-// later they have handled all that is due by then. It counts a bucket that begins before the end as a whole, since all its
-// messages may be due at its beginning; so with buckets longer than Within, it returns more than are needed. It returns 0 if
+// later they have handled all that is due by then. It counts a bucket as a whole that ends after Demand.At and begins before the
+// end, since all its messages may be due between; so with buckets longer than Within, it returns more than are needed. It returns 0 if
 // nothing is due by then, and never more than one worker for each message. Otherwise it assumes what Estimate does.
 //
 // A program that calls it again and again with At zero learns of a storm Within before it comes. So Within must not be
@@ -92,11 +92,15 @@ func (f Forecast) Workers(d Demand) (int, error) {
 	end := d.At.Add(d.Within)
 	left, comes := float64(f.Backlog()), 0.0
 	for _, b := range f.Buckets {
-		before := b.passed(d.At)
-		left = max(0, left+before*(float64(b.Messages)-max(0, d.Rate)*b.seconds()))
-		if b.After.Before(end) {
-			comes += (1 - before) * float64(b.Messages)
+		before, messages := b.passed(d.At), float64(b.Messages)
+		left -= before * max(0, d.Rate) * b.seconds()
+		switch {
+		case before == 1:
+			left += messages
+		case b.After.Before(end):
+			comes += messages
 		}
+		left = max(0, left)
 	}
 	messages := ceil(left + comes)
 	if messages == 0 {

@@ -80,7 +80,7 @@ func TestWorkersHandleAllThatIsDueByThen(t *testing.T) {
 		"at the storm":                         {minutes(0, 0, 600, 0), Demand{PerWorker: 1, Within: time.Minute, At: noon.Add(time.Minute)}, 10},
 		"after a minute of work":               {minutes(120, 0, 0), Demand{PerWorker: 1, Within: time.Minute, At: noon.Add(time.Minute), Rate: 1}, 1},
 		"after a minute of rest":               {minutes(120, 0, 0), Demand{PerWorker: 1, Within: time.Minute, At: noon.Add(time.Minute)}, 2},
-		"in the middle of a bucket":            {minutes(0, 120, 0), Demand{PerWorker: 1, Within: time.Minute, At: noon.Add(30 * time.Second), Rate: 2}, 1},
+		"in the middle of a bucket, all of which may be due later": {minutes(0, 120, 0), Demand{PerWorker: 1, Within: time.Minute, At: noon.Add(30 * time.Second), Rate: 2}, 2},
 	} {
 		got, err := c.forecast.Workers(c.demand)
 		require.NoError(t, err, name)

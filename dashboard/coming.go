@@ -150,7 +150,7 @@ func (f forecasts) with(now admin.Forecast) *forecasts {
 }
 
 func (d *Dashboard) forecast(ctx context.Context, topic string, query admin.ForecastQuery) (*forecasts, error) {
-	key := fmt.Sprintf("forecast %v %q %q", query.Span, topic, query.Group)
+	key := fmt.Sprintf("forecast %v %d %q %q", query.Span, query.Buckets, topic, query.Group)
 	value, err := d.looks.get(ctx, key, func(ctx context.Context) (any, error) {
 		now, err := d.config.Admin.Forecast(ctx, topic, query)
 		if err != nil {
@@ -203,6 +203,7 @@ func (d *Dashboard) planFor(ctx context.Context, q *request, query admin.Forecas
 		return nil, err
 	}
 	if long := demand.At.Add(demand.Within).Sub(now.At); long > query.Span {
+		query.Buckets = admin.MaxBuckets
 		query.Span = (long + 90*time.Minute).Truncate(time.Hour) // the same for a while, and more, since a shared look may be older
 		further, err := d.forecast(ctx, now.Topic, query)
 		if err != nil {

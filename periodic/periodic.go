@@ -228,6 +228,7 @@ type editor func(id string, old definition, now time.Time) (next definition, dif
 func (p *Periodic) edit(
 	ctx context.Context, d timetable.Declaration, ids []string, declared map[string]definition, to editor,
 ) (done Applied, err error) {
+	declared = maps.Clone(declared)
 	for range attempts {
 		changes, changed, work, err := p.compare(ctx, ids, to)
 		if err != nil {
@@ -237,28 +238,43 @@ func (p *Periodic) edit(
 		if done.Superseded = err == nil && !current; err != nil || !current {
 			return done, err
 		}
-		p.learn(declared)
 		done.Unchanged += len(ids) - len(changes)
-		ids = nil
-		for i, next := range changed {
-			switch {
-			case revisions[i] == 0:
-				ids = append(ids, next.ID)
-				continue
-			case changes[i].Seen == 0:
-				done.Created = append(done.Created, next.ID)
-			default:
-				done.Replaced = append(done.Replaced, next.ID)
-			}
-			if next.revision, next.upcoming = revisions[i], now; changes[i].Text != "" {
-				work = append(work, task{definition: next, lease: now})
+		more, again := done.note(changes, changed, revisions, now)
+		later := map[string]definition{}
+		for _, id := range again {
+			if of, is := declared[id]; is {
+				later[id] = of
+				delete(declared, id)
 			}
 		}
-		if err := p.settle(ctx, work); err != nil || len(ids) == 0 {
+		p.learn(declared)
+		ids, declared = again, later
+		if err := p.settle(ctx, append(work, more...)); err != nil || len(ids) == 0 {
 			return done, err
 		}
 	}
 	return done, ErrConflict
+}
+
+// note notes which changes were made, and returns the work that follows, and the schedules that others have changed meanwhile.
+func (a *Applied) note(
+	changes []timetable.Change, changed []definition, revisions []int64, now time.Time,
+) (work []task, again []string) {
+	for i, next := range changed {
+		switch {
+		case revisions[i] == 0:
+			again = append(again, next.ID)
+			continue
+		case changes[i].Seen == 0:
+			a.Created = append(a.Created, next.ID)
+		default:
+			a.Replaced = append(a.Replaced, next.ID)
+		}
+		if next.revision, next.upcoming = revisions[i], now; changes[i].Text != "" {
+			work = append(work, task{definition: next, lease: now})
+		}
+	}
+	return work, again
 }
 
 // compare returns the changes of definitions, and the work that may be left over of those that stay: whoever changed or took

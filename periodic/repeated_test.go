@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -160,19 +161,40 @@ func TestManySchedulesAreChangedTogether(t *testing.T) {
 	assert.Zero(t, stored("letters"))
 	assert.Less(t, calls, schedules, "removed")
 
-	tomorrow := fmt.Sprint(time.Now().Add(-25 * time.Hour).UnixMicro()) // since they were removed
+	dayAgo := fmt.Sprint(time.Now().Add(-25 * time.Hour).UnixMicro()) // since they were removed
 	for id, text := range client.HGetAll(t.Context(), "{"+l.prefix+":periodic}:schedules").Val() {
 		_, definition, _ := strings.Cut(text, " ")
-		require.NoError(t, client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, tomorrow+" "+definition).Err())
+		require.NoError(t, client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, dayAgo+" "+definition).Err())
 		require.NoError(t, client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: id}).Err())
-		require.NoError(t, client.HSet(t.Context(), "{"+l.prefix+":letters:0}:ticks", id, tomorrow+" none 0").Err())
-		require.NoError(t, client.HSet(t.Context(), l.key("ticks"), id, tomorrow+" left 0").Err())
+		require.NoError(t, client.HSet(t.Context(), "{"+l.prefix+":letters:0}:ticks", id, dayAgo+" none 0").Err())
+		require.NoError(t, client.HSet(t.Context(), l.key("ticks"), id, dayAgo+" left 0").Err())
 	}
 	before := reads(t, client)
 	require.NoError(t, l.p.Round(t.Context()))
 	assert.Less(t, reads(t, client)-before, schedules, "forgotten")
 	assert.Zero(t, client.Exists(t.Context(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":letters:0}:ticks", l.key("ticks")).Val())
 	assert.Zero(t, client.ZCard(t.Context(), "{"+l.prefix+":periodic}:owned").Val())
+}
+
+// TestAFunctionIsNotLearnedOfAScheduleThatAnotherOwnerDeclaresFirst, between a look at the definitions and the change.
+func TestAFunctionIsNotLearnedOfAScheduleThatAnotherOwnerDeclaresFirst(t *testing.T) {
+	client := redistest.Client(t)
+	l := newLab(t, client)
+	other := newPeriodic(t, redistest.Client(t), l.prefix)
+	list := []periodic.Schedule{{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("x")}}
+	first := sync.OnceFunc(func() {
+		_, err := other.Apply(t.Context(), "store", 1, list)
+		assert.NoError(t, err)
+	})
+	client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any("{"+l.prefix+":periodic}:versions")) {
+			first()
+		}
+		return nil
+	}})
+	_, err := l.p.Apply(t.Context(), "shop", 1, list)
+	require.ErrorIs(t, err, periodic.ErrOwned)
+	assert.False(t, l.p.HasFunction("report"))
 }
 
 // reads is how often Redis has read from a connection: once for many calls that come together.

@@ -155,7 +155,7 @@ func (p *Periodic) settleMade(ctx context.Context, t *task, planned time.Time) {
 	if time.Since(planned) > p.config.PollInterval {
 		looking, cancel := context.WithTimeout(ctx, p.settleFor)
 		defer cancel()
-		t.plan, t.seen = plan{}, ""
+		t.plan, t.seen, t.err = plan{}, "", nil
 		if p.look(looking, []*task{t}); t.err != nil {
 			return
 		}
