@@ -37,7 +37,7 @@ func (p *Publisher) change(
 	p.lanes.records.done(t.whole(), "", false) // the topic knows which calls may be repeated
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.background.closing, cancel)()
+	defer context.AfterFunc(p.background.closing, cancel)() //nolint:contextcheck // ctx or Close, whichever is first
 	status, err := call(ctx, t)
 	p.lanes.calls.Done() // the observer may call Close
 	if err != nil {
