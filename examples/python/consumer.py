@@ -43,10 +43,7 @@ class Consumer:
             while not self.stop.is_set():
                 wait = POLL
                 for partition in range(self.partitions):
-                    free = self.free()  # which waits
-                    if self.stop.is_set():
-                        break
-                    wait = min(wait, self.claim(partition, free, pool))
+                    wait = min(wait, self.claim(partition, self.free(), pool))
                 self.sleep(wait)
         self.done.set()  # until the last handler was done, the heartbeat has extended the leases
         beat.join()
