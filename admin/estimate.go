@@ -74,9 +74,9 @@ type Demand struct {
 }
 
 // Workers returns how many workers are needed from Demand.At on, or from Forecast.At if that is zero, so that Demand.Within
-// later they have handled all that is due by then. It counts a bucket as a whole that ends after Demand.At and begins before the
-// end, since all its messages may be due between; so with buckets longer than Within, it returns more than are needed. It returns 0 if
-// nothing is due by then, and never more than one worker for each message. Otherwise it assumes what Estimate does.
+// later they have handled all that is due by then. It counts a bucket as a whole that ends after Demand.At and begins before
+// the end, since all its messages may be due between; so with buckets longer than Within, it returns more than are needed. It
+// returns 0 if nothing is due by then, and never more than one worker for each message. Otherwise it assumes what Estimate does.
 //
 // A program that calls it again and again with At zero learns of a storm Within before it comes. So Within must not be
 // shorter than the time that workers need to start.

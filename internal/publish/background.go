@@ -14,8 +14,8 @@ const (
 	maxTries = 16
 )
 
-// background makes calls to Redis, each in a goroutine of its own, which may outlive whoever waits for it. It owns the goroutines
-// until they end, at the latest by the Redis client's timeouts. It is safe for concurrent use.
+// background makes calls to Redis that may outlive whoever waits for them, such as looks at topics, each in a goroutine of its
+// own. It owns the goroutines until they end, at the latest by the Redis client's timeouts. It is safe for concurrent use.
 type background struct {
 	slots   chan struct{} // holds a value for each call under way
 	tries   chan struct{} // holds a value for each of those that try has started
