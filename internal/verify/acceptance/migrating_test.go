@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -61,7 +62,7 @@ func moveJobs(ctx context.Context, client redis.UniversalClient, set string, pub
 			body, _ := job.Member.(string)
 			msg := message.NewMessage(watermill.NewUUID(), []byte(body))
 			redisdelay.SetKey(msg, fmt.Sprintf("%x", sha256.Sum256([]byte(body))))
-			delay.Message(msg, delay.Until(time.UnixMilli(int64(job.Score*1000))))
+			delay.Message(msg, delay.Until(time.UnixMicro(int64(math.Ceil(job.Score*1e6)))))
 			err := publisher.Publish(topic, msg)
 			if err != nil && !errors.Is(err, redisdelay.ErrDuplicateMessage) {
 				return err

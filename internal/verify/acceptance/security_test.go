@@ -66,6 +66,47 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	allRights(fixture.NewWith(t, client), cluster.Client(t))
 }
 
+// TestOptionsOfAClientNeedTheRightsThatThePageNames, and no others.
+func TestOptionsOfAClientNeedTheRightsThatThePageNames(t *testing.T) {
+	server, cluster := redistest.New(t), redistest.NewCluster(t)
+	one := func(options redis.Options) func(name, password string) redis.UniversalClient {
+		return func(name, password string) redis.UniversalClient {
+			options.Addr, options.Username, options.Password = server.Addr, name, password
+			return redis.NewClient(&options)
+		}
+	}
+	near := func(name, password string) redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: cluster.Addrs(), Username: name, Password: password, RouteByLatency: true,
+		})
+	}
+	for words, c := range map[string]struct {
+		addrs  []string
+		client func(name, password string) redis.UniversalClient
+	}{
+		"`DB` of a `redis.Options` needs":  {[]string{server.Addr}, one(redis.Options{DB: 1})},
+		"`ClientName` needs":               {[]string{server.Addr}, one(redis.Options{ClientName: "shop"})},
+		"of a `redis.ClusterOptions` need": {cluster.Addrs(), near},
+	} {
+		t.Run(strings.ReplaceAll(words, "`", ""), func(t *testing.T) {
+			publish := func(rules ...string) error {
+				var name, password string
+				for _, addr := range c.addrs { // replicas need the user, too
+					admin := redis.NewClient(&redis.Options{Addr: addr})
+					name, password = documentedUser(t, admin, rules...)
+					require.NoError(t, admin.Close())
+				}
+				client := c.client(name, password)
+				defer func() { require.NoError(t, client.Close()) }()
+				s := fixture.NewWith(t, client)
+				return s.Publisher().Publish(s.Topic, message.NewMessage("a", nil))
+			}
+			require.ErrorContains(t, publish(), "NOPERM")
+			require.NoError(t, publish(rightsAfter(t, words)...))
+		})
+	}
+}
+
 // allRights uses the whole API of an application. The admin checks the effects, and acts on
 // dead letters.
 func allRights(s *fixture.Scene, admin redis.UniversalClient) {
@@ -132,16 +173,22 @@ func nothingRefused(t *testing.T, admin redis.UniversalClient) {
 	assert.Empty(t, refused, "calls that the documented user made and may not make")
 }
 
+// rightsAfter are those that docs/operate/scaling.md names after some words.
+func rightsAfter(t *testing.T, words string) []string {
+	t.Helper()
+	doc, err := os.ReadFile("../../../docs/operate/scaling.md")
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(doc), words+" `")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "`")
+	return strings.Fields(text)
+}
+
 // onBoth runs a test with the documented user on one server and on a Cluster, with the rights that a sentence of
 // docs/operate/scaling.md adds.
 func onBoth(t *testing.T, sentence string, test func(s *fixture.Scene, admin redis.UniversalClient)) {
 	t.Helper()
-	doc, err := os.ReadFile("../../../docs/operate/scaling.md")
-	require.NoError(t, err)
-	_, text, found := strings.Cut(string(doc), sentence+" `")
-	require.True(t, found)
-	text, _, _ = strings.Cut(text, "`")
-	rules := strings.Fields(text)
+	rules := rightsAfter(t, sentence)
 	run := func(name string, admin redis.UniversalClient, client func(name, password string) redis.UniversalClient) {
 		t.Run(name, func(t *testing.T) {
 			c := client(documentedUser(t, admin, rules...))
