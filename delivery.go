@@ -152,7 +152,7 @@ func (h *handling) decide(made decision) error {
 // metadata. The last decision counts, Defer or Bury. It is dropped if the consumer loses the
 // message or the handler outlasts CloseTimeout.
 //
-// The delay counts from now, is at least MinRedeliveryDelay, and ends by Redis's clock. What
+// The delay counts from now, also while Redis is away, is at least MinRedeliveryDelay, and ends by Redis's clock. What
 // has changed in the message's metadata is kept for the next delivery, as after a Nack with a
 // delay in the metadata, except the delay itself: so DelayOnError does not grow its delay.
 //

@@ -166,7 +166,7 @@ func TestADeferralCountsFromItsOwnTimeAndKeepsToTheFloor(t *testing.T) {
 	start = time.Now()
 	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(-time.Hour)))
 	msg.Nack()
-	assert.Equal(t, redisdelay.MinRedeliveryDelay, retried.next(t))
+	assert.LessOrEqual(t, retried.next(t), redisdelay.MinRedeliveryDelay) // it counts from the Nack
 	s.Expect(messages, "a")
 	assert.GreaterOrEqual(t, time.Since(start), redisdelay.MinRedeliveryDelay)
 	s.Settled()

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
@@ -40,16 +41,20 @@ type circles struct {
 func (c *circles) published(from, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	round := 0
-	for _, id := range from {
-		round = max(round, c.rounds[id])
+	rounds := make([]int, len(from))
+	for i, id := range from {
+		rounds[i] = c.rounds[id] + 1
 	}
 	// A circle is found a little later then, or when fewer of its messages than that are under way.
 	if len(c.rounds)+len(ids) > maxTrail || c.rounds == nil {
 		c.rounds = map[string]int{}
 	}
-	for _, id := range ids {
-		c.rounds[id] = round + 1
+	for i, id := range ids {
+		if len(ids) == len(from) {
+			c.rounds[id] = rounds[i]
+		} else { // the target has made more or fewer of them
+			c.rounds[id] = slices.Max(rounds)
+		}
 	}
 }
 

@@ -52,6 +52,21 @@ func (s *scene) read(count int) (got []*message.Message) {
 // dial returns another client of the same server.
 func (s *scene) dial() redis.UniversalClient { return redistest.Client(s.T) }
 
+// TestAFullBatchGoesToAStreamInCallsOfFewArguments: the scene fails on a call with more than hosted servers take.
+func TestAFullBatchGoesToAStreamInCallsOfFewArguments(t *testing.T) {
+	const count = 500
+	s := newScene(t)
+	var call []*message.Message
+	for i := range count {
+		call = append(call, fixture.Delayed(fmt.Sprint(i), time.Millisecond))
+	}
+	require.NoError(t, s.publisher().Publish(s.Topic, call...))
+	s.run(toStreams(s.Client), func(c *relay.Config) { c.BatchSize = count })
+	for i, msg := range s.read(count) {
+		require.Equal(t, fmt.Sprint(i), msg.UUID)
+	}
+}
+
 func TestStreamsGetMessagesInBothForms(t *testing.T) {
 	for name, form := range map[string]struct {
 		client    func(s *scene) redis.UniversalClient

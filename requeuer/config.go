@@ -72,6 +72,10 @@ func (c Config) validate() error {
 		return bad("MaxInterval", d.MaxInterval, shortest)
 	case d.Multiplier < 1 || math.IsNaN(d.Multiplier):
 		return bad("Multiplier", d.Multiplier, 1)
+	case d.Multiplier >= math.MaxInt64/float64(max(d.InitialInterval, d.MaxInterval)): // their product would overflow
+		return &redisdelay.ConfigError{
+			Field: "DelayOnError.Multiplier", Problem: fmt.Sprintf("is %v, which is too much for the intervals", d.Multiplier),
+		}
 	}
 	return nil
 }

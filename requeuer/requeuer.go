@@ -57,7 +57,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	}
 	r := &Requeuer{
 		failed: failed, subscriber: subscriber,
-		middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware, middleware.Recoverer},
+		middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware, withoutMessages, middleware.Recoverer},
 	}
 	r.requeuer, err = requeuer.NewRequeuer(requeuer.Config{
 		Subscriber: patient{subscriber, logger}, SubscribeTopic: config.Topic, Publisher: config.Publisher,
@@ -85,9 +85,22 @@ func keepDelay(msg *message.Message) {
 //
 //	router.AddMiddleware(r.Middleware()...)
 //
-// A handler that fails or panics has its message acked once Redis has it, and nacked if Redis does not take it. While the message
+// A handler that fails or panics has its message acked once Redis has it, and nacked if Redis does not take it. What
+// it returns with its error is not published. While the message
 // waits, its key, ordering key and time to live mean nothing; it goes back with their metadata as they came.
 func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
+
+// withoutMessages drops what a failed handler has returned, as a Router does. PoisonQueue, which is outside, takes the error, so
+// the Router would publish it.
+func withoutMessages(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		produced, err := h(msg)
+		if err != nil {
+			return nil, err
+		}
+		return produced, nil
+	}
+}
 
 // Run publishes messages again when their delays are over, until ctx ends. Any number of processes may run it. A message is
 // published at least once: it may come twice if the process dies between publishing it and saying so.

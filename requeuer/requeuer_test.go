@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -364,14 +365,36 @@ func TestEachFieldOfTheDelayHasItsDefault(t *testing.T) {
 	}
 }
 
+// TestWhatAFailedHandlerReturnsIsNotPublished, as without a requeuer: it would be, with each failure.
+func TestWhatAFailedHandlerReturnsIsNotPublished(t *testing.T) {
+	r, err := requeuer.New(requeuer.Config{
+		Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil),
+	}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	for _, failure := range []error{nil, errors.New("the bank is closed")} {
+		handler := func(*message.Message) ([]*message.Message, error) {
+			return message.Messages{message.NewMessage("event", nil)}, failure
+		}
+		for _, m := range slices.Backward(r.Middleware()) {
+			handler = m(handler)
+		}
+		produced, err := handler(message.NewMessage("a", nil))
+		require.NoError(t, err, "Redis has the message")
+		assert.Equal(t, failure == nil, len(produced) == 1)
+	}
+}
+
 func TestADelayThatWouldRetryAllTheTimeIsRefused(t *testing.T) {
 	for want, bad := range map[string]middleware.DelayOnError{
-		"InitialInterval is -1s, want at least 100ms":  {InitialInterval: -time.Second},
-		"InitialInterval is 99ms, want at least 100ms": {InitialInterval: 99 * time.Millisecond},
-		"MaxInterval is 1ms, want at least 100ms":      {MaxInterval: time.Millisecond},
-		"Multiplier is 0.5, want at least 1":           {Multiplier: 0.5},
-		"Multiplier is -2, want at least 1":            {Multiplier: -2},
-		"Multiplier is NaN, want at least 1":           {Multiplier: math.NaN()},
+		"InitialInterval is -1s, want at least 100ms":             {InitialInterval: -time.Second},
+		"InitialInterval is 99ms, want at least 100ms":            {InitialInterval: 99 * time.Millisecond},
+		"MaxInterval is 1ms, want at least 100ms":                 {MaxInterval: time.Millisecond},
+		"Multiplier is 0.5, want at least 1":                      {Multiplier: 0.5},
+		"Multiplier is -2, want at least 1":                       {Multiplier: -2},
+		"Multiplier is NaN, want at least 1":                      {Multiplier: math.NaN()},
+		"Multiplier is +Inf, which is too much for the intervals": {Multiplier: math.Inf(1)},
+		"Multiplier is 5000, which is too much for the intervals": {MaxInterval: 720 * time.Hour, Multiplier: 5000},
 	} {
 		_, err := requeuer.New(requeuer.Config{
 			Client: redistest.Client(t), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil), DelayOnError: bad,

@@ -51,7 +51,36 @@ func TestADecisionGoesOutWithTheNackAndIsTold(t *testing.T) {
 	})
 }
 
-// TestALostReplyChangesNoDecision: what was sent is sent again as it was, and told once.
+// TestADeferredMessageComesAtItsTimeThoughRedisIsAway: only what is left of the delay is sent again.
+func TestADeferredMessageComesAtItsTimeThoughRedisIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(2)
+		g.nackFails = errAway
+		w := &witness{}
+		r := run(g, observed(w), deciding(map[string]queue.Nack{
+			"0000": {Delay: time.Hour, Deferred: true}, "0001": {Delay: time.Second, Deferred: true},
+		}))
+		for range 2 {
+			(<-r.Messages()).Nack()
+		}
+		pass(10 * time.Minute)
+		g.view(func() { g.nackFails, g.nacked = nil, nil })
+		pass(time.Minute)
+		r.stop()
+		require.NoError(t, <-r.ended)
+		left := map[string]time.Duration{}
+		for _, n := range g.nacked {
+			left[n.ID] = n.Delay
+		}
+		assert.InDelta(t, (50 * time.Minute).Seconds(), left["0000"].Seconds(), 60)
+		for _, settled := range told[observe.Settled](w) {
+			assert.Equal(t, left[settled.ID], settled.RetryIn)
+		}
+		assert.Equal(t, map[string]time.Duration{"0000": left["0000"], "0001": 0}, left, "the time of the second is over")
+	})
+}
+
+// TestALostReplyChangesNoDecision: what was sent is sent again, and told once.
 func TestALostReplyChangesNoDecision(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)

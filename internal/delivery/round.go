@@ -18,9 +18,17 @@ type round struct {
 
 // nack is a message whose handler failed, did not finish in time, or decided about it.
 type nack struct {
-	item *item
-	how  observe.Settlement
-	nack queue.Nack
+	item  *item
+	how   observe.Settlement
+	nack  queue.Nack
+	since time.Time // when nack.Delay began
+}
+
+// age shortens the delay of a message that is put off by what has passed since: it comes at its time, also if Redis was away.
+func (n *nack) age() {
+	if n.nack.Deferred {
+		n.nack.Delay, n.since = max(0, n.nack.Delay-time.Since(n.since)), time.Now()
+	}
 }
 
 // burial is a message that cannot be given to a handler.

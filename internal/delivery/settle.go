@@ -70,13 +70,13 @@ func (s *settler) nack(it *item, n queue.Nack) {
 	case n.Deferred:
 		how = observe.Deferred
 	}
-	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, how, n}) })
+	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, how, n, time.Now()}) })
 }
 
 // abandon makes a message due at once for other consumers.
 func (s *settler) abandon(it *item) {
 	n := queue.Nack{Delivery: it.delivery()}
-	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, observe.Abandoned, n}) })
+	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, observe.Abandoned, n, time.Now()}) })
 }
 
 func (s *settler) release(items ...*item) {
@@ -242,6 +242,9 @@ func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
 	items := mapped(nacks, func(n nack) *item { return n.item })
 	s.leases.settling(items)
+	for i := range nacks {
+		nacks[i].age()
+	}
 	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, mapped(nacks, func(n nack) queue.Nack { return n.nack }))
 	s.reportBuried(nacks, buried) // they are buried even after an error
 	if err != nil {

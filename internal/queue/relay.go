@@ -15,6 +15,10 @@ import (
 // other writes.
 const maxRelayed = 500
 
+// maxRelayedValues is how many arguments of a call are for messages, so that with its keys it has fewer than 3,900: some hosted
+// servers refuse more.
+const maxRelayedValues = 3800
+
 // maxRelayedBytes is how many bytes of messages one call hands on.
 const maxRelayedBytes = 4 << 20
 
@@ -52,7 +56,8 @@ func (g *Group) CanRelay(stream string) bool {
 func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (relayed Relayed, err error) {
 	for len(entries) > 0 {
 		n := 1
-		for size := entries[0].Size; n < min(len(entries), maxRelayed); n++ {
+		most := min(len(entries), maxRelayed, maxRelayedValues/(2+len(entries[0].Values)))
+		for size := entries[0].Size; n < most; n++ {
 			size += entries[n].Size
 			if size > maxRelayedBytes || len(entries[n].Values) != len(entries[0].Values) {
 				break
