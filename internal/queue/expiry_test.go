@@ -156,7 +156,7 @@ func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 		assert.Equal(t, "noticed", r.look(g), "while Redis was away, nobody could say that he is alive")
 		assert.Equal(t, noticed, r.lives())
 	}
-	r.overSince(r.partition, "g", -8*time.Second)
+	r.overSince(r.partition, "g", -5*time.Second)
 	require.Equal(t, "noticed", r.look(g))
 	r.overSince(r.partition, "g", -9*time.Second)
 	for range 2 {

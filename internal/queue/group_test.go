@@ -262,32 +262,43 @@ func TestAClaimCostsTheSameWithManyGroups(t *testing.T) {
 // TestOneOfManyGroupsFansOut: the others wait for it, are woken once it has, and go on without
 // it should it not come back.
 func TestOneOfManyGroupsFansOut(t *testing.T) {
-	r := newScene(t)
-	groups := r.groupsNamed(20)
-	heard := r.listen(groups[2], "c2")
-	r.push(due("a"))
-	require.LessOrEqual(t, heard().In, time.Duration(0), "the message")
+	const turn = 150 * time.Millisecond
+	for range 10 {
+		r := newScene(t)
+		groups := r.groupsNamed(20)
+		heard := r.listen(groups[2], "c2")
+		r.push(due("a"))
+		require.LessOrEqual(t, heard().In, time.Duration(0), "the message")
 
-	ask := func(g *Group) script.Reply {
-		reply, err := g.claim(t.Context(), r.request("c "+g.name, 10))
+		ask := func(g *Group) script.Reply {
+			reply, err := g.claim(t.Context(), r.request("c "+g.name, 10))
+			require.NoError(t, err)
+			return reply
+		}
+		began := time.Now()
+		one, again, other := ask(groups[0]), ask(groups[0]), ask(groups[1])
+		got := r.claim(groups[0], "c "+groups[0].name, 10)
+		if time.Since(began) >= turn-10*time.Millisecond {
+			continue // its turn may have ended before it came back
+		}
+		require.Equal(t, "groups", first(one))
+		require.Equal(t, "groups", first(again), "a repeated call")
+		claims, err := parseClaims(other)
 		require.NoError(t, err)
-		return reply
+		assert.Empty(t, claims.Messages)
+		assert.Positive(t, claims.Next)
+		assert.LessOrEqual(t, claims.Next, turn)
+
+		require.Equal(t, []string{"a#1"}, got)
+		require.Zero(t, heard().In, "those that wait are woken")
+		require.Equal(t, []string{"a#1"}, r.claim(groups[1], "c "+groups[1].name, 10))
+
+		r.push(due("b"))
+		require.Equal(t, "groups", first(ask(groups[0])), "it does not come back")
+		require.Equal(t, "b", r.claimUntil(groups[1], 1)[0].ID)
+		return
 	}
-	require.Equal(t, "groups", first(ask(groups[0])))
-	require.Equal(t, "groups", first(ask(groups[0])), "a repeated call")
-	claims, err := parseClaims(ask(groups[1]))
-	require.NoError(t, err)
-	assert.Empty(t, claims.Messages)
-	assert.Positive(t, claims.Next)
-	assert.LessOrEqual(t, claims.Next, 150*time.Millisecond)
-
-	require.Equal(t, []string{"a#1"}, r.claim(groups[0], "c "+groups[0].name, 10))
-	require.Zero(t, heard().In, "those that wait are woken")
-	require.Equal(t, []string{"a#1"}, r.claim(groups[1], "c "+groups[1].name, 10))
-
-	r.push(due("b"))
-	require.Equal(t, "groups", first(ask(groups[0])), "it does not come back")
-	require.Equal(t, "b", r.claimUntil(groups[1], 1)[0].ID)
+	require.Fail(t, "a few calls never end within a turn")
 }
 
 func first(reply script.Reply) any { return reply.Values()[0] }

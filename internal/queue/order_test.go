@@ -45,7 +45,7 @@ func TestAClaimTakesOneMessageOfAnOrderingKey(t *testing.T) {
 	claims, err := g.Claim(t.Context(), r.request("d", 10))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
-	assert.InDelta(t, lease, claims.Next, 1e9, "nothing is due while the keys are busy")
+	assert.InDelta(t, lease, claims.Next, float64(10*time.Second), "nothing is due while the keys are busy")
 }
 
 // TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave: its place has its ordering key and its message key.

@@ -102,13 +102,9 @@ func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 	late(0)
 	require.Equal(t, "noticed", r.look(g))
 	late(-time.Minute)
-	_, err := topic.Partitions(t.Context())
-	require.NoError(t, err)
-	ended, err := topic.EndExpired(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, []Ended{{"expires", 2}}, ended)
+	assert.Equal(t, []Ended{{"expires", 2}}, endedBy(t, topic))
 	require.NoError(t, topic.End(t.Context(), "ended"))
-	_, err = retire(t, topic, "retired", RetireIdle)
+	_, err := retire(t, topic, "retired", RetireIdle)
 	require.NoError(t, err)
 	_, err = retire(t, topic, "forced", RetireForced)
 	require.NoError(t, err)
@@ -301,12 +297,16 @@ func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 // cut is a connection that breaks, if it is asked to, when the next reply is read.
 type cut struct {
 	net.Conn
-	next *atomic.Bool
+	next   *atomic.Bool
+	broken atomic.Bool
 }
 
-func (c cut) Read(b []byte) (int, error) {
+func (c *cut) Read(b []byte) (int, error) {
 	if c.next.CompareAndSwap(true, false) {
 		_, _ = c.Conn.Read(b) // Redis has run the call
+		c.broken.Store(true)
+	}
+	if c.broken.Load() {
 		return 0, io.EOF
 	}
 	return c.Conn.Read(b)
@@ -318,11 +318,10 @@ func TestABatchThatTheClientSendsTwiceIsRepeatable(t *testing.T) {
 	r := newScene(t)
 	var next atomic.Bool
 	options := *r.Client.Options()
-	options.MaxRetries, options.ReadTimeout = 2, time.Second // it may read on after the cut
-
+	options.MaxRetries, options.ReadTimeout = 2, 20*time.Second // it sends again only what was cut
 	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		return cut{conn, &next}, err
+		return &cut{Conn: conn, next: &next}, err
 	}
 	client := redis.NewClient(&options)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })

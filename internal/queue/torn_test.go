@@ -53,7 +53,7 @@ func TestAnAppendOnlyFileTornInAScriptLosesNothing(t *testing.T) {
 func tearAppendOnlyFile(t *testing.T, r *scene, server *redistest.Server) {
 	t.Helper()
 	dir := r.Client.ConfigGet(t.Context(), "dir").Val()["dir"]
-	require.NoError(t, server.KillFor(500*time.Millisecond))
+	require.NoError(t, server.Down())
 	files, err := filepath.Glob(filepath.Join(dir, "appendonlydir", "*.incr.aof"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
@@ -61,6 +61,7 @@ func tearAppendOnlyFile(t *testing.T, r *scene, server *redistest.Server) {
 	require.NoError(t, err)
 	require.Contains(t, string(content[len(content)-6:]), "EXEC")
 	require.NoError(t, os.Truncate(files[0], int64(len(content)-3)))
+	server.Up()
 	require.NoError(t, server.Wait())
 }
 

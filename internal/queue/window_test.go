@@ -296,7 +296,7 @@ func TestATimeToLiveCountsFromTheDueTime(t *testing.T) {
 	}
 	ends := func(c Claimed, after time.Duration) {
 		t.Helper()
-		assert.WithinDuration(t, start.Add(after), c.ExpiresAt, time.Second)
+		assert.WithinDuration(t, start.Add(after), c.ExpiresAt, 10*time.Second)
 	}
 	first := claim()
 	ends(first, 300*time.Second)
@@ -314,7 +314,7 @@ func TestATimeToLiveCountsFromTheDueTime(t *testing.T) {
 	_, err = g.Release(t.Context(), []Release{{Delivery: Delivery{ID: id, Token: retry.Token}, DueAt: retry.DueAt}})
 	require.NoError(t, err)
 	assert.Equal(t, fmt.Sprintf("3/2/0/%d", first.DueAt.UnixMilli()), r.State()["attempts:g "+id])
-	_, err = r.partition.RescheduleID(t.Context(), id, r.Now().Add(-10*time.Second).UnixMilli())
+	_, err = r.partition.RescheduleID(t.Context(), id, r.Now().Add(-100*time.Second).UnixMilli())
 	require.NoError(t, err)
-	ends(claim(), 290*time.Second)
+	ends(claim(), 200*time.Second)
 }
