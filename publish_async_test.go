@@ -169,6 +169,7 @@ func TestPublishAsyncTellsOfBadInputAsPublishDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fixture.New(t)
+			require.NoError(t, s.Client.Ping(t.Context()).Err(), "an error may say whether there is a connection yet")
 			if test.config == nil {
 				test.config = func(*redisdelay.PublisherConfig) {}
 			}

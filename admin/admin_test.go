@@ -193,6 +193,12 @@ func TestATopicWithConsumersIsDeletedOnlyByForce(t *testing.T) {
 		s.Ended(held.Context(), redisdelay.ErrLeaseLost)
 		held.Ack()
 		s.Publish("new")
-		s.Expect(messages, "new")
+		msg := s.Next(messages)
+		if msg.UUID == "held" { // this process stood still, and its lease ended before the topic was deleted
+			msg.Ack()
+			msg = s.Next(messages)
+		}
+		assert.Equal(t, "new", msg.UUID)
+		require.True(t, msg.Ack())
 	})
 }

@@ -203,22 +203,28 @@ func (s *scene) recording(r *recorder) *scene {
 func TestAStepThatHasBegunIsFinished(t *testing.T) {
 	const n = 50
 	finished := false
-	for call := 1; !finished; call += 4 {
+	for call := 1; !finished; {
 		s := newScene(t)
 		s.publish(0, 1, numbered(n)...)
 		require.Len(t, s.claim(s.group(0, "g"), "c", n, ""), n)
 		ctx, cancel := context.WithCancel(t.Context())
+		var ended time.Time
 		r := recorder{seen: func(n int) {
 			if n == call {
+				ended = time.Now()
 				cancel()
 			}
 		}}
 		got, err := s.recording(&r).admin.Cancel(ctx, s.Topic, Matching(Query{In: InDelivery}), nil)
+		if !ended.IsZero() && time.Since(ended) >= stepGrace {
+			continue // it stood still, and could not finish the step
+		}
 		if finished = len(r.calls) < call; err != nil {
 			require.ErrorIs(t, err, context.Canceled)
 		}
 		assert.Equal(t, n-s.count(Query{In: InDelivery}), got.Done, "the context ended before call %d", call)
 		cancel()
+		call += 4
 	}
 }
 
@@ -269,7 +275,7 @@ func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, Progress{Done: 20}, got)
 			began := s.Now().UnixMilli()
-			require.Eventually(t, func() bool { return s.Now().UnixMilli() > began }, time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return s.Now().UnixMilli() > began }, fixture.Soon, time.Millisecond)
 			test.back(s)
 			s.unchanged(func() {
 				for _, call := range record.calls {

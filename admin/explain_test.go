@@ -103,7 +103,7 @@ func TestExplainRetries(t *testing.T) {
 	s.nack(g, 0, s.claim(g, "host-3/01", 1, "")...)
 	id := s.message(Ref{Key: "k"}).ID
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("attempts:billing"), id, "3/3/0").Err())
-	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:billing"), z(float64(s.Now().Add(90*time.Minute+time.Second).UnixMilli()), id)).Err())
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:billing"), z(float64(s.Now().Add(91*time.Minute-time.Second).UnixMilli()), id)).Err())
 	s.says("waiting for retry 3, due in 1h30m", "billing: waiting for retry 3, due in 1h30m")
 	s.present(g, `{"maxDeliveries":6}`)
 	s.says("waiting for retry 3 of 5, due in 1h30m", "billing: .*")
@@ -337,6 +337,6 @@ func TestExplainTellsThatATimeToLiveIsOver(t *testing.T) {
 
 func TestExplainTellsThatARetryComesAfterTheTimeToLive(t *testing.T) {
 	s, g := limited(t)
-	s.nack(g, time.Hour+time.Second, s.claim(g, "host-3/01", 1, "")...)
+	s.nack(g, time.Hour+59*time.Second, s.claim(g, "host-3/01", 1, "")...)
 	s.says("waiting for retry 1, due in 1h; its time to live ends before, at "+someTime, "billing: .*")
 }

@@ -116,12 +116,16 @@ func TestAMoveBesideConsumersLosesNothing(t *testing.T) {
 	to.publish(time.Hour, 1, "there")
 	to.groups(1, "t")
 	ctx, stop := context.WithCancel(t.Context())
+	copied := func() bool { return to.Client.Exists(t.Context(), to.Key("arrived")).Val() > 0 }
 	var handled [2][]string
 	var consumers sync.WaitGroup
 	for i, one := range []*scene{s, to} {
 		g := one.group(0, []string{"g", "t"}[i])
 		consumers.Go(func() { // ends with ctx, when nothing is left
 			for n := 1; n > 0 || ctx.Err() == nil; {
+				for i == 0 && len(handled[i]) > count/4 && ctx.Err() == nil && !copied() {
+					<-time.After(time.Millisecond) // so that it does not take all that is for it before the move begins
+				}
 				if i == 0 && len(handled[i]) > count/2 && ctx.Err() == nil {
 					<-ctx.Done() // the rest is for the move
 				}
@@ -246,8 +250,11 @@ func TestAMoveWhoseProcessIsKilledTenTimes(t *testing.T) {
 		require.Eventually(t, func() bool { return delivered.Load() > before }, fixture.Soon, time.Millisecond)
 		<-time.After(time.Duration(rand.IntN(60_000)) * time.Microsecond)
 		require.NoError(t, process.Process.Kill())
-		require.Error(t, process.Wait(), "it was killed, and had not ended: %d of %d delivered", delivered.Load(), count)
+		if process.Wait() == nil {
+			break // this process stood still, and the other one has moved all
+		}
 	}
+	require.Positive(t, kills, "%d of %d delivered", delivered.Load(), count)
 	got, err := s.admin.Move(t.Context(), s.Topic, Matching(Query{In: Waiting}), to.Topic, nil)
 	require.NoError(t, err)
 	assert.Zero(t, got.Skipped)

@@ -55,7 +55,7 @@ func TestExamineSaysThatNobodyRunsTheSchedules(t *testing.T) {
 		s.newPeriodic(id)
 	}
 	assert.NotContains(t, aboutServers(t, s.admin), CheckSchedules)
-	s.late("a", 59*time.Second)
+	s.late("a", 30*time.Second)
 	assert.NotContains(t, aboutServers(t, s.admin), CheckSchedules, "it has not been behind for long")
 	s.late("a", 90*time.Second)
 	f := aboutServers(t, s.admin)[CheckSchedules]

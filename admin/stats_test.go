@@ -184,7 +184,7 @@ func TestStatsOfAThousandGroups(t *testing.T) {
 func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 	s := newScene(t)
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
-		c.ConsumerGroup, c.Consumer, c.LeaseDuration, c.MaxDeliveries = "g", "host-3", 300*time.Millisecond, 5
+		c.ConsumerGroup, c.Consumer, c.LeaseDuration, c.MaxDeliveries = "g", "host-3", time.Second, 5
 		c.MaxInFlight, c.PollInterval = 2, time.Second
 	})
 	s.publish(0, 1, "slow")
@@ -194,6 +194,10 @@ func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 	holds := func(least, most int) {
 		t.Helper()
 		require.Eventually(t, func() bool {
+			select {
+			case slow = <-messages: // this process stood still, and has lost the lease
+			default:
+			}
 			g := s.stats().Groups
 			if len(g) != 1 || len(g[0].Consumers) != 1 {
 				return false

@@ -151,7 +151,7 @@ func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 
 	r.overSince(r.partition, "g", 0)
 	noticed := r.lives()
-	noticed["control expiry:g"], noticed["expiry g"] = "lasts 60000ms, ends now-60s, noticed now+0s", "now+9s"
+	noticed["control expiry:g"], noticed["expiry g"] = "lasts 60000ms, ends now-60s, noticed now+0s", "now+10s"
 	for range 2 {
 		assert.Equal(t, "noticed", r.look(g), "while Redis was away, nobody could say that he is alive")
 		assert.Equal(t, noticed, r.lives())
@@ -178,7 +178,7 @@ func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 
 func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
 	r := newScene(t)
-	g := r.expiring("g", 9*time.Second)
+	g := r.expiring("g", 9*time.Second) // which counts as 10 in lives
 	names := func() []string {
 		names, _, err := g.sweep(t.Context())
 		require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
 	assert.Equal(t, []string{"g"}, names())
 	assert.Equal(t, "noticed", r.look(g))
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "expiry g": "now+9s", "control expiry:g": "lasts 9000ms, ends now+9s, noticed now+0s",
+		"groups g": "member", "expiry g": "now+10s", "control expiry:g": "lasts 9000ms, ends now+10s, noticed now+0s",
 	}, r.lives())
 	r.expiring("g", time.Minute)
 	assert.Empty(t, names())
@@ -222,11 +222,11 @@ func TestAGroupLastsFromTheLastSignOfLifeOfAConsumer(t *testing.T) {
 // TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew: the first notice was about another end.
 func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
 	r := newScene(t)
-	g := r.expiring("g", time.Second)
+	g := r.expiring("g", 10*time.Second)
 	r.over(r.partition, "g")
-	r.seen(g, "c", 2*time.Second, 100*time.Millisecond) // and is dead again
+	r.seen(g, "c", 20*time.Second, time.Second) // and is dead again
 	assert.Equal(t, "noticed", r.look(g))
-	assert.Equal(t, "lasts 1000ms, ends now-1s, noticed now+0s", r.lives()["control expiry:g"])
+	assert.Equal(t, "lasts 10000ms, ends now-10s, noticed now+0s", r.lives()["control expiry:g"])
 }
 
 func TestOnlyConsumersOfRegisteredGroupsSayThatTheyAreAlive(t *testing.T) {

@@ -146,20 +146,24 @@ func forTest[T stopper](t testing.TB, started T, err error) T {
 	return started
 }
 
-// Client returns a client of the server with go-redis's default options, closed
-// when the test ends.
+// patience is how long clients wait for a reply. With go-redis's default, 3 s, they would send a call again after a
+// pause of the host, which a test that does it once does not expect.
+const patience = 10 * time.Second
+
+// Client returns a client of the server with go-redis's default options apart from its
+// patience, closed when the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls})
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls, ReadTimeout: patience})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// Client returns a client of the cluster with go-redis's default options, closed
-// when the test ends.
+// Client returns a client of the cluster with go-redis's default options apart from its
+// patience, closed when the test ends.
 func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	t.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ReadTimeout: patience})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"regexp"
@@ -73,8 +74,8 @@ func (r *Scene) Expire(group, id string) {
 // dueInLane is the due time in a member of lanes.
 var dueInLane = regexp.MustCompile(`\d{16}`)
 
-// State is everything that the topic has in Redis, as "kind id" -> value. Times are in
-// whole seconds from Redis's now. It leaves out the records of publishers and claims:
+// State is everything that the topic has in Redis, as "kind id" -> value. Times are from
+// Redis's now, as of Score. It leaves out the records of publishers and claims:
 // tests that send calls again show their effect.
 func (r *Scene) State() map[string]string {
 	r.T.Helper()
@@ -138,7 +139,8 @@ func (r *Scene) Now() time.Time {
 }
 
 // Score formats a time within a day of now, and some more, as "now+30s", any other in ms; that of a message in line
-// after "in line".
+// after "in line". It knows only multiples of 5 s: a time counts as such a one until it has come 4.5 s nearer, since a
+// test may take a while.
 func (r *Scene) Score(ms float64) string {
 	r.T.Helper()
 	require.Equal(r.T, float64(int64(ms)), ms, "scores are whole milliseconds")
@@ -149,7 +151,8 @@ func (r *Scene) Score(ms float64) string {
 	if away.Abs() > 25*time.Hour {
 		return strconv.FormatInt(int64(ms), 10)
 	}
-	return fmt.Sprintf("now%+ds", int(away.Round(time.Second).Seconds()))
+	const step = 5 * time.Second
+	return fmt.Sprintf("now%+ds", 5*int(math.Ceil(float64(away-step/10)/float64(step))))
 }
 
 // Keys are all keys of the topic.
