@@ -132,7 +132,7 @@ func (s *scene) slot(t *testing.T) int {
 // TestClusterMigrations moves the slots of the topic between masters under load.
 func TestClusterMigrations(t *testing.T) {
 	beside(t)
-	cluster := redistest.NewCluster(t)
+	cluster := redistest.NewCluster(t, "--cluster-node-timeout", "5000") // no master is to be replaced
 	s := newSceneOn(t, func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	})

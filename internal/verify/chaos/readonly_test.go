@@ -22,7 +22,7 @@ import (
 // TestAClientThatReadsFromReplicas uses clients that send reads to replicas, which lag
 // behind their masters.
 func TestAClientThatReadsFromReplicas(t *testing.T) {
-	cluster := redistest.NewCluster(t)
+	cluster := redistest.NewCluster(t, "--cluster-node-timeout", "5000") // no master is to be replaced
 	for name, options := range fixture.ReplicaReaders() {
 		if !*full && name != "RouteRandomly" { // TestNothingIsReadFromReplicas has all of them
 			continue
