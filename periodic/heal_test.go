@@ -404,11 +404,11 @@ func TestATopicWhoseMasterHangsHoldsUpNoOther(t *testing.T) {
 	})
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
 	p := newPeriodic(t, client, prefix)
-	p.SetSettleFor(time.Second)
 	_, err := p.Apply(t.Context(), "two", 1, []periodic.Schedule{
 		{ID: "a", Topic: a, Cron: "@every 1s", StoreAhead: 2 * time.Second}, {ID: "b", Topic: b, Cron: "@every 1s", StoreAhead: 2 * time.Second},
 	})
 	require.NoError(t, err)
+	p.SetSettleFor(time.Second)
 	hangs.Store(true)
 	run(t, p)
 	record := func() string { return client.HGet(context.Background(), tag(b+":0")+":ticks", "b").Val() }
@@ -425,9 +425,10 @@ func TestTicksComeOnAClusterWithPartitions(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, publisher.Close()) })
 	require.NoError(t, publisher.Publish("beats", message.NewMessage("first", nil)))
 	p := newPeriodic(t, client, prefix)
+	all := periodic.CatchUpAll(time.Minute) // a machine that stands still makes ticks late
 	_, err = p.Apply(t.Context(), "hearts", 1, []periodic.Schedule{
-		{ID: "a", Topic: "beats", Cron: "@every 1s", Overlap: periodic.OverlapInOrder, StoreAhead: 2 * time.Second},
-		{ID: "b", Topic: "beats", Cron: "@every 1s", StoreAhead: 2 * time.Second},
+		{ID: "a", Topic: "beats", Cron: "@every 1s", Overlap: periodic.OverlapInOrder, StoreAhead: 2 * time.Second, CatchUp: all},
+		{ID: "b", Topic: "beats", Cron: "@every 1s", StoreAhead: 2 * time.Second, CatchUp: all},
 	})
 	require.NoError(t, err)
 	run(t, p)

@@ -57,9 +57,10 @@ func TestARelayStartsWhileRedisIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &scene{fixture.NewOn(t, server), &target{}}
 			s.due("m")
-			require.NoError(t, server.KillFor(4*time.Second))
+			require.NoError(t, server.Down())
 			s.run(change)
 			s.until("the relay has tried", func() bool { return s.Log.Count("trying again") == 1 })
+			server.Up()
 			require.NoError(t, server.Wait())
 			s.until("the message is there", func() bool { return len(s.target.uuids()) > 0 })
 			assert.Equal(t, 1, s.Log.Count("trying again"))

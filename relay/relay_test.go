@@ -22,7 +22,9 @@ func TestADelayedMessageReachesTheTargetAsPublishedWhenItIsDue(t *testing.T) {
 	delay.Message(msg, delay.For(300*time.Millisecond))
 	due := time.Now().Add(300 * time.Millisecond)
 	require.NoError(t, s.publisher().Publish(s.Topic, msg))
-	assert.Empty(t, s.target.uuids())
+	if early := s.target.uuids(); time.Now().Before(due) {
+		assert.Empty(t, early)
+	}
 	s.gets("m")
 	assert.False(t, time.Now().Before(due.Truncate(time.Millisecond)))
 

@@ -88,6 +88,8 @@ func (s *scene) judgeFailovers(report Report, waited bool) {
 // TestClusterFailovers kills masters, and demotes live ones, under load.
 func TestClusterFailovers(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
+	// A busy machine may need a second election.
+	within := time.Duration(size(60, 15)) * time.Second
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
 		t.Run(name, func(t *testing.T) {
 			cluster := redistest.NewCluster(t)
@@ -100,15 +102,15 @@ func TestClusterFailovers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if slot := s.slot(t); n%4 == 1 {
 					require.NoError(t, cluster.Failover(ctx, slot))
-					s.goesOn(15 * time.Second)
+					s.goesOn(within)
 				} else {
 					killed, err := cluster.Kill(ctx, slot)
 					require.NoError(t, err)
 					if waitReplicas == 0 { // else there is no replica to wait for
-						s.resumes(15 * time.Second)
+						s.resumes(within)
 					}
 					require.NoError(t, cluster.Heal(ctx, killed))
-					s.goesOn(15 * time.Second)
+					s.goesOn(within)
 				}
 				cancel()
 			}
@@ -130,7 +132,7 @@ func (s *scene) slot(t *testing.T) int {
 // TestClusterMigrations moves the slots of the topic between masters under load.
 func TestClusterMigrations(t *testing.T) {
 	beside(t)
-	cluster := redistest.NewCluster(t)
+	cluster := redistest.NewCluster(t, "--cluster-node-timeout", "5000") // no master is to be replaced
 	s := newSceneOn(t, func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	})
@@ -149,6 +151,8 @@ func TestClusterMigrations(t *testing.T) {
 // TestSentinelFailovers kills the master, and demotes a live one, under load.
 func TestSentinelFailovers(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
+	// A busy machine may need a second election.
+	within := time.Duration(size(60, 10)) * time.Second
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
 		t.Run(name, func(t *testing.T) {
 			sentinel := redistest.NewSentinel(t)
@@ -162,15 +166,15 @@ func TestSentinelFailovers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if n%4 == 1 {
 					require.NoError(t, sentinel.Failover(ctx))
-					s.goesOn(10 * time.Second)
+					s.goesOn(within)
 				} else {
 					killed, err := sentinel.Kill(ctx)
 					require.NoError(t, err)
 					if waitReplicas == 0 { // else there is no replica to wait for
-						s.resumes(10 * time.Second)
+						s.resumes(within)
 					}
 					require.NoError(t, sentinel.Heal(ctx, killed))
-					s.goesOn(10 * time.Second)
+					s.goesOn(within)
 				}
 				cancel()
 			}

@@ -99,6 +99,7 @@ func TestTheRateOfAGroupHolds(t *testing.T) {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
 			beside(t)
 			s := newScene(t)
+			paused := s.paused()
 			const rate, burst = 100, 10
 			length := time.Duration(size(4, 60)) * time.Second
 			s.publishDue(rate*int(length.Seconds())*2, partitions)
@@ -122,8 +123,9 @@ func TestTheRateOfAGroupHolds(t *testing.T) {
 			t.Logf("%d of %.0f allowed, in %d calls; most beyond a window: %.2f", len(claims), allowed, l.asked.Load(), worst)
 			assert.LessOrEqual(t, worst, 0.0)
 			assert.LessOrEqual(t, l.asked.Load(), int64(8*partitions*len(claims)), "no stampede of 20 consumers in each partition")
-			part := float64(size(90, 99)) / 100 // a busy machine catches up within a minute
-			assert.GreaterOrEqual(t, float64(len(claims)), part*allowed-float64(partitions))
+			// What was not taken while the machine paused is lost, but for the burst. A busy one catches up within a minute.
+			part, pauses := float64(size(90, 99))/100, float64(size(3, 0))
+			assert.GreaterOrEqual(t, float64(len(claims)), part*(allowed-pauses*rate*paused().Seconds())-float64(partitions))
 		})
 	}
 }

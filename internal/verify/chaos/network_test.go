@@ -151,10 +151,26 @@ func (l *errorLog) lines() []string {
 }
 
 // TestLongHandlers lets handlers take five times their lease: while the consumer is alive,
-// no message is redelivered.
+// no message is redelivered. Leases may run out while the machine pauses; then the short form is tried again.
 func TestLongHandlers(t *testing.T) {
+	const lease = 300 * time.Millisecond // heartbeats come three times as often
+	for left := size(2, 0); ; left-- {
+		redelivered, paused := redeliveredWhile(t, lease)
+		if redelivered > 0 && paused > lease/4 && left > 0 {
+			t.Logf("%d messages were redelivered, but the machine paused for %s", redelivered, paused)
+			continue
+		}
+		assert.Zero(t, redelivered)
+		return
+	}
+}
+
+// redeliveredWhile is how many messages come again while handlers take five times their lease, and how long the machine
+// paused.
+func redeliveredWhile(t *testing.T, lease time.Duration) (messages int, pause time.Duration) {
+	t.Helper()
 	s := newScene(t)
-	const lease = 300 * time.Millisecond
+	paused := s.paused()
 	var stops []func()
 	for range 2 {
 		stops = append(stops, s.inProcess(s.job(func(j *job) {
@@ -167,7 +183,7 @@ func TestLongHandlers(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
-	assert.Zero(t, s.judge("g").Redelivered)
+	return s.judge("g").Redelivered, paused()
 }
 
 // TestNoMemory lets Redis run out of memory: publishing fails, but the backlog drains.

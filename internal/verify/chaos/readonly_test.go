@@ -22,7 +22,7 @@ import (
 // TestAClientThatReadsFromReplicas uses clients that send reads to replicas, which lag
 // behind their masters.
 func TestAClientThatReadsFromReplicas(t *testing.T) {
-	cluster := redistest.NewCluster(t)
+	cluster := redistest.NewCluster(t, "--cluster-node-timeout", "5000") // no master is to be replaced
 	for name, options := range fixture.ReplicaReaders() {
 		if !*full && name != "RouteRandomly" { // TestNothingIsReadFromReplicas has all of them
 			continue
@@ -159,7 +159,8 @@ func (s *scene) receives(client redis.UniversalClient, group string, count int) 
 		got.Add(1)
 		msg.Ack()
 	})
-	for deadline := time.Now().Add(3 * time.Second); int(got.Load()) < count && time.Now().Before(deadline); {
+	within := time.Duration(size(15, 3)) * time.Second
+	for deadline := time.Now().Add(within); int(got.Load()) < count && time.Now().Before(deadline); {
 		<-time.After(5 * time.Millisecond)
 	}
 	stop()

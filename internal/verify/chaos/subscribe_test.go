@@ -114,7 +114,7 @@ func (s *scene) paused() (end func() time.Duration) {
 			select {
 			case <-time.After(pause):
 			case <-done:
-				longest <- most
+				longest <- max(most, time.Since(last)-pause) // it may have paused just now
 				return
 			}
 			most = max(most, time.Since(last)-pause)

@@ -22,7 +22,7 @@ func TestTurns(t *testing.T) {
 	count := size(2000, 50_000)
 	c := s.crowd(10)
 	publisher := spawn(t, s.inTurns(count), s.history)
-	c.disturb(count, time.Duration(count)*10*time.Millisecond)
+	c.disturb(count, time.Duration(size(80, 500))*time.Second)
 	publisher.wait()
 	s.drained()
 	stop(c.processes)

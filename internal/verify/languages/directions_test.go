@@ -46,7 +46,7 @@ type process struct {
 func (l language) run(t *testing.T, server *redistest.Server, file string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(l.interpreter(t), append([]string{l.path(file)}, args...)...)
-	cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr, "LEASE_MS=2000")
+	cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr, "LEASE_MS=4000")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -269,12 +269,13 @@ func requireGroups(t *testing.T, s *fixture.Scene, partitions int, group string)
 
 // TestPythonKeepsWhatAHandlerHas for longer than the lease, and takes over what a dead consumer had.
 func TestPythonKeepsWhatAHandlerHas(t *testing.T) {
+	t.Parallel()
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	file := scripts(t)
 	first := python.run(t, server, "consumer.py", file, s.Topic, "mail")
 	slow := fixture.Delayed("slow", 0)
-	slow.Metadata.Set("example seconds", "5")
+	slow.Metadata.Set("example seconds", "6")
 	require.NoError(t, s.Publisher().Publish(s.Topic, slow))
 	unack := s.Key("unack") + ":mail"
 	held := func() bool { return s.Client.ZCard(t.Context(), unack).Val() == 1 }
@@ -290,7 +291,7 @@ func TestPythonKeepsWhatAHandlerHas(t *testing.T) {
 	require.NoError(t, second.cmd.Process.Signal(os.Interrupt))
 	assert.False(t, second.lines.Scan(), "the lease was kept, so nobody else had it: %s", second.lines.Text())
 	slow = fixture.Delayed("again", 0)
-	slow.Metadata.Set("example seconds", "1")
+	slow.Metadata.Set("example seconds", "2")
 	require.NoError(t, s.Publisher().Publish(s.Topic, slow))
 	require.Eventually(t, held, fixture.Soon, 5*time.Millisecond)
 	first.kill()
