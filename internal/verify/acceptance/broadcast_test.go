@@ -89,7 +89,7 @@ func broadcastLeavesNothing(s *fixture.Scene, partitions int) bool {
 	assert.ElementsMatch(t, []string{"steady", groups[1]}, members)
 	start := time.Now()
 	err := two.Close()
-	if took := time.Since(start); err != nil || took > closeTimeout+1500*time.Millisecond { // its handlers take all of CloseTimeout
+	if took := time.Since(start); err != nil || took > closeTimeout+1500*time.Millisecond { // its handlers take CloseTimeout
 		t.Log(took, err)
 		return false
 	}
