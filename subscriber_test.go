@@ -302,7 +302,7 @@ func TestALostLeaseEndsTheContextOfItsMessageOnly(t *testing.T) {
 	publisher := s.Publisher()
 	require.NoError(t, publisher.Publish(s.Topic, fixture.Keyed("a", "a", 0), fixture.Keyed("b", "b", 0)))
 	lost := make(chan error, 1)
-	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
+	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 3 * time.Second })
 	require.NoError(t, subscriber.SubscribeBatches(context.Background(), s.Topic, 10, func(batch []*message.Message) {
 		if len(batch) < 2 {
 			return

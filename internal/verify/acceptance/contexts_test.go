@@ -47,7 +47,7 @@ func newCallers(t *testing.T, s *fixture.Scene) *callers {
 	t.Helper()
 	c := &callers{Scene: s}
 	var err error
-	c.publisher = c.newPublisher()
+	c.publisher = c.newPublisher(4 * ends) // longer than a call that ends with its context may take
 	c.subscriber = s.Subscriber(func(c *subConfig) { c.ConsumerGroup = "late" })
 	c.control, err = redisdelay.NewControl(redisdelay.ControlConfig{Client: s.Client})
 	require.NoError(t, err)
@@ -61,9 +61,9 @@ func newCallers(t *testing.T, s *fixture.Scene) *callers {
 	return c
 }
 
-func (c *callers) newPublisher() *redisdelay.Publisher {
+func (c *callers) newPublisher(timeout time.Duration) *redisdelay.Publisher {
 	c.T.Helper()
-	p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: c.Client, PublishTimeout: 2 * ends}, c.Log)
+	p, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: c.Client, PublishTimeout: timeout}, c.Log)
 	require.NoError(c.T, err)
 	c.T.Cleanup(func() { _ = p.Close() })
 	return p
@@ -78,10 +78,11 @@ func (nowhere) Close() error                              { return nil }
 // fill gives the topic a group, messages and a dead letter.
 func (c *callers) fill(t *testing.T) {
 	t.Helper()
-	require.NoError(t, forrelay.Of(c.publisher).RegisterGroup(t.Context(), c.Topic, "g"))
+	p := c.Publisher() // it may take its time
+	require.NoError(t, forrelay.Of(p).RegisterGroup(t.Context(), c.Topic, "g"))
 	keyed := fixture.Delayed("keyed", time.Hour)
 	redisdelay.SetKey(keyed, "k")
-	require.NoError(t, c.publisher.Publish(c.Topic, keyed, fixture.Delayed("later", time.Hour)))
+	require.NoError(t, p.Publish(c.Topic, keyed, fixture.Delayed("later", time.Hour)))
 	page, err := c.admin.Entries(t.Context(), c.Topic, admin.Query{})
 	require.NoError(t, err)
 	for _, e := range page.Entries {
@@ -135,8 +136,8 @@ func (c *callers) boundsOfPublishers() map[string]func(ctx context.Context) erro
 		},
 		"Publisher.Flush": func(ctx context.Context) error {
 			msg := fixture.Delayed("a", time.Hour)
-			msg.SetContext(ctx)   // PublishAsync may wait for what Redis says of the topic
-			p := c.newPublisher() // Flush tells of the errors of all calls
+			msg.SetContext(ctx)           // PublishAsync may wait for what Redis says of the topic
+			p := c.newPublisher(4 * ends) // Flush tells of the errors of all calls
 			p.PublishAsync(c.Topic, msg)
 			return p.Flush(ctx)
 		},
@@ -336,6 +337,9 @@ func TestEveryCloseEndsWhileRedisHangs(t *testing.T) {
 	subscriber := c.Subscriber(func(c *subConfig) { c.ConsumerGroup, c.CloseTimeout = "g", ends })
 	_, err := subscriber.Subscribe(t.Context(), c.Topic)
 	require.NoError(t, err)
+	publisher := c.newPublisher(ends)
+	later, err := relay.NewPublisher(relay.PublisherConfig{Target: nowhere{}, Delayed: publisher})
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = server.Signal(syscall.SIGCONT) })
 	require.NoError(t, server.Signal(syscall.SIGSTOP))
 
@@ -346,8 +350,8 @@ func TestEveryCloseEndsWhileRedisHangs(t *testing.T) {
 	err = bounded(t, 0, "Subscriber.SubscribeInitialize", func() error { return <-registering })
 	require.ErrorIs(t, err, redisdelay.ErrSubscriberClosed)
 
-	_ = bounded(t, ends+time.Second, "Subscriber.Close", subscriber.Close)
-	_ = c.later.Publish(c.Topic, fixture.Delayed("a", time.Hour))
-	_ = bounded(t, 2*ends, "relay.Publisher.Close", c.later.Close)
-	_ = bounded(t, 2*ends, "Publisher.Close", c.publisher.Close)
+	_ = bounded(t, 2*ends, "Subscriber.Close", subscriber.Close)
+	_ = later.Publish(c.Topic, fixture.Delayed("a", time.Hour))
+	_ = bounded(t, ends, "relay.Publisher.Close", later.Close)
+	_ = bounded(t, ends, "Publisher.Close", publisher.Close)
 }

@@ -185,7 +185,7 @@ func TestAGroupWhoseSubscriptionsAreClosedIsRetired(t *testing.T) {
 }
 
 func TestControlOnAClusterWithPartitions(t *testing.T) {
-	const due = 2 * time.Second // long enough to publish all, and to pause
+	const due = 5 * time.Second // long enough to publish all, and to pause
 	t.Parallel()                // it mostly waits
 	cluster := redistest.SharedCluster(t)
 	s := fixture.NewWith(t, cluster.Client(t))
@@ -193,8 +193,9 @@ func TestControlOnAClusterWithPartitions(t *testing.T) {
 	p := s.Publisher(fixture.Partitions(4))
 	messages := s.Subscribe()
 	for i := range 40 {
-		require.NoError(t, p.Publish(s.Topic, fixture.Delayed(fmt.Sprint(i), due)))
+		p.PublishAsync(s.Topic, fixture.Delayed(fmt.Sprint(i), due)) // each call chooses a partition
 	}
+	require.NoError(t, p.Flush(t.Context()))
 	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	s.Idle(messages)
 	<-time.After(due)

@@ -74,10 +74,12 @@ func (l *switchable) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestAGroupThatIsBusyInAnotherPartitionIsAlive: its only worker has a message of another
 // partition for longer than a consumer counts as alive, and so claims nothing in the first.
 func TestAGroupThatIsBusyInAnotherPartitionIsAlive(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	c := newControl(t, s)
 	p := s.Publisher(fixture.Partitions(2))
-	messages := s.Subscribe(short)
+	// It counts as alive for 3 s: longer than a machine stands still, and than the second in which claims do not tell it again.
+	messages := s.Subscribe(func(c *subConfig) { c.LeaseDuration, c.PollInterval = 3*time.Second, 1500*time.Millisecond })
 	var busy *message.Message
 	for busy == nil { // in partition 1, whose tag has a salt
 		require.NoError(t, p.Publish(s.Topic, message.NewMessage("", nil)))
@@ -89,7 +91,7 @@ func TestAGroupThatIsBusyInAnotherPartitionIsAlive(t *testing.T) {
 		msg.Ack()
 		require.NoError(t, c.Drain(t.Context(), s.Topic, "default", nil))
 	}
-	for start := time.Now(); time.Since(start) < 2*time.Second; {
+	for start := time.Now(); time.Since(start) < 5*time.Second; {
 		_, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{})
 		require.ErrorIs(t, err, redisdelay.ErrGroupAlive, "after %s", time.Since(start))
 		<-time.After(20 * time.Millisecond)
@@ -110,7 +112,6 @@ func TestAGroupLastsAsLongAsItIsAlive(t *testing.T) {
 	first := s.Next(messages)
 	s.Expect(steady, "a", "b")
 	<-time.After(14 * time.Second) // GroupExpiry, the 9 s from when this is noticed, and a look
-	require.NoError(t, first.Context().Err())
 	require.True(t, first.Ack())
 	s.Expect(messages, "b")
 	assert.Zero(t, s.Log.Count("Ended"), "%v", s.Log.Lines())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // documentedUser creates the user of docs/operate/scaling.md on a server, with additional rules,
@@ -112,8 +114,14 @@ func TestOptionsOfAClientNeedTheRightsThatThePageNames(t *testing.T) {
 func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	t := s.T
 	p := s.Publisher(fixture.Partitions(2))
+	var extended atomic.Int64
 	sub := s.Subscriber(func(c *subConfig) {
-		c.PollInterval, c.LeaseDuration, c.MaxDeliveries = time.Hour, 300*time.Millisecond, 3
+		c.PollInterval, c.LeaseDuration, c.MaxDeliveries = time.Hour, 3*time.Second, 3
+		c.Observer.Called = func(c observe.Called) {
+			if c.Script == "extend" && c.Err == nil {
+				extended.Add(1)
+			}
+		}
 	})
 	require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
 	messages, err := sub.Subscribe(context.Background(), s.Topic)
@@ -126,7 +134,8 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 
 	require.NoError(t, p.Publish(s.Topic, message.NewMessage("woken", nil))) // by a notification
 	msg := s.Next(messages)
-	<-time.After(500 * time.Millisecond) // kept by extending its lease
+	before := extended.Load()
+	require.Eventually(t, func() bool { return extended.Load() > before }, fixture.Soon, 5*time.Millisecond, "its lease")
 	require.NoError(t, msg.Context().Err())
 	msg.Nack()
 	for n := 2; n <= 3; n++ {

@@ -240,13 +240,13 @@ func TestAThrottleKeepsItsMessages(t *testing.T) {
 	s := fixture.New(t)
 	var mu sync.Mutex
 	attempts := map[string]int{}
-	route(s, func(c *subConfig) { c.LeaseDuration, c.MaxInFlight, c.CloseTimeout = time.Second, 20, fixture.Soon },
+	route(s, func(c *subConfig) { c.LeaseDuration, c.MaxInFlight, c.CloseTimeout = 3*time.Second, 20, fixture.Soon },
 		func(msg *message.Message) error {
 			mu.Lock()
 			defer mu.Unlock()
 			attempts[msg.UUID] += fixture.Delivery(t, msg).Attempt
 			return nil
-		}, middleware.NewThrottle(1, 150*time.Millisecond).Middleware)
+		}, middleware.NewThrottle(1, 400*time.Millisecond).Middleware)
 	uuids := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
 	s.Publish(uuids...)
 	require.Eventually(t, func() bool {
