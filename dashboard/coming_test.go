@@ -36,6 +36,7 @@ func TestTheRateIsMeasuredThroughAChange(t *testing.T) {
 		return seen
 	}
 	base := look().base
+	s.until("it is later for Redis", func() bool { return s.Now().Truncate(time.Millisecond).After(base.At) })
 	s.dashboard.looks.outdate(t.Context())
 	seen := look()
 	assert.Equal(t, base, seen.base)

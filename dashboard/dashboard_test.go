@@ -30,7 +30,7 @@ func TestTheTopicsThatAreLateComeFirst(t *testing.T) {
 	s.Publish("a")
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("b", time.Hour)))
 	late.Publish("c")
-	page := s.page("?match=" + url.QueryEscape(t.Name()))
+	page := s.page("?match=" + url.QueryEscape(s.Topic))
 	rows := page.first("tbody").all("tr")
 	require.Len(t, rows, 2)
 	assert.Equal(t, s.Topic, rows[0].first("a").text(), "it has waited longer")

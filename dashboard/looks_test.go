@@ -437,9 +437,17 @@ func TestAMessageInABacklogHoldsUpNoOtherPage(t *testing.T) {
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("last", "last", 10*time.Millisecond)))
 	s.until("all are due", func() bool { return s.count(admin.Waiting) == 1101 })
 	s.handle("g", 1, func(msg *message.Message) {
-		page := s.page("message" + s.at("key", "last"))
-		assert.Contains(t, page.first("h1").text(), "1,099 due messages are before it", "the consumer has one")
-		assert.Less(t, s.dashboard.looks.pause, 10*time.Second, "the look has not waited for a second")
+		took := time.Hour
+		for range 3 { // this process may stand still in one of them
+			s.dashboard.looks.outdate(t.Context())
+			page := s.page("message" + s.at("key", "last"))
+			assert.Contains(t, page.first("h1").text(), "1,099 due messages are before it", "the consumer has one")
+			require.Len(t, s.dashboard.looks.shared, 1)
+			for _, look := range s.dashboard.looks.shared {
+				took = min(took, look.cost)
+			}
+		}
+		assert.Less(t, took, 500*time.Millisecond, "no look waits for a second")
 		msg.Ack()
 	})
 }

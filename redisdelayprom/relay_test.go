@@ -14,7 +14,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
-// slowTarget refuses its first call, after a while.
+// lives is for how long a message may be handed out: long enough for a relay that begins after it is due.
+const lives = 5 * time.Second
+
+// slowTarget refuses its first call, when the message in it has expired.
 type slowTarget struct{ called bool }
 
 func (s *slowTarget) Publish(string, ...*message.Message) error {
@@ -22,7 +25,7 @@ func (s *slowTarget) Publish(string, ...*message.Message) error {
 		return nil
 	}
 	s.called = true
-	<-time.After(100 * time.Millisecond)
+	<-time.After(lives * 11 / 10)
 	return errDown
 }
 
@@ -30,6 +33,7 @@ func (*slowTarget) Close() error { return nil }
 
 // TestNoGaugeKeepsWhatExpiresWhileARelayHasIt.
 func TestNoGaugeKeepsWhatExpiresWhileARelayHasIt(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	m, registry := newMetrics(t, Config{})
 	r, err := relay.New(relay.Config{Client: s.Client, Target: &slowTarget{}, Topics: []string{s.Topic}, Observer: m.Observer()}, nil)
@@ -37,7 +41,7 @@ func TestNoGaugeKeepsWhatExpiresWhileARelayHasIt(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	msg := fixture.Delayed("a", time.Millisecond)
-	redisdelay.SetTTL(msg, 50*time.Millisecond)
+	redisdelay.SetTTL(msg, lives)
 	require.NoError(t, s.Publisher().Publish(s.Topic, msg, fixture.Delayed("b", time.Millisecond))) // after a failure, each is tried by itself
 	go func() { ended <- r.Run(ctx) }()
 	defer func() {

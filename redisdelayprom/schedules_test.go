@@ -33,7 +33,7 @@ func TestACollectorShowsHowManySchedulesAreBehind(t *testing.T) {
 		require.NoError(t, p.Set(t.Context(), periodic.Schedule{ID: id, Topic: "t", Cron: "@yearly", StoreAtLeast: 2}))
 	}
 	assert.Equal(t, map[string]float64{"periodic_behind_schedules": 0, "periodic_behind_seconds": 0}, shown(t, registry, "periodic"))
-	for id, late := range map[string]time.Duration{"a": 59 * time.Second, "b": 90 * time.Second, "c": time.Hour} {
+	for id, late := range map[string]time.Duration{"a": 50 * time.Second, "b": 90 * time.Second, "c": time.Hour} {
 		require.NoError(t, s.Client.ZAdd(t.Context(), "{redisdelay:periodic}:upcoming",
 			redis.Z{Score: float64(s.Now().Add(-late).UnixMilli()), Member: id}).Err())
 	}

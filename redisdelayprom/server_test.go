@@ -1,6 +1,7 @@
 package redisdelayprom
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +21,11 @@ type prometheusServer struct {
 
 const promInterval = 500 * time.Millisecond
 
-// startPrometheus starts a Prometheus that scrapes twice a second. The end of the test
+// startPrometheus starts a Prometheus that scrapes twice a second, unless the config says how often. The end of the test
 // stops it.
 func startPrometheus(t *testing.T, config promtest.Config) *prometheusServer {
 	t.Helper()
-	config.Interval = promInterval
+	config.Interval = cmp.Or(config.Interval, promInterval)
 	s, err := promtest.Start(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() {

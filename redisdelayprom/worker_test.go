@@ -160,9 +160,10 @@ func (w *worker) publishAll() {
 
 func (w *worker) subscribe(ctx context.Context, client *redis.Client, metrics *Metrics, group string) error {
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
-		Client: client, ConsumerGroup: group, MaxInFlight: perGroup, MaxDeliveries: 4, LeaseDuration: 2 * time.Second,
-		NackDelay:   func(int) time.Duration { return 20 * time.Millisecond },
-		Unmarshaler: picky{}, Observer: metrics.Observer(),
+		Client: client, ConsumerGroup: group, MaxInFlight: perGroup, MaxDeliveries: 4,
+		LeaseDuration: 10 * time.Second, // a refusal that comes after it is stale, and the checker counts it
+		NackDelay:     func(int) time.Duration { return 20 * time.Millisecond },
+		Unmarshaler:   picky{}, Observer: metrics.Observer(),
 	}, nil)
 	if err != nil {
 		return err

@@ -75,9 +75,11 @@ func TestAClientCertificate(t *testing.T) {
 	pool.AddCert(pair.Leaf)
 	crt, key := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} { // which learn it at different times
-		address := proxy(t, server.Addr, &tls.Config{
-			Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-			MinVersion: version, MaxVersion: version,
+		address := proxy(t, server.Addr, func(in net.Conn) net.Conn {
+			return tls.Server(in, &tls.Config{
+				Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+				MinVersion: version, MaxVersion: version,
+			})
 		})
 		p := program{t: t, env: []string{"REDIS_URL=rediss://" + address, "REDIS_TLS_CA=" + crt}}
 		r := p.run("topics", "--tls-cert", crt, "--tls-key", key)
@@ -110,10 +112,10 @@ func selfSigned(t *testing.T, dir string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}
 }
 
-// proxy accepts TLS connections and passes on what they say, until the test ends.
-func proxy(t *testing.T, to string, config *tls.Config) string {
+// proxy accepts connections and passes on what they say in a form, until the test ends.
+func proxy(t *testing.T, to string, form func(net.Conn) net.Conn) string {
 	t.Helper()
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var running sync.WaitGroup
 	t.Cleanup(func() {
@@ -126,10 +128,25 @@ func proxy(t *testing.T, to string, config *tls.Config) string {
 			if err != nil {
 				return
 			}
-			running.Go(func() { pass(in, to) })
+			running.Go(func() { pass(form(in), to) })
 		}
 	})
 	return listener.Addr().String()
+}
+
+// slow is a connection of a program that a test stops: each reply takes a while, and none comes while the test stands still.
+type slow struct {
+	net.Conn
+	by time.Duration
+}
+
+func slowly(by time.Duration) func(net.Conn) net.Conn {
+	return func(in net.Conn) net.Conn { return slow{in, by} }
+}
+
+func (s slow) Write(reply []byte) (int, error) {
+	<-time.After(s.by)
+	return s.Conn.Write(reply)
 }
 
 // pass copies both ways until either side ends.

@@ -36,9 +36,10 @@ func TestAnImportThatIsKilledThriceStoresEachJobOnce(t *testing.T) {
 		require.NoError(t, client.ZAdd(t.Context(), "old", members...).Err())
 	}
 	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
+	busy := program{t: t, env: []string{"REDIS_URL=redis://" + proxy(t, server.Addr, slowly(time.Millisecond))}}
 	args := []string{"import", "jobs", "--zset", "old", "--score", "s"}
 	for part := range 3 {
-		cmd := p.command(context.Background(), append([]string{binary}, args...)...)
+		cmd := busy.command(context.Background(), append([]string{binary}, args...)...)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		require.NoError(t, cmd.Start())

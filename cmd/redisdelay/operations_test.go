@@ -65,7 +65,8 @@ func TestAnInterruptedActSaysHowToGoOn(t *testing.T) {
 	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
 	args := []string{"dead", "requeue", "t", "--all", "--yes"}
 
-	cmd := p.command(context.Background(), append([]string{binary}, args...)...)
+	busy := program{t: t, env: []string{"REDIS_URL=redis://" + proxy(t, server.Addr, slowly(20*time.Millisecond))}}
+	cmd := busy.command(context.Background(), append([]string{binary}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	require.NoError(t, cmd.Start())

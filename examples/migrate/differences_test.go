@@ -73,7 +73,7 @@ func TestAnAckDuringCloseCounts(t *testing.T) {
 	msg.Ack()
 	assert.Equal(t, int64(1), pending(t, s), "redisstream has become better: tell so in docs/use/migrating.md")
 
-	sub := s.Subscriber(inGroup)
+	sub := s.Subscriber(inGroup, func(c *redisdelay.SubscriberConfig) { c.CloseTimeout = fixture.Soon })
 	messages, err := sub.Subscribe(t.Context(), s.Topic)
 	require.NoError(t, err)
 	s.Publish("a")
@@ -93,6 +93,7 @@ func TestAnAckDuringCloseCounts(t *testing.T) {
 
 // TestASubscriberOutlivesAFlush of all data: redisstream reads from a group that is gone, until it is started anew.
 func TestASubscriberOutlivesAFlush(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	old := subscribeToStream(t, s, server.Addr, nil)
@@ -139,6 +140,7 @@ func TestAMessageThatIsGoneStopsNobody(t *testing.T) {
 // TestAMessageThatWaitsBehindASlowOneIsHandledOnce: redisstream reads the next entry while the handler is busy, and
 // another consumer claims it when it is idle for long, and so is the one that the handler works on.
 func TestAMessageThatWaitsBehindASlowOneIsHandledOnce(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const idle = 300 * time.Millisecond
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
@@ -158,7 +160,7 @@ func TestAMessageThatWaitsBehindASlowOneIsHandledOnce(t *testing.T) {
 	assert.Equal(t, "b", msg.UUID, "it has waited in the buffer, and is delivered although another consumer has acked it")
 	msg.Ack()
 
-	const lease = time.Second // short, but a busy machine extends it in time
+	const lease = 5 * time.Second // two thirds are left at each moment, so that a busy machine extends it in time
 	short := func(c *redisdelay.SubscriberConfig) { c.LeaseDuration, c.MaxInFlight = lease, 1 }
 	first := s.Subscribe(inGroup, short)
 	s.Publish("a", "b")
@@ -168,7 +170,7 @@ func TestAMessageThatWaitsBehindASlowOneIsHandledOnce(t *testing.T) {
 	assert.Equal(t, "b", msg.UUID)
 	msg.Ack()
 	select {
-	case <-time.After(3 * lease):
+	case <-time.After(3 * lease / 2):
 	case <-first:
 		require.Fail(t, "delivered to the first again")
 	case <-second:

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -68,7 +69,7 @@ func TestTheHandlerOfTheStreamStopsWhenItHasHandledAll(t *testing.T) {
 // TestAStreamIsDrainedWhenAllOfItIsAcked, not when all is read.
 func TestAStreamIsDrainedWhenAllOfItIsAcked(t *testing.T) {
 	ctx, client := context.Background(), redistest.Client(t)
-	const stream = "a stream to drain"
+	stream := "a stream to drain " + watermill.NewShortUUID()
 	_, err := drained(ctx, client, stream, group)
 	require.Error(t, err, "there is no stream")
 	require.NoError(t, client.XGroupCreateMkStream(ctx, stream, group, "0").Err())

@@ -21,6 +21,8 @@ func TestTheBarSaysHowFarAnActIs(t *testing.T) {
 
 func TestTheBarIsOnlyForTerminals(t *testing.T) {
 	a := newTestApp()
+	now := time.Now()
+	a.now = func() time.Time { return now }
 	b := a.newBar("requeued", 10)
 	b.update(admin.Progress{Done: 1})
 	b.clear()
