@@ -512,7 +512,7 @@ func TestASlowObserverHoldsUpNoSender(t *testing.T) {
 func TestAPanicOfTheObserverIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics []any
-		f := &fakeTopic{}
+		f := &fakeTopic{latency: time.Millisecond} // the hook is there before the call ends
 		p := New(Config{
 			Open: func(string) Topic { return f }, Partitions: 1,
 			Observer: observe.Observer{Published: func(observe.Published) { panic("observer") }},
