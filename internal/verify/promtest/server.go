@@ -39,12 +39,14 @@ type Server struct {
 	ended chan struct{} // closed when cmd has ended
 }
 
+// Prometheus begins to watch a directory after it has listed it, so it may miss a file that comes in between; it lists again in
+// each refresh_interval.
 const configFile = `
 global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s}
 rule_files: [%[3]s]
 scrape_configs:
   - job_name: redisdelay
-    file_sd_configs: [{files: ['%[2]s/*.json']}]
+    file_sd_configs: [{files: ['%[2]s/*.json'], refresh_interval: 1s}]
 `
 
 // Start starts a Prometheus and waits until it answers.
