@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -187,8 +188,8 @@ func TestCanRelayNeedsTheSameSlot(t *testing.T) {
 func TestRelayOnAClusterInOneSlot(t *testing.T) {
 	client := redistest.SharedCluster(t).Client(t)
 	topic := ""
-	for n := 0; ; n++ {
-		topic = fmt.Sprint(t.Name(), n)
+	for {
+		topic = fmt.Sprint(t.Name(), rand.Uint64())
 		if script.SlotOf(topic) == script.NewNames("test", topic, 0).Slot() {
 			break
 		}
