@@ -49,8 +49,14 @@ func TestLeaksAreFound(t *testing.T) {
 			if !*putBack { // it would build the library anew for each
 				return
 			}
-			out, err := exec.Command("go", "test", "-overlay", broken, "-v", ".", "-run", "^TestYear$",
-				"-year.days", "16", "-year.small").CombinedOutput()
+			var out []byte
+			var err error
+			for range 5 { // by chance, a leak of few records may not show in so small a service
+				if out, err = exec.Command("go", "test", "-overlay", broken, "-v", ".", "-run", "^TestYear$",
+					"-year.days", "16", "-year.small").CombinedOutput(); err != nil {
+					break
+				}
+			}
 			require.Error(t, err, "TestYear has not found it")
 			assert.Contains(t, string(out), "unowned "+l.stays+" (")
 		})
