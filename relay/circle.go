@@ -45,16 +45,15 @@ func (c *circles) published(from, ids []string) {
 	for i, id := range from {
 		rounds[i] = c.rounds[id] + 1
 	}
+	if len(ids) != len(from) { // the target has made more or fewer of them
+		rounds = slices.Repeat([]int{slices.Max(rounds)}, len(ids))
+	}
 	// A circle is found a little later then, or when fewer of its messages than that are under way.
 	if len(c.rounds)+len(ids) > maxTrail || c.rounds == nil {
 		c.rounds = map[string]int{}
 	}
 	for i, id := range ids {
-		if len(ids) == len(from) {
-			c.rounds[id] = rounds[i]
-		} else { // the target has made more or fewer of them
-			c.rounds[id] = slices.Max(rounds)
-		}
+		c.rounds[id] = rounds[i]
 	}
 }
 

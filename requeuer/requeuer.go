@@ -85,9 +85,9 @@ func keepDelay(msg *message.Message) {
 //
 //	router.AddMiddleware(r.Middleware()...)
 //
-// A handler that fails or panics has its message acked once Redis has it, and nacked if Redis does not take it. What
-// it returns with its error is not published. While the message
-// waits, its key, ordering key and time to live mean nothing; it goes back with their metadata as they came.
+// A handler that fails or panics has its message acked once Redis has it, and nacked if Redis does not take it. What it returns with
+// its error is not published. While the message waits, its key, ordering key and time to live mean nothing; it goes back with their
+// metadata as they came.
 func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
 
 // withoutMessages drops what a failed handler has returned, as a Router does. PoisonQueue, which is outside, takes the error, so
@@ -96,9 +96,9 @@ func withoutMessages(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := h(msg)
 		if err != nil {
-			return nil, err
+			produced = nil
 		}
-		return produced, nil
+		return produced, err
 	}
 }
 

@@ -31,7 +31,7 @@ var (
 	releaseScript = script.New(lua, "release").Awaited()
 	buryScript    = script.New(lua, "bury")
 
-	// buryHeldScript is buryScript, which is why Scripts leaves it out, for consumers: their call must not wait behind those that hang.
+	// buryHeldScript is buryScript for consumers, whose call must not wait behind those that hang. Scripts leaves it out: it is the same.
 	buryHeldScript = script.New(lua, "bury").Awaited()
 
 	pauseScript   = script.New(lua, "pause")
