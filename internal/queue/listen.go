@@ -2,9 +2,7 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"reflect"
 	"strconv"
 	"strings"
@@ -248,7 +246,7 @@ func (c connection) Close() { _ = c.pubsub.Close() } // nothing is lost if this 
 func (c connection) Receive(ctx context.Context, timeout time.Duration) (notify.Event, error) {
 	received, err := c.pubsub.ReceiveTimeout(ctx, timeout)
 	switch {
-	case timedOut(err):
+	case script.TimedOut(err):
 		return notify.Event{Kind: notify.Timeout}, nil
 	case script.IsAnswer(err):
 		return notify.Event{Kind: notify.Refused, Err: err}, nil
@@ -267,9 +265,4 @@ func (c connection) Receive(ctx context.Context, timeout time.Duration) (notify.
 	default:
 		return notify.Event{Kind: notify.Pong}, nil
 	}
-}
-
-func timedOut(err error) bool {
-	var failure net.Error
-	return errors.As(err, &failure) && failure.Timeout()
 }

@@ -1,10 +1,12 @@
 package script
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -72,6 +74,12 @@ func Transient(err error) bool {
 	}
 	var permanent *permanentError
 	return !errors.As(err, &permanent) && !Unreachable(err)
+}
+
+// TimedOut reports whether err says that no answer came in time. The call may have run, or may still run.
+func TimedOut(err error) bool {
+	var failure net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &failure) && failure.Timeout()
 }
 
 // Unreachable reports whether err says that this client reaches no server until somebody mends it or a certificate. It says

@@ -19,11 +19,6 @@ type Answer struct {
 	Err   error
 }
 
-// pipeliner is a client of a single node, or of a Cluster whose masters are not known.
-type pipeliner interface {
-	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
-}
-
 // restKey marks the context of calls that rest.
 type restKey struct{}
 
@@ -89,22 +84,18 @@ func (c *Client) node(ctx context.Context, key string) *redis.Client {
 
 // inTime is a client of a node whose calls end with ctx: by itself, it observes a deadline only
 // until it waits for a reply, unless it has ContextTimeoutEnabled.
-func (c *Client) inTime(ctx context.Context, node *redis.Client) pipeliner {
-	client := pipeliner(c.redis)
+func (c *Client) inTime(ctx context.Context, node *redis.Client) redis.UniversalClient {
+	client := c.redis
 	if node != nil {
 		client = node
 	}
-	deadline, limited := ctx.Deadline()
-	limiter, can := client.(interface {
-		WithTimeout(timeout time.Duration) *redis.Client
-	})
-	if limited && can {
-		return limiter.WithTimeout(max(time.Until(deadline), time.Millisecond))
+	if deadline, has := ctx.Deadline(); has {
+		return withTimeout(client, max(time.Until(deadline), time.Millisecond))
 	}
 	return client
 }
 
-func (c *Client) runOn(ctx context.Context, node pipeliner, calls []Call) []Answer {
+func (c *Client) runOn(ctx context.Context, node redis.UniversalClient, calls []Call) []Answer {
 	answers := make([]Answer, 0, len(calls))
 	rest, rests := ctx.Value(restKey{}).(func(time.Duration))
 	for some := range slices.Chunk(calls, PipelineSize) {
@@ -121,7 +112,7 @@ func (c *Client) runOn(ctx context.Context, node pipeliner, calls []Call) []Answ
 }
 
 // runSome makes calls in one pipeline, and returns whether any has an answer.
-func (c *Client) runSome(ctx context.Context, node pipeliner, calls []Call) (answers []Answer, answered bool) {
+func (c *Client) runSome(ctx context.Context, node redis.UniversalClient, calls []Call) (answers []Answer, answered bool) {
 	results, err := Promptly(ctx, c, func(ctx context.Context) ([]*redis.Cmd, error) {
 		results := make([]*redis.Cmd, len(calls))
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error

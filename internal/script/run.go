@@ -22,6 +22,10 @@ type Call struct {
 
 	Replicas int // how many must have its writes; 0: do not wait for any
 	Patience time.Duration
+
+	// Within, unless 0, is how long one attempt may take besides Patience, whatever the client's ReadTimeout is. An attempt that
+	// takes longer closes its connection, and its error is TimedOut; the client does not send the call again by itself.
+	Within time.Duration
 }
 
 // Run calls a script and tells the Observer. All scripts return arrays. The client may
@@ -47,14 +51,37 @@ func (c *Client) send(ctx context.Context, call Call) (Reply, error) {
 
 // sendNow is send for a caller that waits for the end of the call, whatever becomes of ctx.
 func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
+	if call.Within > 0 {
+		call.Within += call.Patience
+		short, cancel := context.WithTimeout(ctx, call.Within) // the client checks it between attempts
+		defer cancel()
+		ctx = short
+	}
 	if call.Replicas > 0 {
 		return c.sendAndWait(ctx, call)
 	}
-	values, err := c.form(call.Script).Run(ctx, c.redis, call.Keys, call.Args...).Slice()
+	values, err := c.eval(ctx, call)
 	if err != nil {
 		return Reply{}, c.Failed(ctx, call, err)
 	}
 	return Reply{values: values}, nil
+}
+
+// eval runs a script. A call with a time limit goes to its master directly, since only clients of a single server have other
+// timeouts; if its slot is moving, the client of the Cluster sends it.
+func (c *Client) eval(ctx context.Context, call Call) ([]any, error) {
+	form := c.form(call.Script)
+	if call.Within > 0 {
+		node, err := c.Master(ctx, call.Keys[0])
+		if err != nil {
+			return nil, err
+		}
+		values, err := form.Run(ctx, c.limited.of(node, call.Within), call.Keys, call.Args...).Slice()
+		if c.cluster == nil || !elsewhere(err) {
+			return values, err
+		}
+	}
+	return form.Run(ctx, c.redis, call.Keys, call.Args...).Slice()
 }
 
 // sendAndWait calls a script and then waits until enough replicas have its writes, or for
@@ -64,6 +91,9 @@ func (c *Client) sendAndWait(ctx context.Context, call Call) (Reply, error) {
 	node, err := c.Master(ctx, call.Keys[0])
 	if err != nil {
 		return Reply{}, c.Failed(ctx, call, err)
+	}
+	if call.Within > 0 {
+		node = c.limited.of(node, call.Within)
 	}
 	var result, wait *redis.Cmd
 	pipeline := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {

@@ -1,0 +1,56 @@
+package script
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// silent is a server that accepts connections and never answers. It counts them.
+func silent(t *testing.T) (address string, accepted *atomic.Int32) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	accepted = new(atomic.Int32)
+	go func() { // ends with the listener
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}()
+	return listener.Addr().String(), accepted
+}
+
+func TestACallWithATimeLimitEndsWhateverTheClientsTimeoutIs(t *testing.T) {
+	s := New(fstest.MapFS{"lua/nothing.lua": {Data: []byte("-- nothing.lua: do nothing.\n--\n-- KEYS     scheduled\n")}}, "nothing").Awaited()
+	for name, replicas := range map[string]int{"alone": 0, "with WAIT": 1} {
+		t.Run(name, func(t *testing.T) {
+			address, accepted := silent(t)
+			client := redis.NewClient(&redis.Options{Addr: address, ReadTimeout: -1, WriteTimeout: -1, DisableIdentity: true, Protocol: 2})
+			t.Cleanup(func() { _ = client.Close() })
+			c, err := NewClient(client, "test", observe.Observer{})
+			require.NoError(t, err)
+			p := c.Partition("t", 0)
+			call := p.Call(s, p.Keys(s, ""), nil)
+			call.Within, call.Replicas = 50*time.Millisecond, replicas
+			_, err = c.Run(t.Context(), call)
+			require.True(t, TimedOut(err), err)
+			assert.True(t, Transient(err), err)
+			assert.LessOrEqual(t, accepted.Load(), int32(1), "the client has not tried again")
+			assert.Zero(t, client.PoolStats().TotalConns, "its connection is closed")
+		})
+	}
+}
