@@ -27,7 +27,6 @@ type Client struct {
 	readTimeout time.Duration
 	tls         bool
 	calls       *calls
-	limited     limitedClients
 
 	checked  atomic.Bool // no check is left to do
 	mu       sync.Mutex

@@ -76,7 +76,7 @@ func (c *Client) eval(ctx context.Context, call Call) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		values, err := form.Run(ctx, c.limited.of(node, call.Within), call.Keys, call.Args...).Slice()
+		values, err := form.Run(ctx, withTimeout(node, call.Within), call.Keys, call.Args...).Slice()
 		if c.cluster == nil || !elsewhere(err) {
 			return values, err
 		}
@@ -93,7 +93,7 @@ func (c *Client) sendAndWait(ctx context.Context, call Call) (Reply, error) {
 		return Reply{}, c.Failed(ctx, call, err)
 	}
 	if call.Within > 0 {
-		node = c.limited.of(node, call.Within)
+		node = withTimeout(node, call.Within)
 	}
 	var result, wait *redis.Cmd
 	pipeline := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
