@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
+.PHONY: test test-slow languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
 	examples watch dashboard bench million10 matrix redis-server prometheus chromium
 
@@ -12,17 +12,23 @@ MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
 ## test: install redis-server and prometheus if they are missing, then run all tests, in about five minutes;
 ## RACE=-race looks for data races, too, and takes twice as long
 RACE ?=
+TIMEOUT ?= 20m
 LONG = ./periodic $(addprefix ./internal/verify/,acceptance chaos whole explore) # those that take longest begin first
 ALL = $(MODULES:%=./%/...) $(LONG) ./...
 PLAIN = ./bench/... # its one test draws charts: with the detector, all the peers that it measures are built again
 test: redis-server prometheus
-	$(GO) test $(RACE) -vet=off -p $(if $(RACE),2,4) -shuffle=on -timeout 20m \
+	$(GO) test $(RACE) -vet=off -p $(if $(RACE),2,4) -shuffle=on -timeout $(TIMEOUT) \
 		$(if $(RACE),$(filter-out $(PLAIN),$(ALL)),$(ALL)) # most tests wait for a server; make lint vets
 ifneq ($(RACE),) # what needs no detector, and what it cannot watch: races outside this library, and allocations
 	$(GO) test -vet=off $(PLAIN)
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/verify/acceptance
 	$(GO) test -run 'Allocates' .
 endif
+
+## test-slow: all tests with a fifth of the processors, beside four busy loops; hours. PACKAGES='./inbox' chooses
+PACKAGES ?=
+test-slow: redis-server prometheus
+	./scripts/slow-test.sh $(PACKAGES)
 
 ## languages: install what the examples in Python, Node and PHP need, and run them against the library; without these,
 ## make test skips them

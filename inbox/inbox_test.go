@@ -91,7 +91,7 @@ func next(t *testing.T, messages <-chan *message.Message) *message.Message {
 	select {
 	case msg := <-messages:
 		return msg
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(t, "no message has come")
 		return nil
 	}

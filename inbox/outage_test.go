@@ -28,7 +28,7 @@ func TestAnOutageEndsWithRun(t *testing.T) {
 	go func() {
 		select {
 		case <-began:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 		}
 		stop()
 	}()

@@ -104,7 +104,7 @@ func (l *lab) hostIsAtWork() {
 	stored := func() int64 { return l.client.HLen(context.Background(), "{"+l.prefix+":probes:0}:messages").Val() }
 	for range 2 {
 		before := stored()
-		require.Eventually(l.t, func() bool { return stored() > before }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(l.t, func() bool { return stored() > before }, time.Minute, 10*time.Millisecond)
 	}
 }
 

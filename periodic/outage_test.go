@@ -31,7 +31,7 @@ func TestAnOutageEndsWithRun(t *testing.T) {
 	go func() {
 		select {
 		case <-began:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 		}
 		stop()
 	}()
@@ -63,7 +63,7 @@ func TestAScheduleThatCannotBeStoredIsOneOutage(t *testing.T) {
 	comes := func(what *atomic.Int64) { // once more
 		t.Helper()
 		before := what.Load()
-		require.Eventually(t, func() bool { return what.Load() > before }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return what.Load() > before }, time.Minute, 10*time.Millisecond)
 	}
 	due := func(id string) {
 		require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: id, Score: 1}).Err())

@@ -67,7 +67,7 @@ func next(t *testing.T, ticks <-chan periodic.Tick) periodic.Tick {
 	select {
 	case tick := <-ticks:
 		return tick
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(t, "no tick has come")
 		return periodic.Tick{}
 	}

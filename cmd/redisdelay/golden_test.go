@@ -253,6 +253,7 @@ func newScrubber(files string) *scrubber {
 	s := &scrubber{ids: map[string]string{}}
 	host, _ := os.Hostname()
 	for _, r := range [][2]string{
+		{`(?m)^(warning  inbox  |\{"severity":"warning","check":"inbox",).*\n`, ""}, // said once an entry is a minute old
 		{regexp.QuoteMeta("@" + host), "@HOST"},
 		{regexp.QuoteMeta(files), "FILES"},
 		{`redisdelay (\(devel\)|v\S+)( \(commit \w+\))?, go\S+, \S+`, "redisdelay VERSION"},

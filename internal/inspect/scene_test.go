@@ -234,7 +234,7 @@ func (r *scene) listen(g *queue.Group, consumer string) (next func() queue.Hint)
 		select {
 		case hint := <-hints:
 			return hint
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			require.FailNow(r.T, "it gets no hint")
 		}
 		return queue.Hint{}

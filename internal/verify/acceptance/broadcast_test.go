@@ -193,7 +193,7 @@ func TestABroadcastSubscriberThatCrashesIsForgotten(t *testing.T) {
 			s.Next(messages).Nack()
 			s.Next(messages)
 			link.cut()
-			require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, 40*time.Second, 50*time.Millisecond)
+			require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, time.Minute, 50*time.Millisecond)
 			told := func() int { return s.Log.Count("Ended a consumer group that had no live subscriber") }
 			// Whoever ends it tells when all partitions have answered.
 			require.Eventually(t, func() bool { return told() > 0 }, fixture.Soon, time.Millisecond, "%v", s.Log.Lines())

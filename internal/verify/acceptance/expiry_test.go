@@ -138,7 +138,7 @@ func TestASubscriberThatWasStoppedBeginsItsGroupAnew(t *testing.T) {
 		require.NoError(t, p.Publish(s.Topic, message.NewMessage("missed", nil)))
 		s.Next(steady).Ack()
 	}
-	require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, 40*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(leftovers(s)) == 0 }, time.Minute, 50*time.Millisecond)
 	resume()
 	require.Eventually(t, func() bool { // in each partition, as soon as it claims there
 		require.NoError(t, p.Publish(s.Topic, message.NewMessage("new", nil)))
