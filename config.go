@@ -67,8 +67,8 @@ type PublisherConfig struct {
 	// and, after it, SetKey take precedence. It must be safe for concurrent use.
 	PartitionKey func(topic string, msg *message.Message) string
 
-	// OnDuplicate applies to messages that carry a key (SetKey).
-	// Default: RejectDuplicate.
+	// OnDuplicate applies to messages that carry a key (SetKey) and no policy of their own
+	// (SetOnDuplicate). Default: RejectDuplicate.
 	OnDuplicate DuplicatePolicy
 
 	// DeduplicationWindow is for how long after Publish the key of a message (SetKey) stays in use,
@@ -138,9 +138,7 @@ func (c PublisherConfig) Validate() error {
 	if err := validateShared(c.Client, c.Prefix); err != nil {
 		return err
 	}
-	switch c.OnDuplicate {
-	case RejectDuplicate, IgnoreDuplicate, ReplaceDuplicate:
-	default:
+	if !c.OnDuplicate.known() {
 		return &ConfigError{"OnDuplicate", fmt.Sprintf("unknown value %q", c.OnDuplicate)}
 	}
 	if err := c.validateWindow(); err != nil {

@@ -54,10 +54,10 @@ var (
 )
 
 // PartialPublishError is returned by Publish when only some messages of a call are
-// stored. It can happen to calls that are large or whose messages go to several
-// partitions.
+// stored. It can happen to calls that are large, or whose messages go to several
+// partitions or have different duplicate policies (SetOnDuplicate).
 type PartialPublishError struct {
-	Stored int // messages of the call that are stored
+	Stored int // messages of the call that are stored, or ignored as duplicates
 	Total  int // messages of the call
 	// Missing has the indexes, sorted, of the messages that are not stored or, if Err is
 	// ErrOutcomeUnknown, may not be. The index counts the messages of the call from 0.

@@ -21,6 +21,9 @@ var (
 	// than MaxKeyBytes.
 	ErrInvalidKey = errors.New("invalid message key")
 
+	// ErrInvalidDuplicatePolicy is returned for a message with an unknown policy (SetOnDuplicate).
+	ErrInvalidDuplicatePolicy = errors.New("invalid duplicate policy")
+
 	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
 	// key of one of the messages is in use. No message of the call is stored, unless
 	// the error is a *PartialPublishError or ErrOutcomeUnknown as well.
@@ -40,6 +43,9 @@ const (
 	// KeyMetadata is the metadata that holds a message's key. See SetKey.
 	KeyMetadata = "_redisdelay_key"
 
+	// OnDuplicateMetadata is the metadata that holds a message's duplicate policy. See SetOnDuplicate.
+	OnDuplicateMetadata = "_redisdelay_on_duplicate"
+
 	// MaxKeyBytes is the maximum length of a message key in bytes.
 	MaxKeyBytes = 512
 )
@@ -54,7 +60,8 @@ const (
 	// of the call. It is the default.
 	RejectDuplicate DuplicatePolicy = "reject"
 
-	// IgnoreDuplicate drops the new message; Publish succeeds.
+	// IgnoreDuplicate drops the new message. Publish succeeds; the Observer (observe.Published),
+	// the metrics and the debug log report the dropped message.
 	IgnoreDuplicate DuplicatePolicy = "ignore"
 
 	// ReplaceDuplicate stores the new message and drops the old one, unless a group has been given
@@ -73,12 +80,23 @@ const (
 // publishes, Delivery.StepKey makes a key that is the same in each redelivery. On a topic with partitions, messages of
 // one key are duplicates only if their ordering keys (SetOrderingKey) are the same, too.
 //
-// A handler that publishes the next message under the key of its own message
-// needs ReplaceDuplicate. A handler that publishes its own message again, as a
-// requeuer or a poison queue does, publishes it without its key, to whatever topic and
-// although its metadata still shows the key. Give the message a new UUID to keep it.
+// A message keeps its key while a handler has it. A handler that publishes the next message under the
+// same key therefore needs ReplaceDuplicate: with IgnoreDuplicate, the next message is dropped.
+//
+// A handler that publishes its own message again, as a requeuer or a poison queue does, publishes it
+// without its key, to whatever topic and although its metadata still shows the key. Give the message a
+// new UUID to keep it.
 func SetKey(msg *message.Message, key string) {
 	setMetadata(msg, KeyMetadata, key)
+}
+
+// SetOnDuplicate says what Publish does with this message if its key (SetKey) is in use. It takes
+// precedence over PublisherConfig.OnDuplicate. With an unknown policy, Publish returns
+// ErrInvalidDuplicatePolicy. The policy is metadata, so an outbox keeps it. With ReplaceDuplicate, a DeduplicationWindow
+// begins anew. Messages of one Publish call that have different policies may be stored in part: see
+// PartialPublishError.
+func SetOnDuplicate(msg *message.Message, policy DuplicatePolicy) {
+	setMetadata(msg, OnDuplicateMetadata, string(policy))
 }
 
 // setMetadata sets metadata of a message that may have none yet.
@@ -164,6 +182,23 @@ func keyOf(msg *message.Message) (string, error) {
 		return "", nil
 	}
 	return key, validateKey(key, MaxKeyBytes, ErrInvalidKey)
+}
+
+// onDuplicateOf is the duplicate policy of a message: its own or, without one, the default.
+func onDuplicateOf(msg *message.Message, standard DuplicatePolicy) (DuplicatePolicy, error) {
+	text, own := msg.Metadata[OnDuplicateMetadata]
+	policy := DuplicatePolicy(text)
+	switch {
+	case !own:
+		return standard, nil
+	case !policy.known():
+		return "", fmt.Errorf("%w: %q", ErrInvalidDuplicatePolicy, text)
+	}
+	return policy, nil
+}
+
+func (p DuplicatePolicy) known() bool {
+	return p == RejectDuplicate || p == IgnoreDuplicate || p == ReplaceDuplicate
 }
 
 // publishedAgain tells whether a message is the delivered one that its handler publishes again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,6 +47,65 @@ func TestDuplicates(t *testing.T) {
 			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("third", "k", 0)), "the key is free again")
 		})
 	}
+}
+
+// TestAnIgnoredDuplicateIsReported by Publish and PublishAsync, within a call, a batch and a topic.
+func TestAnIgnoredDuplicateIsReported(t *testing.T) {
+	for _, partitions := range []int{1, 3} {
+		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
+			var mu sync.Mutex
+			var ignored []string // guarded by mu; keys
+			messages := 0        // guarded by mu
+			s := fixture.New(t)
+			p := s.Publisher(fixture.Partitions(partitions), func(c *redisdelay.PublisherConfig) {
+				c.OnDuplicate = redisdelay.IgnoreDuplicate
+				c.Observer.Published = func(e observe.Published) {
+					mu.Lock()
+					defer mu.Unlock()
+					assert.NoError(t, e.Err)
+					ignored, messages = append(ignored, e.Ignored...), messages+e.Messages
+				}
+			})
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "a", time.Hour), fixture.Keyed("b", "b", time.Hour)))
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a again", "a", time.Hour), message.NewMessage("x", nil), fixture.Keyed("b again", "b", 0)))
+			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("c", "c", time.Hour), fixture.Keyed("c again", "c", time.Hour)))
+			for n := range 4 {
+				p.PublishAsync(s.Topic, fixture.Keyed(fmt.Sprint("d", n), "d", time.Hour))
+			}
+			require.NoError(t, p.Flush(t.Context()))
+			mu.Lock()
+			defer mu.Unlock()
+			assert.ElementsMatch(t, []string{"a", "b", "c", "d", "d", "d"}, ignored)
+			assert.Equal(t, 11, messages)
+		})
+	}
+}
+
+func TestAMessageMayHaveADuplicatePolicyOfItsOwn(t *testing.T) {
+	with := func(uuid, key string, policy redisdelay.DuplicatePolicy) *message.Message {
+		msg := fixture.Keyed(uuid, key, time.Hour)
+		redisdelay.SetOnDuplicate(msg, policy)
+		return msg
+	}
+	s := fixture.New(t)
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.DeduplicationWindow = time.Minute })
+	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour), fixture.Keyed("other", "l", time.Hour)))
+	require.NoError(t, p.Publish(s.Topic, with("ignored", "k", redisdelay.IgnoreDuplicate)))
+	require.ErrorIs(t, p.Publish(s.Topic, with("rejected", "k", redisdelay.RejectDuplicate)), redisdelay.ErrDuplicateMessage)
+
+	err := p.Publish(s.Topic, with("second", "k", redisdelay.ReplaceDuplicate), with("rejected", "l", redisdelay.RejectDuplicate))
+	require.ErrorIs(t, err, redisdelay.ErrDuplicateMessage)
+	var partial *redisdelay.PartialPublishError
+	require.ErrorAs(t, err, &partial)
+	assert.Equal(t, []int{1}, partial.Missing)
+	require.ErrorIs(t, p.Publish(s.Topic, with("a", "m", "drop")), redisdelay.ErrInvalidDuplicatePolicy)
+	require.ErrorIs(t, p.PublishAsync(s.Topic, with("a", "m", "")).Err(), redisdelay.ErrInvalidDuplicatePolicy)
+
+	messages := s.Subscribe()
+	require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "k", delay.For(0))))
+	s.Expect(messages, "second")
+	require.NoError(t, fixture.ErrOf(p.Reschedule(t.Context(), s.Topic, "l", delay.For(0))))
+	s.Expect(messages, "other")
 }
 
 func TestCancelAndReschedule(t *testing.T) {

@@ -47,6 +47,10 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 
 // published logs no errors: the caller of Publish gets them.
 func (o logObserver) published(e observe.Published) {
+	if len(e.Ignored) > 0 {
+		fields := watermill.LogFields{"topic": e.Topic, "messages": len(e.Ignored), "keys": slices.Clone(e.Ignored)}
+		o.logger.Debug("Ignored messages whose keys are in use", fields)
+	}
 	if e.Err == nil {
 		o.logger.Trace("Published messages", watermill.LogFields{"topic": e.Topic, "messages": e.Messages})
 	}

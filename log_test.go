@@ -38,6 +38,14 @@ func TestWithoutALoggerNothingIsObserved(t *testing.T) {
 	}
 }
 
+func TestAnIgnoredDuplicateIsLogged(t *testing.T) {
+	logger := watermill.NewCaptureLogger()
+	logging(logger).Published(observe.Published{Topic: "orders", Messages: 3, Ignored: []string{"a", "b"}, Err: errAway})
+	lines := logger.Captured()[watermill.DebugLogLevel]
+	assert.Len(t, lines, 1)
+	assert.Equal(t, watermill.LogFields{"topic": "orders", "messages": 2, "keys": []string{"a", "b"}}, lines[0].Fields)
+}
+
 func TestADeadLetterIsLoggedAsAnErrorWithItsPlace(t *testing.T) {
 	logger := watermill.NewCaptureLogger()
 	logging(logger).Buried(observe.Buried{Place: aPlace, ID: "a", Reason: "not acked in 5 deliveries"})

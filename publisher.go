@@ -57,7 +57,6 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	p.publisher = publish.New(publish.Config{
 		Open:           publish.InRedis(store),
 		Partitions:     config.Partitions,
-		Duplicates:     queue.Duplicates(config.OnDuplicate),
 		Window:         config.DeduplicationWindow,
 		Replicas:       config.WaitReplicas,
 		ReplicaTimeout: config.WaitTimeout,
@@ -95,11 +94,12 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // no keys.
 //
 // A call of up to 500 messages and 4 MiB is stored whole or not at all, unless keys
-// (SetOrderingKey, SetKey, PartitionKey) send its messages to several partitions. A *PartialPublishError
+// (SetOrderingKey, SetKey, PartitionKey) send its messages to several partitions, or SetOnDuplicate gives them
+// different policies. A *PartialPublishError
 // says that only some messages of a call are stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
-// ErrInvalidKey, ErrInvalidOrderingKey, ErrInvalidTTL, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
+// ErrInvalidKey, ErrInvalidDuplicatePolicy, ErrInvalidOrderingKey, ErrInvalidTTL, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
 // ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
 // *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
 // Marshaler, of Delay.DefaultDelayGenerator, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
@@ -304,6 +304,10 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if err != nil {
 		return publish.Message{}, err
 	}
+	onDuplicate, err := onDuplicateOf(delayed, p.config.OnDuplicate)
+	if err != nil {
+		return publish.Message{}, err
+	}
 	body, err := p.config.Marshaler.Marshal(topic, withMadeDelay(msg, delayed))
 	if err != nil {
 		return publish.Message{}, fmt.Errorf("marshal: %w", err)
@@ -311,7 +315,9 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if len(body) > p.config.MaxMessageBytes {
 		return publish.Message{}, fmt.Errorf("%w: %d bytes, limit %d", ErrMessageTooLarge, len(body), p.config.MaxMessageBytes)
 	}
-	m := publish.Message{Name: msg.UUID, Traits: traits, Delay: remaining, Body: body}
+	m := publish.Message{
+		Name: msg.UUID, Traits: traits, Delay: remaining, Body: body, Duplicates: queue.Duplicates(onDuplicate),
+	}
 	if traits.OrderingKey == "" && traits.Key == "" && p.config.PartitionKey != nil {
 		m.PartitionKey = p.config.PartitionKey(topic, delayed)
 	}

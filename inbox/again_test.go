@@ -657,6 +657,30 @@ func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
 }
 
 // TestABatchThatIsStoredAgainLosesNoMessageOfAKey that comes twice in it: the record of the first time is gone.
+func TestAnIgnoredDuplicateIsReportedAlsoWhenItsBatchIsStoredAgain(t *testing.T) {
+	s := newScene(t, redistest.Client(t))
+	for _, payload := range []string{"first", "second"} {
+		s.add(payload, "key", "k", "delay_ms", "3600000")
+	}
+	var told []observe.Published
+	i := s.inbox(func(c *Config) {
+		c.OnDuplicate = redisdelay.IgnoreDuplicate
+		c.Observer.Published = func(e observe.Published) {
+			e.Took = 0
+			told = append(told, e)
+		}
+	})
+	b := s.next(i)
+	for range 2 {
+		refused, err := i.settle(t.Context(), b)
+		require.NoError(t, err)
+		require.Empty(t, refused)
+	}
+	event := observe.Published{Topic: "t", Messages: 2, Ignored: []string{"k"}}
+	require.Equal(t, []observe.Published{event, event}, told)
+	require.EqualValues(t, 1, s.stored())
+}
+
 func TestABatchThatIsStoredAgainLosesNoMessageOfAKey(t *testing.T) {
 	s := newScene(t, redistest.Client(t))
 	for _, payload := range []string{"first", "second"} {

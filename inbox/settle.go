@@ -224,14 +224,15 @@ func (s *settling) refuse(topic string, why error, entries ...string) {
 		s.refused = append(s.refused, intake.Refusal{Entry: id, Reason: reason})
 	}
 	s.mu.Unlock()
-	s.published(topic, len(entries), why)
+	s.published(observe.Published{Topic: topic, Messages: len(entries), Err: why})
 }
 
 // published notes what became of messages.
-func (s *settling) published(topic string, messages int, err error) {
+func (s *settling) published(e observe.Published) {
+	e.Took = time.Since(s.began)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, observe.Published{Topic: topic, Messages: messages, Took: time.Since(s.began), Err: err})
+	s.told = append(s.told, e)
 }
 
 // open opens the topics that messages go to.
@@ -351,9 +352,9 @@ func (s *settling) push(ctx context.Context) error {
 }
 
 func (s *settling) pushTo(ctx context.Context, l *load) error {
-	rejected, err := s.pushAs(ctx, publisherName, l)
+	duplicates, err := s.pushAs(ctx, publisherName, l)
 	if errors.Is(err, queue.ErrStalePublisher) && !script.Refused(err) {
-		rejected, err = s.pushAfterLater(ctx, l)
+		duplicates, err = s.pushAfterLater(ctx, l)
 	}
 	switch {
 	case err == nil:
@@ -363,35 +364,39 @@ func (s *settling) pushTo(ctx context.Context, l *load) error {
 	default:
 		return err
 	}
-	stored := len(l.remaining())
-	for _, r := range rejected {
-		if len(l.calls[r.Call]) > 0 {
-			s.refuse(l.topic, redisdelay.ErrDuplicateMessage, l.entries[r.Call])
-			stored--
+	done := observe.Published{Topic: l.topic, Messages: len(l.remaining())}
+	for _, d := range duplicates {
+		switch call := l.calls[d.Call]; {
+		case len(call) == 0: // the entry was removed
+		case s.config.OnDuplicate == redisdelay.IgnoreDuplicate:
+			done.Ignored = append(done.Ignored, call[0].Key)
+		default:
+			s.refuse(l.topic, redisdelay.ErrDuplicateMessage, l.entries[d.Call])
+			done.Messages--
 		}
 	}
-	if stored > 0 {
-		s.published(l.topic, stored, nil)
+	if done.Messages > 0 {
+		s.published(done)
 	}
 	return nil
 }
 
 // pushAs stores a load once, however often it is called. If the record has another first message under the number of the batch, the
-// load is stored: the plan is the same, so only an entry was removed from the inbox since. The rejected calls are those of the
+// load is stored: the plan is the same, so only an entry was removed from the inbox since. The duplicates are those of the
 // record. If the load has failed, as when Redis was full, it can be stored the next time.
 func (s *settling) pushAs(ctx context.Context, name string, l *load) ([]queue.Duplicate, error) {
 	b := queue.Batch{Publisher: name, Number: s.batch.Number, Duplicates: queue.Duplicates(s.config.OnDuplicate), Calls: l.calls}
 	partition := s.topic(l.topic).Partition(l.partition)
-	rejected, err := partition.Push(ctx, b)
+	duplicates, err := partition.Push(ctx, b)
 	if err == nil || lasting(err) || !script.Refused(err) {
-		return rejected, err
+		return duplicates, err
 	}
-	stored, rejected, failed := partition.Reopen(ctx, b)
+	stored, duplicates, failed := partition.Reopen(ctx, b)
 	switch {
 	case failed != nil:
 		return nil, failed
 	case stored:
-		return rejected, nil
+		return duplicates, nil
 	default:
 		return nil, err
 	}

@@ -39,8 +39,11 @@ type Place struct {
 type Published struct {
 	Topic    string
 	Messages int
-	Took     time.Duration
-	Err      error // as the caller gets it; nil: all are stored, or dropped by IgnoreDuplicate
+	// Ignored has the keys of those messages that were dropped because their keys are in use
+	// (redisdelay.IgnoreDuplicate), one for each message. They are no error for the caller.
+	Ignored []string
+	Took    time.Duration
+	Err     error // as the caller gets it; nil: all are stored, except those Ignored
 }
 
 // Changed is the end of a Cancel or Reschedule call. A call after Close, or with a key or a

@@ -40,6 +40,7 @@ var documented = []struct {
 	{redisdelay.ErrTooManyPending, "redisdelay.ErrTooManyPending"},
 	{redisdelay.ErrMessageTooLarge, "redisdelay.ErrMessageTooLarge"},
 	{redisdelay.ErrInvalidKey, "redisdelay.ErrInvalidKey"},
+	{redisdelay.ErrInvalidDuplicatePolicy, "redisdelay.ErrInvalidDuplicatePolicy"},
 	{redisdelay.ErrInvalidOrderingKey, "redisdelay.ErrInvalidOrderingKey"},
 	{redisdelay.ErrInvalidTTL, "redisdelay.ErrInvalidTTL"},
 	{redisdelay.ErrDuplicateMessage, "redisdelay.ErrDuplicateMessage"},

@@ -98,6 +98,13 @@ func (t *Telemetry) logBuried(e observe.Buried) {
 	}
 }
 
+// logIgnored tells of duplicates that a Publish call dropped. The "Sent" line cannot: the call returns nil.
+func (t *Telemetry) logIgnored(e observe.Published) {
+	if ctx := context.Background(); len(e.Ignored) > 0 && t.logs(ctx) {
+		t.log(ctx, "Ignored duplicates", slog.String("topic", e.Topic), slog.Any("keys", slices.Clone(e.Ignored)))
+	}
+}
+
 func (t *Telemetry) logChanged(e observe.Changed) {
 	ctx := context.Background()
 	if !t.logs(ctx) {

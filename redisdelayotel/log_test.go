@@ -129,8 +129,10 @@ func TestTheLogTellsWhatOnlyAnObserverSees(t *testing.T) {
 	o.Settled(observe.Settled{Place: place, ID: "a", How: observe.Undecodable})
 	o.LeaseLost(observe.LeaseLost{Place: place, ID: "b", Attempt: 3})
 	o.Changed(observe.Changed{Topic: "t", Key: "k", How: observe.Canceled, Err: errBusy})
+	o.Published(observe.Published{Topic: "t", Messages: 2})
+	o.Published(observe.Published{Topic: "t", Messages: 2, Ignored: []string{"k"}})
 	lines := j.lines(t)
-	require.Len(t, lines, 4)
+	require.Len(t, lines, 5)
 	for _, line := range lines {
 		delete(line, "time")
 	}
@@ -139,6 +141,7 @@ func TestTheLogTellsWhatOnlyAnObserverSees(t *testing.T) {
 		{"level": "DEBUG", "msg": "Settled", "topic": "t", "consumer_group": "g", "partition": 2.0, "id": "a", "how": "undecodable", "dead_letter": true},
 		{"level": "DEBUG", "msg": "Lost the lease", "topic": "t", "consumer_group": "g", "partition": 2.0, "id": "b", "attempt": 3.0},
 		{"level": "DEBUG", "msg": "Changed", "topic": "t", "key": "k", "id": "", "how": "cancel", "error": "busy"},
+		{"level": "DEBUG", "msg": "Ignored duplicates", "topic": "t", "keys": []any{"k"}},
 	}, lines)
 }
 

@@ -17,7 +17,7 @@ func settles(script string) bool {
 }
 
 // Observer is for the Observer of a SubscriberConfig, and of a PublisherConfig if the Logger
-// is to hear of Cancel and Reschedule. It reports how each handled delivery has ended as a span
+// is to hear of Cancel, Reschedule and ignored duplicates. It reports how each handled delivery has ended as a span
 // such as "ack TOPIC" or "nack TOPIC", a child of the handling's, from the Ack or Nack until
 // Redis has it; and how long calls to Redis take. Use observe.Join for several Observers.
 //
@@ -28,7 +28,7 @@ func (t *Telemetry) Observer() observe.Observer {
 	t.observing.Store(true)
 	return observe.Observer{
 		Settled: t.settled, LeaseLost: t.leaseLost, Called: t.called,
-		Changed: t.logChanged, Claimed: t.logClaimed, Buried: t.logBuried,
+		Published: t.logIgnored, Changed: t.logChanged, Claimed: t.logClaimed, Buried: t.logBuried,
 	}
 }
 

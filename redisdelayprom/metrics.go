@@ -66,7 +66,7 @@ func New(config Config) (*Metrics, error) {
 // countCalls makes the metrics of publishers, and of calls to Redis.
 func (m *Metrics) countCalls() {
 	m.published = counter("published_messages_total",
-		"Messages of Publish calls that have ended, by outcome: ok (stored), duplicate, unknown or failed.", "topic", "outcome")
+		"Messages of Publish calls that have ended, by outcome: ok (stored), duplicate (rejected or ignored), unknown or failed.", "topic", "outcome")
 	m.publishing = histogram("publish_duration_seconds", "How long Publish calls took.", quick, "topic")
 	m.changed = counter("changed_total",
 		"Calls of Cancel and Reschedule, by how (cancel, reschedule) and outcome: ok, missing (no such message), "+

@@ -27,8 +27,11 @@ func (m *Metrics) onPublished(e observe.Published) {
 	t := m.topic(e.Topic)
 	t.took.Observe(e.Took.Seconds())
 	stored, why := outcomeOf(e.Messages, e.Err)
-	if stored > 0 {
-		t.published[ok].Add(float64(stored))
+	if ignored := len(e.Ignored); ignored > 0 {
+		t.published[duplicate].Add(float64(ignored))
+	}
+	if kept := stored - len(e.Ignored); kept > 0 {
+		t.published[ok].Add(float64(kept))
 	}
 	if remaining := e.Messages - stored; remaining > 0 {
 		t.published[why].Add(float64(remaining))

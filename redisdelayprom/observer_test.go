@@ -37,6 +37,8 @@ func TestPublishedMessagesCountByOutcome(t *testing.T) {
 		{Messages: 20, Err: &redisdelay.ReplicationError{Want: 1}}, // stored
 		{Messages: 3, Err: unsure},
 		{Messages: 5, Err: redisdelay.ErrDuplicateMessage},
+		{Messages: 30, Ignored: []string{"a", "b"}},
+		{Messages: 10, Ignored: []string{"c"}, Err: &redisdelay.PartialPublishError{Stored: 9, Total: 10, Missing: []int{3}, Err: errDown}},
 		{Messages: 7, Err: errDown},
 		{Messages: 10, Err: &redisdelay.PartialPublishError{Stored: 8, Total: 10, Missing: []int{3, 4}, Err: unsure}},
 	} {
@@ -44,11 +46,11 @@ func TestPublishedMessagesCountByOutcome(t *testing.T) {
 		tell(e)
 	}
 	assert.Equal(t, map[string]float64{
-		"published_messages_total{outcome=ok,topic=t}":        128,
+		"published_messages_total{outcome=ok,topic=t}":        164,
 		"published_messages_total{outcome=unknown,topic=t}":   5,
-		"published_messages_total{outcome=duplicate,topic=t}": 5,
-		"published_messages_total{outcome=failed,topic=t}":    7,
-		"publish_duration_seconds{topic=t}":                   6,
+		"published_messages_total{outcome=duplicate,topic=t}": 8,
+		"published_messages_total{outcome=failed,topic=t}":    8,
+		"publish_duration_seconds{topic=t}":                   8,
 	}, shown(t, registry, "publish"))
 }
 

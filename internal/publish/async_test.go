@@ -29,7 +29,7 @@ func (p *Publisher) async(ctx context.Context, messages ...Message) *Future {
 func (f *fakeTopic) limited(limit int) *Publisher {
 	return New(Config{
 		Open:       func(string) Topic { return f },
-		Partitions: max(1, f.partitions), Duplicates: queue.RejectDuplicates, Observer: f.observer, MaxPending: limit,
+		Partitions: max(1, f.partitions), Observer: f.observer, MaxPending: limit,
 	})
 }
 
@@ -68,7 +68,7 @@ func TestAsyncCallsOfOneGoroutineStayInOrder(t *testing.T) {
 			t.Run(fmt.Sprint(latency, len(answers)), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &unevenTopic{busyTopic{fakeTopic: fakeTopic{latency: latency, answers: answers}}}
-					p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Duplicates: queue.RejectDuplicates})
+					p := New(Config{Open: func(string) Topic { return f }, Partitions: 1})
 					var all sync.WaitGroup
 					for c := range 10 {
 						all.Go(func() {
@@ -372,7 +372,7 @@ func TestAFunctionThatEndsItsGoroutineEndsNoMore(t *testing.T) {
 func TestACallThatJoinsABatchAllOfWhoseCallsHaveEndedEndsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &hungTopic{}
-		p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Duplicates: queue.RejectDuplicates})
+		p := New(Config{Open: func(string) Topic { return f }, Partitions: 1})
 		sent := p.async(t.Context(), Message{Name: "sent"})
 		synctest.Wait()
 		waits := p.async(t.Context(), Message{Name: "waits"})

@@ -28,8 +28,10 @@ const (
 // call is the part of a Publish or PublishAsync call in a batch.
 type call struct {
 	messages, bytes int
-	keyed           bool  // a message has a key
-	err             error // set before the batch is done
+	keyed           bool             // a message has a key
+	duplicates      queue.Duplicates // what to do with a message whose key is in use
+	ignored         []string         // set before the batch is done: keys of duplicates that were dropped
+	err             error            // set before the batch is done
 
 	// of a PublishAsync call; guarded by lanes.mu
 	future *Future // nil for a Publish call
@@ -38,7 +40,7 @@ type call struct {
 }
 
 func newCall(messages []Message) call {
-	c := call{messages: len(messages)}
+	c := call{messages: len(messages), duplicates: messages[0].Duplicates}
 	for i := range messages {
 		c.bytes += len(messages[i].Body)
 		c.keyed = c.keyed || messages[i].Key != ""
@@ -75,11 +77,12 @@ func newBatch(common queue.Batch) *batch {
 
 // fits reports whether a call can join.
 func (b *batch) fits(c *call) bool {
-	return b.messages+c.messages <= maxMessages && b.bytes+c.bytes <= maxBytes
+	return b.request.Duplicates == c.duplicates && b.messages+c.messages <= maxMessages && b.bytes+c.bytes <= maxBytes
 }
 
 func (b *batch) add(c *call, messages []Message) {
 	b.calls, b.request.Calls = append(b.calls, c), append(b.request.Calls, messages)
+	b.request.Duplicates = c.duplicates
 	b.callers++
 	b.messages += c.messages
 	b.bytes += c.bytes
@@ -142,14 +145,18 @@ func recordOf(publisher string, sender int) string {
 	return publisher + "/" + strconv.Itoa(sender)
 }
 
-// resolve sets one error for all calls except the rejected ones.
-func (b *batch) resolve(rejected []queue.Duplicate, err error) {
+// resolve sets the outcome of all calls: one error, except for those that were rejected because of a duplicate.
+func (b *batch) resolve(duplicates []queue.Duplicate, err error) {
 	for _, c := range b.calls {
 		c.err = err
 	}
-	for _, d := range rejected {
-		message := &b.request.Calls[d.Call][d.Message]
-		b.calls[d.Call].err = fmt.Errorf("message %q: %w: %q", message.Name, ErrDuplicate, message.Key)
+	for _, d := range duplicates {
+		c, message := b.calls[d.Call], &b.request.Calls[d.Call][d.Message]
+		if c.duplicates == queue.IgnoreDuplicates {
+			c.ignored = append(c.ignored, message.Key)
+			continue
+		}
+		c.err = fmt.Errorf("message %q: %w: %q", message.Name, ErrDuplicate, message.Key)
 	}
 }
 

@@ -50,7 +50,7 @@ type fakeTopic struct {
 func (f *fakeTopic) publisher() *Publisher {
 	return New(Config{
 		Open:       func(string) Topic { return f },
-		Partitions: max(1, f.partitions), Duplicates: queue.RejectDuplicates, Observer: f.observer,
+		Partitions: max(1, f.partitions), Observer: f.observer,
 	})
 }
 

@@ -53,7 +53,7 @@ func (f *busyTopic) count(b queue.Batch, by int) {
 }
 
 func (f *busyTopic) publisher() *Publisher {
-	return New(Config{Open: func(string) Topic { return f }, Partitions: 1, Duplicates: queue.RejectDuplicates})
+	return New(Config{Open: func(string) Topic { return f }, Partitions: 1})
 }
 
 // publishing lets callers publish for a while; every so many messages have a key. Each caller
@@ -150,7 +150,7 @@ func TestABatchFindsASenderWhenRedisComesNear(t *testing.T) {
 		l.trips.mean = farTrip + 10*time.Microsecond
 		for range 2 {
 			calls.Go(func() {
-				assert.NoError(t, lanes.store(t.Context(), time.Now().Add(time.Second), to, make([]queue.Message, 300)))
+				assert.NoError(t, errOf(lanes.store(t.Context(), time.Now().Add(time.Second), to, make([]queue.Message, 300))))
 			})
 		}
 		lanes.mu.Unlock()

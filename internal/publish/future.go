@@ -23,6 +23,7 @@ type Future struct {
 	results []result // of the shares
 	pieces  []*call  // in the order of the shares and, within each, of its messages
 	left    int      // pieces that have not ended
+	ignored []string // keys of duplicates that were dropped
 	stop    func()   // stops watching the contexts
 
 	// Most calls have one share of one piece. These hold them without more allocations.
@@ -112,6 +113,7 @@ func (f *Future) end(c *call, err error) {
 	case r.failed:
 	case stored(err):
 		r.stored += c.messages
+		f.ignored = append(f.ignored, c.ignored...)
 		if r.err == nil {
 			r.err = err
 		}
@@ -164,5 +166,5 @@ func (f *Future) finish(now time.Time, err error) {
 }
 
 func (f *Future) event() observe.Published {
-	return observe.Published{Topic: f.topic, Messages: f.messages, Took: f.took, Err: f.err}
+	return observe.Published{Topic: f.topic, Messages: f.messages, Ignored: f.ignored, Took: f.took, Err: f.err}
 }

@@ -120,16 +120,16 @@ func (ls *lanes) begin() error {
 
 // store stores messages in one batch. It returns when they are stored, when they certainly
 // cannot be, when ctx ends or at the deadline. With ErrOutcomeUnknown they may be stored;
-// with any other error they are not.
-func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []Message) error {
+// with any other error they are not. ignored are the keys of duplicates that were dropped.
+func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, messages []Message) (ignored []string, err error) {
 	if err := checkDeadline(ctx, deadline); err != nil {
-		return err
+		return nil, err
 	}
 	b, c := ls.join(to, messages) //nolint:contextcheck // a batch outlives any one of its callers
 	if cause := b.wait(ctx, deadline); cause != nil {
 		return ls.abandon(b, c, cause)
 	}
-	return c.err
+	return c.ignored, c.err
 }
 
 // checkDeadline is the error of a call for which it is too late.
@@ -144,13 +144,13 @@ func checkDeadline(ctx context.Context, deadline time.Time) error {
 }
 
 // abandon ends a call whose caller stops waiting, unless the batch is done.
-func (ls *lanes) abandon(b *batch, c *call, cause error) error {
+func (ls *lanes) abandon(b *batch, c *call, cause error) (ignored []string, err error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if b.finished() {
-		return c.err
+		return c.ignored, c.err
 	}
-	return b.abandon(c, cause)
+	return nil, b.abandon(c, cause)
 }
 
 // join adds messages to a batch that has not been sent.

@@ -51,8 +51,7 @@ const forgetAfter = time.Minute
 type Config struct {
 	Open       func(topic string) Topic // does no I/O
 	Partitions int                      // the minimum number for each topic published to
-	Duplicates queue.Duplicates
-	Window     time.Duration // for how long the keys are taken at least
+	Window     time.Duration            // for how long the keys are taken at least
 	Observer   observe.Observer
 
 	// Replicas, if above 0, is how many replicas must have a message within
@@ -72,7 +71,7 @@ type Topic interface {
 	Advance(ctx context.Context, version string) error
 	Raise(ctx context.Context, wanted int) (partitions int, err error)
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
-	Push(ctx context.Context, partition int, b queue.Batch) (rejected []queue.Duplicate, err error)
+	Push(ctx context.Context, partition int, b queue.Batch) (duplicates []queue.Duplicate, err error)
 	Cancel(ctx context.Context, key string) (queue.Status, error)
 	Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Status, error)
 	// Unrecord removes the records of publishers that have ended.
@@ -112,7 +111,7 @@ func New(config Config) *Publisher {
 	p.topics = newTopics(config, p.background, p.outages)
 	p.pending = newPending(config)
 	p.lanes = newLanes(p.topics, p.ids, p.outages, p.pending, queue.Batch{
-		Duplicates: config.Duplicates, Window: config.Window, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout,
+		Window: config.Window, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout,
 	})
 	return p
 }
@@ -132,10 +131,11 @@ func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic strin
 		return nil
 	}
 	start := time.Now()
-	err := failure(topic, p.store(ctx, deadline, topic, messages))
+	ignored, err := p.store(ctx, deadline, topic, messages)
+	err = failure(topic, err)
 	if p.observer.Published != nil {
 		p.observer.Published(observe.Published{
-			Topic: topic, Messages: len(messages), Took: time.Since(start), Err: err,
+			Topic: topic, Messages: len(messages), Ignored: ignored, Took: time.Since(start), Err: err,
 		})
 	}
 	return err
@@ -156,33 +156,33 @@ type share struct {
 	messages  []Message
 }
 
-// store stores the messages of a call in the partitions of their topic.
-func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) error {
+// store stores the messages of a call in the partitions of their topic. ignored are the keys of duplicates that were dropped.
+func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) (ignored []string, err error) {
 	p.name(messages)
 	announceIDs(ctx, messages)
 	partitions, err := p.topics.partitions(ctx, deadline, topic, needsV3(messages))
 	if err != nil {
-		return fmt.Errorf("not stored: %w", err)
+		return nil, fmt.Errorf("not stored: %w", err)
 	}
 	if err := p.lanes.begin(); err != nil {
-		return err
+		return nil, err
 	}
 	defer p.lanes.calls.Done()
 	shares := p.distribute(messages, partitions)
 	if len(shares) == 1 {
-		stored, err := p.storeShare(ctx, deadline, topic, shares[0])
+		stored, ignored, err := p.storeShare(ctx, deadline, topic, shares[0])
 		if err == nil {
-			return nil
+			return ignored, nil
 		}
-		return outcome(shares, []int{stored}, []error{err})
+		return ignored, outcome(shares, []int{stored}, []error{err})
 	}
-	stored, errs := make([]int, len(shares)), make([]error, len(shares))
+	stored, dropped, errs := make([]int, len(shares)), make([][]string, len(shares)), make([]error, len(shares))
 	var storing sync.WaitGroup
 	for i := range shares {
-		storing.Go(func() { stored[i], errs[i] = p.storeShare(ctx, deadline, topic, shares[i]) })
+		storing.Go(func() { stored[i], dropped[i], errs[i] = p.storeShare(ctx, deadline, topic, shares[i]) })
 	}
 	storing.Wait()
-	return outcome(shares, stored, errs)
+	return slices.Concat(dropped...), outcome(shares, stored, errs)
 }
 
 // needsV3 tells whether a message has an ordering key or a time to live, which need version 3 of the protocol.
@@ -226,28 +226,29 @@ func (p *Publisher) distribute(messages []Message, partitions int) []share {
 func chooser(m Message) string { return cmp.Or(m.OrderingKey, m.Key, m.PartitionKey) }
 
 // storeShare stores a share, in pieces if it is large, and returns how many of its
-// messages are stored.
-func (p *Publisher) storeShare(ctx context.Context, deadline time.Time, topic string, s share) (count int, err error) {
+// messages are stored or were dropped as duplicates, and the keys of the latter.
+func (p *Publisher) storeShare(ctx context.Context, deadline time.Time, topic string, s share) (count int, ignored []string, err error) {
 	for _, piece := range split(s.messages) {
-		failed := p.lanes.store(ctx, deadline, destination{topic: topic, partition: s.partition}, piece)
+		dropped, failed := p.lanes.store(ctx, deadline, destination{topic: topic, partition: s.partition}, piece)
 		if err == nil {
 			err = failed
 		}
 		if !stored(failed) {
-			return count, failed
+			return count, ignored, failed
 		}
 		count += len(piece)
+		ignored = append(ignored, dropped...)
 	}
-	return count, err
+	return count, ignored, err
 }
 
-// split cuts messages into pieces that fit a batch.
+// split cuts messages into pieces that fit a batch. A batch does the same with all duplicates.
 func split(messages []Message) [][]Message {
 	var pieces [][]Message
 	start, bytes := 0, 0
 	for i, m := range messages {
 		bytes += len(m.Body)
-		if i > start && (i-start == maxMessages || bytes > maxBytes) {
+		if i > start && (i-start == maxMessages || bytes > maxBytes || m.Duplicates != messages[start].Duplicates) {
 			pieces = append(pieces, messages[start:i])
 			start, bytes = i, len(m.Body)
 		}

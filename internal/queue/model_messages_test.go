@@ -59,7 +59,7 @@ func (m *trial) pushBoth(b Batch, batch store.Batch) {
 		return
 	}
 	m.must(err)
-	m.same(fmt.Sprint(want.Refused), fmt.Sprint(got))
+	m.same(fmt.Sprint(want.Duplicates), fmt.Sprint(got))
 }
 
 func (m *trial) claim(rt *rapid.T) {

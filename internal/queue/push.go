@@ -23,8 +23,9 @@ type Message struct {
 	Body  []byte
 
 	// For publishers; these are not stored.
-	Name         string // for errors
-	PartitionKey string // chooses the partition of a message without a Key; empty: any
+	Name         string     // for errors
+	PartitionKey string     // chooses the partition of a message without a Key; empty: any
+	Duplicates   Duplicates // what to do if the Key is in use: that of the Batch
 }
 
 // Duplicates says what Push does with a message whose key is in use.
@@ -55,7 +56,7 @@ type Batch struct {
 	Repeatable *atomic.Bool
 }
 
-// Duplicate is a message whose key is in use, so its call is not stored.
+// Duplicate is a message that is not stored because its key is in use. With RejectDuplicates, its call is not stored either.
 type Duplicate struct {
 	Call    int // index in Batch.Calls
 	Message int // index in the call
@@ -67,11 +68,11 @@ type Duplicate struct {
 var ErrStalePublisher = script.Permanent("the publisher's batch numbers are stale")
 
 // Push stores a batch. A batch sent again under its number is stored once and gives the
-// same result: the calls rejected because a key is in use. They are also returned with a
-// *ReplicationError. Of all other errors, only those that are Refused prove that nothing
+// same result: with RejectDuplicates the first duplicate of each call that is not stored, with
+// IgnoreDuplicates all duplicates. They are also returned with a *ReplicationError. Of all other errors, only those that are Refused prove that nothing
 // is stored. After ErrStalePublisher, use another name. A publisher must send one batch
 // at a time to a partition.
-func (p *Partition) Push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
+func (p *Partition) Push(ctx context.Context, b Batch) (duplicates []Duplicate, err error) {
 	if b.plain() {
 		stored, err := p.put(ctx, b)
 		if stored || err != nil {
@@ -119,15 +120,15 @@ func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, a
 }
 
 // Reopen is for a publisher that sends a batch until it is stored, after a Refused error. It tells whether the last batch of the
-// publisher has this number and is stored, and which calls were rejected: an ErrStalePublisher says only that its first message
+// publisher has this number and is stored, and what Push returned: an ErrStalePublisher says only that its first message
 // was a different one. If the batch has failed, it may be sent again under its number, which Push refuses otherwise.
-func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, rejected []Duplicate, err error) {
+func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
 	reply, err := p.Run(ctx, reopenScript, "", []any{b.Publisher, b.Number})
 	if err != nil {
 		return false, nil, err
 	}
-	stored, rejected = reply.Text() == "stored", b.rejected(&reply)
-	return stored, rejected, reply.End()
+	stored, duplicates = reply.Text() == "stored", b.duplicates(&reply)
+	return stored, duplicates, reply.End()
 }
 
 // UnrecordCallers removes what Redis remembers of the calls of Cancel and Reschedule that were
@@ -145,7 +146,7 @@ func (t *Topic) UnrecordCallers(ctx context.Context) error {
 }
 
 // Push stores a batch in a partition; see Partition.Push.
-func (t *Topic) Push(ctx context.Context, partition int, b Batch) (rejected []Duplicate, err error) {
+func (t *Topic) Push(ctx context.Context, partition int, b Batch) (duplicates []Duplicate, err error) {
 	return t.Partition(partition).Push(ctx, b)
 }
 
@@ -161,7 +162,7 @@ func (p *Partition) Unrecord(ctx context.Context, names []string) error {
 	return p.Client().RunMany(ctx, []script.Call{p.Call(unrecordScript, keys, script.Strings(names))})[0].Err
 }
 
-func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, err error) {
+func (p *Partition) push(ctx context.Context, b Batch) (duplicates []Duplicate, err error) {
 	reply, err := p.keep(ctx, pushScript, p.Keys(pushScript, ""), p.pushArgs(b), b)
 	var shortfall *script.ReplicationError
 	switch {
@@ -171,19 +172,19 @@ func (p *Partition) push(ctx context.Context, b Batch) (rejected []Duplicate, er
 	case err != nil:
 		return nil, err
 	}
-	rejected = b.rejected(&reply)
+	duplicates = b.duplicates(&reply)
 	if failed := reply.End(); failed != nil {
 		return nil, failed
 	}
-	return rejected, err
+	return duplicates, err
 }
 
-// rejected reads which calls were rejected. One that is empty by now may have been sent with a message before.
-func (b Batch) rejected(reply *script.Reply) (list []Duplicate) {
+// duplicates reads what Push returns. A call that is empty by now may have been sent with a message before.
+func (b Batch) duplicates(reply *script.Reply) (list []Duplicate) {
 	for reply.More() {
 		call, message := reply.Count(), reply.Count()
 		if call < 1 || call > len(b.Calls) || message < 1 || message > max(1, len(b.Calls[call-1])) {
-			reply.Fail("it rejects message %d of call %d", message, call)
+			reply.Fail("the duplicate is message %d of call %d", message, call)
 			break
 		}
 		list = append(list, Duplicate{Call: call - 1, Message: message - 1})

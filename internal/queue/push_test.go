@@ -17,7 +17,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// pushBatch stores a batch and returns which of its calls were rejected.
+// pushBatch stores a batch and returns the call of each duplicate.
 func (r *scene) pushBatch(number int64, duplicates Duplicates, calls ...[]Message) []int {
 	r.T.Helper()
 	rejected, err := r.partition.Push(r.Ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Calls: calls})
@@ -133,15 +133,42 @@ func TestPushRejectsAWholeCallWhenOneKeyIsInUse(t *testing.T) {
 	assert.Equal(t, []int{0}, r.pushBatch(2, RejectDuplicates, []Message{due(other)}))
 }
 
-func TestPushIgnoresOnlyTheDuplicate(t *testing.T) {
+func TestPushIgnoresOnlyTheDuplicatesAndReportsThem(t *testing.T) {
 	r := newScene(t)
-	old := keyed(1, "k")
+	old, free := keyed(1, "k"), keyed(3, "free")
 	r.pushBatch(1, IgnoreDuplicates, []Message{after(old, 60)})
-	assert.Empty(t, r.pushBatch(2, IgnoreDuplicates, []Message{after(keyed(2, "k"), 5), after("x", 60)}))
-	assert.Equal(t, map[string]string{
+	want := map[string]string{
 		"scheduled " + old: "now+60s", "messages " + old: "body " + old, "keys k": old,
 		"scheduled x": "now+60s", "messages x": "body x",
-	}, r.State())
+		"scheduled " + free: "now+60s", "messages " + free: "body " + free, "keys free": free,
+	}
+	for _, again := range []string{"the first time", "sent again", "sent again without its record"} {
+		ignored, err := r.partition.Push(t.Context(), Batch{Publisher: "q", Number: 1, Duplicates: IgnoreDuplicates, Calls: [][]Message{
+			{after(keyed(2, "k"), 5), after("x", 60)},
+			{after(free, 60), after(keyed(4, "free"), 5), after(keyed(5, "k"), 5)}, // one of them a duplicate within its call
+			{after(keyed(6, "free"), 5)},                                           // within its batch
+		}})
+		require.NoError(t, err)
+		assert.Equal(t, []Duplicate{{0, 0}, {1, 1}, {1, 2}, {2, 0}}, ignored, again)
+		assert.Equal(t, want, r.State(), again)
+		if again == "sent again" {
+			require.NoError(t, r.partition.Unrecord(t.Context(), []string{"q"}))
+		}
+	}
+}
+
+// TestAReopenedBatchStillReportsWhatItIgnored, as the inbox asks for it.
+func TestAReopenedBatchStillReportsWhatItIgnored(t *testing.T) {
+	r := newScene(t)
+	r.push(after(keyed(1, "k"), 60))
+	batch := Batch{Publisher: "q", Number: 1, Duplicates: IgnoreDuplicates, Calls: [][]Message{{after("a", 60)}, {after(keyed(2, "k"), 60)}}}
+	first, err := r.partition.Push(t.Context(), batch)
+	require.NoError(t, err)
+	stored, again, err := r.partition.Reopen(t.Context(), batch)
+	require.NoError(t, err)
+	assert.True(t, stored)
+	assert.Equal(t, []Duplicate{{1, 0}}, first)
+	assert.Equal(t, first, again)
 }
 
 func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {

@@ -9,8 +9,8 @@
 --          messages end sooner; 0: no longer than that
 -- ARGV[6..]  the calls: how many messages, then for each id, delay in ms or '@' and
 --          when it is due, in ms by Redis's clock, body
--- Returns  { call, message, ... }: each rejected call and its first message whose key
---          is in use, both counted from 1
+-- Returns  { call, message, ... }: the messages that are not stored because their keys are in use,
+--          both counted from 1; with reject only the first of each call
 --
 -- An error that begins with NOTSTORED is certain: nothing of the batch is stored. A record of that
 -- makes a late copy fail, too. Only if Redis refuses the record as well (no right to write, a full
@@ -22,7 +22,7 @@ local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3
 local at, call = 6, 1
 
 -- The record of a batch begins with its first id, without keys, to distinguish it
--- from another batch with its number. The rejected calls follow, or FAILED and the error.
+-- from another batch with its number. What push returns follows, or FAILED and the error.
 local own, FAILED = ARGV[at + 1], 'failed '
 if #own > 26 then own = string.sub(own, 1, 26) end
 
@@ -52,7 +52,7 @@ if last then
 end
 
 local now, now_ms = now_us()
-local dues, bodies, count, first, rejected = {}, {}, 0, nil, {}
+local dues, bodies, count, first, duplicated = {}, {}, 0, nil, {}
 local last_delay, due -- most messages of a batch share them
 
 -- keyed is nil until a message has a key. One table costs the others less time than five.
@@ -104,22 +104,28 @@ local function conflict(from, n)
   end
 end
 
--- put_keyed replaces the key's last message, unless that has left scheduled already.
--- With reject, conflict has found that the key is free.
+-- put_keyed replaces the key's last message, unless that has left scheduled already. It returns
+-- whether the message is stored. With reject, conflict has found that the key is free.
 local function put_keyed(key, id, delay, body)
   local slot = keyed and keyed.slots[key]
   if slot then
     if duplicates == 'replace' then put(slot, id, delay, body) end
-    return
+    return duplicates == 'replace'
   end
   if duplicates ~= 'reject' then
     local holder, used = use_of(key, id)
-    if used and duplicates == 'ignore' then return end
+    if used and duplicates == 'ignore' then return false end
     if holder and redis.call('ZSCORE', scheduled, holder) then keyed.replaced[key] = holder end
   end
   keyed.slots[key] = count
   put(count, id, delay, body)
   count = count + 2
+  return true
+end
+
+local function report(m)
+  local n = #duplicated
+  duplicated[n + 1], duplicated[n + 2] = call, m
 end
 
 -- store reads all that it needs and then writes. It adds before it removes, and stopping
@@ -130,16 +136,16 @@ local function store()
   redis.call('ZCARD', scheduled) -- fails on a key of another type
   while at <= #ARGV do
     local n = tonumber(ARGV[at])
-    local m = duplicates == 'reject' and conflict(at + 1, n)
-    if m then
-      rejected[#rejected + 1] = call
-      rejected[#rejected + 1] = m
+    local used = duplicates == 'reject' and conflict(at + 1, n)
+    if used then
+      report(used)
     else
-      for i = at + 1, at + 3 * n - 2, 3 do
+      for m = 1, n do
+        local i = at + 3 * m - 2
         local id = ARGV[i]
         local key = #id > 27 and key_of(id)
         if key then
-          put_keyed(key, id, ARGV[i + 1], ARGV[i + 2])
+          if not put_keyed(key, id, ARGV[i + 1], ARGV[i + 2]) then report(m) end
         else
           put(count, id, ARGV[i + 1], ARGV[i + 2])
           count = count + 2
@@ -176,7 +182,7 @@ local function store()
     end
   end
   local result = own
-  if #rejected > 0 then result = own .. ' ' .. table.concat(rejected, ' ') end
+  if #duplicated > 0 then result = own .. ' ' .. table.concat(duplicated, ' ') end
   write_record(publishers, publisher, ARGV[2], now_ms, result, last_ms)
 end
 
@@ -236,4 +242,4 @@ for i = 1, count, 2 do
     break
   end
 end
-return rejected
+return duplicated

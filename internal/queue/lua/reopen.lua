@@ -5,7 +5,7 @@
 -- KEYS     scheduled, publishers
 -- ARGV[1]  publisher  string
 -- ARGV[2]  batch      integer
--- Returns  { how, call, message, ... }: 'stored' and the rejected calls as push has them, if the last batch of the publisher has
+-- Returns  { how, call, message, ... }: 'stored' and what push returned, if the last batch of the publisher has
 --          this number and is stored; else 'open'
 
 local publisher, batch = ARGV[1], tonumber(ARGV[2])

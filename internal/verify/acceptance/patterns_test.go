@@ -26,6 +26,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // recipe: request and reply
@@ -141,6 +142,34 @@ func insertInBulk(ctx context.Context, subscriber *redisdelay.Subscriber, topic 
 // end of recipe
 
 type square struct{ N int }
+
+// recipe: a message that schedules its successor
+func chargeMonthly(publisher message.Publisher, topic string, charge func(customer, month string) error) message.NoPublishHandlerFunc {
+	return func(msg *message.Message) error {
+		customer, month := string(msg.Payload), msg.Metadata.Get("month")
+		due, err := time.Parse("2006-01", month)
+		if err != nil {
+			return err
+		}
+		if err := charge(customer, month); err != nil {
+			return err
+		}
+		return publisher.Publish(topic, chargeOf(msg.Context(), customer, due.AddDate(0, 1, 0)))
+	}
+}
+
+func chargeOf(ctx context.Context, customer string, due time.Time) *message.Message {
+	month := due.Format("2006-01")
+	msg := message.NewMessage(watermill.NewUUID(), []byte(customer))
+	msg.SetContext(ctx)
+	msg.Metadata.Set("month", month)
+	redisdelay.SetKey(msg, "invoice-"+customer+"/"+month)      // a key for each month
+	redisdelay.SetOnDuplicate(msg, redisdelay.IgnoreDuplicate) // a redelivery publishes the same message again
+	delay.Message(msg, delay.Until(due))
+	return msg
+}
+
+// end of recipe
 
 // commandBus runs a handler of commands, and returns the bus to send them.
 func commandBus(s *fixture.Scene, backend *requestreply.PubSubBackend[int]) *cqrs.CommandBus {
@@ -350,4 +379,65 @@ func TestABadRowFailsAloneInABulkInsert(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	assert.ElementsMatch(t, want, stored)
+}
+
+func TestAMessageSchedulesItsSuccessorOnce(t *testing.T) {
+	s := fixture.New(t)
+	var ignored atomic.Int64
+	publisher := s.Publisher(func(c *redisdelay.PublisherConfig) {
+		c.DeduplicationWindow = time.Minute
+		c.Observer.Published = func(e observe.Published) { ignored.Add(int64(len(e.Ignored))) }
+	})
+	months := make(chan string, 10)
+	charge := func(_, month string) error {
+		months <- month
+		return nil
+	}
+	var failed atomic.Bool
+	failsOnce := func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			produced, err := next(msg)
+			if err == nil && failed.CompareAndSwap(false, true) {
+				err = errMailbox
+			}
+			return produced, err
+		}
+	}
+	route(s, attempts(3), chargeMonthly(publisher, s.Topic, charge), failsOnce)
+	now := time.Now().UTC()
+	first := time.Date(now.Year(), now.Month()-1, 1, 0, 0, 0, 0, time.UTC)
+	require.NoError(t, publisher.Publish(s.Topic, chargeOf(t.Context(), "42", first)))
+	require.Eventually(t, func() bool { return len(months) == 3 }, fixture.Soon, 10*time.Millisecond, "the first month twice")
+	charged := map[string]int{}
+	for range 3 {
+		charged[<-months]++
+	}
+	assert.Equal(t, map[string]int{first.Format("2006-01"): 2, now.Format("2006-01"): 1}, charged)
+	next := "invoice-42/" + first.AddDate(0, 2, 0).Format("2006-01")
+	require.Eventually(t, func() bool {
+		status, err := publisher.Cancel(t.Context(), s.Topic, next)
+		return err == nil && status.Scheduled
+	}, fixture.Soon, 10*time.Millisecond, "the charge of the next month waits")
+	assert.EqualValues(t, 1, ignored.Load(), "that of the redelivery")
+}
+
+func TestAMessageInTheOutboxMayHaveADuplicatePolicyOfItsOwn(t *testing.T) {
+	s := fixture.New(t)
+	table := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+	outbox, err := inTransaction(table)
+	require.NoError(t, err)
+	second := fixture.Keyed("second", "k", 500*time.Millisecond)
+	redisdelay.SetOnDuplicate(second, redisdelay.ReplaceDuplicate)
+	require.NoError(t, outbox.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour), second, fixture.Keyed("ignored", "k", time.Hour)))
+	f, err := forward(table, s.Client, watermill.NopLogger{})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(context.Background()) }()
+	defer func() {
+		require.NoError(t, f.Close())
+		require.NoError(t, <-ended)
+	}()
+	messages := s.Subscribe()
+	s.Expect(messages, "second")
+	s.Idle(messages)
 }

@@ -82,6 +82,7 @@ var faults = []fault{
 	{"cancel leaves out unregistered groups", "lib_refs", "if not known[name] then groups", "if false then groups", "damage, two groups"},
 	{"a window is not heeded", "push", "held or ends and ends * 1000 > now", "held", "a window"},
 	{"an ignored message is stored in a window", "push", "if used and duplicates", "if holder and duplicates", "a window"},
+	{"an ignored message is not reported", "push", "return false end", "return true end", "a key"},
 	{"a window that is over is heeded", "push", "ends * 1000 > now", "true", "a window"},
 	{"a batch is refused for its own window", "push", "if holder == id then return id end", "if holder == id then return id, ends end", "damage, a window"},
 	{"cancel leaves the window", "cancel", "if window then call('ZREM', taken, key) end", "", "a window"},

@@ -150,7 +150,7 @@ func (t *step) learnPush() {
 	case t.out.failed != "":
 		result = "failed"
 	case t.answer() != "":
-		result = "refused"
+		result = "duplicate"
 	case !t.placed(o.msg):
 		result = "dropped"
 	}

@@ -107,7 +107,7 @@ func (t *step) pushTruth() string {
 	o, msg := t.op, t.op.msg
 	record, recorded := t.before.get("publishers", "p")
 	sent, again := t.before.get("~sent", msg)
-	refused := t.answer() != ""
+	reported := t.answer() != "" // as a duplicate
 	holder := t.before.keyHolder()
 	held := t.u.keyed && holder != "" && holder != msg
 	taken := held || o.arg != string(queue.ReplaceDuplicates) && t.before.inWindow(msg)
@@ -121,19 +121,17 @@ func (t *step) pushTruth() string {
 		if !again && !t.placed(msg) && (!t.before.has("~torn", "restarted") || t.u.borrowed(o)) {
 			return "not stored: success with an old number"
 		}
-		if again && recordNumber(record) == o.number && refused != strings.Contains(sent, " refused ") {
+		if again && recordNumber(record) == o.number && reported != strings.Contains(sent, " duplicate ") {
 			return "another answer: for a batch that was sent again"
 		}
 		return t.nothing("publishers")
-	case taken && o.arg == string(queue.RejectDuplicates):
-		if !refused {
-			return "not refused: the key is in use"
+	case taken && o.arg != string(queue.ReplaceDuplicates):
+		if !reported {
+			return "no duplicate: the key is in use"
 		}
 		return t.dropped()
-	case refused:
-		return "refused: the key is free or its own"
-	case taken && o.arg == string(queue.IgnoreDuplicates):
-		return t.dropped()
+	case reported:
+		return "a duplicate: the key is free or its own"
 	case !t.after.has("messages", msg) || !t.placed(msg):
 		return "not stored: success"
 	case t.u.keyed && t.after.keyHolder() != msg && !again:

@@ -60,7 +60,7 @@ func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([
 	if err == nil && result.Stale {
 		err = queue.ErrStalePublisher
 	}
-	return ids(result.Refused, func(d store.Duplicate) queue.Duplicate { return queue.Duplicate(d) }), err
+	return ids(result.Duplicates, func(d store.Duplicate) queue.Duplicate { return queue.Duplicate(d) }), err
 }
 
 // Cancel implements publish.Topic.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,13 +37,9 @@ func newPublisher(w *World, number int, plan PublisherPlan) *publisher {
 		process: newProcess(name, w.over), w: w, plan: plan, number: number,
 		rng: rng(w.seed, name), links: map[int]*link{},
 	}
-	policy := queue.RejectDuplicates
-	if plan.DuplicatePolicy != "" {
-		policy = queue.Duplicates(plan.DuplicatePolicy)
-	}
 	p.publisher = publish.New(publish.Config{
 		Open:       func(string) publish.Topic { return publishTopic{p} },
-		Partitions: max(1, plan.Partitions), Duplicates: policy,
+		Partitions: max(1, plan.Partitions),
 	})
 	return p
 }
@@ -121,7 +118,7 @@ var large = make([]byte, 4<<20)
 func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	now := time.Now()
+	now, policy := time.Now(), queue.Duplicates(cmp.Or(p.plan.DuplicatePolicy, string(queue.RejectDuplicates)))
 	list := make([]publish.Message, n)
 	for i := range list {
 		p.last++
@@ -141,7 +138,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 		}
 		m.killer = chance(p.rng, p.plan.Killers)
 		p.w.messages[m.id] = m
-		list[i] = publish.Message{Name: m.id, Traits: traits, Delay: delay, Body: large[:m.size]}
+		list[i] = publish.Message{Name: m.id, Traits: traits, Delay: delay, Body: large[:m.size], Duplicates: policy}
 	}
 	return list
 }

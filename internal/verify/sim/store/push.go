@@ -25,29 +25,29 @@ type Batch struct {
 
 // Pushed is the outcome of a batch.
 type Pushed struct {
-	Refused  []Duplicate
-	Stored   []string // ids stored by this call
-	Ignored  []string // ids not stored, since their keys are in use
-	Replaced []string // ids that were replaced
-	Failed   string   // why none of it is or will be stored
-	Stale    bool     // the publisher has sent a later batch
+	Duplicates []Duplicate
+	Stored     []string // ids stored by this call
+	Ignored    []string // ids not stored, since their keys are in use
+	Replaced   []string // ids that were replaced
+	Failed     string   // why none of it is or will be stored
+	Stale      bool     // the publisher has sent a later batch
 }
 
-// Duplicate is the first message of a call whose key is in use. Both are counted from 0.
+// Duplicate is a message whose key is in use; if duplicates are rejected, the first of its call. Both are counted from 0.
 type Duplicate struct{ Call, Message int }
 
 // pushed is the record of a publisher.
 type pushed struct {
-	number  int64
-	refused []Duplicate
-	failed  string
+	number     int64
+	duplicates []Duplicate
+	failed     string
 }
 
 // Push stores a batch, once.
 func (p *Partition) Push(now int64, b Batch) Pushed {
 	if last, known := p.publishers[b.Publisher]; known && last.number >= b.Number {
 		if last.number == b.Number {
-			return Pushed{Refused: last.refused, Failed: last.failed}
+			return Pushed{Duplicates: last.duplicates, Failed: last.failed}
 		}
 		return Pushed{Stale: true}
 	}
@@ -59,21 +59,24 @@ func (p *Partition) Push(now int64, b Batch) Pushed {
 	first := int64(-1)
 	for i, call := range b.Calls {
 		if m := p.conflict(now, call); b.Duplicates == "reject" && m >= 0 {
-			result.Refused = append(result.Refused, Duplicate{i, m})
+			result.Duplicates = append(result.Duplicates, Duplicate{i, m})
 			continue
 		}
-		for _, m := range call {
+		for n, m := range call {
 			due := Due(now, m.Delay)
 			if m.At != 0 {
 				due = max(m.At, nowMS(now))
 			}
-			if p.store(now, &result, b.Duplicates, m, due) && (first < 0 || due < first) {
+			switch stored := p.store(now, &result, b.Duplicates, m, due); {
+			case !stored:
+				result.Duplicates = append(result.Duplicates, Duplicate{i, n})
+			case first < 0 || due < first:
 				first = due
 			}
 		}
 	}
 	p.takeKeys(now, b, result.Stored)
-	p.publishers[b.Publisher] = pushed{number: b.Number, refused: result.Refused}
+	p.publishers[b.Publisher] = pushed{number: b.Number, duplicates: result.Duplicates}
 	if first >= 0 && slices.Contains(result.Stored, p.scheduled.list[0].id) {
 		p.wake(now, first, "")
 	}

@@ -1,0 +1,67 @@
+package publish
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// under is a message with a duplicate policy, whose name is its key.
+func under(policy queue.Duplicates, key string) Message {
+	return Message{Name: key, Traits: script.Traits{Key: key}, Duplicates: policy}
+}
+
+func TestACallOfSeveralPartitionsReportsAllDuplicatesThatItIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []observe.Published
+		f := &fakeTopic{partitions: 2, rejected: []queue.Duplicate{{Call: 0, Message: 1}}}
+		f.observer.Published = func(e observe.Published) { events = append(events, e) }
+		p := f.publisher()
+		var messages []Message
+		for _, m := range append(inPartition(0), inPartition(1)...) {
+			messages = append(messages, under(queue.IgnoreDuplicates, m.PartitionKey), under(queue.IgnoreDuplicates, m.PartitionKey))
+		}
+		keys := []string{messages[1].Key, messages[3].Key}
+		require.NoError(t, p.Publish(t.Context(), far, "t", messages))
+		require.NoError(t, outcomeOf(p.async(t.Context(), messages...)))
+		require.NoError(t, p.Close(t.Context()))
+		require.Len(t, events, 2)
+		for _, e := range events {
+			assert.ElementsMatch(t, keys, e.Ignored)
+			assert.Equal(t, 4, e.Messages)
+		}
+	})
+}
+
+func TestABatchHasOneDuplicatePolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: time.Millisecond}
+		p := f.publisher()
+		calls := []*Future{p.async(t.Context(), under(queue.RejectDuplicates, "a"))}
+		synctest.Wait() // it is on its way, and the others collect in batches
+		for _, messages := range [][]Message{
+			{under(queue.IgnoreDuplicates, "b")},
+			{under(queue.IgnoreDuplicates, "c"), under(queue.ReplaceDuplicates, "d"), under(queue.ReplaceDuplicates, "e")},
+			{under(queue.ReplaceDuplicates, "f")},
+		} {
+			calls = append(calls, p.async(t.Context(), messages...))
+		}
+		for _, call := range calls {
+			require.NoError(t, outcomeOf(call))
+		}
+		require.NoError(t, p.Close(t.Context()))
+		var policies []queue.Duplicates
+		for _, b := range f.batches {
+			policies = append(policies, b.Duplicates)
+		}
+		assert.Equal(t, []queue.Duplicates{queue.RejectDuplicates, queue.IgnoreDuplicates, queue.ReplaceDuplicates}, policies)
+		assert.Equal(t, []string{"a", "b", "c", "d", "e", "f"}, f.names[0], "in their order")
+	})
+}
