@@ -19,6 +19,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 const (
@@ -90,8 +91,10 @@ func (s *source) run(ctx context.Context, args []string) error {
 		return err
 	}
 	known := slices.ContainsFunc(topics, func(t admin.Topic) bool { return t.Name == args[0] })
+	ignored := 0
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client: s.app.client, Prefix: s.app.prefix, OnDuplicate: redisdelay.DuplicatePolicy(s.duplicate),
+		Observer: observe.Observer{Published: func(e observe.Published) { ignored += len(e.Ignored) }},
 	}, watermill.NopLogger{})
 	if err != nil {
 		return err
@@ -103,6 +106,9 @@ func (s *source) run(ctx context.Context, args []string) error {
 		}
 		return err
 	}
+	if ignored > 0 {
+		published, uuids = published-ignored, nil
+	}
 	if s.app.json() {
 		return s.app.object(publishedJSON{args[0], "publish", published, uuids})
 	}
@@ -110,8 +116,8 @@ func (s *source) run(ctx context.Context, args []string) error {
 	switch {
 	case !known:
 		made = ", which is new"
-	case s.key != "" && s.duplicate == string(redisdelay.IgnoreDuplicate):
-		made = ", unless its key was in use"
+	case ignored > 0:
+		made = ": the key is in use"
 	}
 	return s.app.printf("published %s to topic %q%s\n", humanize.Count(published, "message", "messages"), args[0], made)
 }
