@@ -40,12 +40,11 @@ languages: redis-server
 stress: redis-server
 	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run '^TestPubSub' ./internal/verify/acceptance
 
-## full: all long forms, nearly three hours; writes docs/inside/evidence.md. FORMS='explore sim' runs some.
-## Of those that measure no time, PARALLEL run at once
+## full: run all long forms one after another and print a table of the results; three and a half hours. FORMS='explore sim'
+## runs only these
 FORMS ?=
-PARALLEL ?= 2
-full: redis-server prometheus
-	$(GO) run ./scripts/full -parallel $(PARALLEL) $(FORMS)
+full:
+	./scripts/full.sh $(FORMS)
 
 ## chaos: the full fault suite, about half an hour
 chaos: chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model
