@@ -30,8 +30,7 @@ PACKAGES ?=
 test-slow: redis-server prometheus
 	./scripts/slow-test.sh $(PACKAGES)
 
-## languages: install what the examples in Python, Node and PHP need, and run them against the library; without these,
-## make test skips them
+## languages: install what the examples in Python, Node and PHP need, and test them; without these, make test skips them
 languages: redis-server
 	./scripts/install-languages.sh
 	CI=true $(GO) test -timeout 10m -v ./internal/verify/languages
@@ -67,7 +66,7 @@ chaos-periodic: redis-server
 chaos-inbox: redis-server
 	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run Entr
 
-## chaos-languages: the inbox and the relay to a stream between programs in Python and Go, while all of these die; some minutes
+## chaos-languages: the inbox and the relay to a stream between programs in Python and Go, while all of these are killed; some minutes
 chaos-languages: redis-server
 	./scripts/install-languages.sh
 	CI=true $(GO) test -timeout 15m -v ./internal/verify/languages -full -run WhileAllAreKilled

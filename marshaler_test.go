@@ -48,8 +48,7 @@ func TestDefaultMarshalerTurnsNilMetadataIntoAnEmptyMap(t *testing.T) {
 	assert.Equal(t, message.Metadata{}, got.Metadata)
 }
 
-// TestDefaultMarshalerFormat pins the format that docs/inside/protocol.md promises to programs in
-// other languages.
+// TestDefaultMarshalerFormat pins the format that docs/inside/protocol.md describes: stored messages must stay readable.
 func TestDefaultMarshalerFormat(t *testing.T) {
 	body, err := redisdelay.DefaultMarshaler{}.Marshal("topic", withMetadata("id", []byte{1, 2}, "k", "v"))
 	require.NoError(t, err)

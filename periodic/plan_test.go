@@ -1,8 +1,6 @@
 package periodic
 
 import (
-	"encoding/json"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -163,24 +161,18 @@ func TestWords(t *testing.T) {
 	assert.Equal(t, "daily", Schedule{Cron: "@daily", Zone: "UTC"}.Words())
 }
 
-// TestTheIDsOfTicksAreThoseOfTheVectors ties idOf to what protocol.md says to other implementations.
-func TestTheIDsOfTicksAreThoseOfTheVectors(t *testing.T) {
-	text, err := os.ReadFile("../docs/inside/vectors/ticks.json")
-	require.NoError(t, err)
-	var vectors []struct {
-		Topic, Schedule, ID string
-		Revision            int64
-		NominalMS           int64  `json:"nominal_ms"`
-		TTLMS               int64  `json:"ttl_ms"`
-		OrderingKey         string `json:"ordering_key"`
+// TestIDsOfTicksAreFixed pins how docs/inside/protocol.md makes them: another version of the library that made other ids
+// would store ticks twice.
+func TestIDsOfTicksAreFixed(t *testing.T) {
+	const revision = 1795000000123456
+	nominal := time.UnixMilli(1796018402000)
+	for want, s := range map[string]Schedule{
+		"01M8NGKWPGA27MTCZ2EMGRA95C~60000":           {ID: "price-sync", Topic: "syncs", TTL: time.Minute},
+		"01M8NGKWPGP8P31MBSN6KC75R2=10,periodic:a":   {ID: "a", Topic: "syncs", Overlap: OverlapInOrder},
+		"01M8NGKWPGP8P31MBSN6KC75R2~1=10,periodic:a": {ID: "a", Topic: "syncs", TTL: time.Millisecond, Overlap: OverlapInOrder},
+	} {
+		assert.Equal(t, want, definition{Schedule: s, revision: revision}.idOf(nominal))
 	}
-	require.NoError(t, json.Unmarshal(text, &vectors))
-	require.NotEmpty(t, vectors)
-	for _, v := range vectors {
-		s := Schedule{ID: v.Schedule, Topic: v.Topic, TTL: time.Duration(v.TTLMS) * time.Millisecond}
-		if v.OrderingKey != "" {
-			s.Overlap = OverlapInOrder
-		}
-		assert.Equal(t, v.ID, definition{Schedule: s, revision: v.Revision}.idOf(time.UnixMilli(v.NominalMS)))
-	}
+	assert.Equal(t, "000000000002EGV63T2V4VBG86",
+		definition{Schedule: Schedule{ID: "ключ", Topic: "заказы 日本"}, revision: 1}.idOf(time.UnixMilli(0)))
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install what the examples in other languages and their tests need, as far as it is missing: Debian's packages for Python and PHP,
-# and npm's for Node. Without it, internal/verify/languages skips these languages.
+# Install what the examples in other languages need, as far as it is missing: Debian's packages for Python and PHP, and npm's for
+# Node. Without it, internal/verify/languages skips these languages.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -9,9 +9,8 @@ as_root() {
 }
 
 missing=""
-/usr/bin/python3 -c 'import redis, msgpack' 2>/dev/null || missing="$missing python3 python3-redis python3-msgpack"
+/usr/bin/python3 -c 'import redis' 2>/dev/null || missing="$missing python3 python3-redis"
 php -r 'exit(class_exists("Redis") ? 0 : 1);' 2>/dev/null || missing="$missing php-cli php-redis"
-[ -n "$(ls /usr/lib/*/faketime/libfaketime.so.1 2>/dev/null)" ] || missing="$missing libfaketime"
 command -v npm >/dev/null || missing="$missing nodejs npm"
 if [ -n "$missing" ]; then
 	if ! command -v apt-get >/dev/null; then

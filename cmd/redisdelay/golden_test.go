@@ -82,7 +82,7 @@ func requireObjects(t *testing.T, line, out string) {
 }
 
 // elsewhere are commands that use nothing of the session's server, or serve until a signal: other tests run them.
-var elsewhere = []string{"redisdelay help", "redisdelay completion", "redisdelay protocol", "redisdelay conformance", "redisdelay dashboard"}
+var elsewhere = []string{"redisdelay help", "redisdelay completion", "redisdelay dashboard"}
 
 // TestTheSessionHasEveryCommand of docs/operate/cli.md, for people and with -o json.
 func TestTheSessionHasEveryCommand(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 var full = flag.Bool("full", false, "run the full form of the tests that kill")
@@ -39,6 +39,18 @@ func loadOf(t *testing.T) load {
 	const life = 400 * time.Millisecond // from one death to the next, about
 	l.pause = time.Duration(l.deaths) * life * burst / time.Duration(l.count)
 	return l
+}
+
+// stage is a durable server and a topic with a name that has to be escaped.
+func stage(t *testing.T, partitions int) (*fixture.Scene, *redistest.Server) {
+	t.Helper()
+	server := redistest.New(t, redistest.Durable...)
+	s := fixture.NewOn(t, server)
+	s.Topic = "заказы: 50% {off}"
+	require.NoError(t, s.Publisher(fixture.Partitions(partitions)).Publish(s.Topic, fixture.Keyed("first", "first", time.Hour)))
+	_, err := s.Publisher().Cancel(t.Context(), s.Topic, "first")
+	require.NoError(t, err)
+	return s, server
 }
 
 // worker makes a program in Go.
@@ -75,12 +87,11 @@ func TestPythonAddsAndGoConsumesWhileAllAreKilled(t *testing.T) {
 	})
 	c.judge(l.count)
 	s.Settled()
-	const inbox = "{" + redisdelay.DefaultPrefix + ":inbox}:"
-	added, err := s.Client.XInfoStream(t.Context(), inbox+"entries").Result()
+	added, err := s.Client.XInfoStream(t.Context(), entries).Result()
 	require.NoError(t, err)
 	assert.EqualValues(t, l.count, added.EntriesAdded, "the program in Python has added each once")
 	assert.Zero(t, added.Length)
-	assert.Zero(t, s.Client.XLen(t.Context(), inbox+"refused").Val())
+	assert.Zero(t, s.Client.XLen(t.Context(), refused).Val())
 }
 
 // TestGoPublishesAndPythonReadsAStreamWhileAllAreKilled: relays move to a stream what Go publishes, and programs in Python read it

@@ -1,4 +1,4 @@
-// Package languages tests the examples in other languages against the library, in both directions.
+// Package languages tests the examples in other languages, which use the inbox and a relay to a stream.
 package languages
 
 import (
@@ -8,17 +8,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/conformance"
-	"github.com/redisdelay/watermill-redisdelay/internal/protocol"
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/inbox"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
 func TestMain(m *testing.M) {
@@ -29,43 +34,43 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-const examples = "../../../examples"
+const (
+	examples = "../../../examples"
+	entries  = "{" + redisdelay.DefaultPrefix + ":inbox}:entries"
+	refused  = "{" + redisdelay.DefaultPrefix + ":inbox}:refused"
+)
 
-// language is one that has a publisher among the examples.
+// language is one that has an example.
 type language struct {
 	name         string
 	interpreters []string
-	check        []string // arguments with which an interpreter shows that it has all that is needed
+	check        []string // arguments with which an interpreter shows that it has the client for Redis
 	folder       string
-	publisher    string
-	vectors      string
+	program      string
+	tag          string // of its code blocks in Markdown
 }
 
-var languages = []language{
-	{
+var (
+	python = language{
 		"Python",
 		[]string{"python3", "/usr/bin/python3"},
-		[]string{"-c", "import redis, msgpack"},
-		"python", "publisher.py", "vectors.py",
-	},
-	{
+		[]string{"-c", "import redis"},
+		"python", "main.py", "python",
+	}
+	node = language{
 		"Node",
 		[]string{"node", "nodejs"},
-		[]string{"-e", "require('redis'); require('@msgpack/msgpack')"},
-		"node", "publisher.js", "vectors.js",
-	},
-	{
+		[]string{"-e", "require('redis')"},
+		"node", "main.js", "js",
+	}
+	php = language{
 		"PHP",
 		[]string{"php"},
 		[]string{"-r", "exit(class_exists('Redis') ? 0 : 1);"},
-		"php", "publisher.php", "vectors.php",
-	},
-}
-
-var python = languages[0]
-
-// path is a file of the language's example.
-func (l language) path(file string) string { return filepath.Join(examples, l.folder, file) }
+		"php", "main.php", "php",
+	}
+	languages = []language{python, node, php}
+)
 
 // interpreter is the one that has what the example needs. Without any, the test is skipped, but not in CI.
 func (l language) interpreter(t *testing.T) string {
@@ -87,171 +92,107 @@ func (l language) interpreter(t *testing.T) string {
 	return ""
 }
 
-// scripts is the file that `redisdelay protocol` prints.
-func scripts(t *testing.T) string {
+// source is the text of the example.
+func (l language) source(t *testing.T) string {
 	t.Helper()
-	d, err := protocol.Describe()
+	text, err := os.ReadFile(filepath.Join(examples, l.folder, l.program))
 	require.NoError(t, err)
-	file, err := os.Create(filepath.Join(t.TempDir(), "protocol.json"))
-	require.NoError(t, err)
-	require.NoError(t, d.Write(file))
-	require.NoError(t, file.Close())
-	return file.Name()
+	return string(text)
 }
 
-// TestPublishersConform to the protocol, in all languages.
-func TestPublishersConform(t *testing.T) {
-	for _, l := range languages {
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
-			command := []string{l.interpreter(t), l.path(l.publisher), scripts(t)}
-			var errs bytes.Buffer
-			passed := 0
-			err := conformance.Run(t.Context(), conformance.Options{Command: command, Errors: &errs}, func(r conformance.Result) {
-				passed++
-				if r.Outcome == conformance.Skipped && os.Getenv("CI") == "" {
-					t.Logf("SKIPPED %s: %s", r.Case, r.Problems)
-					return
-				}
-				assert.Equal(t, conformance.Passed, r.Outcome, "%s: %q", r.Case, r.Problems)
-			})
-			require.NoError(t, err)
-			assert.Len(t, conformance.Names(), passed)
-			assert.Empty(t, errs.String())
-		})
-	}
-}
-
-// TestPublishersTakeAllOfTheURL: TLS, a user, and a password with escapes.
-func TestPublishersTakeAllOfTheURL(t *testing.T) {
-	for _, l := range languages {
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
-			command := []string{l.interpreter(t), l.path(l.publisher), scripts(t)}
-			plain := redistest.New(t)
-			secure, _ := redistest.NewTLS(t)
-			for _, server := range []*redistest.Server{plain, secure} {
-				client := server.Client(t)
-				redistest.Command(t, client, "ACL", "SETUSER", "e@e", "on", ">p@ss", "~*", "&*", "+@all")
-				redistest.Command(t, client, "CONFIG", "SET", "requirepass", "p@ss")
-			}
-			for _, url := range []string{
-				"redis://:p%40ss@" + plain.Addr, "redis://e%40e:p%40ss@" + plain.Addr, "rediss://:p%40ss@" + secure.Addr,
-			} {
-				cmd := exec.Command(command[0], command[1:]...)
-				ca := secure.File("ca.crt")
-				cmd.Env = append(os.Environ(), "REDIS_URL="+url, "SSL_CERT_FILE="+ca, "NODE_EXTRA_CA_CERTS="+ca)
-				cmd.Stdin = strings.NewReader(`{"topic": "orders", "uuid": "1", "payload_base64": "aGk="}` + "\n")
-				cmd.Stderr = os.Stderr
-				out, err := cmd.Output()
-				require.NoError(t, err, url)
-				assert.JSONEq(t, `{"uuid": "1", "result": "stored"}`, string(out), url)
-			}
-		})
-	}
-}
-
-// TestPublishersStoreNothingInAnotherDatabase than that of the URL, if Redis has none with its number.
-func TestPublishersStoreNothingInAnotherDatabase(t *testing.T) {
-	for _, l := range languages {
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.New(t)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // it may try again for ever
-			defer cancel()
-			cmd := exec.CommandContext(ctx, l.interpreter(t), l.path(l.publisher), scripts(t))
-			cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr+"/99")
-			cmd.Stdin = strings.NewReader(`{"topic": "orders", "uuid": "1", "payload_base64": "aGk="}` + "\n")
-			out, _ := cmd.Output() // it may also end with an error
-			assert.NotContains(t, string(out), "stored\"")
-			assert.Empty(t, server.Client(t).Keys(t.Context(), "*").Val())
-		})
-	}
-}
-
-// TestThePagesNameAllCasesAndClasses that there are, and no others.
-func TestThePagesNameAllCasesAndClasses(t *testing.T) {
-	assert.Equal(t, conformance.Names(), rows(t, "docs/use/languages.md", "| case |"))
-	var classes []string
-	for _, v := range errorVectors() {
-		if !slices.Contains(classes, v.Class) {
-			classes = append(classes, v.Class)
-		}
-	}
-	assert.ElementsMatch(t, classes, rows(t, "docs/inside/protocol.md", "| class |"))
-}
-
-// rows are the first cells of a table, without backquotes.
-func rows(t *testing.T, page, head string) (cells []string) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(examples, "..", page))
-	require.NoError(t, err)
-	_, table, found := strings.Cut(string(text), "\n"+head)
-	require.True(t, found, head)
-	table, _, _ = strings.Cut(table, "\n\n")
-	for _, row := range strings.Split(table, "\n")[2:] {
-		cells = append(cells, strings.Trim(strings.Split(row, "|")[1], " `"))
-	}
-	return cells
-}
-
-// TestTheExamplesAreShort enough to be read and copied.
-func TestTheExamplesAreShort(t *testing.T) {
-	for _, l := range languages {
-		files, err := filepath.Glob(filepath.Join(examples, l.folder, "*"+filepath.Ext(l.publisher)))
-		require.NoError(t, err)
-		assert.GreaterOrEqual(t, len(files), 3)
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			assert.Less(t, bytes.Count(text, []byte("\n")), 200, file)
-		}
-	}
-}
-
-// ownClock is the publisher in Python, but it reckons due times with its own clock.
-const ownClock = `
-import os, sys, time
-sys.path.insert(0, sys.argv[2])
-import publisher, redis
-right, clock = publisher.Publisher.publish, redis.Redis.from_url(os.environ["REDIS_URL"])
-def publish(self, *args, delay_ms=0, **options):
-    seconds, us = clock.time()
-    due = seconds * 1000 + us / 1000 + delay_ms
-    return right(self, *args, delay_ms=int(due - time.time() * 1000 + 1), **options)
-publisher.Publisher.publish = publish
-publisher.main()
-`
-
-// TestAWrongClockIsFound only where the clock is wrong.
-func TestAWrongClockIsFound(t *testing.T) {
-	command := []string{python.interpreter(t), "-c", ownClock, scripts(t), filepath.Join(examples, python.folder)}
-	options := conformance.Options{Command: command, Errors: os.Stderr, Cases: []string{"script flush", "wrong clock"}}
-	require.NoError(t, conformance.Run(t.Context(), options, func(r conformance.Result) {
-		switch {
-		case r.Case != "wrong clock":
-			assert.Equal(t, conformance.Passed, r.Outcome, "%q", r.Problems)
-		case r.Outcome == conformance.Skipped && os.Getenv("CI") == "":
-			t.Skip("SKIPPED: ", r.Problems)
-		default:
-			assert.Equal(t, conformance.Failed, r.Outcome)
-			assert.Contains(t, strings.Join(r.Problems, "\n"), "too early")
-		}
-	}))
-}
-
-// TestVectorsPass in all languages.
-func TestVectorsPass(t *testing.T) {
+// TestExamplesPublishAndReceive runs each example to its end.
+func TestExamplesPublishAndReceive(t *testing.T) {
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			interpreter := l.interpreter(t)
-			server := redistest.New(t) // for the replies
-			cmd := exec.Command(interpreter, l.path(l.vectors), scripts(t), vectorFolder)
+			server := redistest.New(t)
+			client := server.Client(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			served := make(chan error)
+			go func() { served <- serveOtherLanguages(ctx, client, nil) }()
+			defer func() {
+				cancel()
+				assert.NoError(t, <-served)
+			}()
+			cmd := exec.CommandContext(ctx, interpreter, filepath.Join(examples, l.folder, l.program))
 			cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
-			assert.Regexp(t, `[1-9]\d\d+ passed, 0 failed`, string(out))
+			assert.Equal(t, "received {\"order\": 42}\n", string(out))
+			requireDelayed(t, client, 500*time.Millisecond)
+			assert.Zero(t, client.XPending(t.Context(), "orders", "billing").Val().Count, "the program acknowledges it")
 		})
+	}
+}
+
+// serveOtherLanguages runs an inbox, and a relay of the topic to the stream of the same name, until ctx ends.
+func serveOtherLanguages(ctx context.Context, rdb redis.UniversalClient, logger watermill.LoggerAdapter) error {
+	in, err := inbox.New(inbox.Config{Client: rdb}, logger)
+	if err != nil {
+		return err
+	}
+	out, err := relay.New(relay.Config{
+		Client:  rdb,
+		Streams: &redisstream.PublisherConfig{Client: rdb},
+		Topics:  []string{"orders"},
+	}, logger)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 2)
+	go func() { ended <- in.Run(ctx) }()
+	go func() { ended <- out.Run(ctx) }()
+	err = <-ended
+	stop() // if one fails, the other ends too
+	return errors.Join(err, <-ended)
+}
+
+// requireDelayed checks that the stream has one entry, and that it came no earlier than the delay after the entry of the inbox.
+func requireDelayed(t *testing.T, client redis.UniversalClient, delay time.Duration) {
+	t.Helper()
+	added, err := client.XInfoStream(t.Context(), entries).Result()
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, added.EntriesAdded)
+	delivered, err := client.XRange(t.Context(), "orders", "-", "+").Result()
+	require.NoError(t, err)
+	require.Len(t, delivered, 1)
+	assert.GreaterOrEqual(t, millisecondsOf(t, delivered[0].ID), millisecondsOf(t, added.LastGeneratedID)+delay.Milliseconds())
+}
+
+// millisecondsOf is the time in the id of an entry.
+func millisecondsOf(t *testing.T, id string) int64 {
+	t.Helper()
+	text, _, _ := strings.Cut(id, "-")
+	ms, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return ms
+}
+
+// TestExamplesAreShort enough to be read and copied.
+func TestExamplesAreShort(t *testing.T) {
+	for _, l := range languages {
+		assert.Less(t, strings.Count(l.source(t), "\n"), 60, l.name)
+	}
+}
+
+// TestThePageShowsTheExamples: each snippet of docs/use/languages.md is a part of its example, or of this file.
+func TestThePageShowsTheExamples(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/use/languages.md")
+	require.NoError(t, err)
+	sources := map[string]string{}
+	for _, l := range languages {
+		sources[l.tag] = l.source(t)
+	}
+	own, err := os.ReadFile("languages_test.go")
+	require.NoError(t, err)
+	sources["go"] = string(own)
+	for tag, source := range sources {
+		snippets := regexp.MustCompile("(?s)\n```"+tag+"\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+		require.NotEmpty(t, snippets, tag)
+		for _, snippet := range snippets {
+			assert.Contains(t, source, snippet[1], tag)
+		}
 	}
 }

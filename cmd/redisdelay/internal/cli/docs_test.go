@@ -17,8 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/conformance"
-	"github.com/redisdelay/watermill-redisdelay/internal/protocol"
 )
 
 var update = flag.Bool("update", false, "write docs/operate/cli.md anew")
@@ -100,11 +98,6 @@ var objects = []struct {
 	{"`import --zset`, `import --from`", importJSON{}},
 	{"`publish`", publishedJSON{}},
 	{"`doctor`, one for each finding", findingJSON{}},
-	{"`protocol`", protocol.Document{}},
-	{"the `keys` of `protocol`", protocol.Key{}},
-	{"the `scripts` of `protocol`", protocol.Script{}},
-	{"the `args` of a script", protocol.Arg{}},
-	{"`conformance`, one for each case", conformance.Result{}},
 	{"`dashboard`, one for its address and one for each change", eventJSON{}},
 	{"`version`", versionJSON{}},
 }

@@ -50,24 +50,6 @@ func text(to *string, name string) pflag.Value {
 	}}
 }
 
-// several is a flag that may be repeated, for names of a list.
-type several struct {
-	to   *[]string
-	name string // for help
-	of   []string
-}
-
-func (s *several) Set(text string) error {
-	if !slices.Contains(s.of, text) {
-		return errors.New("want one of " + strings.Join(s.of, ", "))
-	}
-	*s.to = append(*s.to, text)
-	return nil
-}
-
-func (s *several) String() string { return "" }
-func (s *several) Type() string   { return s.name }
-
 // anything is a flag for any text.
 func anything(to *string, name string) pflag.Value {
 	return &value[string]{to: to, name: name, text: *to, parse: func(s string) (string, error) { return s, nil }}

@@ -67,7 +67,7 @@ func (a *app) root() *cobra.Command {
 		{"periodic", []*cobra.Command{a.periodic()}},
 		{"languages", []*cobra.Command{a.inbox()}},
 		{"data", []*cobra.Command{a.publish(), a.export(), a.imports()}},
-		{"rest", []*cobra.Command{a.doctor(), a.delete(), a.protocol(), a.conformance(), a.version()}},
+		{"rest", []*cobra.Command{a.doctor(), a.delete(), a.version()}},
 	} {
 		for _, cmd := range section.commands {
 			cmd.GroupID = section.id
