@@ -35,6 +35,9 @@ var (
 	// carry a key that is still in use: see PublisherConfig.DeduplicationWindow. Other errors are
 	// certain: with a *ReplicationError all messages are stored, with a *PartialPublishError some,
 	// with any other none.
+	//
+	// Cancel and Reschedule return it when they were sent to Redis and no usable answer came: they may have taken effect.
+	// Calling them again is safe.
 	ErrOutcomeUnknown = publish.ErrOutcomeUnknown
 
 	// ErrStalePublisher is returned by Publish when another batch was stored under the

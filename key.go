@@ -124,13 +124,13 @@ func setMetadata(msg *message.Message, name, value string) {
 // If the number of partitions was raised, several messages may hold the key. All are taken
 // back; the Status is that of the one published last.
 //
-// The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
-// after an error; calling it again is safe.
+// The call ends with ctx or after PublishTimeout. Calls of many goroutines share round trips. Unlike Publish, Cancel does
+// not try again after an error; calling it again is safe.
 //
 // Errors: ErrEmptyTopic, ErrInvalidKey, ErrPublisherClosed, ErrMessageNotFound,
-// ErrMessageDead, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of
-// Redis. After one of the last three, the message may have been taken back, or may still be
-// until the deadline.
+// ErrMessageDead, ErrOutcomeUnknown, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of
+// Redis. With ErrOutcomeUnknown, the call was sent and no usable answer came: the message may have been taken back, or may
+// still be until the deadline. With any other error nothing has changed, for example because the call was never sent.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Status, error) {
 	if err := validateTarget("cancel", topic, key); err != nil {
 		return Status{}, err
@@ -154,8 +154,8 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Status, erro
 // The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
 // after an error; calling it again is safe, and counts the delay from then on.
 //
-// Errors: those of Cancel, and *DelayError. After *KeyTypeError, or an error of ctx or of
-// Redis, the message may have been moved, or may still be until the deadline.
+// Errors: those of Cancel, and *DelayError. With ErrOutcomeUnknown, the message may have been moved, or may still be until
+// the deadline. With any other error nothing has changed.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (Status, error) {
 	if err := validateTarget("reschedule", topic, key); err != nil {
 		return Status{}, err

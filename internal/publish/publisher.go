@@ -26,7 +26,7 @@ import (
 var (
 	ErrClosed         = errors.New("the publisher is closed")
 	ErrDuplicate      = errors.New("the key is in use: its message is waiting or being handled, or its deduplication window lasts")
-	ErrOutcomeUnknown = errors.New("outcome unknown: the messages may be stored")
+	ErrOutcomeUnknown = queue.ErrOutcomeUnknown
 )
 
 // PartialError says that only some of a call's messages are stored.

@@ -2,22 +2,12 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
-)
-
-const (
-	// maxCallers is how many calls of Cancel and Reschedule go to Redis at once.
-	maxCallers = 16
-
-	// forever is until when a call counts that may come at any time, in ms by Redis's clock.
-	forever = 1 << 52
 )
 
 var (
@@ -31,158 +21,156 @@ var (
 	ErrDead = fmt.Errorf("%w to change: it is a dead letter", ErrNotFound)
 )
 
-// callers number the requests of Cancel and Reschedule, each caller one at a time: by
-// name and number, Redis distinguishes a repeated request from a new one.
-type callers struct {
-	start sync.Once
-	idle  chan *caller
+func cancelBy(by, name string) request {
+	return request{script: cancelScript, which: []any{by, name}}
 }
 
-type caller struct {
-	name       string
-	request    int64
-	until      int64 // forever; or 0: its calls count as long as it waits for them
-	repeatable bool  // a copy of a call may still run
-}
-
-// free are the callers that are not in use.
-func (c *callers) free() chan *caller {
-	c.start.Do(func() {
-		name := rand.Text()
-		c.idle = make(chan *caller, maxCallers)
-		for i := range maxCallers {
-			c.idle <- &caller{name: fmt.Sprintf("%s/%d", name, i)}
-		}
-	})
-	return c.idle
-}
-
-// take waits for an idle caller, for as long as ctx lasts.
-func (c *callers) take(ctx context.Context) (*caller, error) {
-	select {
-	case one := <-c.free():
-		one.request++
-		return one, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (c *callers) put(one *caller) { c.idle <- one }
-
-// over are the names of those that have made calls of which no copy can run any more, unless
-// they are in use.
-func (c *callers) over() (names []string) {
-	for range len(c.free()) {
-		select {
-		case one := <-c.idle:
-			if one.request > 0 && !one.repeatable {
-				names = append(names, one.name)
-			}
-			c.idle <- one
-		default:
-			return names
-		}
-	}
-	return names
+// rescheduleBy is for a due time: "at", in ms by Redis's clock, or "in" ms.
+func rescheduleBy(by, name, when string, ms int64) request {
+	return request{script: rescheduleScript, which: []any{by, name, when, ms}}
 }
 
 // Cancel takes back the message that a key leads to, from all groups that wait for it or
-// handle it. It returns ErrNotFound when there is none, and where the message was.
+// handle it. It returns ErrNotFound when there is none, and where the message was. After any other error
+// but an ErrOutcomeUnknown, nothing has changed.
 func (p *Partition) Cancel(ctx context.Context, key string) (Status, error) {
-	return p.change(ctx, cancelScript, "key", key)
+	return p.changeOne(ctx, cancelBy("key", key))
 }
 
 // CancelID is Cancel of the message with an id.
 func (p *Partition) CancelID(ctx context.Context, id string) (Status, error) {
-	return p.change(ctx, cancelScript, "id", id)
+	return p.changeOne(ctx, cancelBy("id", id))
 }
 
 // Reschedule makes the waiting message that a key leads to due after a delay. It returns
-// ErrNotFound when there is none, or none that waits, and where the message was.
+// ErrNotFound when there is none, or none that waits, and where the message was; other errors are those of Cancel.
 func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
-	return p.change(ctx, rescheduleScript, "key", key, "in", script.Milliseconds(delay))
+	return p.changeOne(ctx, rescheduleBy("key", key, "in", script.Milliseconds(delay)))
 }
 
 // RescheduleAt is Reschedule to a time by Redis's clock, in ms.
 func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
-	return p.change(ctx, rescheduleScript, "key", key, "at", due)
+	return p.changeOne(ctx, rescheduleBy("key", key, "at", due))
 }
 
 // RescheduleID is RescheduleAt of the message with an id.
 func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
-	return p.change(ctx, rescheduleScript, "id", id, "at", due)
+	return p.changeOne(ctx, rescheduleBy("id", id, "at", due))
+}
+
+func (p *Partition) changeOne(ctx context.Context, r request) (Status, error) {
+	status, _, err := p.change(ctx, r)
+	return status, err
+}
+
+// Cancel takes back the message that a key leads to; see Partition.Cancel.
+func (t *Topic) Cancel(ctx context.Context, key string) (Status, error) {
+	return t.change(ctx, cancelBy("key", key))
+}
+
+// Reschedule gives the message that a key leads to another due time; see
+// Partition.Reschedule.
+func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
+	return t.change(ctx, rescheduleBy("key", key, "in", script.Milliseconds(delay)))
+}
+
+// CancelID takes back the message with an id; see Partition.CancelID.
+func (t *Topic) CancelID(ctx context.Context, id string) (Status, error) {
+	return t.change(ctx, cancelBy("id", id))
+}
+
+// RescheduleAt gives the message that a key leads to another due time; see
+// Partition.RescheduleAt.
+func (t *Topic) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
+	return t.change(ctx, rescheduleBy("key", key, "at", due))
+}
+
+// RescheduleID gives the message with an id another due time; see Partition.RescheduleID.
+func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
+	return t.change(ctx, rescheduleBy("id", id, "at", due))
 }
 
 // CancelOnce is Cancel for a publisher with numbered batches. Of all calls with the same publisher and number, only one takes
 // a message back. After a batch or another change with a higher number, none does.
 func (t *Topic) CancelOnce(ctx context.Context, publisher string, number int64, key string) (Status, error) {
-	return t.changeOnce(ctx, publisher, number, cancelScript, "key", key)
+	return t.changeOnce(ctx, publisher, number, cancelBy("key", key))
 }
 
 // RescheduleOnce is RescheduleAt likewise: one call chooses the message and its due time, and others may set it again.
 func (t *Topic) RescheduleOnce(ctx context.Context, publisher string, number int64, key string, due int64) (Status, error) {
-	return t.changeOnce(ctx, publisher, number, rescheduleScript, "key", key, "at", due)
+	return t.changeOnce(ctx, publisher, number, rescheduleBy("key", key, "at", due))
 }
 
-// changeOnce needs no time limit: a late copy finds the record of the request or of a later one. With a limit of 0, a first call
-// that finds nothing leaves no record; so a topic that is not listed, whose name may be mistyped, gets none.
-func (t *Topic) changeOnce(ctx context.Context, publisher string, number int64, s *script.Script, which ...any) (Status, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) {
-		c := caller{name: publisher, request: number}
-		if t.store.knowsListed(t.name) {
-			c.until = forever
+// changeOnce needs no time limit: a late copy finds the record of the request or of a later one. A topic that is not listed,
+// whose name may be mistyped, gets no record, as with Cancel.
+func (t *Topic) changeOnce(ctx context.Context, publisher string, number int64, r request) (Status, error) {
+	if err := t.understand(ctx); err != nil {
+		return Status{}, unchanged(err)
+	}
+	r.as = caller{name: publisher, request: number}
+	if t.store.knowsListed(t.name) {
+		r.as.until = forever
+	}
+	return t.change(ctx, r)
+}
+
+// change makes a call in all partitions: a key is in one of them, or in several if the number of partitions was raised
+// between two messages. It returns the status of a message that was changed, else of one that was found; of several, the one
+// that was published last. It returns an ErrNotFound if no message was changed.
+//
+// The first partition tells how many there are, together with its answer: no message that was published before the call is
+// overlooked, though its partition is new.
+func (t *Topic) change(ctx context.Context, r request) (Status, error) {
+	if err := t.understand(ctx); err != nil {
+		return Status{}, unchanged(err)
+	}
+	best := finding{err: ErrNotFound}
+	known := t.opened()
+	number, err := t.changeIn(ctx, r, 0, known, &best)
+	if err == nil && number > known {
+		_, err = t.changeIn(ctx, r, known, number, &best)
+	}
+	switch {
+	case err == nil:
+		return best.status, best.err
+	case best.err == nil && !errors.Is(err, ErrOutcomeUnknown):
+		return best.status, unknown(err) // it has taken effect in another partition
+	default:
+		return best.status, err
+	}
+}
+
+// changeIn makes a call in a range of partitions, and returns how many there are if the first one is among them.
+func (t *Topic) changeIn(ctx context.Context, r request, from, to int, best *finding) (number int, err error) {
+	var mu sync.Mutex // guards number and best
+	err = t.Visit(ctx, from, to, func(ctx context.Context, p *Partition) error {
+		r := r
+		r.counts = p.Number() == 0
+		status, partitions, err := p.change(ctx, r)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
 		}
-		return p.changeAs(ctx, &c, s, which...)
+		mu.Lock()
+		defer mu.Unlock()
+		number = max(number, partitions)
+		best.add(finding{status, err})
+		return nil
 	})
+	return number, err
 }
 
-// change makes one request of Cancel or Reschedule; which says how the message is found, and when it
-// is due. The first call asks for the groups, whose keys the script needs, and for Redis's time; later
-// calls say until when they count. So a copy of a call that Redis runs later, when nobody waits for it,
-// leaves alone the message that holds the key by then.
-func (p *Partition) change(ctx context.Context, s *script.Script, which ...any) (Status, error) {
-	c, err := p.callers.take(ctx)
-	if err != nil {
-		return Status{}, err
+// finding is what a call found in a partition. The error is nil if it changed the message.
+type finding struct {
+	status Status
+	err    error
+}
+
+// add keeps the better of two findings.
+func (f *finding) add(other finding) {
+	changed, before := other.err == nil, f.err == nil
+	if changed && !before || changed == before && other.status.ID > f.status.ID {
+		*f = other
 	}
-	defer p.callers.put(c)
-	return p.changeAs(ctx, c, s, which...)
-}
-
-// changeAs is change for one caller.
-func (p *Partition) changeAs(ctx context.Context, c *caller, s *script.Script, which ...any) (Status, error) {
-	until := c.until
-	var groups []string
-	for range 6 {
-		reply, err := p.callAs(ctx, c, s, until, which, groups)
-		if err != nil {
-			return Status{}, err
-		}
-		if !reply.Begins("groups") {
-			return statusOf(reply)
-		}
-		all, err := knownOf(reply)
-		if err != nil {
-			return Status{}, err
-		}
-		groups = all.names
-		if c.until == 0 {
-			until = all.asOf + script.Patience(ctx).Milliseconds()
-		}
-	}
-	return Status{}, ErrGroupsKeepChanging
-}
-
-// callAs makes one call of a caller.
-func (p *Partition) callAs(
-	ctx context.Context, c *caller, s *script.Script, until int64, which []any, groups []string,
-) (script.Reply, error) {
-	name := &script.Written{Text: c.name}
-	args := slices.Concat([]any{name, c.request, until}, which, []any{p.Channel()}, script.Strings(groups))
-	reply, err := p.Run(ctx, s, "", args, groups...)
-	c.repeatable = c.repeatable || err != nil || !name.Once()
-	return reply, err
 }
 
 // Status says where a message stood when Redis ran a call of Cancel or Reschedule. The

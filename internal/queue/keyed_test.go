@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -202,19 +201,6 @@ func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 	}
 }
 
-// TestHangingCallsDelayNoOtherBeyondItsContext although they occupy all callers.
-func TestHangingCallsDelayNoOtherBeyondItsContext(t *testing.T) {
-	var c callers
-	for range maxCallers {
-		_, err := c.take(t.Context())
-		require.NoError(t, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := c.take(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-}
-
 // TestByItsIDAMessageIsCancelledAsByItsKey wherever it is.
 func TestByItsIDAMessageIsCancelledAsByItsKey(t *testing.T) {
 	eachStatus(t, func(r *scene, name, id string, want Status) {
@@ -276,16 +262,4 @@ func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	require.NoError(t, errOf(r.partition.CancelID(t.Context(), second)))
 	assert.NotContains(t, r.State(), "taken k", "the holder's window ends with it")
 	assert.NotContains(t, r.State(), "keys k")
-}
-
-// TestTheCallersOfAPartitionAreListedWhileTheFirstCallBegins: Close lists them, and a Cancel that was given up may still run.
-func TestTheCallersOfAPartitionAreListedWhileTheFirstCallBegins(t *testing.T) {
-	var c callers
-	taken := make(chan error, 1)
-	go func() {
-		_, err := c.take(t.Context())
-		taken <- err
-	}()
-	c.over()
-	require.NoError(t, <-taken)
 }

@@ -134,11 +134,8 @@ func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicate
 // UnrecordCallers removes what Redis remembers of the calls of Cancel and Reschedule that were
 // made through this Topic, except those of which a copy may still run.
 func (t *Topic) UnrecordCallers(ctx context.Context) error {
-	t.mu.Lock()
-	opened := len(t.partitions)
-	t.mu.Unlock()
-	return t.Visit(ctx, 0, opened, func(ctx context.Context, p *Partition) error {
-		if names := p.callers.over(); len(names) > 0 {
+	return t.Visit(ctx, 0, t.opened(), func(ctx context.Context, p *Partition) error {
+		if names := p.changes.over(); len(names) > 0 {
 			return p.Unrecord(ctx, names)
 		}
 		return nil

@@ -80,7 +80,12 @@ func unlessFull(err error) error {
 
 // understand is Enlist for callers that only look at a topic or change single messages: it
 // adds nothing.
-func (t *Topic) understand(ctx context.Context) error { return t.enlist(ctx, "") }
+func (t *Topic) understand(ctx context.Context) error {
+	if t.store.knowsListed(t.name) {
+		return nil
+	}
+	return t.understanding.Do(ctx, func(ctx context.Context) error { return t.enlist(ctx, "") })
+}
 
 func (t *Topic) enlist(ctx context.Context, version string) error {
 	known, fresh := t.store.recall(t.name)

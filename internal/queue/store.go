@@ -44,7 +44,7 @@ const MaxMessages = 1000
 // concurrent use.
 type Partition struct {
 	*script.Partition
-	callers callers // of Cancel and Reschedule
+	changes changes
 
 	makePutKeys sync.Once // at the first Push: a process may have thousands of partitions that only consume
 	putKeys     []string  // the KEYS of put.lua, which is called most

@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
@@ -41,6 +40,8 @@ type Topic struct {
 	partitions []*Partition // guarded by mu; up to the highest that was asked for
 	propagated int          // guarded by mu; how many partitions know what the first one knows
 	search     search       // guarded by mu; for groups that have expired
+
+	understanding script.Shared // the list of topics is read
 }
 
 // Name is the topic's name.
@@ -62,6 +63,13 @@ func (t *Topic) Partition(number int) *Partition {
 	return t.partitions[number]
 }
 
+// opened is how many partitions this Topic has used.
+func (t *Topic) opened() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(1, len(t.partitions))
+}
+
 // Partitions returns how many partitions there are. It changes nothing in Redis.
 func (t *Topic) Partitions(ctx context.Context) (int, error) {
 	if err := t.understand(ctx); err != nil {
@@ -76,10 +84,7 @@ func (t *Topic) restored(ctx context.Context) (int, error) {
 	if err := t.understand(ctx); err != nil {
 		return 0, err
 	}
-	t.mu.Lock()
-	used := len(t.partitions)
-	t.mu.Unlock()
-	number, _, err := t.raise(ctx, max(used, 1), 0)
+	number, _, err := t.raise(ctx, t.opened(), 0)
 	return number, err
 }
 
@@ -205,14 +210,14 @@ func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partit
 	if err != nil {
 		return err
 	}
-	if number == 1 {
-		return do(ctx, t.Partition(0))
-	}
 	return t.Visit(ctx, 0, number, do)
 }
 
 // Visit calls do for a range of partitions, all at once, and waits for all.
 func (t *Topic) Visit(ctx context.Context, from, to int, do func(ctx context.Context, p *Partition) error) error {
+	if to == from+1 {
+		return do(ctx, t.Partition(from))
+	}
 	errs := make([]error, to-from)
 	var calls sync.WaitGroup
 	for i := range errs {
@@ -236,56 +241,4 @@ func joined(errs []error) error {
 		return different[0]
 	}
 	return errors.Join(different...)
-}
-
-// Cancel takes back the message that a key leads to; see Partition.Cancel.
-func (t *Topic) Cancel(ctx context.Context, key string) (Status, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.Cancel(ctx, key) })
-}
-
-// Reschedule gives the message that a key leads to another due time; see
-// Partition.Reschedule.
-func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.Reschedule(ctx, key, delay) })
-}
-
-// CancelID takes back the message with an id; see Partition.CancelID.
-func (t *Topic) CancelID(ctx context.Context, id string) (Status, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.CancelID(ctx, id) })
-}
-
-// RescheduleAt gives the message that a key leads to another due time; see
-// Partition.RescheduleAt.
-func (t *Topic) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.RescheduleAt(ctx, key, due) })
-}
-
-// RescheduleID gives the message with an id another due time; see Partition.RescheduleID.
-func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
-	return t.withKey(ctx, func(ctx context.Context, p *Partition) (Status, error) { return p.RescheduleID(ctx, id, due) })
-}
-
-// withKey calls do for each partition: a key is in one of them, or in several if the
-// number of partitions was raised between two messages. It returns the status of a
-// message that do has changed, else of one that it has found; of several, the one that was
-// published last. It returns an ErrNotFound if do does so for each.
-func (t *Topic) withKey(ctx context.Context, do func(ctx context.Context, p *Partition) (Status, error)) (Status, error) {
-	var mu sync.Mutex
-	best, missing := Status{}, ErrNotFound // guarded by mu
-	err := t.Each(ctx, func(ctx context.Context, p *Partition) error {
-		status, err := do(ctx, p)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if changed := err == nil; changed && missing != nil || changed == (missing == nil) && status.ID > best.ID {
-			best, missing = status, err
-		}
-		return nil
-	})
-	if err == nil {
-		err = missing
-	}
-	return best, err
 }

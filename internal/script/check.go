@@ -13,45 +13,17 @@ import (
 // ErrServerTooOld says that the server is older than Redis 7.0.
 var ErrServerTooOld = Permanent("the server is too old, want Redis 7.0 or newer, Valkey or Redict")
 
-// checking is a check under way. Others that need one wait for it.
-type checking struct {
-	done chan struct{} // closed when err is set
-	err  error
-}
-
 // Check makes sure that the server is new enough, and looks for settings that lose
 // messages (Warnings). After one success it does nothing. It skips what the user may
 // not ask. The key determines which node of a Cluster to ask.
 func (c *Client) Check(ctx context.Context, key string) error {
-	for !c.checked.Load() {
-		c.mu.Lock()
-		current := c.checking
-		if current == nil {
-			current = &checking{done: make(chan struct{})}
-			c.checking = current
-			c.mu.Unlock()
-			_, current.err = Promptly(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.ask(ctx, key) })
-			c.mu.Lock()
-			c.checking = nil
-			c.mu.Unlock()
-			close(current.done)
-			return current.err
-		}
-		c.mu.Unlock()
-		select {
-		case <-current.done:
-			if current.err != nil && !isContextError(current.err) {
-				return current.err
-			} // else check again: the other's context ended, not this one
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if c.checked.Load() {
+		return nil
 	}
-	return nil
-}
-
-func isContextError(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return c.checking.Do(ctx, func(ctx context.Context) error {
+		_, err := Promptly(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.ask(ctx, key) })
+		return err
+	})
 }
 
 func (c *Client) ask(ctx context.Context, key string) error {

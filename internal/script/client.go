@@ -29,10 +29,10 @@ type Client struct {
 	calls       *calls
 
 	checked  atomic.Bool // no check is left to do
+	checking Shared
 	mu       sync.Mutex
-	checking *checking // guarded by mu; the check under way
-	version  string    // guarded by mu; what the server says it is
-	warnings []string  // guarded by mu; not returned yet
+	version  string   // guarded by mu; what the server says it is
+	warnings []string // guarded by mu; not returned yet
 }
 
 // Options are what only clients within this module can say of themselves, by a method

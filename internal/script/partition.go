@@ -124,16 +124,25 @@ func (c *clock) set(now time.Time) {
 	c.redis, c.at = now, time.Now()
 }
 
+// Until is when a call stops to count whose caller waits for so long, in ms by Redis's clock, as far as that is known:
+// the clock may be one that Redis tells later.
+func (p *Partition) Until(patience time.Duration) int64 {
+	return p.clock.now().Add(patience).UnixMilli()
+}
+
+// Learn notes what Redis's clock says.
+func (p *Partition) Learn(now time.Time) { p.clock.set(now) }
+
 // InTime makes a call that counts only until a time by Redis's clock, in ms: a copy that comes
 // later, when nobody waits for it, must change nothing. If the call is late, it returns
 // Redis's time, and is made again.
 func (p *Partition) InTime(ctx context.Context, call func(until int64) (late time.Time, err error)) error {
 	for range 4 {
-		late, err := call(p.clock.now().Add(Patience(ctx)).UnixMilli())
+		late, err := call(p.Until(Patience(ctx)))
 		if err != nil || late.IsZero() {
 			return err
 		}
-		p.clock.set(late)
+		p.Learn(late)
 	}
 	return errLate
 }

@@ -37,6 +37,23 @@ func (c *Client) RunMany(ctx context.Context, calls []Call) []Answer {
 	})
 }
 
+// RunTogether calls scripts whose keys are in one slot, in one pipeline, and tells the Observer of each. As with Run, the
+// client may send calls more than once.
+func (c *Client) RunTogether(ctx context.Context, calls []Call) []Answer {
+	if len(calls) == 1 {
+		reply, err := c.Run(ctx, calls[0])
+		return []Answer{{reply, err}}
+	}
+	start := time.Now()
+	answers, _ := c.runSome(ctx, c.inTime(ctx, c.node(ctx, calls[0].Keys[0])), calls)
+	if c.observer.Called != nil {
+		for i, call := range calls {
+			c.report(call, start, answers[i].Err)
+		}
+	}
+	return answers
+}
+
 // ByMaster calls do for what each master has, side by side, so that one that does not
 // answer holds up no other. It returns the results in the order of the values.
 func ByMaster[T, R any](ctx context.Context, c *Client, values []T, key func(T) string, do func(some []T) []R) []R {

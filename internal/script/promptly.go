@@ -29,14 +29,22 @@ func (l *calls) begin(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.running++
+	l.began()
 	return nil
 }
 
 func (l *calls) end() {
 	<-l.slots
+	l.ends()
+}
+
+func (l *calls) began() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running++
+}
+
+func (l *calls) ends() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.running--; l.running == 0 && l.idle != nil {
@@ -87,6 +95,15 @@ func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Conte
 	case <-ctx.Done():
 		return none, c.explainEnd(context.Cause(ctx))
 	}
+}
+
+// Go runs a function in a goroutine that makes calls for others. WaitIdle waits for it, too.
+func (c *Client) Go(send func()) {
+	c.calls.began()
+	go func() {
+		defer c.calls.ends()
+		send()
+	}()
 }
 
 // explainEnd adds to the end of a context what is known of why Redis has not answered before.

@@ -36,10 +36,15 @@ func (c *Client) Run(ctx context.Context, call Call) (Reply, error) {
 	}
 	start := time.Now()
 	reply, err := c.send(ctx, call)
+	c.report(call, start, err)
+	return reply, err
+}
+
+// report tells the Observer of a call.
+func (c *Client) report(call Call, start time.Time, err error) {
 	c.observer.Called(observe.Called{
 		Topic: call.Topic, Partition: call.Partition, Script: call.Script.name, Took: time.Since(start), Err: err,
 	})
-	return reply, err
 }
 
 func (c *Client) send(ctx context.Context, call Call) (Reply, error) {
@@ -181,6 +186,10 @@ func (w *Written) String() string { return w.Text }
 
 // Once tells whether the call was written once.
 func (w *Written) Once() bool { return w.times.Load() == 1 }
+
+// Never tells whether the call has not been written yet. After the end of a call that nobody has given up, no copy of it
+// can come.
+func (w *Written) Never() bool { return w.times.Load() == 0 }
 
 // Milliseconds is a duration as the scripts want it, rounded up so that no message is due
 // early.

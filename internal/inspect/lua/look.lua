@@ -45,7 +45,7 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     local metadata = size > 0 and size <= bytes and call('HGET', changed, id)
     if metadata then bytes = bytes - size end
     local why = buried and call('HGET', reasons, id)
-    row(name, state_of(waits, held, buried, deliveries, planned), score, deliveries or '', why or '', size, metadata)
+    row(name, state_of(waits, held, buried, deliveries), score, deliveries or '', why or '', size, metadata)
   elseif known[name] == 'member' and not planned then
     row(name, 'done', '', '', '', 0, false)
   end

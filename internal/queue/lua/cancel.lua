@@ -67,12 +67,13 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     if entry then hashes[#hashes + 1] = attempts end
     if call('HEXISTS', changed, id) == 1 then hashes[#hashes + 1] = changed end
   end
-  local state = state_of(waits, held, buried, entry, planned)
+  local state = state_of(waits, held, buried, entry)
   if state then
     found[#found + 1] = group
     found[#found + 1] = state
   end
 end
+with_done(found, groups, planned)
 if planned or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
 local key = by == 'key' and name or led_by(messages, keys, id)
 -- A repeated call leaves alone the window of another message that has the key by now.

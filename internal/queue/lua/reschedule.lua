@@ -57,7 +57,7 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local held = not waits and call('ZSCORE', unack, id)
   local buried = not waits and not held and call('ZSCORE', dead, id)
   local group = ARGV[9 + (i - EACH_FROM) / EACH_WIDTH]
-  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id), planned)
+  local state = state_of(waits, held, buried, waits and call('HGET', attempts, id))
   if waits and has_ttl(id) then old[#old + 1] = attempts end
   if waits and line then
     lines_of({ id }, turns, lanes, queue)
@@ -71,6 +71,7 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     found[#found + 1] = state
   end
 end
+with_done(found, groups, planned)
 if planned then found[1] = 'rescheduled' end
 
 -- The record has the due time, so a repeated call does not move it.

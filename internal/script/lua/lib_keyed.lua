@@ -23,15 +23,28 @@ local function led_by(messages, keys, id)
 end
 
 -- state_of is where a message is for a group, from its scores in queue, unack and dead and
--- its entry. A message that is in none of them is done if it was given to the groups.
-local function state_of(waits, held, buried, entry, scheduled)
+-- its entry; nil if it is in none of them.
+local function state_of(waits, held, buried, entry)
   if held then return 'in-delivery' end
   if waits then
     local _, seen, unsure = split(entry or '')
     return seen + unsure > 0 and 'retrying' or 'queued'
   end
-  if buried then return 'dead' end
-  if not scheduled then return 'done' end
+  return buried and 'dead' or nil
+end
+
+-- with_done adds to what was found of a message, from the fourth value on groups and states, the registered groups that
+-- need nothing of it. As long as it is scheduled, there are none. What the caller knows of the groups does not matter.
+local function with_done(found, groups, scheduled)
+  local needing = {}
+  for i = 4, #found, 2 do needing[found[i]] = true end
+  for _, name in ipairs(scheduled and {} or redis.call('SMEMBERS', groups)) do
+    if not needing[name] then
+      found[#found + 1] = name
+      found[#found + 1] = 'done'
+    end
+  end
+  return found
 end
 
 -- lacking tells whether a group that may have a message is missing from those that a caller

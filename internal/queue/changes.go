@@ -1,0 +1,378 @@
+package queue
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+const (
+	// maxPipelines is how many pipelines with calls of Cancel and Reschedule a partition has under way at once.
+	maxPipelines = 4
+
+	// pipelineKeys is how many keys the calls of a pipeline have together, at most, so that Redis works on it for a few ms:
+	// some 60 calls on a topic with one group.
+	pipelineKeys = 1000
+
+	// maxAttempts is how often a call is made that did not name the right groups, or was late by Redis's clock.
+	maxAttempts = 6
+
+	// forever is until when a call counts that may come at any time, in ms by Redis's clock.
+	forever = 1 << 52
+)
+
+// ErrOutcomeUnknown says that a call may have taken effect: it was sent, and no answer tells.
+var ErrOutcomeUnknown = errors.New("outcome unknown: the call may have taken effect")
+
+func unknown(cause error) error { return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause) }
+
+// unchanged is the error of a call that has certainly changed nothing.
+func unchanged(cause error) error { return fmt.Errorf("nothing changed: %w", cause) }
+
+// request says what a call of Cancel or Reschedule does.
+type request struct {
+	script *script.Script
+	which  []any  // how the message is found, and when it is due
+	as     caller // the zero value: any caller of the partition
+	counts bool   // it also asks for the number of partitions
+}
+
+// change is a call of Cancel or Reschedule in a partition. It waits, is in a pipeline, perhaps waits for another one, and
+// ends.
+type change struct {
+	// immutable
+	request
+	ctx  context.Context // of the caller, for its deadline
+	turn time.Time       // until when the caller waits: the earliest comes first
+	done chan struct{}   // closed when the call has ended
+
+	// owned by the sender that has the call
+	caller   *caller         // nil before the first attempt
+	name     *script.Written // of the caller, in the last attempt
+	attempts int
+
+	// guarded by changes.mu
+	pipeline   *pipeline // that it is in now
+	repeatable bool      // a copy of it may still run
+	left       bool      // nobody waits for it
+	ended      bool
+	reply      script.Reply
+	partitions int
+	err        error
+}
+
+// pipeline is the calls that go to Redis together. It is given up when nobody waits for any of them.
+type pipeline struct {
+	// immutable
+	changes []*change
+	counts  bool            // one of them asks for the number of partitions
+	ctx     context.Context // until the last of the callers leaves
+	cancel  context.CancelFunc
+
+	waiting int // guarded by changes.mu; callers
+
+	// owned by the sender
+	partitions int
+	uncounted  error // why the number of partitions is not known
+}
+
+// changes are the calls of Cancel and Reschedule of a partition. While pipelines are under way, further calls wait and
+// share the next ones. Those with the same timeout come in their order; one that has less time comes before them.
+type changes struct {
+	mu      sync.Mutex
+	waiting turns    // guarded by mu
+	senders int      // guarded by mu
+	groups  []string // guarded by mu; those that the partition had lately
+
+	// guarded by mu
+	name string    // of the callers
+	made int       // callers
+	idle []*caller // those not in use
+}
+
+// caller numbers its requests, one at a time: by name and number, Redis distinguishes a repeated request from a new one.
+type caller struct {
+	name       string
+	request    int64
+	until      int64 // until when its requests count; 0: as long as it waits for them
+	repeatable bool  // a copy of a request may still run
+}
+
+// turns is a heap of calls.
+type turns []*change
+
+func (t turns) Len() int           { return len(t) }
+func (t turns) Less(i, j int) bool { return t[i].turn.Before(t[j].turn) }
+func (t turns) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+
+// Push implements heap.Interface.
+func (t *turns) Push(c any) { *t = append(*t, c.(*change)) }
+
+// Pop implements heap.Interface.
+func (t *turns) Pop() any {
+	last := len(*t) - 1
+	c := (*t)[last]
+	(*t)[last] = nil
+	*t = (*t)[:last]
+	return c
+}
+
+// assign gives a call a caller for all its attempts. The lock is held.
+func (cs *changes) assign(c *change) {
+	switch {
+	case c.caller != nil:
+		return
+	case c.as != caller{}:
+		c.caller = &c.as
+		return
+	case len(cs.idle) == 0:
+		if cs.name == "" {
+			cs.name = rand.Text()
+		}
+		cs.idle = append(cs.idle, &caller{name: cs.name + "/" + strconv.Itoa(cs.made)})
+		cs.made++
+	}
+	last := len(cs.idle) - 1
+	c.caller = cs.idle[last]
+	cs.idle = cs.idle[:last]
+	c.caller.request++
+}
+
+// release frees the caller of a call that makes no other attempt. If a copy of the last one comes after the caller's next
+// request, it changes nothing. The lock is held.
+func (cs *changes) release(c *change) {
+	if c.caller != nil && c.as == (caller{}) {
+		cs.idle = append(cs.idle, c.caller)
+	}
+}
+
+// over are the names of the callers that are not in use and of whose requests no copy can run any more.
+func (cs *changes) over() (names []string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, one := range cs.idle {
+		if !one.repeatable {
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
+// change makes one call of Cancel or Reschedule, which also returns how many partitions there are if the request asks for
+// that. Any error but ErrNotFound that is not an ErrOutcomeUnknown says that the call has changed nothing.
+func (p *Partition) change(ctx context.Context, r request) (Status, int, error) {
+	if ctx.Err() != nil {
+		return Status{}, 0, unchanged(context.Cause(ctx))
+	}
+	c := &change{request: r, ctx: ctx, turn: time.Now().Add(script.Patience(ctx)), done: make(chan struct{})}
+	if p.changes.join(c) {
+		p.Client().Go(p.sendChanges) // a pipeline outlives any one of its callers
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		p.changes.leave(c, p.explained(context.Cause(ctx)))
+	}
+	if c.err != nil {
+		return Status{}, 0, c.err
+	}
+	status, err := statusOf(c.reply)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		err = unknown(err)
+	}
+	return status, c.partitions, err
+}
+
+// explained adds to the end of a context what is known of why Redis has not answered before.
+func (p *Partition) explained(cause error) error {
+	return fmt.Errorf("%w: %w", cause, p.Client().WhyNoAnswer())
+}
+
+// leave ends a call whose caller stops waiting, unless it has ended.
+func (cs *changes) leave(c *change, cause error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.left = true
+	c.err = unchanged(cause)
+	if c.pipeline != nil || c.repeatable {
+		c.err = unknown(cause)
+	}
+	if pipe := c.pipeline; pipe != nil {
+		if pipe.waiting--; pipe.waiting == 0 {
+			pipe.cancel()
+		}
+	}
+}
+
+// join makes a call wait for its turn, and tells whether a new sender has to begin.
+func (cs *changes) join(c *change) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	heap.Push(&cs.waiting, c)
+	if cs.senders == maxPipelines {
+		return false
+	}
+	cs.senders++
+	return true
+}
+
+// sendChanges sends the calls that wait, until none does.
+func (p *Partition) sendChanges() {
+	for {
+		pipe, groups := p.changes.next()
+		if pipe == nil {
+			return
+		}
+		p.sendPipeline(pipe, groups)
+		pipe.cancel()
+	}
+}
+
+// next are the calls that go out next, and the groups that they name; nil ends the sender.
+func (cs *changes) next() (*pipeline, []string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	keys, each, _ := cancelScript.Keys()
+	room := max(1, pipelineKeys/(len(keys)+len(each)*len(cs.groups)))
+	pipe := &pipeline{}
+	for len(cs.waiting) > 0 && len(pipe.changes) < room {
+		c := heap.Pop(&cs.waiting).(*change)
+		if c.left {
+			cs.release(c)
+			continue
+		}
+		cs.assign(c)
+		c.pipeline = pipe
+		pipe.changes, pipe.counts = append(pipe.changes, c), pipe.counts || c.counts
+	}
+	pipe.waiting = len(pipe.changes)
+	if pipe.waiting == 0 {
+		cs.senders--
+		return nil, nil
+	}
+	pipe.begin()
+	return pipe, cs.groups
+}
+
+// begin makes the context of the pipeline, which has the last deadline of the callers.
+func (pipe *pipeline) begin() {
+	pipe.ctx, pipe.cancel = context.WithCancel(context.Background())
+	var last time.Time
+	for _, c := range pipe.changes {
+		deadline, limited := c.ctx.Deadline()
+		if !limited {
+			return
+		}
+		if deadline.After(last) {
+			last = deadline
+		}
+	}
+	pipe.ctx, pipe.cancel = context.WithDeadline(pipe.ctx, last)
+}
+
+// sendPipeline makes an attempt of each call.
+func (p *Partition) sendPipeline(pipe *pipeline, groups []string) {
+	calls := make([]script.Call, 0, len(pipe.changes)+1)
+	for _, c := range pipe.changes {
+		calls = append(calls, p.attempt(c, groups))
+	}
+	if pipe.counts {
+		calls = append(calls, p.PartitionsCall())
+	}
+	answers := p.Client().RunTogether(pipe.ctx, calls)
+	if pipe.counts {
+		pipe.count(answers[len(pipe.changes)])
+	}
+	p.settle(pipe, answers)
+}
+
+// attempt is the next call of a script. It names the groups, whose keys the script needs, and until when it counts. So a
+// copy that Redis runs later, when nobody waits for it, leaves alone the message that holds the key by then. What is known
+// of the groups and of Redis's clock may be out of date; then the script changes nothing, and tells.
+func (p *Partition) attempt(c *change, groups []string) script.Call {
+	until := c.caller.until
+	if until == 0 {
+		until = p.Until(script.Patience(c.ctx))
+	}
+	c.name = &script.Written{Text: c.caller.name}
+	c.attempts++
+	args := slices.Concat([]any{c.name, c.caller.request, until}, c.which, []any{p.Channel()}, script.Strings(groups))
+	return p.Call(c.script, p.Keys(c.script, "", groups...), args)
+}
+
+// count reads how many partitions there are.
+func (pipe *pipeline) count(answer script.Answer) {
+	if pipe.uncounted = answer.Err; answer.Err == nil {
+		pipe.partitions, pipe.uncounted = ReadPartitions(answer.Reply)
+	}
+}
+
+// settle ends the calls of a pipeline, except those that need another attempt.
+func (p *Partition) settle(pipe *pipeline, answers []script.Answer) {
+	cs := &p.changes
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for i, c := range pipe.changes {
+		reply, err := answers[i].Reply, answers[i].Err
+		c.sent(err, pipe.ctx.Err() != nil)
+		if err == nil && reply.Begins("groups") {
+			err = p.learn(reply)
+			if err == nil && c.attempts < maxAttempts && !c.left {
+				heap.Push(&cs.waiting, c)
+				continue
+			}
+			if err == nil {
+				err = ErrGroupsKeepChanging
+			}
+		}
+		switch {
+		case err != nil && c.repeatable, err == nil && c.counts && pipe.uncounted != nil:
+			err = unknown(cmp.Or(err, pipe.uncounted))
+		case err != nil:
+			err = unchanged(err)
+		}
+		cs.end(c, reply, pipe.partitions, err)
+	}
+}
+
+// sent notes whether a copy of an attempt may still run. abandoned says that the client may still be sending it. The lock is held.
+func (c *change) sent(err error, abandoned bool) {
+	c.pipeline = nil
+	if err == nil && c.name.Once() || err != nil && c.name.Never() && !abandoned {
+		return
+	}
+	c.repeatable, c.caller.repeatable = true, true
+}
+
+// learn notes what a script has told of the groups and of Redis's clock. The lock is held.
+func (p *Partition) learn(reply script.Reply) error {
+	all, err := knownOf(reply)
+	if err != nil {
+		return err
+	}
+	p.Learn(time.UnixMilli(all.asOf))
+	p.changes.groups = all.names
+	return nil
+}
+
+// end ends a call. The lock is held.
+func (cs *changes) end(c *change, reply script.Reply, partitions int, err error) {
+	if !c.left {
+		c.reply, c.partitions, c.err = reply, partitions, err
+	}
+	cs.release(c)
+	c.ended = true
+	close(c.done)
+}

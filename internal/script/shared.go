@@ -1,0 +1,48 @@
+package script
+
+import (
+	"context"
+	"sync"
+)
+
+// Shared is a call that many callers need: those that come while it is under way share its outcome. The zero value is
+// ready to use.
+type Shared struct {
+	mu      sync.Mutex
+	current *sharedCall // guarded by mu; the call under way
+}
+
+type sharedCall struct {
+	done chan struct{} // closed when the fields below are set
+	err  error
+	left bool // the context of its caller had ended, which says nothing to the others
+}
+
+// Do makes the call, or waits for the one under way.
+func (s *Shared) Do(ctx context.Context, call func(context.Context) error) error {
+	for {
+		s.mu.Lock()
+		current := s.current
+		if current == nil {
+			current = &sharedCall{done: make(chan struct{})}
+			s.current = current
+			s.mu.Unlock()
+			current.err = call(ctx)
+			current.left = current.err != nil && ctx.Err() != nil
+			s.mu.Lock()
+			s.current = nil
+			s.mu.Unlock()
+			close(current.done)
+			return current.err
+		}
+		s.mu.Unlock()
+		select {
+		case <-current.done:
+			if !current.left {
+				return current.err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
