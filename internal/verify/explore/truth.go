@@ -382,7 +382,7 @@ func (t *step) keyTruth() string {
 		return t.nothing()
 	case again && !slices.Equal(texts(t.out.reply), recordedAnswer(record)):
 		return fmt.Sprintf("another answer: %v, after %v", t.out.reply, recordedAnswer(record))
-	case !again && !slices.Equal(texts(t.out.reply), t.standing(msg)):
+	case !again && !slices.Equal(byGroup(texts(t.out.reply)), byGroup(t.standing(msg))):
 		return fmt.Sprintf("standing: %v, want %v", t.out.reply, t.standing(msg))
 	case !again && !slices.Equal(texts(t.out.reply), recordedAnswer(t.after.value("publishers", "z"))):
 		return "record: it has another answer"
@@ -409,6 +409,15 @@ func (t *step) lacksHolder(msg string) bool {
 	})
 }
 
+// byGroup sorts the groups of an answer, each of which has its state behind it.
+func byGroup(answer []string) []string {
+	if len(answer) < 3 {
+		return answer
+	}
+	pairs := slices.SortedFunc(slices.Chunk(answer[3:], 2), slices.Compare)
+	return slices.Concat(answer[:3], slices.Concat(pairs...))
+}
+
 // standing is the answer to a new call about a message.
 func (t *step) standing(msg string) []string {
 	if msg == "" {
@@ -419,7 +428,7 @@ func (t *step) standing(msg string) []string {
 	waits, held, dead := scheduled, false, false
 	for _, g := range reached(t.before, t.op) {
 		_, seen, unsure := tokenParts(t.before.value("attempts:"+g, msg))
-		place := "done"
+		var place string
 		switch {
 		case t.before.has("unack:"+g, msg) && (t.op.kind == "cancel" || !t.before.has("queue:"+g, msg)):
 			place, held = "in-delivery", true
@@ -431,11 +440,16 @@ func (t *step) standing(msg string) []string {
 			}
 		case t.before.has("dead:"+g, msg):
 			place = "dead"
-		case scheduled:
+		default:
 			continue
 		}
 		dead = dead || t.before.has("dead:"+g, msg)
 		list = append(list, g, place)
+	}
+	for _, g := range registered(t.before) {
+		if !scheduled && !slices.Contains(list[3:], g) {
+			list = append(list, g, "done")
+		}
 	}
 	switch {
 	case t.op.kind == "reschedule" && waits:
