@@ -284,14 +284,13 @@ type SubscriberConfig struct {
 	// yet, by the bytes of their bodies. At least 1 MiB; one message may be larger. Default: 16 MiB.
 	MaxBufferBytes int
 
-	// PollInterval is how often a subscription asks Redis for messages while it gets no notifications, and so how late a
-	// message may be then. While notifications come, an idle subscription asks every 30s, or twice in a GroupExpiry
-	// below a minute, or every PollInterval if that is longer; with a PollInterval below 5s, it asks that often in any case.
+	// PollInterval is how often a subscription polls Redis while it receives no notifications, and so how late a message may be
+	// then. When notifications stop, it polls every 150ms for about 10s, and then less and less often, down to every
+	// PollInterval.
 	//
-	// When the connection for notifications is lost, it asks every 150ms for about 10s, and then ever less often, down to
-	// every PollInterval. If one notification is missing though the connection works, its message may be 30s late, once: then
-	// the subscription asks every PollInterval, until it has missed none for an hour. At least 100ms. Default: 5s; a
-	// year in package redisdelaytest, where no notification is lost.
+	// While notifications work, which a heartbeat checks every 2s, an idle subscription polls every 30s, or twice in a GroupExpiry
+	// below a minute, or every PollInterval if that is longer. With a PollInterval below 5s, it always polls that often.
+	// At least 100ms. Default: 5s; a year in package redisdelaytest, where no notification is lost.
 	PollInterval time.Duration
 
 	// CloseTimeout is how long Stop, Close, or the end of a Subscribe context, lets

@@ -54,8 +54,8 @@ type Redis struct {
 	admin  *admin.Admin
 }
 
-// client is a client whose connections lose no notification. Nobody has to ping them, or to
-// poll: a month of pings takes seconds.
+// client is a client whose connections lose no notification. Neither heartbeats nor polls are needed: a month of heartbeats takes
+// seconds.
 type client struct{ *redis.Client }
 
 // ScriptOptions says so to package script.

@@ -28,7 +28,9 @@ const (
 
 // hints collects, from claims, nacks and notifications, when something may be due.
 type hints struct {
-	punctual bool // immutable; whether there is no lag
+	// immutable
+	punctual    bool          // whether there is no lag
+	poll, quiet time.Duration // the longest time between two claims without and with notifications
 
 	mu       sync.Mutex
 	at       time.Time       // guarded by mu; when something may be due; zero: at once
@@ -37,7 +39,6 @@ type hints struct {
 	yield    time.Duration   // guarded by mu; limit of lag
 	trip     time.Duration   // guarded by mu; about how long a claim is under way at least
 	fallback fallbackPolling // guarded by mu
-	reliance reliance        // guarded by mu
 	changed  chan struct{}   // signaled when at has become earlier
 }
 
@@ -46,8 +47,8 @@ const never = 100 * 365 * 24 * time.Hour
 
 func newHints(c Config) hints {
 	return hints{
-		punctual: c.Punctual, changed: make(chan struct{}, 1), known: true,
-		reliance: reliance{poll: c.PollInterval, quiet: c.quietInterval()},
+		punctual: c.Punctual, poll: c.PollInterval, quiet: c.quietInterval(),
+		changed: make(chan struct{}, 1), known: true,
 	}
 }
 
@@ -55,14 +56,13 @@ func newHints(c Config) hints {
 func (h *hints) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	notified := h.fallback.notified()
-	h.reliance.foreseen = time.Time{}
-	if h.known && notified {
-		h.reliance.foreseen = h.at
-	}
 	h.known = false
-	h.latest = time.Now().Add(jitter(h.reliance.interval(notified)))
-	h.fallback.polling(h.reliance.poll)
+	interval := h.poll
+	if h.fallback.notified() {
+		interval = h.quiet
+	}
+	h.latest = time.Now().Add(jitter(interval))
+	h.fallback.polling(h.poll)
 }
 
 // jitter shortens a poll interval by up to an eighth, so that consumers do not all poll at once.
@@ -79,13 +79,6 @@ func (h *hints) found(messages int, next, took time.Duration) {
 	if h.trip += h.trip / 64; h.trip == 0 || took < h.trip { // the way may become longer
 		h.trip = took
 	}
-	first := next
-	if messages > 0 {
-		first = 0
-	}
-	if h.reliance.found(first) {
-		h.pollSoon()
-	}
 	switch {
 	case next < 0:
 		next = never
@@ -93,14 +86,6 @@ func (h *hints) found(messages int, next, took time.Duration) {
 		next = h.after(next)
 	}
 	h.earlier(next)
-}
-
-// pollSoon makes the consumer poll within a poll interval. The caller holds mu.
-func (h *hints) pollSoon() {
-	if soon := time.Now().Add(jitter(h.reliance.poll)); soon.Before(h.latest) {
-		h.latest = soon
-		signal(h.changed)
-	}
 }
 
 // after is how long to wait before claiming a message that Redis says is due in a while. It leaves out
@@ -127,8 +112,11 @@ func (h *hints) notified(hint queue.Hint) {
 		switch {
 		case h.at.Before(before):
 			signal(h.changed)
-		case before.Before(h.latest): // the consumer was about to look
-			h.pollSoon()
+		case before.Before(h.latest): // the consumer was about to claim
+			if soon := time.Now().Add(jitter(h.poll)); soon.Before(h.latest) {
+				h.latest = soon
+				signal(h.changed)
+			}
 		}
 		return
 	}
@@ -141,10 +129,9 @@ func (h *hints) listening(works bool) {
 	defer h.mu.Unlock()
 	if works {
 		h.fallback.stop()
-		h.reliance.doubtFor(probation * h.reliance.poll)
 		return
 	}
-	if h.fallback.start(h.reliance.poll) {
+	if h.fallback.start(h.poll) {
 		signal(h.changed)
 	}
 }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,9 +13,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
-
-// pingAfter is that of package queue.
-const pingAfter = 2 * time.Second
 
 // hubTopic is a topic whose listeners share a real Hub.
 type hubTopic struct {
@@ -33,17 +31,34 @@ func (o opening) OnOpen()           { o.handler.OnHint(queue.Hint{Opened: true})
 func (o opening) OnMessage(string)  {}
 func (o opening) OnError(err error) { o.handler.OnError(err) }
 
-// fakeNode is the node of all channels. While it is away, connections look open and are silent.
+// fakeNode is the node of all channels. While it is away, connections look open and are silent, and nothing can be published.
 type fakeNode struct {
-	away atomic.Bool
-	pong chan struct{} // has something after a ping was answered
+	away      atomic.Bool
+	heartbeat chan struct{} // has something after a heartbeat has arrived
+	mu        sync.Mutex
+	conn      *fakeConn // guarded by mu; the last one
 }
 
 func (n *fakeNode) Node(context.Context, string) (notify.Node, error) { return n, nil }
 func (n *fakeNode) Refresh(context.Context)                           {}
 
+func (n *fakeNode) Publish(_ context.Context, channel string, timeout time.Duration) (refused bool, err error) {
+	n.mu.Lock()
+	conn := n.conn
+	n.mu.Unlock()
+	if err := conn.answer(notify.Message, channel); err != nil {
+		time.Sleep(timeout) //nolint:forbidigo // stands for a server that does not answer, in a bubble
+		return false, err
+	}
+	signal(n.heartbeat)
+	return false, nil
+}
+
 func (n *fakeNode) Connect() notify.Conn {
-	return &fakeConn{node: n, sent: make(chan notify.Event, 10), closed: make(chan struct{})}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conn = &fakeConn{node: n, sent: make(chan notify.Event, 10), closed: make(chan struct{})}
+	return n.conn
 }
 
 type fakeConn struct {
@@ -54,31 +69,26 @@ type fakeConn struct {
 
 func (c *fakeConn) answer(kind notify.Kind, channel string) error {
 	if c.node.away.Load() {
-		return nil
+		return errAway
 	}
 	c.sent <- notify.Event{Kind: kind, Channel: channel}
-	if kind == notify.Pong {
-		signal(c.node.pong)
-	}
 	return nil
 }
 
 func (c *fakeConn) Subscribe(_ context.Context, channel string) error {
-	return c.answer(notify.Subscribed, channel)
+	_ = c.answer(notify.Subscribed, channel) // it may be silent
+	return nil
 }
 
 func (c *fakeConn) Unsubscribe(_ context.Context, channel string) error {
-	return c.answer(notify.Unsubscribed, channel)
+	_ = c.answer(notify.Unsubscribed, channel) // it may be silent
+	return nil
 }
 
-func (c *fakeConn) Ping(context.Context) error { return c.answer(notify.Pong, "") }
-
-func (c *fakeConn) Receive(_ context.Context, patience time.Duration) (notify.Event, error) {
+func (c *fakeConn) Receive(context.Context) (notify.Event, error) {
 	select {
 	case e := <-c.sent:
 		return e, nil
-	case <-time.After(patience):
-		return notify.Event{Kind: notify.Timeout}, nil
 	case <-c.closed:
 		return notify.Event{}, errAway
 	}
@@ -86,30 +96,33 @@ func (c *fakeConn) Receive(_ context.Context, patience time.Duration) (notify.Ev
 
 func (c *fakeConn) Close() { close(c.closed) }
 
-// TestALostConnectionIsMadeUpForInTime lets a connection fall silent just after its last sign of life. A message that is
-// due then is handed out within the poll interval, though the next poll is far away. See quietFrom, which leaves 350 ms for
-// round trips.
-func TestALostConnectionIsMadeUpForInTime(t *testing.T) {
+// TestSilenceIsMadeUpForInTime lets notifications fail silently just after a heartbeat. A message that is due then is handed out
+// within the poll interval, though the next poll is far away.
+func TestSilenceIsMadeUpForInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		node := &fakeNode{pong: make(chan struct{}, 1)}
-		topic := hubTopic{&fakeTopic{groups: []*fakeGroup{g}}, notify.New(node, pingAfter, queue.SilenceBound-pingAfter)}
+		node := &fakeNode{heartbeat: make(chan struct{}, 1)}
+		topic := hubTopic{&fakeTopic{groups: []*fakeGroup{g}}, notify.New(node, notify.Interval, notify.Timeout)}
 		r := runAt(topic, 1, func(c *Config) { c.PollInterval = quietFrom })
 		latest := time.Duration(0)
 		for range 20 {
-			pass(doubt + quietPoll) // a poll may have found the message before
+			pass(time.Minute)
+			for before := g.claims(); g.claims() == before; { // a poll may have found the message before
+				pass(100 * time.Millisecond)
+			}
 			before := g.claims()
-			pass(quietPoll)
-			require.LessOrEqual(t, g.claims()-before, 2, "it relies on notifications")
-			<-node.pong // an old one
-			<-node.pong
+			pass(quietPoll / 2)
+			require.LessOrEqual(t, g.claims()-before, 1, "it relies on notifications")
+			<-node.heartbeat // an old one
+			<-node.heartbeat
 			node.away.Store(true)
 			latest = max(latest, unannounced(g, r))
 			pass(time.Minute)
 			node.away.Store(false)
 		}
-		assert.LessOrEqual(t, latest, quietFrom-350*time.Millisecond)
-		assert.Greater(t, latest, queue.SilenceBound, "it was not put to the test")
+		assert.LessOrEqual(t, latest, notify.Interval+notify.Timeout+fallbackInterval)
+		assert.Less(t, latest, quietFrom-time.Second, "the rest is for the claim")
+		assert.Greater(t, latest, notify.Interval, "it was not put to the test")
 		r.end(t)
 	})
 }

@@ -15,7 +15,7 @@ const (
 	minPause = 500 * time.Millisecond
 	maxPause = 30 * time.Second // long, since subscriptions poll meanwhile
 
-	// steady is how long a connection must have a subscribed channel to count as one that worked.
+	// steady is how long a connection must have received notifications to count as one that worked.
 	// Such a connection is opened again at once when it is lost. A node that closes every
 	// connection soon is tried with pauses.
 	steady = 2 * time.Second
@@ -38,16 +38,19 @@ type nodeConn struct {
 	retry  chan struct{} // signaled when an attempt will probably succeed
 	ended  chan struct{} // closed when the goroutines have ended
 
+	publishing sync.WaitGroup // heartbeats
+
 	// guarded by Hub.mu
-	channels     map[string]*channel
-	waiting      map[*channel]struct{} // those of the channels that are wanted or refused
-	unsubscribe  []string              // channels without Listeners
-	unanswered   []request             // requests, in order
-	answeredAt   time.Time             // when the first of them was sent, or an answer to the one before it received
-	subscribedAt time.Time             // when the first channel was subscribed on this connection; zero: none yet
-	broken       bool                  // the last attempt has failed
-	refresh      bool                  // a channel was refused: it may be on another node
-	closing      bool                  // no more channels may be added
+	channels    map[string]*channel
+	waiting     map[*channel]struct{} // those of the channels that are wanted or refused
+	unsubscribe []string              // channels without Listeners
+	unanswered  []request             // requests, in order
+	answeredAt  time.Time             // when the first of them was sent, or an answer to the one before it received
+	heartbeat   heartbeat
+	worksSince  time.Time // since when notifications are received on this connection; zero: they are not
+	broken      bool      // the last attempt has failed
+	refresh     bool      // a channel was refused: it may be on another node
+	closing     bool      // no more channels may be added
 }
 
 // request is a request to subscribe or unsubscribe.
@@ -60,6 +63,7 @@ func newNodeConn(h *Hub, node Node) *nodeConn {
 	n := &nodeConn{
 		hub: h, node: node, channels: map[string]*channel{}, waiting: map[*channel]struct{}{},
 		wake: make(chan struct{}, 1), retry: make(chan struct{}, 1), ended: make(chan struct{}),
+		heartbeat: heartbeat{backoff: backoff.Backoff{Min: minPause, Max: maxPause}},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
@@ -69,6 +73,7 @@ func newNodeConn(h *Hub, node Node) *nodeConn {
 // worked, else after growing pauses.
 func (n *nodeConn) run() {
 	defer n.hub.removeConn(n)
+	defer n.publishing.Wait()
 	defer n.cancel()
 	pause := backoff.Backoff{Min: minPause, Max: maxPause}
 	for !n.empty() {
@@ -168,8 +173,9 @@ func (n *nodeConn) fail(err error) (worked bool) {
 		c.each(func(e Handler) { e.OnError(err) })
 	}
 	n.unanswered, n.unsubscribe = nil, nil
-	worked = !n.subscribedAt.IsZero() && time.Since(n.subscribedAt) >= steady
-	n.subscribedAt = time.Time{}
+	n.heartbeat = heartbeat{backoff: n.heartbeat.backoff}
+	worked = !n.worksSince.IsZero() && time.Since(n.worksSince) >= steady
+	n.worksSince = time.Time{}
 	return worked
 }
 
@@ -183,10 +189,15 @@ func (n *nodeConn) serve() error {
 	if err != nil || n.empty() {
 		return err
 	}
+	n.connected()
 	lost := make(chan error, 1)
 	reading.Go(func() { lost <- n.read(conn) })
 	for !n.empty() {
-		timer := time.NewTimer(retryIn)
+		beatIn, err := n.beat()
+		if err != nil {
+			return err
+		}
+		timer := time.NewTimer(min(retryIn, beatIn))
 		select {
 		case <-n.wake:
 		case <-timer.C:
@@ -202,6 +213,13 @@ func (n *nodeConn) serve() error {
 		}
 	}
 	return nil
+}
+
+// connected makes the time for the first answer begin: connecting may have taken long.
+func (n *nodeConn) connected() {
+	n.hub.mu.Lock()
+	defer n.hub.mu.Unlock()
+	n.answeredAt = time.Now()
 }
 
 // send sends the requests that are due. It returns when the next one may be due.
@@ -261,6 +279,11 @@ func (n *nodeConn) takeRequests(now time.Time) (requests []request, retryIn time
 		case refused:
 			retryIn = min(retryIn, c.retryAt.Sub(now))
 		}
+	}
+	if name := n.newChannel(now); name != "" {
+		requests = append(requests, request{channel: name})
+	} else if wait := n.heartbeat.next.Sub(now); n.heartbeat.channel == "" && wait > 0 {
+		retryIn = min(retryIn, wait)
 	}
 	if len(n.unanswered) == 0 {
 		n.answeredAt = now

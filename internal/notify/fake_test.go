@@ -4,18 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-)
-
-const (
-	testPingAfter   = 7 * time.Second
-	testPingTimeout = 2 * time.Second
 )
 
 var (
@@ -29,6 +26,9 @@ type fakeNetwork struct {
 	place     map[string]*fakeNode // guarded by mu; where channels are
 	unknown   error                // guarded by mu; the error of Node
 	refreshes int                  // guarded by mu
+	elsewhere *fakeNode            // guarded by mu; where all is published, whatever place says; nil: nowhere else
+	publish   func() (bool, error) // guarded by mu; what Publish does besides; nil: nothing
+	published []time.Time          // guarded by mu; heartbeats
 }
 
 func (f *fakeNetwork) Node(_ context.Context, channel string) (Node, error) {
@@ -46,6 +46,35 @@ func (f *fakeNetwork) Refresh(context.Context) {
 	f.refreshes++
 }
 
+// Publish says nothing on the node that has the channel's first part.
+func (f *fakeNetwork) Publish(_ context.Context, channel string, _ time.Duration) (refused bool, err error) {
+	beside, _, _ := strings.Cut(channel, ":")
+	f.mu.Lock()
+	node, publish := f.place[beside], f.publish
+	if f.elsewhere != nil {
+		node = f.elsewhere
+	}
+	f.published = append(f.published, time.Now())
+	f.mu.Unlock()
+	if publish != nil {
+		if refused, err := publish(); err != nil {
+			return refused, err
+		}
+	}
+	node.say(channel, "")
+	return false, nil
+}
+
+// heartbeats is how many have been published since the last call.
+func (f *fakeNetwork) heartbeats() int {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.published)
+	f.published = nil
+	return n
+}
+
 func (f *fakeNetwork) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +87,7 @@ type fakeNode struct {
 	away     bool            // guarded by mu
 	forbids  map[string]bool // guarded by mu; channels
 	attempts []time.Time     // guarded by mu; of connections
-	requests []string        // guarded by mu
+	requests []string        // guarded by mu; without those of heartbeats
 	conns    []*fakeConn     // guarded by mu; open ones
 }
 
@@ -83,13 +112,17 @@ func (n *fakeNode) say(channel, text string) {
 	}
 }
 
-// giveUp ends a channel, as when it moves to another node.
+// giveUp ends a channel, and those beside it, as when its slot moves to another node.
 func (n *fakeNode) giveUp(channel string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.conns {
-		delete(c.channels, channel)
-		c.sent <- Event{Kind: Unsubscribed, Channel: channel}
+		for name := range maps.Clone(c.channels) {
+			if beside, _, _ := strings.Cut(name, ":"); beside == channel {
+				delete(c.channels, name)
+				c.sent <- Event{Kind: Unsubscribed, Channel: name}
+			}
+		}
 	}
 }
 
@@ -142,15 +175,15 @@ func (c *fakeConn) request(what, channel string, answer Kind) error {
 		c.opened, c.channels = true, map[string]bool{}
 		n.conns = append(n.conns, c)
 	}
-	n.requests = append(n.requests, what+channel)
+	if !strings.Contains(channel, ":") {
+		n.requests = append(n.requests, what+channel)
+	}
 	switch {
-	case c.silent, c.mute && answer != Pong:
-	case n.forbids[channel]:
+	case c.silent, c.mute:
+	case n.forbids[channel], n.forbids[":"] && strings.Contains(channel, ":"):
 		c.sent <- Event{Kind: Refused, Err: errNoRight}
 	default:
-		if answer != Pong {
-			c.channels[channel] = answer == Subscribed
-		}
+		c.channels[channel] = answer == Subscribed
 		c.sent <- Event{Kind: answer, Channel: channel}
 	}
 	return nil
@@ -164,16 +197,10 @@ func (c *fakeConn) Unsubscribe(_ context.Context, channel string) error {
 	return c.request("-", channel, Unsubscribed)
 }
 
-func (c *fakeConn) Ping(context.Context) error { return c.request("ping", "", Pong) }
-
-func (c *fakeConn) Receive(_ context.Context, timeout time.Duration) (Event, error) {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+func (c *fakeConn) Receive(context.Context) (Event, error) {
 	select {
 	case e := <-c.sent:
 		return e, nil
-	case <-timer.C:
-		return Event{Kind: Timeout}, nil
 	case <-c.lost:
 		return Event{}, errAway
 	}
@@ -231,7 +258,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *scene)) {
 		for i := range 10 {
 			s.network.place[fmt.Sprint("a", i)], s.network.place[fmt.Sprint("b", i)] = s.a, s.b
 		}
-		s.hub = New(s.network, testPingAfter, testPingTimeout)
+		s.hub = New(s.network, Interval, Timeout)
 		test(t, s)
 		synctest.Wait()
 		assert.Zero(t, s.a.connections()+s.b.connections(), "connections after the last Close")

@@ -2,10 +2,11 @@
 // connection to each node. It knows nothing of Redis.
 //
 // A Hub keeps a connection to each node that has a channel with a Listener. Each connection has
-// two goroutines, which end with its last channel:
+// two goroutines, which end with its last channel, and one for each heartbeat while it is published:
 //
-//	run   connects, subscribes to channels, and pauses between attempts  (conn.go)
-//	read  handles what the node sends                                    (read.go)
+//	run      connects, subscribes to channels, and pauses between attempts  (conn.go)
+//	read     handles what the node sends                                    (read.go)
+//	publish  publishes a heartbeat                                          (heartbeat.go)
 package notify
 
 import (
@@ -23,6 +24,9 @@ type Network interface {
 	Node(ctx context.Context, channel string) (Node, error)
 	// Refresh makes Node look up again where channels are. It does not wait for that.
 	Refresh(ctx context.Context)
+	// Publish publishes an empty text in the way that notifications are published. It ends soon after the timeout. A channel
+	// is on the same node as one that its name begins with. refused says that the node has refused it.
+	Publish(ctx context.Context, channel string, timeout time.Duration) (refused bool, err error)
 }
 
 // Node is a server.
@@ -38,10 +42,8 @@ type Conn interface {
 	Subscribe(ctx context.Context, channel string) error
 	// Unsubscribe ends a subscription. The answer is Unsubscribed or Refused.
 	Unsubscribe(ctx context.Context, channel string) error
-	// Ping makes the node send something.
-	Ping(ctx context.Context) error
-	// Receive waits for an event until the timeout; 0: for ever. An error ends the connection.
-	Receive(ctx context.Context, patience time.Duration) (Event, error)
+	// Receive waits for an event. An error ends the connection.
+	Receive(ctx context.Context) (Event, error)
 	// Close closes the connection and ends a Receive under way.
 	Close()
 }
@@ -59,41 +61,39 @@ type Kind int
 
 // The kinds of events.
 const (
-	Timeout Kind = iota // nothing was received
-	Message
+	Message Kind = iota
 	Subscribed
 	Unsubscribed // on request, or because the channel has moved to another node
 	Refused      // the oldest unanswered request
-	Pong
+	Other        // nothing that matters
 )
 
 // Handler receives the notifications of a channel. Its methods are not called concurrently, nor
 // after Close of the Listener. They must not block, because all channels of a client share their
 // goroutine, and they must not call the Listener.
 type Handler interface {
-	// OnOpen is called when the subscription begins or works again. Earlier notifications may be
-	// lost.
+	// OnOpen is called when notifications are received from now on, or again. Earlier ones may be lost.
 	OnOpen()
 	OnMessage(text string)
-	// OnError is called with the reason when an attempt to subscribe ends. More attempts follow.
+	// OnError is called with the reason when an attempt to receive notifications ends. More attempts follow.
 	OnError(err error)
 }
 
 // Hub distributes notifications to Handlers. It is safe for concurrent use.
 type Hub struct {
 	// immutable
-	network                Network
-	pingAfter, pingTimeout time.Duration
+	network           Network
+	interval, timeout time.Duration
 
 	mu       sync.Mutex
 	channels map[string]*channel // guarded by mu; those with Listeners
 	conns    []*nodeConn         // guarded by mu; those whose goroutines run
 }
 
-// New returns a Hub. It pings a connection that has received nothing for pingAfter (0: never),
-// and drops one that receives nothing within pingTimeout after that.
-func New(network Network, pingAfter, pingTimeout time.Duration) *Hub {
-	return &Hub{network: network, pingAfter: pingAfter, pingTimeout: pingTimeout, channels: map[string]*channel{}}
+// New returns a Hub that publishes a heartbeat at this interval (0: never), and drops a connection that has not received it, or
+// the answer to another request, within the timeout.
+func New(network Network, interval, timeout time.Duration) *Hub {
+	return &Hub{network: network, interval: interval, timeout: timeout, channels: map[string]*channel{}}
 }
 
 // channel is a channel with Listeners. It is guarded by Hub.mu.
@@ -102,7 +102,7 @@ type channel struct {
 	listeners []*Listener
 	conn      *nodeConn
 	state     state
-	err       error           // of the last attempt; nil if subscribed, or before the first attempt has ended
+	err       error           // of the last attempt; nil if it works, or before the first attempt has ended
 	retryAt   time.Time       // when to subscribe again, after a refusal
 	backoff   backoff.Backoff // between refusals
 }
@@ -140,7 +140,7 @@ type Listener struct {
 }
 
 // Listen registers a Handler for a channel until Close. It does not wait for a connection. It calls
-// OnOpen if the channel is already subscribed, and OnError if the last attempt has failed.
+// OnOpen if notifications are already received, and OnError if the last attempt has failed.
 func (h *Hub) Listen(name string, handler Handler) *Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,7 +155,7 @@ func (h *Hub) Listen(name string, handler Handler) *Listener {
 	l := &Listener{hub: h, channel: c, handler: handler}
 	c.listeners = append(c.listeners, l)
 	switch {
-	case c.state == open:
+	case c.state == open && !c.conn.worksSince.IsZero():
 		handler.OnOpen()
 	case c.err != nil:
 		handler.OnError(c.err)

@@ -201,50 +201,6 @@ func TestAChannelWhoseNodeIsNotKnownIsLookedUpAgain(t *testing.T) {
 	})
 }
 
-func TestASilentConnectionIsGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scene) {
-		one, l1 := s.listen("a0")
-		other, l2 := s.listen("a1")
-		pass(0)
-		s.a.each(func(c *fakeConn) { c.silent = true })
-		pass(testPingAfter + testPingTimeout)
-		for _, handler := range []*fakeHandler{one, other} {
-			assert.Equal(t, []string{"open", ErrNoAnswer.Error(), "open"}, handler.received(), "each is told, and hears at once by another one")
-		}
-		l1.Close()
-		l2.Close()
-	})
-}
-
-func TestAQuietConnectionIsPingedAndKept(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scene) {
-		handler, l := s.listen("a0")
-		pass(10*testPingAfter + time.Second)
-		assert.Len(t, s.a.requests, 11, "one join, and a ping for each silence")
-		assert.Equal(t, []string{"open"}, handler.received())
-		assert.Len(t, s.a.attempts, 1)
-		l.Close()
-	})
-}
-
-// TestARequestThatIsNeverAnsweredIsNoticed although other things are heard.
-func TestARequestThatIsNeverAnsweredIsNoticed(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scene) {
-		_, l1 := s.listen("a0")
-		pass(time.Second)
-		s.a.each(func(c *fakeConn) { c.mute = true })
-		mute, l2 := s.listen("a1")
-		for range 10 {
-			pass((testPingAfter + testPingTimeout) / 9)
-			s.a.say("a0", "x")
-		}
-		pass(0)
-		assert.Equal(t, []string{ErrNoAnswer.Error(), "open"}, mute.received(), "by another connection")
-		l1.Close()
-		l2.Close()
-	})
-}
-
 func TestCloseEndsEachPause(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		s.a.set(func() { s.a.away = true })

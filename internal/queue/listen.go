@@ -31,8 +31,7 @@ type Hint struct {
 	Grown bool
 	// Paused means that the group is paused. The hint says nothing else.
 	Paused bool
-	// Opened means that the connection for notifications works from now on. Earlier ones may be
-	// lost, so In is 0.
+	// Opened means that notifications are received from now on. Earlier ones may be lost, so In is 0.
 	Opened bool
 }
 
@@ -121,19 +120,6 @@ func within(us int64) time.Duration {
 	return time.Duration(min(us, maxHint.Microseconds())) * time.Microsecond
 }
 
-const (
-	// pingAfter is how long a connection for notifications may receive nothing before it is
-	// pinged: an idle process costs each node half a command a second, whatever it listens to.
-	pingAfter = 2 * time.Second
-
-	// pingTimeout is how long to wait for the answer.
-	pingTimeout = 2500 * time.Millisecond
-
-	// SilenceBound is how long a connection for notifications may be lost until HintHandlers
-	// are told.
-	SilenceBound = pingAfter + pingTimeout
-)
-
 // hubs has the hubs of all clients that somebody listens with. It is global, since subscribers
 // have nothing in common but their client, and Watermill makes one for each handler. Only what
 // is in use is in it.
@@ -160,11 +146,11 @@ func (r *registry) of(c *script.Client) (hub *notify.Hub, release func()) {
 	defer r.mu.Unlock()
 	shared := r.hubs[key]
 	if shared == nil {
-		quiet := pingAfter
+		interval := notify.Interval
 		if script.OptionsOf(c.Redis()).LosesNothing {
-			quiet = 0 // for ever
+			interval = 0 // never
 		}
-		shared = &sharedHub{Hub: newHub(c, quiet, pingTimeout)}
+		shared = &sharedHub{Hub: newHub(c, interval, notify.Timeout)}
 		r.hubs[key] = shared
 	}
 	shared.users++
@@ -177,35 +163,49 @@ func (r *registry) of(c *script.Client) (hub *notify.Hub, release func()) {
 	})
 }
 
-func newHub(c *script.Client, pingAfter, pingTimeout time.Duration) *notify.Hub {
-	if cluster := c.Cluster(); cluster != nil {
-		return notify.New(shards{cluster}, pingAfter, pingTimeout)
+func newHub(c *script.Client, interval, timeout time.Duration) *notify.Hub {
+	if c.Cluster() != nil {
+		return notify.New(shards{c}, interval, timeout)
 	}
-	return notify.New(&server{c.Redis()}, pingAfter, pingTimeout)
+	return notify.New(&server{c}, interval, timeout)
+}
+
+// connectTimeout is how long the handshake of a connection for notifications may wait for a reply.
+const connectTimeout = 3 * time.Second
+
+// publish is notify.Network's Publish.
+func publish(ctx context.Context, c *script.Client, channel string, timeout time.Duration) (refused bool, err error) {
+	err = c.Publish(ctx, channel, timeout)
+	return script.IsAnswer(err) && !script.Transient(err), err
 }
 
 // shards are the masters of a Cluster.
-type shards struct{ cluster script.Cluster }
+type shards struct{ client *script.Client }
 
 // Node implements notify.Network.
 func (s shards) Node(ctx context.Context, channel string) (notify.Node, error) {
-	master, err := s.cluster.MasterForKey(ctx, channel)
+	master, err := s.client.Cluster().MasterForKey(ctx, channel)
 	return shard{master}, err
 }
 
 // Refresh implements notify.Network.
-func (s shards) Refresh(ctx context.Context) { s.cluster.ReloadState(ctx) }
+func (s shards) Refresh(ctx context.Context) { s.client.Cluster().ReloadState(ctx) }
 
-type shard struct{ client *redis.Client }
+// Publish implements notify.Network.
+func (s shards) Publish(ctx context.Context, channel string, timeout time.Duration) (refused bool, err error) {
+	return publish(ctx, s.client, channel, timeout)
+}
+
+type shard struct{ master *redis.Client }
 
 // Connect implements notify.Node.
 func (s shard) Connect() notify.Conn {
-	pubsub := s.client.SSubscribe(context.Background())
+	pubsub := script.WithTimeout(s.master, connectTimeout).SSubscribe(context.Background())
 	return connection{pubsub, pubsub.SSubscribe, pubsub.SUnsubscribe}
 }
 
 // server is a single server, or what looks like one.
-type server struct{ client redis.UniversalClient }
+type server struct{ client *script.Client }
 
 // Node implements notify.Network.
 func (s *server) Node(context.Context, string) (notify.Node, error) { return s, nil }
@@ -213,9 +213,14 @@ func (s *server) Node(context.Context, string) (notify.Node, error) { return s, 
 // Refresh implements notify.Network.
 func (s *server) Refresh(context.Context) {}
 
+// Publish implements notify.Network.
+func (s *server) Publish(ctx context.Context, channel string, timeout time.Duration) (refused bool, err error) {
+	return publish(ctx, s.client, channel, timeout)
+}
+
 // Connect implements notify.Node.
 func (s *server) Connect() notify.Conn {
-	pubsub := s.client.Subscribe(context.Background())
+	pubsub := script.WithTimeout(s.client.Redis(), connectTimeout).Subscribe(context.Background())
 	return connection{pubsub, pubsub.Subscribe, pubsub.Unsubscribe}
 }
 
@@ -236,18 +241,13 @@ func (c connection) Unsubscribe(ctx context.Context, channel string) error {
 	return c.unsubscribe(ctx, channel)
 }
 
-// Ping implements notify.Conn.
-func (c connection) Ping(ctx context.Context) error { return c.pubsub.Ping(ctx) }
-
 // Close implements notify.Conn.
 func (c connection) Close() { _ = c.pubsub.Close() } // nothing is lost if this fails
 
 // Receive implements notify.Conn.
-func (c connection) Receive(ctx context.Context, timeout time.Duration) (notify.Event, error) {
-	received, err := c.pubsub.ReceiveTimeout(ctx, timeout)
+func (c connection) Receive(ctx context.Context) (notify.Event, error) {
+	received, err := c.pubsub.Receive(ctx)
 	switch {
-	case script.TimedOut(err):
-		return notify.Event{Kind: notify.Timeout}, nil
 	case script.IsAnswer(err):
 		return notify.Event{Kind: notify.Refused, Err: err}, nil
 	case err != nil:
@@ -263,6 +263,6 @@ func (c connection) Receive(ctx context.Context, timeout time.Duration) (notify.
 		}
 		return notify.Event{Kind: kind, Channel: received.Channel}, nil
 	default:
-		return notify.Event{Kind: notify.Pong}, nil
+		return notify.Event{Kind: notify.Other}, nil
 	}
 }

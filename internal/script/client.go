@@ -39,7 +39,7 @@ type Client struct {
 // ScriptOptions.
 type Options struct {
 	// LosesNothing says that no notification is lost as long as a connection lasts: so package
-	// redisdelaytest needs neither pings nor polls in its virtual months.
+	// redisdelaytest needs neither heartbeats nor polls in its virtual months.
 	LosesNothing bool
 }
 

@@ -35,7 +35,7 @@ func named(t *testing.T, kind string) (client redis.UniversalClient, name string
 	return client, name
 }
 
-// listeners are the connections for notifications of a client with a name, and the channels on them.
+// listeners are the connections for notifications of a client with a name, and the channels on them, without that for heartbeats.
 type listeners struct{ ids, channels []int }
 
 func (e listeners) total() (sum int) {
@@ -59,7 +59,7 @@ func listenersOf(t *testing.T, client redis.UniversalClient, name string) (list 
 				id, _ := strconv.Atoi(fields[1])
 				plain, _ := strconv.Atoi(fields[2])
 				sharded, _ := strconv.Atoi(fields[3])
-				list.ids, list.channels = append(list.ids, id), append(list.channels, plain+sharded)
+				list.ids, list.channels = append(list.ids, id), append(list.channels, plain+sharded-1)
 			}
 		}
 		return err

@@ -19,22 +19,22 @@ type listener struct {
 	closed   chan struct{}
 	once     sync.Once
 	broken   chan struct{}
-	opened   bool // owned by next; it has returned the first notification
 
 	// guarded by World.mu
 	heard []heard
 	last  time.Time // when the last notification arrives
 	cut   bool
-	dead  bool // it has lost a notification: no later one arrives, and no answer to a ping, as on a TCP connection
+	dead  bool // it has lost a notification: no later one arrives, and no heartbeat, as on a TCP connection
 }
 
-// heard is a notification on its way.
+// heard is on its way: a notification, a heartbeat or the answer to a request.
 type heard struct {
-	at     time.Time
-	notice store.Notice
+	at                    time.Time
+	notice                store.Notice
+	heartbeat, subscribed string // the channel
 }
 
-// listen opens a connection. The first notification on it says that it is open.
+// listen opens a connection. It hears all notifications from now on.
 func (l *link) listen(group, consumer string) *listener {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -48,8 +48,16 @@ func (l *link) listen(group, consumer string) *listener {
 		return li
 	}
 	l.listener = li
-	li.deliver(store.Notice{}, time.Now())
 	return li
+}
+
+// subscribe answers a request for a channel.
+func (li *listener) subscribe(channel string) {
+	li.link.w.mu.Lock()
+	defer li.link.w.mu.Unlock()
+	if !li.dead && !li.cut {
+		li.deliver(heard{subscribed: channel})
+	}
 }
 
 // snap breaks the connection. The caller holds World.mu.
@@ -87,22 +95,39 @@ func (l *link) hear(n store.Notice, lie bool) {
 		l.mislead(now)
 		return
 	}
-	lost := now.Before(l.w.silentUntil[l.process]) || now.Before(l.w.storms[l.process]) && chance(l.listener.rng, 0.3)
-	if l.listener.dead = l.listener.dead || lost; l.listener.dead {
+	if l.listener.loses(now) {
 		l.mislead(now)
 		return
 	}
 	if !n.Looked && !n.Paused && !n.Grown {
 		l.consumer.woken++
 	}
-	l.listener.deliver(n, now)
+	l.listener.deliver(heard{notice: n})
+}
+
+// hearHeartbeat sends a heartbeat to a consumer.
+func (l *link) hearHeartbeat(channel string) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if l.listener != nil && !l.listener.loses(time.Now()) {
+		l.listener.deliver(heard{heartbeat: channel})
+	}
+}
+
+// loses tells whether a notification is lost, and with it all later ones. The caller holds World.mu.
+func (li *listener) loses(now time.Time) bool {
+	w, process := li.link.w, li.link.process
+	li.dead = li.dead || now.Before(w.silentUntil[process]) || now.Before(w.storms[process]) && chance(li.rng, 0.3)
+	return li.dead
 }
 
 func (l *link) mislead(now time.Time) { l.misled, l.informed = now, false }
 
-func (li *listener) deliver(n store.Notice, now time.Time) {
-	li.last = latest(li.last, now.Add(between(li.rng, 0, li.link.w.plan.Faults.Latency)))
-	li.heard = append(li.heard, heard{li.last, n})
+// deliver sends something on its way. The caller holds World.mu.
+func (li *listener) deliver(h heard) {
+	li.last = latest(li.last, time.Now().Add(between(li.rng, 0, li.link.w.plan.Faults.Latency)))
+	h.at = li.last
+	li.heard = append(li.heard, h)
 	select {
 	case li.signal <- struct{}{}:
 	default:
@@ -121,35 +146,30 @@ func (li *listener) concerns(n store.Notice) bool {
 	}
 }
 
-// next waits for a notification, unless there is silence for a while.
-func (li *listener) next(ctx context.Context, patience time.Duration) (n store.Notice, silent bool, err error) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+// next waits for what comes next.
+func (li *listener) next(ctx context.Context) (heard, error) {
 	for {
 		if h, any := li.first(); any {
 			if err := li.link.process.rest(ctx, time.Until(h.at), li.closed); err != nil {
-				return store.Notice{}, false, err
+				return heard{}, err
 			}
 			select {
 			case <-li.closed:
-				return store.Notice{}, false, errReset
+				return heard{}, errReset
 			default:
-				li.opened = true
-				return h.notice, false, nil
+				return h, nil
 			}
 		}
 		select {
 		case <-li.signal:
-		case <-timer.C:
-			return store.Notice{}, true, li.link.process.rest(ctx, 0, nil)
 		case <-li.broken:
-			return store.Notice{}, false, errReset
+			return heard{}, errReset
 		case <-li.closed:
-			return store.Notice{}, false, errReset
+			return heard{}, errReset
 		case <-li.link.process.dead:
-			return store.Notice{}, false, errKilled
+			return heard{}, errKilled
 		case <-li.link.w.over:
-			return store.Notice{}, false, errOver
+			return heard{}, errOver
 		}
 	}
 }

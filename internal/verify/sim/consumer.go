@@ -56,7 +56,7 @@ func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
 		process: newProcess(name, w.over), w: w, plan: plan, group: g, cancel: cancel,
 		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseHeard{},
 	}
-	c.hub = notify.New(nodesOf{c}, pingAfter, pingTimeout)
+	c.hub = notify.New(nodesOf{c}, notify.Interval, notify.Timeout)
 	w.mu.Lock()
 	c.joined = time.Now()
 	c.idleSince, c.busySince, c.counted = c.joined, c.joined, c.joined

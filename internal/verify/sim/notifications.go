@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/notify"
@@ -11,12 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-const (
-	pingAfter   = 2 * time.Second
-	pingTimeout = 2500 * time.Millisecond
-)
-
-// nodesOf are the partitions as nodes, each with a channel that has its number.
+// nodesOf are the partitions as nodes, each with a channel that has its number, and one for heartbeats.
 type nodesOf struct{ c *consumer }
 
 // Node implements notify.Network.
@@ -27,6 +23,16 @@ func (n nodesOf) Node(_ context.Context, channel string) (notify.Node, error) {
 
 // Refresh implements notify.Network.
 func (nodesOf) Refresh(context.Context) {}
+
+// Publish implements notify.Network.
+func (n nodesOf) Publish(_ context.Context, channel string, _ time.Duration) (refused bool, err error) {
+	number, _, _ := strings.Cut(channel, ":")
+	partition, err := strconv.Atoi(number)
+	if err == nil {
+		n.c.link(partition).hearHeartbeat(channel)
+	}
+	return false, err
+}
 
 type nodeOf struct{ l *link }
 
@@ -39,40 +45,29 @@ func (n nodeOf) Connect() notify.Conn {
 type connection struct {
 	link     *link
 	listener *listener
-	pinged   bool // owned by Receive, as Ping is called between its calls
 }
 
-// Subscribe implements notify.Conn. A connection has one channel, and has joined it.
-func (c *connection) Subscribe(context.Context, string) error { return nil }
+// Subscribe implements notify.Conn.
+func (c *connection) Subscribe(_ context.Context, channel string) error {
+	c.listener.subscribe(channel)
+	return nil
+}
 
 // Unsubscribe implements notify.Conn.
 func (c *connection) Unsubscribe(context.Context, string) error { return nil }
 
-// Ping implements notify.Conn.
-func (c *connection) Ping(context.Context) error {
-	c.link.w.mu.Lock()
-	defer c.link.w.mu.Unlock()
-	c.pinged = !c.listener.dead && !time.Now().Before(c.link.w.silentUntil[c.link.process])
-	return nil
-}
-
 // Receive implements notify.Conn.
-func (c *connection) Receive(ctx context.Context, timeout time.Duration) (notify.Event, error) {
-	if c.pinged {
-		c.pinged = false
-		return notify.Event{Kind: notify.Pong}, nil
-	}
-	first := !c.listener.opened
-	notice, silent, err := c.listener.next(ctx, timeout)
+func (c *connection) Receive(ctx context.Context) (notify.Event, error) {
+	h, err := c.listener.next(ctx)
 	switch {
 	case err != nil:
 		return notify.Event{}, err
-	case silent:
-		return notify.Event{Kind: notify.Timeout}, nil
-	case first:
-		return notify.Event{Kind: notify.Subscribed, Channel: strconv.Itoa(c.link.partition)}, nil
+	case h.subscribed != "":
+		return notify.Event{Kind: notify.Subscribed, Channel: h.subscribed}, nil
+	case h.heartbeat != "":
+		return notify.Event{Kind: notify.Message, Channel: h.heartbeat}, nil
 	}
-	return notify.Event{Kind: notify.Message, Channel: strconv.Itoa(c.link.partition), Text: text(notice)}, nil
+	return notify.Event{Kind: notify.Message, Channel: strconv.Itoa(c.link.partition), Text: text(h.notice)}, nil
 }
 
 // Close implements notify.Conn.
