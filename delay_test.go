@@ -184,7 +184,7 @@ func TestLatenessGoesByRedisClockWhateverThatOfTheHost(t *testing.T) {
 		arrived := time.Now()
 		leased := arrived.Add(offset) // by Redis's clock
 		msg, err := (&codec{config: &config}).decode(t.Context(), queue.Claimed{
-			Body: body, DueAt: leased.Add(-5 * time.Second), LeasedUntil: leased.Add(10 * time.Second), ArrivedAt: arrived,
+			Body: body, DueAt: leased.Add(-5 * time.Second), AnsweredAt: leased, LeasedUntil: leased.Add(10 * time.Second), ArrivedAt: arrived,
 		})
 		require.NoError(t, err)
 		d, _ := DeliveryFromContext(msg.Context())

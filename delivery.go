@@ -339,7 +339,6 @@ func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mes
 	if err != nil {
 		return nil, err
 	}
-	leasedAt := claimed.LeasedUntil.Add(-c.config.LeaseDuration.Truncate(time.Millisecond))
 	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
 		Topic:         c.topic,
 		Group:         c.group,
@@ -350,7 +349,7 @@ func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mes
 		DueAt:         claimed.DueAt,
 		LeasedUntil:   claimed.LeasedUntil,
 		LastError:     lastError,
-		due:           claimed.ArrivedAt.Add(claimed.DueAt.Sub(leasedAt)),
+		due:           claimed.ArrivedAt.Add(claimed.DueAt.Sub(claimed.AnsweredAt)),
 		held:          ctx,
 		key:           msg.Metadata.Get(KeyMetadata),
 		uuid:          msg.UUID,

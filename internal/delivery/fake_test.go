@@ -127,7 +127,7 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 			n = i
 			break
 		}
-		m.Body, m.LeasedUntil = g.body, time.Now().Add(r.Lease)
+		m.Body, m.AnsweredAt, m.LeasedUntil = g.body, time.Now(), time.Now().Add(r.Lease)
 		claims.Messages = append(claims.Messages, m)
 	}
 	g.ready = g.ready[n:]

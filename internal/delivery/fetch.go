@@ -8,6 +8,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -17,6 +18,9 @@ const (
 	// minBackoff apart, and do not flood Redis or the observer.
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 2 * time.Second
+
+	// giveWay is how long a consumer leaves messages that it could not fetch to others, which have been notified of them.
+	giveWay = 300 * time.Millisecond
 
 	// lastRetries is how long an ended subscription repeats a claim whose reply was lost,
 	// to learn what it got.
@@ -75,12 +79,12 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 }
 
 // claim makes one request. It repeats the request until Redis answers or retrying ends, since
-// any attempt may have leased messages. If Redis has a later request of the consumer, it goes on
+// any attempt may have leased messages. A repetition after a timeout asks for less, and at once: the timeout was pause enough. If Redis has a later request of the consumer, it goes on
 // under a new number. If the group is retired, it repeats the request until the group is restored or ctx ends.
 func (p *partition) claim(ctx, retrying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}
-	for {
+	for repeated := false; ; repeated = true {
 		p.hints.reset()
 		start := time.Now()
 		claims, err := p.group.Claim(retrying, request)
@@ -89,7 +93,11 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 				p.listener.Retry()
 			}
 			p.leases.noteAlive(start)
-			return p.accept(claims, start)
+			items := p.accept(claims, start)
+			if repeated && len(items) == 0 && claims.Next == 0 { // the leases are over
+				backoff.Sleep(ctx, giveWay)
+			}
+			return items
 		}
 		if errors.Is(err, queue.ErrGroupRetired) {
 			if !p.retired {
@@ -107,6 +115,9 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 			request.Number = p.requests
 		}
 		p.report.failed(observe.Claiming, err)
+		if script.TimedOut(err) && time.Since(start) >= minBackoff {
+			continue
+		}
 		select {
 		case <-p.listening: // a signal from before this failure
 		default:

@@ -209,7 +209,7 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 			l.lose(it)
 			lost = append(lost, it)
 		default:
-			it.trustedUntil = l.until(sent)
+			it.trustedUntil = l.until(sent, l.config.Lease)
 			it.extended++
 		}
 	}

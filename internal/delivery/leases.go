@@ -68,10 +68,13 @@ func newLeases(p *partition) *leases {
 	return l
 }
 
-// until is when a lease stops being certain if its call was sent at a time.
-func (l *leases) until(sent time.Time) time.Time { return sent.Add(l.config.Lease - l.margin) }
+// until is when a lease of some duration stops being certain if its call was sent at a time.
+func (l *leases) until(sent time.Time, lease time.Duration) time.Time {
+	return sent.Add(lease - l.margin)
+}
 
-// hold starts keeping the leases of claimed messages. sent is when the claim was sent.
+// hold starts keeping the leases of claimed messages. sent is when the claim was sent that was answered. An earlier copy of it
+// may have begun the leases.
 func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	items, all, now := make([]*item, len(claimed)), make([]item, len(claimed)), time.Now()
 	var lost []*item
@@ -85,23 +88,24 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 		}
 		items[i] = &all[i]
 		items[i].Claimed, items[i].size = m, len(m.Body)+len(m.Metadata)
-		items[i].ArrivedAt, items[i].requested, items[i].trustedUntil = now, sent, l.until(sent)
+		items[i].ArrivedAt, items[i].requested = now, sent
+		items[i].trustedUntil = l.until(sent, m.LeasedUntil.Sub(m.AnsweredAt))
 		l.held[m.ID] = items[i]
 	}
 	if len(items) > 0 {
-		l.wake(now, l.until(sent))
+		l.wake(items[0].trustedUntil)
 	}
 	return items
 }
 
-// wake rings the alarm if tend must run earlier because of new leases, which end at ends. The caller
+// wake rings the alarm if tend must run earlier because of new leases, which are certain until ends. The caller
 // holds mu.
-func (l *leases) wake(now, ends time.Time) {
+func (l *leases) wake(ends time.Time) {
 	sooner := false
 	if ends.Before(l.checkAt) { // there was none, or the reply was slow
 		l.checkAt, sooner = ends, true
 	}
-	if beat := now.Add(l.config.Lease / 3); beat.Before(l.extendAt) {
+	if beat := ends.Add(l.margin - 2*l.config.Lease/3); beat.Before(l.extendAt) {
 		l.extendAt, sooner = beat, true
 	}
 	if sooner {

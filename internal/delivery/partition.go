@@ -19,7 +19,6 @@ type partition struct {
 	leases       *leases
 	settler      *settler
 	report       reporter
-	lease        time.Duration  // as Redis has it, in whole milliseconds
 	turns        *backoff.Turns // for everything that fails and is retried
 	listening    chan struct{}  // tells claim that notifications work again
 	called       chan struct{}  // tells claim that a notification was for the group alone: it may be restored
@@ -36,7 +35,6 @@ func newPartition(s *Subscription, number int) *partition {
 		group:        s.topic.Group(number),
 		hints:        newHints(s.config),
 		report:       newReporter(s, number),
-		lease:        s.config.Lease.Truncate(time.Millisecond),
 		turns:        backoff.NewTurns(minBackoff),
 		listening:    make(chan struct{}, 1),
 		called:       make(chan struct{}, 1),
@@ -128,10 +126,10 @@ func (it *item) timeToLive() (left time.Duration, limited bool) {
 	return -it.lateness(it.ExpiresAt, time.Now()), true
 }
 
-// lateness is how long ago a time by Redis's clock was: its clock at the claim, plus the time since then by this
-// host's clock.
+// lateness is how long ago a time by Redis's clock was: its clock when it answered the claim, plus the time since then by
+// this host's clock.
 func (it *item) lateness(due, now time.Time) time.Duration {
-	return it.LeasedUntil.Add(-it.partition.lease).Sub(due) + now.Sub(it.ArrivedAt)
+	return it.AnsweredAt.Sub(due) + now.Sub(it.ArrivedAt)
 }
 
 // signal sends a signal on a channel that holds one.

@@ -45,10 +45,11 @@ type Claimed struct {
 	Attempt     int    // 1 for the first delivery; starts anew with a requeue
 	DueAt       time.Time
 	LeasedUntil time.Time // by Redis's clock
+	AnsweredAt  time.Time // when Redis has answered the claim, by its clock
 	Body        []byte    // as published
 	Metadata    []byte    // from the last Nack that had any; nil if none had
 	ExpiresAt   time.Time // by Redis's clock; zero if it has no time to live
-	ArrivedAt   time.Time // by this host's clock; package delivery sets it
+	ArrivedAt   time.Time // when the answer has arrived, by this host's clock; package delivery sets it
 }
 
 // Buried is a message that has become a dead letter.
@@ -102,15 +103,19 @@ func knownOf(reply script.Reply) (known, error) {
 	return known{reply.Rest(), asOf}, reply.End()
 }
 
-// Claim leases due messages. A request that is sent again returns the same messages, as
-// far as the consumer still holds them, and their leases start anew. An older request gets a
-// *BehindError.
+// Claim leases due messages. A request that is sent again returns the same messages, as far as the consumer still holds them
+// and they fit; the others go back to the group, unseen. The leases end when they would have ended, and what the consumer has
+// not fetched until then goes back, too. An older request gets a *BehindError.
+//
+// With a Membership, a claim asks for no more than the connection to Redis delivers in a short time, and fails if it takes much
+// longer than that. Its repetition asks for less.
 func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 	for try := range 5 {
 		if try > 1 && !backoff.Sleep(ctx, time.Millisecond) { // what was due a millisecond ago is only for groups of the list
 			return Claims{}, context.Cause(ctx)
 		}
-		reply, err := g.claim(ctx, r)
+		start, fitting := time.Now(), g.fitting(r)
+		reply, err := g.claim(ctx, fitting)
 		if err != nil {
 			return Claims{}, err
 		}
@@ -118,7 +123,8 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			claims, err := parseClaims(reply)
 			if err == nil {
 				claims.Recreated, g.recreated = g.recreated, false
-				g.forgetMany(r, claims)
+				g.arrived(claims, time.Since(start))
+				g.forgetMany(fitting, claims)
 			}
 			return claims, err
 		}
@@ -157,16 +163,13 @@ func (g *Group) forgetMany(r Request, claims Claims) {
 }
 
 func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
-	bytes := MaxReplyBytes
-	if r.Bytes > 0 {
-		bytes = min(bytes, r.Bytes)
-	}
 	name := &script.Written{Text: r.Consumer}
 	args := []any{
-		g.name, name, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, bytes, g.partition.Channel(),
+		g.name, name, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, r.Bytes, g.partition.Channel(),
 		r.Presence.Alive.Milliseconds(), r.Presence.Info, g.others.asOf,
 	}
-	reply, err := g.Run(ctx, claimScript, append(args, script.Strings(g.others.names)...), g.others.names...)
+	args = append(args, script.Strings(g.others.names)...)
+	reply, err := g.runClaim(ctx, r, g.partition.Call(claimScript, g.partition.Keys(claimScript, g.name, g.others.names...), args))
 	if err != nil || !name.Once() {
 		g.repeatable.Store(true)
 	}
@@ -179,7 +182,8 @@ const needsWorker = -2
 
 func parseClaims(reply script.Reply) (Claims, error) {
 	reply.Text() // "claimed"
-	until, next, details := time.UnixMilli(reply.Int()), reply.Int(), strings.Fields(reply.Text())
+	now, until := time.UnixMilli(reply.Int()), time.UnixMilli(reply.Int())
+	next, details := reply.Int(), strings.Fields(reply.Text())
 	if next < needsWorker {
 		return Claims{}, &BehindError{needsWorker - next}
 	}
@@ -194,7 +198,7 @@ func parseClaims(reply script.Reply) (Claims, error) {
 	}
 	for i := range claims.Messages {
 		m := &claims.Messages[i]
-		m.ID, m.Body, m.LeasedUntil = ids.Text(), []byte(bodies.Text()), until
+		m.ID, m.Body, m.AnsweredAt, m.LeasedUntil = ids.Text(), []byte(bodies.Text()), now, until
 		if err := m.parse(details[2*i], details[2*i+1]); err != nil {
 			reply.Fail("message %q: %w", m.ID, err)
 		}

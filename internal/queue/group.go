@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/link"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -30,9 +31,13 @@ type Group struct {
 
 	repeatable atomic.Bool // a copy of a claim may still run
 
+	// What the connection to Redis delivers, and what it takes; nil without a Membership.
+	claims, calls *link.Window
+
 	// owned by Claim
 	others    known // groups of the partition
 	recreated bool  // it has registered the group
+	largest   int   // bytes of the largest message of the last claim that has got any
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
@@ -88,8 +93,18 @@ func (g *Group) share(ctx context.Context) (string, error) {
 }
 
 // Run calls a script with the group's keys, and with those of each for each other group.
+// Those of a consumer with a Membership have a time limit, so that a dead connection does not hold them up for longer.
 func (g *Group) Run(ctx context.Context, s *script.Script, args []any, each ...string) (script.Reply, error) {
-	return g.partition.Run(ctx, s, g.name, args, each...)
+	call := g.partition.Call(s, g.partition.Keys(s, g.name, each...), args)
+	if g.calls == nil || !s.IsAwaited() {
+		return g.partition.Client().Run(ctx, call)
+	}
+	bytes, start := sizeOf(args), time.Now()
+	reply, err := g.runWithin(ctx, g.calls, bytes, maxWithin, call)
+	if err == nil {
+		g.calls.Arrived(bytes, time.Since(start))
+	}
+	return reply, err
 }
 
 // GroupOptions are what a subscriber asks for its consumer group.
@@ -188,6 +203,7 @@ func (m *Membership) EndExpired(ctx context.Context) ([]Ended, error) {
 func (m *Membership) Group(partition int) *Group {
 	g := m.topic.Partition(partition).Group(m.group)
 	g.topic, g.options = m.topic, m.options
+	g.claims, g.calls = link.New(MaxReplyBytes), link.New(maxMetadataBytes)
 	return g
 }
 

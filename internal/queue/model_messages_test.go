@@ -71,7 +71,18 @@ func (m *trial) claim(rt *rapid.T) {
 	}
 	m.numbers[name+r.Consumer]++
 	r.Number = m.numbers[name+r.Consumer]
-	m.do(func() {
+	smaller := r
+	smaller.Limit, smaller.Bytes = rapid.IntRange(1, limit).Draw(rt, "smaller limit"), draw(rt, "smaller bytes", r.Bytes, 10, 45)
+	smaller.Free = min(r.Free, smaller.Limit)
+	m.do(m.claimBoth(name, r))
+	if draw(rt, "reply", "arrives", "arrives", "is lost") == "is lost" {
+		m.calls = append(m.calls, m.claimBoth(name, smaller))
+	}
+}
+
+// claimBoth returns a claim on both sides.
+func (m *trial) claimBoth(name string, r Request) func() {
+	return func() {
 		want, known := m.claimModel(name, r)
 		got, err := m.group(name).Claim(m.scene.Ctx(), r)
 		if !known {
@@ -89,7 +100,7 @@ func (m *trial) claim(rt *rapid.T) {
 				m.tokens[key] = append(m.tokens[key], c.Token)
 			}
 		}
-	})
+	}
 }
 
 // presence draws what a consumer says of itself.
@@ -115,7 +126,7 @@ func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 	for i, c := range got.Messages {
 		claims.Messages[i] = Claimed{
 			ID: c.ID, Token: c.Token.String(), Fence: int64(c.Token.Fence), Attempt: c.Token.Attempt(), Body: c.Body,
-			Metadata: c.Metadata, DueAt: time.UnixMilli(c.Due), LeasedUntil: time.UnixMilli(got.Deadline),
+			Metadata: c.Metadata, DueAt: time.UnixMilli(c.Due), AnsweredAt: time.UnixMilli(got.Now), LeasedUntil: time.UnixMilli(got.Deadline),
 		}
 		if c.Expires > 0 {
 			claims.Messages[i].ExpiresAt = time.UnixMilli(c.Expires)

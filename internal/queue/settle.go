@@ -149,7 +149,7 @@ func (g *Group) RunUntilDone(
 // returns is true, and the other nacks may have arrived too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	for len(nacks) > 0 {
-		count := sized(nacks, maxMetadataBytes, func(n Nack) int { return len(n.Metadata) + len(n.Reason) + len(n.Error) })
+		count := sized(nacks, g.maxCallBytes(), func(n Nack) int { return len(n.Metadata) + len(n.Reason) + len(n.Error) })
 		args := []any{g.name, g.partition.Channel(), maxDeliveries}
 		for _, n := range nacks[:count] {
 			decision, detail := n.decision()

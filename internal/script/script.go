@@ -114,6 +114,9 @@ func (s *Script) Awaited() *Script {
 	return s
 }
 
+// IsAwaited tells whether the script is Awaited.
+func (s *Script) IsAwaited() bool { return s.awaited }
+
 func (s *Script) compiled() *Script {
 	text := ""
 	for _, file := range s.files {

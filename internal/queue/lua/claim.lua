@@ -4,7 +4,7 @@
 --          changed, control, consumers, full, partitions, expiry, turns, lanes; for each group: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
--- ARGV[3]   request  integer; the same request again gets the same messages
+-- ARGV[3]   request  integer; the same request again gets the same messages, as far as they fit
 -- ARGV[4]   limit    integer, 1..1000
 -- ARGV[5]   free     integer, 0..limit: the consumer's free workers. Messages claimed before
 --                    (except those released unseen once) need one; the claim stops at the
@@ -21,7 +21,7 @@
 --             fallen due for all groups needs them
 -- Returns  { 'groups', now in ms, name, ... } if the caller has to name these groups, or is
 --            not one of them and has to register; no message was leased
---          { 'claimed', lease deadline in ms, µs until the next is due or -1 if none
+--          { 'claimed', now in ms, lease deadline in ms, µs until the next is due or -1 if none
 --            will be or -2 if the next is only for a free worker, or below -2 if a later request
 --            is recorded: -2 less its number, and nothing else,
 --            'due token due token ...' with due in ms, { id, ... }, { body, ... },
@@ -60,8 +60,8 @@ local function reply(wait, batch)
     end
   end
   return {
-    'claimed', tonumber(deadline), wait, batch.details, batch.ids, batch.bodies, metadata, batch.buried,
-    partition_count, expiring,
+    'claimed', tonumber(now_ms), tonumber(batch.deadline or deadline), wait, batch.details, batch.ids, batch.bodies, metadata,
+    batch.buried, partition_count, expiring,
   }
 end
 
@@ -112,8 +112,11 @@ local number, last_ms, result = recorded(claims, consumer)
 -- of its caller was set back, and the caller goes on from the number in this reply.
 if number > request then return reply(-2 - number) end
 
--- A request that was sent again gets what it got and still holds, whose leases start anew, and
--- what it buried. It holds what nobody has claimed or extended since. The token alone does not
+-- A request that was sent again gets what it got and still holds, as far as that fits the limits of this copy, and what it
+-- buried. Its leases end when they would have ended: what a consumer cannot fetch within one is for others. The rest goes
+-- back unseen; once the leases are over, all of it does, and a message that exceeds the limit by itself goes behind the others
+-- that are due. The record keeps what is left, so that no copy gets more.
+-- It holds what nobody has claimed or extended since. The token alone does not
 -- prove that: a torn file may bring back the record of a claim that was undone, and another
 -- consumer may have those messages by now. (As a function, this would cost each claim time.)
 if number == request then
@@ -124,12 +127,23 @@ if number == request then
   end
   local holds, _, leases = current(unack, attempts, ids, tokens)
   local bodies, metadata = texts_of(ids)
-  local batch, details, n = { ids = {}, bodies = {}, metadata = {}, buried = {} }, {}, 0
+  local batch = { deadline = old_deadline, ids = {}, bodies = {}, metadata = {}, buried = {} }
+  local over, stopped, bytes, n = tonumber(old_deadline) <= tonumber(now_ms), false, 0, 0
+  local details, held, back, scores, entries = {}, {}, {}, {}, {}
   for i, id in ipairs(ids) do
     if holds[i] and tonumber(leases[i]) == tonumber(old_deadline) and bodies[i] then
-      n = n + 1
-      batch.ids[n], batch.bodies[n], batch.metadata[n] = id, bodies[i], metadata[i]
-      details[n] = dues[i] .. ' ' .. tokens[i]
+      local length = #bodies[i] + #(metadata[i] or '')
+      held[#held + 1] = id
+      stopped = stopped or over or n >= limit or n > 0 and bytes + length > max_bytes
+      if stopped then
+        back[#back + 1] = id
+        scores[#scores + 1], scores[#scores + 2] = over and length > max_bytes and now_ms or dues[i], id
+        entries[#entries + 1], entries[#entries + 2] = id, unseen(tokens[i])
+      else
+        n, bytes = n + 1, bytes + length
+        batch.ids[n], batch.bodies[n], batch.metadata[n] = id, bodies[i], metadata[i]
+        details[n] = dues[i] .. ' ' .. tokens[i]
+      end
     end
   end
   for i = 1, #buried, 2 do
@@ -139,12 +153,18 @@ if number == request then
     end
   end
   batch.details = table.concat(details, ' ')
-  local waiting = still_scheduled(batch.ids)
+  local waiting = still_scheduled(held)
   if not waiting then return ask() end
   begin_writes(unack)
-  write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, joined, ids, buried }), last_ms)
-  add_leases(unack, batch.ids, deadline)
-  only_leased(batch.ids, waiting)
+  write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ old_deadline, batch.details, batch.ids, buried }), last_ms)
+  only_leased(held, waiting)
+  if #back > 0 then
+    redis.call('HSET', attempts, unpack(entries))
+    redis.call('ZADD', queue, unpack(scores))
+    redis.call('ZREM', unack, unpack(back))
+    redis.call('HDEL', full, group)
+    wake(channel, now, 0, group)
+  end
   return reply(0, batch)
 end
 

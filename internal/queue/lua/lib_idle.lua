@@ -44,7 +44,7 @@ do
       redis.pcall('HSET', consumers, consumer, table.concat({ alive, ms, since, about }, ' '))
       redis.pcall('PEXPIRE', consumers, DAY_MS)
     end
-    return { 'claimed', tonumber(deadline), first and math.max(1, first * 1000 - now) or -1, '', {}, {}, {}, {}, count, 0 }
+    return { 'claimed', now_ms, tonumber(deadline), first and math.max(1, first * 1000 - now) or -1, '', {}, {}, {}, {}, count, 0 }
   end
 end
 

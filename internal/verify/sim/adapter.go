@@ -64,7 +64,7 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 	for _, m := range claims.Messages {
 		result.Messages = append(result.Messages, queue.Claimed{
 			ID: m.ID, Token: m.Token.String(), Fence: int64(m.Token.Fence), Attempt: m.Token.Attempt(), Metadata: m.Metadata,
-			DueAt: time.UnixMilli(m.Due), LeasedUntil: time.UnixMilli(claims.Deadline), Body: m.Body,
+			DueAt: time.UnixMilli(m.Due), AnsweredAt: time.UnixMilli(claims.Now), LeasedUntil: time.UnixMilli(claims.Deadline), Body: m.Body,
 		})
 	}
 	return result, nil

@@ -38,6 +38,7 @@ type Buried struct{ ID, Reason string }
 
 // Claims is the answer to a Request.
 type Claims struct {
+	Now         int64 // ms
 	Deadline    int64 // of the leases, ms
 	Messages    []Claimed
 	Buried      []Buried
@@ -67,13 +68,13 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	last, known := g.claims[r.Consumer]
 	switch {
 	case known && last.number == r.Number:
-		return p.replay(g, now, r.Consumer, deadline), true
+		return p.replay(g, now, r), true
 	case known && last.number > r.Number:
-		return Claims{Deadline: deadline, Wait: -2 - last.number, Replayed: true, Ending: p.ending(now)}, true
+		return Claims{Now: nowMS(now), Deadline: deadline, Wait: -2 - last.number, Replayed: true, Ending: p.ending(now)}, true
 	}
 	b := p.boundsOf(g, r, now)
 	b.idle = known && p.idle(g, r, now, last)
-	claims = Claims{Deadline: deadline, Ending: p.ending(now)}
+	claims = Claims{Now: nowMS(now), Deadline: deadline, Ending: p.ending(now)}
 	all := p.take(g, &claims, &r, b, now)
 	p.spend(r.Group, &b, len(claims.Messages))
 	g.claims[r.Consumer] = claimed{r.Number, nowMS(now), deadline, claims.Messages, claims.Buried}
@@ -297,25 +298,40 @@ func (p *Partition) toDead(g *group, id string, ms int64, reason string) {
 }
 
 // replay answers a request that was sent again: with what the consumer holds that nobody has
-// claimed or extended since.
-func (p *Partition) replay(g *group, now int64, consumer string, deadline int64) Claims {
-	last := g.claims[consumer]
-	claims := Claims{Deadline: deadline, Replayed: true, Ending: p.ending(now)}
+// claimed or extended since, as far as it fits. The rest goes back unseen, and all of it once the leases are over.
+func (p *Partition) replay(g *group, now int64, r Request) Claims {
+	last := g.claims[r.Consumer]
+	claims := Claims{Now: nowMS(now), Deadline: last.deadline, Replayed: true, Ending: p.ending(now)}
 	for _, b := range last.buried {
 		if g.dead.has(b.ID) {
 			claims.Buried = append(claims.Buried, b)
 		}
 	}
+	over, stopped, size := last.deadline <= nowMS(now), false, 0
 	for _, m := range last.messages {
 		body, stored := p.messages[m.ID]
-		if stored && g.current(m.ID, m.Token) && g.unack.scores[m.ID] == last.deadline {
-			m.Body, m.Metadata = body, g.changed[m.ID]
-			g.unack.add(deadline, m.ID)
-			claims.Messages = append(claims.Messages, m)
+		if !stored || !g.current(m.ID, m.Token) || g.unack.scores[m.ID] != last.deadline {
+			continue
 		}
+		m.Body, m.Metadata = body, g.changed[m.ID]
+		bytes, due := len(m.Body)+len(m.Metadata), m.Due
+		stopped = stopped || over || len(claims.Messages) == r.Limit || len(claims.Messages) > 0 && size+bytes > r.Bytes
+		if !stopped {
+			claims.Messages = append(claims.Messages, m)
+			size += bytes
+			continue
+		}
+		if over && bytes > r.Bytes { // the consumer could not fetch it
+			due = nowMS(now)
+		}
+		g.release(Release{Delivery{m.ID, m.Token}, due, 0})
 	}
-	last.ms, last.deadline = nowMS(now), deadline
-	g.claims[consumer] = last
+	if stopped {
+		g.full = 0
+		p.wake(now, 0, r.Group)
+	}
+	last.ms, last.messages = nowMS(now), claims.Messages
+	g.claims[r.Consumer] = last
 	return claims
 }
 

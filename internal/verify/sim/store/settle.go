@@ -165,9 +165,7 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 			stale = append(stale, r.ID)
 			continue
 		}
-		g.attempts[r.ID] = r.Token.unseen()
-		g.queue.add(r.Due, r.ID)
-		g.unack.remove(r.ID)
+		g.release(r)
 		unused += max(0, p.shares[name].interval-float64(r.Age*1000))
 	}
 	p.giveBack(name, unused)
@@ -176,6 +174,13 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 		p.wake(now, 0, name)
 	}
 	return stale
+}
+
+// release puts a message back that no handler has seen.
+func (g *group) release(r Release) {
+	g.attempts[r.ID] = r.Token.unseen()
+	g.queue.add(r.Due, r.ID)
+	g.unack.remove(r.ID)
 }
 
 // Bury makes messages dead letters. It returns those whose delivery is no longer the current

@@ -1,0 +1,91 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/link"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+const (
+	// maxWithin is how long a settlement may take at most. It limits how long a connection that has died holds it up.
+	maxWithin = 12 * time.Second
+
+	// minMostWithin is how long a claim may take at most if its leases are short.
+	minMostWithin = 3 * time.Second
+
+	// besideBody is about how many bytes a message takes in the reply to a claim besides its id, body and metadata.
+	besideBody = 60
+)
+
+// runWithin makes a call that transfers some bytes, in the time that a Window has for it, or less.
+func (g *Group) runWithin(ctx context.Context, w *link.Window, bytes int, most time.Duration, call script.Call) (script.Reply, error) {
+	call.Within = min(w.Within(bytes), most)
+	reply, err := g.partition.Client().Run(ctx, call)
+	if script.TimedOut(err) {
+		w.Lost(bytes)
+	}
+	return reply, err
+}
+
+// runClaim makes a claim. An attempt may take half a lease at most: one that begins later cannot end within it.
+func (g *Group) runClaim(ctx context.Context, r Request, call script.Call) (script.Reply, error) {
+	if g.claims == nil {
+		return g.partition.Client().Run(ctx, call)
+	}
+	return g.runWithin(ctx, g.claims, max(r.Bytes, g.largest), max(r.Lease/2, minMostWithin), call)
+}
+
+// fitting is a request for no more than fits into a reply.
+func (g *Group) fitting(r Request) Request {
+	if r.Bytes == 0 || r.Bytes > MaxReplyBytes {
+		r.Bytes = MaxReplyBytes
+	}
+	if g.claims != nil {
+		r.Bytes = min(r.Bytes, g.claims.Size())
+		r.Limit = min(r.Limit, max(1, r.Bytes/(besideBody+26)))
+		r.Free = min(r.Free, r.Limit)
+	}
+	return r
+}
+
+// arrived records how long the answer to a claim took.
+func (g *Group) arrived(claims Claims, took time.Duration) {
+	if g.claims == nil {
+		return
+	}
+	bytes, largest := 0, 0
+	for _, m := range claims.Messages {
+		size := len(m.Body) + len(m.Metadata)
+		bytes += size + len(m.ID) + besideBody
+		largest = max(largest, size)
+	}
+	if len(claims.Messages) > 0 {
+		g.largest = largest
+	}
+	g.claims.Arrived(bytes, took)
+}
+
+// maxCallBytes is how many bytes of metadata one settlement carries at most.
+func (g *Group) maxCallBytes() int {
+	if g.calls == nil {
+		return maxMetadataBytes
+	}
+	return g.calls.Size()
+}
+
+// sizeOf is about how many bytes arguments take on their way.
+func sizeOf(args []any) (bytes int) {
+	const other = 16 // a number, and what is around each argument
+	for _, arg := range args {
+		bytes += other
+		switch value := arg.(type) {
+		case string:
+			bytes += len(value)
+		case []byte:
+			bytes += len(value)
+		}
+	}
+	return bytes
+}
