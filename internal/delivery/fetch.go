@@ -89,10 +89,6 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 		start := time.Now()
 		claims, err := p.group.Claim(retrying, request)
 		if err == nil {
-			if p.noteClaimWorked() {
-				p.listener.Retry()
-			}
-			p.leases.noteAlive(start)
 			items := p.accept(claims, start)
 			if repeated && len(items) == 0 && claims.Next == 0 { // the leases are over
 				backoff.Sleep(ctx, giveWay)
@@ -118,14 +114,19 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 		if script.TimedOut(err) && time.Since(start) >= minBackoff {
 			continue
 		}
-		select {
-		case <-p.listening: // a signal from before this failure
-		default:
-		}
-		if !pause.WaitUnless(retrying, p.listening) || !p.turns.Wait(retrying) {
+		if !p.pauseClaims(retrying, &pause) {
 			return nil
 		}
 	}
+}
+
+// pauseClaims waits before a failed claim is repeated; false if retrying ends before.
+func (p *partition) pauseClaims(retrying context.Context, pause *backoff.Backoff) bool {
+	select {
+	case <-p.listening: // a signal from before this failure
+	default:
+	}
+	return pause.WaitUnless(retrying, p.listening) && p.turns.Wait(retrying)
 }
 
 // noteClaimWorked reports that claiming works, and returns whether it had failed before.
@@ -138,7 +139,12 @@ func (p *partition) noteClaimWorked() bool {
 	return p.report.worked(observe.Claiming) || restored
 }
 
+// accept takes the answer to a claim that was sent at start.
 func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
+	if p.noteClaimWorked() {
+		p.listener.Retry()
+	}
+	p.leases.noteAlive(start)
 	p.hints.found(len(claims.Messages), claims.Next, time.Since(start))
 	p.need = anyMessage
 	if claims.NeedsWorker {

@@ -25,8 +25,8 @@ func TestASlowConnectionDeliversEverything(t *testing.T) {
 // TestAHealthyConsumerGetsWhatASlowOneCannotFetch, although the slow one of the same group claims first and lives on.
 func TestAHealthyConsumerGetsWhatASlowOneCannotFetch(t *testing.T) {
 	for name, test := range map[string]struct{ messages, size, claimed int }{
-		"many messages":     {250, 2000, 4},
-		"one large message": {1, 200e3, 1}, // takes the slow one longer than a lease
+		"many messages":     {250, 2000, 3},
+		"one large message": {1, 300e3, 1}, // takes the slow one longer than a lease
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
@@ -37,7 +37,7 @@ func TestAHealthyConsumerGetsWhatASlowOneCannotFetch(t *testing.T) {
 			})
 			t.Cleanup(func() { _ = client.Close() })
 			slow.Client = client
-			config := func(c *subConfig) { c.MaxInFlight, c.LeaseDuration = 500, 3*time.Second }
+			config := func(c *subConfig) { c.MaxInFlight, c.LeaseDuration = 500, 10*time.Second }
 			received := make(chan string, test.messages)
 			consume := func(messages <-chan *message.Message) {
 				for msg := range messages { // until the subscription ends

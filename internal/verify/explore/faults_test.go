@@ -30,6 +30,10 @@ var faults = []fault{
 	},
 	{"a claim sent again takes more", "claim", "if number == request then", "if false then", "one message"},
 	{"a late claim takes messages", "claim", "if number > request then", "if false then", "one message"},
+	{"a claim sent again goes on after its leases", "claim", "over, stopped, bytes, n = tonumber(old_deadline) <= tonumber(now_ms)", "over, stopped, bytes, n = false", "one message"},
+	{"a smaller claim sent again takes all", "claim", "or n >= limit or n > 0 and", "or n > 0 and", "two messages"},
+	{"a smaller claim sent again counts what it gives back", "claim", "id, unseen(tokens[i])\n      else", "id, confirmed(tokens[i])\n      else", "two messages"},
+	{"a smaller claim sent again keeps all in its record", "claim", "{ old_deadline, batch.details, batch.ids, buried }", "{ old_deadline, joined, ids, buried }", "two messages"},
 	{"an idle claim leaves no record", "lib_idle", "call('HSET', claims, consumer, request", "call('HGET', claims, consumer, request", "one message"},
 	{"an idle claim ignores what is due", "lib_idle", "(not first or first > now_ms)", "true", "one message"},
 	{"an idle claim sent again is new", "lib_idle", "tonumber(number) < tonumber(request)", "true", "one message"},
@@ -127,12 +131,16 @@ var faults = []fault{
 		"", "torn, one message",
 	},
 	{
-		"torn: a leased message may also wait", "claim", "  only_leased(batch.ids, waiting)\n", "",
+		"torn: a leased message may also wait", "claim", "  only_leased(held, waiting)\n", "",
 		"torn, one message",
 	},
 	{
 		"torn: a claim lists a message twice", "claim", "  only_leased(ids, waiting)\n  return lost\n", "  return lost\n",
 		"torn, two messages",
+	},
+	{
+		"torn: a claim sent again removes before it adds", "claim", "    redis.call('HSET', attempts, unpack(entries))\n",
+		"    redis.call('ZREM', unack, unpack(back))\n    redis.call('HSET', attempts, unpack(entries))\n", "torn, one message",
 	},
 	{
 		"torn: a nack removes before it adds", "nack", "    if metadata[i] ~= '' then",

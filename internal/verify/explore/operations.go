@@ -94,7 +94,10 @@ func (u *Universe) claims(s state, g string, add func(op)) {
 		claim := op{kind: "claim", group: g, consumer: c, limit: u.messages, free: u.messages, number: firstRequest}
 		if s.has("~requests:"+g, c) {
 			claim.arg = "again"
-			add(claim)
+			for claim.limit = 1; claim.limit <= u.messages; claim.limit++ { // a smaller one takes less
+				add(claim)
+			}
+			claim.limit = u.messages
 			claim.arg, claim.number = "late", firstRequest-1
 			add(claim)
 			claim.number = firstRequest + 1

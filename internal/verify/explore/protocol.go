@@ -410,16 +410,16 @@ func claimReply(reply any) (c claimed) {
 	if values[0] == "groups" {
 		return claimed{groups: true}
 	}
-	c.wait = values[2].(int64)
-	details := strings.Fields(values[3].(string))
-	ids, bodies, metadata := values[4].([]any), values[5].([]any), values[6].([]any)
+	c.wait = values[3].(int64)
+	details := strings.Fields(values[4].(string))
+	ids, bodies, metadata := values[5].([]any), values[6].([]any), values[7].([]any)
 	for i, id := range ids {
 		c.given = append(c.given, given{msg: id.(string), token: details[2*i+1], body: bodies[i].(string)})
 	}
 	for i := 0; i < len(metadata); i += 2 {
 		c.given[metadata[i].(int64)-1].view = metadata[i+1].(string)
 	}
-	c.buried = texts(values[7])
+	c.buried = texts(values[8])
 	return c
 }
 

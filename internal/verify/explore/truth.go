@@ -325,13 +325,17 @@ func (t *step) requeueTruth() string {
 	return ""
 }
 
-// replayTruth checks a repeated claim: it gets what it still holds.
+// replayTruth checks a repeated claim: it gets what it still holds and fits its limit, unless the leases are over.
 func (t *step) replayTruth(record string) string {
 	o := t.op
-	var want, got []string
+	var want, back, got []string
 	was := recordedClaim(record)
 	for _, g := range was.given {
-		if t.before.holds(o.group, g.msg, g.token) && t.before.value("unack:"+o.group, g.msg) == was.deadline && t.before.has("messages", g.msg) {
+		switch {
+		case !t.before.holds(o.group, g.msg, g.token) || t.before.value("unack:"+o.group, g.msg) != was.deadline || !t.before.has("messages", g.msg):
+		case len(want) == o.limit || !isLater(was.deadline):
+			back = append(back, g.msg+" "+g.token)
+		default:
 			want = append(want, g.msg+" "+g.token)
 		}
 	}
@@ -357,7 +361,32 @@ func (t *step) replayTruth(record string) string {
 	if slices.ContainsFunc(t.u.msgs(), t.before.relaxed) {
 		return "" // where else they wait has to be seen to
 	}
-	return t.nothing("unack:"+o.group, "claims:"+o.group)
+	return t.backTruth(was, want, back)
+}
+
+// backTruth checks what a repeated claim did: it gave some messages back unseen, and kept others, with their leases.
+func (t *step) backTruth(was claimed, kept, back []string) string {
+	g := t.op.group
+	changed := []string{"claims:" + g}
+	for _, delivery := range back {
+		msg, token, _ := strings.Cut(delivery, " ")
+		changed = []string{"claims:" + g, "unack:" + g, "queue:" + g, "attempts:" + g, "full"}
+		switch {
+		case !slices.Equal(t.after.places(g, msg), []string{"queue:" + g}) || t.after.value("queue:"+g, msg) != past:
+			return fmt.Sprintf("given back: %s is in %v", msg, t.after.places(g, msg))
+		case t.after.value("attempts:"+g, msg) != unseen(token):
+			return fmt.Sprintf("given back: %s of %s leaves %q in attempts", token, msg, t.after.value("attempts:"+g, msg))
+		}
+	}
+	var left []string
+	is := recordedClaim(t.after.value("claims:"+g, t.op.consumer))
+	for _, given := range is.given {
+		left = append(left, given.msg+" "+given.token)
+	}
+	if !slices.Equal(kept, left) || is.deadline != was.deadline {
+		return fmt.Sprintf("record: has %v until %s, want %v until %s", left, is.deadline, kept, was.deadline)
+	}
+	return t.nothing(changed...)
 }
 
 // keyTruth checks cancel and reschedule.
