@@ -67,7 +67,9 @@ func (r *remote) Claim(_ context.Context, request queue.Request) (queue.Claims, 
 	d.claims++
 	claims := queue.Claims{Next: -1}
 	for len(d.due) > 0 && len(claims.Messages) < request.Limit && !d.due[0].DueAt.After(time.Now()) {
-		claims.Messages, d.due = append(claims.Messages, d.due[0]), d.due[1:]
+		m := d.due[0]
+		m.AnsweredAt, m.LeasedUntil = time.Now(), time.Now().Add(request.Lease)
+		claims.Messages, d.due = append(claims.Messages, m), d.due[1:]
 	}
 	if len(d.due) > 0 {
 		claims.Next = max(0, time.Until(d.due[0].DueAt))

@@ -20,7 +20,9 @@ func newTestLeases() *leases {
 	return newLeases(&partition{subscription: s, report: newReporter(s, 0)})
 }
 
-func claimed(id, token string) []queue.Claimed { return []queue.Claimed{{ID: id, Token: token}} }
+func claimed(id, token string) []queue.Claimed {
+	return []queue.Claimed{{ID: id, Token: token, AnsweredAt: time.Now(), LeasedUntil: time.Now().Add(testLease)}}
+}
 
 func TestAMessageWhoseLeaseRanOutUnnoticedIsNotHandedOut(t *testing.T) {
 	l := newTestLeases()
@@ -243,7 +245,7 @@ func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
 			)
 		},
 		"claimed again": func(l *leases, items []*item) {
-			l.hold(mapped(items, func(it *item) queue.Claimed { return queue.Claimed{ID: it.ID, Token: "2/0/1"} }), time.Now())
+			l.hold(mapped(items, func(it *item) queue.Claimed { return claimed(it.ID, "2/0/1")[0] }), time.Now())
 		},
 	}
 	for name, lose := range ways {
