@@ -37,9 +37,11 @@ type Delivery struct {
 
 	// Token grows with each delivery of the message to the group, also when a dead letter
 	// is requeued, and is never repeated while Redis keeps what it has stored: a torn
-	// append-only file can repeat the first one (docs/use/reliability.md). Pass it on as a
-	// fencing token: a service that keeps the highest token it has seen can reject the work
-	// of a consumer that has lost the message without noticing.
+	// append-only file can repeat the first one (docs/use/reliability.md). Redis ignores the
+	// Ack, Nack, Defer or Bury of a delivery once another consumer has claimed the message,
+	// which gives it a higher token. Pass the token on as a fencing token: a service that keeps
+	// the highest token of a message can reject the work of a consumer that has lost the message
+	// without noticing. Tokens of different messages are not comparable.
 	Token int64
 
 	// DueAt is when this delivery was due, in whole milliseconds of Redis's clock:

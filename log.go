@@ -76,7 +76,7 @@ func (o logObserver) settled(e observe.Settled) {
 	switch {
 	case e.Stale:
 		fields["how"] = e.How
-		text = "A settlement changed nothing: it came too late, or twice"
+		text = "A settlement had no effect, because its delivery was no longer current"
 	case e.RetryIn > 0: // else it is a dead letter, or not due again
 		fields["retry_in"] = e.RetryIn
 	}

@@ -117,8 +117,8 @@ func TestExplainDeadAndDone(t *testing.T) {
 	s := newScene(t)
 	a, b := s.group(0, "A"), s.group(0, "B")
 	s.publish(0, 1, "k")
-	id := s.claim(a, "c/01", 1, "")[0].ID
-	s.ack(a, id)
+	claimed := s.claim(a, "c/01", 1, "")
+	s.ack(a, claimed...)
 	done := "acked or discarded, or the group came later"
 	why := "due for " + soon + "; no consumer of group B is alive"
 	s.says("done for A, not for B: "+why, "A: "+done, "B: "+why)
@@ -127,7 +127,7 @@ func TestExplainDeadAndDone(t *testing.T) {
 	s.says("done for A, not for B: "+dead, "A: "+done, "B: "+dead)
 
 	c, d := s.group(0, "C"), s.group(0, "D")
-	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:C"), z(1000, id)).Err())
+	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:C"), z(1000, claimed[0].ID)).Err())
 	s.says("done for A, D, not for B, C", "A: .*", "B: .*", "C: .*", "D: .*")
 	_, _ = c, d
 }

@@ -55,7 +55,7 @@ func TestAMessageStandsDifferentlyForEachGroup(t *testing.T) {
 		claimed[name] = list[0]
 	}
 	id := claimed["done"].ID
-	s.ack(groups["done"], id)
+	s.ack(groups["done"], claimed["done"])
 	s.bury(groups["dead"], "no route", claimed["dead"])
 	_, _, err := groups["retrying"].Nack(t.Context(), 0, []queue.Nack{{
 		Delivery: queue.Delivery{ID: id, Token: "1"}, Delay: time.Minute, Metadata: []byte("\x81\xa1k\xa1v"),

@@ -133,7 +133,7 @@ func TestAMoveBesideConsumersLosesNothing(t *testing.T) {
 				n = len(claimed)
 				for _, c := range claimed {
 					handled[i] = append(handled[i], keyOf(c.ID))
-					one.ack(g, c.ID)
+					one.ack(g, c)
 				}
 			}
 		})

@@ -84,11 +84,10 @@ func (s *scene) drained(partitions int, name string) (keys []string) {
 	s.T.Helper()
 	for _, g := range s.groups(partitions, name) {
 		for claimed := s.claim(g, "drain", 1000, ""); len(claimed) > 0; claimed = s.claim(g, "drain", 1000, "") {
-			var ids []string
 			for _, c := range claimed {
-				ids, keys = append(ids, c.ID), append(keys, keyOf(c.ID))
+				keys = append(keys, keyOf(c.ID))
 			}
-			s.ack(g, ids...)
+			s.ack(g, claimed...)
 		}
 	}
 	return keys

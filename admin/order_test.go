@@ -212,7 +212,7 @@ func TestAWalkMeetsWhoseTurnComes(t *testing.T) {
 	var met []string
 	require.NoError(t, s.admin.walk(t.Context(), s.Topic, Query{In: Waiting, Group: "billing"}, 0, func(st step) error {
 		if len(met) == 0 {
-			s.ack(g, first.ID) // the queue was empty
+			s.ack(g, first) // the queue was empty
 		}
 		for _, e := range st.entries {
 			met = append(met, fmt.Sprint(st.place, " ", keyOf(e.ID)))

@@ -97,15 +97,15 @@ func (s *scene) bury(g *queue.Group, reason string, claimed ...queue.Claimed) {
 	}
 }
 
-func (s *scene) ack(g *queue.Group, ids ...string) {
+func (s *scene) ack(g *queue.Group, claimed ...queue.Claimed) {
 	s.T.Helper()
 	var done []queue.Done
-	for _, id := range ids {
-		done = append(done, queue.Done{ID: id})
+	for _, c := range claimed {
+		done = append(done, queue.Done{Delivery: queue.Delivery{ID: c.ID, Token: c.Token}})
 	}
 	acked, err := g.Ack(s.T.Context(), done)
 	require.NoError(s.T, err)
-	require.Empty(s.T, acked.Missing)
+	require.Empty(s.T, acked.Stale)
 }
 
 // state is everything that the topic has in Redis.

@@ -95,9 +95,9 @@ type Settled struct {
 	RetryIn time.Duration
 	// Error is what was recorded of the handler's error (redisdelay.RecordErrors); "" if nothing.
 	Error string
-	// Stale says that nothing has changed: the delivery was no longer the current one or, after an Ack, which
-	// counts whoever has the message by then, the message was no longer in delivery at all.
-	// It is also true when a reply was lost and the call was made again.
+	// Stale says that the settlement had no effect: another consumer has claimed the message since, or it was settled
+	// or cancelled before. After a stale Ack the message may be delivered again, although its handler has done the
+	// work. Stale is also true when a reply was lost and the call was made again.
 	Stale bool
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -64,8 +65,8 @@ func timeToLive(msg *message.Message) (left time.Duration, limited bool) {
 	return h.TimeToLive()
 }
 
-// move moves messages of one partition to the stream. Those that the relay no longer holds are
-// acked as well: whoever holds them now moves them.
+// move moves messages of one partition to the stream. If another consumer has claimed a message since, that consumer
+// moves it, and the ack of this relay is stale, too.
 func (l *lane) move(g group, messages []*message.Message) error {
 	config := l.relay.config.Streams
 	var entries []queue.Entry
@@ -96,13 +97,14 @@ func (l *lane) move(g group, messages []*message.Message) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	for _, id := range relayed.Stale {
-		l.relay.logger.Debug("The relay no longer holds a message; whoever holds it hands it on", watermill.LogFields{
-			"topic": l.topic, "id": id,
-		})
-	}
 	for _, msg := range moving {
-		inHand(msg).Ended(relayed.Room)
+		held := inHand(msg)
+		if id := held.Delivery().ID; slices.Contains(relayed.Stale, id) {
+			l.relay.logger.Debug("The relay no longer holds a message: it was moved before, or another consumer has claimed it",
+				watermill.LogFields{"topic": l.topic, "id": id})
+		} else {
+			held.Ended(relayed.Room)
+		}
 		msg.Ack()
 	}
 	return errors.Join(errs...)

@@ -112,6 +112,45 @@ func TestStreamsGetMessagesInBothForms(t *testing.T) {
 	}
 }
 
+// marshalling calls a function before it encodes a message.
+type marshalling struct {
+	redisstream.DefaultMarshallerUnmarshaller
+	before func()
+}
+
+func (m marshalling) Marshal(topic string, msg *message.Message) (map[string]any, error) {
+	m.before()
+	return m.DefaultMarshallerUnmarshaller.Marshal(topic, msg)
+}
+
+// TestAMessageThatAnotherConsumerHasClaimedIsNotMoved, and that is reported. The other one dies, so the relay moves it later.
+func TestAMessageThatAnotherConsumerHasClaimedIsNotMoved(t *testing.T) {
+	s := newScene(t)
+	s.due("a")
+	unack := s.Key("unack:relay")
+	var claimed atomic.Bool
+	claim := func() { // what a claim of another consumer does
+		if claimed.Swap(true) {
+			return
+		}
+		id := s.Client.ZRange(t.Context(), unack, 0, -1).Val()[0]
+		assert.NoError(t, s.Client.HSet(t.Context(), s.Key("attempts:relay"), id, "2/0/1").Err())
+	}
+	settled := make(chan observe.Settled, 10)
+	s.run(func(c *relay.Config) {
+		c.Target, c.Streams = nil, &redisstream.PublisherConfig{Client: s.Client, Marshaller: marshalling{before: claim}}
+		c.Observer.Settled = func(e observe.Settled) { settled <- e }
+	})
+	stale := <-settled
+	assert.True(t, stale.Stale)
+	assert.Zero(t, s.Client.XLen(t.Context(), s.Topic).Val())
+	require.NoError(t, s.Client.ZAddXX(t.Context(), unack, redis.Z{Score: 1, Member: stale.ID}).Err())
+	again := <-settled
+	assert.False(t, again.Stale)
+	assert.Equal(t, int64(3), again.Token)
+	assert.Equal(t, int64(1), s.Client.XLen(t.Context(), s.Topic).Val())
+}
+
 func TestAStreamIsTrimmedAsRedisstreamDoes(t *testing.T) {
 	s := newScene(t)
 	s.due(numbers(1000)...)

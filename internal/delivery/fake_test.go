@@ -145,8 +145,8 @@ func (g *fakeGroup) Ack(ctx context.Context, done []queue.Done) (queue.Acked, er
 	ids := mapped(done, func(d queue.Done) string { return d.ID })
 	g.rounds = append(g.rounds, ids)
 	g.acked = append(g.acked, ids...)
-	missing := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !g.stale[id] })
-	return queue.Acked{Room: g.scarce, Missing: missing}, nil
+	stale := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !g.stale[id] })
+	return queue.Acked{Room: g.scarce, Stale: stale}, nil
 }
 
 func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]string, []queue.Buried, error) {

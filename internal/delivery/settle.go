@@ -221,17 +221,17 @@ func (s *settler) send(ctx context.Context, r round) error {
 
 func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
 	s.leases.settling(acks)
-	acked, err := s.group.Ack(ctx, mapped(acks, func(it *item) queue.Done { return queue.Done{ID: it.ID, Size: it.size} }))
+	acked, err := s.group.Ack(ctx, mapped(acks, func(it *item) queue.Done { return queue.Done{Delivery: it.delivery(), Size: it.size} }))
 	if err != nil {
 		return err
 	}
-	s.leases.settled(acks, acked.Missing)
+	s.leases.settled(acks, acked.Stale)
 	for _, it := range acks {
 		how := observe.Acked
 		if it.dropped {
 			how = observe.Expired
 		}
-		s.report.settled(it, how, 0, acked.Missing)
+		s.report.settled(it, how, 0, acked.Stale)
 	}
 	if acked.Room { // this consumer claims first; the others are notified
 		s.hints.add(0)

@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,14 +120,17 @@ func errOf[T any](_ T, err error) error { return err }
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
-func ack(t *testing.T, g *queue.Group, ids ...string) {
+// ack acks deliveries, as claim returns them, "id#token"; "id" is a first delivery.
+func ack(t *testing.T, g *queue.Group, deliveries ...string) {
 	t.Helper()
 	var done []queue.Done
-	for _, id := range ids {
-		done = append(done, queue.Done{ID: id})
+	for _, delivery := range deliveries {
+		id, token, _ := strings.Cut(delivery, "#")
+		done = append(done, queue.Done{Delivery: queue.Delivery{ID: id, Token: cmp.Or(token, "1")}})
 	}
-	_, err := g.Ack(t.Context(), done)
+	acked, err := g.Ack(t.Context(), done)
 	require.NoError(t, err)
+	require.Empty(t, acked.Stale)
 }
 
 func nack(t *testing.T, g *queue.Group, nacks ...queue.Nack) {
@@ -191,7 +196,7 @@ func (r *scene) hStillGetsIt() {
 	require.Empty(r.T, claims.Buried)
 	require.Len(r.T, claims.Messages, 1)
 	assert.Equal(r.T, "body a", string(claims.Messages[0].Body))
-	ack(r.T, h, "a")
+	ack(r.T, h, deliveries(claims)...)
 }
 
 // notSlow measures the calls that cases return, on a topic with the group g.

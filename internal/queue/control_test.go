@@ -53,7 +53,7 @@ func TestAPausedGroupGetsNothingUntilItIsResumed(t *testing.T) {
 
 	acked, err := g.Ack(t.Context(), done("a"))
 	require.NoError(t, err)
-	assert.Empty(t, acked.Missing, "deliveries under way go on")
+	assert.Empty(t, acked.Stale, "deliveries under way go on")
 	r.push(due("c"))
 	assert.Zero(t, other(), "publishing goes on, and the pause was not for this group")
 

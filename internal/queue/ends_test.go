@@ -115,7 +115,7 @@ func (r *scene) live(look func()) {
 	require.NoError(r.T, err)
 	ack(r.T, g, ids[2], ids[3])
 	take(g, 1)
-	ack(r.T, g, ids[0])
+	ack(r.T, g, ids[0]+"#2/1/1")
 	ack(r.T, h, ids...)
 	for _, id := range line {
 		for _, one := range []*Group{g, h} {

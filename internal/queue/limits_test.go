@@ -345,7 +345,7 @@ func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
 // settlements are the ways in which a consumer makes room.
 var settlements = map[string]func(r *scene, g *Group, d Delivery) error{
 	"ack": func(r *scene, g *Group, d Delivery) error {
-		acked, err := g.Ack(r.Ctx(), done(d.ID))
+		acked, err := g.Ack(r.Ctx(), []Done{{Delivery: d}})
 		assert.Equal(r.T, err == nil, acked.Room)
 		return err
 	},

@@ -154,12 +154,16 @@ func (m *trial) deliveries(rt *rapid.T) (group string, list []Delivery, same []s
 }
 
 func (m *trial) ack(rt *rapid.T) {
-	group, ids, _ := m.some(rt, draw(rt, "place", "unack", "unack", "unack", "queue"))
+	group, deliveries, same := m.deliveries(rt)
+	var done []Done
+	for _, d := range deliveries {
+		done = append(done, Done{Delivery: d})
+	}
 	m.do(func() {
-		missing, room := m.model.Ack(group, ids)
-		acked, err := m.group(group).Ack(m.scene.Ctx(), done(ids...))
+		stale, room := m.model.Ack(group, same)
+		acked, err := m.group(group).Ack(m.scene.Ctx(), done)
 		m.must(err)
-		m.list(missing, acked.Missing)
+		m.list(stale, acked.Stale)
 		m.same(room, acked.Room)
 	})
 }
@@ -171,7 +175,7 @@ func (m *trial) relay(rt *rapid.T) {
 		entries = append(entries, entryOf(d.ID, d.Token))
 	}
 	m.do(func() {
-		stale, room := m.model.Relay(group, same)
+		stale, room := m.model.Ack(group, same)
 		relayed, err := m.group(group).Relay(m.scene.Ctx(), m.scene.stream(), entries)
 		m.must(err)
 		m.list(stale, relayed.Stale)

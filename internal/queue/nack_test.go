@@ -293,26 +293,12 @@ func TestALateCopyLeavesWhatWasBuriedSinceAlone(t *testing.T) {
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
-func ack(t *testing.T, g *Group, ids ...string) {
+// ack acks deliveries as done names them.
+func ack(t *testing.T, g *Group, deliveries ...string) {
 	t.Helper()
-	_, err := g.Ack(t.Context(), done(ids...))
+	acked, err := g.Ack(t.Context(), done(deliveries...))
 	require.NoError(t, err)
-}
-
-func TestLateAckCountsWhileNobodyElseHasSettled(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"))
-	r.claim(g, "stalled", 1)
-	r.Expire(g.Name(), "a")
-	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
-	ack(t, g, "a")
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
-
-	stale, _, err := g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"a", "2/0/1"}}})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a"}, stale)
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.State(), "an acked message does not come back")
+	require.Empty(t, acked.Stale)
 }
 
 func TestExtendStartsTheLeaseAnew(t *testing.T) {

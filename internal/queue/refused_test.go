@@ -61,7 +61,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-	ack(t, g, "0", "1", "3", "5", "6", "7")
+	ack(t, g, "0", "1#2/1/1", "3#2/0/0", "5", "6", "7")
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
 		"queue:g 8": "now+60s", "messages 8": "body 8", "changed:g 8": "changed", "attempts:g 8": "1/0/0",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -74,28 +73,19 @@ func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (rela
 // relay hands on entries with the same number of values.
 func (g *Group) relay(ctx context.Context, stream Stream, entries []Entry, relayed *Relayed) error {
 	keys := append(g.partition.Keys(relayScript, g.name), stream.Key)
-	for len(entries) > 0 {
-		args := []any{g.name, g.partition.Channel(), stream.MaxLen, len(entries[0].Values)}
-		for _, e := range entries {
+	lists, err := untilDone(3, entries, func(e Entry) string { return e.ID }, func(some []Entry) (script.Reply, error) {
+		args := []any{g.name, g.partition.Channel(), stream.MaxLen, len(some[0].Values)}
+		for _, e := range some {
 			args = append(append(args, e.ID, e.Token), e.Values...)
 		}
-		reply, err := g.partition.Client().Run(ctx, g.partition.Call(relayScript, keys, args))
-		if redis.HasErrorPrefix(err, "CROSSSLOT") {
-			return fmt.Errorf("%w: %w", ErrOtherSlot, err)
-		}
-		if err != nil {
-			return err
-		}
-		stale, again, room := reply.Texts(), reply.Texts(), reply.Texts()
-		left := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return !slices.Contains(again, e.ID) })
-		if len(left) == len(entries) {
-			reply.Fail("all %d entries are left", len(left))
-		}
-		if err := reply.End(); err != nil {
-			return err
-		}
-		relayed.Stale, relayed.Room = append(relayed.Stale, stale...), relayed.Room || len(room) > 0
-		entries = left
+		return g.partition.Client().Run(ctx, g.partition.Call(relayScript, keys, args))
+	})
+	if redis.HasErrorPrefix(err, "CROSSSLOT") {
+		return fmt.Errorf("%w: %w", ErrOtherSlot, err)
 	}
+	if err != nil {
+		return err
+	}
+	relayed.Stale, relayed.Room = append(relayed.Stale, lists[0]...), relayed.Room || len(lists[2]) > 0
 	return nil
 }

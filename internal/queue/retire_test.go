@@ -54,7 +54,7 @@ func TestRetiringFreesWhatOnlyTheGroupNeeds(t *testing.T) {
 	require.ErrorIs(t, err, ErrGroupRetired)
 	acked, err := g.Ack(t.Context(), done("leased"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"leased"}, acked.Missing)
+	assert.Equal(t, []string{"leased"}, acked.Stale)
 	heard := r.listen(g, "c")
 	require.NoError(t, topic.Restore(t.Context(), "g"))
 	assert.Equal(t, Hint{Alone: true}, heard(), "subscriptions that still run go on")

@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,10 +141,12 @@ func (r *scene) request(consumer string, limit int) Request {
 	return Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
 }
 
-func done(ids ...string) []Done {
+// done are deliveries that a group has handled, as claim returns them, "id#token"; "id" is a first delivery.
+func done(deliveries ...string) []Done {
 	var list []Done
-	for _, id := range ids {
-		list = append(list, Done{ID: id})
+	for _, delivery := range deliveries {
+		id, token, _ := strings.Cut(delivery, "#")
+		list = append(list, Done{Delivery: Delivery{id, cmp.Or(token, "1")}})
 	}
 	return list
 }

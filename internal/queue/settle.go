@@ -19,16 +19,18 @@ const (
 	maxMetadataBytes = 1 << 20
 )
 
-// Done is a message that a group has handled.
-type Done struct {
-	ID   string
-	Size int // of its body, in bytes
-}
-
-// Delivery names one delivery of a message.
+// Delivery names one delivery of a message. It is current as long as its lease, even if that has expired, is the
+// last one: it was not settled, and nobody has claimed the message since. All settlements obey one rule: that of a
+// delivery that is no longer current has no effect and is reported as stale.
 type Delivery struct {
 	ID    string
 	Token string
+}
+
+// Done is a delivery whose message the group has handled.
+type Done struct {
+	Delivery
+	Size int // of the message's body, in bytes
 }
 
 // Held is a delivery that a consumer still holds.
@@ -80,23 +82,26 @@ type Burial struct {
 
 // Acked is what an Ack did.
 type Acked struct {
-	Missing []string // ids of those that could not be acked: they were settled or cancelled before
-	Room    bool     // the group has waited for room under its limit
+	Stale []string // ids of deliveries that are no longer current
+	Room  bool     // the group has waited for room under its limit
 }
 
-// Ack settles any number of messages for good. After an error, some may be acked.
+// Ack ends any number of messages for the group. After an error, some may be acked.
 func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 	for len(done) > 0 {
-		n, ids := sized(done, MaxFreedBytes, func(d Done) int { return d.Size }), []string{}
-		for _, d := range done[:n] {
-			ids = append(ids, d.ID)
-		}
-		done = done[n:]
-		lists, err := g.RunUntilDone(ctx, ackScript, 3, []any{g.name, g.partition.Channel()}, ids)
+		n := sized(done, MaxFreedBytes, func(d Done) int { return d.Size })
+		lists, err := untilDone(3, done[:n], func(d Done) string { return d.ID }, func(some []Done) (script.Reply, error) {
+			args := []any{g.name, g.partition.Channel()}
+			for _, d := range some {
+				args = append(args, d.ID, d.Token)
+			}
+			return g.Run(ctx, ackScript, args)
+		})
 		if err != nil {
 			return acked, err
 		}
-		acked.Missing = append(acked.Missing, lists[0]...)
+		done = done[n:]
+		acked.Stale = append(acked.Stale, lists[0]...)
 		acked.Room = acked.Room || len(lists[2]) > 0
 	}
 	return acked, nil
@@ -114,14 +119,14 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 	return len(values)
 }
 
-// RunUntilDone calls a script that returns some lists, of which the second has the ids to
+// untilDone calls a script that returns some lists, of which the second has the ids of the messages to
 // send again, until none are left to send. It joins the lists of all calls.
-func (g *Group) RunUntilDone(
-	ctx context.Context, s *script.Script, lists int, args []any, ids []string,
+func untilDone[T any](
+	lists int, messages []T, id func(T) string, call func([]T) (script.Reply, error),
 ) (joined [][]string, err error) {
 	joined = make([][]string, lists)
-	for len(ids) > 0 {
-		reply, err := g.Run(ctx, s, append(slices.Clone(args), script.Strings(ids)...))
+	for len(messages) > 0 {
+		reply, err := call(messages)
 		if err != nil {
 			return joined, err
 		}
@@ -129,13 +134,13 @@ func (g *Group) RunUntilDone(
 		for i := range some {
 			some[i] = reply.Texts()
 		}
-		if len(some[1]) >= len(ids) {
-			reply.Fail("all %d ids are left", len(ids))
+		if len(some[1]) >= len(messages) {
+			reply.Fail("all %d messages are left", len(messages))
 		}
 		if err := reply.End(); err != nil {
 			return joined, err
 		}
-		ids = some[1]
+		messages = slices.DeleteFunc(slices.Clone(messages), func(m T) bool { return !slices.Contains(some[1], id(m)) })
 		for i, list := range some {
 			joined[i] = append(joined[i], list...)
 		}
@@ -144,9 +149,8 @@ func (g *Group) RunUntilDone(
 }
 
 // Nack makes any number of messages due again after a delay, or dead letters. If
-// maxDeliveries is above 0, it buries those that had as many deliveries. Like Extend, Release and Bury, it ignores
-// deliveries that are no longer current, and returns their ids. After an error, what it
-// returns is true, and the other nacks may have arrived too.
+// maxDeliveries is above 0, it buries those that had as many deliveries. Like Extend, Release and Bury, it returns
+// the ids of the stale deliveries. After an error, what it returns is true, and the other nacks may have arrived too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	for len(nacks) > 0 {
 		count := sized(nacks, g.maxCallBytes(), func(n Nack) int { return len(n.Metadata) + len(n.Reason) + len(n.Error) })
@@ -254,6 +258,8 @@ func Requeue(ctx context.Context, g *Group, ids []string, latest int64) ([]strin
 // Discard removes dead letters for good, if they were buried no later than a time by
 // Redis's clock, in ms. It returns the ids of the others.
 func Discard(ctx context.Context, g *Group, ids []string, latest int64) ([]string, error) {
-	lists, err := g.RunUntilDone(ctx, discardScript, 2, []any{g.Name(), g.Partition().Channel(), MaxFreedBytes, latest}, ids)
+	lists, err := untilDone(2, ids, func(id string) string { return id }, func(some []string) (script.Reply, error) {
+		return g.Run(ctx, discardScript, append([]any{g.Name(), g.Partition().Channel(), MaxFreedBytes, latest}, script.Strings(some)...))
+	})
 	return lists[0], err
 }

@@ -93,12 +93,12 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		ids := r.Store(r.partition.Key(script.UnackOf, "g"), 200, mebibyte)
 		var done []Done
 		for _, id := range ids {
-			done = append(done, Done{id, mebibyte})
+			done = append(done, Done{Delivery{id, "1"}, mebibyte})
 		}
 		return func() {
 			acked, err := g.Ack(r.Ctx(), done)
 			require.NoError(r.T, err)
-			require.Empty(r.T, acked.Missing)
+			require.Empty(r.T, acked.Stale)
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
@@ -108,7 +108,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		return func() {
 			acked, err := g.Ack(r.Ctx(), done(ids...))
 			require.NoError(r.T, err)
-			require.Empty(r.T, acked.Missing)
+			require.Empty(r.T, acked.Stale)
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.UnackOf, "g")).Val())
 		}
 	},
@@ -212,7 +212,7 @@ func TestNoScriptTakesOverTenMillisecondsWithOrderingKeys(t *testing.T) {
 			return func() {
 				acked, err := g.Ack(r.Ctx(), done(ids...))
 				require.NoError(r.T, err)
-				require.Empty(r.T, acked.Missing)
+				require.Empty(r.T, acked.Stale)
 				require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.LanesOf, "g")).Val())
 			}
 		},

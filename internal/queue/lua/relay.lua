@@ -16,19 +16,20 @@
 
 local group, channel, maxlen, width = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
-expect_hashes(attempts, messages, refs, changed, keys, full)
+expect_hashes(messages, refs, changed, keys, full)
 redis.call('XLEN', stream)
 local ids, tokens, first, n = {}, {}, {}, 0
 for i = 5, #ARGV, 2 + width do
   n = n + 1
   ids[n], tokens[n], first[n] = ARGV[i], ARGV[i + 1], i + 2
 end
-local holds = current(unack, attempts, ids, tokens)
-local handed, from, stale, held = {}, {}, {}, 0
+local holds, entries = current(unack, attempts, ids, tokens)
+local handed, from, stale, held, has_entries = {}, {}, {}, 0, false
 for i = 1, n do
   if holds[i] then
     held = held + 1
     handed[held], from[held] = ids[i], first[i]
+    has_entries = has_entries or entries[i]
   else
     stale[#stale + 1] = ids[i]
   end
@@ -42,8 +43,7 @@ local ended = redis.call('HLEN', refs) > 0 and plan_release(refs, handed, group)
 -- As in ack.lua, the removals of nothing show that those at the end will not be refused. The
 -- entries are added before the messages are removed, so a torn file loses nothing.
 begin_writes(unack)
-local entries = redis.call('HLEN', attempts) > 0
-if entries then redis.call('HDEL', attempts, '') end
+if has_entries then redis.call('HDEL', attempts, '') end
 for i = 1, ended do
   local last = from[i] + width - 1
   if maxlen > 0 then
@@ -55,7 +55,7 @@ end
 finish(messages, refs, changed, keys, { unpack(handed, 1, ended) }, group)
 local passed = ordered > 0 and pass_turns(turns, lanes, queue, handed, lines, ended)
 redis.call('ZREM', unack, unpack(handed, 1, ended))
-if entries then redis.call('HDEL', attempts, unpack(handed, 1, ended)) end
+if has_entries then redis.call('HDEL', attempts, unpack(handed, 1, ended)) end
 if passed then wake(channel, 0, 0, group) end
 local room = (release_capacity(full, unack, channel, group) or passed) and 'room' or nil
 return { stale, { unpack(handed, ended + 1) }, { room } }

@@ -148,9 +148,10 @@ local function same_fence(entry, token)
   return entry == token or (fence_of(entry) or '1') == (fence_of(token) or token)
 end
 
--- current tells which deliveries still hold their message: the message is in unack and
--- nobody has claimed it since. For a message in unack, no entry means the token "1". It
--- also returns the entries and the leases.
+-- current tells which deliveries are current: the message is in unack, and nobody has claimed
+-- it since, even if the lease has expired. This is the rule of all settlements and extensions: with
+-- another token, they have no effect and are reported as stale. For a message in unack, no
+-- entry means the token "1". It also returns the entries and the leases.
 local function current(unack, attempts, ids, tokens)
   local holds = {}
   if #ids == 0 then return holds, {}, {} end

@@ -12,6 +12,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestAHandlerMayTakeLongerThanItsLease(t *testing.T) {
@@ -58,5 +59,48 @@ func TestALostLeaseEndsTheContextBeforeAnotherConsumerHasTheMessage(t *testing.T
 	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
 	assert.Equal(t, int64(2), fixture.Delivery(t, other).Token)
 	other.Ack()
+	s.Settled()
+}
+
+// TestALateAckHasNoEffect: the first consumer is cut off beyond its lease, and acks while the second one works.
+func TestALateAckHasNoEffect(t *testing.T) {
+	server := redistest.New(t)
+	s := fixture.NewOn(t, server)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "on", ">pw", "~*", "&*", "+@all")
+	cut := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "cut", Password: "pw"})
+	t.Cleanup(func() { _ = cut.Close() })
+	settled := make(chan observe.Settled, 10)
+	first := s.Subscribe(func(c *subConfig) {
+		c.Client, c.LeaseDuration, c.Observer.Settled = cut, time.Second, func(e observe.Settled) { settled <- e }
+	})
+	require.NoError(t, s.Publisher().Publish(s.Topic, of("key", "1"), of("key", "2")))
+	late := s.Next(first)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "-@all")
+	second := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 10 })
+	current := s.Next(second)
+	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "+@all")
+
+	late.Ack()
+	select {
+	case e := <-settled:
+		assert.Equal(t, observe.Acked, e.How)
+		assert.True(t, e.Stale)
+	case <-time.After(fixture.Soon):
+		require.Fail(t, "not settled")
+	}
+	s.Idle(first)
+	s.Idle(second)
+	current.Nack()
+	for _, want := range []string{"1", "2"} {
+		var next *message.Message
+		select {
+		case next = <-first:
+		case next = <-second:
+		case <-time.After(fixture.Soon):
+			require.Fail(t, "no message")
+		}
+		assert.Equal(t, want, next.UUID)
+		next.Ack()
+	}
 	s.Settled()
 }

@@ -324,7 +324,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		err := next(ctx, cmd)
 		args := cmd.Args()
 		call, ok := cmd.(*redis.Cmd)
-		if err != nil || !ok || len(args) < 16 || args[2] != 10 {
+		if err != nil || !ok || len(args) < 17 || args[2] != 10 {
 			return err
 		}
 		first, _ := args[3].(string)
@@ -334,15 +334,15 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		gone := map[any]bool{}
-		lists, _ := call.Slice() // acks that found no message, and acks to send again
+		lists, _ := call.Slice() // stale acks, and acks to send again
 		for _, list := range lists {
 			ids, _ := list.([]any)
 			for _, id := range ids {
 				gone[id] = true
 			}
 		}
-		for _, id := range args[15:] {
-			if !gone[id] {
+		for i := 15; i < len(args); i += 2 { // each id has a token behind it
+			if id := args[i]; !gone[id] {
 				h.report(Event{Kind: Acked, ID: id.(string), Group: group})
 			}
 		}

@@ -50,6 +50,8 @@ var faults = []fault{
 	},
 	{"one delivery more than the limit", "lib", "seen + unsure < max", "seen + unsure <= max", "one message, at most 2 deliveries"},
 	{"no fence", "lib", "holds[i] = leases[i] and", "holds[i] = leases[i] or", "one message"},
+	{"an ack counts whoever holds the message", "ack", "if holds[i] then", "if redis.call('ZSCORE', unack, id) then", "one message"},
+	{"turns: an ack passes on the turn of another delivery", "ack", "if holds[i] then", "if redis.call('ZSCORE', unack, id) then", "an ordering key, two consumers"},
 	{"a release counts", "release", "unseen(tokens[i])", "confirmed(tokens[i])", "one message"},
 	{"a heartbeat does not count messages handed out", "extend", "if #seen > 0 then", "if false then", "one message"},
 	{"a requeue starts the fence anew", "requeue", "entry_of(fence, 0, 0)", "entry_of(0, 0, 0)", "one message"},
@@ -180,6 +182,8 @@ var slow = []string{
 	"a deferral is buried after the last delivery",
 	"turns: halts: a claim takes over that of a dead letter",
 	"one delivery more than the limit",
+	"an ack counts whoever holds the message",
+	"turns: an ack passes on the turn of another delivery",
 	"torn: a leased message may also wait",
 }
 

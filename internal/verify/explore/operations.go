@@ -168,7 +168,6 @@ func (u *Universe) settlements(s state, g, msg string, add func(op)) {
 	if !ok {
 		return
 	}
-	add(op{kind: "ack", group: g, msg: msg})
 	add(op{kind: "requeue", group: g, msg: msg})
 	add(op{kind: "discard", group: g, msg: msg})
 	tokens := strings.Fields(last)
@@ -176,6 +175,7 @@ func (u *Universe) settlements(s state, g, msg string, add func(op)) {
 		if token == "-" {
 			continue
 		}
+		add(op{kind: "ack", group: g, msg: msg, token: token})
 		add(op{kind: "nack", group: g, msg: msg, token: token})
 		if u.changes && i == 0 {
 			add(op{kind: "nack", group: g, msg: msg, token: token, arg: changedBody})
@@ -272,7 +272,7 @@ func (o op) String() string {
 		return fmt.Sprintf("the records in %s are lost", o.arg)
 	case "cancel", "reschedule":
 		return strings.TrimSpace(fmt.Sprintf("%s %s: %s, request %d %s", o.kind, cmp.Or(o.target, "the holder of the key"), o.arg, o.number, o.knows))
-	case "nack", "defer", "condemn", "release", "bury", "expire", "extend":
+	case "ack", "nack", "defer", "condemn", "release", "bury", "expire", "extend":
 		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with token %s %s", o.group, o.kind, o.msg, o.token, o.arg))
 	case "restart":
 		return "second restart"
@@ -298,7 +298,7 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	case "register":
 		return call{"register", []string{"groups", "control", "expiry"}, []string{g, strconv.Itoa(queue.MaxGroups), "0", ""}}, true
 	case "ack":
-		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full", "turns:", "lanes:", "queue:"), []string{g, "wake", o.msg}}, true
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full", "turns:", "lanes:", "queue:"), []string{g, "wake", o.msg, o.token}}, true
 	case "nack", "defer", "condemn":
 		details := map[string][]string{"nack": {"", delay}, "defer": {"defer", delay}, "condemn": {"bury", condemned}}[o.kind]
 		return call{

@@ -77,8 +77,8 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			_, err = g.Claim(ctx, queue.Request{Consumer: "a", Number: 2, Limit: 2, Free: 1, Lease: lease("a"), MaxDeliveries: 3})
 			return err
 		}},
-		{op{kind: "ack", group: "g", msg: "#1"}, func(ctx context.Context) error {
-			_, err := g.Ack(ctx, []queue.Done{{ID: id}})
+		{op{kind: "ack", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
+			_, err := g.Ack(ctx, []queue.Done{{Delivery: held}})
 			return err
 		}},
 		{op{kind: "nack", group: "g", msg: "#1", token: "2/0/1", arg: changedBody}, func(ctx context.Context) error {

@@ -185,12 +185,15 @@ func (t *step) others(msg string) string {
 	return ""
 }
 
-// endTruth checks ack and discard: the message leaves the group.
+// endTruth checks ack, by the current delivery, and discard: the message leaves the group.
 func (t *step) endTruth() string {
 	o := t.op
 	set := map[string]string{"ack": "unack:", "discard": "dead:"}[o.kind] + o.group
-	if t.before.has(set, o.msg) == t.listed(o.msg) {
-		return fmt.Sprintf("%s: the message was in %s, but the answer says the opposite", o.kind, set)
+	if o.kind == "ack" && t.before.holds(o.group, o.msg, o.token) == t.listed(o.msg) {
+		return "fence: ack says that its token is stale though it is current, or the other way round"
+	}
+	if o.kind == "discard" && t.before.has(set, o.msg) == t.listed(o.msg) {
+		return "discard: the message was a dead letter, but the answer says the opposite"
 	}
 	if t.listed(o.msg) {
 		return t.nothing()

@@ -72,8 +72,11 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 
 // Ack implements delivery.Group.
 func (g groupOf) Ack(ctx context.Context, done []queue.Done) (queue.Acked, error) {
-	ids := ids(done, func(d queue.Done) string { return d.ID })
-	return call(ctx, g.l, "ack", func(int64) queue.Acked { return g.c.ack(g.l, ids) })
+	list := make([]store.Delivery, len(done))
+	for i, d := range done {
+		list[i] = deliveryOf(d.Delivery)
+	}
+	return call(ctx, g.l, "ack", func(int64) queue.Acked { return g.c.ack(g.l, list) })
 }
 
 // Nack implements delivery.Group.

@@ -141,19 +141,22 @@ func (c *consumer) received(l *link, claims claimed, start time.Time) {
 	}
 }
 
-func (c *consumer) ack(l *link, list []string) queue.Acked {
-	slices.Sort(list)
-	list = slices.Compact(list) // two deliveries of a message may be acked at once
-	missing, room := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
-	c.w.log(c.name, "acks (%d too late):", []any{len(missing)}, list...)
-	gone := set(missing)
-	for _, id := range list {
-		if !gone[id] {
-			c.w.messages[id].tracks[c.group.name].acked = true
-			c.w.messages[id].tracks[c.group.name].end()
+func (c *consumer) ack(l *link, list []store.Delivery) queue.Acked {
+	stale, room := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
+	c.w.log(c.name, "acks (%d stale):", []any{len(stale)}, ids(list, func(d store.Delivery) string { return d.ID })...)
+	var want []string
+	for _, d := range list { // perhaps two deliveries of a message, of which one is stale
+		t := c.w.messages[d.ID].tracks[c.group.name]
+		if !t.current(d.Token) {
+			want = append(want, d.ID)
+			continue
 		}
+		t.end()
 	}
-	return queue.Acked{Missing: missing, Room: room}
+	if !slices.Equal(want, stale) {
+		c.w.fail("fence", "", "%s acks, and is told that %v are stale, not %v", c.name, stale, want)
+	}
+	return queue.Acked{Stale: stale, Room: room}
 }
 
 // nacked is the answer to a nack.
@@ -170,7 +173,7 @@ func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack
 	}
 	for _, n := range list { // perhaps two deliveries of a message, of which one is stale
 		t := c.w.messages[n.ID].tracks[c.group.name]
-		if t.place != leased || t.token.Fence != n.Token.Fence {
+		if !t.current(n.Token) {
 			continue
 		}
 		t.notBefore = dueAfter(now, n.Delay)
@@ -199,7 +202,7 @@ func (c *consumer) release(l *link, now int64, list []store.Release) []string {
 	c.w.log(c.name, "releases (%d stale):", []any{len(stale)}, ids(list, func(r store.Release) string { return r.ID })...)
 	for _, r := range list {
 		t := c.w.messages[r.ID].tracks[c.group.name]
-		if t.place == leased && t.token.Fence == r.Token.Fence {
+		if t.current(r.Token) {
 			t.back(time.UnixMilli(r.Due), time.Now())
 			c.group.at(l.partition).giveBack(time.Duration(r.Age) * time.Millisecond)
 		}

@@ -68,7 +68,6 @@ type track struct {
 	seen    int  // how many handlers have seen it since it was published or requeued
 	retried bool // it came back from a handler
 	expired bool // its lease has ended
-	acked   bool
 }
 
 // group is a consumer group. All its fields are guarded by World.mu.
@@ -111,9 +110,14 @@ func (g *group) drop(t *track) {
 	t.index = 0
 }
 
+// current reports whether a delivery is the message's last one and not settled.
+func (t *track) current(token store.Token) bool {
+	return t.place == leased && t.token.Fence == token.Fence
+}
+
 // holds reports whether a consumer has this delivery.
 func (t *track) holds(c *consumer, token store.Token) bool {
-	return t.place == leased && t.holder == c && t.token.Fence == token.Fence
+	return t.holder == c && t.current(token)
 }
 
 // release ends the lease of the message.

@@ -2,7 +2,7 @@ package store
 
 import "cmp"
 
-// What operators do with messages, and relays. The simulation does not.
+// What operators do with messages. The simulation does not.
 
 // Seen is a message with the score that a caller has seen it with. A message that has another one
 // by now is left alone.
@@ -151,19 +151,3 @@ func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left
 
 // is tells whether a message has the score that was seen.
 func (z *zset) is(s Seen) bool { return z.has(s.ID) && z.scores[s.ID] == s.Score }
-
-// Relay ends the messages that deliveries hold for a group, and returns those of the others, and
-// whether the group has waited for room.
-func (p *Partition) Relay(name string, deliveries []Delivery) (stale []string, room bool) {
-	g := p.groups[name]
-	var held []string
-	for _, d := range deliveries {
-		if g != nil && g.current(d.ID, d.Token) {
-			held = append(held, d.ID)
-		} else {
-			stale = append(stale, d.ID)
-		}
-	}
-	_, room = p.Ack(name, held)
-	return stale, room
-}

@@ -37,27 +37,27 @@ type Held struct {
 	HandedOut bool // to a handler
 }
 
-// Ack ends messages for a group. It returns those that the group does not hold, and whether
-// the group has waited for room, or an ordering key has another message.
-func (p *Partition) Ack(name string, ids []string) (missing []string, room bool) {
+// Ack ends the messages of deliveries for a group, as a relay does. It returns the ids of those that are no longer
+// current, and whether the group has waited for room, or an ordering key has another message.
+func (p *Partition) Ack(name string, deliveries []Delivery) (stale []string, room bool) {
 	g := p.groups[name]
-	var found []string // an id given twice is found twice
-	for _, id := range ids {
-		if g == nil || !g.unack.has(id) {
-			missing = append(missing, id)
-			continue
+	var ended []string // an id given twice is found twice
+	for _, d := range deliveries {
+		if g != nil && g.current(d.ID, d.Token) {
+			ended = append(ended, d.ID)
+		} else {
+			stale = append(stale, d.ID)
 		}
-		found = append(found, id)
 	}
-	if len(found) == 0 {
-		return missing, false
+	if len(ended) == 0 {
+		return stale, false
 	}
-	for _, id := range found {
+	for _, id := range ended {
 		g.unack.remove(id)
 		p.finish(g, name, id)
 	}
-	passed := p.passTurns(g, name, found)
-	return missing, p.makeRoom(g, name) || passed
+	passed := p.passTurns(g, name, ended)
+	return stale, p.makeRoom(g, name) || passed
 }
 
 // finish ends a message for one group; the last group removes the body.
