@@ -216,6 +216,28 @@ func TestExamineTellsWhatAUserMayNot(t *testing.T) {
 	assert.NotContains(t, list, CheckPersistence)
 }
 
+// TestARefusedCheckIsUnknown in whatever words a proxy refuses it.
+func TestARefusedCheckIsUnknown(t *testing.T) {
+	server := redistest.New(t)
+	for _, answer := range []string{"ERR command not support", redistest.Closed} {
+		for _, command := range []string{"info", "config", "acl", "client info", "memory"} {
+			t.Run(command+" "+answer, func(t *testing.T) {
+				client := redis.NewClient(&redis.Options{Addr: redistest.NewProxy(t, server.Addr, redistest.Refuse(command, answer))})
+				t.Cleanup(func() { require.NoError(t, client.Close()) })
+				s := newSceneWith(t, client)
+				s.publish(time.Hour, 1, "k")
+				stats, err := s.admin.Stats(t.Context(), s.Topic)
+				require.NoError(t, err)
+				assert.Equal(t, command == "memory", stats.Memory == 0)
+				list := aboutServers(t, s.admin)
+				assert.Contains(t, list, CheckServer)
+				assert.Equal(t, command == "info", strings.Contains(list[CheckServer].Text, "INFO is refused"))
+				assert.Equal(t, command == "acl", strings.Contains(list[CheckRights].Text, "not known"))
+			})
+		}
+	}
+}
+
 // TestExamineTellsWhatAUserMayNotOnACluster though everything works without it.
 func TestExamineTellsWhatAUserMayNotOnACluster(t *testing.T) {
 	cluster := redistest.NewCluster(t)

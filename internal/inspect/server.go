@@ -95,7 +95,7 @@ func addrOf(node redis.UniversalClient) string {
 func serverAt(ctx context.Context, s *queue.Store, node redis.UniversalClient, addr, key string) (Server, error) {
 	server := Server{Addr: addr}
 	info, err := node.Info(ctx).Result()
-	if err != nil && !script.IsAnswer(err) {
+	if err != nil && !script.Refuses(ctx, node, err) {
 		return Server{}, err
 	}
 	if server.Refused = err; err == nil {

@@ -19,41 +19,42 @@ const memorySamples = 50
 // groups take. It is false if Redis refuses to say.
 func Memory(ctx context.Context, p *queue.Partition, groups []string) (bytes int64, known bool, err error) {
 	for some := range slices.Chunk(p.All(groups), script.PipelineSize) {
-		answers, err := memory(ctx, p.Client(), some)
-		if err != nil {
+		size, err := script.Promptly(ctx, p.Client(), func(ctx context.Context) (int64, error) { return memory(ctx, p.Client(), some) })
+		if err != nil || size == unknown {
 			return 0, false, err
 		}
-		for _, a := range answers {
-			size, err := a.Result()
-			switch {
-			case errors.Is(err, redis.Nil): // there is no such key
-			case err != nil && script.IsAnswer(err):
-				return 0, false, nil
-			case err != nil:
-				return 0, false, err
-			}
-			bytes += size
-		}
+		bytes += size
 	}
 	return bytes, true, nil
 }
 
-// memory asks how many bytes some keys in one slot take. Each answer has its own error.
-func memory(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]*redis.IntCmd, error) {
-	return script.Promptly(ctx, c, func(ctx context.Context) ([]*redis.IntCmd, error) {
-		node, err := c.Master(ctx, keys[0].Name)
-		if err != nil {
-			return nil, err
+const unknown = -1
+
+// memory is how many bytes some keys in one slot take, or unknown.
+func memory(ctx context.Context, c *script.Client, keys []script.TypedKey) (bytes int64, err error) {
+	node, err := c.Master(ctx, keys[0].Name)
+	if err != nil {
+		return 0, err
+	}
+	answers := make([]*redis.IntCmd, len(keys))
+	_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
+		for i, key := range keys {
+			answers[i] = pipe.MemoryUsage(ctx, key.Name, memorySamples)
 		}
-		answers := make([]*redis.IntCmd, len(keys))
-		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for i, key := range keys {
-				answers[i] = pipe.MemoryUsage(ctx, key.Name, memorySamples)
-			}
-			return nil
-		})
-		return answers, nil
+		return nil
 	})
+	for _, a := range answers {
+		size, err := a.Result()
+		switch {
+		case errors.Is(err, redis.Nil): // there is no such key
+		case err != nil && script.Refuses(ctx, node, err):
+			return unknown, nil
+		case err != nil:
+			return 0, err
+		}
+		bytes += size
+	}
+	return bytes, nil
 }
 
 // Listed is a topic on the list of topics.

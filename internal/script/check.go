@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,9 +15,9 @@ import (
 // ErrServerTooOld says that the server is older than Redis 7.0.
 var ErrServerTooOld = Permanent("the server is too old, want Redis 7.0 or newer, Valkey or Redict")
 
-// Check makes sure that the server is new enough, and looks for settings that lose
-// messages (Warnings). After one success it does nothing. It skips what the user may
-// not ask. The key determines which node of a Cluster to ask.
+// Check makes sure that the server is new enough, and looks for settings that lose messages (Warnings). It skips what a
+// server or a proxy refuses to answer. Once it has an answer it does nothing, unless the answer may change soon. The key
+// determines which node of a Cluster to ask.
 func (c *Client) Check(ctx context.Context, key string) error {
 	if c.checked.Load() {
 		return nil
@@ -33,11 +35,11 @@ func (c *Client) ask(ctx context.Context, key string) error {
 	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {
-		if redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown command") {
-			c.checked.Store(true) // errors of scripts will show it
-			return nil
+		if !Refuses(ctx, node, err) {
+			return err
 		}
-		return err
+		c.checked.Store(!busyOrMoving(err)) // errors of scripts will show a server that is too old
+		return nil
 	}
 	version := InfoField(info, "redis_version")
 	if TooOld(version) {
@@ -49,6 +51,16 @@ func (c *Client) ask(ctx context.Context, key string) error {
 	c.version, c.warnings = version, warnings
 	c.checked.Store(true)
 	return nil
+}
+
+// Refuses reports whether the error of a command, which is only a check, is a refusal. A proxy may refuse it in any words, or
+// close the connection although it answers other commands.
+func Refuses(ctx context.Context, node redis.UniversalClient, err error) bool {
+	closed := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	if closed {
+		err = node.Time(ctx).Err()
+	}
+	return IsAnswer(err) || closed && err == nil
 }
 
 // TooOld reports whether a version is known to be too old. One that cannot be parsed gets the

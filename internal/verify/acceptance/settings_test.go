@@ -51,3 +51,30 @@ func TestSettingsThatCannotBeReadAreNotLogged(t *testing.T) {
 	s.Expect(messages, "a")
 	assert.Zero(t, s.Log.Count("error: "))
 }
+
+// TestARefusedCheckIsNoFailure in whatever words a proxy refuses it.
+func TestARefusedCheckIsNoFailure(t *testing.T) {
+	server := redistest.New(t) // without persistence, so CONFIG is asked
+	for _, command := range []string{"info", "config"} {
+		for _, answer := range []string{
+			"NOPERM this user has no permissions to run the 'info' command",
+			"ERR unknown command 'info'",
+			"ERR No permission to execute this command",
+			"ERR command 'info' not support",
+			"ERR unsupported command",
+			"LOADING the proxy is not ready",
+			redistest.Closed,
+		} {
+			t.Run(command+" "+answer, func(t *testing.T) {
+				addr := redistest.NewProxy(t, server.Addr, redistest.Refuse(command, answer))
+				client := redis.NewClient(&redis.Options{Addr: addr})
+				t.Cleanup(func() { _ = client.Close() })
+				s := fixture.NewWith(t, client)
+				messages := s.Subscribe()
+				s.Publish("a")
+				s.Expect(messages, "a")
+				assert.Zero(t, s.Log.Count("error: ")+s.Log.Count("warning: "), "%v", s.Log.Lines())
+			})
+		}
+	}
+}

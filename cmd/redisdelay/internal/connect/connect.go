@@ -3,7 +3,7 @@ package connect
 
 import (
 	"context"
-	"strings"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -64,14 +64,14 @@ func Open(ctx context.Context, target Target) (Client, error) {
 	return client, nil
 }
 
-// ask reaches the server and returns what it is: standalone, cluster or sentinel. Every user
-// may call HELLO; a proxy that does not know it hides what is behind it.
+// ask reaches the server and returns what it is: standalone, cluster or sentinel; "" behind a proxy that does not know HELLO or
+// refuses it. Every user of Redis may call it.
 func ask(ctx context.Context, client Client) (mode string, err error) {
 	if _, cluster := client.(*redis.ClusterClient); cluster {
 		return "cluster", client.ClusterSlots(ctx).Err()
 	}
 	reply, err := client.Do(ctx, "HELLO").Result()
-	if err != nil && strings.HasPrefix(err.Error(), "ERR") {
+	if answer := redis.Error(nil); errors.As(err, &answer) && !redis.IsAuthError(err) {
 		return "", nil
 	}
 	switch reply := reply.(type) {

@@ -1,0 +1,141 @@
+package redistest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Closed is a Refusal that closes the connection instead of answering.
+const Closed = "closed"
+
+// Refusal decides whether a proxy refuses a command: "" if it does not, else the error that it answers, or Closed. The connections
+// are numbered from 1.
+type Refusal func(conn int, command []string) string
+
+// Refuse is a Refusal of one command, by its first words in lower case, on all connections.
+func Refuse(command, answer string) Refusal {
+	return func(_ int, words []string) string {
+		if strings.HasPrefix(strings.ToLower(strings.Join(words, " "))+" ", command+" ") {
+			return answer
+		}
+		return ""
+	}
+}
+
+// NewProxy returns the address of a proxy before a server, like those of managed offerings, until the test ends.
+func NewProxy(t testing.TB, target string, refuse Refusal) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var open []net.Conn // guarded by mu
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		mu.Lock()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		running.Wait()
+	})
+	running.Go(func() {
+		for number := 1; ; number++ {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, client, server)
+			mu.Unlock()
+			running.Go(func() { pass(server, client) })
+			running.Go(func() {
+				defer server.Close() //nolint:errcheck // it may be closed already
+				defer client.Close() //nolint:errcheck // it may be closed already
+				forward(client, server, func(command []string) string { return refuse(number, command) })
+			})
+		}
+	})
+	return listener.Addr().String()
+}
+
+func pass(from, to net.Conn) {
+	_, _ = io.Copy(to, from)
+	_ = to.Close()
+}
+
+// forward passes commands on until a connection ends. In place of one that is refused it sends a script that makes the answer,
+// so that the answers of a pipeline keep their order.
+func forward(client io.Reader, server io.Writer, refuse func(command []string) string) {
+	reader := bufio.NewReader(client)
+	for {
+		command, err := readCommand(reader)
+		if err != nil {
+			return
+		}
+		switch answer := refuse(command); answer {
+		case "":
+		case Closed:
+			return
+		default:
+			command = []string{"EVAL", "return redis.error_reply(ARGV[1])", "0", answer}
+		}
+		if err := writeCommand(server, command); err != nil {
+			return
+		}
+	}
+}
+
+func readCommand(r *bufio.Reader) ([]string, error) {
+	count, err := readLength(r, '*')
+	if err != nil {
+		return nil, err
+	}
+	command := make([]string, count)
+	for i := range command {
+		length, err := readLength(r, '$')
+		if err != nil {
+			return nil, err
+		}
+		word := make([]byte, length+2)
+		if _, err := io.ReadFull(r, word); err != nil {
+			return nil, err
+		}
+		command[i] = string(word[:length])
+	}
+	return command, nil
+}
+
+func readLength(r *bufio.Reader, kind byte) (int, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	if line[0] != kind {
+		return 0, fmt.Errorf("%q is not part of a command", line)
+	}
+	return strconv.Atoi(strings.TrimSpace(line[1:]))
+}
+
+func writeCommand(w io.Writer, command []string) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "*%d\r\n", len(command))
+	for _, word := range command {
+		fmt.Fprintf(&text, "$%d\r\n%s\r\n", len(word), word)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
