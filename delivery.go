@@ -200,6 +200,13 @@ func (d Delivery) Deferred() bool {
 	return made != nil && made.reason == ""
 }
 
+// Buried reports whether the handler has made the message a dead letter (Bury), and has not decided otherwise since. It is safe
+// for concurrent use.
+func (d Delivery) Buried() bool {
+	made := d.decided()
+	return made != nil && made.reason != ""
+}
+
 // decided is what the handler has decided; nil if nothing.
 func (d Delivery) decided() *decision {
 	if d.handling == nil {

@@ -126,6 +126,10 @@ func (e publicError) As(target any) bool {
 		return as(e.error, target, func(in *script.ReplicationError) *ReplicationError {
 			return &ReplicationError{Want: in.Want, Got: in.Got, Err: in.Err}
 		})
+	case **PanicError:
+		return as(e.error, target, func(in *script.PanicError) *PanicError {
+			return &PanicError{Value: in.Value, Stack: in.Stack}
+		})
 	case **KeyTypeError:
 		return as(e.error, target, func(in *script.KeyTypeError) *KeyTypeError {
 			return &KeyTypeError{Key: in.Key, Type: in.Type, Want: in.Want, Err: in.Err}
@@ -159,9 +163,10 @@ func public(err error) error {
 	return publicError{err}
 }
 
-// PanicError is returned for a panic in one of your functions, such as a Marshaler or
-// PublisherConfig.PartitionKey. A panic in an Unmarshaler or in NackDelay goes to the Observer (Failed) and to the log, one
-// in the handler of SubscribeBatches to the log.
+// PanicError is returned for a panic in one of your functions, such as a Marshaler, PublisherConfig.PartitionKey or a hook of the
+// Redis client. After a panic in a hook, the outcome of a Publish is unknown (ErrOutcomeUnknown). A panic in an Unmarshaler, in
+// NackDelay, or in a hook during a call of a Subscriber goes to the Observer (Failed) and to the log; one in the handler of
+// SubscribeBatches goes to the log.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of its goroutine

@@ -266,9 +266,9 @@ func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing
 }
 
 func TestATopicIsEnlistedBeforeAnythingIsWritten(t *testing.T) {
-	f := &fakeTopic{enlist: func() error { return redisError("ERR too new") }}
+	f := &fakeTopic{enlist: func() error { return redisError("ERR unknown command") }}
 	p := f.publisher()
-	require.ErrorContains(t, p.Publish(t.Context(), far, "t", one("a")), "not stored: ERR too new")
+	require.ErrorContains(t, p.Publish(t.Context(), far, "t", one("a")), "not stored: ERR unknown command")
 	assert.Zero(t, f.asked)
 	assert.Empty(t, f.batches)
 	f.enlist = nil

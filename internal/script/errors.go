@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -33,6 +35,27 @@ func (e *KeyTypeError) Error() string {
 }
 
 func (e *KeyTypeError) Unwrap() error { return e.Err }
+
+// PanicError says that a hook of the client has panicked. The call may have been sent.
+type PanicError struct {
+	Value any    // of the panic
+	Stack []byte // of its goroutine
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value of the panic if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// recovered turns a panic into an error. Defer it.
+func recovered(err *error) {
+	if value := recover(); value != nil {
+		*err = &PanicError{Value: value, Stack: debug.Stack()}
+	}
+}
 
 // mark begins the errors of push.lua that are certain: the batch is not stored, and all
 // its writes are undone.
@@ -65,15 +88,38 @@ func Refused(err error) bool {
 	return errors.As(err, &refusal)
 }
 
-// Transient reports whether trying again may help: the connection failed, or
-// the server cannot answer for now.
+// Transient reports whether trying again may help: the connection failed, the server cannot answer for now, or the answer is
+// unfamiliar, as that of a proxy that cannot reach its server.
 func Transient(err error) bool {
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		return busyOrMoving(err)
+		return busyOrMoving(err) || !Refused(err) && !familiar(err)
 	}
 	var permanent *permanentError
-	return !errors.As(err, &permanent) && !Unreachable(err)
+	var panicked *PanicError
+	return !errors.As(err, &permanent) && !errors.As(err, &panicked) && !Unreachable(err)
+}
+
+var (
+	// familiarCodes begin the lasting errors of Redis and of our scripts.
+	familiarCodes = []string{
+		"NOTSTORED", "STALE", "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "CROSSSLOT", "NOSCRIPT", "EXECABORT",
+		"DENIED", "NOPROTO",
+	}
+
+	// familiarWords are in lasting errors with the code ERR. Redis names the script in each error that a script ends with.
+	familiarWords = []string{
+		"script", "command", "argument", "protocol", "permission", "permitted", "allow", "support", "denied", "disabled", "invalid",
+		"syntax", "auth", "size", "large", "exceed", "damaged",
+	}
+)
+
+// familiar reports whether an answer is known to be lasting. If a lasting one is not known, Publish takes until its deadline to
+// return it.
+func familiar(err error) bool {
+	text := strings.ToLower(err.Error())
+	return slices.ContainsFunc(familiarCodes, func(code string) bool { return redis.HasErrorPrefix(err, code) }) ||
+		slices.ContainsFunc(familiarWords, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // TimedOut reports whether err says that no answer came in time. The call may have run, or may still run.

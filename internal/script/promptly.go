@@ -70,10 +70,16 @@ func (l *calls) ended() <-chan struct{} {
 // notices the end of ctx only until it waits for a reply. A call that is given up goes on, at the
 // latest until the client's timeouts; it must leave alone what its caller has.
 //
+// A panic in the call, such as that of a hook of the client, is a *PanicError.
+//
 // Callers that give up their calls by themselves do not need it: see Script.Awaited.
 func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error)) (T, error) {
-	if ctx.Done() == nil {
+	guarded := func() (value T, err error) {
+		defer recovered(&err)
 		return call(ctx)
+	}
+	if ctx.Done() == nil {
+		return guarded()
 	}
 	type result struct {
 		value T
@@ -86,7 +92,7 @@ func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Conte
 	done := make(chan result, 1) // so nobody has to read it
 	go func() {                  // ends with the call, which the client's timeouts end
 		defer c.calls.end()
-		value, err := call(ctx)
+		value, err := guarded()
 		done <- result{value, err}
 	}()
 	select {

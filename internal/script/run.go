@@ -47,8 +47,9 @@ func (c *Client) report(call Call, start time.Time, err error) {
 	})
 }
 
-func (c *Client) send(ctx context.Context, call Call) (Reply, error) {
+func (c *Client) send(ctx context.Context, call Call) (reply Reply, err error) {
 	if call.Script.awaited {
+		defer recovered(&err)
 		return c.sendNow(ctx, call)
 	}
 	return Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return c.sendNow(ctx, call) })
@@ -117,7 +118,7 @@ func (c *Client) sendAndWait(ctx context.Context, call Call) (Reply, error) {
 		return Reply{}, c.Failed(ctx, call, err)
 	}
 	got, err := wait.Int()
-	if err != nil && (Transient(err) || !IsAnswer(err)) {
+	if err != nil && (busyOrMoving(err) || !IsAnswer(err)) {
 		return Reply{}, c.Failed(ctx, call, err) // so the caller sends it again
 	}
 	if err != nil || got < call.Replicas {
@@ -137,9 +138,23 @@ func IsAnswer(err error) bool {
 func (c *Client) Failed(ctx context.Context, call Call, err error) error {
 	if Transient(err) {
 		c.reload(ctx)
+		c.leaveReplica(ctx, call, err)
 		return err
 	}
 	return c.explain(ctx, call, c.tooOld(unmark(err)))
+}
+
+// leaveReplica makes the client close a connection to a proxy that says "ERR READONLY", since the server behind it has become a
+// replica. The client does so by itself only after "READONLY", and would use the connection again and again. It closes the
+// one with which it fails to write a command, which is most likely the one that it has used last.
+func (c *Client) leaveReplica(ctx context.Context, call Call, err error) {
+	if !redis.HasErrorPrefix(err, "READONLY") || redis.IsReadOnlyError(err) {
+		return
+	}
+	type unwritable struct{}
+	if node, err := c.Master(ctx, call.Keys[0]); err == nil {
+		_ = node.Do(ctx, "PING", unwritable{}).Err()
+	}
 }
 
 // explain names the key behind a WRONGTYPE error; Redis does not.

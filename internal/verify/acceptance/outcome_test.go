@@ -65,7 +65,7 @@ func TestAnAnswerThatSaysNothingAboutAnEarlierAttemptLeavesTheOutcomeUnknown(t *
 		"NOAUTH Authentication required.",
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
 		"OOM command not allowed when used memory > 'maxmemory'.",
-		"ERR something new",
+		"ERR Protocol error: invalid bulk length",
 	} {
 		t.Run(string(text[:5]), func(t *testing.T) {
 			s := fixture.New(t)

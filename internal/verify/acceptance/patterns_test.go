@@ -2,12 +2,17 @@ package acceptance
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,11 +27,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/dashboard"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 // recipe: request and reply
@@ -79,6 +89,75 @@ func forward(outbox message.Subscriber, client redis.UniversalClient, logger wat
 
 // end of recipe
 
+// recipe: a transaction with an outbox
+func placeOrder(ctx context.Context, db *sql.DB, outboxOf func(*sql.Tx) (message.Publisher, error), order []byte) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
+	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (content) VALUES ($1)", order); err != nil {
+		return err
+	}
+	table, err := outboxOf(tx)
+	if err != nil {
+		return err
+	}
+	outbox, err := inTransaction(table)
+	if err != nil {
+		return err
+	}
+	reminder := message.NewMessage(watermill.NewUUID(), order)
+	reminder.SetContext(delay.WithContext(ctx, delay.For(24*time.Hour)))
+	if err := outbox.Publish("reminders", reminder); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// end of recipe
+
+var _ = placeOrder // the tests have no database
+
+// recipe: the end of a whole service
+type service struct {
+	http       *http.Server // serves the dashboard, too
+	dashboard  *dashboard.Dashboard
+	schedules  *periodic.Periodic
+	forwarder  *forwarder.Forwarder
+	router     *message.Router
+	subscriber *redisdelay.Subscriber
+	publisher  *redisdelay.Publisher
+	client     redis.UniversalClient
+}
+
+func (s *service) run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	lasting := context.WithoutCancel(ctx) // a signal must not end all parts at once
+	scheduling, stopScheduling := context.WithCancel(lasting)
+	defer stopScheduling()
+
+	parts, ended := errgroup.WithContext(ctx)
+	parts.Go(s.http.ListenAndServe)
+	parts.Go(func() error { return s.schedules.Run(scheduling) })
+	parts.Go(func() error { return s.forwarder.Run(lasting) })
+	parts.Go(func() error { return s.router.Run(lasting) })
+	<-ended.Done() // a signal, or the error of a part
+
+	limited, cancel := context.WithTimeout(lasting, 30*time.Second)
+	defer cancel()
+	errs := []error{s.dashboard.Close(), s.http.Shutdown(limited)}
+	stopScheduling()
+	errs = append(errs, s.forwarder.Close(), s.router.Close())
+	if err := parts.Wait(); !errors.Is(err, http.ErrServerClosed) {
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, s.subscriber.Close(), s.publisher.Close(), s.client.Close())...)
+}
+
+// end of recipe
+
 // recipe: the last attempt
 func orGiveUp(giveUp message.NoPublishHandlerFunc) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
@@ -86,7 +165,7 @@ func orGiveUp(giveUp message.NoPublishHandlerFunc) message.HandlerMiddleware {
 			ctx := msg.Context()
 			produced, err := next(msg)
 			d, ok := redisdelay.DeliveryFromContext(ctx)
-			if !ok || err == nil || !d.Last() || d.Deferred() {
+			if !ok || err == nil || d.Deferred() || !d.Last() && !d.Buried() {
 				return produced, err
 			}
 			msg.SetContext(ctx) // Timeout leaves one that has ended
@@ -269,6 +348,50 @@ func TestTheOutboxForwardsWithDelaysAndOnce(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{"later", "as its context says"}, delayed)
 	s.Idle(messages)
+}
+
+// TestAServiceEndsInOrder while a handler publishes.
+func TestAServiceEndsInOrder(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
+	s := fixture.NewWith(t, client)
+	p, sub := s.Publisher(), s.Subscriber()
+	operator, err := admin.New(admin.Config{Client: client})
+	require.NoError(t, err)
+	page, err := dashboard.New(dashboard.Config{Admin: operator})
+	require.NoError(t, err)
+	schedules, err := periodic.New(periodic.Config{Client: client}, nil)
+	require.NoError(t, err)
+	fwd, err := forward(gochannel.NewGoChannel(gochannel.Config{}, nil), client, watermill.NopLogger{})
+	require.NoError(t, err)
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	require.NoError(t, err)
+	handling, goOn := make(chan struct{}), make(chan struct{})
+	published := make(chan error, 1)
+	router.AddConsumerHandler("slow", s.Topic, sub, func(msg *message.Message) error {
+		close(handling)
+		<-goOn
+		next := message.NewMessage("next", nil)
+		next.SetContext(msg.Context())
+		err := p.Publish(s.Topic+"/next", next)
+		published <- err
+		return err
+	})
+	whole := &service{
+		http: &http.Server{Addr: "127.0.0.1:0", Handler: page}, dashboard: page, schedules: schedules, forwarder: fwd,
+		router: router, subscriber: sub, publisher: p, client: client,
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- whole.run(ctx) }()
+	<-router.Running()
+	<-fwd.Running()
+	s.Publish("a")
+	<-handling
+	stop()
+	close(goOn)
+	require.NoError(t, <-published)
+	require.NoError(t, <-ended)
 }
 
 func TestTheLastAttemptGivesUp(t *testing.T) {

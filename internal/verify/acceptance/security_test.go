@@ -253,6 +253,19 @@ func TestABroadcastSubscriberHasTheDocumentedRights(t *testing.T) {
 	})
 }
 
+// TestPrefixesWithoutColonsKeepTenantsApart as the page says, with the documented rights for the prefix shop.
+func TestPrefixesWithoutColonsKeepTenantsApart(t *testing.T) {
+	server := redistest.New(t)
+	name, password := documentedUser(t, server.Client(t), "resetkeys", "~{shop:*", "resetchannels", "&{shop:*")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})
+	t.Cleanup(func() { _ = client.Close() })
+	s := fixture.NewWith(t, client)
+	for prefix, allowed := range map[string]bool{"shop": true, "shop:eu": true, "shop-eu": false, "sho": false} {
+		err := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Prefix = prefix }).Publish(s.Topic, message.NewMessage("a", nil))
+		assert.Equal(t, allowed, err == nil, "%s: %v", prefix, err)
+	}
+}
+
 func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
 	t.Parallel() // it mostly waits
 	server := redistest.New(t)

@@ -41,6 +41,10 @@ func reason(err error, options *redis.UniversalOptions) string {
 	if text := reasonTLS(err, text); text != "" {
 		return text
 	}
+	if addr := announced(err, options); addr != "" {
+		return fmt.Sprintf("it answers, but its Cluster announces the address %s, which cannot be reached from here (%s); "+
+			"run this in the network of the Cluster, or change cluster-announce-ip and cluster-announce-port", addr, reasonNet(err, options))
+	}
 	return reasonNet(err, options)
 }
 
@@ -60,6 +64,24 @@ func reasonTLS(err error, text string) string {
 		return "it does not speak TLS: want redis:// instead of rediss://"
 	}
 	return ""
+}
+
+// announced is the address that could not be reached if it is none of those that were given; else "".
+func announced(err error, options *redis.UniversalOptions) string {
+	var dial *net.OpError
+	if !options.IsClusterMode || !errors.As(err, &dial) || dial.Addr == nil {
+		return ""
+	}
+	for _, given := range options.Addrs {
+		host, port, _ := net.SplitHostPort(given)
+		ips, _ := net.LookupHost(host) // without any, the address is not the given one
+		for _, ip := range ips {
+			if net.JoinHostPort(ip, port) == dial.Addr.String() {
+				return ""
+			}
+		}
+	}
+	return dial.Addr.String()
 }
 
 func reasonNet(err error, options *redis.UniversalOptions) string {

@@ -3,6 +3,7 @@ package connect
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -46,15 +47,33 @@ func (t Target) parse() (*redis.Options, []string, error) {
 // withScheme returns the URL of what people write: that of a Valkey, or only a host and a port.
 func withScheme(text string) string {
 	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		scheme, rest = "redis", text
+	}
+	rest = bracketed(rest)
 	switch {
-	case !found:
-		return "redis://" + text
 	case scheme == "valkey":
 		return "redis://" + rest
 	case scheme == "valkeys":
 		return "rediss://" + rest
 	}
-	return text
+	return scheme + "://" + rest
+}
+
+// bracketed puts brackets around IPv6 addresses without a port.
+func bracketed(rest string) string {
+	start := strings.LastIndex(rest, "@") + 1
+	end := len(rest)
+	if n := strings.IndexAny(rest[start:], "/?"); n >= 0 {
+		end = start + n
+	}
+	hosts := strings.Split(rest[start:end], ",")
+	for i, host := range hosts {
+		if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() {
+			hosts[i] = "[" + host + "]"
+		}
+	}
+	return rest[:start] + strings.Join(hosts, ",") + rest[end:]
 }
 
 // withPort returns an address; that of the first host has been parsed.
