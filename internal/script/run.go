@@ -23,8 +23,8 @@ type Call struct {
 	Replicas int // how many must have its writes; 0: do not wait for any
 	Patience time.Duration
 
-	// Within, unless 0, is how long one attempt may take besides Patience, whatever the client's ReadTimeout is. An attempt that
-	// takes longer closes its connection, and its error is TimedOut; the client does not send the call again by itself.
+	// Within, unless 0, is how long one attempt may take besides Patience, whatever the client's ReadTimeout is. The error of an
+	// attempt that takes longer is TimedOut, and the client does not send the call again by itself.
 	Within time.Duration
 }
 
@@ -57,50 +57,50 @@ func (c *Client) send(ctx context.Context, call Call) (reply Reply, err error) {
 
 // sendNow is send for a caller that waits for the end of the call, whatever becomes of ctx.
 func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
-	if call.Within > 0 {
-		call.Within += call.Patience
-		short, cancel := context.WithTimeout(ctx, call.Within) // the client checks it between attempts
-		defer cancel()
-		ctx = short
+	if call.Within == 0 {
+		return c.attempt(ctx, call, 0)
+	}
+	within := call.Within + call.Patience
+	ctx, cancel := context.WithTimeout(ctx, within) // the client checks it between attempts
+	defer cancel()
+	if c.endsSoon() {
+		return Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return c.attempt(ctx, call, 0) })
+	}
+	reply, err := c.attempt(ctx, call, within)
+	if err != nil && c.cluster != nil && elsewhere(err) {
+		return c.attempt(ctx, call, 0)
+	}
+	return reply, err
+}
+
+// attempt makes a call, with other timeouts than the client's unless timeout is 0. Only a client of a single server can have
+// others, and can send a call together with WAIT.
+func (c *Client) attempt(ctx context.Context, call Call, timeout time.Duration) (Reply, error) {
+	client := c.redis
+	if timeout > 0 || call.Replicas > 0 {
+		master, err := c.Master(ctx, call.Keys[0])
+		if err != nil {
+			return Reply{}, c.Failed(ctx, call, err)
+		}
+		client = master
+	}
+	if timeout > 0 {
+		client = withTimeout(client, timeout)
 	}
 	if call.Replicas > 0 {
-		return c.sendAndWait(ctx, call)
+		return c.sendAndWait(ctx, client, call)
 	}
-	values, err := c.eval(ctx, call)
+	values, err := c.form(call.Script).Run(ctx, client, call.Keys, call.Args...).Slice()
 	if err != nil {
 		return Reply{}, c.Failed(ctx, call, err)
 	}
 	return Reply{values: values}, nil
 }
 
-// eval runs a script. A call with a time limit goes to its master directly, since only clients of a single server have other
-// timeouts; if its slot is moving, the client of the Cluster sends it.
-func (c *Client) eval(ctx context.Context, call Call) ([]any, error) {
-	form := c.form(call.Script)
-	if call.Within > 0 {
-		node, err := c.Master(ctx, call.Keys[0])
-		if err != nil {
-			return nil, err
-		}
-		values, err := form.Run(ctx, withTimeout(node, call.Within), call.Keys, call.Args...).Slice()
-		if c.cluster == nil || !elsewhere(err) {
-			return values, err
-		}
-	}
-	return form.Run(ctx, c.redis, call.Keys, call.Args...).Slice()
-}
-
 // sendAndWait calls a script and then waits until enough replicas have its writes, or for
 // a timeout. It sends both in one pipeline, since WAIT covers only the writes of its own
 // connection. An error that comes with a reply is a *ReplicationError.
-func (c *Client) sendAndWait(ctx context.Context, call Call) (Reply, error) {
-	node, err := c.Master(ctx, call.Keys[0])
-	if err != nil {
-		return Reply{}, c.Failed(ctx, call, err)
-	}
-	if call.Within > 0 {
-		node = withTimeout(node, call.Within)
-	}
+func (c *Client) sendAndWait(ctx context.Context, node redis.UniversalClient, call Call) (Reply, error) {
 	var result, wait *redis.Cmd
 	pipeline := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error

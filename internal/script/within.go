@@ -6,8 +6,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// withTimeout is a client with these timeouts, and with the same connections and hooks; the client itself if it cannot have other
-// timeouts. It is made for each call, since hooks that are added later must see the call, too.
+// maxLeft is the longest ReadTimeout with which a call that takes too long is left to the client, which closes its connection at
+// the latest then. A few such calls leave connections of the pool for others.
+const maxLeft = 10 * time.Second
+
+// endsSoon reports whether the client ends a call soon by itself.
+func (c *Client) endsSoon() bool { return c.readTimeout > 0 && c.readTimeout <= maxLeft }
+
+// withTimeout is a client with these timeouts and the same connections; the client itself if it cannot have other timeouts. With
+// go-redis 9.23, hooks do not see its calls.
 func withTimeout(client redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
 	if can, is := client.(interface {
 		WithTimeout(timeout time.Duration) *redis.Client

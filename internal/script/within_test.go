@@ -1,6 +1,8 @@
 package script
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -34,23 +36,50 @@ func silent(t *testing.T) (address string, accepted *atomic.Int32) {
 	return listener.Addr().String(), accepted
 }
 
+// counter counts calls, as a hook.
+type counter struct{ calls atomic.Int32 }
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.calls.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.calls.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
 func TestACallWithATimeLimitEndsWhateverTheClientsTimeoutIs(t *testing.T) {
 	s := New(fstest.MapFS{"lua/nothing.lua": {Data: []byte("-- nothing.lua: do nothing.\n--\n-- KEYS     scheduled\n")}}, "nothing").Awaited()
-	for name, replicas := range map[string]int{"alone": 0, "with WAIT": 1} {
-		t.Run(name, func(t *testing.T) {
-			address, accepted := silent(t)
-			client := redis.NewClient(&redis.Options{Addr: address, ReadTimeout: -1, WriteTimeout: -1, DisableIdentity: true, Protocol: 2})
-			t.Cleanup(func() { _ = client.Close() })
-			c, err := NewClient(client, "test", observe.Observer{})
-			require.NoError(t, err)
-			p := c.Partition("t", 0)
-			call := p.Call(s, p.Keys(s, ""), nil)
-			call.Within, call.Replicas = 50*time.Millisecond, replicas
-			_, err = c.Run(t.Context(), call)
-			require.True(t, TimedOut(err), err)
-			assert.True(t, Transient(err), err)
-			assert.LessOrEqual(t, accepted.Load(), int32(1), "the client has not tried again")
-			assert.Zero(t, client.PoolStats().TotalConns, "its connection is closed")
-		})
+	for timeout, seen := range map[time.Duration]bool{-1: false, time.Minute: false, time.Second: true} {
+		for name, replicas := range map[string]int{"alone": 0, "with WAIT": 1} {
+			t.Run(fmt.Sprint(timeout, " ", name), func(t *testing.T) {
+				address, accepted := silent(t)
+				client := redis.NewClient(&redis.Options{
+					Addr: address, ReadTimeout: timeout, WriteTimeout: timeout, DisableIdentity: true, Protocol: 2,
+				})
+				t.Cleanup(func() { _ = client.Close() })
+				hook := &counter{}
+				client.AddHook(hook)
+				c, err := NewClient(client, "test", observe.Observer{})
+				require.NoError(t, err)
+				p := c.Partition("t", 0)
+				call := p.Call(s, p.Keys(s, ""), nil)
+				call.Within, call.Replicas = 50*time.Millisecond, replicas
+				_, err = c.Run(t.Context(), call)
+				require.True(t, TimedOut(err), err)
+				assert.True(t, Transient(err), err)
+				require.NoError(t, c.WaitIdle(t.Context()))
+				assert.LessOrEqual(t, accepted.Load(), int32(1), "the client has not tried again")
+				assert.Zero(t, client.PoolStats().TotalConns, "its connection is closed")
+				assert.Equal(t, seen, hook.calls.Load() > 0, "hooks see calls that the client ends soon")
+			})
+		}
 	}
 }
