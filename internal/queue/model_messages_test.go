@@ -43,7 +43,13 @@ func (m *trial) push(rt *rapid.T) {
 		}
 		b.Calls, batch.Calls = append(b.Calls, call), append(batch.Calls, same)
 	}
+	if draw(rt, "barred", false, false, false, true) { // the push is a late copy
+		m.do(func() { m.outcomeBoth(b) })
+	}
 	m.do(func() { m.pushBoth(b, batch) })
+	if draw(rt, "asked", false, false, true) {
+		m.do(func() { m.outcomeBoth(b) })
+	}
 	if draw(rt, "record", "kept", "kept", "lost") == "lost" {
 		m.must(m.real.Unrecord(m.scene.Ctx(), []string{b.Publisher}))
 		m.model.Unrecord(b.Publisher)
@@ -58,8 +64,23 @@ func (m *trial) pushBoth(b Batch, batch store.Batch) {
 		require.ErrorIs(m.t, err, ErrStalePublisher)
 		return
 	}
+	if want.Failed != "" {
+		require.True(m.t, script.Refused(err), "%v", err)
+		return
+	}
 	m.must(err)
 	m.same(fmt.Sprint(want.Duplicates), fmt.Sprint(got))
+}
+
+func (m *trial) outcomeBoth(b Batch) {
+	want, refused, stale := m.model.Outcome(b.Publisher, b.Number)
+	got, rejected, err := m.real.Outcome(m.scene.Ctx(), b)
+	if stale {
+		require.ErrorIs(m.t, err, ErrStalePublisher)
+		return
+	}
+	m.must(err)
+	m.same(fmt.Sprint(want, refused), fmt.Sprint(got, rejected))
 }
 
 func (m *trial) claim(rt *rapid.T) {

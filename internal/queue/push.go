@@ -52,6 +52,9 @@ type Batch struct {
 	Replicas       int
 	ReplicaTimeout time.Duration
 
+	// Within, unless 0, is how long one attempt may take besides ReplicaTimeout; see script.Call.
+	Within time.Duration
+
 	// Repeatable, unless nil, is set if a copy of the batch may run after Push has returned.
 	Repeatable *atomic.Bool
 }
@@ -106,7 +109,7 @@ func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 // keep calls a script that stores a batch. The first argument is the publisher.
 func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, args []any, b Batch) (script.Reply, error) {
 	call := p.Call(s, keys, args)
-	call.Replicas, call.Patience = b.Replicas, b.ReplicaTimeout
+	call.Replicas, call.Patience, call.Within = b.Replicas, b.ReplicaTimeout, b.Within
 	if b.Repeatable == nil {
 		return p.Client().Run(ctx, call)
 	}
@@ -119,16 +122,43 @@ func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, a
 	return reply, err
 }
 
+// Outcome makes the outcome of a batch certain after an error that is not Refused. Either the batch is stored, and duplicates are
+// what Push would have returned, perhaps with a *ReplicationError. Or neither it nor a copy of it that is still on its way will ever
+// be: then its messages may be sent again, in batches with higher numbers. After any other error, nothing is known; after
+// ErrStalePublisher, nothing ever will be.
+func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
+	how, duplicates, err := p.outcome(ctx, b, b.Number)
+	switch {
+	case how == "stored":
+		return true, duplicates, err
+	case how == "barred": // the replicas need not have that
+		return false, nil, nil
+	case how == "later":
+		return false, nil, ErrStalePublisher
+	default:
+		return false, nil, err
+	}
+}
+
 // Reopen is for a publisher that sends a batch until it is stored, after a Refused error. It tells whether the last batch of the
 // publisher has this number and is stored, and what Push returned: an ErrStalePublisher says only that its first message
 // was a different one. If the batch has failed, it may be sent again under its number, which Push refuses otherwise.
 func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
-	reply, err := p.Run(ctx, reopenScript, "", []any{b.Publisher, b.Number})
-	if err != nil {
-		return false, nil, err
+	how, duplicates, err := p.outcome(ctx, b, b.Number-1)
+	return how == "stored", duplicates, err
+}
+
+// outcome calls the script. last is the last batch that is refused from now on if this one is not stored.
+func (p *Partition) outcome(ctx context.Context, b Batch, last int64) (how string, duplicates []Duplicate, err error) {
+	reply, err := p.keep(ctx, outcomeScript, p.Keys(outcomeScript, ""), []any{b.Publisher, b.Number, last}, b)
+	if shortfall := (*script.ReplicationError)(nil); err != nil && !errors.As(err, &shortfall) {
+		return "", nil, err
 	}
-	stored, duplicates = reply.Text() == "stored", b.duplicates(&reply)
-	return stored, duplicates, reply.End()
+	how, duplicates = reply.Text(), b.duplicates(&reply)
+	if failed := reply.End(); failed != nil {
+		return "", nil, failed
+	}
+	return how, duplicates, err
 }
 
 // UnrecordCallers removes what Redis remembers of the calls of Cancel and Reschedule that were
@@ -145,6 +175,11 @@ func (t *Topic) UnrecordCallers(ctx context.Context) error {
 // Push stores a batch in a partition; see Partition.Push.
 func (t *Topic) Push(ctx context.Context, partition int, b Batch) (duplicates []Duplicate, err error) {
 	return t.Partition(partition).Push(ctx, b)
+}
+
+// Outcome makes the outcome of a batch certain; see Partition.Outcome.
+func (t *Topic) Outcome(ctx context.Context, partition int, b Batch) (stored bool, duplicates []Duplicate, err error) {
+	return t.Partition(partition).Outcome(ctx, b)
 }
 
 // Unrecord removes records of publishers from a partition; see Partition.Unrecord.

@@ -14,7 +14,7 @@ var (
 	pushScript     = script.New(lua, "push").Awaited()
 	putScript      = script.New(lua, "put").WithoutLibraries().Awaited()
 	tickScript     = script.New(lua, "tick")
-	reopenScript   = script.New(lua, "reopen")
+	outcomeScript  = script.New(lua, "outcome")
 	unrecordScript = script.New(lua, "unrecord")
 	sweepScript    = script.New(lua, "sweep")
 	registerScript = script.New(lua, "register")
@@ -53,7 +53,7 @@ var (
 // Scripts are all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
-		requeueScript, discardScript, pushScript, putScript, tickScript, reopenScript, unrecordScript, sweepScript, registerScript,
+		requeueScript, discardScript, pushScript, putScript, tickScript, outcomeScript, unrecordScript, sweepScript, registerScript,
 		raiseScript, adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
 		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,

@@ -22,6 +22,10 @@ type fault struct {
 
 var faults = []fault{
 	{"a batch sent again is stored again", "push", "if number == batch then", "if false then", "one message"},
+	{"a batch that is not stored is not barred", "outcome", "write_record(publishers", "local function nothing() end\nnothing(publishers", "a batch of unknown outcome"},
+	{"a batch that is stored is barred", "outcome", "if number == batch and", "if false and", "a batch of unknown outcome"},
+	{"a late question bars a later batch", "outcome", "number > batch", "false", "a batch of unknown outcome"},
+	{"a late copy of a barred batch is stored", "push", "if string.sub(result .. ' ', 1, #own + 1) ~= own .. ' ' then", "if false then", "a keyed batch of unknown outcome"},
 	{"an older batch is stored", "push", "if not number or number > batch then", "if false then", "a key"},
 	{"a message's own id counts as the key's holder", "push", "if holder == id then return id end", "", "damage, a key"},
 	{

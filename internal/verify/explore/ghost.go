@@ -9,6 +9,7 @@ import (
 // The ghost part of a state is what the clients know to be true. Its keys:
 //
 //	~sent        id -> batch number, result and policy of its push
+//	~barred      id -> its first batch is barred
 //	~life        id -> live after it was stored, gone after it has ended for all groups
 //	~fate:G      id -> owed after it was given to the group, done after the group settled it
 //	~last:G      id -> token of the last delivery, its consumer, the token before
@@ -77,6 +78,10 @@ func (t *step) learn() {
 	switch o.kind {
 	case "push":
 		t.learnPush()
+	case "outcome":
+		if t.answer() == "barred" {
+			t.after.set("~barred", o.target, "")
+		}
 	case "claim":
 		t.learnClaim()
 	case "register":
@@ -145,6 +150,9 @@ func (t *step) answer() string {
 
 func (t *step) learnPush() {
 	o := t.op
+	if t.u.barred(t.before, o) {
+		return
+	}
 	result := "stored"
 	switch {
 	case t.out.failed != "":

@@ -68,9 +68,19 @@ func (u *Universe) remembered(policy string) string {
 }
 
 // pushes send the next message, in a new batch or under the number of the first batch, and
-// repeat all that were sent.
+// repeat all that were sent. Of a batch that is barred, a late copy may come, and its message is sent in another batch.
 func (u *Universe) pushes(s state, add func(op)) {
 	for n, msg := range u.msgs() {
+		number := n + 1
+		if u.asks {
+			add(op{kind: "outcome", target: msg, number: number})
+		}
+		if s.has("~barred", msg) {
+			for _, policy := range u.policies {
+				add(op{kind: "push", msg: msg, arg: policy, number: number})
+			}
+			number += u.messages
+		}
 		if sent, ok := s.get("~sent", msg); ok {
 			words := strings.Fields(sent)
 			was, _ := strconv.Atoi(words[0])
@@ -78,8 +88,8 @@ func (u *Universe) pushes(s state, add func(op)) {
 			continue
 		}
 		for _, policy := range u.policies {
-			add(op{kind: "push", msg: msg, arg: policy, number: n + 1})
-			if n > 0 && !u.damage {
+			add(op{kind: "push", msg: msg, arg: policy, number: number})
+			if n > 0 && !u.damage && !u.asks {
 				add(op{kind: "push", msg: msg, arg: policy, number: 1})
 			}
 		}
@@ -256,6 +266,8 @@ func (o op) String() string {
 	switch o.kind {
 	case "push":
 		return fmt.Sprintf("publish %s as batch %d (%s)", o.msg, o.number, o.arg)
+	case "outcome":
+		return fmt.Sprintf("ask for the outcome of batch %d", o.number)
 	case "claim":
 		return strings.TrimSpace(fmt.Sprintf("%s/%s claims: %s, request %d, limit %d, free %d %s",
 			o.group, o.consumer, o.arg, o.number, o.limit, o.free, o.knows))
@@ -293,6 +305,8 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 			[]string{"scheduled", "messages", "publishers", "keys", "taken"},
 			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", u.windowMs(), "1", o.msg, delay, bodyOf(o.msg)},
 		}, true
+	case "outcome":
+		return call{"outcome", []string{"scheduled", "publishers"}, []string{"p", strconv.Itoa(o.number), strconv.Itoa(o.number)}}, true
 	case "claim":
 		return u.claimCall(s, o), true
 	case "register":

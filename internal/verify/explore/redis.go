@@ -17,7 +17,7 @@ import (
 func Sources() map[string]string {
 	loaded := map[string]string{}
 	called := []string{
-		"push", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register",
+		"push", "outcome", "claim", "ack", "nack", "extend", "release", "bury", "requeue", "discard", "cancel", "reschedule", "register",
 	}
 	for _, s := range queue.Scripts() {
 		if slices.Contains(called, s.Name()) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -21,6 +22,8 @@ func (t *step) truth() string {
 	switch t.op.kind {
 	case "push":
 		return t.pushTruth()
+	case "outcome":
+		return t.outcomeTruth()
 	case "claim":
 		return t.claimTruth()
 	case "ack", "discard":
@@ -112,6 +115,11 @@ func (t *step) pushTruth() string {
 	held := t.u.keyed && holder != "" && holder != msg
 	taken := held || o.arg != string(queue.ReplaceDuplicates) && t.before.inWindow(msg)
 	switch {
+	case t.u.barred(t.before, o):
+		if t.out.failed == "" {
+			return "not failed: the batch is barred"
+		}
+		return t.nothing("publishers")
 	case t.out.failed != "":
 		if !recorded || recordNumber(record) < o.number || recordNumber(record) == o.number && again && !t.u.borrowed(o) {
 			return "failed: " + t.out.failed
@@ -142,6 +150,28 @@ func (t *step) pushTruth() string {
 		return t.replaced(holder)
 	}
 	return t.others(msg)
+}
+
+// barred tells whether a push is a late copy of a batch that is barred.
+func (u *Universe) barred(s state, o op) bool {
+	return s.has("~barred", o.msg) && o.number <= u.messages
+}
+
+func (t *step) outcomeTruth() string {
+	o, answer := t.op, t.answer()
+	record, recorded := t.before.get("publishers", "p")
+	sent, known := t.before.get("~sent", o.target)
+	after, _ := t.after.get("publishers", "p")
+	known = known && strings.HasPrefix(sent, strconv.Itoa(o.number)+" ") && !strings.Contains(sent, " failed ")
+	switch {
+	case (answer == "later") != (recorded && recordNumber(record) > o.number):
+		return "another outcome: " + answer + ", the record is " + record
+	case answer == "barred" && (known || !strings.HasPrefix(after, strconv.Itoa(o.number)+" ")):
+		return "not barred: the batch is stored, or may be"
+	case answer == "stored" && !known:
+		return "not stored: the batch whose outcome is asked for"
+	}
+	return t.nothing("publishers")
 }
 
 // inWindow tells whether the key is taken although no message need hold it.

@@ -34,6 +34,7 @@ type Universe struct {
 	changes    bool     // nacks may leave changed metadata
 	decides    bool     // handlers may defer and bury
 	joins      bool     // a claim may name groups as they were when the messages fell due
+	asks       bool     // publishers may ask for the outcome of a batch
 	damage     bool     // registrations and records may be lost
 	between    int      // torn files: operations until the second restart at most, 0 for no tearing
 	after      int      // operations after it at most
@@ -51,6 +52,8 @@ func Universes() []*Universe {
 		{Name: "room for one of two messages", groups: g, consumers: a, messages: 2, deliveries: 2, limit: 1, policies: reject},
 		{Name: "room for one, two consumers", groups: g, consumers: ab, messages: 2, deliveries: 1, most: 1, limit: 1, policies: reject},
 		{Name: "two messages", groups: g, consumers: a, messages: 2, deliveries: 2, policies: reject},
+		{Name: "a batch of unknown outcome", groups: g, consumers: a, messages: 2, asks: true, deliveries: 1, policies: reject},
+		{Name: "a keyed batch of unknown outcome", groups: g, consumers: a, messages: 2, keyed: true, asks: true, deliveries: 1, policies: allPolicies},
 		{Name: "two groups", groups: gh, consumers: a, messages: 1, deliveries: 2, policies: reject, changes: true},
 		{Name: "two groups, two messages", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject},
 		{Name: "a group joins later", groups: gh, consumers: a, messages: 2, deliveries: 1, policies: reject, joins: true},

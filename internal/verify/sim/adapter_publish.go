@@ -63,6 +63,23 @@ func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([
 	return ids(result.Duplicates, func(d store.Duplicate) queue.Duplicate { return queue.Duplicate(d) }), err
 }
 
+// Outcome implements publish.Topic.
+func (t publishTopic) Outcome(ctx context.Context, partition int, b queue.Batch) (bool, []queue.Duplicate, error) {
+	type outcome struct {
+		stored, stale bool
+		duplicates    []store.Duplicate
+	}
+	l := t.p.link(partition)
+	o, err := call(ctx, l, "outcome", func(int64) (o outcome) {
+		o.stored, o.duplicates, o.stale = t.p.w.topic.Partition(l.partition).Outcome(b.Publisher, b.Number)
+		return o
+	})
+	if err == nil && o.stale {
+		err = queue.ErrStalePublisher
+	}
+	return o.stored, ids(o.duplicates, func(d store.Duplicate) queue.Duplicate { return queue.Duplicate(d) }), err
+}
+
 // Cancel implements publish.Topic.
 func (t publishTopic) Cancel(ctx context.Context, key string) (queue.Status, error) {
 	return t.withKey(ctx, "cancel", func(partition int, _ int64) string { return t.p.canceled(ctx, partition, key) })

@@ -83,6 +83,20 @@ func (p *Partition) Push(now int64, b Batch) Pushed {
 	return result
 }
 
+// Outcome tells whether a batch of a publisher is stored, and what Push returned. If it is not, no copy of it can be stored from
+// now on. stale says that the publisher has sent a later batch.
+func (p *Partition) Outcome(publisher string, number int64) (stored bool, duplicates []Duplicate, stale bool) {
+	last, known := p.publishers[publisher]
+	switch {
+	case known && last.number > number:
+		return false, nil, true
+	case known && last.number == number && last.failed == "":
+		return true, last.duplicates, false
+	}
+	p.publishers[publisher] = pushed{number: number, failed: "barred"}
+	return false, nil, false
+}
+
 // Unrecord forgets what a publisher has sent.
 func (p *Partition) Unrecord(publisher string) { delete(p.publishers, publisher) }
 

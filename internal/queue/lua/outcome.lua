@@ -1,0 +1,28 @@
+-- outcome.lua: tell whether a batch of push is stored, as another one under its number perhaps. If it is not, no copy of it can be
+-- stored from now on, unless the publisher sends it again under a number above ARGV[3].
+--
+-- KEYS     scheduled, publishers
+-- ARGV[1]  publisher  string
+-- ARGV[2]  batch      integer
+-- ARGV[3]  last       integer: batches up to this number are refused if the batch is not stored. It is the number of the batch
+--          or, for a batch that has failed and may be stored under its number all the same, one less
+-- Returns  { how, call, message, ... }: 'stored' and what push returned, if the last batch of the publisher has this number and is
+--          stored; 'barred' if the batch is not stored; 'later' if the publisher has sent a later batch, so
+--          nothing is known
+
+local publisher, batch = ARGV[1], tonumber(ARGV[2])
+local before = redis.call('HGET', publishers, publisher)
+local number, ms, result = parse_record(before or '0 0 -')
+if not number or number > batch then return { 'later' } end
+local _, now_ms = now_us()
+begin_writes(scheduled)
+
+-- What a record of a stored batch has is never '-', which stands for batches that are refused.
+if number == batch and result ~= '-' and not string.find(result, '^%S+ failed ') then
+  redis.call('HSET', publishers, publisher, before) -- for the WAIT that may follow
+  local reply = { 'stored' }
+  for n in string.gmatch(result, ' (%d+)') do reply[#reply + 1] = tonumber(n) end
+  return reply
+end
+write_record(publishers, publisher, int(tonumber(ARGV[3])), now_ms, '-', before and ms)
+return { 'barred' }
