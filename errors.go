@@ -30,8 +30,7 @@ var (
 	ErrTooManyPending = publish.ErrTooManyPending
 
 	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages
-	// are stored: no answer came in time, or Redis refused a call that the client repeated
-	// after an answer was lost. Publishing them again may store them twice, unless they
+	// are stored: Redis did not answer in time, also not to the question whether they are stored. Publishing them again may store them twice, unless they
 	// carry a key that is still in use: see PublisherConfig.DeduplicationWindow. Other errors are
 	// certain: with a *ReplicationError all messages are stored, with a *PartialPublishError some,
 	// with any other none.

@@ -73,8 +73,7 @@ func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
 		to := destination{topic: f.topic, partition: s.partition}
 		for _, messages := range split(s.messages) {
 			c := f.add(i, messages)
-			c.batch = ls.add(to, c, messages) //nolint:contextcheck // a batch outlives any one of its callers
-			ls.endAt(c.batch, f.deadline)
+			ls.endAt(ls.add(to, c, messages), f.deadline) //nolint:contextcheck // a batch outlives any one of its callers
 		}
 	}
 	if ctx.Done() != nil {
@@ -109,8 +108,8 @@ func (ls *lanes) expire(b *batch) {
 	now := time.Now()
 	for _, c := range slices.Clone(b.calls) { // giveUp removes calls from it
 		switch {
-		case c.batch == nil:
-		case !c.future.deadline.After(now): // c has a batch, so it is of a PublishAsync call
+		case c.batch == nil || c.future == nil:
+		case !c.future.deadline.After(now):
 			c.future.giveUp(context.DeadlineExceeded)
 			ended = append(ended, c.future)
 		case next == nil || c.future.deadline.Before(next.deadline):
@@ -144,7 +143,7 @@ func (b *batch) endPieces() (ended []*Future) {
 		return nil
 	}
 	for _, c := range b.calls {
-		if c.batch == nil {
+		if c.batch == nil || c.future == nil {
 			continue
 		}
 		if c.future.end(c, c.err); c.future.left == 0 {

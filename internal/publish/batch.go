@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -16,9 +17,18 @@ const (
 	// over 10 ms and save nothing.
 	maxMessages = 500
 
-	// maxBytes is about how many bytes of messages a batch may have. A larger call is a
-	// batch of its own.
+	// maxBytes is about how many bytes of one call for a partition are stored whole or not at all. Such a call is a batch of its
+	// own if it is larger than the window of its lane.
 	maxBytes = 4 << 20
+
+	// maxWindow is how many bytes several calls may have in a batch, however fast the connection is.
+	maxWindow = 1 << 20
+
+	// messageOverhead is about how many bytes are sent for a message besides its body.
+	messageOverhead = 64
+
+	// maxCuts is how often a call is sent alone over connections that are cut, while Redis answers other calls.
+	maxCuts = 3
 
 	// patience is how long a caller waits before it gets a timer of its own for its deadline.
 	// A timer for each call would take a quarter of the client's time.
@@ -30,25 +40,27 @@ type call struct {
 	messages, bytes int
 	keyed           bool             // a message has a key
 	duplicates      queue.Duplicates // what to do with a message whose key is in use
-	ignored         []string         // set before the batch is done: keys of duplicates that were dropped
-	err             error            // set before the batch is done
+	deadline        time.Time
+	ignored         []string // set before the batch is done: keys of duplicates that were dropped
+	err             error    // set before the batch is done
 
-	// of a PublishAsync call; guarded by lanes.mu
+	// guarded by lanes.mu
+	batch  *batch  // that it is in; nil once its caller has left or, of a PublishAsync call, the piece has ended
 	future *Future // nil for a Publish call
 	share  int     // of the future's, which it is a piece of
-	batch  *batch  // that it is in; nil once the piece has ended
 }
 
-func newCall(messages []Message) call {
-	c := call{messages: len(messages), duplicates: messages[0].Duplicates}
+func newCall(messages []Message, deadline time.Time) call {
+	c := call{messages: len(messages), duplicates: messages[0].Duplicates, deadline: deadline}
 	for i := range messages {
-		c.bytes += len(messages[i].Body)
+		c.bytes += len(messages[i].Body) + messageOverhead
 		c.keyed = c.keyed || messages[i].Key != ""
 	}
 	return c
 }
 
-// batch is what one script call stores. Calls join it until it is sent.
+// batch is what one script call stores. Calls join it until it is sent. If it is not stored, and its calls are sent again, they
+// move to other batches, its parts.
 type batch struct {
 	done  chan struct{} // closed by finish
 	slow  chan struct{} // closed if the batch is not done within patience
@@ -58,7 +70,10 @@ type batch struct {
 	calls           []*call     // fixed once the batch is sent
 	request         queue.Batch // its Calls are the messages of calls; fixed once it is sent
 	messages, bytes int
+	deadline        time.Time          // the latest of its calls
 	keyed           bool               // a message has a key
+	part            bool               // its calls were sent before, so no other call joins them
+	moved           bool               // its calls are in its parts; fixed once it is done
 	publisher       string             // the publisher's name when it is sent
 	cancel          context.CancelFunc // set when it is sent
 	callers         int                // those that still wait for the outcome
@@ -66,24 +81,35 @@ type batch struct {
 	async           bool               // a PublishAsync call has joined
 	expiry          *time.Timer        // ends PublishAsync calls at their deadlines; nil without any
 	expires         time.Time          // when that is next
+
+	// of a part with one call; owned by its sender
+	cuts  int // how often a connection was cut while the call was sent alone
+	pause backoff.Backoff
 }
 
 // newBatch returns an empty batch. common is what it has in common with all others.
 func newBatch(common queue.Batch) *batch {
-	b := &batch{done: make(chan struct{}), slow: make(chan struct{}), request: common}
+	b := &batch{
+		done: make(chan struct{}), slow: make(chan struct{}), request: common,
+		pause: backoff.Backoff{Min: minBackoff, Max: maxBackoff},
+	}
 	b.timer = time.AfterFunc(patience, func() { close(b.slow) })
 	return b
 }
 
-// fits reports whether a call can join.
-func (b *batch) fits(c *call) bool {
-	return b.request.Duplicates == c.duplicates && b.messages+c.messages <= maxMessages && b.bytes+c.bytes <= maxBytes
+// fits reports whether a call can join, and the batch is no larger than size then.
+func (b *batch) fits(c *call, size int) bool {
+	return b.request.Duplicates == c.duplicates && b.messages+c.messages <= maxMessages && b.bytes+c.bytes <= size
 }
 
 func (b *batch) add(c *call, messages []Message) {
 	b.calls, b.request.Calls = append(b.calls, c), append(b.request.Calls, messages)
 	b.request.Duplicates = c.duplicates
+	c.batch = b
 	b.callers++
+	if c.deadline.After(b.deadline) {
+		b.deadline = c.deadline
+	}
 	b.messages += c.messages
 	b.bytes += c.bytes
 	b.keyed = b.keyed || c.keyed
@@ -113,17 +139,18 @@ func (b *batch) wait(ctx context.Context, deadline time.Time) error {
 // abandon ends a call whose caller stops waiting, and returns its error. A batch without a
 // waiting caller is not sent, or not sent again.
 func (b *batch) abandon(c *call, cause error) error {
+	c.batch = nil
 	b.callers--
-	if b.request.Number == 0 { // it is not sent
+	if b.callers == 0 && b.cancel != nil {
+		b.cancel()
+	}
+	if b.request.Number == 0 { // it is not sent, or certainly not stored
 		at := slices.Index(b.calls, c)
 		b.calls = append(b.calls[:at], b.calls[at+1:]...)
 		b.request.Calls = append(b.request.Calls[:at], b.request.Calls[at+1:]...)
 		b.messages -= c.messages
 		b.bytes -= c.bytes
 		return fmt.Errorf("not stored: %w", cause)
-	}
-	if b.callers == 0 {
-		b.cancel()
 	}
 	if b.last != nil {
 		return fmt.Errorf("%w: %w: %w", ErrOutcomeUnknown, cause, b.last)
@@ -135,6 +162,30 @@ func (b *batch) abandon(c *call, cause error) error {
 func (b *batch) seal(publisher string, sender int, number int64, cancel context.CancelFunc) {
 	b.publisher, b.cancel = publisher, cancel
 	b.request.Publisher, b.request.Number, b.request.Repeatable = recordOf(publisher, sender), number, new(atomic.Bool)
+}
+
+// unseal says that the batch is not stored, although it was sent.
+func (b *batch) unseal() { b.request.Number = 0 }
+
+// split returns parts for the calls whose callers still wait: of up to size bytes and half of the batch, but each with one call
+// at least.
+func (b *batch) split(common queue.Batch, size int) (parts []*batch) {
+	size = min(size, b.bytes/2)
+	for i, c := range b.calls {
+		if c.batch == nil {
+			continue
+		}
+		if n := len(parts); n == 0 || !parts[n-1].fits(c, size) {
+			parts = append(parts, newBatch(common))
+			parts[n].part = true
+		}
+		parts[len(parts)-1].add(c, b.request.Calls[i])
+	}
+	if len(b.calls) == 1 && len(parts) == 1 {
+		parts[0].cuts, parts[0].pause = b.cuts, b.pause
+	}
+	b.moved = true
+	return parts
 }
 
 // recordOf is the name of the record that a sender's batches are stored under.

@@ -32,6 +32,8 @@ type fakeTopic struct {
 	mu         sync.Mutex
 	answers    []error
 	rejected   []queue.Duplicate
+	last       queue.Batch // that was stored
+	outcomes   []error     // answers of Outcome; without any left it tells the truth
 	batches    []queue.Batch
 	names      map[int][]string // names of the messages, by partition
 	key        string           // the key that a message holds
@@ -140,11 +142,32 @@ func (f *fakeTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]q
 	if err != nil || f.repeatable != nil && f.repeatable(b) {
 		b.Repeatable.Store(true)
 	}
-	if stored(err) {
+	if stored(err) || errors.Is(err, errLostReply) {
 		f.keep(partition, b)
+		f.last = b
+	}
+	if stored(err) {
 		return f.rejected, err
 	}
 	return nil, err
+}
+
+// errLostReply is the error of a push whose batch is stored.
+var errLostReply = fmt.Errorf("lost reply: %w", io.EOF)
+
+func (f *fakeTopic) Outcome(_ context.Context, _ int, b queue.Batch) (stored bool, rejected []queue.Duplicate, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.outcomes) > 0 {
+		err, f.outcomes = f.outcomes[0], f.outcomes[1:]
+	}
+	if err != nil {
+		return false, nil, err
+	}
+	if f.last.Publisher == b.Publisher && f.last.Number == b.Number {
+		return true, f.rejected, nil
+	}
+	return false, nil, nil
 }
 
 func (f *fakeTopic) answer(partition int) error {

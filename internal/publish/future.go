@@ -95,7 +95,7 @@ func (f *Future) add(share int, messages []Message) *call {
 	if len(f.pieces) > 0 {
 		c = new(call)
 	}
-	*c = newCall(messages)
+	*c = newCall(messages, f.deadline)
 	c.future, c.share = f, share
 	f.pieces = append(f.pieces, c)
 	f.left++

@@ -2,14 +2,13 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/link"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -17,6 +16,9 @@ import (
 )
 
 const (
+	// maxIdle is how many lanes are kept that nothing is published to, since they know the connection.
+	maxIdle = 100
+
 	// linger is how long an idle sender waits for the next call before it ends.
 	linger = 100 * time.Millisecond
 
@@ -51,6 +53,8 @@ func (d destination) place() observe.Place {
 // lane is the traffic to one destination: one batch at a time or, while Redis is far, a few.
 // Each sender has a publisher's record of its own, so each record sees one batch at a time.
 type lane struct {
+	window *link.Window // immutable
+
 	// guarded by lanes.mu
 	waiting []*batch // calls join the last one
 	senders [maxSenders]sender
@@ -69,7 +73,7 @@ type sender struct {
 }
 
 func newLane() *lane {
-	l := &lane{}
+	l := &lane{window: link.New(maxWindow)}
 	for n := range l.senders {
 		l.senders[n].signal = make(chan struct{}, 1)
 	}
@@ -91,7 +95,7 @@ type lanes struct {
 	closing chan struct{}  // closed by close
 
 	mu     sync.Mutex
-	open   map[destination]*lane // guarded by mu; only lanes in recent use
+	open   map[destination]*lane // guarded by mu; lanes in use, and a few others
 	name   string                // guarded by mu; of the publisher
 	number int64                 // guarded by mu; of the last batch, for all lanes
 	closed bool                  // guarded by mu
@@ -125,11 +129,16 @@ func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, 
 	if err := checkDeadline(ctx, deadline); err != nil {
 		return nil, err
 	}
-	b, c := ls.join(to, messages) //nolint:contextcheck // a batch outlives any one of its callers
-	if cause := b.wait(ctx, deadline); cause != nil {
-		return ls.abandon(b, c, cause)
+	b, c := ls.join(deadline, to, messages) //nolint:contextcheck // a batch outlives any one of its callers
+	for {
+		if cause := b.wait(ctx, deadline); cause != nil {
+			return ls.abandon(c, cause)
+		}
+		if !b.moved {
+			return c.ignored, c.err
+		}
+		b = ls.batchOf(c)
 	}
-	return c.ignored, c.err
 }
 
 // checkDeadline is the error of a call for which it is too late.
@@ -143,19 +152,26 @@ func checkDeadline(ctx context.Context, deadline time.Time) error {
 	return nil
 }
 
-// abandon ends a call whose caller stops waiting, unless the batch is done.
-func (ls *lanes) abandon(b *batch, c *call, cause error) (ignored []string, err error) {
+// batchOf is the batch that a call is in.
+func (ls *lanes) batchOf(c *call) *batch {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if b.finished() {
+	return c.batch
+}
+
+// abandon ends a call whose caller stops waiting, unless its batch is done.
+func (ls *lanes) abandon(c *call, cause error) (ignored []string, err error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if c.batch.finished() {
 		return c.ignored, c.err
 	}
-	return nil, b.abandon(c, cause)
+	return nil, c.batch.abandon(c, cause)
 }
 
 // join adds messages to a batch that has not been sent.
-func (ls *lanes) join(to destination, messages []Message) (*batch, *call) {
-	c := newCall(messages)
+func (ls *lanes) join(deadline time.Time, to destination, messages []Message) (*batch, *call) {
+	c := newCall(messages, deadline)
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.add(to, &c, messages), &c
@@ -168,17 +184,22 @@ func (ls *lanes) add(to destination, c *call, messages []Message) *batch {
 		l = newLane()
 		ls.open[to] = l
 	}
-	if n := len(l.waiting); n == 0 || !l.waiting[n-1].fits(c) {
+	if n := len(l.waiting); n == 0 || l.waiting[n-1].part || !l.waiting[n-1].fits(c, l.window.Size()) {
 		l.waiting = append(l.waiting, newBatch(ls.common))
 	}
 	last := l.waiting[len(l.waiting)-1]
 	last.add(c, messages)
-	if c.future != nil && !last.async {
-		last.async = true
-		l.async++
-	}
+	l.mark(last, c)
 	ls.rouse(to, l, last)
 	return last
+}
+
+// mark notes that a batch has a PublishAsync call, if it has.
+func (l *lane) mark(b *batch, c *call) {
+	if c.future != nil && !b.async {
+		b.async = true
+		l.async++
+	}
 }
 
 // takes tells whether a sender may send a batch.
@@ -231,7 +252,7 @@ func (ls *lanes) run(to destination, l *lane, n int) {
 		runtime.Gosched() // lets more callers join the batch
 		ctx, cancel := context.WithCancel(context.Background())
 		if b := ls.next(to, l, n, cancel); b != nil {
-			took := ls.send(ctx, to, b)
+			took := ls.send(ctx, to, l, b)
 			cancel()
 			ls.sent(to, l, n, b, took)
 			continue
@@ -272,82 +293,13 @@ func (ls *lanes) next(to destination, l *lane, n int, cancel context.CancelFunc)
 	}
 	ls.number++
 	b.seal(ls.name, n, ls.number, cancel)
+	b.request.Within = l.within(b.bytes, b.deadline)
 	return b
 }
 
 // first is the index of the first batch that a sender may send; -1 for none.
 func (l *lane) first(n int) int {
 	return slices.IndexFunc(l.waiting, func(b *batch) bool { return l.takes(n, b) })
-}
-
-// send sends a batch under its number, again and again while the error is temporary and a
-// caller waits, and tells the callers the outcome. It returns how long the attempt took that
-// has stored it; 0 if none has.
-func (ls *lanes) send(ctx context.Context, to destination, b *batch) time.Duration {
-	topic := ls.topics.find(to.topic)
-	defer func() { ls.records.done(to, b.request.Publisher, b.request.Repeatable.Load()) }()
-	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
-	for {
-		start := time.Now()
-		rejected, err := topic.Push(ctx, to.partition, b.request)
-		if stored(err) {
-			took := time.Since(start)
-			ls.finish(b, rejected, err)
-			ls.outages.Worked(observe.Publishing, to.place())
-			return took
-		}
-		ls.note(b, err)
-		if script.Transient(err) && ctx.Err() == nil {
-			ls.outages.Failed(observe.Publishing, to.place(), err)
-			if pause.Wait(ctx) {
-				continue
-			}
-		}
-		if errors.Is(err, queue.ErrStalePublisher) {
-			ls.rename(b.publisher)
-		}
-		if !script.Refused(err) { // an earlier attempt may have stored it
-			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
-		}
-		ls.finish(b, nil, err)
-		return 0
-	}
-}
-
-// stored reports whether messages are stored, perhaps with too few replicas.
-func stored(err error) bool {
-	if err == nil {
-		return true
-	}
-	var shortfall *script.ReplicationError
-	return errors.As(err, &shortfall)
-}
-
-// note keeps the error of an attempt, for callers that leave.
-func (ls *lanes) note(b *batch, err error) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	b.last = err
-}
-
-// rename gives the publisher a new name, which has no batches yet.
-func (ls *lanes) rename(stale string) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.name == stale { // no other batch has renamed it
-		ls.name = ls.newName()
-	}
-}
-
-// finish ends a batch. It holds the lock at the end, so that a caller that leaves sees the
-// batch either done or not done.
-func (ls *lanes) finish(b *batch, rejected []queue.Duplicate, err error) {
-	b.resolve(rejected, err)
-	ls.mu.Lock()
-	b.finish()
-	ended := b.endPieces()
-	ls.mu.Unlock()
-	ls.pending.settle(ended)
 }
 
 // sent records that a batch has ended, and how long that took; 0 if it failed.
@@ -364,7 +316,7 @@ func (ls *lanes) sent(to destination, l *lane, n int, b *batch, took time.Durati
 	}
 }
 
-// shut ends a sender unless a call waits for it, and with the last sender the lane.
+// shut ends a sender unless a call waits for it, and with the last sender perhaps the lane.
 func (ls *lanes) shut(to destination, l *lane, n int) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -372,7 +324,7 @@ func (ls *lanes) shut(to destination, l *lane, n int) bool {
 		return false
 	}
 	l.senders[n].runs = false
-	if !slices.ContainsFunc(l.senders[:], func(s sender) bool { return s.runs }) {
+	if len(ls.open) > maxIdle && !slices.ContainsFunc(l.senders[:], func(s sender) bool { return s.runs }) {
 		delete(ls.open, to)
 	}
 	return true

@@ -62,13 +62,14 @@ func TestBatchesAreBounded(t *testing.T) {
 	})
 }
 
-func TestABatchIsSentAgainUnderItsNumberUntilItIsStored(t *testing.T) {
+func TestACallIsSentAgainUnderANewNumberUntilItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{answers: []error{io.EOF, &net.OpError{Op: "dial"}, loadingError()}}
+		f := &fakeTopic{answers: []error{io.EOF, &net.OpError{Op: "dial"}, loadingError(), loadingError()}}
 		p := f.publisher()
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("b")))
-		assert.Equal(t, []int64{1, 1, 1, 1, 2}, f.numbers())
+		assert.Equal(t, []int64{1, 2, 3, 4, 5, 6}, f.numbers())
+		assert.Equal(t, []string{"a", "b"}, f.names[0])
 		require.NoError(t, p.Close(t.Context()))
 	})
 }
@@ -79,21 +80,24 @@ func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
 	stale := fmt.Errorf("%w: %w", queue.ErrStalePublisher, script.Refusal("STALE batch 1 was another one"))
 	older := fmt.Errorf("%w: %w", queue.ErrStalePublisher, redisError("STALE batch 1 comes after batch 2"))
 	tests := map[string]struct {
-		answers []error
-		want    error
-		unknown bool
+		answers, outcomes []error
+		want              error
+		unknown           bool
 	}{
-		"refused by Redis":                     {[]error{full}, full, false},
-		"refused after a reply was lost":       {[]error{io.EOF, full}, full, false}, // so the first stored nothing
-		"not permitted":                        {[]error{denied}, denied, true},      // perhaps the client's second attempt
-		"another batch under its number":       {[]error{stale}, queue.ErrStalePublisher, false},
-		"a number that went back":              {[]error{older}, queue.ErrStalePublisher, true},
-		"client closed after a reply was lost": {[]error{io.EOF, redis.ErrClosed}, redis.ErrClosed, true},
+		"refused by Redis":                     {[]error{full}, nil, full, false},
+		"refused after a cut connection":       {[]error{io.EOF, full}, nil, full, false},
+		"not permitted":                        {[]error{denied}, []error{denied}, denied, true}, // perhaps the client's second attempt
+		"not permitted, and not stored":        {[]error{denied}, nil, denied, false},
+		"cut again and again":                  {[]error{io.EOF, io.EOF, io.EOF}, nil, io.EOF, false},
+		"another batch under its number":       {[]error{stale}, nil, queue.ErrStalePublisher, false},
+		"a number that went back":              {[]error{older}, nil, queue.ErrStalePublisher, true},
+		"a later batch":                        {[]error{io.EOF}, []error{queue.ErrStalePublisher}, queue.ErrStalePublisher, true},
+		"client closed after a reply was lost": {[]error{io.EOF}, []error{redis.ErrClosed}, redis.ErrClosed, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeTopic{answers: test.answers}
+				f := &fakeTopic{answers: test.answers, outcomes: test.outcomes}
 				p := f.publisher()
 				err := p.Publish(t.Context(), far, "t", one("a"))
 				require.ErrorIs(t, err, test.want)
@@ -117,7 +121,7 @@ func TestAStalePublisherTakesANewName(t *testing.T) {
 			names = append(names, batch.Publisher)
 		}
 		assert.Equal(t, []int{0, 1, 1, 1, 2}, distinct(names))
-		assert.Equal(t, []int64{1, 2, 3, 3, 4}, f.numbers())
+		assert.Equal(t, []int64{1, 2, 3, 4, 5}, f.numbers())
 	})
 }
 
@@ -221,17 +225,19 @@ func TestOnlyTheRejectedCallOfABatchFails(t *testing.T) {
 
 func TestAttemptsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{}
+		f := &fakeTopic{answers: []error{io.EOF}}
 		for range 1000 {
-			f.answers = append(f.answers, io.EOF)
+			f.outcomes = append(f.outcomes, io.EOF)
 		}
 		p := f.publisher()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		require.ErrorIs(t, p.Publish(ctx, far, "t", one("a")), io.EOF)
 		require.NoError(t, p.Close(t.Context()))
-		assert.Less(t, len(f.batches), 20)
-		assert.Greater(t, len(f.batches), 8)
+		attempts := 1000 - len(f.outcomes)
+		assert.Less(t, attempts, 20)
+		assert.Greater(t, attempts, 8)
+		assert.Len(t, f.batches, 1, "no message is sent while Redis does not answer")
 	})
 }
 

@@ -72,6 +72,8 @@ type Topic interface {
 	Raise(ctx context.Context, wanted int) (partitions int, err error)
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Push(ctx context.Context, partition int, b queue.Batch) (duplicates []queue.Duplicate, err error)
+	// Outcome makes the outcome of a batch certain.
+	Outcome(ctx context.Context, partition int, b queue.Batch) (stored bool, duplicates []queue.Duplicate, err error)
 	Cancel(ctx context.Context, key string) (queue.Status, error)
 	Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Status, error)
 	// Unrecord removes the records of publishers that have ended.

@@ -1,0 +1,175 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// send makes one attempt to store a batch. Its calls learn the outcome or, if the batch is not stored for a reason that may not
+// last or may be due to one of them, wait in smaller batches. It returns how long it took to store the batch; 0 if that failed.
+func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) time.Duration {
+	defer func() { ls.records.done(to, b.request.Publisher, b.request.Repeatable.Load()) }()
+	start := time.Now()
+	duplicates, err := ls.topics.find(to.topic).Push(ctx, to.partition, b.request)
+	switch took := time.Since(start); {
+	case stored(err):
+		l.arrived(b, took)
+		ls.finish(b, duplicates, err)
+		ls.outages.Worked(observe.Publishing, to.place())
+		return took
+	case script.Refused(err) || errors.Is(err, queue.ErrStalePublisher):
+		ls.fail(b, err)
+	default:
+		if script.TimedOut(err) || len(b.calls) > 1 && !script.IsAnswer(err) { // its size may be why the connection was cut
+			l.window.Lost(b.bytes)
+		}
+		ls.clarify(ctx, to, l, b, err)
+	}
+	return 0
+}
+
+// stored reports whether messages are stored, perhaps with too few replicas.
+func stored(err error) bool {
+	if err == nil {
+		return true
+	}
+	var shortfall *script.ReplicationError
+	return errors.As(err, &shortfall)
+}
+
+// clarify finds out what has become of a batch after an error that does not say.
+func (ls *lanes) clarify(ctx context.Context, to destination, l *lane, b *batch, cause error) {
+	is, duplicates, err := ls.outcome(ctx, to, l, b, cause)
+	switch {
+	case is:
+		ls.finish(b, duplicates, err)
+		ls.outages.Worked(observe.Publishing, to.place())
+	case err != nil:
+		ls.fail(b, err)
+	case len(b.calls) == 1 && b.hopeless(cause):
+		ls.finish(b, nil, fmt.Errorf("not stored: %w", cause))
+	default:
+		ls.sendAgain(ctx, to, l, b)
+	}
+}
+
+// outcome asks for the outcome of a batch again and again while the error is temporary and a caller waits. Nothing else is sent
+// meanwhile: while Redis does not answer a small call, it will not answer a large one.
+func (ls *lanes) outcome(ctx context.Context, to destination, l *lane, b *batch, cause error) (is bool, duplicates []queue.Duplicate, err error) {
+	topic, request := ls.topics.find(to.topic), b.request
+	for err = cause; ; {
+		ls.note(b, err)
+		if script.Transient(err) && ctx.Err() == nil {
+			ls.outages.Failed(observe.Publishing, to.place(), err)
+		}
+		request.Within = l.within(0, b.deadline)
+		is, duplicates, err = topic.Outcome(ctx, to.partition, request)
+		if stored(err) { // the window does not count that: the batch was lost all the same
+			return is, duplicates, err
+		}
+		if script.TimedOut(err) {
+			l.window.Lost(0)
+		}
+		if !script.Transient(err) || !b.pause.Wait(ctx) {
+			return false, nil, err
+		}
+	}
+}
+
+// hopeless tells whether it is of no use to send a call once more that was sent alone and is not stored.
+func (b *batch) hopeless(cause error) bool {
+	if !script.Transient(cause) {
+		return true
+	}
+	if !script.IsAnswer(cause) && !script.TimedOut(cause) { // after a timeout, the next attempt may take longer
+		b.cuts++
+	}
+	return b.cuts >= maxCuts
+}
+
+// sendAgain lets the calls of a batch that is not stored wait in front of all others, so that they keep their order.
+func (ls *lanes) sendAgain(ctx context.Context, to destination, l *lane, b *batch) {
+	alone := len(b.calls) == 1
+	ls.mu.Lock()
+	b.unseal() // callers that leave now learn that
+	ls.mu.Unlock()
+	if alone {
+		b.pause.Wait(ctx)
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	parts := b.split(ls.common, l.window.Size())
+	for _, part := range parts {
+		for _, c := range part.calls {
+			l.mark(part, c)
+			if c.future != nil {
+				ls.endAt(part, c.deadline)
+			}
+		}
+	}
+	l.waiting = slices.Concat(parts, l.waiting)
+	b.finish()
+}
+
+// note keeps the error of an attempt, for callers that leave.
+func (ls *lanes) note(b *batch, err error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	b.last = err
+}
+
+// fail ends a batch with an error of Push or Outcome.
+func (ls *lanes) fail(b *batch, err error) {
+	if errors.Is(err, queue.ErrStalePublisher) {
+		ls.rename(b.publisher)
+	}
+	if !script.Refused(err) { // an attempt may have stored it
+		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	ls.finish(b, nil, err)
+}
+
+// rename gives the publisher a new name, which has no batches yet.
+func (ls *lanes) rename(stale string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.name == stale { // no other batch has renamed it
+		ls.name = ls.newName()
+	}
+}
+
+// finish ends a batch. It holds the lock at the end, so that a caller that leaves sees the
+// batch either done or not done.
+func (ls *lanes) finish(b *batch, duplicates []queue.Duplicate, err error) {
+	b.resolve(duplicates, err)
+	ls.mu.Lock()
+	b.finish()
+	ended := b.endPieces()
+	ls.mu.Unlock()
+	ls.pending.settle(ended)
+}
+
+// within is the time limit of an attempt. It is not much longer than a caller waits, since no other batch is sent meanwhile.
+func (l *lane) within(bytes int, deadline time.Time) time.Duration {
+	within := l.window.Within(bytes)
+	for within/2 >= max(time.Until(deadline), time.Second) {
+		within /= 2
+	}
+	return within
+}
+
+// arrived tells the window that a batch was answered. Part of the time may have been for replicas, and says nothing of the
+// connection.
+func (l *lane) arrived(b *batch, took time.Duration) {
+	if b.request.Replicas > 0 {
+		took = 0
+	}
+	l.window.Arrived(b.bytes, took)
+}

@@ -1,0 +1,186 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+)
+
+// slowTopic is a topic behind a slow connection, which cuts batches with bad messages.
+type slowTopic struct {
+	fakeTopic
+	bandwidth int           // bytes/s; 0: no limit
+	link      chan struct{} // holds a value while a batch is under way
+}
+
+func (f *slowTopic) publisher() *Publisher {
+	return New(Config{Open: func(string) Topic { return f }, Partitions: 1})
+}
+
+func (f *slowTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
+	bytes, bad := 0, false
+	for _, call := range b.Calls {
+		for i := range call {
+			bytes += len(call[i].Body) + messageOverhead
+			bad = bad || call[i].Name == "bad"
+		}
+	}
+	if bad {
+		f.mu.Lock()
+		f.answers = []error{io.EOF}
+		f.mu.Unlock()
+		return f.fakeTopic.Push(ctx, partition, b)
+	}
+	if f.bandwidth > 0 {
+		took := time.Duration(bytes) * time.Second / time.Duration(f.bandwidth)
+		f.link <- struct{}{} // not a mutex, which would stop the virtual time
+		<-time.After(min(took, b.Within))
+		<-f.link
+		if took > b.Within {
+			b.Repeatable.Store(true)
+			return nil, context.DeadlineExceeded
+		}
+	}
+	return f.fakeTopic.Push(ctx, partition, b)
+}
+
+// publishAll publishes messages, each with a call of its own, all at the same time.
+func publishAll(t *testing.T, p *Publisher, deadline time.Duration, messages []Message) []error {
+	t.Helper()
+	errs, until := make([]error, len(messages)), time.Now().Add(deadline)
+	var calls sync.WaitGroup
+	for i, m := range messages {
+		calls.Go(func() { errs[i] = p.Publish(context.Background(), until, "t", []Message{m}) })
+	}
+	calls.Wait()
+	return errs
+}
+
+func TestASlowConnectionStoresEachMessageOnce(t *testing.T) {
+	for _, bandwidth := range []int{50e3, 300e3, 1500e3, 10e6} {
+		for _, size := range []int{200, 2000, 10e3, 100e3, 1e6} {
+			t.Run(fmt.Sprint(bandwidth, " B/s ", size, " B"), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &slowTopic{bandwidth: bandwidth, link: make(chan struct{}, 1)}
+					p := f.publisher()
+					messages := make([]Message, min(2000, max(2, 10*bandwidth/size)))
+					for i := range messages {
+						messages[i] = Message{Name: fmt.Sprint(i), Body: make([]byte, size)}
+					}
+					ideal := time.Duration(len(messages)*(size+messageOverhead)) * time.Second / time.Duration(bandwidth)
+					start := time.Now()
+					for _, err := range publishAll(t, p, 10*ideal, messages) {
+						require.NoError(t, err)
+					}
+					assert.Less(t, time.Since(start), 2*ideal+20*time.Second)
+					require.NoError(t, p.Close(context.Background()))
+					assert.Len(t, f.names[0], len(messages), "each is stored once")
+				})
+			})
+		}
+	}
+}
+
+func TestABadCallFailsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowTopic{}
+		p := f.publisher()
+		messages := make([]Message, 100)
+		for i := range messages {
+			messages[i].Name = fmt.Sprint(i)
+		}
+		messages[17].Name, messages[81].Name = "bad", "bad"
+		for i, err := range publishAll(t, p, 10*time.Second, messages) {
+			if messages[i].Name != "bad" {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorIs(t, err, io.EOF)
+			require.ErrorContains(t, err, "not stored")
+			require.NotErrorIs(t, err, ErrOutcomeUnknown)
+		}
+		require.NoError(t, p.Close(context.Background()))
+		assert.Len(t, f.names[0], 98, "each is stored once")
+		numbers := f.numbers()
+		assert.True(t, slices.IsSorted(numbers))
+		assert.Len(t, slices.Compact(numbers), len(numbers), "no number is used again")
+	})
+}
+
+func TestABadAsyncCallFailsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowTopic{}
+		p := f.publisher()
+		var calls []*Future
+		for i := range 100 {
+			m := Message{Name: fmt.Sprintf("0/%d", i)}
+			if i == 99 {
+				m.Name = "bad"
+			}
+			calls = append(calls, p.PublishAsync(t.Context(), func() {}, far, "t", []Message{m}))
+		}
+		for i, call := range calls {
+			assert.Equal(t, i == 99, outcomeOf(call) != nil)
+		}
+		require.ErrorIs(t, p.Flush(t.Context()), io.EOF)
+		assert.Len(t, f.names[0], 99)
+		inOrder(t, f.names[0])
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+// TestABatchWhoseReplyIsLostGivesEachCallItsOutcome, and is not stored again.
+func TestABatchWhoseReplyIsLostGivesEachCallItsOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{answers: []error{errLostReply}, outcomes: []error{io.EOF, loadingError()}, rejected: []queue.Duplicate{{Call: 1}}}
+		p := f.publisher()
+		failed := 0
+		for _, err := range publishAll(t, p, 10*time.Second, make([]Message, 3)) {
+			if err != nil {
+				require.ErrorIs(t, err, ErrDuplicate)
+				failed++
+			}
+		}
+		assert.Equal(t, 1, failed)
+		assert.Len(t, f.batches, 1)
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+// TestCallersThatLeaveLearnWhetherABatchIsStored, as far as it is known.
+func TestCallersThatLeaveLearnWhetherABatchIsStored(t *testing.T) {
+	for name, known := range map[string]bool{"it is not stored": true, "Redis does not answer": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeTopic{}
+				for range 1000 {
+					f.answers = append(f.answers, loadingError())
+					if !known {
+						f.outcomes = append(f.outcomes, io.EOF)
+					}
+				}
+				p := f.publisher()
+				unknown := 0
+				for _, err := range publishAll(t, p, 10*time.Second, make([]Message, 2)) {
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					if errors.Is(err, ErrOutcomeUnknown) {
+						unknown++
+					}
+				}
+				assert.Equal(t, map[bool]int{true: 0, false: 2}[known], unknown)
+				require.NoError(t, p.Close(t.Context()))
+			})
+		})
+	}
+}

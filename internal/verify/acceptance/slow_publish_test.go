@@ -1,0 +1,102 @@
+package acceptance
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+)
+
+// publishAtOnce publishes messages of some sizes, each with a call of its own, all at the same time. It returns the errors.
+func publishAtOnce(t *testing.T, s *fixture.Scene, p *redisdelay.Publisher, sizes []int) []error {
+	t.Helper()
+	errs := make([]error, len(sizes))
+	var calls sync.WaitGroup
+	for i, size := range sizes {
+		calls.Go(func() {
+			errs[i] = p.Publish(s.Topic, message.NewMessage(watermill.NewUUID(), bytes.Repeat([]byte("x"), size)))
+		})
+	}
+	calls.Wait()
+	return errs
+}
+
+// repeated is a value, some times.
+func repeated(times, value int) []int {
+	list := make([]int, times)
+	for i := range list {
+		list[i] = value
+	}
+	return list
+}
+
+// stored is how many messages Redis has.
+func stored(t *testing.T, s *fixture.Scene) int {
+	t.Helper()
+	return int(s.Client.ZCard(t.Context(), s.Key("scheduled")).Val())
+}
+
+// TestASlowConnectionStoresEverything that many goroutines publish at once, although all of it takes longer than ReadTimeout.
+func TestASlowConnectionStoresEverything(t *testing.T) {
+	t.Parallel() // it mostly waits
+	server := redistest.Shared(t)
+	s := fixture.NewOn(t, server)
+	client := redis.NewClient(&redis.Options{Addr: redistest.NewLink(t, server.Addr, 300e3).Addr, ReadTimeout: 300 * time.Millisecond})
+	t.Cleanup(func() { _ = client.Close() })
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.PublishTimeout = client, 30*time.Second })
+	start := time.Now()
+	for _, err := range publishAtOnce(t, s, p, repeated(60, 10_000)) {
+		assert.NoError(t, err)
+	}
+	t.Logf("60 messages of 10 kB in %v", time.Since(start))
+	assert.Equal(t, 60, stored(t, s), "each is stored once")
+}
+
+// TestACallThatRedisRefusesFailsNoOther call, and its error is certain.
+func TestACallThatRedisRefusesFailsNoOther(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := fixture.NewOn(t, redistest.New(t, "--proto-max-bulk-len", "1mb"))
+	p := s.Publisher()
+	large := p.PublishAsync(s.Topic, message.NewMessage("large", make([]byte, 2<<20)))
+	small := p.PublishAsync(s.Topic, message.NewMessage("small", make([]byte, 8)))
+	require.NoError(t, small.Wait(t.Context()))
+	certain := func(err error) {
+		require.Error(t, err)
+		assert.False(t, errors.Is(err, redisdelay.ErrOutcomeUnknown), err)
+	}
+	certain(large.Wait(t.Context()))
+
+	sizes := repeated(412, 8)
+	for i := range 40 {
+		sizes[10*i] = 2 << 20
+	}
+	for i, err := range publishAtOnce(t, s, p, sizes) {
+		if sizes[i] == 8 {
+			assert.NoError(t, err)
+		} else {
+			certain(err)
+		}
+	}
+	assert.Equal(t, 1+412-40, stored(t, s))
+}
+
+// TestEverythingIsStoredAlthoughTheServerCutsLargeBatches because its memory for clients is small.
+func TestEverythingIsStoredAlthoughTheServerCutsLargeBatches(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := fixture.NewOn(t, redistest.New(t, "--maxmemory-clients", "4mb"))
+	for _, err := range publishAtOnce(t, s, s.Publisher(), repeated(1000, 10_000)) {
+		assert.NoError(t, err)
+	}
+	assert.Equal(t, 1000, stored(t, s))
+}
