@@ -138,7 +138,7 @@ func TestMessagesOfAKilledConsumerComeBack(t *testing.T) {
 func TestAConsumerStoppedPastItsLeaseChangesNothing(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const lease = time.Second
-	for _, settlement := range []string{"nack", "leave to the lease"} {
+	for _, settlement := range []string{"ack", "nack", "leave to the lease"} {
 		t.Run(settlement, func(t *testing.T) {
 			t.Parallel()
 			s := fixture.New(t)
@@ -152,7 +152,7 @@ func TestAConsumerStoppedPastItsLeaseChangesNothing(t *testing.T) {
 			require.Equal(t, int64(2), fixture.Delivery(t, msg).Token)
 			stalled.signal(syscall.SIGCONT)
 			stalled.say(settlement)
-			if settlement == "nack" {
+			if settlement != "leave to the lease" {
 				stalled.expect("settled a")
 			}
 			s.Idle(other)
@@ -162,22 +162,4 @@ func TestAConsumerStoppedPastItsLeaseChangesNothing(t *testing.T) {
 			s.Idle(other)
 		})
 	}
-}
-
-func TestALateAckCountsAndNothingComesBack(t *testing.T) {
-	s := fixture.New(t)
-	s.Publish("a")
-	stalled := startConsumer(s, time.Second)
-	stalled.expect("got a 1")
-	stalled.signal(syscall.SIGSTOP)
-	other := s.Subscribe(func(c *subConfig) { c.LeaseDuration = time.Second })
-	msg := s.Next(other)
-	stalled.signal(syscall.SIGCONT)
-	stalled.say("ack")
-	stalled.expect("settled a")
-	s.Settled()
-	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
-	msg.Nack()
-	s.Idle(other)
-	s.Settled()
 }
