@@ -79,8 +79,9 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 }
 
 // claim makes one request. It repeats the request until Redis answers or retrying ends, since
-// any attempt may have leased messages. A repetition after a timeout asks for less, and at once: the timeout was pause enough. If Redis has a later request of the consumer, it goes on
-// under a new number. If the group is retired, it repeats the request until the group is restored or ctx ends.
+// any attempt may have leased messages. A repetition after a timeout asks for less, and at once: the timeout was pause
+// enough. If Redis has a later request of the consumer, it goes on under a new number. If the group is retired, it repeats
+// the request until the group is restored or ctx ends.
 func (p *partition) claim(ctx, retrying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}

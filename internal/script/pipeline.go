@@ -99,14 +99,14 @@ func (c *Client) node(ctx context.Context, key string) *redis.Client {
 	return node
 }
 
-// inTime is a client of a node whose calls end with ctx: by itself, it observes a deadline only
-// until it waits for a reply, unless it has ContextTimeoutEnabled.
+// inTime is a client of a node whose calls end soon after ctx. By itself, the client observes a deadline only until it waits for a
+// reply, unless it has ContextTimeoutEnabled.
 func (c *Client) inTime(ctx context.Context, node *redis.Client) redis.UniversalClient {
 	client := c.redis
 	if node != nil {
 		client = node
 	}
-	if deadline, has := ctx.Deadline(); has {
+	if deadline, has := ctx.Deadline(); has && !c.endsSoon() {
 		return withTimeout(client, max(time.Until(deadline), time.Millisecond))
 	}
 	return client

@@ -144,16 +144,17 @@ func (c *Client) Failed(ctx context.Context, call Call, err error) error {
 	return c.explain(ctx, call, c.tooOld(unmark(err)))
 }
 
-// leaveReplica makes the client close a connection to a proxy that says "ERR READONLY", since the server behind it has become a
-// replica. The client does so by itself only after "READONLY", and would use the connection again and again. It closes the
-// one with which it fails to write a command, which is most likely the one that it has used last.
+// leaveReplica closes a connection to a proxy that says "ERR READONLY", since the server behind it has become a replica. The client
+// does so by itself only after "READONLY", and would use the connection again and again. It also closes one whose call has timed
+// out: this is most likely the one that it has used last.
 func (c *Client) leaveReplica(ctx context.Context, call Call, err error) {
 	if !redis.HasErrorPrefix(err, "READONLY") || redis.IsReadOnlyError(err) {
 		return
 	}
-	type unwritable struct{}
+	ctx, cancel := context.WithTimeout(ctx, time.Millisecond) // so that the client does not try again
+	defer cancel()
 	if node, err := c.Master(ctx, call.Keys[0]); err == nil {
-		_ = node.Do(ctx, "PING", unwritable{}).Err()
+		_ = withTimeout(node, time.Nanosecond).Ping(ctx).Err()
 	}
 }
 
