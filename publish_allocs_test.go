@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestPublishAllocatesNoMoreThanItDid counts the message itself (9) and go-redis (about 15),
-// too. BenchmarkPublish shows what it takes now.
+// TestPublishAllocatesNoMoreThanItDid counts the message itself (9), go-redis (about 15) and
+// the time limit of the call (9), too. BenchmarkPublish shows what it takes now.
 func TestPublishAllocatesNoMoreThanItDid(t *testing.T) {
 	publish := publishOne(t)
 	publish() // the first one opens the topic
-	assert.LessOrEqual(t, testing.AllocsPerRun(1000, publish), 50.0)
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, publish), 60.0)
 }
 
 // TestPublishAsyncAllocatesLittle: the message itself (9), what the Marshaler makes of it, and the future.

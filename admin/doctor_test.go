@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -79,7 +78,7 @@ func unanswered(command string, passes, fails int) redis.Hook {
 			return nil
 		}
 		if fails--; fails >= 0 {
-			return io.ErrUnexpectedEOF
+			return os.ErrDeadlineExceeded
 		}
 		return nil
 	}}
@@ -93,7 +92,7 @@ func TestExamineGoesOnAlthoughAServerDoesNotAnswer(t *testing.T) {
 	s.Client.AddHook(unanswered("info", 1, 1)) // the first one is about the topic
 	found := map[string]bool{}
 	err := s.admin.Examine(t.Context(), func(f Finding) { found[f.Check] = true }, nil, s.Topic)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.ErrorContains(t, err, "examine the servers")
 	assert.Contains(t, found, CheckPauses)
 }

@@ -20,7 +20,7 @@ import (
 func TestPublishMayBeCalledAgainAfterAnUnknownOutcome(t *testing.T) {
 	s := fixture.New(t)
 	client := redistest.Shared(t).Client(t)
-	client.AddHook(&secondAnswer{text: "ERR something new"})
+	client.AddHook(&secondAnswer{text: "ERR Protocol error: invalid bulk length", always: true})
 	publisher := func(changes ...func(*redisdelay.PublisherConfig)) *redisdelay.Publisher {
 		return s.Publisher(append(changes, func(c *redisdelay.PublisherConfig) { c.DeduplicationWindow = time.Hour })...)
 	}

@@ -149,18 +149,22 @@ func (r *Scene) scripts(m *meter) (took []time.Duration) {
 	require.NoError(r.T, err)
 	slices.Reverse(entries) // the slow log begins with the last one
 	slowness := r.slowness()
-	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Args[0], "eval") {
-			continue
-		}
-		lasted := entry.Duration
+	entries = slices.DeleteFunc(entries, func(e redis.SlowLog) bool { return !strings.HasPrefix(e.Args[0], "eval") })
+	for len(entries) > 0 {
+		together := len(entries)
+		used := time.Duration(0)
 		if len(calls) > 0 {
-			lasted = shorter(calls[0].time, entry.Duration)
-			if calls[0].scripts--; calls[0].scripts == 0 {
-				calls = calls[1:]
-			}
+			together, used, calls = min(together, calls[0].scripts), calls[0].time, calls[1:]
 		}
-		took = append(took, time.Duration(float64(lasted)/slowness))
+		passed := time.Duration(0)
+		for _, entry := range entries[:together] {
+			passed += entry.Duration
+		}
+		for _, entry := range entries[:together] { // of the time that scripts have used together, each has its share
+			share := float64(entry.Duration) / float64(max(passed, 1))
+			took = append(took, time.Duration(share*float64(shorter(used, passed))/slowness))
+		}
+		entries = entries[together:]
 	}
 	require.NotEmpty(r.T, took)
 	return took

@@ -25,9 +25,9 @@ type network struct {
 	hangs time.Time // guarded by mu; until when Redis hangs
 	away  time.Time // guarded by mu; until when nobody reaches Redis
 	lines []*line   // guarded by mu
-	sent  int       // guarded by mu; requests that were sent, but pings
+	sent  int       // guarded by mu; requests that were sent, but heartbeats
 	bytes int       // guarded by mu
-	pings int       // guarded by mu
+	beats int       // guarded by mu; heartbeats of processes
 
 	unknown map[string]bool // guarded by mu; processes one of whose scripts Redis did not know, so that it was sent twice
 }
@@ -130,8 +130,8 @@ func (n *network) isAway() bool {
 func (n *network) count(process string, request []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if bytes.Contains(request, []byte("\nping\r")) {
-		n.pings++
+	if bytes.Contains(request, []byte("\npublish\r")) {
+		n.beats++
 		return
 	}
 	if n.sent++; !bytes.Contains(request, []byte("\neval\r")) { // which sends a script the first time
@@ -150,10 +150,10 @@ func (n *network) counted() (requests, bytes int) {
 	return n.sent, n.bytes
 }
 
-func (n *network) pinged() int {
+func (n *network) heartbeats() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.pings
+	return n.beats
 }
 
 // sentTwice tells whether a process has sent a call twice, since Redis did not know its script.

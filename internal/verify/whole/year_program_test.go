@@ -37,7 +37,7 @@ type program struct {
 	ended   time.Time       // guarded by y.mu
 }
 
-// lossless is a client that needs no pings: the connections of this network end when they break.
+// lossless is a client that needs no heartbeats: the connections of this network end when they break.
 type lossless struct{ *redis.Client }
 
 // ScriptOptions says so to package script.
