@@ -46,12 +46,14 @@ local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
 local line, lines = line_of(id), {}
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
+local names, concerns = concerned(groups, refs, id)
 expect_hashes(full)
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead, attempts, changed, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
-  local waits, held, buried = call('ZSCORE', queue, id), call('ZSCORE', unack, id), call('ZSCORE', dead, id)
-  local entry = (waits or held) and call('HGET', attempts, id)
   local group = ARGV[7 + (i - EACH_FROM) / EACH_WIDTH]
+  local function score(zset) return concerns[group] and call('ZSCORE', zset, id) end
+  local waits, held, buried = score(queue), score(unack), score(dead)
+  local entry = (waits or held) and call('HGET', attempts, id)
   if waits then zsets[#zsets + 1] = queue end
   if held then
     zsets[#zsets + 1] = unack
@@ -73,7 +75,7 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     found[#found + 1] = state
   end
 end
-with_done(found, groups, planned)
+with_done(found, names, planned)
 if planned or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
 local key = by == 'key' and name or led_by(messages, keys, id)
 -- A repeated call leaves alone the window of another message that has the key by now.

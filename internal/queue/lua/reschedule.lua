@@ -50,13 +50,15 @@ local waiting, lines, old, call = {}, {}, {}, redis.call
 local line, ahead = line_of(id), tonumber(due) > tonumber(now_ms)
 local planned = call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
+local names, concerns = concerned(groups, refs, id)
 if planned then waiting[1] = scheduled end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead, attempts, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
-  local waits = call('ZSCORE', queue, id)
-  local held = not waits and call('ZSCORE', unack, id)
-  local buried = not waits and not held and call('ZSCORE', dead, id)
   local group = ARGV[9 + (i - EACH_FROM) / EACH_WIDTH]
+  local function score(zset) return concerns[group] and call('ZSCORE', zset, id) end
+  local waits = score(queue)
+  local held = not waits and score(unack)
+  local buried = not waits and not held and score(dead)
   local state = state_of(waits, held, buried, waits and call('HGET', attempts, id))
   if waits and has_ttl(id) then old[#old + 1] = attempts end
   if waits and line then
@@ -71,7 +73,7 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     found[#found + 1] = state
   end
 end
-with_done(found, groups, planned)
+with_done(found, names, planned)
 if planned then found[1] = 'rescheduled' end
 
 -- The record has the due time, so a repeated call does not move it.

@@ -33,12 +33,20 @@ local function state_of(waits, held, buried, entry)
   return buried and 'dead' or nil
 end
 
--- with_done adds to what was found of a message, from the fourth value on groups and states, the registered groups that
--- need nothing of it. As long as it is scheduled, there are none. What the caller knows of the groups does not matter.
-local function with_done(found, groups, scheduled)
+-- concerned returns the groups that may need a message: those that are registered, and those that refs names. A caller may
+-- still name one that has ended, whose sets are freed later.
+local function concerned(groups, refs, id)
+  local names, set = with_refs(redis.call('SMEMBERS', groups), refs, id), {}
+  for _, name in ipairs(names) do set[name] = true end
+  return names, set
+end
+
+-- with_done adds to what was found of a message, from the fourth value on groups and states, the other groups that it concerns:
+-- they need nothing of it. As long as it is scheduled, there are none.
+local function with_done(found, names, scheduled)
   local needing = {}
   for i = 4, #found, 2 do needing[found[i]] = true end
-  for _, name in ipairs(scheduled and {} or redis.call('SMEMBERS', groups)) do
+  for _, name in ipairs(scheduled and {} or names) do
     if not needing[name] then
       found[#found + 1] = name
       found[#found + 1] = 'done'
