@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	// Interval is how often a heartbeat is published for each connection, and Timeout how long it may take to be received, or
-	// any other request to be answered. A connection that fails silently is noticed within their sum.
+	// Interval is how often a heartbeat is published for each connection.
 	Interval = 2 * time.Second
-	Timeout  = 1500 * time.Millisecond
+
+	// Timeout is how long a heartbeat may take to be received, or any other request to be answered. So a connection that fails
+	// silently is noticed within Interval and Timeout.
+	Timeout = 1500 * time.Millisecond
 
 	// publishAgain is when a heartbeat whose Publish has failed is published again.
 	publishAgain = 200 * time.Millisecond

@@ -56,7 +56,7 @@ func (ls *lanes) clarify(ctx context.Context, to destination, l *lane, b *batch,
 	case len(b.calls) == 1 && b.hopeless(cause):
 		ls.finish(b, nil, fmt.Errorf("not stored: %w", cause))
 	default:
-		ls.sendAgain(ctx, to, l, b)
+		ls.sendAgain(ctx, l, b)
 	}
 }
 
@@ -95,7 +95,7 @@ func (b *batch) hopeless(cause error) bool {
 }
 
 // sendAgain lets the calls of a batch that is not stored wait in front of all others, so that they keep their order.
-func (ls *lanes) sendAgain(ctx context.Context, to destination, l *lane, b *batch) {
+func (ls *lanes) sendAgain(ctx context.Context, l *lane, b *batch) {
 	alone := len(b.calls) == 1
 	ls.mu.Lock()
 	b.unseal() // callers that leave now learn that

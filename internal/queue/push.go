@@ -128,12 +128,12 @@ func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, a
 // ErrStalePublisher, nothing ever will be.
 func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
 	how, duplicates, err := p.outcome(ctx, b, b.Number)
-	switch {
-	case how == "stored":
+	switch how {
+	case "stored":
 		return true, duplicates, err
-	case how == "barred": // the replicas need not have that
+	case "barred": // the replicas need not have that
 		return false, nil, nil
-	case how == "later":
+	case "later":
 		return false, nil, ErrStalePublisher
 	default:
 		return false, nil, err
