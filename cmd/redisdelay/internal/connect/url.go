@@ -51,10 +51,10 @@ func withScheme(text string) string {
 		scheme, rest = "redis", text
 	}
 	rest = bracketed(rest)
-	switch {
-	case scheme == "valkey":
+	switch scheme {
+	case "valkey":
 		return "redis://" + rest
-	case scheme == "valkeys":
+	case "valkeys":
 		return "rediss://" + rest
 	}
 	return scheme + "://" + rest
