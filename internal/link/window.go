@@ -84,11 +84,11 @@ func (w *Window) Arrived(bytes int, took time.Duration) {
 }
 
 // Lost records that a call of this many bytes was not answered in time: the next one should be smaller, or may take longer if
-// that is not possible.
+// that is not possible. A smaller call than any shows that the connection is dead, not that it is slow.
 func (w *Window) Lost(bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.size <= minSize || bytes > w.size { // a single message may be larger than the window
+	if bytes >= minSize && (w.size <= minSize || bytes > w.size) { // a single message may be larger than the window
 		w.lost = min(w.lost+1, maxDoubled)
 	}
 	w.size = max(minSize, min(w.size, bytes)/4)

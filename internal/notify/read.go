@@ -68,8 +68,9 @@ func (n *nodeConn) subscribed(c *channel) {
 		c.each(Handler.OnOpen)
 	case n.hub.interval == 0:
 		n.receivedHeartbeat()
-	case n.heartbeat.channel == "":
-		notify(n.wake)
+	}
+	if n.heartbeat.channel == "" {
+		notify(n.wake) // for a channel for heartbeats
 	}
 }
 

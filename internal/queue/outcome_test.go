@@ -134,3 +134,17 @@ func TestABatchThatIsStoredIsNotOpenedAgain(t *testing.T) {
 	assert.False(t, r.reopen(6))
 	assert.Equal(t, before, r.State())
 }
+
+// TestTheOutcomeOfAnotherBatchIsNotTaken although it has the number: a publisher whose memory was set back uses numbers twice.
+func TestTheOutcomeOfAnotherBatchIsNotTaken(t *testing.T) {
+	r := newScene(t)
+	r.pushBatch(4, RejectDuplicates, []Message{after("a", 60)})
+	before, record := r.State(), r.record()
+	_, _, err := r.partition.Outcome(r.Ctx(), Batch{Publisher: "p", Number: 4, Calls: [][]Message{{after("b", 60)}}})
+	require.ErrorIs(t, err, ErrStalePublisher)
+	assert.Equal(t, before, r.State())
+	assert.Equal(t, record, r.record())
+	stored, _, err := r.partition.Outcome(r.Ctx(), Batch{Publisher: "p", Number: 4, Calls: [][]Message{{after("a", 60)}}})
+	require.NoError(t, err)
+	assert.True(t, stored)
+}

@@ -127,7 +127,7 @@ func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, a
 // be: then its messages may be sent again, in batches with higher numbers. After any other error, nothing is known; after
 // ErrStalePublisher, nothing ever will be.
 func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
-	how, duplicates, err := p.outcome(ctx, b, b.Number)
+	how, duplicates, err := p.outcome(ctx, b, b.Number, b.own())
 	switch how {
 	case "stored":
 		return true, duplicates, err
@@ -144,13 +144,13 @@ func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicat
 // publisher has this number and is stored, and what Push returned: an ErrStalePublisher says only that its first message
 // was a different one. If the batch has failed, it may be sent again under its number, which Push refuses otherwise.
 func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
-	how, duplicates, err := p.outcome(ctx, b, b.Number-1)
+	how, duplicates, err := p.outcome(ctx, b, b.Number-1, "")
 	return how == "stored", duplicates, err
 }
 
 // outcome calls the script. last is the last batch that is refused from now on if this one is not stored.
-func (p *Partition) outcome(ctx context.Context, b Batch, last int64) (how string, duplicates []Duplicate, err error) {
-	reply, err := p.keep(ctx, outcomeScript, p.Keys(outcomeScript, ""), []any{b.Publisher, b.Number, last}, b)
+func (p *Partition) outcome(ctx context.Context, b Batch, last int64, own string) (how string, duplicates []Duplicate, err error) {
+	reply, err := p.keep(ctx, outcomeScript, p.Keys(outcomeScript, ""), []any{b.Publisher, b.Number, last, own}, b)
 	if shortfall := (*script.ReplicationError)(nil); err != nil && !errors.As(err, &shortfall) {
 		return "", nil, err
 	}
@@ -159,6 +159,16 @@ func (p *Partition) outcome(ctx context.Context, b Batch, last int64) (how strin
 		return "", nil, failed
 	}
 	return how, duplicates, err
+}
+
+// own is the first id of the batch, without keys: its record begins with that.
+func (b Batch) own() string {
+	for _, call := range b.Calls {
+		if len(call) > 0 {
+			return call[0].ID[:min(len(call[0].ID), script.IDLength)]
+		}
+	}
+	return ""
 }
 
 // UnrecordCallers removes what Redis remembers of the calls of Cancel and Reschedule that were

@@ -14,7 +14,7 @@ var (
 	pushScript     = script.New(lua, "push").Awaited()
 	putScript      = script.New(lua, "put").WithoutLibraries().Awaited()
 	tickScript     = script.New(lua, "tick")
-	outcomeScript  = script.New(lua, "outcome")
+	outcomeScript  = script.New(lua, "outcome").Awaited()
 	unrecordScript = script.New(lua, "unrecord")
 	sweepScript    = script.New(lua, "sweep")
 	registerScript = script.New(lua, "register")

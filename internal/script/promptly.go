@@ -74,25 +74,27 @@ func (l *calls) ended() <-chan struct{} {
 //
 // Callers that give up their calls by themselves do not need it: see Script.Awaited.
 func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error)) (T, error) {
-	guarded := func() (value T, err error) {
-		defer recovered(&err)
-		return call(ctx)
-	}
 	if ctx.Done() == nil {
-		return guarded()
-	}
-	type result struct {
-		value T
-		err   error
+		return guarded(ctx, call)
 	}
 	var none T
 	if err := c.calls.begin(ctx); err != nil {
 		return none, c.explainEnd(err)
 	}
+	return abandonable(ctx, c, call, c.calls.end)
+}
+
+// abandonable is Promptly for a call that has begun; end ends it.
+func abandonable[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error), end func()) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
 	done := make(chan result, 1) // so nobody has to read it
 	go func() {                  // ends with the call, which the client's timeouts end
-		defer c.calls.end()
-		value, err := guarded()
+		defer end()
+		value, err := guarded(ctx, call)
 		done <- result{value, err}
 	}()
 	select {
@@ -101,6 +103,12 @@ func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Conte
 	case <-ctx.Done():
 		return none, c.explainEnd(context.Cause(ctx))
 	}
+}
+
+// guarded makes a call, and returns its panic as a *PanicError.
+func guarded[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (value T, err error) {
+	defer recovered(&err)
+	return call(ctx)
 }
 
 // Go runs a function in a goroutine that makes calls for others. WaitIdle waits for it, too.

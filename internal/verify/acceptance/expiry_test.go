@@ -106,12 +106,12 @@ func TestAGroupLastsAsLongAsItIsAlive(t *testing.T) {
 	s := fixture.New(t)
 	steady := s.Subscribe(group("steady"), short)
 	messages := s.Subscribe(short, func(c *subConfig) {
-		c.ConsumerGroup, c.GroupExpiry, c.LeaseDuration = "g", time.Second, 2*time.Second
+		c.ConsumerGroup, c.GroupExpiry, c.LeaseDuration = "g", time.Second, 6*time.Second
 	})
 	s.Publish("a", "b")
 	first := s.Next(messages)
 	s.Expect(steady, "a", "b")
-	<-time.After(14 * time.Second) // GroupExpiry, the 9 s from when this is noticed, and a look
+	<-time.After(18 * time.Second) // the lease, GroupExpiry, the 9 s from when this is noticed, and a look
 	require.True(t, first.Ack())
 	s.Expect(messages, "b")
 	assert.Zero(t, s.Log.Count("Ended"), "%v", s.Log.Lines())

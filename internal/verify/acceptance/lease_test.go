@@ -18,7 +18,7 @@ import (
 func TestAHandlerMayTakeLongerThanItsLease(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.New(t)
-	short := func(c *subConfig) { c.LeaseDuration = 3 * time.Second }
+	short := func(c *subConfig) { c.LeaseDuration = 6 * time.Second }
 	messages, others := s.Subscribe(short), s.Subscribe(short)
 	s.Publish("a")
 	var msg *message.Message
@@ -29,7 +29,7 @@ func TestAHandlerMayTakeLongerThanItsLease(t *testing.T) {
 		require.Fail(t, "no message")
 	}
 	select {
-	case <-time.After(5 * time.Second):
+	case <-time.After(9 * time.Second):
 	case <-messages:
 		require.Fail(t, "redelivered")
 	case <-others:

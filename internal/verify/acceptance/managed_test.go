@@ -92,6 +92,12 @@ func (h *buggyHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+func (h *buggyHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h.ProcessHook(func(ctx context.Context, _ redis.Cmder) error { return next(ctx, cmds) })(ctx, cmds[0])
+	}
+}
+
 // TestAPanicInAHookOfTheClient goes to the caller, and does not end the process.
 func TestAPanicInAHookOfTheClient(t *testing.T) {
 	hook := &buggyHook{}
@@ -110,6 +116,8 @@ func TestAPanicInAHookOfTheClient(t *testing.T) {
 		}
 	})
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)))
+	require.NoError(t, p.Publish(s.Topic, message.NewMessage("loads the script", nil)))
+	s.Expect(messages, "loads the script")
 	for _, after := range []bool{false, true} {
 		hook.after.Store(after)
 		hook.armed.Store(true)

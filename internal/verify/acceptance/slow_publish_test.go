@@ -67,7 +67,7 @@ func TestASlowConnectionStoresEverything(t *testing.T) {
 func TestACallThatRedisRefusesFailsNoOther(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.NewOn(t, redistest.New(t, "--proto-max-bulk-len", "1mb"))
-	p := s.Publisher()
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = 2 * time.Minute }) // each large call is sent some times
 	large := p.PublishAsync(s.Topic, message.NewMessage("large", make([]byte, 2<<20)))
 	small := p.PublishAsync(s.Topic, message.NewMessage("small", make([]byte, 8)))
 	require.NoError(t, small.Wait(t.Context()))
