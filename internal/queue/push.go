@@ -127,7 +127,7 @@ func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, a
 // be: then its messages may be sent again, in batches with higher numbers. After any other error, nothing is known; after
 // ErrStalePublisher, nothing ever will be.
 func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
-	how, duplicates, err := p.outcome(ctx, b, b.Number, b.own())
+	how, duplicates, err := p.outcome(ctx, b, b.Number, b.first())
 	switch how {
 	case "stored":
 		return true, duplicates, err
@@ -149,8 +149,8 @@ func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicate
 }
 
 // outcome calls the script. last is the last batch that is refused from now on if this one is not stored.
-func (p *Partition) outcome(ctx context.Context, b Batch, last int64, own string) (how string, duplicates []Duplicate, err error) {
-	reply, err := p.keep(ctx, outcomeScript, p.Keys(outcomeScript, ""), []any{b.Publisher, b.Number, last, own}, b)
+func (p *Partition) outcome(ctx context.Context, b Batch, last int64, first string) (how string, duplicates []Duplicate, err error) {
+	reply, err := p.keep(ctx, outcomeScript, p.Keys(outcomeScript, ""), []any{b.Publisher, b.Number, last, first}, b)
 	if shortfall := (*script.ReplicationError)(nil); err != nil && !errors.As(err, &shortfall) {
 		return "", nil, err
 	}
@@ -161,11 +161,11 @@ func (p *Partition) outcome(ctx context.Context, b Batch, last int64, own string
 	return how, duplicates, err
 }
 
-// own is the first id of the batch, without keys: its record begins with that.
-func (b Batch) own() string {
+// first is the first id of the batch.
+func (b Batch) first() string {
 	for _, call := range b.Calls {
 		if len(call) > 0 {
-			return call[0].ID[:min(len(call[0].ID), script.IDLength)]
+			return call[0].ID
 		}
 	}
 	return ""

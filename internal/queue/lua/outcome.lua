@@ -6,12 +6,12 @@
 -- ARGV[2]  batch      integer
 -- ARGV[3]  last       integer: batches up to this number are refused if the batch is not stored. It is the number of the batch
 --          or, for a batch that has failed and may be stored under its number all the same, one less
--- ARGV[4]  own        its first id without keys; '' to accept any batch under its number
+-- ARGV[4]  first      its first id; '' to accept any batch under its number
 -- Returns  { how, call, message, ... }: 'stored' and what push returned, if the last batch of the publisher has this number and is
 --          stored; 'barred' if the batch is not stored; 'later' if another batch has its number or a later one, so
 --          nothing is known: the publisher's memory was set back
 
-local publisher, batch = ARGV[1], tonumber(ARGV[2])
+local publisher, batch, own = ARGV[1], tonumber(ARGV[2]), string.sub(ARGV[4], 1, 26) -- as push has it
 local before = redis.call('HGET', publishers, publisher)
 local number, ms, result = parse_record(before or '0 0 -')
 if not number or number > batch then return { 'later' } end
@@ -20,7 +20,7 @@ begin_writes(scheduled)
 
 -- What a record of a stored batch has is never '-', which stands for batches that are refused.
 if number == batch and result ~= '-' and not string.find(result, '^%S+ failed ') then
-  if ARGV[4] ~= '' and string.sub(result .. ' ', 1, #ARGV[4] + 1) ~= ARGV[4] .. ' ' then return { 'later' } end
+  if own ~= '' and string.sub(result .. ' ', 1, #own + 1) ~= own .. ' ' then return { 'later' } end
   redis.call('HSET', publishers, publisher, before) -- for the WAIT that may follow
   local reply = { 'stored' }
   for n in string.gmatch(result, ' (%d+)') do reply[#reply + 1] = tonumber(n) end

@@ -306,7 +306,8 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", u.windowMs(), "1", o.msg, delay, bodyOf(o.msg)},
 		}, true
 	case "outcome":
-		return call{"outcome", []string{"scheduled", "publishers"}, []string{"p", strconv.Itoa(o.number), strconv.Itoa(o.number)}}, true
+		number := strconv.Itoa(o.number)
+		return call{"outcome", []string{"scheduled", "publishers"}, []string{"p", number, number, o.target}}, true
 	case "claim":
 		return u.claimCall(s, o), true
 	case "register":
