@@ -63,7 +63,7 @@ func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
 	within := call.Within + call.Patience
 	ctx, cancel := context.WithTimeout(ctx, within) // the client checks it between attempts
 	defer cancel()
-	if !c.endsSoon() {
+	if !c.endsSoon() || c.readTimeout < within {
 		reply, err := c.attempt(ctx, call, within)
 		if err == nil || c.cluster == nil || !elsewhere(err) {
 			return reply, err
