@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// noticed is how long a silent failure may last until Handlers are told.
+// noticed is how long a silent failure may last until Handlers are notified.
 const noticed = Interval + Timeout
 
 func TestASilentConnectionIsReopened(t *testing.T) {

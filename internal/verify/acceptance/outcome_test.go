@@ -31,7 +31,7 @@ func (answer) RedisError()     {}
 type secondAnswer struct {
 	redistest.Hook
 	text   answer
-	always bool // whoever asks for the outcome gets the same error
+	always bool // each question for the outcome gets the same error
 	pushes atomic.Int64
 }
 
