@@ -109,3 +109,12 @@ func TestALostCallThatCannotBeSmallerMayTakeLonger(t *testing.T) {
 	assert.Equal(t, minWithin, w.Within(0))
 	assert.Equal(t, minSize, w.Size())
 }
+
+// TestASmallCallThatIsLostMakesTheNextWaitNoLonger since its connection was dead, whatever its size.
+func TestASmallCallThatIsLostMakesTheNextWaitNoLonger(t *testing.T) {
+	w := New(1 << 20)
+	for range 10 {
+		w.Lost(100)
+	}
+	assert.Equal(t, minWithin, w.Within(100))
+}
