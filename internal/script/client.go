@@ -28,6 +28,8 @@ type Client struct {
 	tls         bool
 	calls       *calls
 
+	endedTooSoon atomic.Int64 // when the client's ReadTimeout last ended a call that could have taken longer, in Unix nanoseconds
+
 	checked  atomic.Bool // no check is left to do
 	checking Shared
 	mu       sync.Mutex

@@ -63,7 +63,7 @@ func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
 	within := call.Within + call.Patience
 	ctx, cancel := context.WithTimeout(ctx, within) // the client checks it between attempts
 	defer cancel()
-	if !c.endsSoon() || c.readTimeout < within {
+	if c.ownTimeouts(within) {
 		reply, err := c.attempt(ctx, call, within)
 		if err == nil || c.cluster == nil || !elsewhere(err) {
 			return reply, err
@@ -71,7 +71,11 @@ func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
 	}
 	// It needs no place among maxCalls: a caller makes few calls until the client ends the first.
 	c.calls.began()
-	return abandonable(ctx, c, func(ctx context.Context) (Reply, error) { return c.attempt(ctx, call, 0) }, c.calls.ends)
+	reply, err := abandonable(ctx, c, func(ctx context.Context) (Reply, error) { return c.attempt(ctx, call, 0) }, c.calls.ends)
+	if TimedOut(err) && c.readTimeout < within {
+		c.endedTooSoon.Store(time.Now().UnixNano())
+	}
+	return reply, err
 }
 
 // attempt makes a call, with other timeouts than the client's unless timeout is 0. Only a client of a single server can have

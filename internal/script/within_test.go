@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -36,22 +38,28 @@ func silent(t *testing.T) (address string, accepted *atomic.Int32) {
 	return listener.Addr().String(), accepted
 }
 
-// counter counts calls, as a hook.
+// counter counts the calls of scripts that it sees, as a hook.
 type counter struct{ calls atomic.Int32 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.calls.Add(1)
+		c.count(cmd)
 		return next(ctx, cmd)
 	}
 }
 
 func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.calls.Add(1)
+		c.count(cmds...)
 		return next(ctx, cmds)
+	}
+}
+
+func (c *counter) count(cmds ...redis.Cmder) {
+	if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") }) {
+		c.calls.Add(1)
 	}
 }
 
@@ -82,4 +90,51 @@ func TestACallWithATimeLimitEndsWhateverTheClientsTimeoutIs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// late is a server that answers each command with an empty array after a pause.
+func late(t *testing.T, pause time.Duration) (address string) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the client
+				for buffer := make([]byte, 4096); ; {
+					if _, err := conn.Read(buffer); err != nil {
+						return
+					}
+					time.Sleep(pause)
+					_, _ = conn.Write([]byte("*0\r\n"))
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func TestACallThatTheClientHasEndedTooSoonHasMoreTimeAgain(t *testing.T) {
+	s := New(fstest.MapFS{"lua/nothing.lua": {Data: []byte("-- nothing.lua: do nothing.\n--\n-- KEYS     scheduled\n")}}, "nothing").Awaited()
+	client := redis.NewClient(&redis.Options{
+		Addr: late(t, 300*time.Millisecond), ReadTimeout: 100 * time.Millisecond, MaxRetries: -1, DisableIdentity: true, Protocol: 2,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	hook := &counter{}
+	client.AddHook(hook)
+	c, err := NewClient(client, "test", observe.Observer{})
+	require.NoError(t, err)
+	p := c.Partition("t", 0)
+	call := p.Call(s, p.Keys(s, ""), nil)
+	call.Within = time.Minute
+	_, err = c.Run(t.Context(), call)
+	require.True(t, TimedOut(err), err)
+	assert.EqualValues(t, 1, hook.calls.Load(), "hooks see a call whose time the client's ReadTimeout may suffice for")
+	_, err = c.Run(t.Context(), call)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, hook.calls.Load())
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 const (
@@ -27,6 +29,7 @@ func (s *Server) launch() error {
 	if err != nil {
 		return err
 	}
+	logging.Disable() // go-redis would log each connection that a stopped server refuses
 	output, err := os.OpenFile(filepath.Join(s.dir, outputFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package whole
 
 import (
-	"context"
 	"flag"
 	"maps"
 	"math/rand/v2"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
@@ -211,12 +211,6 @@ func (y *year) measure(fields int) {
 	y.used = append(y.used, usage{fields, int(memory.HeapAlloc / 1000), len(y.network.all()), runtime.NumGoroutine()})
 }
 
-// silent is a logger of go-redis.
-type silent struct{}
-
-// Printf drops a line.
-func (silent) Printf(context.Context, string, ...any) {}
-
 // TestYear is a year of a service in use, in minutes; without -year.days a few days.
 func TestYear(t *testing.T) {
 	days, processes, topics, seed := 4, 10, 50, *yearSeed
@@ -230,7 +224,7 @@ func TestYear(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	redis.SetLogger(silent{}) // each failed dial of an outage is a line
+	logging.Disable() // each failed dial of an outage is a line
 	began := time.Now()
 	var y *year
 	synctest.Test(t, func(t *testing.T) {
