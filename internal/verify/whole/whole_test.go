@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 var (
@@ -31,6 +33,7 @@ func simulate(t *testing.T, profile string, seed uint64) (Stats, map[string]*bro
 	if *wholeShort {
 		plan.shorten()
 	}
+	logging.Disable() // go-redis would log each connection that is refused
 	var w *world
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, seed, plan)
