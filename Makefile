@@ -15,12 +15,15 @@ RACE ?=
 TIMEOUT ?= 20m
 LONG = ./periodic $(addprefix ./internal/verify/,acceptance chaos whole explore) # those that take longest begin first
 ALL = $(MODULES:%=./%/...) $(LONG) ./...
-PLAIN = ./bench/... # its one test draws charts: with the detector, all the peers that it measures are built again
+# What is tested without the detector: charts of peers that would be built again, and two packages whose tests compute for minutes,
+# in one goroutine at a time.
+PLAIN = ./bench/... $(addprefix ./internal/verify/,whole explore)
+WATCHED = $(filter-out $(PLAIN),$(MODULES:%=./%/...) $(LONG)) $(shell $(GO) list ./... | grep -v -e verify/whole -e verify/explore)
 test: redis-server prometheus
 	$(GO) test $(RACE) -vet=off -p $(if $(RACE),2,4) -shuffle=on -timeout $(TIMEOUT) \
-		$(if $(RACE),$(filter-out $(PLAIN),$(ALL)),$(ALL)) # most tests wait for a server; make lint vets
+		$(if $(RACE),$(WATCHED),$(ALL)) # most tests wait for a server; make lint vets
 ifneq ($(RACE),) # what needs no detector, and what it cannot watch: races outside this library, and allocations
-	$(GO) test -vet=off $(PLAIN)
+	$(GO) test -vet=off -shuffle=on -timeout $(TIMEOUT) $(PLAIN)
 	$(GO) test -run 'TestPubSubDelayed/TestReconnect|TestNothingIsReadFromReplicas' ./internal/verify/acceptance
 	$(GO) test -run 'Allocates' .
 endif
