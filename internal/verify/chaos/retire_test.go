@@ -75,7 +75,7 @@ func TestRetiringUnderLoad(t *testing.T) {
 		assert.Zero(t, s.Client.Exists(t.Context(), s.Key(kind)).Val(), kind)
 	}
 	if *full {
-		s.seldomSlow(5)
+		s.logSlow()
 	}
 }
 
