@@ -15,8 +15,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// healing is how long a killed server may take to come back as a replica.
-const healing = 2 * time.Minute
+const (
+	// healing is how long a killed server may take to come back as a replica.
+	healing = 2 * time.Minute
+
+	// resuming is how long messages may take to flow again: a busy machine may need a second election.
+	resuming = time.Minute
+)
 
 // traffic publishes and consumes until the returned function is called, which waits for
 // the backlog and returns what the checker found.
@@ -68,7 +73,7 @@ func (s *scene) goesOn(within time.Duration) {
 func (s *scene) resumes(within time.Duration) {
 	s.T.Helper()
 	start := time.Now()
-	s.goesOn(within)
+	s.goesOn(resuming)
 	s.T.Logf("resumed after %s", time.Since(start).Round(time.Millisecond))
 }
 
@@ -88,8 +93,6 @@ func (s *scene) judgeFailovers(report Report, waited bool) {
 // TestClusterFailovers kills masters, and demotes live ones, under load.
 func TestClusterFailovers(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
-	// A busy machine may need a second election.
-	within := time.Duration(size(60, 15)) * time.Second
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
 		t.Run(name, func(t *testing.T) {
 			cluster := redistest.NewCluster(t)
@@ -102,15 +105,15 @@ func TestClusterFailovers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if slot := s.slot(t); n%4 == 1 {
 					require.NoError(t, cluster.Failover(ctx, slot))
-					s.goesOn(within)
+					s.goesOn(resuming)
 				} else {
 					killed, err := cluster.Kill(ctx, slot)
 					require.NoError(t, err)
 					if waitReplicas == 0 { // else there is no replica to wait for
-						s.resumes(within)
+						s.resumes(resuming)
 					}
 					require.NoError(t, cluster.Heal(ctx, killed))
-					s.goesOn(within)
+					s.goesOn(resuming)
 				}
 				cancel()
 			}
@@ -151,8 +154,6 @@ func TestClusterMigrations(t *testing.T) {
 // TestSentinelFailovers kills the master, and demotes a live one, under load.
 func TestSentinelFailovers(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
-	// A busy machine may need a second election.
-	within := time.Duration(size(60, 10)) * time.Second
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
 		t.Run(name, func(t *testing.T) {
 			sentinel := redistest.NewSentinel(t)
@@ -166,15 +167,15 @@ func TestSentinelFailovers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if n%4 == 1 {
 					require.NoError(t, sentinel.Failover(ctx))
-					s.goesOn(within)
+					s.goesOn(resuming)
 				} else {
 					killed, err := sentinel.Kill(ctx)
 					require.NoError(t, err)
 					if waitReplicas == 0 { // else there is no replica to wait for
-						s.resumes(within)
+						s.resumes(resuming)
 					}
 					require.NoError(t, sentinel.Heal(ctx, killed))
-					s.goesOn(within)
+					s.goesOn(resuming)
 				}
 				cancel()
 			}
