@@ -61,8 +61,7 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // Publish calls. A call that fails does not stop those after it. With several partitions, only messages of
 // the same key (PartitionKey, SetKey, SetOrderingKey) keep their order: other calls rotate through the
 // partitions, which are independent. Publish calls for the same partition, of any goroutine, wait their
-// turn among the PublishAsync calls. After ErrOutcomeUnknown the messages may be stored late, after
-// those of later calls, if they have no keys.
+// turn among the PublishAsync calls.
 //
 // A delay counts from when the call is sent to Redis. While many calls wait, that is some
 // milliseconds after PublishAsync; while Redis is away, up to PublishTimeout. That makes messages later, also those

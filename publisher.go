@@ -89,9 +89,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // A delay of 0 or less makes a message due at once; one that ends more than 292 years from now is a *DelayError. A call
 // without messages stores nothing and returns nil.
 //
-// Calls that follow one another are stored in their order, unless one ends with
-// ErrOutcomeUnknown: its messages may be stored late, after those of later calls, if they have
-// no keys.
+// Calls that follow one another are stored in their order.
 //
 // A call of up to 500 messages and 4 MiB is stored whole or not at all, unless keys
 // (SetOrderingKey, SetKey, PartitionKey) send its messages to several partitions, or SetOnDuplicate gives them

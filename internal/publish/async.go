@@ -139,9 +139,6 @@ func (ls *lanes) giveUp(f *Future, cause error) {
 // endPieces ends the pieces in a batch that is done, and returns the calls that have ended with
 // them. The caller holds lanes.mu.
 func (b *batch) endPieces() (ended []*Future) {
-	if !b.async {
-		return nil
-	}
 	for _, c := range b.calls {
 		if c.batch == nil || c.future == nil {
 			continue

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +37,6 @@ const (
 // call is the part of a Publish or PublishAsync call in a batch.
 type call struct {
 	messages, bytes int
-	keyed           bool             // a message has a key
 	duplicates      queue.Duplicates // what to do with a message whose key is in use
 	deadline        time.Time
 	ignored         []string // set before the batch is done: keys of duplicates that were dropped
@@ -54,7 +52,6 @@ func newCall(messages []Message, deadline time.Time) call {
 	c := call{messages: len(messages), duplicates: messages[0].Duplicates, deadline: deadline}
 	for i := range messages {
 		c.bytes += len(messages[i].Body) + messageOverhead
-		c.keyed = c.keyed || messages[i].Key != ""
 	}
 	return c
 }
@@ -71,14 +68,11 @@ type batch struct {
 	request         queue.Batch // its Calls are the messages of calls; fixed once it is sent
 	messages, bytes int
 	deadline        time.Time          // the latest of its calls
-	keyed           bool               // a message has a key
 	part            bool               // its calls were sent before, so no other call joins them
 	moved           bool               // its calls are in its parts; fixed once it is done
-	publisher       string             // the publisher's name when it is sent
 	cancel          context.CancelFunc // set when it is sent
 	callers         int                // those that still wait for the outcome
 	last            error              // of the last attempt
-	async           bool               // a PublishAsync call has joined
 	expiry          *time.Timer        // ends PublishAsync calls at their deadlines; nil without any
 	expires         time.Time          // when that is next
 
@@ -112,7 +106,6 @@ func (b *batch) add(c *call, messages []Message) {
 	}
 	b.messages += c.messages
 	b.bytes += c.bytes
-	b.keyed = b.keyed || c.keyed
 }
 
 // wait waits until the batch is done. The error says why the caller stopped waiting.
@@ -159,9 +152,9 @@ func (b *batch) abandon(c *call, cause error) error {
 }
 
 // seal closes the batch to further calls, since a sender is about to send it.
-func (b *batch) seal(publisher string, sender int, number int64, cancel context.CancelFunc) {
-	b.publisher, b.cancel = publisher, cancel
-	b.request.Publisher, b.request.Number, b.request.Repeatable = recordOf(publisher, sender), number, new(atomic.Bool)
+func (b *batch) seal(publisher string, number int64, cancel context.CancelFunc) {
+	b.cancel = cancel
+	b.request.Publisher, b.request.Number, b.request.Repeatable = publisher, number, new(atomic.Bool)
 }
 
 // unseal says that the batch is not stored, although it was sent.
@@ -186,14 +179,6 @@ func (b *batch) split(common queue.Batch, size int) (parts []*batch) {
 	}
 	b.moved = true
 	return parts
-}
-
-// recordOf is the name of the record that a sender's batches are stored under.
-func recordOf(publisher string, sender int) string {
-	if sender == 0 {
-		return publisher
-	}
-	return publisher + "/" + strconv.Itoa(sender)
 }
 
 // resolve sets the outcome of all calls: one error, except for those that were rejected because of a duplicate.

@@ -24,17 +24,6 @@ const (
 
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = time.Second
-
-	// maxSenders is how many batches of a lane are under way at most. With Redis a millisecond
-	// away, more add nothing.
-	maxSenders = 4
-
-	// workOfMessage is about how long Redis and this process work for a message.
-	workOfMessage = 8 * time.Microsecond
-
-	// farTrip is how long a call is under way, its work left out, when Redis is far. Nearer
-	// than that, a second batch under way costs more than it saves: fewer calls share a batch.
-	farTrip = 300 * time.Microsecond
 )
 
 // wholeTopic is the partition number of calls for a topic as a whole.
@@ -50,35 +39,17 @@ func (d destination) place() observe.Place {
 	return observe.Place{Topic: d.topic, Partition: d.partition}
 }
 
-// lane is the traffic to one destination: one batch at a time or, while Redis is far, a few.
-// Each sender has a publisher's record of its own, so each record sees one batch at a time.
+// lane is the traffic to one destination, one batch at a time.
 type lane struct {
-	window *link.Window // immutable
+	window *link.Window  // immutable
+	signal chan struct{} // signalled when a batch waits for the sender
 
 	// guarded by lanes.mu
 	waiting []*batch // calls join the last one
-	senders [maxSenders]sender
-	trips   trips
-	async   int // batches with PublishAsync calls that have not ended
+	runs    bool     // whether there is a goroutine that sends batches
 }
 
-// sender is a goroutine that sends batches of a lane. The first sender of a lane sends all
-// batches with message keys: if an attempt whose outcome is unknown arrives late, the record of
-// that sender tells Redis not to replace what was published under the key since. It also sends
-// every batch while PublishAsync calls have no outcome: the next call of the same goroutine, of
-// either kind, is stored after them only if the same sender sends it.
-type sender struct {
-	signal      chan struct{} // signalled when a batch waits for it
-	runs, sends bool
-}
-
-func newLane() *lane {
-	l := &lane{window: link.New(maxWindow)}
-	for n := range l.senders {
-		l.senders[n].signal = make(chan struct{}, 1)
-	}
-	return l
-}
+func newLane() *lane { return &lane{window: link.New(maxWindow), signal: make(chan struct{}, 1)} }
 
 // lanes sends batches, in a lane for each destination. It is safe for concurrent use.
 type lanes struct {
@@ -189,142 +160,75 @@ func (ls *lanes) add(to destination, c *call, messages []Message) *batch {
 	}
 	last := l.waiting[len(l.waiting)-1]
 	last.add(c, messages)
-	l.mark(last, c)
-	ls.rouse(to, l, last)
+	ls.rouse(to, l)
 	return last
 }
 
-// mark notes that a batch has a PublishAsync call, if it has.
-func (l *lane) mark(b *batch, c *call) {
-	if c.future != nil && !b.async {
-		b.async = true
-		l.async++
+// rouse lets the sender send what waits, unless it is busy: then it looks when it has sent its batch. The caller holds mu.
+func (ls *lanes) rouse(to destination, l *lane) {
+	if !l.runs {
+		l.runs = true
+		ls.running.Go(func() { ls.run(to, l) })
+		return
 	}
-}
-
-// takes tells whether a sender may send a batch.
-func (l *lane) takes(n int, b *batch) bool {
-	return n == 0 || !b.keyed && l.async == 0 && l.trips.far()
-}
-
-// ended says that a batch does not count any more. The caller holds mu.
-func (l *lane) ended(b *batch) {
-	if b.async {
-		l.async--
-	}
-}
-
-// find returns the number of a sender that has nothing to do but may send a batch, rather
-// one that runs; -1 if there is none.
-func (l *lane) find(b *batch) int {
-	found := -1
-	for n, s := range l.senders {
-		if !s.sends && l.takes(n, b) && (found < 0 || s.runs && !l.senders[found].runs) {
-			found = n
-		}
-	}
-	return found
-}
-
-// rouse lets a sender that has nothing to do send a batch that waits. Those that are busy
-// look when they have sent theirs. The caller holds mu.
-func (ls *lanes) rouse(to destination, l *lane, b *batch) {
-	n := l.find(b)
-	switch {
-	case n < 0:
-	case l.senders[n].runs:
-		select {
-		case l.senders[n].signal <- struct{}{}:
-		default:
-		}
+	select {
+	case l.signal <- struct{}{}:
 	default:
-		l.senders[n].runs = true
-		ls.running.Go(func() { ls.run(to, l, n) })
 	}
 }
 
 // run sends batches of a lane one after another. It lingers after the last, since a new
 // goroutine for each call would cost more than the call.
-func (ls *lanes) run(to destination, l *lane, n int) {
+func (ls *lanes) run(to destination, l *lane) {
 	idle := time.NewTimer(linger)
 	defer idle.Stop()
 	for {
 		runtime.Gosched() // lets more callers join the batch
 		ctx, cancel := context.WithCancel(context.Background())
-		if b := ls.next(to, l, n, cancel); b != nil {
-			took := ls.send(ctx, to, l, b)
+		if b := ls.next(l, cancel); b != nil {
+			ls.send(ctx, to, l, b)
 			cancel()
-			ls.sent(to, l, n, b, took)
 			continue
 		}
 		cancel()
 		idle.Reset(linger)
 		select {
-		case <-l.senders[n].signal: // the channel never changes
+		case <-l.signal:
 			continue
 		case <-idle.C:
 		case <-ls.closing:
 		}
-		if ls.shut(to, l, n) {
+		if ls.shut(to, l) {
 			return
 		}
 	}
 }
 
-// next returns the next batch for a sender; nil if no call waits for it.
-func (ls *lanes) next(to destination, l *lane, n int, cancel context.CancelFunc) *batch {
+// next returns the next batch; nil if no call waits.
+func (ls *lanes) next(l *lane, cancel context.CancelFunc) *batch {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l.waiting = slices.DeleteFunc(l.waiting, func(b *batch) bool {
-		if b.callers == 0 {
-			l.ended(b)
-		}
-		return b.callers == 0
-	})
-	first := l.first(n)
-	if first < 0 {
+	l.waiting = slices.DeleteFunc(l.waiting, func(b *batch) bool { return b.callers == 0 })
+	if len(l.waiting) == 0 {
 		return nil
 	}
-	b := l.waiting[first]
-	l.waiting = append(l.waiting[:first], l.waiting[first+1:]...)
-	l.senders[n].sends = true
-	for _, other := range l.waiting {
-		ls.rouse(to, l, other)
-	}
+	b := l.waiting[0]
+	l.waiting = slices.Delete(l.waiting, 0, 1)
 	ls.number++
-	b.seal(ls.name, n, ls.number, cancel)
+	b.seal(ls.name, ls.number, cancel)
 	b.request.Within = l.within(b.bytes, b.deadline)
 	return b
 }
 
-// first is the index of the first batch that a sender may send; -1 for none.
-func (l *lane) first(n int) int {
-	return slices.IndexFunc(l.waiting, func(b *batch) bool { return l.takes(n, b) })
-}
-
-// sent records that a batch has ended, and how long that took; 0 if it failed.
-func (ls *lanes) sent(to destination, l *lane, n int, b *batch, took time.Duration) {
+// shut ends the sender unless a call waits for it, and perhaps the lane.
+func (ls *lanes) shut(to destination, l *lane) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	l.senders[n].sends = false
-	l.ended(b)
-	if took > 0 {
-		l.trips.add(took, b.messages)
-	}
-	for _, other := range l.waiting { // another sender may have to take it now
-		ls.rouse(to, l, other)
-	}
-}
-
-// shut ends a sender unless a call waits for it, and with the last sender perhaps the lane.
-func (ls *lanes) shut(to destination, l *lane, n int) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l.first(n) >= 0 {
+	if len(l.waiting) > 0 {
 		return false
 	}
-	l.senders[n].runs = false
-	if len(ls.open) > maxIdle && !slices.ContainsFunc(l.senders[:], func(s sender) bool { return s.runs }) {
+	l.runs = false
+	if len(ls.open) > maxIdle {
 		delete(ls.open, to)
 	}
 	return true
@@ -344,17 +248,3 @@ func (ls *lanes) close(ctx context.Context) error {
 	}
 	return await(ctx, &ls.running)
 }
-
-// trips is how long the calls of a lane take, without the work for their messages.
-type trips struct{ mean time.Duration }
-
-func (t *trips) add(took time.Duration, messages int) {
-	trip := max(0, took-time.Duration(messages)*workOfMessage)
-	if t.mean == 0 {
-		t.mean = trip
-	}
-	t.mean += (trip - t.mean) / 8
-}
-
-// far tells whether a lane gains by sending several batches at once.
-func (t *trips) far() bool { return t.mean > farTrip }

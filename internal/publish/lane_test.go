@@ -275,3 +275,16 @@ func TestWhoLeavesBeforeABatchIsSentTakesItsMessagesAlong(t *testing.T) {
 		assert.Equal(t, map[int][]string{0: {"under way", "stays"}}, f.names)
 	})
 }
+
+func TestTheSenderOfALaneEndsWhenItIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := (&fakeTopic{latency: time.Millisecond}).publisher()
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
+		time.Sleep(2 * linger) //nolint:forbidigo // in virtual time
+		p.lanes.mu.Lock()
+		assert.False(t, p.lanes.open[destination{topic: "t"}].runs)
+		p.lanes.mu.Unlock()
+		require.NoError(t, p.Publish(t.Context(), far, "t", one("b")))
+		require.NoError(t, p.Close(t.Context()))
+	})
+}

@@ -13,17 +13,16 @@ import (
 )
 
 // send makes one attempt to store a batch. Its calls learn the outcome or, if the batch is not stored for a reason that may not
-// last or may be due to one of them, wait in smaller batches. It returns how long it took to store the batch; 0 if that failed.
-func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) time.Duration {
+// last or may be due to one of them, wait in smaller batches.
+func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) {
 	defer func() { ls.records.done(to, b.request.Publisher, b.request.Repeatable.Load()) }()
 	start := time.Now()
 	duplicates, err := ls.topics.find(to.topic).Push(ctx, to.partition, b.request)
-	switch took := time.Since(start); {
+	switch {
 	case stored(err):
-		l.arrived(b, took)
+		l.arrived(b, time.Since(start))
 		ls.finish(b, duplicates, err)
 		ls.outages.Worked(observe.Publishing, to.place())
-		return took
 	case script.Refused(err) || errors.Is(err, queue.ErrStalePublisher):
 		ls.fail(b, err)
 	default:
@@ -32,7 +31,6 @@ func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) ti
 		}
 		ls.clarify(ctx, to, l, b, err)
 	}
-	return 0
 }
 
 // stored reports whether messages are stored, perhaps with too few replicas.
@@ -56,7 +54,7 @@ func (ls *lanes) clarify(ctx context.Context, to destination, l *lane, b *batch,
 	case len(b.calls) == 1 && b.hopeless(cause):
 		ls.finish(b, nil, fmt.Errorf("not stored: %w", cause))
 	default:
-		ls.sendAgain(ctx, l, b)
+		ls.sendAgain(ctx, l, b, cause)
 	}
 }
 
@@ -94,13 +92,15 @@ func (b *batch) hopeless(cause error) bool {
 	return b.cuts >= maxCuts
 }
 
-// sendAgain lets the calls of a batch that is not stored wait in front of all others, so that they keep their order.
-func (ls *lanes) sendAgain(ctx context.Context, l *lane, b *batch) {
+// sendAgain lets the calls of a batch that is not stored wait again, in front of all others, so that PublishAsync calls keep their
+// order. A Publish call that was sent alone and did not arrive in time waits behind them: it may be too large for the connection.
+func (ls *lanes) sendAgain(ctx context.Context, l *lane, b *batch, cause error) {
 	alone := len(b.calls) == 1
 	ls.mu.Lock()
 	b.unseal() // callers that leave now learn that
 	ls.mu.Unlock()
-	if alone {
+	behind := alone && b.calls[0].future == nil && script.TimedOut(cause)
+	if alone && !behind {
 		b.pause.Wait(ctx)
 	}
 	ls.mu.Lock()
@@ -108,13 +108,16 @@ func (ls *lanes) sendAgain(ctx context.Context, l *lane, b *batch) {
 	parts := b.split(ls.common, l.window.Size())
 	for _, part := range parts {
 		for _, c := range part.calls {
-			l.mark(part, c)
 			if c.future != nil {
 				ls.endAt(part, c.deadline)
 			}
 		}
 	}
-	l.waiting = slices.Concat(parts, l.waiting)
+	if behind {
+		l.waiting = append(l.waiting, parts...)
+	} else {
+		l.waiting = slices.Concat(parts, l.waiting)
+	}
 	b.finish()
 }
 
@@ -128,7 +131,7 @@ func (ls *lanes) note(b *batch, err error) {
 // fail ends a batch with an error of Push or Outcome.
 func (ls *lanes) fail(b *batch, err error) {
 	if errors.Is(err, queue.ErrStalePublisher) {
-		ls.rename(b.publisher)
+		ls.rename(b.request.Publisher)
 	}
 	if !script.Refused(err) { // an attempt may have stored it
 		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)

@@ -118,6 +118,28 @@ func TestABadCallFailsNoOther(t *testing.T) {
 	})
 }
 
+// TestACallThatTheConnectionCannotTakeHoldsUpNoOther but for the time of an attempt.
+func TestACallThatTheConnectionCannotTakeHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowTopic{bandwidth: 50e3, link: make(chan struct{}, 1)}
+		p := f.publisher()
+		var calls sync.WaitGroup
+		start := time.Now()
+		calls.Go(func() {
+			err := p.Publish(context.Background(), start.Add(3*time.Minute), "t", []Message{{Name: "large", Body: make([]byte, 10e6)}})
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+		for range 3 {
+			<-time.After(time.Second) // the large call is under way, or waits
+			require.NoError(t, p.Publish(context.Background(), far, "t", one("small")))
+		}
+		assert.Less(t, time.Since(start), 2*time.Minute)
+		calls.Wait()
+		require.NoError(t, p.Close(context.Background()))
+		assert.Len(t, f.names[0], 3)
+	})
+}
+
 func TestABadAsyncCallFailsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &slowTopic{}
