@@ -53,7 +53,7 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // returns, so they may be changed afterwards.
 //
 // It waits in two cases: while MaxPending messages have no outcome, and for an answer of Redis before the
-// first message for a topic and before the first with an ordering key or a time to live. The wait ends when
+// first message for a topic. The wait ends when
 // PublishTimeout has passed, or the context of a message or the Publisher ends: then nothing is stored. In
 // the first case, the error is ErrTooManyPending.
 //

@@ -211,7 +211,7 @@ func (p forRelay) RegisterGroup(ctx context.Context, topic, group string) error 
 	membership := known.Membership(group, queue.GroupOptions{})
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for {
-		_, err := known.Version(ctx) // else Partitions relies on what this process has seen
+		err := known.LookUp(ctx) // else Partitions relies on what this process has seen
 		if err == nil || errors.Is(err, ErrTopicNotFound) {
 			_, err = membership.Partitions(ctx)
 		}

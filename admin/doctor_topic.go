@@ -35,7 +35,7 @@ func (d diagnosis) open(ctx context.Context, name string) (*checkup, error) {
 		return nil, redisdelay.ErrEmptyTopic
 	}
 	t := d.admin.store.Topic(name)
-	if _, err := t.Version(ctx); err != nil {
+	if err := t.LookUp(ctx); err != nil {
 		return nil, err
 	}
 	c := &checkup{diagnosis: d, topic: topic{name: name}, known: map[string]bool{}, past: map[string]bool{}}

@@ -145,7 +145,7 @@ func (t *transfer) open(ctx context.Context) (err error) {
 // opened makes a topic if it is missing, and returns how many partitions it has. It looks first:
 // another process may have deleted a topic that this one knows.
 func opened(ctx context.Context, t *queue.Topic) (int, error) {
-	if _, err := t.Version(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
+	if err := t.LookUp(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
 		return 0, err
 	}
 	if err := t.Enlist(ctx); err != nil {
@@ -404,11 +404,6 @@ func arriveAll(
 // arrive stores copies in a partition, in calls of a bounded size, and returns those that are not
 // there. move names the Move; "" if there is none.
 func arrive(ctx context.Context, topic *queue.Topic, partition int, move string, arrivals []inspect.Arrival) ([]skip, error) {
-	if slices.ContainsFunc(arrivals, func(m inspect.Arrival) bool { return script.TraitsOf(m.ID).NeedsVersion3() }) {
-		if err := topic.Advance(ctx, queue.OrderVersion); err != nil {
-			return nil, err
-		}
-	}
 	var skips []skip
 	for len(arrivals) > 0 {
 		n := fitting(arrivals)

@@ -52,7 +52,6 @@ type load struct {
 // opened is a topic that messages of a batch go to.
 type opened struct {
 	*queue.Topic
-	version    string // of the protocol, which the messages need
 	partitions int
 	err        error // why it cannot be opened
 }
@@ -243,11 +242,8 @@ func (s *settling) open(ctx context.Context) {
 		}
 		t := s.topics[f.order.topic]
 		if t == nil {
-			t = &opened{Topic: s.topic(f.order.topic), version: queue.PlainVersion}
+			t = &opened{Topic: s.topic(f.order.topic)}
 			s.topics[f.order.topic] = t
-		}
-		if f.order.traits.NeedsVersion3() {
-			t.version = queue.OrderVersion
 		}
 	}
 	topics := slices.Collect(maps.Values(s.topics))
@@ -255,7 +251,7 @@ func (s *settling) open(ctx context.Context) {
 }
 
 func (t *opened) open(ctx context.Context, minPartitions int) {
-	if t.err = t.Advance(ctx, t.version); t.err == nil {
+	if t.err = t.Enlist(ctx); t.err == nil {
 		t.partitions, t.err = t.Raise(ctx, minPartitions)
 	}
 }

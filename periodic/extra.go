@@ -56,7 +56,7 @@ func (p *Periodic) extra(ctx context.Context, id string, choose func(definition,
 	if t.Make = p.makerOf(d); d.Made && t.Make == nil {
 		return ErrNoFunction
 	}
-	if err := p.topic(d.Topic).Advance(ctx, d.protocol()); err != nil {
+	if err := p.topic(d.Topic).Enlist(ctx); err != nil {
 		return err
 	}
 	partition := p.topic(d.Topic).Partition(0)

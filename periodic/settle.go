@@ -201,14 +201,6 @@ func (p *Periodic) topic(name string) *queue.Topic {
 	return t
 }
 
-// protocol is the version of the protocol that the ticks need.
-func (d definition) protocol() string {
-	if d.traits().NeedsVersion3() {
-		return queue.OrderVersion
-	}
-	return queue.PlainVersion
-}
-
 // enlist puts the topics on the list of topics, if this library may use them.
 func (p *Periodic) enlist(ctx context.Context, work []*task) {
 	topics := map[string][]*task{}
@@ -223,11 +215,7 @@ func (p *Periodic) enlist(ctx context.Context, work []*task) {
 		room <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-room }()
-			version := ""
-			for _, t := range of {
-				version = max(version, t.protocol())
-			}
-			if err := p.topic(name).Advance(ctx, version); err != nil {
+			if err := p.topic(name).Enlist(ctx); err != nil {
 				for _, t := range of {
 					t.err = fmt.Errorf("topic %q: %w", name, err)
 				}

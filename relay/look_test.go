@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
@@ -21,7 +20,7 @@ func TestATopicThatIsDeletedIsForgotten(t *testing.T) {
 	r, err := New(Config{Client: client, Prefix: prefix, Target: noTarget{}}, nil)
 	require.NoError(t, err)
 	topic := r.store.Topic("foreign")
-	require.NoError(t, topic.Advance(t.Context(), queue.PlainVersion))
+	require.NoError(t, topic.Enlist(t.Context()))
 	unsure := others{"gone": {next: time.Now().Add(time.Hour)}}
 	for range 2 { // the second time, it is too early to look at it again
 		_, err = r.look(t.Context(), map[string]bool{}, unsure)

@@ -208,7 +208,7 @@ func (r *scene) halted() int {
 	counts, err := ReadCounts(r.Ctx(), r.partition, []string{"g"}, Nothing)
 	require.NoError(r.T, err)
 	require.NoError(r.T, counts.AddHalted(context.Background(), r.partition, Halting(groupList, counts)))
-	all := CountAll(r.Ctx(), newStore(r.T, r.Client), []Listed{{Name: r.partition.Topic(), Version: queue.OrderVersion}}, nil)
+	all := CountAll(r.Ctx(), newStore(r.T, r.Client), []Listed{{Name: r.partition.Topic(), Version: queue.Version}}, nil)
 	require.NoError(r.T, all[0].Err)
 	require.Equal(r.T, counts.Groups["g"].Halted, all[0].Groups["g"].Halted)
 	return counts.Groups["g"].Halted

@@ -37,7 +37,7 @@ func (p *Publisher) PublishAsync(ctx context.Context, stop func(), deadline time
 
 // begin adds the messages of a call to batches: all of them or, with an error, none.
 func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) error {
-	partitions, err := p.topics.partitions(ctx, f.deadline, f.topic, needsV3(messages))
+	partitions, err := p.topics.partitions(ctx, f.deadline, f.topic)
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}

@@ -43,9 +43,7 @@ type fakeTopic struct {
 	endFails   error
 	unrecorded []string // partitions and publishers
 
-	callersOver atomic.Bool  // UnrecordCallers was called
-	advanced    atomic.Value // the version of the last Advance
-	unlisted    atomic.Bool  // the list of topics is away
+	callersOver atomic.Bool // UnrecordCallers was called
 }
 
 // publisher returns a Publisher whose topics are the fake.
@@ -64,14 +62,6 @@ var far = time.Now().Add(1000 * time.Hour)
 func (f *fakeTopic) Enlist(context.Context) error {
 	if f.enlist != nil {
 		return f.enlist()
-	}
-	return nil
-}
-
-func (f *fakeTopic) Advance(_ context.Context, version string) error {
-	f.advanced.Store(version)
-	if f.unlisted.Load() {
-		return io.EOF
 	}
 	return nil
 }

@@ -67,7 +67,6 @@ type Config struct {
 // Topic is a topic in Redis. See queue.Topic. Cancel and Reschedule end with their context, also if Redis does not answer.
 type Topic interface {
 	Enlist(ctx context.Context) error
-	Advance(ctx context.Context, version string) error
 	Raise(ctx context.Context, wanted int) (partitions int, err error)
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Push(ctx context.Context, partition int, b queue.Batch) (duplicates []queue.Duplicate, err error)
@@ -161,7 +160,7 @@ type share struct {
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) (ignored []string, err error) {
 	p.name(messages)
 	announceIDs(ctx, messages)
-	partitions, err := p.topics.partitions(ctx, deadline, topic, needsV3(messages))
+	partitions, err := p.topics.partitions(ctx, deadline, topic)
 	if err != nil {
 		return nil, fmt.Errorf("not stored: %w", err)
 	}
@@ -184,11 +183,6 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 	}
 	storing.Wait()
 	return slices.Concat(dropped...), outcome(shares, stored, errs)
-}
-
-// needsV3 tells whether a message has an ordering key or a time to live, which need version 3 of the protocol.
-func needsV3(messages []Message) bool {
-	return slices.ContainsFunc(messages, func(m Message) bool { return m.NeedsVersion3() })
 }
 
 // name gives messages ids, which sort in publishing order.

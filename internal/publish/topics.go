@@ -9,7 +9,6 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -28,8 +27,7 @@ const (
 type topics struct {
 	// immutable
 	open          func(name string) Topic
-	minPartitions int  // the minimum for each topic
-	windows       bool // keys stay taken after their messages
+	minPartitions int // the minimum for each topic
 	background    *background
 	observer      observe.Observer
 	outages       *outage.State
@@ -46,8 +44,6 @@ type knownTopic struct {
 	partitions int       // guarded by mu; 0: not known yet
 	seenAt     time.Time // guarded by mu; when Redis was last asked
 	looking    *look     // guarded by mu; the look under way
-	needsV3    bool      // guarded by mu; messages have ordering keys or times to live
-	v3Listed   bool      // guarded by mu; the topic is listed with the version for that
 }
 
 // look is a call that asks Redis, shared by all callers that wait for it.
@@ -58,7 +54,7 @@ type look struct {
 
 func newTopics(config Config, b *background, outages *outage.State) *topics {
 	return &topics{
-		open: config.Open, minPartitions: config.Partitions, windows: config.Window > 0, background: b, observer: config.Observer, outages: outages,
+		open: config.Open, minPartitions: config.Partitions, background: b, observer: config.Observer, outages: outages,
 		young: map[string]*knownTopic{},
 	}
 }
@@ -67,14 +63,9 @@ func newTopics(config Config, b *background, outages *outage.State) *topics {
 // It returns a known number at once, since the number never sinks: the master of partition
 // 0 may hang while others work. If no number is known, it tries until ctx ends or the
 // deadline, while the error is temporary.
-//
-// needsV3 says that the caller is about to publish messages with ordering keys or times to live.
-func (t *topics) partitions(ctx context.Context, deadline time.Time, name string, needsV3 bool) (int, error) {
+func (t *topics) partitions(ctx context.Context, deadline time.Time, name string) (int, error) {
 	topic := t.find(name)
-	if needsV3 {
-		topic.requireV3()
-	}
-	if partitions, fresh := topic.seen(needsV3); partitions > 0 {
+	if partitions, fresh := topic.seen(); partitions > 0 {
 		if !fresh {
 			t.refresh(topic)
 		}
@@ -86,13 +77,8 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	var last error
 	for {
 		err := t.look(ctx, topic)
-		if err == nil && ctx.Err() == nil { // unless that look began before requireV3
-			if partitions, _ := topic.seen(needsV3); partitions == 0 {
-				continue
-			}
-		}
 		// An error matters only as long as no number is known.
-		if partitions, _ := topic.seen(needsV3); partitions > 0 && (err == nil || ctx.Err() == nil) {
+		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
 		if t.background.closing.Err() != nil { // the look was broken off
@@ -151,15 +137,7 @@ func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 }
 
 func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
-	topic.mu.Lock()
-	needsV3 := topic.needsV3
-	topic.mu.Unlock()
-	partitions, err := t.raise(ctx, topic, needsV3)
-	if err == nil && needsV3 {
-		topic.mu.Lock()
-		topic.v3Listed = true
-		topic.mu.Unlock()
-	}
+	partitions, err := t.raise(ctx, topic)
 	topic.looked(current, partitions, err)
 	if err == nil {
 		t.outages.Worked(observe.Publishing, topic.whole().place())
@@ -205,21 +183,10 @@ func (t *topics) find(name string) *knownTopic {
 	return topic
 }
 
-// requireV3 notes that messages have ordering keys or times to live.
-func (t *knownTopic) requireV3() {
+// seen returns the number of partitions, and whether it is recent; 0 if none is known.
+func (t *knownTopic) seen() (partitions int, fresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.needsV3 = true
-}
-
-// seen returns the number of partitions, and whether it is recent; 0 for messages that need version 3 until the topic is
-// listed with it.
-func (t *knownTopic) seen(needsV3 bool) (partitions int, fresh bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if needsV3 && !t.v3Listed {
-		return 0, false
-	}
 	return t.partitions, t.partitions > 0 && t.recent()
 }
 
@@ -238,17 +205,9 @@ func (t *knownTopic) looked(current *look, partitions int, err error) {
 	close(current.done)
 }
 
-// raise lists the topic with the version of the protocol that its messages need, and raises its number of partitions.
-func (t *topics) raise(ctx context.Context, topic *knownTopic, needsV3 bool) (partitions int, err error) {
-	switch {
-	case needsV3:
-		err = topic.Advance(ctx, queue.OrderVersion)
-	case t.windows:
-		err = topic.Advance(ctx, queue.RulesVersion)
-	default:
-		err = topic.Enlist(ctx)
-	}
-	if err != nil {
+// raise lists the topic, and raises its number of partitions.
+func (t *topics) raise(ctx context.Context, topic *knownTopic) (partitions int, err error) {
+	if err := topic.Enlist(ctx); err != nil {
 		return 0, err
 	}
 	return topic.Raise(ctx, t.minPartitions)

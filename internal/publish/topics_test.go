@@ -89,7 +89,7 @@ func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n+1)*150*time.Millisecond)
 				defer cancel()
 				start := time.Now()
-				partitions, err := topics.partitions(ctx, far, "t", false)
+				partitions, err := topics.partitions(ctx, far, "t")
 				if n < 6 {
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
 					assert.ErrorIs(t, err, errSilent)
@@ -116,7 +116,7 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 		}}
 		topics, told := topicsOf(t, f)
 		partitions := func() int {
-			n, err := topics.partitions(t.Context(), far, "t", false)
+			n, err := topics.partitions(t.Context(), far, "t")
 			require.NoError(t, err)
 			return n
 		}
@@ -134,30 +134,6 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 	})
 }
 
-// TestPlainMessagesGoOnWhileOthersWaitForTheList of topics, which is away.
-func TestPlainMessagesGoOnWhileOthersWaitForTheList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{partitions: 3}
-		topics, _ := topicsOf(t, f)
-		_, err := topics.partitions(t.Context(), far, "t", false)
-		require.NoError(t, err)
-		f.unlisted.Store(true)
-		for range 2 {
-			_, err = topics.partitions(t.Context(), time.Now().Add(time.Second), "t", true)
-			require.ErrorIs(t, err, io.EOF)
-			start := time.Now()
-			n, err := topics.partitions(t.Context(), start.Add(time.Second), "t", false)
-			require.NoError(t, err)
-			assert.Equal(t, 3, n)
-			assert.Zero(t, time.Since(start))
-			<-time.After(lookEvery + time.Second)
-		}
-		f.unlisted.Store(false)
-		_, err = topics.partitions(t.Context(), far, "t", true)
-		require.NoError(t, err)
-	})
-}
-
 func TestAKnownNumberIsUsedAtOnceWhileALookHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung chan struct{}
@@ -171,12 +147,12 @@ func TestAKnownNumberIsUsedAtOnceWhileALookHangs(t *testing.T) {
 		partitions := func() {
 			t.Helper()
 			start := time.Now()
-			n, err := topics.partitions(t.Context(), start.Add(time.Second), "t", false)
+			n, err := topics.partitions(t.Context(), start.Add(time.Second), "t")
 			require.NoError(t, err)
 			assert.Equal(t, 3, n)
 			assert.Zero(t, time.Since(start))
 		}
-		_, err := topics.partitions(t.Context(), far, "t", false)
+		_, err := topics.partitions(t.Context(), far, "t")
 		require.NoError(t, err)
 		hung = make(chan struct{})
 		<-time.After(lookEvery + time.Second)
@@ -196,7 +172,7 @@ func TestAKnownNumberDoesNotWaitForASlotAndIsLookedAtLater(t *testing.T) {
 		topics, _ := topicsOf(t, f)
 		partitions := func() {
 			t.Helper()
-			n, err := topics.partitions(t.Context(), time.Now().Add(time.Second), "t", false)
+			n, err := topics.partitions(t.Context(), time.Now().Add(time.Second), "t")
 			require.NoError(t, err)
 			assert.Equal(t, 3, n)
 			synctest.Wait()
@@ -234,7 +210,7 @@ func TestLooksThatNobodyWaitsForLeaveRoomForOtherCalls(t *testing.T) {
 		for _, again := range []bool{false, true} {
 			hanging = again
 			for i := range maxBackground {
-				_, err := topics.partitions(t.Context(), time.Now().Add(time.Second), fmt.Sprint(i), false)
+				_, err := topics.partitions(t.Context(), time.Now().Add(time.Second), fmt.Sprint(i))
 				require.NoError(t, err)
 			}
 			synctest.Wait()
@@ -252,7 +228,7 @@ func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing
 		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
 		topics, told := topicsOf(t, f)
 		start := time.Now()
-		_, err := topics.partitions(t.Context(), start.Add(5*time.Second), "t", false)
+		_, err := topics.partitions(t.Context(), start.Add(5*time.Second), "t")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, io.EOF)
 		assert.Equal(t, 5*time.Second, time.Since(start))
@@ -260,7 +236,7 @@ func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing
 		assert.Equal(t, int64(f.asked), told.Load())
 
 		f.raise = func(context.Context) error { return redisError("NOAUTH Authentication required.") }
-		_, err = topics.partitions(t.Context(), far, "u", false)
+		_, err = topics.partitions(t.Context(), far, "u")
 		require.ErrorContains(t, err, "NOAUTH")
 	})
 }
@@ -274,18 +250,6 @@ func TestATopicIsEnlistedBeforeAnythingIsWritten(t *testing.T) {
 	f.enlist = nil
 	require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 	require.NoError(t, p.Close(t.Context()))
-}
-
-func TestATopicIsListedWithTheVersionThatHasWindowsIfThereAreAny(t *testing.T) {
-	for _, window := range []time.Duration{0, time.Second} {
-		listed := false
-		f := &fakeTopic{enlist: func() error { listed = true; return nil }}
-		p := New(Config{Open: func(string) Topic { return f }, Partitions: 1, Window: window})
-		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
-		require.NoError(t, p.Close(t.Context()))
-		assert.Equal(t, window > 0, f.advanced.Load() == queue.RulesVersion)
-		assert.Equal(t, window == 0, listed)
-	}
 }
 
 func TestPublishToANewTopicEndsWithClose(t *testing.T) {

@@ -162,7 +162,7 @@ func TestACancelThatWasNotSentHasChangedNothing(t *testing.T) {
 		<-release
 		return trip()
 	})
-	topic.store.rememberListing(topic.name, PlainVersion)
+	topic.store.rememberListing(topic.name)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	for range maxPipelines {
@@ -192,7 +192,7 @@ func TestACancelWithoutAConnectionHasChangedNothing(t *testing.T) {
 	}})
 	t.Cleanup(func() { _ = client.Close() })
 	topic := newStore(t, client).Topic("t")
-	topic.store.rememberListing(topic.name, PlainVersion)
+	topic.store.rememberListing(topic.name)
 	err := errOf(topic.Cancel(t.Context(), "k"))
 	require.ErrorContains(t, err, "nothing changed: ")
 	require.NotErrorIs(t, err, ErrOutcomeUnknown)
@@ -203,7 +203,7 @@ func TestACancelWhoseAnswerIsLostMayHaveTakenEffect(t *testing.T) {
 	r.pushMany(1)
 	lost := errors.New("lost")
 	topic := r.via(func(trip func() error) error { return errors.Join(trip(), lost) })
-	topic.store.rememberListing(topic.name, PlainVersion)
+	topic.store.rememberListing(topic.name)
 	err := errOf(topic.Partition(0).Cancel(t.Context(), "k0"))
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 }

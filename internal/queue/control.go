@@ -42,7 +42,7 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 	if err != nil {
 		return err
 	}
-	if err := t.advance(ctx, group, RulesVersion); err != nil {
+	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}
 	return t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
@@ -99,19 +99,6 @@ func (t *Topic) firstThenOthers(ctx context.Context, do func(ctx context.Context
 	}
 }
 
-// advance is Advance if the topic is on the list and has the group, or the group is "". It
-// changes nothing for an unknown group: a mistyped name must not lock older programs out.
-func (t *Topic) advance(ctx context.Context, group, version string) error {
-	if err := t.RequireListed(ctx); err != nil {
-		return err
-	}
-	names, _, err := t.Groups(ctx)
-	if err != nil || group != "" && !slices.Contains(names, group) {
-		return err
-	}
-	return t.Advance(ctx, version)
-}
-
 // Groups are the groups of the first partition, and how many partitions there are.
 func (t *Topic) Groups(ctx context.Context) (names []string, partitions int, err error) {
 	partitions, settings, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
@@ -126,8 +113,7 @@ func (t *Topic) RequireListed(ctx context.Context) error {
 	if t.store.knowsListed(t.name) {
 		return nil
 	}
-	_, err := t.Version(ctx) // understand says nothing of a list that cannot be read
-	return err
+	return t.LookUp(ctx) // understand says nothing of a list that cannot be read
 }
 
 // askWhile calls a script as long as its reply begins with the word again.
@@ -166,14 +152,6 @@ type Limits struct {
 	Per         time.Duration `json:"per,omitempty"`
 	Burst       int           `json:"burst,omitempty"` // claimed at once when the group has been idle
 	HaltsKeys   bool          `json:"halts,omitempty"` // a dead letter halts its ordering key
-}
-
-// version is what a group with such limits needs.
-func (l Limits) version() string {
-	if l.HaltsKeys {
-		return OrderVersion
-	}
-	return RulesVersion
 }
 
 // maxPartitions is how many partitions can have a share; 0 for any number.
@@ -230,21 +208,16 @@ func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
 	if err == nil {
 		err = l.fits(number)
 	}
-	switch {
-	case err != nil:
-		return err
-	case l == Limits{}:
-		err = t.RequireListed(ctx) // this needs no new version
-	default:
-		err = t.advance(ctx, group, l.version())
-	}
 	if err != nil {
+		return err
+	}
+	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}
 	return t.limit(ctx, group, l)
 }
 
-// limit is Limit for a topic whose version allows it.
+// limit is Limit for a topic that is on the list.
 func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 	for done := 0; ; {
 		number, err := t.Partitions(ctx)

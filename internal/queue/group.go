@@ -130,7 +130,7 @@ func (t *Topic) Membership(group string, options GroupOptions) *Membership {
 // falls due from now on, and returns how many partitions there are. The first call limits
 // the group.
 func (m *Membership) Partitions(ctx context.Context) (int, error) {
-	if err := m.enlist(ctx); err != nil {
+	if err := m.topic.Enlist(ctx); err != nil {
 		return 0, err
 	}
 	first := m.known == 0
@@ -185,13 +185,6 @@ func (m *Membership) shareAnew(ctx context.Context, number int) error {
 		}
 	}
 	return nil
-}
-
-func (m *Membership) enlist(ctx context.Context) error {
-	if m.options != (GroupOptions{}) {
-		return m.topic.Advance(ctx, m.options.Limits.version())
-	}
-	return m.topic.Enlist(ctx)
 }
 
 // EndExpired ends groups of the topic; see Topic.EndExpired.

@@ -282,7 +282,7 @@ const (
 // continues an earlier call; concurrent calls are safe. It calls progress, never
 // concurrently, with how many messages were freed.
 func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
-	if err := t.advance(ctx, group, RulesVersion); err != nil {
+	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}
 	err := t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {

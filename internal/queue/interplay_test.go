@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // controlOf is what the groups of a partition are told.
@@ -71,15 +70,6 @@ func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
 	}
 }
 
-func TestAMistypedGroupRaisesNoVersion(t *testing.T) {
-	r := newScene(t)
-	r.group("g")
-	topic := r.topicOf(1)
-	require.NoError(t, topic.Enlist(t.Context()))
-	require.ErrorIs(t, topic.Pause(t.Context(), "gg", Pause{}), ErrGroupNotFound)
-	assert.Equal(t, "1", r.Client.HGet(t.Context(), topic.store.Registry(), topic.name).Val())
-}
-
 func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
 	for name, settle := range settlements {
 		t.Run(name, func(t *testing.T) {
@@ -111,16 +101,6 @@ func TestAGroupThatComesBackWithANewPartitionHasItsLimits(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, r.controlOf(0), "limits:g")
 	assert.Contains(t, r.controlOf(1), "limits:g")
-}
-
-func TestTheVersionIsRaisedWithoutMemory(t *testing.T) {
-	r := newSceneOn(t, redistest.New(t, "--maxmemory-policy", "noeviction"))
-	r.group("g")
-	topic := r.topicOf(1)
-	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
-	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
-	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "0")
-	assert.Equal(t, "2", r.Client.HGet(t.Context(), topic.store.Registry(), topic.name).Val())
 }
 
 func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {

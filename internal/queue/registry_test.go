@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,92 +87,34 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	acts := reading(t, topic)
 	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
 	acts["subscribe"] = func() error { _, err := topic().Membership("g", GroupOptions{}).Partitions(t.Context()); return err }
-	for _, version := range []string{"4", "4.1", "10", "10.0"} {
+	for _, version := range []string{"2", "1.1", "10", "", "one"} {
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
 		before := state()
 		for name, act := range acts {
 			err := act()
 			require.ErrorIs(t, err, ErrProtocolTooNew, name)
-			assert.ErrorContains(t, err, "it is "+version+",", name)
-			assert.ErrorContains(t, err, "up to "+Version, name)
+			assert.ErrorContains(t, err, strconv.Quote(version), name)
 			assert.False(t, script.Transient(err), name)
 		}
 		assert.Equal(t, before, state())
 	}
-	for _, version := range []string{"1", "1.0", "1.7", "2", "2.1"} {
-		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
-		before := state()
-		require.NoError(t, topic().Enlist(t.Context()), version)
-		assert.Equal(t, before, state(), "the version does not change")
-	}
 }
 
-// advancing has all uses of a topic that need version 2.
-func advancing(t *testing.T, topic func() *Topic) map[string]func() error {
-	return map[string]func() error{
-		"pause":  func() error { return topic().Pause(t.Context(), "", Pause{}) },
-		"retire": func() error { return topic().Retire(t.Context(), "g", RetireForced, func(int) {}) },
-		"limit":  func() error { return topic().Limit(t.Context(), "g", Limits{MaxInFlight: 1}) },
-		"expire": func() error {
-			_, err := topic().Membership("g", GroupOptions{Expiry: time.Hour}).Partitions(t.Context())
-			return err
-		},
-		"halt": func() error {
-			_, err := topic().Membership("g", GroupOptions{Limits: Limits{HaltsKeys: true}}).Partitions(t.Context())
-			return err
-		},
-	}
-}
-
-func TestWhatIsNewRaisesTheVersionOfATopic(t *testing.T) {
+func TestAListOfAnotherTypeIsAnError(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
-	for _, version := range []string{"1", "1.7", "2", "2.1"} {
-		for name, act := range advancing(t, func() *Topic { return s.Topic("t") }) {
-			require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
-			another, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
-			require.NoError(t, err)
-			s = another
-			require.NoError(t, s.Topic("t").Restore(t.Context(), "g"))
-			_, err = s.Topic("t").Membership("g", GroupOptions{}).Partitions(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, version, s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), "subscribing does not")
-			require.NoError(t, act(), name)
-			want := version
-			if version[0] == '1' {
-				want = "2"
-			}
-			if name == "halt" {
-				want = "3"
-			}
-			assert.Equal(t, want, s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), name)
-		}
-	}
+	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
+	var wrong *script.KeyTypeError
+	require.ErrorAs(t, s.Topic("t").Enlist(t.Context()), &wrong)
+	assert.Equal(t, script.KeyTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
 }
 
 func TestARefusalIsNotRemembered(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
-	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "4").Err())
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "2").Err())
 	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolTooNew)
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "1").Err())
 	require.NoError(t, topic.Enlist(t.Context()))
-}
-
-func TestADamagedVersionIsAnError(t *testing.T) {
-	s, state := newPrefix(t, redistest.Shared(t))
-	for _, version := range []string{"", "0", "-1", "+1", " 1", "1 ", "1.", "1.x", ".1", "1.2.3", "1e3", "one", "99999999999999999999"} {
-		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
-		before := state()
-		err := s.Topic("t").Enlist(t.Context())
-		require.ErrorIs(t, err, errVersion, "%q", version)
-		assert.False(t, script.Transient(err))
-		assert.Equal(t, before, state())
-	}
-	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
-	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
-	var wrong *script.KeyTypeError
-	require.ErrorAs(t, s.Topic("t").Enlist(t.Context()), &wrong)
-	assert.Equal(t, script.KeyTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
 }
 
 func TestATopicIsReadWithoutBeingListed(t *testing.T) {
@@ -208,7 +150,7 @@ func TestASubscriberListsItsTopic(t *testing.T) {
 	assert.Equal(t, map[string]string{"t": "1"}, state()[s.Registry()])
 }
 
-// TestATopicThatRedisHasLostFromTheListIsListedAgain while it is in use, with its version.
+// TestATopicThatRedisHasLostFromTheListIsListedAgain while it is in use.
 func TestATopicThatRedisHasLostFromTheListIsListedAgain(t *testing.T) {
 	ctx := t.Context()
 	uses := map[string]func(topic *Topic, member *Membership) error{
@@ -219,25 +161,22 @@ func TestATopicThatRedisHasLostFromTheListIsListedAgain(t *testing.T) {
 		},
 	}
 	for name, use := range uses {
-		for _, version := range []string{"1", "2", "2.1"} {
-			t.Run(name+" "+version, func(t *testing.T) {
-				s, _ := newPrefix(t, redistest.Shared(t))
-				now := time.Now()
-				s.now = func() time.Time { return now }
-				topic := s.Topic("t")
-				member := topic.Membership("g", GroupOptions{})
-				require.NoError(t, s.Redis().HSet(ctx, s.Registry(), "t", version).Err())
-				require.NoError(t, use(topic, member))
-				require.NoError(t, s.Redis().Del(ctx, s.Registry()).Err())
-				now = now.Add(relyFor - 1)
-				require.NoError(t, use(topic, member))
-				assert.Zero(t, s.Redis().Exists(ctx, s.Registry()).Val(), "it asks only now and then")
-				now = now.Add(1)
-				require.NoError(t, use(topic, member))
-				assert.Equal(t, version, s.Redis().HGet(ctx, s.Registry(), "t").Val())
-				require.NoError(t, topic.Pause(ctx, "", Pause{}))
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			s, _ := newPrefix(t, redistest.Shared(t))
+			now := time.Now()
+			s.now = func() time.Time { return now }
+			topic := s.Topic("t")
+			member := topic.Membership("g", GroupOptions{})
+			require.NoError(t, use(topic, member))
+			require.NoError(t, s.Redis().Del(ctx, s.Registry()).Err())
+			now = now.Add(relyFor - 1)
+			require.NoError(t, use(topic, member))
+			assert.Zero(t, s.Redis().Exists(ctx, s.Registry()).Val(), "it asks only now and then")
+			now = now.Add(1)
+			require.NoError(t, use(topic, member))
+			assert.Equal(t, "1", s.Redis().HGet(ctx, s.Registry(), "t").Val())
+			require.NoError(t, topic.Pause(ctx, "", Pause{}))
+		})
 	}
 }
 
@@ -315,37 +254,4 @@ func TestATopicOnAListThatCannotBeReadIsNotMissing(t *testing.T) {
 	err := topic.Pause(t.Context(), "", Pause{})
 	require.ErrorAs(t, err, new(*script.KeyTypeError))
 	require.NotErrorIs(t, err, ErrTopicNotFound)
-}
-
-// TestANewcomerListsTheVersionThatTheDataNeed.
-func TestANewcomerListsTheVersionThatTheDataNeed(t *testing.T) {
-	names := slices.Collect(maps.Keys(advancing(t, nil)))
-	for _, name := range append(names, "window", "nothing") {
-		t.Run(name, func(t *testing.T) {
-			s, _ := newPrefix(t, redistest.Shared(t))
-			topic := s.Topic("t")
-			require.NoError(t, topic.Enlist(t.Context()))
-			_, err := topic.Membership("g", GroupOptions{}).Partitions(t.Context())
-			require.NoError(t, err)
-			want := "2"
-			switch name {
-			case "nothing":
-				want = "1"
-			case "halt":
-				want = "3"
-				require.NoError(t, advancing(t, func() *Topic { return topic })[name]())
-			case "window": // in any partition
-				require.NoError(t, errOf(topic.Raise(t.Context(), 3)))
-				batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Window: time.Minute, Calls: [][]Message{{due(keyed(1, "k"))}}}
-				require.NoError(t, errOf(topic.Partition(2).Push(t.Context(), batch)))
-			default:
-				require.NoError(t, advancing(t, func() *Topic { return topic })[name]())
-			}
-			require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
-			newcomer, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
-			require.NoError(t, err)
-			require.NoError(t, newcomer.Topic("t").Enlist(t.Context()))
-			assert.Equal(t, want, s.Redis().HGet(t.Context(), s.Registry(), "t").Val())
-		})
-	}
 }

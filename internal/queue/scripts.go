@@ -21,7 +21,6 @@ var (
 	raiseScript    = script.New(lua, "raise")
 	adoptScript    = script.New(lua, "adopt")
 	enlistScript   = script.New(lua, "enlist")
-	neededScript   = script.New(lua, "needed").With("lib_order")
 
 	claimScript   = script.New(lua, "claim").Prepend("lib_idle").With("lib_claim", "lib_fan_out").Awaited()
 	ackScript     = script.New(lua, "ack").With("lib_finish").Awaited()
@@ -54,7 +53,7 @@ var (
 func Scripts() []*script.Script {
 	return []*script.Script{
 		requeueScript, discardScript, pushScript, putScript, tickScript, outcomeScript, unrecordScript, sweepScript, registerScript,
-		raiseScript, adoptScript, enlistScript, neededScript, claimScript, ackScript, relayScript,
+		raiseScript, adoptScript, enlistScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
 		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,
 		cancelScript, rescheduleScript,

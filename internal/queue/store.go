@@ -18,8 +18,8 @@ type Store struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	listed   map[string]listing // guarded by mu; up to maxListed topics whose version is understood
-	awayTill time.Time          // guarded by mu; until when no call waits for the list of topics
+	listed   map[string]time.Time // guarded by mu; up to maxListed topics, and when each was last seen on the list
+	awayTill time.Time            // guarded by mu; until when no call waits for the list of topics
 }
 
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
@@ -29,7 +29,7 @@ func NewStore(client redis.UniversalClient, prefix string, observer observe.Obse
 	if err != nil {
 		return nil, err
 	}
-	return &Store{Client: c, now: time.Now, listed: map[string]listing{}}, nil
+	return &Store{Client: c, now: time.Now, listed: map[string]time.Time{}}, nil
 }
 
 // Topic returns a topic. It does no I/O.

@@ -34,9 +34,6 @@ type Traits struct {
 	Key         string        // "": none
 }
 
-// NeedsVersion3 tells whether the message needs version 3 of the protocol.
-func (t Traits) NeedsVersion3() bool { return t.TTL > 0 || t.OrderingKey != "" }
-
 // Next returns the next id. The ids keep their order even if the wall clock is set back.
 func (s *IDs) Next(now time.Time, traits Traits) string {
 	s.mu.Lock()
