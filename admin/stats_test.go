@@ -34,7 +34,7 @@ func TestTopicsAreListedByName(t *testing.T) {
 	require.NoError(t, s.admin.Pause(t.Context(), b.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
 	topics, err := s.admin.Topics(t.Context())
 	require.NoError(t, err)
-	assert.Subset(t, topics, []Topic{{s.Topic, "1"}, {b.Topic, "2"}})
+	assert.Subset(t, topics, []Topic{{s.Topic, "1"}, {b.Topic, "1"}})
 	assert.IsIncreasing(t, namesOf(topics))
 }
 

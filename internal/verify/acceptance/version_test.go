@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
@@ -238,14 +237,4 @@ func (h *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
-}
-
-func TestATopicGetsTheVersionThatItNeeds(t *testing.T) {
-	s := fixture.New(t)
-	version := func() string { return s.Client.HGet(t.Context(), "{redisdelay:topics}", s.Topic).Val() }
-	s.Publish("a")
-	require.Equal(t, "1", version())
-	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.DeduplicationWindow = time.Hour })
-	require.NoError(t, p.Publish(s.Topic, message.NewMessage("b", nil)))
-	assert.Equal(t, "2", version(), "a publisher that knows no windows would store duplicates")
 }
