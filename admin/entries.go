@@ -213,7 +213,7 @@ func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 	return int(sum.Load()), wrap(err, "count %q", topic)
 }
 
-// QueryError says which field of a Query, a ForecastQuery or a Demand cannot be used, and why; or that an id, a key
+// QueryError says which field of a Query or an UpcomingQuery is invalid, and why; or that an id, a key
 // or the group of a Selection cannot.
 type QueryError struct{ Field, Problem string }
 

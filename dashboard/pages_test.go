@@ -295,7 +295,7 @@ func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
 	s := newScene(t)
 	s.Publish("a")
 	before := map[string][]string{}
-	for _, path := range []string{"operations", "doctor", "topic" + s.at(), "coming" + s.at()} {
+	for _, path := range []string{"operations", "doctor", "topic" + s.at(), "upcoming" + s.at()} {
 		before[path] = liveParts(s.page(path))
 		assert.NotEmpty(t, before[path], path)
 	}
@@ -333,7 +333,7 @@ func TestAMessageIsLive(t *testing.T) {
 	assert.Contains(t, group.text(), "g: dead")
 	assert.Contains(t, group.text(), letters.Entries[0].Reason)
 	assert.Empty(t, group.all("form"))
-	assert.Equal(t, []string{"charts", "plan", "table"}, liveParts(s.page("coming"+s.at())))
+	assert.Equal(t, []string{"charts", "table"}, liveParts(s.page("upcoming"+s.at())))
 }
 
 // TestWhatAFieldForATimeSuggestsIsATime, and one of a day or a date names its zone, which is not that of the times shown.
@@ -348,10 +348,9 @@ func TestWhatAFieldForATimeSuggestsIsATime(t *testing.T) {
 	}
 	filters := s.page("messages" + s.at())
 	for field, hint := range map[string]string{
-		"messages?from":          filters.first("input", "name", "from").attr["placeholder"],
-		"messages?before":        filters.first("input", "name", "before").attr["placeholder"],
-		"coming?per-worker=1&at": s.page("coming"+s.at()).first("input", "name", "at").attr["placeholder"],
-		"":                       reschedule.Hint,
+		"messages?from":   filters.first("input", "name", "from").attr["placeholder"],
+		"messages?before": filters.first("input", "name", "before").attr["placeholder"],
+		"":                reschedule.Hint,
 	} {
 		require.NotEmpty(t, hint, field)
 		for _, text := range strings.Split(hint, ", or ") {
@@ -361,7 +360,7 @@ func TestWhatAFieldForATimeSuggestsIsATime(t *testing.T) {
 				require.NoError(t, err)
 				continue
 			}
-			status, page := s.get(field + "=" + url.QueryEscape(text) + "&next=day&" + s.at()[1:])
+			status, page := s.get(field + "=" + url.QueryEscape(text) + "&" + s.at()[1:])
 			assert.Equal(t, http.StatusOK, status, page.text())
 		}
 	}

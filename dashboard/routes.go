@@ -35,7 +35,7 @@ func (d *Dashboard) table() map[string]route {
 		d.page("reasons", d.reasonsPage),
 		d.livePage("schedules", d.schedulesPage),
 		d.page("halted", d.haltedPage),
-		d.livePage("coming", d.comingPage),
+		d.livePage("upcoming", d.upcomingPage),
 		d.livePage("doctor", d.doctorPage),
 		d.page("find", d.findPage),
 		d.livePage("operations", d.operationsPage),

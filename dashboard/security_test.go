@@ -21,7 +21,7 @@ import (
 // cannot lose one unseen.
 var neededFor = map[string]string{
 	"GET ": "", "GET topic": "", "GET messages": "", "GET message": "", "GET reasons": "", "GET schedules": "", "GET halted": "",
-	"GET coming": "", "GET find": "", "GET operations": "", "GET operation": "", "GET confirm": "", "GET doctor": "",
+	"GET upcoming": "", "GET find": "", "GET operations": "", "GET operation": "", "GET confirm": "", "GET doctor": "",
 	"GET events": "", "GET payload": "Payloads", "POST search": "Payloads",
 	"POST pause": "Pause", "POST resume": "Pause", "POST limit": "Limit", "POST retire": "Retire", "POST restore": "Retire",
 	"POST delete": "Delete", "POST schedule-pause": "Schedules", "POST schedule-resume": "Schedules",

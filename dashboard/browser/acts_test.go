@@ -231,22 +231,17 @@ func TestPayloadsAreSearched(t *testing.T) {
 	assert.NotContains(t, b.path(), "1117", "what payloads contain gets into no log of URLs")
 }
 
-// TestWhatComesIsDrawnAndPlanned asks how many workers a forecast needs.
-func TestWhatComesIsDrawnAndPlanned(t *testing.T) {
+// TestUpcomingMessagesAreDrawn goes from the page of all topics to that of one.
+func TestUpcomingMessagesAreDrawn(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 600)
 	b := s.tab()
-	b.open("coming")
+	b.open("upcoming")
 	b.click("h2 a")
 	b.until("location.search.includes('topic=orders')")
 	b.click("nav.tabs a[href*='next=day']")
 	b.untilText("main", "600 messages fall due in the next day")
 	assert.Positive(t, ask[float64](b, "document.querySelector('.chart rect').getBoundingClientRect().height"))
-	for name, value := range map[string]string{"rate": "0", "per-worker": "0.1", "at": "2h", "within": "50m"} {
-		b.typeInto("input[name="+name+"]", value)
-	}
-	b.press(kb.Enter)
-	b.untilText(".result.done", "2 workers are needed")
 }
 
 // TestTheDoctorTellsWhatItFinds waits for it on its page.
@@ -286,8 +281,8 @@ func (s *shop) pages() map[string]string {
 	s.T.Helper()
 	return map[string]string{
 		"topics": "", "topic": "topic" + s.at(), "scheduled": "messages" + s.at(), "dead": "messages" + s.at("in", "dead"),
-		"message": "message" + s.at("id", s.first(admin.Dead).ID), "reasons": "reasons" + s.at(), "coming": "coming",
-		"coming of a topic": "coming" + s.at(), "schedules": "schedules", "halted": "halted", "operations": "operations",
+		"message": "message" + s.at("id", s.first(admin.Dead).ID), "reasons": "reasons" + s.at(), "upcoming": "upcoming",
+		"upcoming of a topic": "upcoming" + s.at(), "schedules": "schedules", "halted": "halted", "operations": "operations",
 		"doctor": "doctor", "find": "find?text=orders", "confirm": "confirm" + s.at("in", "scheduled", "action", "reschedule"),
 	}
 }

@@ -133,7 +133,7 @@ func TestHostileTextsAreShownAsTheyAre(t *testing.T) {
 	for _, text := range hostile {
 		here := s.of(text)
 		shown := strings.Join(strings.Fields(humanize.Clean(text)), " ")
-		for _, path := range []string{"topic", "messages", "messages?in=dead", "reasons", "coming", "confirm?in=dead&action=discard", "message?key=" + here.at()[len("?topic="):]} {
+		for _, path := range []string{"topic", "messages", "messages?in=dead", "reasons", "upcoming", "confirm?in=dead&action=discard", "message?key=" + here.at()[len("?topic="):]} {
 			b.open(joined(path, here.at()))
 			b.harmless(path, text)
 			assert.Contains(t, b.words("main"), shown[:min(40, len(shown))], "%s of %q", path, text)

@@ -44,11 +44,11 @@ func TestPictures(t *testing.T) {
 		{"messages", "messages" + s.at("in", "dead", "group", "billing")},
 		{"message", "message" + s.at("id", dead.ID)},
 		{"reasons", "reasons" + s.at()},
-		{"coming", "coming?topic=reminders&next=day"},
+		{"upcoming", "upcoming?topic=reminders&next=day"},
 		{"doctor", "doctor"},
 		{"schedules", "schedules"},
 		{"confirm", "confirm" + s.at("in", "dead", "action", "requeue")},
-		{"all-coming", "coming?next=hour"},
+		{"all-upcoming", "upcoming?next=hour"},
 	}
 	for _, shot := range shots {
 		b.open(shot.path)

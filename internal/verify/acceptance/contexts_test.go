@@ -227,8 +227,8 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 			return err
 		},
 		"Admin.Count": func(ctx context.Context) error { return fixture.ErrOf(a.Count(ctx, topic, admin.Query{})) },
-		"Admin.Forecast": func(ctx context.Context) error {
-			return fixture.ErrOf(a.Forecast(ctx, topic, admin.ForecastQuery{}))
+		"Admin.Upcoming": func(ctx context.Context) error {
+			return fixture.ErrOf(a.Upcoming(ctx, topic, admin.UpcomingQuery{}))
 		},
 		"Admin.Explain":      func(ctx context.Context) error { return fixture.ErrOf(a.Explain(ctx, topic, ref)) },
 		"Admin.QuickExplain": func(ctx context.Context) error { return fixture.ErrOf(a.QuickExplain(ctx, topic, ref)) },

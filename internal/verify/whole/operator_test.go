@@ -107,8 +107,8 @@ func (o *operator) look() {
 		redisdelay.ErrGroupNotFound, redisdelay.ErrTopicNotFound, context.DeadlineExceeded)
 	o.call("Groups", func(ctx context.Context) error { _, err := o.admin.Groups(ctx, topic); return err })
 	o.call("QuickStats", func(ctx context.Context) error { _, err := o.admin.QuickStats(ctx); return err })
-	o.call("Forecast", func(ctx context.Context) error {
-		_, err := o.admin.Forecast(ctx, topic, admin.ForecastQuery{})
+	o.call("Upcoming", func(ctx context.Context) error {
+		_, err := o.admin.Upcoming(ctx, topic, admin.UpcomingQuery{})
 		return err
 	})
 	o.call("Entries", func(ctx context.Context) error { _, err := o.admin.Entries(ctx, topic, admin.Query{}); return err })

@@ -13,15 +13,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-func (s *scene) forecast(q ForecastQuery) Forecast {
+func (s *scene) upcoming(q UpcomingQuery) Upcoming {
 	s.T.Helper()
-	var f Forecast
+	var u Upcoming
 	s.unchanged(func() {
 		var err error
-		f, err = s.admin.Forecast(s.T.Context(), s.Topic, q)
+		u, err = s.admin.Upcoming(s.T.Context(), s.Topic, q)
 		require.NoError(s.T, err)
 	})
-	return f
+	return u
 }
 
 // sums are the messages of buckets.
@@ -37,7 +37,7 @@ func TestEachMessageFallsDueInOneBucket(t *testing.T) {
 	s := newScene(t)
 	s.publish(0, 3, "due")
 	const hours = 5
-	at := s.forecast(ForecastQuery{}).At.UnixMilli()
+	at := s.upcoming(UpcomingQuery{}).At.UnixMilli()
 	for partition := range 3 {
 		key := s.admin.store.Topic(s.Topic).Partition(partition).Key(script.Scheduled, "")
 		for i := range 6 {
@@ -45,26 +45,26 @@ func TestEachMessageFallsDueInOneBucket(t *testing.T) {
 			require.NoError(t, s.Client.ZAdd(t.Context(), key, z(due, strconv.Itoa(i))).Err())
 		}
 	}
-	q := ForecastQuery{Span: 5 * hours * time.Hour, Buckets: 5}
-	f := s.forecast(q)
-	assert.Equal(t, []int{4, 15, 0}, []int{f.DueNow, f.Upcoming(), f.Later})
-	assert.Equal(t, f.Buckets[4].Until, f.Until())
-	assert.Equal(t, f.At, f.Buckets[0].After)
+	q := UpcomingQuery{Span: 5 * hours * time.Hour, Buckets: 5}
+	u := s.upcoming(q)
+	assert.Equal(t, []int{4, 15, 0}, []int{u.DueNow, u.Total(), u.Later})
+	assert.Equal(t, u.Buckets[4].Until, u.Until())
+	assert.Equal(t, u.At, u.Buckets[0].After)
 
 	// Now the borders themselves.
-	at = f.At.UnixMilli()
+	at = u.At.UnixMilli()
 	c := counting{}
 	for partition := range 3 {
 		p := s.admin.store.Topic(s.Topic).Partition(partition)
 		require.NoError(t, s.Client.Del(t.Context(), p.Key(script.Scheduled, "")).Err())
-		for i, b := range f.Buckets {
+		for i, b := range u.Buckets {
 			for _, off := range []float64{-1, -0.5, 0, 0.5, 1} { // another program may write fractions
 				member := strconv.Itoa(i) + strconv.FormatFloat(off, 'f', -1, 64)
 				require.NoError(t, s.Client.ZAdd(t.Context(), p.Key(script.Scheduled, ""), z(float64(b.After.UnixMilli())+off, member)).Err())
 			}
 		}
 	}
-	same := Forecast{At: time.UnixMilli(at), Buckets: q.buckets(time.UnixMilli(at))}
+	same := Upcoming{At: time.UnixMilli(at), Buckets: q.buckets(time.UnixMilli(at))}
 	for partition := range 3 {
 		c.add(s.admin.store.Topic(s.Topic).Partition(partition), &same)
 	}
@@ -74,13 +74,13 @@ func TestEachMessageFallsDueInOneBucket(t *testing.T) {
 	assert.Zero(t, same.Later)
 }
 
-// run counts into the forecast.
+// run counts.
 func (c *counting) run(t *testing.T, s *scene) {
 	t.Helper()
 	require.NoError(t, c.read(t.Context(), s.admin.store))
 }
 
-func TestAForecastOfAGroupHasItsRetries(t *testing.T) {
+func TestUpcomingOfAGroupHasItsRetries(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "g")
 	s.group(0, "h")
@@ -94,57 +94,57 @@ func TestAForecastOfAGroupHasItsRetries(t *testing.T) {
 	s.publish(time.Hour, 1, "much later")
 	s.publish(0, 1, "due")
 
-	q := ForecastQuery{Span: 3 * time.Minute, Buckets: 3}
-	f := s.forecast(q)
-	assert.Equal(t, []int{1, 0, 1}, []int{f.DueNow, f.InDelivery, f.Later}, "without a group")
-	assert.Equal(t, []int{0, 1, 0}, sums(f.Buckets))
+	q := UpcomingQuery{Span: 3 * time.Minute, Buckets: 3}
+	u := s.upcoming(q)
+	assert.Equal(t, []int{1, 0, 1}, []int{u.DueNow, u.InDelivery, u.Later}, "without a group")
+	assert.Equal(t, []int{0, 1, 0}, sums(u.Buckets))
 	q.Group = "g"
-	f = s.forecast(q)
-	assert.Equal(t, []int{3, 1, 2}, []int{f.DueNow, f.InDelivery, f.Later}, "due, queued and in line; held; scheduled and retried later")
-	assert.Equal(t, []int{0, 2, 0}, sums(f.Buckets))
-	assert.Equal(t, 1, f.Buckets[1].Retries)
+	u = s.upcoming(q)
+	assert.Equal(t, []int{3, 1, 2}, []int{u.DueNow, u.InDelivery, u.Later}, "due, queued and in line; held; scheduled and retried later")
+	assert.Equal(t, []int{0, 2, 0}, sums(u.Buckets))
+	assert.Equal(t, 1, u.Buckets[1].Retries)
 	q.Group = "h"
-	assert.Equal(t, 5, s.forecast(q).DueNow, "it has claimed nothing")
+	assert.Equal(t, 5, s.upcoming(q).DueNow, "it has claimed nothing")
 }
 
-func TestAForecastAddsUpThePartitionsOfACluster(t *testing.T) {
+func TestUpcomingAddsUpThePartitionsOfACluster(t *testing.T) {
 	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
 	for i := range 20 {
 		s.publish(time.Duration(i)*time.Minute+30*time.Second, 4, strconv.Itoa(i))
 	}
-	f := s.forecast(ForecastQuery{Span: 15 * time.Minute, Buckets: 15})
-	assert.Equal(t, []int{0, 15, 5}, []int{f.DueNow, f.Upcoming(), f.Later})
-	for _, b := range f.Buckets {
+	u := s.upcoming(UpcomingQuery{Span: 15 * time.Minute, Buckets: 15})
+	assert.Equal(t, []int{0, 15, 5}, []int{u.DueNow, u.Total(), u.Later})
+	for _, b := range u.Buckets {
 		assert.Equal(t, 1, b.Messages)
 		assert.Equal(t, time.Minute, b.Until.Sub(b.After))
 	}
 }
 
-func TestTheDefaultsOfAForecast(t *testing.T) {
+func TestTheDefaultsOfUpcoming(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "later")
-	f := s.forecast(ForecastQuery{})
-	require.Len(t, f.Buckets, 60)
-	assert.Equal(t, time.Hour, f.Until().Sub(f.At))
-	assert.WithinDuration(t, s.stats().At, f.At, 5*time.Second, "Redis's clock")
-	f = s.forecast(ForecastQuery{Span: 100 * time.Millisecond, Buckets: 7})
-	for i, b := range f.Buckets {
+	u := s.upcoming(UpcomingQuery{})
+	require.Len(t, u.Buckets, 60)
+	assert.Equal(t, time.Hour, u.Until().Sub(u.At))
+	assert.WithinDuration(t, s.stats().At, u.At, 5*time.Second, "Redis's clock")
+	u = s.upcoming(UpcomingQuery{Span: 100 * time.Millisecond, Buckets: 7})
+	for i, b := range u.Buckets {
 		assert.InDelta(t, 14, b.Until.Sub(b.After).Milliseconds(), 1, "bucket %d", i)
 	}
-	assert.Equal(t, 100*time.Millisecond, f.Until().Sub(f.At), "parts of a millisecond are not lost")
+	assert.Equal(t, 100*time.Millisecond, u.Until().Sub(u.At), "parts of a millisecond are not lost")
 }
 
-func TestAForecastThatCannotBeMadeSaysWhy(t *testing.T) {
+func TestInvalidUpcomingQueries(t *testing.T) {
 	s := newScene(t)
-	ask := func(topic string, q ForecastQuery) error {
-		_, err := s.admin.Forecast(t.Context(), topic, q)
+	ask := func(topic string, q UpcomingQuery) error {
+		_, err := s.admin.Upcoming(t.Context(), topic, q)
 		return err
 	}
-	require.ErrorIs(t, ask(s.Topic, ForecastQuery{}), ErrTopicNotFound)
-	require.ErrorIs(t, ask("", ForecastQuery{}), redisdelay.ErrEmptyTopic)
+	require.ErrorIs(t, ask(s.Topic, UpcomingQuery{}), ErrTopicNotFound)
+	require.ErrorIs(t, ask("", UpcomingQuery{}), redisdelay.ErrEmptyTopic)
 	s.publish(0, 1, "a")
-	require.ErrorIs(t, ask(s.Topic, ForecastQuery{Group: "nobody"}), ErrGroupNotFound)
-	for field, q := range map[string]ForecastQuery{
+	require.ErrorIs(t, ask(s.Topic, UpcomingQuery{Group: "nobody"}), ErrGroupNotFound)
+	for field, q := range map[string]UpcomingQuery{
 		"Buckets": {Buckets: MaxBuckets + 1}, "Span": {Span: 99 * time.Millisecond, Buckets: 100},
 	} {
 		var wrong *QueryError
@@ -153,7 +153,7 @@ func TestAForecastThatCannotBeMadeSaysWhy(t *testing.T) {
 	}
 	s.Break("scheduled")
 	var kind *redisdelay.KeyTypeError
-	require.ErrorAs(t, ask(s.Topic, ForecastQuery{}), &kind)
+	require.ErrorAs(t, ask(s.Topic, UpcomingQuery{}), &kind)
 }
 
 func TestQuickStatsCountWhatIsDueWithinATime(t *testing.T) {

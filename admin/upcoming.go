@@ -10,15 +10,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// The default and the most of ForecastQuery.Buckets, and the default of its Span.
+// The default and the most of UpcomingQuery.Buckets, and the default of its Span.
 const (
 	DefaultBuckets = 60
 	MaxBuckets     = 100
 	DefaultSpan    = time.Hour
 )
 
-// ForecastQuery says what a Forecast counts. The zero value is the scheduled messages of the next hour, by minutes.
-type ForecastQuery struct {
+// UpcomingQuery says what Upcoming counts. The zero value is the scheduled messages of the next hour, by minutes.
+type UpcomingQuery struct {
 	// Span is how far to look ahead, at least a millisecond for each bucket. Default: DefaultSpan.
 	Span time.Duration
 
@@ -31,16 +31,15 @@ type ForecastQuery struct {
 	Group string
 }
 
-// Bucket is a part of a Forecast. A message is in it if it is due after After, and at Until at the latest.
+// Bucket is a part of the time that Upcoming covers. A message is in it if it is due after After, and at Until at the latest.
 type Bucket struct {
 	After, Until time.Time
 	Messages     int
 	Retries      int // of these, those that the group has been given, and that wait for a later time
 }
 
-// Forecast is what falls due in a topic, and when. Estimate and Workers say what that means for those who
-// handle it.
-type Forecast struct {
+// Upcoming is how many messages of a topic are due, and how many become due in each bucket of time.
+type Upcoming struct {
 	Topic, Group string
 	At           time.Time // Redis's clock
 
@@ -50,37 +49,37 @@ type Forecast struct {
 	Later      int // messages that are due after the last bucket
 }
 
-// Upcoming is how many messages fall due in all buckets.
-func (f Forecast) Upcoming() int {
+// Total is how many messages become due in all buckets.
+func (u Upcoming) Total() int {
 	sum := 0
-	for _, b := range f.Buckets {
+	for _, b := range u.Buckets {
 		sum += b.Messages
 	}
 	return sum
 }
 
 // Until is the end of the last bucket.
-func (f Forecast) Until() time.Time {
-	if len(f.Buckets) == 0 {
-		return f.At
+func (u Upcoming) Until() time.Time {
+	if len(u.Buckets) == 0 {
+		return u.At
 	}
-	return f.Buckets[len(f.Buckets)-1].Until
+	return u.Buckets[len(u.Buckets)-1].Until
 }
 
-// Forecast counts what falls due in a topic in the time to come. It counts by ranges, however many messages there
-// are: some 10 µs of Redis for each partition and bucket, and as much again with a Group, 16 counts at a time. Beside
-// running consumers the counts are of slightly different moments: a message that moves meanwhile may count twice or
-// not at all.
+// Upcoming counts the messages of a topic that become due in each of the next buckets of time. It counts by ranges, so
+// the cost does not depend on the number of messages: about 10 µs of Redis for each partition and bucket, twice that with
+// a Group, 16 counts at a time. While consumers run, the counts are of slightly different moments, so a message that moves
+// meanwhile may count twice or not at all.
 //
 // The error is a *QueryError, ErrTopicNotFound, ErrGroupNotFound, redisdelay.ErrEmptyTopic,
 // redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis.
-func (a *Admin) Forecast(ctx context.Context, topic string, q ForecastQuery) (Forecast, error) {
+func (a *Admin) Upcoming(ctx context.Context, topic string, q UpcomingQuery) (Upcoming, error) {
 	q.setDefaults()
-	f, err := a.forecast(ctx, topic, q)
-	return f, wrap(err, "forecast of %q", topic)
+	u, err := a.upcoming(ctx, topic, q)
+	return u, wrap(err, "upcoming messages of %q", topic)
 }
 
-func (q *ForecastQuery) setDefaults() {
+func (q *UpcomingQuery) setDefaults() {
 	if q.Span == 0 {
 		q.Span = DefaultSpan
 	}
@@ -89,7 +88,7 @@ func (q *ForecastQuery) setDefaults() {
 	}
 }
 
-func (q ForecastQuery) validate() error {
+func (q UpcomingQuery) validate() error {
 	switch {
 	case q.Buckets < 1 || q.Buckets > MaxBuckets:
 		return &QueryError{"Buckets", fmt.Sprintf("is %d, want 1 to %d", q.Buckets, MaxBuckets)}
@@ -99,33 +98,33 @@ func (q ForecastQuery) validate() error {
 	return nil
 }
 
-func (a *Admin) forecast(ctx context.Context, name string, q ForecastQuery) (Forecast, error) {
+func (a *Admin) upcoming(ctx context.Context, name string, q UpcomingQuery) (Upcoming, error) {
 	if err := q.validate(); err != nil {
-		return Forecast{}, err
+		return Upcoming{}, err
 	}
 	t, err := a.open(ctx, name)
 	if err != nil {
-		return Forecast{}, err
+		return Upcoming{}, err
 	}
 	if q.Group != "" && !slices.Contains(t.groupList.All(), q.Group) {
-		return Forecast{}, fmt.Errorf("%w: %q", ErrGroupNotFound, q.Group)
+		return Upcoming{}, fmt.Errorf("%w: %q", ErrGroupNotFound, q.Group)
 	}
-	f := Forecast{Topic: name, Group: q.Group, At: t.groupList.Now, Buckets: q.buckets(t.groupList.Now)}
+	u := Upcoming{Topic: name, Group: q.Group, At: t.groupList.Now, Buckets: q.buckets(t.groupList.Now)}
 	var c counting
 	for n := range t.partitions {
-		c.add(t.Partition(n), &f)
+		c.add(t.Partition(n), &u)
 	}
 	if err := c.read(ctx, a.store); err != nil {
-		return Forecast{}, err
+		return Upcoming{}, err
 	}
-	for i := range f.Buckets {
-		f.Buckets[i].Messages += f.Buckets[i].Retries
+	for i := range u.Buckets {
+		u.Buckets[i].Messages += u.Buckets[i].Retries
 	}
-	return f, nil
+	return u, nil
 }
 
 // buckets are the buckets from a time on, with borders at whole milliseconds.
-func (q ForecastQuery) buckets(from time.Time) []Bucket {
+func (q UpcomingQuery) buckets(from time.Time) []Bucket {
 	span, number := q.Span.Milliseconds(), int64(q.Buckets)
 	border := func(i int64) time.Time {
 		return time.UnixMilli(from.UnixMilli() + span/number*i + span%number*i/number)
@@ -144,27 +143,27 @@ type counting struct {
 }
 
 // add counts what a partition has.
-func (c *counting) add(p *queue.Partition, f *Forecast) {
-	c.spread(p.Group(""), inspect.InScheduled, f, func(b *Bucket) *int { return &b.Messages })
-	if f.Group == "" {
+func (c *counting) add(p *queue.Partition, u *Upcoming) {
+	c.spread(p.Group(""), inspect.InScheduled, u, func(b *Bucket) *int { return &b.Messages })
+	if u.Group == "" {
 		return
 	}
-	group := p.Group(f.Group)
-	c.spread(group, inspect.InQueue, f, func(b *Bucket) *int { return &b.Retries })
-	c.count(inspect.Range{Group: group, Place: inspect.InLine, Before: inspect.NoEnd}, &f.DueNow)
-	c.count(inspect.Range{Group: group, Place: inspect.InUnack, Before: inspect.NoEnd}, &f.InDelivery)
+	group := p.Group(u.Group)
+	c.spread(group, inspect.InQueue, u, func(b *Bucket) *int { return &b.Retries })
+	c.count(inspect.Range{Group: group, Place: inspect.InLine, Before: inspect.NoEnd}, &u.DueNow)
+	c.count(inspect.Range{Group: group, Place: inspect.InUnack, Before: inspect.NoEnd}, &u.InDelivery)
 }
 
 // spread counts a place by due times: what is due, what falls due in each bucket, and what does later.
-func (c *counting) spread(g *queue.Group, place inspect.Place, f *Forecast, into func(*Bucket) *int) {
+func (c *counting) spread(g *queue.Group, place inspect.Place, u *Upcoming, into func(*Bucket) *int) {
 	// Scores are whole milliseconds, so what is due until a time is what is due before the next millisecond.
 	next := func(t time.Time) int64 { return t.UnixMilli() + 1 }
-	c.count(inspect.Range{Group: g, Place: place, Before: next(f.At)}, &f.DueNow)
-	for i := range f.Buckets {
-		b := &f.Buckets[i]
+	c.count(inspect.Range{Group: g, Place: place, Before: next(u.At)}, &u.DueNow)
+	for i := range u.Buckets {
+		b := &u.Buckets[i]
 		c.count(inspect.Range{Group: g, Place: place, From: inspect.AtTime(next(b.After)), Before: next(b.Until)}, into(b))
 	}
-	c.count(inspect.Range{Group: g, Place: place, From: inspect.AtTime(next(f.Until())), Before: inspect.NoEnd}, &f.Later)
+	c.count(inspect.Range{Group: g, Place: place, From: inspect.AtTime(next(u.Until())), Before: inspect.NoEnd}, &u.Later)
 }
 
 func (c *counting) count(r inspect.Range, into *int) {

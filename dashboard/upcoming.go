@@ -1,0 +1,150 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+)
+
+// How far the charts look ahead, with bars that people can name.
+var spans = []span{
+	{"hour", time.Hour, 60},
+	{"day", 24 * time.Hour, 96},
+	{"month", 30 * 24 * time.Hour, 60},
+}
+
+type span struct {
+	Name   string
+	Long   time.Duration
+	number int // of bars
+}
+
+const (
+	maxCharts = 20  // topics on the page of all topics
+	chartWide = 600 // units of the drawing
+	chartHigh = 120 //
+)
+
+// upcomingData is what becomes due, and when.
+type upcomingData struct {
+	Topic, Group string
+	Groups       []string
+	Span         string
+	Spans        []span
+	Charts       []chart
+	Err          error // why one of all topics could not be read
+}
+
+// chart draws the upcoming messages of a topic.
+type chart struct {
+	admin.Upcoming
+	Bars    []bar
+	Highest int
+	Rows    []admin.Bucket // those with messages
+}
+
+// bar is a part of the time, in units of the drawing.
+type bar struct {
+	X, Y, Width, Height float64
+	Title               string
+}
+
+// upcomingPage shows when the messages of a topic become due, or those of the topics that have most scheduled.
+func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) {
+	chosen := spans[0]
+	for _, s := range spans {
+		if s.Name == q.query.Get("next") {
+			chosen = s
+		}
+	}
+	data := upcomingData{Topic: q.topic(), Group: q.group(), Span: chosen.Name, Spans: spans}
+	o, err := d.looks.all(ctx)
+	if err != nil {
+		return page{}, err
+	}
+	if s := o.topic(data.Topic); s != nil {
+		for _, g := range s.Groups {
+			data.Groups = append(data.Groups, g.Group)
+		}
+		if data.Group == "" && len(data.Groups) == 1 {
+			data.Group = data.Groups[0]
+		}
+	}
+	if data.Topic == "" {
+		data.Err = o.Err
+	}
+	query := admin.UpcomingQuery{Span: chosen.Long, Buckets: chosen.number, Group: data.Group}
+	for _, topic := range topicsToChart(o, data.Topic) {
+		u, err := d.upcoming(ctx, topic, query)
+		switch {
+		case err == nil:
+			data.Charts = append(data.Charts, draw(u))
+		case data.Topic != "":
+			return page{}, err
+		case data.Err == nil && !errors.Is(err, admin.ErrTopicNotFound): // it may be gone since the look at all
+			data.Err = err
+		}
+	}
+	return page{name: "upcoming", title: "Upcoming", live: data.Topic != "", data: data}, nil
+}
+
+// topicsToChart is the topic that was asked for, or those that have most scheduled.
+func topicsToChart(o *overview, topic string) []string {
+	if topic != "" {
+		return []string{topic}
+	}
+	most := o.pointers()
+	slices.SortFunc(most, func(a, b *admin.TopicStats) int {
+		return cmp.Or(cmp.Compare(b.Scheduled, a.Scheduled), cmp.Compare(a.Topic, b.Topic))
+	})
+	var topics []string
+	for _, s := range most[:min(maxCharts, len(most))] {
+		if s.Scheduled > 0 {
+			topics = append(topics, s.Topic)
+		}
+	}
+	return topics
+}
+
+func (d *Dashboard) upcoming(ctx context.Context, topic string, query admin.UpcomingQuery) (admin.Upcoming, error) {
+	key := fmt.Sprintf("upcoming %v %d %q %q", query.Span, query.Buckets, topic, query.Group)
+	value, err := d.looks.get(ctx, key, func(ctx context.Context) (any, error) { return d.config.Admin.Upcoming(ctx, topic, query) })
+	if err != nil {
+		return admin.Upcoming{}, err
+	}
+	return value.(admin.Upcoming), nil
+}
+
+func draw(u admin.Upcoming) chart {
+	c := chart{Upcoming: u}
+	for _, b := range u.Buckets {
+		c.Highest = max(c.Highest, b.Messages)
+		if b.Messages > 0 {
+			c.Rows = append(c.Rows, b)
+		}
+	}
+	width := chartWide / float64(max(1, len(u.Buckets)))
+	for i, b := range u.Buckets {
+		if b.Messages == 0 {
+			continue
+		}
+		high := max(1, chartHigh*float64(b.Messages)/float64(c.Highest))
+		c.Bars = append(c.Bars, bar{
+			X: float64(i) * width, Y: chartHigh - high, Width: max(1, width-1), Height: high,
+			Title: fmt.Sprintf("%s until %s UTC", humanize.Count(b.Messages, "message", "messages"), b.Until.UTC().Format("2006-01-02 15:04:05")),
+		})
+	}
+	return c
+}
+
+// Query is the query of the page of one topic.
+func (c chart) Query(span string) string {
+	return url.Values{"topic": {c.Topic}, "next": {span}}.Encode()
+}

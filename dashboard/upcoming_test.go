@@ -1,0 +1,37 @@
+package dashboard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
+)
+
+func TestUpcomingMessagesAreDrawn(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(50)
+	page := s.page("upcoming" + s.at("next", "day"))
+	assert.Len(t, page.first("svg", "class", "chart").all("rect"), 1)
+	assert.Contains(t, page.text(), "50 messages fall due in the next day, at most 50 in a bar")
+}
+
+// TestATopicThatCannotBeReadHidesNoOther on the page of all topics, whose list is of a look before.
+func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+	s := open(fixture.NewOn(t, redistest.New(t)), func(c *Config) { c.Interval = time.Hour })
+	s.scheduled(1)
+	gone, stays := s.Scene, s.Beside("/stays")
+	s.Scene = stays
+	s.scheduled(1)
+	require.Len(t, s.page("upcoming").all("svg"), 2)
+	require.NoError(t, s.admin.DeleteTopic(t.Context(), gone.Topic, admin.DeleteOptions{}))
+	page := s.page("upcoming?next=day")
+	assert.Len(t, page.all("svg"), 1)
+	assert.NotContains(t, page.text(), "could not be read", "it is gone")
+	stays.Break("scheduled")
+	assert.Contains(t, s.page("upcoming?next=month").first("p", "class", "problem").text(), "Some topics could not be read")
+}
