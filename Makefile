@@ -150,7 +150,6 @@ fuzz:
 	$(GO) test -run '^$$' -fuzz FuzzNotifications -fuzztime $(FUZZTIME) ./internal/queue
 	$(GO) test -run '^$$' -fuzz FuzzALineOfExportIsReadBack -fuzztime $(FUZZTIME) ./admin
 	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./internal/humanize
-	$(GO) test -run '^$$' -fuzz FuzzTheScreen -fuzztime $(FUZZTIME) ./cmd/redisdelay/internal/top
 
 ## lint: golangci-lint, which vets as well
 lint:

@@ -94,7 +94,7 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"export orders --file main.go", "--file main.go exists", "want a new file"},
 	{"dashboard --listen 0.0.0.0:8080", "can be reached by others", "--behind-proxy"},
 	{"inbox refused --limit 0", `--limit is "0"`, "want a whole number from 1 to 10,000"},
-	{"top", "top needs a terminal", "want -o json"},
+	{"stats --watch --max-dead 1", "--max-dead cannot be given with --watch", "want one of them"},
 	{"stats --max-dead few", `--max-dead is "few"`, "want a whole number from 0 to 1,000,000,000"},
 	{"stats --max-overdue", "--max-overdue needs a value", "DURATION"},
 	{"stats --redis http://localhost", "--redis is not a URL", "such as redis://user:password@host:6379/0"},

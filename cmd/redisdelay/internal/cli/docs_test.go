@@ -89,8 +89,6 @@ var objects = []struct {
 	{"`inbox show`", inboxJSON{}},
 	{"`inbox refused`, one for each entry", refusalJSON{}},
 	{"`inbox run`, when it ends", inboxRunJSON{}},
-	{"`top`", sampleJSON{}},
-	{"in place of these, for a topic that cannot be read", unreadableJSON{}},
 	{"all operations; `export --file`, `import`", operationJSON{}},
 	{"`import --zset`, `import --from`", importJSON{}},
 	{"`publish`", publishedJSON{}},

@@ -36,12 +36,11 @@ func hostileName(random *rand.Rand) string {
 	return name
 }
 
-// ours are the colours of the program, and what clears a line for a bar.
+// withoutOurs drops the styles of the program, and what clears a line for a bar.
 func withoutOurs(text string) string {
 	replaced := []string{string(clearLine), ""}
-	for _, style := range []interface{ Render(...string) string }{headerStyle, goodStyle, warnStyle, badStyle, dimStyle} {
-		before, after, _ := strings.Cut(style.Render("x"), "x")
-		replaced = append(replaced, before, "", after, "")
+	for _, style := range []style{headerStyle, goodStyle, warnStyle, badStyle, dimStyle, resetStyle} {
+		replaced = append(replaced, string(style), "")
 	}
 	return strings.NewReplacer(replaced...).Replace(text)
 }
@@ -177,7 +176,6 @@ func (e *evil) commands() [][]string {
 		{"resume", e.topic, "--all"},
 		{"limit", e.topic, e.group, "--rate", "1/s"},
 		{"publish", e.topic, "--payload", "x", "--key", e.key},
-		{"top", "--samples", "1"},
 		{"periodic", "ls"},
 		{"periodic", "ls", "--wide"},
 		{"periodic", "show", "report"},

@@ -12,21 +12,22 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"charm.land/lipgloss/v2"
-	"charm.land/lipgloss/v2/table"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// The styles. A writer that is no terminal drops them.
-var (
-	headerStyle = lipgloss.NewStyle().Bold(true)
-	goodStyle   = lipgloss.NewStyle().Foreground(lipgloss.Green)
-	warnStyle   = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
-	badStyle    = lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true)
-	dimStyle    = lipgloss.NewStyle().Faint(true)
+// style is an escape sequence that a writer drops unless it is a terminal.
+type style string
+
+const (
+	headerStyle style = "\x1b[1m"
+	goodStyle   style = "\x1b[32m"
+	warnStyle   style = "\x1b[33m"
+	badStyle    style = "\x1b[1;31m"
+	dimStyle    style = "\x1b[2m"
+	resetStyle  style = "\x1b[m"
 )
 
 func (a *app) json() bool { return a.output == "json" }
@@ -35,8 +36,11 @@ func (a *app) json() bool { return a.output == "json" }
 type styled string
 
 // paint is text in a colour.
-func paint(style lipgloss.Style, text string) styled {
-	return styled(style.Render(humanize.Clean(text)))
+func paint(s style, text string) styled {
+	if text == "" {
+		return ""
+	}
+	return styled(string(s) + humanize.Clean(text) + string(resetStyle))
 }
 
 // clean makes values safe for a terminal. All that is printed for people comes through here, by
@@ -145,48 +149,32 @@ func (a *app) print(g *grid) error {
 	if a.terminal.out && !a.wide && a.width > 0 {
 		g.fit(a.width)
 	}
-	last := len(g.shown) - 1
-	t := table.New().BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).
-		BorderHeader(false).BorderColumn(false).Wrap(false).
-		StyleFunc(func(row, col int) lipgloss.Style {
-			style := lipgloss.NewStyle()
-			if row == table.HeaderRow {
-				style = headerStyle
-			}
-			if g.columns[g.shown[col]].right {
-				style = style.Align(lipgloss.Right)
-			}
-			if col < last {
-				style = style.PaddingRight(2)
-			}
-			return style
-		})
-	t.Headers(g.pick(names(g.columns))...)
-	for _, row := range g.rows {
-		t.Row(g.pick(row)...)
+	header := make([]string, len(g.columns))
+	for i, c := range g.columns {
+		header[i] = string(paint(headerStyle, c.name))
 	}
-	for line := range strings.SplitSeq(t.String(), "\n") {
-		if err := a.printf("%s\n", styled(strings.TrimRight(line, " "))); err != nil {
+	widths := g.widths()
+	for _, row := range append([][]string{header}, g.rows...) {
+		cells := make([]string, len(g.shown))
+		for n, i := range g.shown {
+			cells[n] = g.columns[i].align(row[i], widths[n])
+		}
+		if err := a.printf("%s\n", styled(strings.TrimRight(strings.Join(cells, gap), " "))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func names(columns []column) []string {
-	list := make([]string, len(columns))
-	for i, c := range columns {
-		list[i] = c.name
-	}
-	return list
-}
+// gap is between two columns.
+const gap = "  "
 
-func (g *grid) pick(row []string) []string {
-	picked := make([]string, 0, len(g.shown))
-	for _, i := range g.shown {
-		picked = append(picked, row[i])
+func (c column) align(cell string, width int) string {
+	blank := strings.Repeat(" ", max(0, width-ansi.StringWidth(cell)))
+	if c.right {
+		return blank + cell
 	}
-	return picked
+	return cell + blank
 }
 
 // minCut is how short the last column may be cut.
@@ -195,12 +183,12 @@ const minCut = 10
 // fit makes the table as narrow as a terminal, as far as possible.
 func (g *grid) fit(width int) {
 	for _, name := range g.spare {
-		if before, last := g.widths(); before+min(last, minCut) <= width {
+		if before, last := g.width(); before+min(last, minCut) <= width {
 			break
 		}
 		g.drop(func(i int) bool { return g.columns[i].name == name })
 	}
-	before, _ := g.widths()
+	before, _ := g.width()
 	left := max(width-before, minCut)
 	for _, row := range g.rows {
 		cell := &row[g.shown[len(g.shown)-1]]
@@ -208,18 +196,26 @@ func (g *grid) fit(width int) {
 	}
 }
 
-// widths are those of the last column and of all before it.
-func (g *grid) widths() (before, last int) {
+// width is how wide the last column is, and all before it with their gaps.
+func (g *grid) width() (before, last int) {
+	widths := g.widths()
+	for _, w := range widths {
+		before += last
+		last = w + len(gap)
+	}
+	return before, last - len(gap)
+}
+
+// widths are those of the columns that are shown.
+func (g *grid) widths() []int {
+	widths := make([]int, len(g.shown))
 	for n, i := range g.shown {
-		last = lipgloss.Width(g.columns[i].name)
+		widths[n] = ansi.StringWidth(g.columns[i].name)
 		for _, row := range g.rows {
-			last = max(last, lipgloss.Width(row[i]))
-		}
-		if n < len(g.shown)-1 {
-			before += last + 2
+			widths[n] = max(widths[n], ansi.StringWidth(row[i]))
 		}
 	}
-	return before, last
+	return widths
 }
 
 // without leaves out the columns with these names that are empty in all rows.
@@ -272,7 +268,9 @@ const (
 	barWidth = 30
 	barEvery = 100 * time.Millisecond
 
-	clearLine styled = "\r\x1b[K" // for a terminal
+	// For a terminal.
+	clearLine   styled = "\r\x1b[K"
+	clearScreen styled = "\x1b[H\x1b[J"
 )
 
 func (a *app) newBar(verb string, total int) *bar {

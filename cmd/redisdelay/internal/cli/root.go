@@ -58,7 +58,7 @@ func (a *app) root() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"look", []*cobra.Command{
-			a.stats(), a.topics(), a.groups(), a.consumers(), a.ls(), a.show(), a.explain(), a.top(), a.dashboard(),
+			a.stats(), a.topics(), a.groups(), a.consumers(), a.ls(), a.show(), a.explain(), a.dashboard(),
 		}},
 		{"message", []*cobra.Command{
 			a.cancel(), a.reschedule(), a.deliverNow(), a.bury(), a.dead(), a.move("move"), a.move("copy"),

@@ -86,42 +86,78 @@ BODIES       bytes of the messages' bodies alone, estimated from a sample
 MEMORY       what all keys of the topic take in Redis, estimated from samples`
 
 func (a *app) stats() *cobra.Command {
-	p := probe{given: map[string]bool{}}
+	p, watch := probe{given: map[string]bool{}}, false
 	check := func(cmd *cobra.Command, _ []string) error {
 		for _, name := range []string{"max-overdue", "max-dead", "max-waiting"} {
+			if err := apart(cmd, "watch", name); err != nil {
+				return err
+			}
 			p.given[name] = cmd.Flags().Changed(name)
 		}
 		return nil
 	}
 	cmd := a.command("stats [TOPIC]", "Count what waits, is late, in delivery and dead; probe for monitoring", check,
 		func(ctx context.Context, args []string) error {
-			all, failed := a.statsOf(ctx, args)
-			if failed != nil && len(all) == 0 {
-				return failed
+			if watch {
+				return a.watchStats(ctx, args)
 			}
-			if err := a.showStats(all, len(args) > 0); err != nil {
-				return err
-			}
-			var why []string
-			if failed != nil {
-				why = append(why, failed.Error())
-			}
-			for _, s := range all {
-				if failed := p.failed(s); failed != "" {
-					why = append(why, failed)
-				}
-			}
-			if len(why) > 0 {
-				return errors.New(strings.Join(why, "; "))
-			}
-			return nil
+			return a.probeStats(ctx, args, p)
 		})
+	cmd.Flags().BoolVar(&watch, "watch", false, "show them again every second, until Ctrl-C")
 	cmd.Flags().Var(duration(&p.maxOverdue, 0), "max-overdue", "exit 1 if a message is overdue by more than this")
 	cmd.Flags().Var(number(&p.maxDead, 0, 1_000_000_000), "max-dead", "exit 1 if there are more dead letters")
 	cmd.Flags().Var(number(&p.maxWaiting, 0, 1_000_000_000), "max-waiting", "exit 1 if more messages are due and wait, in line included")
 	cmd.Long = statsLong
-	cmd.Example = "redisdelay stats\nredisdelay stats orders\nredisdelay stats --max-overdue 30s --max-dead 0"
+	cmd.Example = "redisdelay stats\nredisdelay stats orders\nredisdelay stats --watch\nredisdelay stats --max-overdue 30s --max-dead 0"
 	return cmd
+}
+
+// probeStats shows the statistics. It fails if a topic could not be read or fails the probe.
+func (a *app) probeStats(ctx context.Context, args []string, p probe) error {
+	all, failed := a.statsOf(ctx, args)
+	if failed != nil && len(all) == 0 {
+		return failed
+	}
+	if err := a.showStats(all, len(args) > 0); err != nil {
+		return err
+	}
+	var why []string
+	if failed != nil {
+		why = append(why, failed.Error())
+	}
+	for _, s := range all {
+		if failed := p.failed(s); failed != "" {
+			why = append(why, failed)
+		}
+	}
+	if len(why) > 0 {
+		return errors.New(strings.Join(why, "; "))
+	}
+	return nil
+}
+
+// watchStats shows the statistics every second until ctx ends. It goes on after errors: Redis may be restarting.
+func (a *app) watchStats(ctx context.Context, args []string) error {
+	for {
+		all, err := a.statsOf(ctx, args)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if a.terminal.out && !a.json() {
+			_ = a.printf("%s", clearScreen)
+		}
+		if err != nil {
+			a.say("%s\n", plain(err))
+		}
+		if err == nil || len(all) > 0 {
+			if err := a.showStats(all, len(args) > 0); err != nil {
+				return err
+			}
+		}
+		if a.wait(ctx, time.Second) != nil {
+			return nil
+		}
+	}
 }
 
 // statsOf returns the statistics of a topic, or of all. Of all, the error says which topics could
