@@ -63,7 +63,7 @@ func ByKey(keys ...string) Selection { return Selection{keys: keys} }
 func Matching(q Query) Selection { return Selection{query: &q} }
 
 // OfGroup limits a selection to one group. By id or key, that is for operations on groups:
-// Requeue, Discard, Bury, Copy, Move and MoveDead.
+// Requeue, Discard and Bury.
 func (s Selection) OfGroup(group string) Selection {
 	if s.query == nil {
 		s.group = group
@@ -196,7 +196,7 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 	if err != nil {
 		return err
 	}
-	err = a.walk(ctx, topic, q, r.bytes, func(s step) error {
+	err = a.walk(ctx, topic, q, func(s step) error {
 		looked := len(s.entries)
 		skips, others, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
 			return r.step(ctx, s, cutoff+ahead[s.partition.Number()])

@@ -406,9 +406,6 @@ func TestADeadLetterFromTheFutureWasThere(t *testing.T) {
 			"discard": func(s *scene, which Selection) (Progress, error) {
 				return s.admin.Discard(t.Context(), s.Topic, which, nil)
 			},
-			"move": func(s *scene, which Selection) (Progress, error) {
-				return s.admin.Move(t.Context(), s.Topic, which, s.Topic+"/to", nil)
-			},
 		} {
 			t.Run(fmt.Sprint(name, byID), func(t *testing.T) {
 				s := newScene(t)

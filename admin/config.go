@@ -19,8 +19,7 @@ type Config struct {
 	Prefix string
 
 	// Unmarshaler decodes messages for people to read; it must be safe for concurrent use. If it is a redisdelay.Marshaler
-	// too, Import encodes messages with it, and Copy and Move those whose metadata a Nack has changed. Default:
-	// redisdelay.DefaultMarshaler, and redisdelay.JSONMarshaler for the bodies that it has encoded.
+	// too, Import encodes messages with it. Default: redisdelay.DefaultMarshaler, and redisdelay.JSONMarshaler for the bodies that it has encoded.
 	Unmarshaler redisdelay.Unmarshaler
 }
 

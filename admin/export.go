@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -20,12 +19,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/jsontext"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
-
-// maxLine is how many bytes a line may have that Import reads.
-const maxLine = 128 << 20
 
 // Export writes messages as JSON lines (docs/operate/cli.md), in the order of Entries: with id, key,
 // due time in ms if they are scheduled, UUID, metadata, and payload. An id, a key or a payload that is not UTF-8 is in base64
@@ -43,7 +38,7 @@ func (a *Admin) Export(ctx context.Context, topic string, q Query, w io.Writer, 
 
 func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, p *bulkRun) error {
 	if q.Limit == 0 {
-		q.Limit = copySize
+		q.Limit = importSize
 	}
 	for {
 		page, err := a.Entries(ctx, topic, q)
@@ -73,148 +68,6 @@ func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, 
 			return nil
 		}
 	}
-}
-
-// LineError says which line Import cannot use.
-type LineError struct {
-	Line int // from 1
-	Err  error
-}
-
-func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
-
-func (e *LineError) Unwrap() error { return e.Err }
-
-var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
-
-// Import publishes what Export wrote, in a topic of any server and prefix, which is made if it
-// is missing, with the same ids, keys and due times. A due time that has passed stays; without
-// one, a message is due at once. The Unmarshaler of the Config encodes the messages, so it
-// must be a redisdelay.Marshaler unless all lines have a body64.
-//
-// It also reads lines from somebody's own sorted set, that have only a payload and a due time:
-// then the id is made from the text of the line and its number. Without a uuid, the id is the
-// UUID. Empty lines are skipped, and unknown fields are errors.
-//
-// A line that was imported before is skipped (ErrStoredBefore), for a day even if its message
-// is done by then, so an Import may be repeated. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
-// use (*LineError), what came before is imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
-// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. nil is allowed for progress.
-//
-// A line has at most 128 MiB. If none comes for 100 ms, Import stores those that it has. When ctx ends or Redis fails, it
-// returns although a Read of r may block: its goroutine ends with that Read, so close r, and do not use it again.
-func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
-	p := &bulkRun{report: progress}
-	if topic == "" {
-		return p.progress, wrap(redisdelay.ErrEmptyTopic, "import")
-	}
-	i := importing{admin: a, name: topic, topic: a.store.Topic(topic), bulkRun: p}
-	err := i.run(ctx, r)
-	return p.progress, wrap(err, "import to %q", topic)
-}
-
-// importing is an Import under way.
-type importing struct {
-	*bulkRun
-	admin    *Admin
-	name     string
-	topic    *queue.Topic
-	number   int // of partitions
-	bytes    int // of the bodies that wait
-	arrivals []inspect.Arrival
-}
-
-func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
-	if i.number, err = opened(ctx, i.topic); err != nil {
-		return err
-	}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	number := 0
-	for {
-		more, err := i.scan(ctx, lines)
-		if err != nil {
-			return err
-		}
-		if !more {
-			break
-		}
-		number++
-		if err := i.add(ctx, number, lines.Bytes()); err != nil {
-			return err
-		}
-	}
-	err = lines.Err()
-	if errors.Is(err, bufio.ErrTooLong) {
-		err = &LineError{number + 1, errLongLine}
-	}
-	return errors.Join(i.flush(ctx), err)
-}
-
-// maxIdle is for how long lines wait for others that do not come.
-const maxIdle = 100 * time.Millisecond
-
-// scan reads the next line, until ctx ends. What waits is stored if that takes long.
-func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, err error) {
-	scanned := make(chan bool, 1)
-	go func() { scanned <- lines.Scan() }() // scan waits for it, unless ctx ends or flush fails: then it ends with the Read
-	idle := time.After(maxIdle)
-	for {
-		select {
-		case more = <-scanned:
-			return more, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-idle:
-			if err := i.flush(ctx); err != nil {
-				return false, err
-			}
-		}
-	}
-}
-
-// add adds a line, and stores what waits if that is enough. Before the error of a line, it
-// stores the others.
-func (i *importing) add(ctx context.Context, number int, text []byte) error {
-	if text = bytes.TrimSpace(text); len(text) == 0 {
-		return nil
-	}
-	l, err := parseLine(text)
-	var arrival inspect.Arrival
-	if err == nil {
-		arrival, err = i.admin.arrival(i.name, l, number, text)
-	}
-	if err != nil {
-		return errors.Join(i.flush(ctx), &LineError{number, err})
-	}
-	i.arrivals, i.bytes = append(i.arrivals, arrival), i.bytes+len(arrival.Body)
-	if len(i.arrivals) < copySize && i.bytes < copyBytes {
-		return nil
-	}
-	return i.flush(ctx)
-}
-
-// flush stores what waits.
-func (i *importing) flush(ctx context.Context) error {
-	some := i.arrivals
-	i.arrivals, i.bytes = nil, 0
-	if len(some) == 0 {
-		return nil
-	}
-	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
-		skips, err = arriveAll(ctx, i.topic, i.number, "", some, i.target)
-		return skips, 0, err
-	})
-	if err == nil {
-		i.bulkRun.add(len(some)-len(skips), skips)
-	}
-	return err
-}
-
-// target is the partition of a message that none knows: that of its key, or any, but always the same.
-func (i *importing) target(id string) int {
-	traits := script.TraitsOf(id)
-	return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key, id), i.number)
 }
 
 // line is a message as Export writes it and Import reads it. What JSON cannot hold byte for
@@ -268,17 +121,10 @@ func (a *Admin) lineOf(e Entry) (line, error) {
 	default:
 		l.Key64 = []byte(e.Key)
 	}
-	marshaler, can := a.unmarshaler.(redisdelay.Marshaler)
-	switch msg := e.Content.Message; {
-	case msg == nil || !can || a.keepsJSON(e.Content.Body):
+	_, can := a.unmarshaler.(redisdelay.Marshaler)
+	if msg := e.Content.Message; msg == nil || !can || a.keepsJSON(e.Content.Body) || !isText(msg) {
 		l.Body64 = &e.Content.Body
-	case !isText(msg):
-		body, err := marshal(marshaler, e.Topic, msg)
-		if err != nil {
-			return line{}, err
-		}
-		l.Body64 = &body
-	default:
+	} else {
 		l.content(msg)
 	}
 	return l, nil

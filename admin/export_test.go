@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
@@ -138,6 +139,40 @@ func TestAnImportOfATopicsOwnExportStoresNothing(t *testing.T) {
 	assert.Equal(t, whole(before), whole(s.all(Query{})))
 }
 
+// TestADeadLetterIsImportedOnce, with the metadata of its last Nack, also when it is done or was dead in two groups.
+func TestADeadLetterIsImportedOnce(t *testing.T) {
+	s := newScene(t)
+	to := s.beside("/to")
+	g, h := s.group(0, "g"), s.group(0, "h")
+	s.publish(0, 1, "k")
+	s.bury(h, "bad", s.claim(h, "c", 1, "")...)
+	claimed := s.claim(g, "c", 1, "")[0]
+	nack := queue.Nack{Delivery: queue.Delivery{ID: claimed.ID, Token: claimed.Token}, Metadata: changedMetadata(t)}
+	_, _, err := g.Nack(t.Context(), 0, []queue.Nack{nack})
+	require.NoError(t, err)
+	s.bury(g, "bad", s.claim(g, "c", 1, "")...)
+
+	file := s.exported(Query{In: Dead, Group: "g"})
+	assert.Equal(t, Progress{Done: 1}, to.imported(file))
+	due := to.all(Query{})
+	require.Len(t, due, 1)
+	assert.Equal(t, message.Metadata{"tries": "3"}, due[0].Content.Message.Metadata)
+	both := s.exported(Query{In: Dead})
+	require.Equal(t, 2, bytes.Count(both, []byte("\n")))
+	for _, done := range []bool{false, true} {
+		if done {
+			to.group(0, "t")
+			require.Len(t, to.drained(1, "t"), 1)
+		}
+		got := to.imported(both)
+		assert.Equal(t, []int{0, 2}, []int{got.Done, got.Skipped})
+		require.ErrorIs(t, got.Last, ErrStoredBefore)
+	}
+	assert.Equal(t, []int{0, 2}, func() []int { p := s.imported(both); return []int{p.Done, p.Skipped} }(), "its own topic has it")
+	assert.Len(t, s.all(Query{In: Dead}), 2)
+	assert.Empty(t, s.all(Query{}))
+}
+
 // TestAnImportFindsWhatCameBeforeThereWereMorePartitions, where another one is for their keys now.
 func TestAnImportFindsWhatCameBeforeThereWereMorePartitions(t *testing.T) {
 	s := newScene(t)
@@ -186,7 +221,8 @@ func (w *failingWriter) Write(text []byte) (int, error) {
 
 // TestABodyThatCannotBeDecodedGoesAsItIs, and a dead letter without a due time.
 func TestABodyThatCannotBeDecodedGoesAsItIs(t *testing.T) {
-	s, to := newScene(t), newScene(t)
+	s := newScene(t)
+	to := s.beside("/to")
 	s.deadLetters(1, "g", "k")
 	e := s.all(Query{In: Dead})[0]
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("messages"), e.ID, "no \xff message").Err())
@@ -309,10 +345,10 @@ func TestAnImportEndsBetweenTwoSteps(t *testing.T) {
 	file := strings.Repeat("{\"payload\":\"x\"}\n", 2000)
 	got, err := s.admin.Import(ctx, s.Topic, strings.NewReader(file), func(Progress) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, Progress{Done: copySize}, got)
-	assert.Equal(t, copySize, s.count(Query{}))
+	assert.Equal(t, Progress{Done: importSize}, got)
+	assert.Equal(t, importSize, s.count(Query{}))
 	got = s.imported([]byte(file))
-	assert.Equal(t, []int{2000 - copySize, copySize}, []int{got.Done, got.Skipped})
+	assert.Equal(t, []int{2000 - importSize, importSize}, []int{got.Done, got.Skipped})
 	require.ErrorIs(t, fixture.ErrOf(s.admin.Import(t.Context(), "", strings.NewReader(file), nil)), redisdelay.ErrEmptyTopic)
 }
 

@@ -24,8 +24,6 @@ type operation struct {
 
 	everyGroup bool // it is for all groups of a message: a selection by id or key names none
 
-	bytes int // of bodies that one step has at most; 0: no bodies
-
 	// cutoff is the operation's reference time in ms, made of when it began by the clock of the first partition. An
 	// operation that is resumed keeps it.
 	cutoff func(began int64) int64
@@ -62,7 +60,7 @@ func cancelOperation() operation {
 		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: atOnce, everyGroup: true, cutoff: atStart,
 		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
 			if s.place == inspect.InScheduled {
-				skips, err := inspect.Withdraw(ctx, s.group, s.place, scored(s.entries))
+				skips, err := inspect.Withdraw(ctx, s.partition, scored(s.entries))
 				return skipAll(skips, ErrNotWaiting), 0, err
 			}
 			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(s.partition.CancelID(ctx, id)) })
@@ -229,10 +227,7 @@ func callEach(ids []string, call func(id string) error) (skips []skip, err error
 
 // isSkipped tells whether an error says why a message was skipped.
 func isSkipped(err error) bool {
-	return slices.ContainsFunc([]error{
-		ErrMessageNotFound, ErrNotWaiting, ErrNotDead, // of all operations
-		ErrKeyInUse, ErrStoredBefore, ErrInBothTopics, errNoBody, // of Copy and Move
-	}, func(why error) bool { return errors.Is(err, why) })
+	return errors.Is(err, ErrMessageNotFound) || errors.Is(err, ErrNotWaiting) || errors.Is(err, ErrNotDead)
 }
 
 func errorOf(_ queue.Status, err error) error { return err }

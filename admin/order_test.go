@@ -183,11 +183,6 @@ func TestBulkOperationsKnowWhatWaitsInLine(t *testing.T) {
 				return s.admin.Reschedule(s.T.Context(), s.Topic, which, delay.For(time.Hour), nil)
 			}, Counts{Retrying: 3},
 		},
-		"move": {
-			func(s *scene, which Selection) (Progress, error) {
-				return s.admin.Move(s.T.Context(), s.Topic, which, s.Topic+"/other", nil)
-			}, Counts{},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -210,7 +205,7 @@ func TestAWalkMeetsWhoseTurnComes(t *testing.T) {
 	s := newScene(t)
 	g, first := s.lined()
 	var met []string
-	require.NoError(t, s.admin.walk(t.Context(), s.Topic, Query{In: Waiting, Group: "billing"}, 0, func(st step) error {
+	require.NoError(t, s.admin.walk(t.Context(), s.Topic, Query{In: Waiting, Group: "billing"}, func(st step) error {
 		if len(met) == 0 {
 			s.ack(g, first) // the queue was empty
 		}
@@ -332,7 +327,7 @@ func TestAWalkGoesOnInTheQueueAfterTheLine(t *testing.T) {
 	q := Query{In: Waiting, Group: "billing"}
 	for range 2 {
 		var places []inspect.Place
-		require.NoError(t, s.admin.walk(t.Context(), s.Topic, q, 0, func(st step) error {
+		require.NoError(t, s.admin.walk(t.Context(), s.Topic, q, func(st step) error {
 			if places = append(places, st.place); st.place == inspect.InQueue {
 				q.Cursor = st.cursor
 			}

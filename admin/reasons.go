@@ -49,7 +49,7 @@ func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress fun
 	}
 	t := reasonTable{counts: map[ReasonCount]*ReasonCount{}, kinds: map[string]int{}}
 	sum := 0
-	err := a.walk(ctx, topic, q, 0, func(s step) error {
+	err := a.walk(ctx, topic, q, func(s step) error {
 		for _, e := range s.entries {
 			t.add(s.name, e.Reason, time.UnixMilli(e.Score))
 		}

@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,3 +181,77 @@ func keysOf(entries []Entry) (keys []string) {
 }
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
+
+// beside is the same scene with another topic.
+func (s *scene) beside(suffix string) *scene {
+	return &scene{Scene: s.Beside(suffix), admin: s.admin}
+}
+
+// another is the same scene with an Admin of its own, as another process has.
+func (s *scene) another(hooks ...redis.Hook) *scene {
+	s.T.Helper()
+	var client redis.UniversalClient
+	switch c := s.Client.(type) {
+	case *redis.Client:
+		client = redis.NewClient(c.Options())
+	case *redis.ClusterClient:
+		client = redis.NewClusterClient(c.Options())
+	}
+	s.T.Cleanup(func() { require.NoError(s.T, client.Close()) })
+	for _, hook := range hooks {
+		client.AddHook(hook)
+	}
+	a, err := New(Config{Client: client})
+	require.NoError(s.T, err)
+	return &scene{Scene: s.Scene, admin: a}
+}
+
+// drained claims and acks all that is due for a group, and returns the keys.
+func (s *scene) drained(partitions int, name string) (keys []string) {
+	s.T.Helper()
+	for _, g := range s.groups(partitions, name) {
+		for claimed := s.claim(g, "drain", 1000, ""); len(claimed) > 0; claimed = s.claim(g, "drain", 1000, "") {
+			for _, c := range claimed {
+				keys = append(keys, keyOf(c.ID))
+			}
+			s.ack(g, claimed...)
+		}
+	}
+	return keys
+}
+
+// contents are what entries have, as text, without what depends on the topic.
+func contents(entries []Entry) (list []string) {
+	for _, e := range entries {
+		msg := e.Content.Message
+		list = append(list, fmt.Sprint(e.ID, e.At.UnixMilli(), msg.UUID, msg.Metadata, string(msg.Payload)))
+	}
+	return list
+}
+
+// between does something before one of the script calls.
+type between struct {
+	redistest.Hook
+	before int64
+	do     func()
+	calls  atomic.Int64
+}
+
+func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && b.calls.Add(1) == b.before {
+			b.do()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// changedMetadata is what a Nack leaves.
+func changedMetadata(t *testing.T) []byte {
+	t.Helper()
+	msg := message.NewMessage("", nil)
+	msg.Metadata.Set("tries", "3")
+	body, err := redisdelay.DefaultMarshaler{}.Marshal("", msg)
+	require.NoError(t, err)
+	return body[4 : len(body)-1] // after the array, the UUID and the length; before the payload
+}

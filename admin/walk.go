@@ -285,9 +285,9 @@ type step struct {
 // walk goes through all that a query matches when it begins, one partition after the other and in it one
 // group after the other, in steps, and calls do with each step. What comes meanwhile is
 // included only if it is before the last of the others: else an operation beside busy publishers
-// and consumers would never end. The cursor of a step is where an operation goes on after it. With
-// bytes above 0, entries have their bodies, up to so many bytes a step. A step may have no entries.
-func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do func(step) error) error {
+// and consumers would never end. The cursor of a step is where an operation goes on after it. Entries
+// have no bodies. A step may have no entries.
+func (a *Admin) walk(ctx context.Context, topic string, q Query, do func(step) error) error {
 	q.setDefaults()
 	q.Limit = DefaultLimit
 	if err := q.validate(); err != nil {
@@ -313,7 +313,6 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, bytes int, do f
 		if at == from {
 			s.request.From = c.position()
 		}
-		s.request.Bytes = bytes
 		if err := s.walk(ctx, newCursor(walked, topic, q), do); err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ type Access struct {
 	Requeue    bool // requeue dead letters
 	Discard    bool // discard dead letters
 	Bury       bool // make messages dead letters
-	Copy       bool // copy and move messages to another topic; to move them, Cancel is needed, too
 
 	Pause     bool // pause and resume groups
 	Limit     bool // limit groups
@@ -28,7 +27,7 @@ func ReadOnly() Access { return Access{Read: true, Payloads: true} }
 // Full is the Access of somebody who may do everything.
 func Full() Access {
 	return Access{
-		Read: true, Payloads: true, Cancel: true, Reschedule: true, Requeue: true, Discard: true, Bury: true, Copy: true,
+		Read: true, Payloads: true, Cancel: true, Reschedule: true, Requeue: true, Discard: true, Bury: true,
 		Pause: true, Limit: true, Retire: true, Delete: true, Schedules: true,
 	}
 }
@@ -43,8 +42,6 @@ func mayReschedule(a Access) bool { return a.Reschedule }
 func mayRequeue(a Access) bool    { return a.Requeue }
 func mayDiscard(a Access) bool    { return a.Discard }
 func mayBury(a Access) bool       { return a.Bury }
-func mayCopy(a Access) bool       { return a.Copy }
-func mayMove(a Access) bool       { return a.Copy && a.Cancel }
 func mayPause(a Access) bool      { return a.Pause }
 func mayLimit(a Access) bool      { return a.Limit }
 func mayRetire(a Access) bool     { return a.Retire }

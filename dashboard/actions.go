@@ -94,21 +94,6 @@ var actions = []action{
 		},
 	},
 	{
-		name: "copy", needs: mayCopy, Verb: "Copy", Done: "copied", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead},
-		Field: "to topic", Hint: "another topic",
-		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
-			return c.admin.Copy(ctx, c.topic, c.which, value, c.progress)
-		},
-	},
-	{
-		name: "move", needs: mayMove, Verb: "Move", Done: "moved", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
-		Field: "to topic", Hint: "another topic",
-		takesAway: true,
-		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
-			return c.admin.Move(ctx, c.topic, c.which, value, c.progress)
-		},
-	},
-	{
 		name: "discard", needs: mayDiscard, Verb: "Discard", Done: "discarded", Sets: []admin.Set{admin.Dead},
 		perGroup: true, Lasting: true, takesAway: true,
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {

@@ -327,7 +327,7 @@ func TestAMessageIsLive(t *testing.T) {
 		}
 		return texts
 	}
-	assert.Equal(t, []string{"Requeue", "Discard", "Copy", "Move"}, buttons(page))
+	assert.Equal(t, []string{"Requeue", "Discard"}, buttons(page))
 	assert.Len(t, page.first("div", "id", "sections").all("button"), 4)
 	group := page.first("div", "id", "about-g")
 	assert.Contains(t, group.text(), "g: dead")

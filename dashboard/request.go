@@ -111,7 +111,7 @@ func statusOf(err error) int {
 		errors.Is(err, admin.ErrMessageNotFound), errors.Is(err, periodic.ErrScheduleNotFound):
 		return http.StatusNotFound
 	case errors.As(err, &query), errors.As(err, &config), errors.Is(err, redisdelay.ErrEmptyTopic),
-		errors.Is(err, admin.ErrInvalidReason), errors.Is(err, admin.ErrSameTopic),
+		errors.Is(err, admin.ErrInvalidReason),
 		errors.Is(err, periodic.ErrInvalidSchedule):
 		return http.StatusBadRequest
 	case errors.Is(err, redisdelay.ErrGroupAlive), errors.Is(err, periodic.ErrConflict), errors.Is(err, periodic.ErrNoFunction):

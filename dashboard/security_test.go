@@ -27,7 +27,7 @@ var neededFor = map[string]string{
 	"POST delete": "Delete", "POST schedule-pause": "Schedules", "POST schedule-resume": "Schedules",
 	"POST schedule-trigger": "Schedules", "POST schedule-remove": "Schedules", "POST examine": "", "POST stop": "",
 	"POST requeue": "Requeue", "POST deliver-now": "Reschedule", "POST reschedule": "Reschedule", "POST bury": "Bury",
-	"POST copy": "Copy", "POST move": "Copy Cancel", "POST discard": "Discard", "POST cancel": "Cancel",
+	"POST discard": "Discard", "POST cancel": "Cancel",
 }
 
 // with is an Access with these permissions alone.

@@ -106,7 +106,6 @@ func TestCompletionKnowsTopicsAndGroups(t *testing.T) {
 		"dead requeue ''":                "orders\nparcels\n",
 		"pause orders ''":                "billing\nmail\n",
 		"ls orders --group ''":           "billing\nmail\n",
-		"move orders --to ''":            "orders\nparcels\n",
 		"doctor orders ''":               "orders\nparcels\n",
 		"ls orders ''":                   "",
 		"retire nowhere ''":              "",

@@ -68,7 +68,6 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"reschedule orders 1 --in 5", `--in is "5"`, "want a duration such as 90s, 10m, 12h, 3d or 1w2d"},
 	{"reschedule orders 1 --in -5m", `--in is "-5m"`, "want at least 0s"},
 	{"bury orders 1", "--reason is missing", "want TEXT"},
-	{"move orders 1", "--to is missing", "want TOPIC"},
 	{"pause orders", "GROUP is missing", "want the name of a group, or --all"},
 	{"pause orders billing --all", "--all cannot be given with a GROUP", "want one of them"},
 	{"pause orders billing --for 0s", `--for is "0s"`, "want at least 1ms"},

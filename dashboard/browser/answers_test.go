@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -132,17 +131,6 @@ func getRid(t *testing.T, s *duty, b *tab) {
 	assert.Equal(t, 2, s.count(admin.Dead))
 }
 
-func putAside(t *testing.T, s *duty, b *tab) {
-	b.dead()
-	b.click("tbody input[type=checkbox]")
-	b.typeInto(".bar input[name=value]", "parked")
-	b.click("button[formaction^=move]")
-	b.done("1 message moved")
-	assert.Equal(t, 2, s.count(admin.Dead))
-	b.click(".brand")
-	b.untilText("tbody", "parked")
-}
-
 func takeBack(t *testing.T, s *duty, b *tab) {
 	b.find("order-6")
 	b.typeInto("form[action^=reschedule] input[name=value]", "4h")
@@ -169,19 +157,6 @@ func cancelNonsense(t *testing.T, s *duty, b *tab) {
 	b.typeInto("input[name=number]", "2"+kb.Enter)
 	b.done("2 messages canceled")
 	assert.Equal(t, 6, s.count(admin.Scheduled))
-}
-
-func moveAndCopy(_ *testing.T, _ *duty, b *tab) {
-	for _, act := range []struct{ key, action, to, done string }{
-		{"order-8", "copy", "orders-test", "1 message copied"}, {"order-9", "move", "orders-later", "1 message moved"},
-	} {
-		b.find(act.key)
-		b.typeInto(fmt.Sprintf("form[action^=%s] input[name=value]", act.action), act.to)
-		b.click(fmt.Sprintf("form[action^=%s] button", act.action))
-		b.done(act.done)
-		b.click(".brand")
-		b.untilText("tbody", act.to)
-	}
 }
 
 func stopEverybody(_ *testing.T, _ *duty, b *tab) {

@@ -39,10 +39,8 @@ var questions = []question{
 	{14, "How many of each kind?", howManyOfEachKind},
 	{15, "The fault is mended: how do they run again?", runAgain},
 	{16, "These can go: how do I get rid of them?", getRid},
-	{17, "Somebody should look at them: how do I put them aside?", putAside},
 	{18, "A customer calls: take order 6 back, or give it more time", takeBack},
 	{19, "A faulty release has scheduled nonsense: how do I cancel all of it?", cancelNonsense},
-	{20, "These belong in another topic, or to a test: how do I move or copy them?", moveAndCopy},
 	{21, "The payment provider is down: stop everybody for an hour", stopEverybody},
 	{22, "Who paused this, when, and why?", whoPaused},
 	{23, "What they call cannot keep up: slow the group down", slowDown},
@@ -54,6 +52,8 @@ var questions = []question{
 // elsewhere are the questions that a page cannot answer; docs/operate/dashboard.md says why.
 var elsewhere = map[int]string{
 	3:  "How do I make an alert of it?",
+	17: "Somebody should look at them: how do I put them aside?",
+	20: "These belong in another topic, or to a test: how do I move or copy them?",
 	26: "How do messages get to another server, or in from a sorted set of my own?",
 }
 

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
@@ -11,23 +10,11 @@ import (
 // has changed since.
 type Seen struct{ ID, Score string }
 
-// Withdraw takes back messages that wait in a place: up to MaxMessages. InScheduled, no group
-// has been given them; InQueue or InLine, they end for this group alone. It returns the ids of those that
-// do not wait there for the time that was seen.
-func Withdraw(ctx context.Context, g *queue.Group, place Place, some []Seen) (left []string, err error) {
-	return withdraw(ctx, g, place, "", some)
-}
-
-// TakeOut is Withdraw for messages that a move has brought elsewhere; the place may also be InDead. looked is
-// when they were seen, by the partition's clock. Messages that another move has brought, or found here, since
-// then stay: if that move comes from the other topic, it is about to take them out there.
-func TakeOut(ctx context.Context, g *queue.Group, place Place, looked time.Time, some []Seen) (left []string, err error) {
-	return withdraw(ctx, g, place, looked.Add(keepArrived).UnixMilli(), some)
-}
-
-func withdraw(ctx context.Context, g *queue.Group, place Place, since any, some []Seen) (left []string, err error) {
+// Withdraw takes back scheduled messages, which no group has been given: up to MaxMessages. It returns the ids of those
+// that are not scheduled for the time that was seen.
+func Withdraw(ctx context.Context, p *queue.Partition, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
-		reply, err := g.Run(ctx, withdrawScript, append([]any{place.set(), g.Name(), queue.MaxFreedBytes, since, g.Partition().Channel()}, pairs(some)...))
+		reply, err := p.Run(ctx, withdrawScript, "", append([]any{queue.MaxFreedBytes}, pairs(some)...))
 		if err != nil {
 			return left, err
 		}

@@ -3,7 +3,6 @@ package inspect
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,9 +25,9 @@ func (r *scene) seen(key string, ids ...string) (list []Seen) {
 }
 
 // withdraw withdraws messages and returns those that are left.
-func (r *scene) withdraw(g *queue.Group, place Place, seen ...Seen) []string {
+func (r *scene) withdraw(seen ...Seen) []string {
 	r.T.Helper()
-	left, err := Withdraw(r.Ctx(), g, place, seen)
+	left, err := Withdraw(r.Ctx(), r.partition, seen)
 	require.NoError(r.T, err)
 	return left
 }
@@ -50,49 +49,15 @@ func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 	}
 	want["scheduled "+b] = "now+120s"
 
-	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, seen)
+	left, err := Withdraw(t.Context(), r.partition, seen)
 	require.NoError(t, err)
 	assert.Equal(t, []string{b, c}, left)
 	assert.Equal(t, want, r.State())
 
-	left, err = Withdraw(t.Context(), r.partition.Group(""), InScheduled, seen)
+	left, err = Withdraw(t.Context(), r.partition, seen)
 	require.NoError(t, err)
 	assert.Equal(t, []string{a, b, c, d}, left, "a late copy changes nothing")
 	assert.Equal(t, want, r.State())
-}
-
-// TestWithdrawEndsWhatWaitsForOneGroup, and leaves it to the other until that has given it up, too.
-func TestWithdrawEndsWhatWaitsForOneGroup(t *testing.T) {
-	r := newScene(t)
-	g, h := r.group("g"), r.group("h")
-	id, again := keyed(1, "k"), keyed(2, "l")
-	r.push(due(id), due(again))
-	for _, group := range []*queue.Group{g, h} {
-		require.Len(t, r.claim(group, "c", 2), 2)
-		for _, one := range []string{id, again} {
-			nack(t, group, queue.Nack{Delivery: queue.Delivery{ID: one, Token: "1"}, Delay: time.Minute, Metadata: []byte("changed")})
-		}
-	}
-	seen := r.seen(r.partition.Key(script.QueueOf, "g"), id, again)
-	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), again, r.Now().UnixMilli()+120_000)))
-	want := r.State()
-	for _, gone := range []string{"queue:g ", "attempts:g ", "changed:g "} {
-		require.Contains(t, want, gone+id)
-		delete(want, gone+id)
-	}
-	want["refs "+id] = `["h"]`
-	for _, left := range [][]string{{again}, {id, again}} { // the second call is a late copy
-		assert.Equal(t, left, r.withdraw(g, InQueue, seen...))
-		assert.Equal(t, want, r.State())
-	}
-	for key := range want {
-		if strings.HasSuffix(key, id) {
-			delete(want, key)
-		}
-	}
-	delete(want, "keys k")
-	assert.Empty(t, r.withdraw(h, InQueue, r.seen(r.partition.Key(script.QueueOf, "h"), id)...))
-	assert.Equal(t, want, r.State(), "the last group frees the body and the key")
 }
 
 // TestWithdrawLeavesTheKeyToWhoeverHoldsIt by now.
@@ -105,7 +70,7 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 	want := r.State()
 	delete(want, "scheduled "+first)
 	delete(want, "messages "+first)
-	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, r.seen(r.partition.Key(script.Scheduled, ""), first))
+	left, err := Withdraw(t.Context(), r.partition, r.seen(r.partition.Key(script.Scheduled, ""), first))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, want, r.State())
@@ -115,7 +80,7 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	r := newScene(t)
 	ids := r.Store(r.partition.Key(script.Scheduled, ""), 40, 1<<20)
 	calls := r.Watch("ZMSCORE", r.partition.Key(script.Scheduled, ""))
-	left, err := Withdraw(t.Context(), r.partition.Group(""), InScheduled, r.seen(r.partition.Key(script.Scheduled, ""), ids...))
+	left, err := Withdraw(t.Context(), r.partition, r.seen(r.partition.Key(script.Scheduled, ""), ids...))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Empty(t, r.State())
@@ -165,28 +130,18 @@ func TestRetimeMakesDueWhatIsScheduledForTheEndOfTime(t *testing.T) {
 
 // TestActsOnAKeyOfAnotherTypeChangeNothing and name it.
 func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
+	withdraw := func(r *scene, _ *queue.Group) error {
+		return errOf(Withdraw(r.Ctx(), r.partition, []Seen{{"a", "1"}}))
+	}
 	for kind, act := range map[string]func(r *scene, g *queue.Group) error{
-		"scheduled": func(r *scene, _ *queue.Group) error {
-			return errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
-		},
-		"messages": func(r *scene, _ *queue.Group) error {
-			return errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
-		},
-		"keys": func(r *scene, _ *queue.Group) error {
-			return errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
-		},
-		"taken": func(r *scene, _ *queue.Group) error {
-			return errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, []Seen{{"a", "1"}}))
-		},
-		"queue:g": func(r *scene, g *queue.Group) error { return errOf(Retime(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
-		"refs":    func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.Ctx(), r.partition)) },
+		"scheduled": withdraw,
+		"messages":  withdraw,
+		"keys":      withdraw,
+		"taken":     withdraw,
+		"queue:g":   func(r *scene, g *queue.Group) error { return errOf(Retime(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
+		"refs":      func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.Ctx(), r.partition)) },
 	} {
 		t.Run(kind, func(t *testing.T) { fails(t, kind, act) })
-	}
-	for _, kind := range []string{"messages", "keys", "refs", "arrived", "queue:g", "attempts:g", "reasons:g", "changed:g"} {
-		t.Run("withdraw, "+kind, func(t *testing.T) {
-			fails(t, kind, func(r *scene, g *queue.Group) error { return errOf(Withdraw(r.Ctx(), g, InQueue, []Seen{{"a", "1"}})) })
-		})
 	}
 }
 

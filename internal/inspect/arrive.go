@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// keepArrived is for how long a partition remembers what has arrived. For so long, a copy or an import
+// keepArrived is for how long a partition remembers what has arrived. For so long, an import
 // may be repeated and stores nothing twice.
 const keepArrived = 24 * time.Hour
 
@@ -30,11 +30,11 @@ const (
 	OutcomeTaken  Outcome = "taken" // its key is in use
 )
 
-// Arrive stores messages under their ids, each once, and remembers them. A message that is there is
-// not stored again; nor is one that is done, if it came by the same move or, if move is "", as a
-// copy. Arrive may be repeated. A zero DueAt is now. It takes up to MaxMessages, and should be given a MiB of bodies at most.
-func Arrive(ctx context.Context, p *queue.Partition, move string, messages []Arrival) ([]Outcome, error) {
-	args := []any{int64(0), keepArrived.Milliseconds(), p.Channel(), move}
+// Arrive stores messages under their ids, each once, and remembers them. A message is not stored again if it is there, or
+// was stored by Arrive and is done. Arrive may be repeated. A zero DueAt is now. It takes up to MaxMessages, and should be
+// given a MiB of bodies at most.
+func Arrive(ctx context.Context, p *queue.Partition, messages []Arrival) ([]Outcome, error) {
+	args := []any{int64(0), keepArrived.Milliseconds(), p.Channel()}
 	for _, m := range messages {
 		var due any = ""
 		if !m.DueAt.IsZero() {
@@ -67,11 +67,11 @@ func Arrive(ctx context.Context, p *queue.Partition, move string, messages []Arr
 
 // Known returns which of the first partitions has each message, as Arrive sees it. Messages that none has are missing.
 // It takes up to MaxMessages.
-func Known(ctx context.Context, t *queue.Topic, partitions int, move string, ids []string) (map[string]int, error) {
+func Known(ctx context.Context, t *queue.Topic, partitions int, ids []string) (map[string]int, error) {
 	calls := make([]script.Call, partitions)
 	for n := range calls {
 		p := t.Partition(n)
-		calls[n] = p.Call(knownScript, p.Keys(knownScript, ""), append([]any{move}, script.Strings(ids)...))
+		calls[n] = p.Call(knownScript, p.Keys(knownScript, ""), script.Strings(ids))
 	}
 	at := map[string]int{}
 	for n, answer := range t.Store().RunMany(ctx, calls) {
@@ -112,7 +112,7 @@ func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 // DropOutdated drops so many of them, in bounded steps.
 func DropOutdated(ctx context.Context, p *queue.Partition, over int) (err error) {
 	for ; err == nil && over > 0; over -= queue.MaxMessages { // which is how many a call drops
-		_, err = Arrive(ctx, p, "", nil)
+		_, err = Arrive(ctx, p, nil)
 	}
 	return err
 }

@@ -25,16 +25,9 @@ func (r *scene) arrival(id string, seconds int) Arrival {
 // plainID is the n-th id without a key.
 func plainID(n int) string { return fmt.Sprintf("%026d", n) }
 
-// arrive stores copies.
 func (r *scene) arrive(messages ...Arrival) []Outcome {
 	r.T.Helper()
-	return r.moveIn("", messages...)
-}
-
-// moveIn stores what comes by a move.
-func (r *scene) moveIn(move string, messages ...Arrival) []Outcome {
-	r.T.Helper()
-	outcomes, err := Arrive(r.Ctx(), r.partition, move, messages)
+	outcomes, err := Arrive(r.Ctx(), r.partition, messages)
 	require.NoError(r.T, err)
 	return outcomes
 }
@@ -62,22 +55,19 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	assert.Equal(t, before, r.State())
 }
 
-// TestWhatIsKnown is what is there, and what has come before and is done: by the same move, or as a copy.
+// TestWhatIsKnown: messages that are there, and imported ones that are done.
 func TestWhatIsKnown(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	pushed, copied, moved := plainID(1), plainID(2), plainID(3)
-	r.push(after(pushed, 60))
-	r.arrive(Arrival{ID: copied, Body: []byte("x")})
-	r.moveIn("m", Arrival{ID: moved, Body: []byte("x")})
+	pushed, imported, done := plainID(1), plainID(2), plainID(3)
+	r.push(after(pushed, 60), due(done))
+	r.arrive(Arrival{ID: imported, Body: []byte("x")})
 	require.Len(t, r.claim(g, "c", 10), 2)
-	ack(t, g, copied, moved)
+	ack(t, g, imported, done)
 	topic := newStore(t, r.Client).Topic(r.partition.Topic())
-	for move, want := range map[string][]string{"": {pushed, copied}, "m": {pushed, moved}, "other": {pushed}} {
-		got, err := Known(t.Context(), topic, 2, move, []string{pushed, copied, moved, plainID(4)})
-		require.NoError(t, err)
-		assert.ElementsMatch(t, want, slices.Collect(maps.Keys(got)), move)
-	}
+	got, err := Known(t.Context(), topic, 2, []string{pushed, imported, done, plainID(4)})
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{pushed, imported}, slices.Collect(maps.Keys(got)))
 }
 
 func TestDueTimesArriveToTheMillisecond(t *testing.T) {
@@ -103,55 +93,9 @@ func TestAKeyInUseStaysWithItsHolder(t *testing.T) {
 	assert.Equal(t, keyed(7, "free"), r.State()["keys free"], "its holder had no body")
 }
 
-// TestAMessageThatIsDoneArrivesOncePerMove: that it has arrived before, by another move or as a
-// copy, does not show that this one has brought it.
-func TestAMessageThatIsDoneArrivesOncePerMove(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	m := Arrival{ID: plainID(1), Body: []byte("body")}
-	finish := func() {
-		t.Helper()
-		require.Len(t, r.claim(g, "c", 1), 1)
-		ack(t, g, m.ID)
-	}
-	assert.Equal(t, []Outcome{OutcomeStored}, r.arrive(m))
-	assert.Equal(t, []Outcome{OutcomeKnown}, r.moveIn("first", m), "it is there")
-	finish()
-	assert.Equal(t, []Outcome{OutcomeKnown}, r.moveIn("first", m), "it was found there")
-	assert.Equal(t, []Outcome{OutcomeStored, OutcomeKnown}, r.moveIn("second", m, m))
-	finish()
-	assert.Equal(t, []Outcome{OutcomeKnown}, r.moveIn("second", m), "as if the reply was lost")
-	assert.Equal(t, []Outcome{OutcomeKnown}, r.arrive(m), "a copy was here")
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "arrived " + m.ID: "now+86400s", "arrived " + m.ID + "/": "now+86400s",
-		"arrived " + m.ID + "/first": "now+86400s", "arrived " + m.ID + "/second": "now+86400s",
-	}, r.State())
-}
-
-// TestMovesThatMeetLoseNothing: both topics have a message, and it is moved both ways at once. The
-// other one counts on the message that this one is about to take out.
-func TestMovesThatMeetLoseNothing(t *testing.T) {
-	r := newScene(t)
-	none, m := r.partition.Group(""), Arrival{ID: plainID(1), Body: []byte("body")}
-	r.push(after(m.ID, 60))
-	seen, looked := r.seen(r.partition.Key(script.Scheduled, ""), m.ID), r.Now()
-	takeOut := func(looked time.Time) []string {
-		left, err := TakeOut(t.Context(), none, InScheduled, looked, seen)
-		require.NoError(t, err)
-		return left
-	}
-	require.Equal(t, []Outcome{OutcomeKnown}, r.moveIn("other", m))
-	before := r.State()
-	assert.Equal(t, []string{m.ID}, takeOut(looked))
-	assert.Equal(t, before, r.State())
-	assert.Empty(t, takeOut(r.Now().Add(time.Second)), "it was seen after the other move had found it")
-	assert.Equal(t, map[string]string{"arrived " + m.ID + "/other": "now+86400s"}, r.State())
-	assert.Equal(t, []Outcome{OutcomeStored}, r.moveIn("other", m), "it was here, but was moved on")
-}
-
 func TestALateArrivalStoresNothing(t *testing.T) {
 	r := newScene(t)
-	args := []any{r.Now().Add(-time.Second).UnixMilli(), 1000, "wake", "", plainID(1), "", "body"}
+	args := []any{r.Now().Add(-time.Second).UnixMilli(), 1000, "wake", plainID(1), "", "body"}
 	reply, err := r.partition.Run(t.Context(), arriveScript, "", args)
 	require.NoError(t, err)
 	reply.Time()
@@ -186,21 +130,13 @@ func TestArrivalsWakeTheGroups(t *testing.T) {
 func TestWithoutMemoryNothingArrivesAndMessagesCanBeWithdrawn(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
-	g, _ := r.group("g"), r.group("h")
-	waits := plainID(2)
-	r.push(due(waits), after(plainID(1), 60))
-	require.Len(t, r.claim(g, "c", 1), 1)
-	nack(t, g, queue.Nack{Delivery: queue.Delivery{ID: waits, Token: "1"}, Delay: time.Minute})
+	r.push(after(plainID(1), 60))
 	seen := r.seen(r.partition.Key(script.Scheduled, ""), plainID(1))
-	inQueue := r.seen(r.partition.Key(script.QueueOf, "g"), waits)
 	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	before := r.State()
-	err := errOf(Arrive(t.Context(), r.partition, "", []Arrival{r.arrival(plainID(3), 60)}))
+	err := errOf(Arrive(t.Context(), r.partition, []Arrival{r.arrival(plainID(3), 60)}))
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	assert.Equal(t, before, r.State())
-	require.Empty(t, r.withdraw(r.partition.Group(""), InScheduled, seen...))
-	require.Empty(t, r.withdraw(g, InQueue, inQueue...))
-	assert.NotContains(t, r.State(), "messages "+plainID(1))
-	assert.NotContains(t, r.State(), "queue:g "+waits)
-	assert.Equal(t, `["h"]`, r.State()["refs "+waits])
+	require.Empty(t, r.withdraw(seen...))
+	assert.Empty(t, r.State())
 }

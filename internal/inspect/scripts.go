@@ -1,5 +1,5 @@
 // Package inspect asks and does what only people and the programs they use need: counts, pages and
-// searches, faults and what mends them, acts on messages that were seen, copies, and the end of a topic.
+// searches, faults and what mends them, acts on messages that were seen, imports, and the end of a topic.
 // Publishers and consumers do without it. Its scripts work on what package queue keeps.
 package inspect
 
@@ -29,7 +29,7 @@ var (
 	bodilessScript  = script.New(lua, "bodiless")
 	straysScript    = script.New(lua, "strays")
 	leftoversScript = script.New(lua, "leftovers")
-	withdrawScript  = script.New(lua, "withdraw").With("lib_finish")
+	withdrawScript  = script.New(lua, "withdraw")
 	retimeScript    = script.New(lua, "retime")
 	turnScript      = script.New(lua, "turn")
 	turnsScript     = script.New(lua, "turns")

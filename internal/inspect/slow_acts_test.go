@@ -24,25 +24,15 @@ var slowActs = map[string]func(r *scene, g *queue.Group) func(){
 		require.Empty(r.T, r.pushWindow(1, queue.RejectDuplicates, call))
 		seen := r.seen(r.partition.Key(script.Scheduled, ""), ids...)
 		return func() {
-			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, seen)))
+			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition, seen)))
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
-		}
-	},
-	"withdraw what one of 1,000 groups has": func(r *scene, g *queue.Group) func() {
-		key := r.partition.Key(script.QueueOf, "g")
-		ids := r.Store(key, 500, 100)
-		r.DifferentRefs(ids, 1000)
-		seen := r.seen(key, ids...)
-		return func() {
-			require.Empty(r.T, r.withdraw(g, InQueue, seen...))
-			require.Zero(r.T, r.Client.Exists(r.Ctx(), key).Val())
 		}
 	},
 	"withdraw messages of 1 MiB": func(r *scene, _ *queue.Group) func() {
 		key := r.partition.Key(script.Scheduled, "")
 		seen := r.seen(key, r.Store(key, 200, mebibyte)...)
 		return func() {
-			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition.Group(""), InScheduled, seen)))
+			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition, seen)))
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), key).Val())
 		}
 	},

@@ -129,7 +129,7 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 	"which of 1,000 messages are known": func(r *scene, _ *queue.Group) func() {
 		ids := r.Store(r.partition.Key(script.Scheduled, ""), 1000, 10)
 		return func() {
-			require.Len(r.T, errless(Known(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()), 1, "m", ids)), 1000)
+			require.Len(r.T, errless(Known(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()), 1, ids)), 1000)
 		}
 	},
 	"look at a message although 10,000 groups are retired": func(r *scene, _ *queue.Group) func() {

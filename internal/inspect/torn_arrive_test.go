@@ -47,7 +47,7 @@ func TestAnArrivalFailsAsAWholeOnAKeyOfAnotherType(t *testing.T) {
 			require.NoError(t, r.Client.Set(t.Context(), key, "x", 0).Err())
 			before := r.State()
 			var wrong *script.KeyTypeError
-			require.ErrorAs(t, errOf(Arrive(r.Ctx(), r.partition, "", []Arrival{r.arrival(keyed(3, "m"), 60)})), &wrong)
+			require.ErrorAs(t, errOf(Arrive(r.Ctx(), r.partition, []Arrival{r.arrival(keyed(3, "m"), 60)})), &wrong)
 			assert.Equal(t, key, wrong.Key)
 			assert.Equal(t, before, r.State())
 		})
@@ -60,7 +60,7 @@ func TestARefusedArrivalLeavesNothing(t *testing.T) {
 	r := newSceneOn(t, server)
 	r.push(after(plainID(9), 60))
 	before := r.State()
-	_, err := Arrive(t.Context(), r.through(r.Deny(server, "hset")), "", []Arrival{r.arrival(plainID(1), 60)})
+	_, err := Arrive(t.Context(), r.through(r.Deny(server, "hset")), []Arrival{r.arrival(plainID(1), 60)})
 	require.Error(t, err)
 	require.False(t, redis.HasErrorPrefix(err, "NOSCRIPT"))
 	assert.Equal(t, before, r.State())

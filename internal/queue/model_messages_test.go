@@ -345,12 +345,11 @@ func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store
 }
 
 func (m *trial) withdraw(rt *rapid.T) {
-	place := draw(rt, "place", store.Scheduled, store.Queued, store.Dead)
-	group, seen, args := m.seen(rt, place)
-	withdraw := ofInspect("withdraw").With("lib_finish")
+	_, seen, args := m.seen(rt, store.Scheduled)
+	withdraw := ofInspect("withdraw")
 	m.do(func() {
-		want := m.model.Withdraw(group, place, seen)
-		reply, err := m.group(group).Run(m.scene.Ctx(), withdraw, append([]any{string(place), group, MaxFreedBytes, "", m.real.Channel()}, args...))
+		want := m.model.Withdraw(seen)
+		reply, err := m.real.Run(m.scene.Ctx(), withdraw, "", append([]any{MaxFreedBytes}, args...))
 		m.must(err)
 		left, again := reply.Texts(), reply.Texts()
 		m.must(reply.End())

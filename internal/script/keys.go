@@ -68,8 +68,7 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	Full:           {"full", "hash", "group at its limit → the limit: once unack has fewer messages, the group is woken"},
 	PartitionCount: {"partitions", "string", "in partition 0: how many there are, if more than one"},
 	Expiries:       {"expiry", "zset", "group that expires → when to look whether it has, ms"},
-	Arrived: {"arrived", "zset", "ULID of a message that was copied from another topic or server; " +
-		"of one that was moved, the ULID and /, and the ULID, / and the move → until when to remember it, ms"},
+	Arrived:        {"arrived", "zset", "ULID of an imported message → until when to remember it, ms"},
 	Ticks: {"ticks", "hash", "in partition 0: schedule → revision, cursor, last nominal time that has fired, ms, " +
 		"then nominal time and id of each tick that is stored ahead"},
 	QueueOf:    {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},

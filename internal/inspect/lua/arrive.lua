@@ -5,36 +5,26 @@
 -- ARGV[1]  until    ms by Redis's clock; after that, the call stores nothing
 -- ARGV[2]  keep     for how many ms to remember the messages
 -- ARGV[3]  channel  where subscribers listen for notifications
--- ARGV[4]  move     names the move; '' for copies
--- ARGV[5..]  for each message: id, due, body
+-- ARGV[4..]  for each message: id, due, body
 --            due is in ms, or '' for now
 -- Returns  { now in ms, 'late' if the time is over or else '', state, ... }: for each message
 --            'stored'
---            'known', if it is there, or has been there: a copy by any copy; a message that is
---            moved by this move, and no other move has taken it out since
+--            'known', if it is there, or arrived has its ULID
 --            'taken', if its key is in use
 
--- arrived has a copy by its id alone. What is moved has two entries: the id, "/" and the move; and
--- the id and "/", which withdraw.lua removes when a move takes the message out.
-
-local till, keep, channel, move = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local till, keep, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local call = redis.call
-local ids, times, texts = columns(5, 3)
+local ids, times, texts = columns(4, 3)
 local MAX_FORGOTTEN = 1000 -- messages that one call forgets
 
 local now, now_ms = now_us()
 if now > till * 1000 then return { now_ms, 'late' } end
 
 local stored, held = {}, {} -- ids and keys of this call
-local windows, moves = call('ZCARD', taken) > 0, move ~= ''
-local names, own = {}, {} -- as arrived has them
-for i, id in ipairs(ids) do
-  local ulid = string.sub(id, 1, 26)
-  names[i] = moves and ulid .. '/' or ulid
-  own[i] = moves and names[i] .. move or ulid
-end
-local here = #ids > 0 and call('ZMSCORE', arrived, unpack(names)) or {}
-local remembered = #ids > 0 and call('ZMSCORE', arrived, unpack(own)) or {}
+local windows = call('ZCARD', taken) > 0
+local ulids = {}
+for i, id in ipairs(ids) do ulids[i] = string.sub(id, 1, 26) end
+local remembered = #ids > 0 and call('ZMSCORE', arrived, unpack(ulids)) or {}
 
 -- used tells whether a key is in use, as push.lua does.
 local function used(id, key)
@@ -45,7 +35,7 @@ local function used(id, key)
 end
 
 local function state_of_arrival(i, id)
-  if stored[id] or here[i] and remembered[i] or call('HEXISTS', messages, id) == 1 then return 'known' end
+  if stored[id] or remembered[i] or call('HEXISTS', messages, id) == 1 then return 'known' end
   local key = key_of(id)
   return key and used(id, key) and 'taken' or 'stored'
 end
@@ -66,9 +56,8 @@ for i, id in ipairs(ids) do
       holders[#holders + 1], holders[#holders + 2] = key, id
     end
   end
-  if state ~= 'taken' and (moves or not remembered[i]) then
-    marks[#marks + 1], marks[#marks + 2] = ends, names[i]
-    if moves then marks[#marks + 1], marks[#marks + 2] = ends, own[i] end
+  if state ~= 'taken' and not remembered[i] then
+    marks[#marks + 1], marks[#marks + 2] = ends, ulids[i]
   end
   answers[#answers + 1] = state
 end

@@ -195,9 +195,6 @@ func (c *callers) boundsOfActs() map[string]func(ctx context.Context) error {
 		"Admin.Requeue":          func(ctx context.Context) error { return fixture.ErrOf(a.Requeue(ctx, topic, all, nil)) },
 		"Admin.Discard":          func(ctx context.Context) error { return fixture.ErrOf(a.Discard(ctx, topic, all, nil)) },
 		"Admin.Bury":             func(ctx context.Context) error { return fixture.ErrOf(a.Bury(ctx, topic, all, "x", nil)) },
-		"Admin.Copy":             func(ctx context.Context) error { return fixture.ErrOf(a.Copy(ctx, topic, all, topic+"/copy", nil)) },
-		"Admin.Move":             func(ctx context.Context) error { return fixture.ErrOf(a.Move(ctx, topic, all, topic+"/moved", nil)) },
-		"Admin.MoveDead":         func(ctx context.Context) error { return fixture.ErrOf(a.MoveDead(ctx, topic, all, topic+"/dead", nil)) },
 		"Admin.Export": func(ctx context.Context) error {
 			return fixture.ErrOf(a.Export(ctx, topic, admin.Query{}, io.Discard, nil))
 		},

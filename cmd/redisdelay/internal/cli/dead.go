@@ -12,14 +12,14 @@ import (
 // dead returns the commands for dead letters.
 func (a *app) dead() *cobra.Command {
 	dead := &cobra.Command{
-		Use: "dead", Short: "List, count, requeue, discard or move dead letters", Args: unknownCommand,
+		Use: "dead", Short: "List, count, requeue or discard dead letters", Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	requeue := a.deadCommand("requeue", "Make dead letters due again, and count their deliveries anew",
 		func() operation { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
 	discard := a.deadCommand("discard", "Remove dead letters for good",
 		func() operation { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
-	dead.AddCommand(a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard, a.deadMove())
+	dead.AddCommand(a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard)
 	return dead
 }
 
@@ -82,64 +82,5 @@ func letters(name, done, ask string, run runner) operation {
 func (a *app) deadCommand(name, short string, make func() operation) *cobra.Command {
 	cmd := a.bulkCommand(name+" TOPIC [ID...]", short, []admin.Set{admin.Dead}, nil, make)
 	cmd.Example = "redisdelay dead " + name + " orders --all --reason timeout"
-	return cmd
-}
-
-func (a *app) deadMove() *cobra.Command {
-	to := ""
-	cmd := a.bulkCommand("move TOPIC [ID...]", "Move dead letters to another topic, where they are due at once",
-		[]admin.Set{admin.Dead}, func(cmd *cobra.Command) error { return needs(cmd, "to") },
-		func() operation {
-			op := letters("move", "moved", "Move", a.moveTo(a.admin.MoveDead, to))
-			op.to = to
-			return op
-		})
-	a.toFlag(cmd, &to)
-	cmd.Long = aboutMoves
-	cmd.Example = "redisdelay dead move orders --to orders-parked --all"
-	return cmd
-}
-
-func (a *app) toFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().Var(text(to, "TOPIC"), "to", "the topic that gets them; made if it is missing")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeTopic)
-}
-
-type mover = func(ctx context.Context, topic string, which admin.Selection, to string, progress func(admin.Progress)) (admin.Progress, error)
-
-func (a *app) moveTo(move mover, to string) runner {
-	return func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
-		return move(ctx, topic, which, to, progress)
-	}
-}
-
-const aboutMoves = "Each message is copied, and then taken out of TOPIC; those in delivery stay. Nothing is lost if the command is " +
-	"interrupted: run it again. But consumers at work meanwhile may handle a message in both topics, and those of the other " +
-	"topic twice if the command is run again after they did. To avoid that, pause the groups of both topics."
-
-// move returns the command move or copy.
-func (a *app) move(name string) *cobra.Command {
-	to := ""
-	short := "Move messages to another topic, with their due times"
-	done, ask := "moved", "Move"
-	if name == "copy" {
-		short, done, ask = "Copy messages to another topic, with their due times", "copied", "Copy"
-	}
-	cmd := a.bulkCommand(name+" TOPIC [ID...]", short, []admin.Set{admin.Scheduled, admin.Waiting, admin.Dead},
-		func(cmd *cobra.Command) error { return needs(cmd, "to") },
-		func() operation {
-			run := a.admin.Move
-			if name == "copy" {
-				run = a.admin.Copy
-			}
-			op := messages(name, done, ask, a.moveTo(run, to))
-			op.to = to
-			return op
-		})
-	a.toFlag(cmd, &to)
-	cmd.Example = "redisdelay " + name + " orders --key order-42 --to orders-test"
-	if name == "move" {
-		cmd.Long = aboutMoves
-	}
 	return cmd
 }

@@ -23,7 +23,6 @@ type operation struct {
 	ask  string // "Requeue"
 	one  string // "dead letter"
 	many string
-	to   string // the topic of a move
 
 	run func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
 }
@@ -36,7 +35,7 @@ var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on,
 // sample first, and asks.
 func (a *app) runBulk(ctx context.Context, cmd *cobra.Command, args []string, c *chooser, op operation) error {
 	total, named := c.named(args)
-	result := operationJSON{Topic: args[0], Operation: op.name, To: op.to, DryRun: c.dryRun}
+	result := operationJSON{Topic: args[0], Operation: op.name, DryRun: c.dryRun}
 	if !named {
 		var err error
 		if total, err = a.preamble(ctx, args[0], c.filter.query(), op); err != nil {
@@ -158,9 +157,6 @@ func (a *app) report(result operationJSON, op operation, cmd *cobra.Command, arg
 		return a.object(result)
 	}
 	text := op.done + " " + op.of(result.Done)
-	if op.to != "" {
-		text += " to topic " + fmt.Sprintf("%q", op.to)
-	}
 	if result.Skipped > 0 {
 		text += ", left " + humanize.Number(result.Skipped)
 		if result.Reason != "" {

@@ -16,7 +16,7 @@ func TestTheBarSaysHowFarAnActIs(t *testing.T) {
 		b.line(admin.Progress{Done: 33_000, Skipped: 2000}, 7*time.Second))
 	assert.Equal(t, "requeued ██████████████████████████████ 100%  120,000 of 100,000  60,000/s",
 		b.line(admin.Progress{Done: 120_000}, 2*time.Second), "more than were counted")
-	assert.Equal(t, "moved 5", newTestApp().newBar("moved", 0).line(admin.Progress{Done: 5}, 0))
+	assert.Equal(t, "imported 5", newTestApp().newBar("imported", 0).line(admin.Progress{Done: 5}, 0))
 }
 
 func TestTheBarIsOnlyForTerminals(t *testing.T) {

@@ -61,7 +61,7 @@ func (a *app) root() *cobra.Command {
 			a.stats(), a.topics(), a.groups(), a.consumers(), a.ls(), a.show(), a.explain(), a.dashboard(),
 		}},
 		{"message", []*cobra.Command{
-			a.cancel(), a.reschedule(), a.deliverNow(), a.bury(), a.dead(), a.move("move"), a.move("copy"),
+			a.cancel(), a.reschedule(), a.deliverNow(), a.bury(), a.dead(),
 		}},
 		{"group", []*cobra.Command{a.pause(), a.resume(), a.drain(), a.limit(), a.retire(), a.restore()}},
 		{"periodic", []*cobra.Command{a.periodic()}},

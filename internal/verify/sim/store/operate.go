@@ -85,32 +85,18 @@ func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left 
 	return left
 }
 
-// Withdraw takes messages out of a place: Scheduled, for all groups, or Queued or Dead, for one. It
-// returns the ids of those that do not have the score there that was seen.
-func (p *Partition) Withdraw(name string, place Place, some []Seen) (left []string) {
-	g := p.groups[name]
-	if g == nil {
-		g = newGroup()
-	}
-	set := map[Place]*zset{Scheduled: &p.scheduled, Queued: &g.queue, Dead: &g.dead}[place]
-	var found []string
+// Withdraw takes scheduled messages back. It returns the ids of those that are not scheduled for the time that was seen.
+func (p *Partition) Withdraw(some []Seen) (left []string) {
 	for _, s := range some {
-		if !set.is(s) {
+		if !p.scheduled.is(s) {
 			left = append(left, s.ID)
 			continue
 		}
-		if key := keyOf(s.ID); place == Scheduled && p.keys[key] == s.ID {
+		if key := keyOf(s.ID); p.keys[key] == s.ID {
 			delete(p.taken, key)
 		}
-		found = append(found, s.ID)
-	}
-	if place != Scheduled {
-		p.putOff(g, name, found...)
-	}
-	for _, id := range found {
-		set.remove(id)
-		delete(g.reasons, id)
-		p.finish(g, name, id)
+		p.scheduled.remove(s.ID)
+		p.finish(newGroup(), "", s.ID)
 	}
 	return left
 }

@@ -1,0 +1,267 @@
+package admin
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Why Import skips a message.
+var (
+	// ErrKeyInUse says that another message holds the key, or that the key's deduplication window lasts.
+	ErrKeyInUse = errors.New("the message key is in use there")
+
+	// ErrStoredBefore says that the topic has the message, or got it by Import in the last day.
+	ErrStoredBefore = errors.New("the message was stored there before")
+)
+
+const (
+	maxLine = 128 << 20 // bytes of a line
+
+	importSize  = 100     // messages in one call
+	importBytes = 1 << 20 // bodies in one call, about
+)
+
+// LineError says which line Import cannot use.
+type LineError struct {
+	Line int // from 1
+	Err  error
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+
+func (e *LineError) Unwrap() error { return e.Err }
+
+var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
+
+// Import publishes what Export wrote, in a topic of any server and prefix, which is made if it
+// is missing, with the same ids, keys and due times. A due time that has passed stays; without
+// one, a message is due at once. The Unmarshaler of the Config encodes the messages, so it
+// must be a redisdelay.Marshaler unless all lines have a body64.
+//
+// It also reads lines from somebody's own sorted set, that have only a payload and a due time:
+// then the id is made from the text of the line and its number. Without a uuid, the id is the
+// UUID. Empty lines are skipped, and unknown fields are errors.
+//
+// A line that was imported before is skipped (ErrStoredBefore), for a day even if its message
+// is done by then, so an Import may be repeated. A line whose key is in use is skipped (ErrKeyInUse). After a line that it cannot
+// use (*LineError), what came before is imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
+// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. nil is allowed for progress.
+//
+// A line has at most 128 MiB. If none comes for 100 ms, Import stores those that it has. When ctx ends or Redis fails, it
+// returns although a Read of r may block: its goroutine ends with that Read, so close r, and do not use it again.
+func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
+	p := &bulkRun{report: progress}
+	if topic == "" {
+		return p.progress, wrap(redisdelay.ErrEmptyTopic, "import")
+	}
+	i := importing{admin: a, name: topic, topic: a.store.Topic(topic), bulkRun: p}
+	err := i.run(ctx, r)
+	return p.progress, wrap(err, "import to %q", topic)
+}
+
+// importing is an Import under way.
+type importing struct {
+	*bulkRun
+	admin    *Admin
+	name     string
+	topic    *queue.Topic
+	number   int // of partitions
+	bytes    int // of the bodies that wait
+	arrivals []inspect.Arrival
+}
+
+func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
+	if i.number, err = opened(ctx, i.topic); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	number := 0
+	for {
+		more, err := i.scan(ctx, lines)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		number++
+		if err := i.add(ctx, number, lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	err = lines.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = &LineError{number + 1, errLongLine}
+	}
+	return errors.Join(i.flush(ctx), err)
+}
+
+// maxIdle is for how long lines wait for others that do not come.
+const maxIdle = 100 * time.Millisecond
+
+// scan reads the next line, until ctx ends. What waits is stored if that takes long.
+func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, err error) {
+	scanned := make(chan bool, 1)
+	go func() { scanned <- lines.Scan() }() // scan waits for it, unless ctx ends or flush fails: then it ends with the Read
+	idle := time.After(maxIdle)
+	for {
+		select {
+		case more = <-scanned:
+			return more, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-idle:
+			if err := i.flush(ctx); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// add adds a line, and stores what waits if that is enough. Before the error of a line, it
+// stores the others.
+func (i *importing) add(ctx context.Context, number int, text []byte) error {
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return nil
+	}
+	l, err := parseLine(text)
+	var arrival inspect.Arrival
+	if err == nil {
+		arrival, err = i.admin.arrival(i.name, l, number, text)
+	}
+	if err != nil {
+		return errors.Join(i.flush(ctx), &LineError{number, err})
+	}
+	i.arrivals, i.bytes = append(i.arrivals, arrival), i.bytes+len(arrival.Body)
+	if len(i.arrivals) < importSize && i.bytes < importBytes {
+		return nil
+	}
+	return i.flush(ctx)
+}
+
+// flush stores what waits.
+func (i *importing) flush(ctx context.Context) error {
+	some := i.arrivals
+	i.arrivals, i.bytes = nil, 0
+	if len(some) == 0 {
+		return nil
+	}
+	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
+		skips, err = i.store(ctx, some)
+		return skips, 0, err
+	})
+	if err == nil {
+		i.bulkRun.add(len(some)-len(skips), skips)
+	}
+	return err
+}
+
+// store stores messages, and returns those that it has not stored. A message goes to the partition that knows it, if one
+// does: Publish chooses differently for one without a key, and there may be more partitions since an earlier import.
+func (i *importing) store(ctx context.Context, some []inspect.Arrival) (skips []skip, err error) {
+	ids := make([]string, len(some))
+	for n, m := range some {
+		ids[n] = m.ID
+	}
+	at, err := inspect.Known(ctx, i.topic, i.number, ids)
+	if err != nil {
+		return nil, err
+	}
+	byPartition := map[int][]inspect.Arrival{}
+	for _, m := range some {
+		n, known := at[m.ID]
+		if !known {
+			n = i.target(m.ID)
+		}
+		byPartition[n] = append(byPartition[n], m)
+	}
+	for n, arrivals := range byPartition {
+		more, err := arrive(ctx, i.topic, n, arrivals)
+		if skips = append(skips, more...); err != nil {
+			return skips, err
+		}
+	}
+	return skips, nil
+}
+
+// target is the partition of a message that none knows: that of its key, or any, but always the same.
+func (i *importing) target(id string) int {
+	traits := script.TraitsOf(id)
+	return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key, id), i.number)
+}
+
+// arrive stores messages in a partition, in calls of a bounded size, and returns those that it has not stored.
+func arrive(ctx context.Context, topic *queue.Topic, partition int, arrivals []inspect.Arrival) ([]skip, error) {
+	if slices.ContainsFunc(arrivals, func(m inspect.Arrival) bool { return script.TraitsOf(m.ID).NeedsVersion3() }) {
+		if err := topic.Advance(ctx, queue.OrderVersion); err != nil {
+			return nil, err
+		}
+	}
+	var skips []skip
+	for len(arrivals) > 0 {
+		n := fitting(arrivals)
+		outcomes, err := inspect.Arrive(ctx, topic.Partition(partition), arrivals[:n])
+		if err != nil {
+			return skips, err
+		}
+		for i, outcome := range outcomes {
+			switch outcome {
+			case inspect.OutcomeKnown:
+				skips = append(skips, skip{arrivals[i].ID, ErrStoredBefore})
+			case inspect.OutcomeTaken:
+				skips = append(skips, skip{arrivals[i].ID, ErrKeyInUse})
+			}
+		}
+		arrivals = arrivals[n:]
+	}
+	return skips, nil
+}
+
+// fitting is how many messages go into one call.
+func fitting(arrivals []inspect.Arrival) int {
+	bytes := 0
+	for i, m := range arrivals {
+		bytes += len(m.Body)
+		if i > 0 && (i == importSize || bytes > importBytes) {
+			return i
+		}
+	}
+	return len(arrivals)
+}
+
+// opened makes a topic if it is missing, and returns how many partitions it has. It looks first:
+// another process may have deleted a topic that this one knows.
+func opened(ctx context.Context, t *queue.Topic) (int, error) {
+	if _, err := t.Version(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
+		return 0, err
+	}
+	if err := t.Enlist(ctx); err != nil {
+		return 0, err
+	}
+	return t.Raise(ctx, 1)
+}
+
+// marshal encodes a message. A panic in the Marshaler is an error.
+func marshal(marshaler redisdelay.Marshaler, topic string, msg *message.Message) (body []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			body, err = nil, fmt.Errorf("panic in marshaler: %v", r)
+		}
+	}()
+	return marshaler.Marshal(topic, msg)
+}
