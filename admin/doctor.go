@@ -77,12 +77,10 @@ func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(
 }
 
 // Fix is Examine, and repairs what can be repaired without losing a message: it drops message keys that
-// lead to no body and entries of messages that are gone, frees what a retirement has left, forgets
-// old arrivals, and ends groups that are past their end as a consumer of the topic would. For these
-// it may wait about ten seconds, at most twenty, in which a consumer may still show itself. It leaves turns of
-// ordering keys whose messages are gone to the group's next claims, which pass them on. Fix leaves the
-// rest to a person: a body in no set may be a message whose Publish has
-// succeeded.
+// lead to no body and entries of messages that are gone, frees what a retirement has left, and forgets
+// old arrivals. It leaves turns of ordering keys whose messages are gone to the group's next claims, which pass
+// them on. All other faults are for the operator to repair: for example, a body in no set may be a message whose
+// Publish has succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	d := newDiagnosis(a, found, progress)
 	d.mends = true
@@ -146,14 +144,12 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 			errs = append(errs, err)
 		}
 	}
-	for _, do := range []func(*checkup, context.Context) error{(*checkup).run, (*checkup).endNoticed} {
-		for _, c := range checkups {
-			if err := do(c, ctx); err != nil {
-				errs = append(errs, wrap(err, "examine %q", c.name))
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
+	for _, c := range checkups {
+		if err := c.run(ctx); err != nil {
+			errs = append(errs, wrap(err, "examine %q", c.name))
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 	}
 	return errors.Join(errs...)

@@ -107,7 +107,7 @@ var faults = map[string]fault{
 		},
 	},
 	"groups past their end": {
-		check: CheckExpired, severity: Warning, mends: true,
+		check: CheckExpired, severity: Warning,
 		text: `7 groups have had no consumer for longer than they last, and hold 9 messages: "e0", "e1", "e2", "e3", "e4", …`,
 		plant: func(s *scene) {
 			s.deadLetters(1, "e0", "d1", "d2")
@@ -239,20 +239,6 @@ func TestAGroupThatWasSeenIsNotPastItsEnd(t *testing.T) {
 	assert.NotContains(t, s.findings(false), CheckExpired)
 	assert.NotContains(t, s.findings(true), CheckExpired)
 	assert.Contains(t, s.state()[s.Key("groups")], "g")
-}
-
-// TestFixEndsAGroupOnlySomeTimeAfterItHasNoticed as a claim does.
-func TestFixEndsAGroupOnlySomeTimeAfterItHasNoticed(t *testing.T) {
-	s := newScene(t)
-	s.publish(time.Hour, 1, "k")
-	s.pastEnd("g", time.Hour)
-	noticed := s.Now().Add(-8 * time.Second)
-	ends := s.Now().Add(-time.Hour).UnixMilli()
-	s.hset("control", "expiry:g", fmt.Sprintf("60000 %d %d", ends, noticed.UnixMilli()))
-	f := s.findings(true)[CheckExpired]
-	assert.True(t, f.Fixed)
-	assert.Greater(t, s.Now().Sub(noticed), 9*time.Second)
-	assert.Empty(t, s.findings(false))
 }
 
 var documentedKey = regexp.MustCompile("(?m)^\\| `(?:T:|{prefix:)(\\w+)(:G)?}?` \\| (\\w+) \\|")

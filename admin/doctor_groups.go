@@ -7,22 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-const (
-	// pastEndFor is for how long a group is past its end before that is worth telling: consumers
-	// and publishers look at each topic that they use more often.
-	pastEndFor = time.Minute
-
-	// noticeFor is for how long Fix waits for groups to end that it is the first to notice. A group
-	// ends 9 s after it was noticed.
-	noticeFor = 20 * time.Second
-	askAgain  = 250 * time.Millisecond
-)
+// pastEndFor is for how long a group is past its end before Examine reports that: consumers
+// and publishers check each topic that they use more often.
+const pastEndFor = time.Minute
 
 // groups examines the groups: which are past their end, retired, paused, have dead letters, or
 // have no consumer.
@@ -32,9 +24,7 @@ func (c *checkup) groups(ctx context.Context, groupLists []inspect.GroupList) er
 			return err
 		}
 	}
-	if len(c.noticed) == 0 {
-		c.reportPast()
-	}
+	c.reportPast()
 	if err := c.tombstones(ctx); err != nil {
 		return err
 	}
@@ -44,14 +34,7 @@ func (c *checkup) groups(ctx context.Context, groupLists []inspect.GroupList) er
 	return nil
 }
 
-// noticed is a group that is past its end in a partition.
-type noticed struct {
-	partition int
-	group     string
-}
-
-// pastEnd looks for groups of a partition that are past their end, and ends those that were
-// noticed long enough before.
+// pastEnd looks for groups of a partition that are past their end.
 func (c *checkup) pastEnd(ctx context.Context, number int, groupList inspect.GroupList) error {
 	var names []string
 	for name, ends := range groupList.Expiring {
@@ -63,25 +46,12 @@ func (c *checkup) pastEnd(ctx context.Context, number int, groupList inspect.Gro
 	return each(len(names), func(i int) error {
 		g := c.Partition(number).Group(names[i])
 		past, err := isPast(ctx, g, groupList, names[i])
-		if err != nil || !past {
-			return c.unlessKnown(err)
-		}
-		became := queue.Expired
-		if c.mends {
-			if became, err = g.EndIfExpired(ctx); err != nil {
-				return c.unlessKnown(err)
-			}
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		switch became {
-		case queue.ExpiryNoticed:
-			c.noticed = append(c.noticed, noticed{number, names[i]})
-			c.past[names[i]] = true
-		case queue.Expired:
+		if past {
+			mu.Lock()
+			defer mu.Unlock()
 			c.past[names[i]] = true
 		}
-		return nil
+		return c.unlessKnown(err)
 	})
 }
 
@@ -93,44 +63,6 @@ func isPast(ctx context.Context, g *queue.Group, groupList inspect.GroupList, na
 		ends = latest(ends, latest(one.Alive, one.Seen.Add(groupList.Expiry[name])))
 	}
 	return groupList.Now.Sub(ends) > pastEndFor, err
-}
-
-// endNoticed ends the groups that had to be noticed first. One that shows itself meanwhile stays.
-func (c *checkup) endNoticed(ctx context.Context) error {
-	if len(c.noticed) == 0 {
-		return nil
-	}
-	deadline := time.Now().Add(noticeFor)
-	for len(c.noticed) > 0 && time.Now().Before(deadline) {
-		backoff.Sleep(ctx, askAgain)
-		still, err := c.stillNoticed(ctx)
-		if err != nil {
-			return err
-		}
-		c.noticed = still
-		c.tick(0)
-	}
-	c.reportPast()
-	return nil
-}
-
-// stillNoticed asks once for each group that was noticed, and returns those that go on to be so.
-func (c *checkup) stillNoticed(ctx context.Context) (still []noticed, err error) {
-	var mu sync.Mutex
-	err = each(len(c.noticed), func(i int) error {
-		one := c.noticed[i]
-		became, err := c.Partition(one.partition).Group(one.group).EndIfExpired(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		switch became {
-		case queue.ExpiryNoticed:
-			still = append(still, one)
-		case queue.StillAlive, queue.GroupGone:
-			delete(c.past, one.group)
-		}
-		return err
-	})
-	return still, err
 }
 
 func (c *checkup) reportPast() {
@@ -145,12 +77,9 @@ func (c *checkup) reportPast() {
 	if groups.count == 0 {
 		return
 	}
-	c.found(Finding{
-		Severity: Warning, Check: CheckExpired, Topic: c.name, Fixable: true, Fixed: c.mends && len(c.noticed) == 0,
-		Text: fmt.Sprintf("%s had no consumer for longer than %s, and hold%s %s: %s. Nobody publishes or subscribes, which would "+
-			"end such a group", humanize.Count(groups.count, "group has", "groups have"), plural(groups.count, "it lasts", "they last"),
-			plural(groups.count, "s", ""), messageCount(messages), groups.list()),
-	})
+	c.report(Warning, CheckExpired, c.name, "%s had no consumer for longer than %s, and hold%s %s: %s. The next publisher or "+
+		"subscriber of the topic ends such a group; or retire it", humanize.Count(groups.count, "group has", "groups have"),
+		plural(groups.count, "it lasts", "they last"), plural(groups.count, "s", ""), messageCount(messages), groups.list())
 }
 
 // tombstones looks at what retired groups still hold, and frees it.

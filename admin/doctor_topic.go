@@ -23,7 +23,6 @@ type checkup struct {
 	known    map[string]bool // the same
 	stats    TopicStats
 	past     map[string]bool // groups that are past their end
-	noticed  []noticed
 	looked   int
 	expected int // entries to look at
 }
@@ -294,7 +293,7 @@ func (c *checkup) reportOf(list *census) {
 			humanize.Count(n, "entry of "+in+" is of a message that is", "entries of "+in+" are of messages that are"), list.gone.list())
 	}
 	if list.over > 0 {
-		c.reportFixable(Info, CheckArrivals, "%s not be remembered any more, long after a move, a copy or an import",
+		c.reportFixable(Info, CheckArrivals, "%s not be remembered any more, long after an import",
 			humanize.Count(list.over, "message need", "messages need"))
 	}
 }

@@ -174,7 +174,7 @@ func (e *endings) endIn(ctx context.Context, p *Partition, groups []string) (err
 // Expiry is what has become of a group that might end by itself.
 type Expiry string
 
-// What EndIfExpired may answer.
+// What endExpired may return.
 const (
 	StillAlive    Expiry = "alive"   // it has a consumer, or has had one lately
 	ExpiryNoticed Expiry = "noticed" // a call some seconds later ends it, or frees the rest
@@ -187,13 +187,6 @@ const (
 	mayEnd    = "end"
 	mayNotice = "notice"
 )
-
-// EndIfExpired ends the group in the partition if it has expired, by the rules of
-// Topic.EndExpired, and frees all that it holds.
-func (g *Group) EndIfExpired(ctx context.Context) (Expiry, error) {
-	state, _, err := g.endExpired(ctx, mayEnd, noDeadline)
-	return state, err
-}
 
 // endExpired ends the group in the partition if it has expired, and frees what it holds
 // until the deadline.
