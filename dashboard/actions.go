@@ -298,7 +298,7 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	case <-timer.C:
 	case <-q.Context().Done():
 	}
-	d.looks.outdate(q.Context())
+	d.cache.clear()
 	to := "operation?" + o.URL()
 	back := q.query.Get("back")
 	gone := o.takesAway && strings.HasPrefix(back, "message?")

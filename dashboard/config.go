@@ -41,8 +41,8 @@ type Config struct {
 	// Environment is shown as a badge on each page, such as "production". Default: none.
 	Environment string
 
-	// Interval is how often an open page looks at Redis; all pages of the process share one look. If looks take long, they
-	// come less often, so that they take a twentieth of the time. Default: 1s, which is the least.
+	// Interval is how often an open page is refreshed. All pages of the process share what was read from Redis in an interval. A
+	// result that took long to read is shared for 20 times as long, up to 10s. Default: 1s, which is the least.
 	Interval time.Duration
 
 	// Logger gets a line for each change: who, what, and how many messages. No line has a payload. Default: none.

@@ -22,9 +22,9 @@ import (
 // Dashboard serves the pages. It is safe for concurrent use.
 type Dashboard struct {
 	config     Config // immutable
-	looks      *looks
+	cache      *cache
+	trends     trends
 	operations *operations
-	texts      texts
 	origins    *http.CrossOriginProtection
 	routes     map[string]route // by method and the last part of the path
 
@@ -41,8 +41,8 @@ func New(config Config) (*Dashboard, error) {
 	config.setDefaults()
 	ended, end := context.WithCancel(context.Background())
 	d := &Dashboard{
-		config: config, looks: newLooks(config.Admin, config.Interval), operations: newOperations(ended),
-		texts:   texts{made: map[variant]*text{}},
+		config: config, cache: newCache(config.Interval), operations: newOperations(ended),
+		trends:  trends{of: map[string]*trend{}},
 		origins: http.NewCrossOriginProtection(), ended: ended, end: end,
 	}
 	d.routes = d.table()

@@ -37,7 +37,7 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 		p.data = data
 		return p, nil
 	}
-	o, err := d.looks.all(ctx)
+	o, err := d.overview(ctx)
 	if err != nil {
 		return page{}, err
 	}

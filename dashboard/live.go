@@ -5,9 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 )
 
@@ -68,10 +67,7 @@ type stream struct {
 	q     *request
 	route route
 	w     http.ResponseWriter
-	shown []*look // what the page that was sent last shows; nil if it shows none, or there was trouble
-	may   Access  // what its reader might do then
-	sent  [sha256.Size]byte
-	busy  int // how often in a row it had no turn to look
+	sent  [sha256.Size]byte // of the page that was sent last; zero if there was trouble
 }
 
 // errNotLive ends the stream of a page that does not change, or that its reader may not see any more.
@@ -94,84 +90,37 @@ func (s *stream) next() error {
 	ctx, cancel := context.WithTimeout(s.q.Context(), maxWait)
 	defer cancel()
 	text, err := s.render(ctx)
-	if errors.Is(err, errBusy) {
-		s.busy++
-		return nil
-	}
-	s.busy = 0
 	switch {
 	case err != nil && (s.q.Context().Err() != nil || errors.Is(err, errNotLive)):
 		return err
 	case err != nil:
-		s.shown, s.sent = nil, [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
+		s.sent = [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
 		return s.send("trouble", []byte(http.StatusText(statusOf(err))))
-	case text == nil || sha256.Sum256(text) == s.sent:
+	case sha256.Sum256(text) == s.sent:
 		return nil
 	}
 	s.sent = sha256.Sum256(text)
 	return s.send("page", text)
 }
 
-// render makes the page; nil if it shows the looks that the reader has seen.
+// render makes the page. Streams that show the same share it, since making a page takes more than all else.
 func (s *stream) render(ctx context.Context) ([]byte, error) {
-	if s.may == s.q.access && s.d.looks.current(s.shown) {
-		return nil, nil
-	}
-	live, used := asLive(ctx)
-	used.waits = s.busy >= patience // and is told if Redis does not answer
-	p, err := s.route.page(live, s.q)
+	q := *s.q // s may change while a load that others wait for goes on
+	key := fmt.Sprintf("page %q %q %v", q.query.Encode(), q.actor, q.access)
+	value, err := s.d.cache.get(ctx, key, func(ctx context.Context) (any, error) {
+		p, err := s.route.page(ctx, &q)
+		switch {
+		case err != nil:
+			return nil, err
+		case !p.live:
+			return nil, errNotLive
+		}
+		return s.d.render(&q, p)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if !p.live {
-		return nil, errNotLive
-	}
-	if len(used.looks) > 0 && slices.Equal(used.looks, s.shown) && s.may == s.q.access {
-		return nil, nil
-	}
-	s.shown, s.may = used.looks, s.q.access
-	return s.d.texts.get(variant{s.q.query.Encode(), s.q.actor, s.q.access}, used.looks, func() ([]byte, error) { return s.d.render(s.q, p) })
-}
-
-// texts are the live pages that were made last. To make one takes more than all else, so all streams that show the same share
-// it; and one is made at a time, so that messages in other processes find a free processor.
-type texts struct {
-	mu   sync.Mutex
-	made map[variant]*text // guarded by mu
-}
-
-// variant is what the text of a live page depends on, besides looks.
-type variant struct {
-	query  string
-	actor  string
-	access Access
-}
-
-// text is a page that was made of looks.
-type text struct {
-	looks []*look
-	page  []byte
-}
-
-// maxTexts is how many are kept.
-const maxTexts = 50
-
-// get returns the page that was made of these looks, or makes it. A page without looks is made each time.
-func (t *texts) get(v variant, looks []*look, render func() ([]byte, error)) ([]byte, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if known := t.made[v]; known != nil && slices.Equal(known.looks, looks) {
-		return known.page, nil
-	}
-	page, err := render()
-	if err != nil || len(looks) == 0 {
-		return page, err
-	}
-	if len(t.made) >= maxTexts {
-		clear(t.made)
-	}
-	t.made[v] = &text{looks, page}
-	return page, nil
+	return value.([]byte), nil
 }
 
 // beat sends a comment.

@@ -54,7 +54,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		return page{}, badField("id", "", "want the id or the key of a message")
 	}
 	key := fmt.Sprintf("message %v %q %q %q", q.access.Payloads, topic, ref.ID, ref.Key)
-	value, err := d.looks.get(ctx, key, func(ctx context.Context) (any, error) {
+	value, err := d.cache.get(ctx, key, func(ctx context.Context) (any, error) {
 		return d.explain(ctx, topic, ref, q.access.Payloads)
 	})
 	if err != nil {
@@ -89,8 +89,8 @@ func (m *messageData) add(list []action, group *groupActions) {
 	}
 }
 
-// explained is an explanation with what can be shown of the message, in place of a content of any size. Whoever shows it first
-// makes content, without the turn to look: a Config.Decode that takes long holds up no other page.
+// explained is an explanation with what can be shown of the message, in place of a content of any size. The first page that
+// shows it makes content.
 type explained struct {
 	admin.Explanation
 	content func() contentView // nil for those who may not see it

@@ -234,7 +234,7 @@ func TestTheDoctorIsAsked(t *testing.T) {
 // stream reads the stream of a page. It fails if it does not end in time.
 func (s *scene) stream(pairs ...string) *bufio.Scanner {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 4*maxPause) // a slow look makes the next ones pause for that long
+	ctx, cancel := context.WithTimeout(context.Background(), 4*maxKept) // a page that took long to read is kept for that long
 	s.T.Cleanup(cancel)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/events"+s.at(pairs...), nil)
 	require.NoError(s.T, err)

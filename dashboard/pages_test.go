@@ -151,7 +151,7 @@ func TestAHaltedKeyNamesItsLetter(t *testing.T) {
 func TestHaltedKeysAreListedAlthoughATopicHasGone(t *testing.T) {
 	s := newScene(t)
 	now := time.Now()
-	s.dashboard.looks.now = func() time.Time { return now }
+	s.dashboard.cache.now = func() time.Time { return now }
 	gone := *s
 	gone.Scene = s.Beside("-gone")
 	for _, one := range []*scene{s, &gone} {
@@ -303,7 +303,7 @@ func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
 	s.scheduled(1)
 	s.post("examine", nil)
 	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
-	s.dashboard.looks.outdate(t.Context())
+	s.dashboard.cache.clear()
 	assert.NotEmpty(t, s.page("topic"+s.at()).first("section", "id", "group-g").name)
 	for path, ids := range before {
 		assert.Equal(t, ids, liveParts(s.page(path)), path)

@@ -94,7 +94,7 @@ const maxHalted = 200
 
 // haltedPage lists the dead letters that halt ordering keys.
 func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
-	o, err := d.looks.all(ctx)
+	o, err := d.overview(ctx)
 	if err != nil {
 		return page{}, err
 	}

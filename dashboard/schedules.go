@@ -30,7 +30,7 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 	if d.config.Periodic == nil {
 		return page{}, errNoSchedules
 	}
-	value, err := d.looks.get(ctx, "schedules", func(ctx context.Context) (any, error) { return d.config.Periodic.List(ctx, nextTimes) })
+	value, err := d.cache.get(ctx, "schedules", func(ctx context.Context) (any, error) { return d.config.Periodic.List(ctx, nextTimes) })
 	if err != nil {
 		return page{}, err
 	}

@@ -26,14 +26,14 @@ func (t topicData) Waiting() int { return waitingOf(t.Counts) }
 // topicPage shows a topic with its groups and consumers.
 func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 	topic := q.topic()
-	value, err := d.looks.get(ctx, "topic "+topic, func(ctx context.Context) (any, error) {
-		return d.config.Admin.Stats(ctx, topic)
+	value, err := d.cache.get(ctx, "topic "+topic, func(ctx context.Context) (any, error) {
+		s, err := d.config.Admin.Stats(ctx, topic)
+		return topicData{TopicStats: s, Trend: d.trends.add(d.cache.now(), s)[topic]}, err
 	})
 	if err != nil {
 		return page{}, err
 	}
-	data := topicData{TopicStats: value.(admin.TopicStats), Trend: d.looks.trend(ctx, topic)}
-	data.Trend.add(d.looks.now().Unix()/60, data.Counts)
+	data := value.(topicData)
 	for _, g := range data.Groups {
 		data.Halted += g.HaltedKeys
 	}
@@ -146,7 +146,7 @@ func (d *Dashboard) change(w http.ResponseWriter, q *request, what string, about
 func (d *Dashboard) wholly(q *request, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
 	defer cancel()
-	defer d.looks.outdate(q.Context())
+	defer d.cache.clear()
 	return do(ctx)
 }
 

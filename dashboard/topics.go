@@ -61,7 +61,7 @@ var orders = map[string]func(a, b *admin.TopicStats) int{
 
 // topicsPage lists the topics, those first that are late.
 func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
-	o, err := d.looks.all(ctx)
+	o, err := d.overview(ctx)
 	if err != nil {
 		return page{}, err
 	}
@@ -110,7 +110,7 @@ func (t *topicsData) cut(q *request, found []*admin.TopicStats) []*admin.TopicSt
 }
 
 func (d *Dashboard) inbox(ctx context.Context) (admin.Inbox, error) {
-	value, err := d.looks.get(ctx, "inbox", func(ctx context.Context) (any, error) { return d.config.Admin.Inbox(ctx) })
+	value, err := d.cache.get(ctx, "inbox", func(ctx context.Context) (any, error) { return d.config.Admin.Inbox(ctx) })
 	if err != nil {
 		return admin.Inbox{}, err
 	}

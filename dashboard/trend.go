@@ -2,7 +2,10 @@ package dashboard
 
 import (
 	"fmt"
+	"maps"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
@@ -10,14 +13,37 @@ import (
 // minutes is how far trends go back.
 const minutes = 60
 
-// trend is how many messages waited in each minute of the last hour: the most that a look has seen.
+// trends are those of all topics that were shown in the last hour.
+type trends struct {
+	mu sync.Mutex
+	of map[string]*trend // guarded by mu; by topic
+}
+
+// add adds what topics have, and returns their trends. It drops trends that have nothing of the last hour.
+func (t *trends) add(at time.Time, topics ...admin.TopicStats) map[string]trend {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	minute := at.Unix() / 60
+	added := map[string]trend{}
+	for _, s := range topics {
+		if t.of[s.Topic] == nil {
+			t.of[s.Topic] = &trend{}
+		}
+		t.of[s.Topic].add(minute, s.Counts)
+		added[s.Topic] = *t.of[s.Topic]
+	}
+	maps.DeleteFunc(t.of, func(_ string, one *trend) bool { return minute-one.last >= minutes })
+	return added
+}
+
+// trend is the most messages that waited in each minute of the last hour.
 type trend struct {
-	last    int64 // the minute of the last look, since the epoch
+	last    int64 // the last minute that has a count, since the epoch
 	waiting [minutes]int32
 	seen    [minutes]bool
 }
 
-// add adds a look of a minute.
+// add adds a count of a minute.
 func (t *trend) add(minute int64, counts admin.Counts) {
 	for m := max(t.last+1, minute-minutes+1); m <= minute; m++ {
 		t.seen[m%minutes], t.waiting[m%minutes] = false, 0

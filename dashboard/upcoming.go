@@ -65,7 +65,7 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 		}
 	}
 	data := upcomingData{Topic: q.topic(), Group: q.group(), Span: chosen.Name, Spans: spans}
-	o, err := d.looks.all(ctx)
+	o, err := d.overview(ctx)
 	if err != nil {
 		return page{}, err
 	}
@@ -115,7 +115,7 @@ func topicsToChart(o *overview, topic string) []string {
 
 func (d *Dashboard) upcoming(ctx context.Context, topic string, query admin.UpcomingQuery) (admin.Upcoming, error) {
 	key := fmt.Sprintf("upcoming %v %d %q %q", query.Span, query.Buckets, topic, query.Group)
-	value, err := d.looks.get(ctx, key, func(ctx context.Context) (any, error) { return d.config.Admin.Upcoming(ctx, topic, query) })
+	value, err := d.cache.get(ctx, key, func(ctx context.Context) (any, error) { return d.config.Admin.Upcoming(ctx, topic, query) })
 	if err != nil {
 		return admin.Upcoming{}, err
 	}

@@ -19,15 +19,6 @@ type Answer struct {
 	Err   error
 }
 
-// restKey marks the context of calls that rest.
-type restKey struct{}
-
-// Resting is a context whose RunMany calls rest after each pipeline, with how long that took: for calls that nobody waits for,
-// so that claims need not wait for many pipelines in a row. The pipelines of masters, and their rests, are side by side.
-func Resting(ctx context.Context, rest func(took time.Duration)) context.Context {
-	return context.WithValue(ctx, restKey{}, rest)
-}
-
 // RunMany calls scripts that may run any number of times, many at once, and does not tell the Observer.
 // When a master answers none of the calls that went out together, it gets no others.
 func (c *Client) RunMany(ctx context.Context, calls []Call) []Answer {
@@ -114,15 +105,10 @@ func (c *Client) inTime(ctx context.Context, node *redis.Client) redis.Universal
 
 func (c *Client) runOn(ctx context.Context, node redis.UniversalClient, calls []Call) []Answer {
 	answers := make([]Answer, 0, len(calls))
-	rest, rests := ctx.Value(restKey{}).(func(time.Duration))
 	for some := range slices.Chunk(calls, PipelineSize) {
-		began := time.Now()
 		more, answered := c.runSome(ctx, node, some)
 		if answers = append(answers, more...); !answered {
 			return append(answers, slices.Repeat(more[:1], len(calls)-len(answers))...)
-		}
-		if rests {
-			rest(time.Since(began))
 		}
 	}
 	return answers

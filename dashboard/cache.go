@@ -1,0 +1,155 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+)
+
+const (
+	share   = 20               // values are cached for so many times as long as it took to read them
+	maxKept = 10 * time.Second // but at most for so long
+	readFor = 5 * time.Second  // how long a read of all topics may take: then it shows those that it could read
+)
+
+// cache shares what is read from Redis among all requests and open pages. Readers of the same key share one call, and its result
+// for an interval, or for longer if the call takes long.
+type cache struct {
+	interval time.Duration
+	now      func() time.Time
+
+	mu      sync.Mutex
+	entries map[string]*entry // guarded by mu
+	swept   time.Time         // guarded by mu; when expired entries were removed
+}
+
+// entry is a value that is being loaded, until done is closed, or was loaded.
+type entry struct {
+	done  chan struct{}
+	value any   // immutable once done is closed
+	err   error // the same
+
+	until time.Time // guarded by cache.mu; zero while it is being loaded
+}
+
+func newCache(interval time.Duration) *cache {
+	return &cache{interval: interval, now: time.Now, entries: map[string]*entry{}}
+}
+
+// get returns what load returns, or has returned lately. A caller whose ctx ends does not wait, and does not end the call for
+// the others.
+func (c *cache) get(ctx context.Context, key string, load func(ctx context.Context) (any, error)) (any, error) {
+	e := c.entry(ctx, key, load)
+	select {
+	case <-e.done:
+		return e.value, e.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// entry returns the entry of a key, and starts its load if there is none that is valid.
+func (c *cache) entry(ctx context.Context, key string, load func(ctx context.Context) (any, error)) *entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	c.sweep(now)
+	if e := c.entries[key]; e != nil && (e.until.IsZero() || now.Before(e.until)) {
+		return e
+	}
+	e := &entry{done: make(chan struct{})}
+	c.entries[key] = e
+	go c.load(context.WithoutCancel(ctx), e, now, load) // ends after maxWait, also if all have left who wait for it
+	return e
+}
+
+func (c *cache) load(ctx context.Context, e *entry, began time.Time, load func(ctx context.Context) (any, error)) {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	e.value, e.err = safely(ctx, load)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.interval
+	if e.err == nil {
+		kept = max(kept, min(share*c.now().Sub(began), maxKept))
+	}
+	e.until = began.Add(kept)
+	close(e.done)
+}
+
+// safely calls load. A panic, such as of a Config.Decode, is an error of the page.
+func safely(ctx context.Context, load func(ctx context.Context) (any, error)) (value any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return load(ctx)
+}
+
+// sweep removes expired entries, once in an interval.
+func (c *cache) sweep(now time.Time) {
+	if now.Sub(c.swept) < c.interval {
+		return
+	}
+	c.swept = now
+	for key, e := range c.entries {
+		if !e.until.IsZero() && !now.Before(e.until) {
+			delete(c.entries, key)
+		}
+	}
+}
+
+// clear makes the next reader of each key read Redis, since somebody has changed something. Calls under way serve those who
+// wait for them, and nobody else.
+func (c *cache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.entries)
+}
+
+// overview is all topics at a moment.
+type overview struct {
+	Topics []admin.TopicStats
+	Err    error // why some topics could not be read
+	Trends map[string]trend
+}
+
+// overview returns all topics. It fails if none could be read.
+func (d *Dashboard) overview(ctx context.Context) (*overview, error) {
+	value, err := d.cache.get(ctx, "overview", func(ctx context.Context) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, readFor)
+		defer cancel()
+		topics, err := d.config.Admin.QuickStats(ctx)
+		if err != nil && len(topics) == 0 {
+			return nil, err
+		}
+		return &overview{topics, err, d.trends.add(d.cache.now(), topics...)}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value.(*overview), nil
+}
+
+// pointers are all topics, to be put in another order: there may be thousands.
+func (o *overview) pointers() []*admin.TopicStats {
+	list := make([]*admin.TopicStats, len(o.Topics))
+	for i := range o.Topics {
+		list[i] = &o.Topics[i]
+	}
+	return list
+}
+
+// topic returns one of the topics as it was when they were read; nil if it is not among them.
+func (o *overview) topic(name string) *admin.TopicStats {
+	for i := range o.Topics {
+		if o.Topics[i].Topic == name {
+			return &o.Topics[i]
+		}
+	}
+	return nil
+}
