@@ -70,7 +70,7 @@ type Entry struct {
 	State       redisdelay.State // for the group; "" without one
 	InLine      bool             // it is due, and waits in line for its ordering key
 	At          time.Time        // as Query.From says
-	PublishedAt time.Time        // by the publisher's clock; zero if the id is not one of this library's
+	PublishedAt time.Time        // by the publisher's clock; zero if it is not known
 	Attempts    int              // deliveries that count: seen by a handler, or lost with a consumer
 	Reason      string           // of a dead letter
 	Size        int              // bytes of the body

@@ -255,7 +255,7 @@ func (l line) key() string {
 }
 
 // fullID is the id in a line, with the key; one made from the number and text of the line if
-// it has none. That is the same each time, and sorts by due time and then by number.
+// it has none. That is the same each time, and sorts by number.
 func (l line) fullID(number int, text []byte) (string, error) {
 	key := l.key()
 	if (l.Key != nil || l.Key64 != nil) && (key == "" || len(key) > redisdelay.MaxKeyBytes) {
@@ -263,7 +263,7 @@ func (l line) fullID(number int, text []byte) (string, error) {
 	}
 	id := l.id()
 	if id == "" {
-		id = madeID(l.Due, number, text)
+		id = madeID(number, text)
 	}
 	if len(id) < ulid.EncodedSize {
 		return "", fmt.Errorf("id %q is no ULID; leave it out for a message from elsewhere", id)
@@ -283,15 +283,13 @@ func (l line) fullID(number int, text []byte) (string, error) {
 	return "", fmt.Errorf("%w: id %q, key %q", errIDAndKey, id, key)
 }
 
-func madeID(due *int64, number int, text []byte) string {
+// madeID has no time: when the line was written is not known.
+func madeID(number int, text []byte) string {
 	var id ulid.ULID
 	var entropy [10]byte
 	binary.BigEndian.PutUint32(entropy[:4], uint32(number)) //nolint:gosec // a file with more lines repeats numbers, and differs in the text
 	sum := sha256.Sum256(text)
 	copy(entropy[4:], sum[:])
-	if due != nil {
-		_ = id.SetTime(min(uint64(*due), ulid.MaxTime())) //nolint:gosec // it was validated
-	}
 	_ = id.SetEntropy(entropy[:]) // of the right length
 	return id.String()
 }

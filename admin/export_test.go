@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -189,6 +190,31 @@ func TestAnImportFindsWhatCameBeforeThereWereMorePartitions(t *testing.T) {
 	assert.Equal(t, []int{0, 12}, []int{got.Done, got.Skipped})
 	require.ErrorIs(t, got.Last, ErrStoredBefore)
 	assert.Equal(t, whole(before), whole(s.all(Query{})))
+}
+
+// TestTwoExportsAreTheSame although JSON cannot hold these metadata, whose order a Marshaler may change.
+func TestTwoExportsAreTheSame(t *testing.T) {
+	s := newScene(t)
+	msg := fixture.Delayed("u", time.Hour)
+	for n := range 20 {
+		msg.Metadata.Set(fmt.Sprint("key ", n), "\xff")
+	}
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	first := string(s.exported(Query{}))
+	for range 10 {
+		require.Equal(t, first, string(s.exported(Query{})))
+	}
+	require.Contains(t, first, base64.StdEncoding.EncodeToString(s.all(Query{})[0].Content.Body))
+}
+
+// TestAnImportedLineHasNoPublishTimeInTheFuture if it has no id.
+func TestAnImportedLineHasNoPublishTimeInTheFuture(t *testing.T) {
+	s := newScene(t)
+	due := s.Now().Add(6 * time.Hour).UnixMilli()
+	s.imported(fmt.Appendf(nil, `{"payload":"x","due":%d}`, due))
+	e := s.all(Query{})[0]
+	assert.False(t, e.PublishedAt.After(s.Now()), e.PublishedAt)
+	assert.Equal(t, due, e.At.UnixMilli())
 }
 
 func TestExportContinuesFromItsCursor(t *testing.T) {

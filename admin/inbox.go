@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/intake"
 )
@@ -34,8 +35,11 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 
 // WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with the key, or
 // with Ref.ID as its UUID. It looks at the first 1,000 entries, or at fewer if they are large: it reads some 8 MiB. The time is
-// zero if there is none among them. The error is that of ctx or of Redis.
+// zero if there is none among them. The error is redisdelay.ErrEmptyTopic, or that of ctx or of Redis.
 func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
+	if topic == "" {
+		return time.Time{}, wrap(redisdelay.ErrEmptyTopic, "look into the inbox")
+	}
 	entries, err := intake.New(a.store.Client).Waiting(ctx, inboxSearched)
 	if err != nil {
 		return time.Time{}, wrap(err, "look into the inbox")

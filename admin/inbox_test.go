@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -37,6 +38,8 @@ func TestDoctorAndExplainLookIntoTheInbox(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, since, "%v", which)
 	}
+	_, err = s.admin.WaitsInInbox(t.Context(), "", Ref{Key: "k"})
+	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
 	require.NoError(t, s.Client.Del(t.Context(), "{redisdelay:inbox}:entries").Err())
 	add("refused", "*", "topic", s.Topic)
 	assert.Regexp(t, `^1 entry of the inbox could not be stored`, aboutServers(t, s.admin)[CheckInbox].Text)

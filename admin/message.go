@@ -31,7 +31,7 @@ type Message struct {
 	OrderingKey string
 	Topic       string
 	Partition   int
-	PublishedAt time.Time // by the publisher's clock; zero if the id is not one of this library's
+	PublishedAt time.Time // by the publisher's clock; zero if it is not known, such as for a line that was imported without an id
 	At          time.Time // Redis's clock when it was looked at
 	Size        int       // bytes of the body
 	Content     Content   // as published
@@ -234,13 +234,13 @@ func orderingKeyOf(id string) string {
 	return script.TraitsOf(id).OrderingKey
 }
 
-// publishedAt is when an id was made; zero if it is not one of ours.
+// publishedAt is when an id was made; zero if it is not one of ours, or was made for an imported line.
 func publishedAt(id string) time.Time {
 	if len(id) < ulid.EncodedSize {
 		return time.Time{}
 	}
 	made, err := ulid.ParseStrict(strings.ToUpper(id[:ulid.EncodedSize]))
-	if err != nil {
+	if err != nil || made.Time() == 0 {
 		return time.Time{}
 	}
 	return made.Timestamp()

@@ -298,7 +298,7 @@ func TestAnOpenPageThatSeldomLooksStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, leave := context.WithTimeout(t.Context(), 40*time.Second)
 		defer leave()
-		d := &Dashboard{config: Config{Interval: 5 * time.Minute}, operations: newOperations(ctx), ended: ctx}
+		d := &Dashboard{config: Config{Interval: 5 * time.Minute}, cache: newCache(time.Second), operations: newOperations(ctx), ended: ctx}
 		d.config.setDefaults()
 		d.routes = d.table()
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder(), began: time.Now()}

@@ -328,7 +328,7 @@ func TestAMessageIsLive(t *testing.T) {
 		return texts
 	}
 	assert.Equal(t, []string{"Requeue", "Discard"}, buttons(page))
-	assert.Len(t, page.first("div", "id", "sections").all("button"), 4)
+	assert.Len(t, page.first("div", "id", "sections").all("button"), 2)
 	group := page.first("div", "id", "about-g")
 	assert.Contains(t, group.text(), "g: dead")
 	assert.Contains(t, group.text(), letters.Entries[0].Reason)
