@@ -135,11 +135,17 @@ func (a *app) newGrid(names ...string) *grid {
 	return g
 }
 
+// maxCell is how many characters a cell has at most. To align rows of several MB takes long, and nobody can read them.
+const maxCell = 1000
+
 // add adds a row.
 func (g *grid) add(cells ...any) {
 	row := make([]string, len(cells))
-	for i, cell := range clean(cells...) {
-		row[i] = fmt.Sprint(cell)
+	for i, cell := range cells {
+		if text, is := cell.(string); is {
+			cell = humanize.Start(text, maxCell)
+		}
+		row[i] = fmt.Sprint(clean(cell)...)
 	}
 	g.rows = append(g.rows, row)
 }

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +43,17 @@ func TestTheProbeCountsWhatWaitsInLine(t *testing.T) {
 	assert.Empty(t, p.failed(s))
 	s.InLine++
 	assert.Equal(t, `topic "wallets": 6 due and waiting, more than 5`, p.failed(s))
+}
+
+// TestCellsAreBounded also with --wide, whatever a publisher has sent.
+func TestCellsAreBounded(t *testing.T) {
+	s := newStage(t)
+	for n := range 2 {
+		s.publish("t", fmt.Sprint(n), "", strings.Repeat("x", 4<<20-100), time.Hour)
+	}
+	out := s.must("ls", "t", "--wide")
+	assert.Less(t, len(out), 10_000)
+	assert.Contains(t, out, strings.Repeat("x", maxCell-1)+"…")
 }
 
 // TestATableFitsANarrowTerminal by leaving out columns, then by cutting the last one.

@@ -18,6 +18,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/connect"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -86,6 +87,9 @@ func (s *source) check(cmd *cobra.Command, _ []string) error {
 }
 
 func (s *source) run(ctx context.Context, args []string) error {
+	if connect.IsReplica(ctx, s.app.client) { // a Publisher would wait for a failover
+		return errors.New("it is a replica, which takes no messages: want --redis with the address of its master")
+	}
 	topics, err := s.app.admin.Topics(ctx)
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func (a *app) connection(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	a.output, a.prefix = "table", cmp.Or(os.Getenv("REDISDELAY_PREFIX"), redisdelay.DefaultPrefix)
 	flags.VarP(choice(&a.output, "table", "json"), "output", "o", "for people, or one JSON object a line")
-	flags.BoolVar(&a.wide, "wide", false, "all columns, nothing cut")
+	flags.BoolVar(&a.wide, "wide", false, "all columns, and cells of up to 1,000 characters")
 	flags.Var(text(&a.target.URL, "URL"), "redis", "host:6379, or redis://user:password@host:6379/0, rediss:// for TLS; several hosts of a Cluster or its Sentinels with commas (default $REDIS_URL, or redis://localhost:6379)")
 	flags.BoolVar(&a.target.Cluster, "cluster", false, "it is a Cluster; found out by itself from one host")
 	flags.Var(text(&a.target.Sentinel, "NAME"), "sentinel", "the master's name; the hosts are its Sentinels (their password: $REDIS_SENTINEL_PASSWORD)")

@@ -145,7 +145,7 @@ func (a *app) addContent(f *fields, c admin.Content) {
 	}
 }
 
-// showPayload writes the payload, JSON with indentation.
+// showPayload writes the payload, JSON with indentation. Each line is indented, so that none looks like a line of ours.
 func (a *app) showPayload(c admin.Content) error {
 	if c.Message == nil {
 		return nil
@@ -154,7 +154,8 @@ func (a *app) showPayload(c admin.Content) error {
 		return a.printf("\n%s\n", paint(dimStyle, "the payload is empty"))
 	}
 	payload, left := humanize.Payload(c.Message.Payload)
-	if err := a.printf("\n%s\n", styled(strings.TrimRight(payload, "\n"))); err != nil || left == 0 {
+	payload = strings.ReplaceAll(strings.TrimRight(payload, "\n"), "\n", "\n  ")
+	if err := a.printf("\n  %s\n", styled(payload)); err != nil || left == 0 {
 		return err
 	}
 	return a.printf("%s\n", paint(warnStyle, fmt.Sprintf("… and %s more: --raw shows them, --file FILE keeps them", humanize.Bytes(int64(left)))))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,26 +56,26 @@ func TestShowChangesNothingInJSONButItsSpaces(t *testing.T) {
 	s := newStage(t)
 	s.publish("t", "u", "k", `{"n":123456789012345678901234567890.10,"e":1E400, "s":"a\" {[,:\u00e9", "o":{},"l":[ ],"d":[[[[1,2]]]]}`, time.Hour)
 	assert.Contains(t, s.must("show", "t", "--key", "k"), `
-{
-  "n": 123456789012345678901234567890.10,
-  "e": 1E400,
-  "s": "a\" {[,:\u00e9",
-  "o": {},
-  "l": [],
-  "d": [
-    [
+  {
+    "n": 123456789012345678901234567890.10,
+    "e": 1E400,
+    "s": "a\" {[,:\u00e9",
+    "o": {},
+    "l": [],
+    "d": [
       [
         [
-          1,
-          2
+          [
+            1,
+            2
+          ]
         ]
       ]
     ]
-  ]
-}
+  }
 `)
 	s.publish("t", "u", "torn", `{"n": 1, `, time.Hour)
-	assert.Contains(t, s.must("show", "t", "--key", "torn"), "\n{\"n\": 1, \n")
+	assert.Contains(t, s.must("show", "t", "--key", "torn"), "\n  {\"n\": 1, \n")
 }
 
 const (
@@ -214,4 +215,27 @@ func TestATopicThatIsGoneHidesNoOther(t *testing.T) {
 	}}
 	require.NoError(t, n.anywhere(t.Context(), "01HZXW0000000000000000000A:k"))
 	assert.Equal(t, []string{"a", "b"}, asked)
+}
+
+// TestAPayloadCannotImitateATable of groups below it.
+func TestAPayloadCannotImitateATable(t *testing.T) {
+	s := newStage(t)
+	row := "billing  done  1"
+	s.publish("t", "u", "k", "x\n\nGROUP  STATE\n"+row, time.Hour)
+	for _, line := range lines(s.must("show", "t", "--key", "k")) {
+		assert.False(t, strings.HasPrefix(line, "GROUP") || strings.HasPrefix(line, row), line)
+	}
+}
+
+func TestPublishRefusesAReplica(t *testing.T) {
+	s := newStage(t)
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(s.address, "redis://"))
+	require.NoError(t, err)
+	replica := redistest.New(t)
+	redistest.Command(t, replica.Client(t), "REPLICAOF", host, port)
+	s.address = "redis://" + replica.Addr
+	r := s.run("publish", "t", "--payload", "x")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.err, "it is a replica")
+	assert.NotContains(t, r.err, "unknown")
 }

@@ -77,21 +77,35 @@ func ask(ctx context.Context, client Client) (mode string, err error) {
 	if _, cluster := client.(*redis.ClusterClient); cluster {
 		return "cluster", client.ClusterSlots(ctx).Err()
 	}
+	return hello(ctx, client, "mode")
+}
+
+// IsReplica reports whether the client leads to a replica, if the server says so.
+func IsReplica(ctx context.Context, client Client) bool {
+	if _, cluster := client.(*redis.ClusterClient); cluster {
+		return false
+	}
+	role, err := hello(ctx, client, "role")
+	return err == nil && (role == "replica" || role == "slave")
+}
+
+// hello returns a field of the answer to HELLO; "" if the server refuses it.
+func hello(ctx context.Context, client Client, field string) (value string, err error) {
 	reply, err := client.Do(ctx, "HELLO").Result()
 	if refuses(err) {
 		return "", nil
 	}
 	switch reply := reply.(type) {
 	case map[any]any:
-		mode, _ = reply["mode"].(string)
+		value, _ = reply[field].(string)
 	case []any:
 		for i := 0; i+1 < len(reply); i += 2 {
-			if reply[i] == "mode" {
-				mode, _ = reply[i+1].(string)
+			if reply[i] == field {
+				value, _ = reply[i+1].(string)
 			}
 		}
 	}
-	return mode, err
+	return value, err
 }
 
 func (t Target) options() (*redis.UniversalOptions, error) {
