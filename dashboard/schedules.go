@@ -81,7 +81,7 @@ func (d *Dashboard) changeSchedule(w http.ResponseWriter, q *request, what strin
 		return errNoSchedules
 	}
 	id := q.query.Get("schedule")
-	err := d.wholly(q, func(ctx context.Context) error { return do(ctx, d.config.Periodic, id) })
+	err := d.wholly(func(ctx context.Context) error { return do(ctx, d.config.Periodic, id) })
 	d.audit(q, what, watermill.LogFields{"schedule": id, "err": err})
 	if err != nil {
 		return err

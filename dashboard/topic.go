@@ -114,7 +114,7 @@ func (d *Dashboard) deleteTopic(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	options := admin.DeleteOptions{Force: q.form.Get("force") != ""}
-	err := d.wholly(q, func(ctx context.Context) error { return d.config.Admin.DeleteTopic(ctx, q.topic(), options) })
+	err := d.wholly(func(ctx context.Context) error { return d.config.Admin.DeleteTopic(ctx, q.topic(), options) })
 	d.audit(q, "deleted a topic", watermill.LogFields{"topic": q.topic(), "force": options.Force, "err": err})
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func confirmed(q *request, name string) error {
 
 // change carries out a change of a topic or a group, and goes back to the topic's page.
 func (d *Dashboard) change(w http.ResponseWriter, q *request, what string, about watermill.LogFields, do func(ctx context.Context) error) error {
-	err := d.wholly(q, do)
+	err := d.wholly(do)
 	d.audit(q, what, watermill.LogFields{"topic": q.topic(), "group": q.group(), "err": err}.Add(about))
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (d *Dashboard) change(w http.ResponseWriter, q *request, what string, about
 }
 
 // wholly carries out a change until it has ended, also if the reader does not wait for it: only Close ends it.
-func (d *Dashboard) wholly(q *request, do func(ctx context.Context) error) error {
+func (d *Dashboard) wholly(do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
 	defer cancel()
 	defer d.cache.clear()

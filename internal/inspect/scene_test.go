@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -174,29 +173,6 @@ func (r *scene) pushWindow(number int64, duplicates queue.Duplicates, calls ...[
 		list = append(list, d.Call)
 	}
 	return list
-}
-
-// both gives a message to two groups; a consumer of each holds it.
-func (r *scene) both() (g, h *queue.Group) {
-	r.T.Helper()
-	g, h = r.group("g"), r.group("h")
-	r.push(due("a"))
-	require.Equal(r.T, []string{"a#1"}, r.claim(g, "c", 1))
-	require.Equal(r.T, []string{"a#1"}, r.claim(h, "e", 1))
-	return g, h
-}
-
-// hStillGetsIt checks that the group h, which still needs the message, gets it again.
-func (r *scene) hStillGetsIt() {
-	r.T.Helper()
-	h := r.partition.Group("h")
-	nack(r.T, h, queue.Nack{Delivery: queue.Delivery{ID: "a", Token: "1"}})
-	claims, err := h.Claim(r.Ctx(), r.request("e", 1))
-	require.NoError(r.T, err)
-	require.Empty(r.T, claims.Buried)
-	require.Len(r.T, claims.Messages, 1)
-	assert.Equal(r.T, "body a", string(claims.Messages[0].Body))
-	ack(r.T, h, deliveries(claims)...)
 }
 
 // notSlow measures the calls that cases return, on a topic with the group g.

@@ -4,8 +4,7 @@
 -- ARGV[1..]  ids
 -- Returns  { id, ... }: those that are known
 
-local ids = columns(1, 1)
-local ulids = {}
+local ids, ulids = { unpack(ARGV) }, {}
 for i, id in ipairs(ids) do ulids[i] = string.sub(id, 1, 26) end
 local remembered = redis.call('ZMSCORE', arrived, unpack(ulids))
 
