@@ -173,7 +173,7 @@ func livePages(n int) string {
 	case 0, 1:
 		topic.Set("page", "topic")
 	case 2:
-		topic.Set("page", "coming")
+		topic.Set("page", "upcoming")
 	case 3:
 		return "events?page=operations"
 	case 4:
@@ -187,5 +187,5 @@ func livePages(n int) string {
 // clicked are what people ask for, one after the other.
 func clicked(n int) string {
 	topic := fmt.Sprint("topic", n*37%dashboardTopics)
-	return []string{"", "topic?topic=" + topic, "messages?in=waiting&topic=" + topic, "reasons?topic=" + topic, "coming?next=day", "find?text=nothing"}[n%6]
+	return []string{"", "topic?topic=" + topic, "messages?in=waiting&topic=" + topic, "reasons?topic=" + topic, "upcoming?next=day", "find?text=nothing"}[n%6]
 }

@@ -99,7 +99,6 @@ func (o *operator) all(turn int) []operation {
 		{"reschedule 1,000", func(ctx context.Context) error {
 			return errOf(a.Reschedule(ctx, topic, thousand, delay.For(24*time.Hour), nil))
 		}},
-		{"copy 1,000", func(ctx context.Context) error { return errOf(a.Copy(ctx, topic, thousand, "copies", nil)) }},
 		{"cancel the copies", func(ctx context.Context) error {
 			return errOf(a.Cancel(ctx, "copies", admin.Matching(admin.Query{}), nil))
 		}},
