@@ -24,7 +24,7 @@ func TestAConsumerSaysLittleOfItself(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(text), &said))
 		return said
 	}
-	assert.Equal(t, queue.ConsumerInfo{Name: "host-3", PID: os.Getpid(), Protocol: queue.Version, MaxDeliveries: 5}, say())
+	assert.Equal(t, queue.ConsumerInfo{Name: "host-3", PID: os.Getpid(), MaxDeliveries: 5}, say())
 	assert.Equal(t, map[string]queue.HeldTimes{"a": {7, 3}}, say(delivery.Extended{ID: "a", Fence: 7, Times: 3}).Held)
 
 	var many, long []delivery.Extended

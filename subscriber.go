@@ -462,7 +462,7 @@ const (
 // its handlers have had for longest. Package admin reads it.
 func consumerInfo(config SubscriberConfig, extended []delivery.Extended) string {
 	info := queue.ConsumerInfo{
-		Name: config.Consumer, PID: os.Getpid(), Protocol: queue.Version, MaxDeliveries: config.MaxDeliveries,
+		Name: config.Consumer, PID: os.Getpid(), MaxDeliveries: config.MaxDeliveries,
 	}
 	size := 0
 	for _, e := range extended[:min(len(extended), maxHeld)] {

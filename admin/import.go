@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -207,11 +206,6 @@ func (i *importing) target(id string) int {
 
 // arrive stores messages in a partition, in calls of a bounded size, and returns those that it has not stored.
 func arrive(ctx context.Context, topic *queue.Topic, partition int, arrivals []inspect.Arrival) ([]skip, error) {
-	if slices.ContainsFunc(arrivals, func(m inspect.Arrival) bool { return script.TraitsOf(m.ID).NeedsVersion3() }) {
-		if err := topic.Advance(ctx, queue.OrderVersion); err != nil {
-			return nil, err
-		}
-	}
 	var skips []skip
 	for len(arrivals) > 0 {
 		n := fitting(arrivals)
@@ -247,7 +241,7 @@ func fitting(arrivals []inspect.Arrival) int {
 // opened makes a topic if it is missing, and returns how many partitions it has. It looks first:
 // another process may have deleted a topic that this one knows.
 func opened(ctx context.Context, t *queue.Topic) (int, error) {
-	if _, err := t.Version(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
+	if err := t.LookUp(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
 		return 0, err
 	}
 	if err := t.Enlist(ctx); err != nil {

@@ -125,7 +125,7 @@ func TestQuickStatsOfManyGroupsAndConsumers(t *testing.T) {
 		s.group(0, fmt.Sprint("g", i))
 	}
 	for i := range 300 { // more than one step
-		s.claim(g, fmt.Sprint("host/", i), 1, fmt.Sprintf(`{"name":"host","protocol":"%064d"}`, i))
+		s.claim(g, fmt.Sprint("host/", i), 1, fmt.Sprintf(`{"name":"host%064d"}`, i))
 	}
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("dead:g9"), z(1000, "id")).Err())
 	b := s.agree()

@@ -17,7 +17,7 @@ import (
 // Topic is a topic on the list of topics of the prefix.
 type Topic struct {
 	Name    string
-	Version string // of the protocol: "1", or a later one once it uses what that has added (docs/inside/protocol.md)
+	Version string // of its data, which is "1" unless another library has written them (docs/inside/protocol.md)
 }
 
 // Topics lists the topics of the prefix, sorted by name. The error is that of Redis, or a
@@ -266,7 +266,7 @@ func (t topic) stats(ctx context.Context) (TopicStats, error) {
 	if err != nil {
 		return TopicStats{}, err
 	}
-	s := topicStats(Topic{t.name, t.version}, t.partitions, t.groupList, counts)
+	s := topicStats(Topic{t.name, queue.Version}, t.partitions, t.groupList, counts)
 	consumers := make([][]inspect.Consumer, len(s.Groups)*t.partitions)
 	err = each(len(consumers), func(i int) (err error) {
 		consumers[i], err = inspect.Consumers(ctx, t.Partition(i%t.partitions).Group(s.Groups[i/t.partitions].Group))

@@ -216,7 +216,7 @@ func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 	holds(0, 0)
 	consumers, err := inspect.Consumers(t.Context(), s.admin.store.Topic(s.Topic).Partition(0).Group("g"))
 	require.NoError(t, err)
-	assert.Equal(t, queue.ConsumerInfo{Name: "host-3", PID: c.PID, Protocol: queue.Version, MaxDeliveries: 5}, consumers[0].Info)
+	assert.Equal(t, queue.ConsumerInfo{Name: "host-3", PID: c.PID, MaxDeliveries: 5}, consumers[0].Info)
 }
 
 // TestAllStatsHideNoTopicBehindOneThatCannotBeRead and say why of each.

@@ -46,7 +46,6 @@ func (s source) count(ctx context.Context, filters bool) (int, error) {
 type topic struct {
 	*queue.Topic
 	name       string
-	version    string
 	partitions int
 	groupList  inspect.GroupList // of the first partition, which decides
 }

@@ -204,7 +204,6 @@ func (m *Membership) Group(partition int) *Group {
 type ConsumerInfo struct {
 	Name          string `json:"name"`
 	PID           int    `json:"pid"`
-	Protocol      string `json:"protocol"`
 	MaxDeliveries int    `json:"maxDeliveries,omitempty"` // 0: no limit
 	// Held are messages that its handlers had at its last heartbeat in this partition.
 	Held map[string]HeldTimes `json:"held,omitempty"`
