@@ -20,8 +20,8 @@ import (
 //	{"uuid": "…", "metadata": {"source": "shop"}, "payload": "{\"order\":42}"}
 //
 // The payload is a string; one that is not UTF-8 is in "payload_base64" instead. UUID and metadata have to be UTF-8, else
-// Marshal fails. It also decodes what DefaultMarshaler has encoded, which begins with another byte. So a topic may have
-// both: first give all subscribers a JSONMarshaler, then the publishers.
+// Marshal fails. White space or a byte order mark before the object is ignored. Unmarshal also decodes what DefaultMarshaler has
+// encoded, which begins with another byte. So a topic may have both: first give all subscribers a JSONMarshaler, then the publishers.
 //
 // An unknown field in the object is an error. Metadata that are null or missing are none.
 type JSONMarshaler struct{}
@@ -75,9 +75,11 @@ func (JSONMarshaler) Marshal(_ string, msg *message.Message) ([]byte, error) {
 
 // Unmarshal decodes a message.
 func (JSONMarshaler) Unmarshal(topic string, body []byte) (*message.Message, error) {
-	if len(body) == 0 || body[0] != '{' {
+	text := bytes.TrimLeft(bytes.TrimPrefix(body, []byte("\xef\xbb\xbf")), " \t\r\n") // MessagePack begins with none of these
+	if !bytes.HasPrefix(text, []byte("{")) {
 		return DefaultMarshaler{}.Unmarshal(topic, body)
 	}
+	body = text
 	if !jsontext.IsUnicode(body) {
 		return nil, errNotUnicode
 	}

@@ -34,9 +34,18 @@ func TestAJSONMarshalerReadsWhatTheDefaultOneHasWritten(t *testing.T) {
 	assert.True(t, msg.Equals(back))
 }
 
+func TestAJSONBodyMayBeginWithSpaceOrAByteOrderMark(t *testing.T) {
+	for _, before := range []string{" ", "\r\n\t", "\ufeff", "\ufeff\n"} {
+		msg, err := redisdelay.JSONMarshaler{}.Unmarshal("t", []byte(before+`{"uuid":"u-1","payload":"text"}`+"\n"))
+		require.NoError(t, err, "%q", before)
+		assert.Equal(t, "u-1", msg.UUID)
+	}
+}
+
 func TestBadJSONBodiesAreErrors(t *testing.T) {
 	for body, want := range map[string]string{
 		`{`:                                  "unexpected EOF",
+		"\n{":                                "unexpected EOF",
 		`{"id":"u"}`:                         "unknown field",
 		`{"uuid":"u"} x`:                     "after the JSON object",
 		`{"uuid":1}`:                         "uuid",

@@ -20,7 +20,7 @@ const (
 // Inbox says how full the inbox of package inbox is.
 type Inbox struct {
 	Waiting int64         // entries that nobody has stored
-	Oldest  time.Duration // for how long the first of them has waited; 0 if there is none
+	Oldest  time.Duration // for how long the first of them has waited; 0 if there is none, or if its id is no time
 	Refused int64         // entries that are kept because they cannot be stored
 }
 
@@ -35,7 +35,8 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 
 // WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with the key, or
 // with Ref.ID as its UUID. It looks at the first 1,000 entries, or at fewer if they are large: it reads some 8 MiB. The time is
-// zero if there is none among them. The error is redisdelay.ErrEmptyTopic, or that of ctx or of Redis.
+// zero if there is none among them, and now if the entry has an id that is no time. The error is redisdelay.ErrEmptyTopic, or that
+// of ctx or of Redis.
 func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
 	if topic == "" {
 		return time.Time{}, wrap(redisdelay.ErrEmptyTopic, "look into the inbox")
@@ -51,7 +52,11 @@ func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (sinc
 		}
 		if fields["topic"] == topic && fields["op"] == "publish" &&
 			(which.Key != "" && fields["key"] == which.Key || which.ID != "" && fields["uuid"] == which.ID) {
-			return e.Time(), nil
+			now := time.Now()
+			if at, known := e.Time(now); known {
+				return at, nil
+			}
+			return now, nil
 		}
 	}
 	return time.Time{}, nil

@@ -32,6 +32,10 @@ const (
 	// maxDelay is the longest delay.
 	maxDelay = 100 * 365 * 24 * time.Hour
 
+	// minDue and maxDue bound due times, in ms since 1970, by their number of digits: they are from September 2001 to November
+	// 2286. So seconds and microseconds are refused.
+	minDue, maxDue = 1_000_000_000_000, 9_999_999_999_999
+
 	// metadataField is what the names of fields begin with that are metadata.
 	metadataField = "meta."
 
@@ -124,15 +128,13 @@ func (o *order) read(name, value string) (err error) {
 	case "partition_key":
 		o.partitionKey = value
 	case "delay_ms":
-		if o.delay, err = milliseconds(value, 0); o.delay > 0 {
+		if o.delay, err = duration(value, 0); o.delay > 0 {
 			o.delay += time.Millisecond // the time in the id is rounded down, and no message is early
 		}
 	case "due_ms":
-		var at time.Duration
-		at, err = milliseconds(value, 0)
-		o.due = max(1, at.Milliseconds())
+		o.due, err = milliseconds(value, minDue, maxDue)
 	case "ttl_ms":
-		o.traits.TTL, err = milliseconds(value, time.Millisecond)
+		o.traits.TTL, err = duration(value, 1)
 	default:
 		return o.readMetadata(name, value)
 	}
@@ -158,12 +160,17 @@ func keyOf(value string, most int) (string, error) {
 	return value, nil
 }
 
-func milliseconds(value string, least time.Duration) (time.Duration, error) {
+func duration(value string, least int64) (time.Duration, error) {
+	ms, err := milliseconds(value, least, maxDelay.Milliseconds())
+	return time.Duration(ms) * time.Millisecond, err
+}
+
+func milliseconds(value string, least, most int64) (int64, error) {
 	ms, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || ms < least.Milliseconds() || ms > maxDelay.Milliseconds() {
-		return 0, fmt.Errorf("is %.100q, want whole milliseconds, %d to %d", value, least.Milliseconds(), maxDelay.Milliseconds())
+	if err != nil || ms < least || ms > most {
+		return 0, fmt.Errorf("is %.100q, want whole milliseconds, %d to %d", value, least, most)
 	}
-	return time.Duration(ms) * time.Millisecond, nil
+	return ms, nil
 }
 
 // chooser is the key that chooses the partition of the message; see redisdelay.PublisherConfig.PartitionKey.

@@ -97,7 +97,7 @@ func (i *Inbox) Run(ctx context.Context) error {
 	defer outages.Close()
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
-	r := reader{inbox: i, last: "0", as: intake.Reader{
+	r := reader{inbox: i, as: intake.Reader{
 		Name: watermill.NewULID(), Lease: i.config.TakeOverAfter, Keep: i.config.KeepRefused,
 		MaxBytes: i.config.MaxMessageBytes + maxOverhead,
 	}}
@@ -137,8 +137,7 @@ type reader struct {
 
 	settled int64 // the batch that this reader has stored, and not ended
 	refused []intake.Refusal
-	last    string // the last entry that it has seen
-	failed  int64  // the batch that it could not store
+	failed  int64 // the batch that it could not store
 }
 
 // round ends the batch of the last round, and stores the next one, or waits for it. It has not worked if another reader has
@@ -151,7 +150,7 @@ func (r *reader) round(ctx context.Context) (worked bool, err error) {
 	r.settled, r.refused = 0, nil
 	switch {
 	case b.Wait < 0:
-		return true, r.inbox.intake.Await(ctx, r.last, idle)
+		return true, r.inbox.intake.Await(ctx, idle)
 	case len(b.Entries) == 0:
 		backoff.Sleep(ctx, b.Wait)
 		return b.Number != r.failed, nil
@@ -166,7 +165,7 @@ func (r *reader) round(ctx context.Context) (worked bool, err error) {
 		r.failed = b.Number
 		return false, fmt.Errorf("batch %d: %w", b.Number, err)
 	}
-	r.settled, r.refused, r.last = b.Number, refused, b.Entries[len(b.Entries)-1].ID
+	r.settled, r.refused = b.Number, refused
 	return true, nil
 }
 

@@ -143,6 +143,43 @@ func TestADelayCountsFromWhenRedisTookTheEntry(t *testing.T) {
 	}
 }
 
+// TestADueTimeMayBeFarAhead, up to the year 2286.
+func TestADueTimeMayBeFarAhead(t *testing.T) {
+	s := newScene(t)
+	s.add(t, "topic", "orders", "due_ms", "9999999999999")
+	i := s.inbox(t)
+	run(t, i)
+	assert.Empty(t, s.settled(t, i))
+	dues, err := s.client.ZRangeWithScores(t.Context(), "{"+s.prefix+":orders:0}:scheduled", 0, -1).Result()
+	require.NoError(t, err)
+	require.Len(t, dues, 1)
+	assert.Equal(t, 9999999999999.0, dues[0].Score)
+}
+
+// TestAnyIDOfAnEntryIsRead, and Redis takes others after it.
+func TestAnyIDOfAnEntryIsRead(t *testing.T) {
+	for name, id := range map[string]string{
+		"the largest": "18446744073709551615-18446744073709551615", "microseconds": "1796018400000000-0", "a counter": "7-0", "the least": "0-1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			messages := s.subscribe(t, "orders")
+			require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
+				Stream: s.key("entries"), ID: id, Values: []string{"topic", "orders", "payload", "first"},
+			}).Err())
+			i := s.inbox(t)
+			status, err := i.Status(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, inbox.Status{Waiting: 1}, status, "nothing tells for how long it has waited")
+			run(t, i)
+			assert.Equal(t, "first", string(receive(t, messages).Payload))
+			assert.Empty(t, s.settled(t, i))
+			s.add(t, "topic", "orders", "payload", "second")
+			assert.Equal(t, "second", string(receive(t, messages).Payload))
+		})
+	}
+}
+
 func TestKeysAreCancelledRescheduledAndRefusedInTheOrderOfTheEntries(t *testing.T) {
 	s := newScene(t)
 	messages := s.subscribe(t, "orders")
@@ -171,11 +208,13 @@ func TestWhatCannotBeStoredIsRefusedAndStopsNoOther(t *testing.T) {
 		`field "topics"`:           {"topics", "orders"},
 		`field "delay_ms"`:         {"topic", "orders", "delay_ms", "soon"},
 		`field "ttl_ms"`:           {"topic", "orders", "ttl_ms", "0"},
+		`"1796018400", want`:       {"topic", "orders", "due_ms", "1796018400"},
+		`"1796018400000000", want`: {"topic", "orders", "due_ms", "1796018400000000"},
 		`field "op"`:               {"topic", "orders", "op", "drop"},
 		`field "key" is missing`:   {"topic", "orders", "op", "cancel"},
 		`field "key": has 0`:       {"topic", "orders", "key", ""},
 		`is there twice`:           {"topic", "orders", "topic", "orders"},
-		`two due times`:            {"topic", "orders", "delay_ms", "1", "due_ms", "1"},
+		`two due times`:            {"topic", "orders", "delay_ms", "1", "due_ms", "1796018400000"},
 		`only the library writes`:  {"topic", "orders", "meta._redisdelay_x", "1"},
 		`too large`:                {"topic", "orders", "payload", string(make([]byte, 2000))},
 		`:broken:0}:messages`:      {"topic", "broken"},
@@ -203,7 +242,7 @@ func TestOrderAndTimeToLive(t *testing.T) {
 	for i := range 5 {
 		s.add(t, "topic", "orders", "ordering_key", "customer", "payload", fmt.Sprint(i))
 	}
-	s.add(t, "topic", "orders", "payload", "stale", "ttl_ms", "1", "due_ms", "1")
+	s.add(t, "topic", "orders", "payload", "stale", "ttl_ms", "1", "due_ms", "1000000000000")
 	s.add(t, "topic", "orders", "payload", "without a key")
 	i := s.inbox(t)
 	run(t, i)

@@ -24,12 +24,6 @@ const (
 	// publisherName is under which name batches are stored, and changes are made: one for all processes.
 	publisherName = "inbox"
 
-	// maxAhead is by how much the time in the id of an entry may be ahead of Redis's clock, which may have been set back, in ms.
-	maxAhead = 3_600_000
-
-	// minTime is the least id of an entry that is taken for a time, in ms: one of 2001. Seconds since 1970 are below it.
-	minTime = 1_000_000_000_000
-
 	// atOnce is how many topics are opened at once, and to how many places a batch is stored at once.
 	atOnce = 16
 )
@@ -305,18 +299,16 @@ func (s *settling) encode(o order) (body []byte, err error) {
 	return s.config.Marshaler.Marshal(o.topic, o.msg)
 }
 
-// due is when a message is due, in ms. A delay counts from the time in the id of the entry. A program may give an entry any id,
-// such as one in seconds or microseconds: if it is no time of these years, the delay counts from now.
+// due is when a message is due, in ms. A delay counts from the time of the entry or, if that is unknown, from now.
 func (s *settling) due(e intake.Entry, o order) int64 {
 	if o.due > 0 {
 		return o.due
 	}
-	now := uint64(max(0, s.batch.Now.UnixMilli()))
-	from, _ := e.Parts()
-	if from < minTime || from > now+maxAhead {
-		from = now
+	from, known := e.Time(s.batch.Now)
+	if !known {
+		from = s.batch.Now
 	}
-	return max(1, int64(from)+o.delay.Milliseconds())
+	return from.UnixMilli() + o.delay.Milliseconds()
 }
 
 // change cancels or reschedules the message with a key. If there is none, there is nothing to do. An entry that makes a change

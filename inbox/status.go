@@ -9,7 +9,7 @@ import (
 // Status says how full the inbox is.
 type Status struct {
 	Waiting int64         // entries
-	Oldest  time.Duration // for how long the first of them has waited; 0 if none has
+	Oldest  time.Duration // for how long the first of them has waited; 0 if there is none, or if its id is no time
 	Refused int64         // entries that are kept because they cannot be stored
 }
 
@@ -49,7 +49,8 @@ func (i *Inbox) Refused(ctx context.Context, most int) ([]Refusal, error) {
 	}
 	list := make([]Refusal, len(entries))
 	for n, e := range entries {
-		r := Refusal{At: e.Time(), Fields: map[string]string{}}
+		ms, _ := e.Parts() // Redis makes these ids
+		r := Refusal{At: time.UnixMilli(int64(ms)), Fields: map[string]string{}}
 		for _, f := range e.Fields {
 			switch f[0] {
 			case entryField:

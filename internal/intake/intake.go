@@ -49,10 +49,25 @@ type Entry struct {
 	Bytes  int         // of the fields, if they are left out because the reader wants no such entry; else 0
 }
 
-// Time is when the entry was written, by Redis's clock.
-func (e Entry) Time() time.Time {
+const (
+	// minTime is the least id of an entry that counts as a time, in ms: one of September 2001. Seconds since 1970 are below it.
+	minTime = 1_000_000_000_000
+
+	// maxAhead is by how much the time in the id of an entry may be ahead of Redis's clock, which may have been set back.
+	maxAhead = time.Hour
+
+	// lastID is the largest id. No range may begin after it.
+	lastID = "18446744073709551615-18446744073709551615"
+)
+
+// Time is when the entry was written, by Redis's clock, which shows now. A program may give an entry any id, such as a counter: of
+// an id that is no time of these years, it is unknown.
+func (e Entry) Time(now time.Time) (at time.Time, known bool) {
 	ms, _ := e.Parts()
-	return time.UnixMilli(int64(ms))
+	if ms < minTime || ms > uint64(now.Add(maxAhead).UnixMilli()) {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(int64(ms)), true
 }
 
 // Parts are the two numbers of the id of an entry: ms by Redis's clock, and a count.
@@ -126,12 +141,12 @@ func (i *Intake) Plan(ctx context.Context, number int64, plan string) (string, e
 	return counts, reply.End()
 }
 
-// Await returns when there is an entry after another one ("0" for the first), or after some time. It holds a connection of
-// the client for that long, also if ctx ends sooner.
-func (i *Intake) Await(ctx context.Context, after string, most time.Duration) error {
+// Await returns when there is an entry, or after some time. It holds a connection of the client for that long, also if ctx ends
+// sooner.
+func (i *Intake) Await(ctx context.Context, most time.Duration) error {
 	key := i.client.PrefixKey(script.Entries)
 	_, err := script.Promptly(ctx, i.client, func(ctx context.Context) (struct{}, error) {
-		err := i.client.Redis().XRead(ctx, &redis.XReadArgs{Streams: []string{key, after}, Count: 1, Block: most}).Err()
+		err := i.client.Redis().XRead(ctx, &redis.XReadArgs{Streams: []string{key, "0"}, Count: 1, Block: most}).Err()
 		if errors.Is(err, redis.Nil) {
 			err = nil
 		}
@@ -148,12 +163,13 @@ type Glance struct {
 	Refused int64
 }
 
-// Oldest is for how long the first entry has waited; 0 if there is none.
+// Oldest is for how long the first entry has waited; 0 if there is none, or if its time is unknown.
 func (g Glance) Oldest() time.Duration {
-	if g.First.ID == "" {
+	at, known := g.First.Time(g.Now)
+	if !known {
 		return 0
 	}
-	return max(0, g.Now.Sub(g.First.Time()))
+	return max(0, g.Now.Sub(at))
 }
 
 // Glance returns how full the inbox is.
@@ -202,7 +218,7 @@ func (i *Intake) pages(
 			return entries, err
 		}
 		entries = append(entries, some...)
-		if len(some) < int(count) {
+		if len(some) < int(count) || some[count-1].ID == lastID {
 			break
 		}
 		for _, e := range some {

@@ -18,6 +18,8 @@ local MAX_BYTES = 2097152 -- of a batch, unless its first entry has more
 local PAGE = 10 -- entries that are read at once, at most: a page of large ones must not fill Redis's memory
 local MAX_KEPT = 65536 -- bytes that are kept of a refused entry
 local MAX_VALUES = 2000 -- fields and values that are kept of a refused entry
+local LAST_ID = '18446744073709551615-18446744073709551615' -- none may follow it
+local LAST_TIME = 2 ^ 48 -- ms, in the year 10889
 local BEGINNING = 1024 -- bytes that are kept of each field and value, if the entry has more than MAX_KEPT or MAX_VALUES
 local ended, reader, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[6])
 local refusals, reasons = columns(7, 2)
@@ -63,7 +65,14 @@ local function settle()
       redis.call('XADD', refused, 'MAXLEN', '~', ARGV[4], '*', '_entry', id, '_reason', why[id], unpack(own(values)))
     end
   end
-  if #ids > 0 then redis.call('XDEL', entries, unpack(ids)) end
+  if #ids == 0 then return end
+  -- Redis gives the next entry a larger id than the last one, or refuses it after LAST_ID. An id that is no time must not have
+  -- that effect once its entry is stored, so the stream begins anew.
+  if #ids == redis.call('XLEN', entries) and tonumber(string.match(last, '^%d+')) > LAST_TIME then
+    redis.call('UNLINK', entries)
+  else
+    redis.call('XDEL', entries, unpack(ids))
+  end
 end
 
 -- collect reads the next batch. An entry that changes messages is a batch by itself: what it changes comes before it. The size
@@ -80,7 +89,7 @@ local function collect()
       list[#list + 1] = entry
       if alone then return list end
     end
-    if #page < count or bytes >= MAX_BYTES then return list end
+    if #page < count or bytes >= MAX_BYTES or page[count][1] == LAST_ID then return list end
     from = '(' .. page[count][1]
     count = math.min(PAGE, 2 * count, math.floor((MAX_BYTES - bytes) * #list / bytes) + 1)
   end

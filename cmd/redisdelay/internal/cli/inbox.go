@@ -51,7 +51,7 @@ func (a *app) inboxShow() *cobra.Command {
 				return a.object(inboxJSON{s.Waiting, s.Oldest.Seconds(), s.Refused})
 			}
 			oldest := ""
-			if s.Waiting > 0 {
+			if s.Oldest > 0 {
 				oldest = ", the first for " + humanize.Duration(s.Oldest)
 			}
 			return a.printf("%s%s; %s\n", humanize.Count(int(s.Waiting), "entry waits", "entries wait"), oldest,
