@@ -204,7 +204,6 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 // TestWhatCannotBeDoneIsNoFaultOfRedis tells by its status.
 func TestWhatCannotBeDoneIsNoFaultOfRedis(t *testing.T) {
 	for err, status := range map[error]int{
-		periodic.ErrNoFunction:      http.StatusConflict,
 		periodic.ErrConflict:        http.StatusConflict,
 		periodic.ErrInvalidSchedule: http.StatusBadRequest,
 		context.Canceled:            http.StatusServiceUnavailable,

@@ -114,7 +114,7 @@ func statusOf(err error) int {
 		errors.Is(err, admin.ErrInvalidReason),
 		errors.Is(err, periodic.ErrInvalidSchedule):
 		return http.StatusBadRequest
-	case errors.Is(err, redisdelay.ErrGroupAlive), errors.Is(err, periodic.ErrConflict), errors.Is(err, periodic.ErrNoFunction):
+	case errors.Is(err, redisdelay.ErrGroupAlive), errors.Is(err, periodic.ErrConflict):
 		return http.StatusConflict
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout

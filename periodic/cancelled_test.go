@@ -2,7 +2,6 @@ package periodic_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -93,24 +91,4 @@ func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		c.calls.Add(1)
 		return next(ctx, cmd)
 	}
-}
-
-// TestAProcessWithoutTheFunctionIsQuiet while no other process has it.
-func TestAProcessWithoutTheFunctionIsQuiet(t *testing.T) {
-	client, prefix := redistest.Client(t), prefixOf(t)
-	declares := newPeriodic(t, client, prefix)
-	require.NoError(t, declares.Set(t.Context(), periodic.Schedule{
-		ID: "made", Topic: "made", Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second,
-		Make: func(periodic.Tick) (*message.Message, error) { return nil, errors.New("never made") },
-	}))
-	counted, calls := redistest.Client(t), &counter{}
-	counted.AddHook(calls)
-	p, err := periodic.New(periodic.Config{Client: counted, Prefix: prefix}, nil)
-	require.NoError(t, err)
-	// The schedule is due once its lease, or the time to try it again, is over.
-	require.NoError(t, client.ZAdd(t.Context(), "{"+prefix+":periodic}:upcoming", redis.Z{Score: 1, Member: "made"}).Err())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	require.NoError(t, p.Run(ctx))
-	assert.Less(t, calls.calls.Load(), int64(20), "calls in two seconds")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
@@ -196,84 +197,6 @@ func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
 	assert.Len(t, l.pending(), 2)
 }
 
-func TestAHostWithOtherRulesForAZoneStepsInOnlyIfNobodyElseDoes(t *testing.T) {
-	l := newLab(t, redistest.Client(t))
-	require.NoError(t, l.set("x"))
-	revision, rest := l.otherRules()
-	require.NoError(t, l.client.ZRemRangeByRank(t.Context(), l.key("scheduled"), 0, 0).Err())
-	require.NoError(t, l.client.HDel(t.Context(), l.key("ticks"), "report").Err())
-	l.redefine(revision, rest, 0)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	require.NoError(t, l.p.Run(ctx))
-	assert.Len(t, l.pending(), 1)
-	status, err := l.p.Find(t.Context(), "report", 1)
-	require.NoError(t, err)
-	assert.Contains(t, status.Problem, "other rules")
-	l.redefine(revision, rest, 2*time.Minute)
-	run(t, l.p)
-	l.comesTo(2)
-}
-
-func TestAHostWithOtherRulesLeavesASchedulesFunctionToOthers(t *testing.T) {
-	l := newLab(t, redistest.Client(t))
-	apply := func(p *periodic.Periodic) {
-		t.Helper()
-		s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("x")}
-		_, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
-		require.NoError(t, err)
-	}
-	apply(l.p)
-	l.otherRules()
-	require.NoError(t, l.client.ZRemRangeByRank(t.Context(), l.key("scheduled"), 0, 0).Err())
-	require.NoError(t, l.client.HDel(t.Context(), l.key("ticks"), "report").Err())
-	other := newPeriodic(t, l.client, l.prefix)
-	apply(other)
-	runFor(t, other, 300*time.Millisecond)
-	assert.Len(t, l.pending(), 1)
-}
-
-// TestAnotherZoneHasItsOwnRules, also if the version says that nothing is newer, and after the schedule was removed.
-func TestAnotherZoneHasItsOwnRules(t *testing.T) {
-	l := newLab(t, redistest.Client(t))
-	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1"}
-	rules := map[string]string{}
-	for _, s.Zone = range []string{"Europe/Berlin", "America/New_York", "Europe/Berlin"} {
-		applied, err := l.p.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
-		require.NoError(t, err)
-		require.Zero(t, applied.Unchanged)
-		status, err := l.p.Find(t.Context(), "report", 2)
-		require.NoError(t, err)
-		assert.Empty(t, status.Problem)
-		assert.Equal(t, 2, status.Stored)
-		assert.Contains(t, l.pending(), status.Next[0].UTC().Format(time.RFC3339))
-		rules[s.Zone] = l.rules()
-	}
-	assert.NotEqual(t, rules["Europe/Berlin"], rules["America/New_York"])
-	require.NoError(t, l.p.Remove(t.Context(), "report"))
-	require.NoError(t, l.p.Set(t.Context(), s))
-	assert.Equal(t, rules["Europe/Berlin"], l.rules())
-}
-
-// rules are those of the zone that the schedule was defined with.
-func (l *lab) rules() string {
-	_, rest := l.definition()
-	_, rules, _ := strings.Cut(rest, `"rules":"`)
-	return rules
-}
-
-// otherRules overwrites the rules of the zone that the schedule was defined with.
-func (l *lab) otherRules() (revision int64, rest string) {
-	l.t.Helper()
-	revision, rest = l.definition()
-	at := strings.Index(rest, `"rules":"`)
-	require.Positive(l.t, at)
-	rest = rest[:at] + `"rules":"2026.strange"}`
-	text := fmt.Sprintf("%d %s", revision, rest)
-	require.NoError(l.t, l.client.HSet(l.t.Context(), "{"+l.prefix+":periodic}:schedules", "report", text).Err())
-	return revision, rest
-}
-
 // TestAHostLeavesAScheduleThatItCannotUseToOthers at once: it does not hold it.
 func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
 	for name, spoil := range map[string]func(l *lab){
@@ -340,11 +263,6 @@ func TestADamagedDefinitionStopsNoOther(t *testing.T) {
 			assert.Contains(t, list[1].Problem, "damaged")
 			require.ErrorContains(t, l.p.Pause(t.Context(), "report", periodic.Pause{}), "damaged")
 
-			applied, err := l.p.Apply(t.Context(), "shop", 2, []periodic.Schedule{good})
-			require.NoError(t, err)
-			assert.Equal(t, []string{"report"}, applied.Removed)
-			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
-			damage()
 			require.NoError(t, l.p.Remove(t.Context(), "report"))
 			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
 			damage()
@@ -467,7 +385,6 @@ func eachSecond(times []time.Time) bool {
 
 func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
 	l := newLab(t, redistest.Client(t))
-	require.NoError(t, l.p.Set(t.Context(), periodic.Schedule{ID: "report", Topic: "before", Cron: "@daily"}))
 	require.NoError(t, l.set("x"))
 	require.NoError(t, l.p.Remove(t.Context(), "report"))
 	require.EqualValues(t, 1, l.client.HLen(t.Context(), l.key("ticks")).Val(), "nobody can bring it back meanwhile")
@@ -475,32 +392,10 @@ func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
 	old := time.Now().Add(-25 * time.Hour).UnixMicro()
 	l.redefine(old, rest, 0)
 	require.NoError(t, l.client.HSet(t.Context(), l.key("ticks"), "report", fmt.Sprintf("%d none 0", old)).Err())
-	before := "{" + l.prefix + ":before:0}:ticks"
-	require.NoError(t, l.client.HSet(t.Context(), before, "report", fmt.Sprintf("%d left 0", old)).Err())
 	run(t, l.p)
 	require.Eventually(t, func() bool {
-		return l.client.HLen(context.Background(), l.key("ticks")).Val() == 0 && l.client.HLen(context.Background(), before).Val() == 0 &&
-			l.client.Exists(context.Background(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":periodic}:upcoming").Val() == 0
+		return l.client.Exists(context.Background(), l.key("ticks"), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":periodic}:upcoming").Val() == 0
 	}, 10*time.Second, 10*time.Millisecond)
-}
-
-func TestASchedulesFunctionStoresItsTicksAfterAnotherProcessHasResumedIt(t *testing.T) {
-	l := newLab(t, redistest.Client(t))
-	require.NoError(t, l.p.Set(t.Context(), periodic.Schedule{
-		ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: func(periodic.Tick) (*message.Message, error) { return message.NewMessage("", []byte("made")), nil },
-	}))
-	assert.Len(t, l.pending(), 2)
-	run(t, l.p)
-	other := newPeriodic(t, l.client, l.prefix)
-	require.NoError(t, other.Pause(t.Context(), "report", periodic.Pause{}))
-	assert.Empty(t, l.pending())
-	require.NoError(t, other.Resume(t.Context(), "report"))
-	l.comesTo(2)
-	for _, payload := range l.pending() {
-		assert.Equal(t, "made", payload)
-	}
-	require.NoError(t, other.Remove(t.Context(), "report"))
-	assert.Empty(t, l.pending())
 }
 
 func TestATopicOfANewerProtocolGetsNoTicksAndHoldsUpNoOther(t *testing.T) {
@@ -528,5 +423,136 @@ func TestAnObserverIsToldOfEachTickOnce(t *testing.T) {
 	for range 2 {
 		require.NoError(t, p.Set(t.Context(), s))
 		assert.Equal(t, 2, stored)
+	}
+}
+
+// panicky is a marshaler that may panic.
+type panicky struct {
+	redisdelay.DefaultMarshaler
+	panics *atomic.Bool
+}
+
+func (m panicky) Marshal(topic string, msg *message.Message) ([]byte, error) {
+	if m.panics.Load() && topic == "bad" {
+		panic("no message of this topic")
+	}
+	return m.DefaultMarshaler.Marshal(topic, msg)
+}
+
+func TestAPanicInTheMarshalerStopsNoOtherSchedule(t *testing.T) {
+	client, prefix, panics := redistest.Client(t), prefixOf(t), &atomic.Bool{}
+	p, err := periodic.New(periodic.Config{
+		Client: client, Prefix: prefix, Marshaler: panicky{panics: panics}, PollInterval: 100 * time.Millisecond,
+	}, nil)
+	require.NoError(t, err)
+	bad := periodic.Schedule{ID: "bad", Topic: "bad", Cron: "@every 1s", StoreAhead: time.Second}
+	good := periodic.Schedule{ID: "good", Topic: "good", Cron: "@every 1s", StoreAhead: time.Second}
+	_, err = p.Apply(t.Context(), "shop", 1, []periodic.Schedule{bad, good})
+	require.NoError(t, err)
+	ticks := subscribe(t, client, prefix, "good")
+	panics.Store(true)
+	run(t, p)
+	for range 4 { // more than were stored before
+		next(t, ticks)
+	}
+	var panicked *redisdelay.PanicError
+	err = p.Set(t.Context(), periodic.Schedule{ID: "plain", Topic: "bad", Cron: "@daily"})
+	require.ErrorIs(t, err, periodic.ErrInvalidSchedule)
+	require.ErrorAs(t, err, &panicked)
+	require.ErrorAs(t, p.Trigger(t.Context(), "bad"), &panicked)
+}
+
+// TestMissedTicksAreReportedOnce, with the tick that makes up for them.
+func TestMissedTicksAreReportedOnce(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	var stored, missed int
+	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, Observer: observe.Observer{
+		Ticked: func(e observe.Ticked) { stored += e.Stored; missed += e.Missed },
+	}}, nil)
+	require.NoError(t, err)
+	require.NoError(t, p.Set(t.Context(), periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly", End: time.Now()}))
+	revision, rest := l.definition()
+	l.redefine(revision-(10*time.Hour).Microseconds(), rest, 0)
+	require.NoError(t, l.client.Del(t.Context(), l.key("ticks")).Err())
+	for range 3 {
+		require.NoError(t, p.Round(t.Context()))
+	}
+	assert.Equal(t, 1, stored)
+	assert.Equal(t, 9, missed)
+}
+
+// TestAScheduleThatHadEndedCountsFromNow if it gets a later end: nobody has declared the ticks between.
+func TestAScheduleThatHadEndedCountsFromNow(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly", End: time.Now().Add(-30 * time.Hour)}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	revision, rest := l.definition()
+	l.redefine(revision-(48*time.Hour).Microseconds(), rest, 0)
+	s.End = time.Time{}
+	require.NoError(t, l.p.Set(t.Context(), s))
+	for due := range l.pending() {
+		assert.Greater(t, due, time.Now().UTC().Format(time.RFC3339))
+	}
+	l.comesTo(2)
+}
+
+// runFor runs the schedules for a moment.
+func runFor(t *testing.T, p *periodic.Periodic, moment time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), moment)
+	defer cancel()
+	require.NoError(t, p.Run(ctx))
+}
+
+// TestDefinitionsAloneAreEnough to go on: Redis has lost when the next ticks are to be stored.
+func TestDefinitionsAloneAreEnough(t *testing.T) {
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("x"))
+	l.wants(4, 0)
+	a, err := admin.New(admin.Config{Client: l.client, Prefix: l.prefix})
+	require.NoError(t, err)
+	require.NoError(t, l.client.Del(t.Context(), "{"+l.prefix+":periodic}:upcoming").Err())
+	status, err := l.p.Find(t.Context(), "report", 1)
+	require.NoError(t, err)
+	assert.Contains(t, status.Problem, "lost")
+	behind, _, err := a.SchedulesBehind(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, behind)
+
+	run(t, l.p)
+	l.comesTo(4)
+	status, err = l.p.Find(t.Context(), "report", 1)
+	require.NoError(t, err)
+	assert.Empty(t, status.Problem)
+	behind, _, err = a.SchedulesBehind(t.Context())
+	require.NoError(t, err)
+	assert.Zero(t, behind)
+}
+
+// TestAChangeWakesRun: it would sleep for a day.
+func TestAChangeWakesRun(t *testing.T) {
+	client, prefix := redistest.Client(t), prefixOf(t)
+	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefix, PollInterval: 24 * time.Hour}, nil)
+	require.NoError(t, err)
+	sleeping := &counter{}
+	client.AddHook(sleeping)
+	run(t, p)
+	require.Eventually(t, func() bool { return sleeping.calls.Load() > 0 }, time.Minute, time.Millisecond)
+	second := periodic.Schedule{ID: "beat", Topic: "beats", Cron: "@every 1s", StoreAhead: time.Second}
+	for name, declare := range map[string]func() error{
+		"Set": func() error { return p.Set(t.Context(), second) },
+		"Apply": func() error {
+			_, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{second})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			second.Topic = name
+			ticks := subscribe(t, client, prefix, name)
+			require.NoError(t, declare())
+			for range 5 { // more than the declaration has stored
+				next(t, ticks)
+			}
+		})
 	}
 }

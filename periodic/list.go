@@ -16,10 +16,9 @@ const BehindAfter = time.Minute
 
 // Status is a schedule as Redis has it.
 type Status struct {
-	Schedule // without its Make function
+	Schedule
 
 	Words   string // when it ticks, for people
-	HasMake bool   // Schedule.Make makes its messages, in the processes that declare it
 	Owner   string // who declares it (Apply); "" if it was set
 	Version int64  // of the declaration that has changed it last
 	Paused  *Pause // nil if it is not
@@ -31,12 +30,11 @@ type Status struct {
 	// Stored is how many ticks are stored ahead.
 	Stored int
 
-	// Behind is by how much somebody is late in storing the next ticks; 0 if nobody is. Ticks that are stored already come on
-	// time. See BehindAfter. For a schedule with a function, and one whose messages cannot be made, it counts from when a tick
-	// should have come.
+	// Behind is how late the processes that run schedules are in storing the next ticks; 0 if they are not. Ticks that are stored
+	// already become due on time. See BehindAfter.
 	Behind time.Duration
 
-	// Problem says why this process could not run the schedule; "" if it could.
+	// Problem says why this process could not run the schedule, or what Redis has lost of it; "" if there is nothing.
 	Problem string
 }
 
@@ -107,7 +105,7 @@ func (d definition) overdue(t timing, record queue.TickRecord, now time.Time) ti
 // status is all but how many are stored.
 func (d definition) status(times int, known queue.Ticked) Status {
 	now := known.Now
-	s := Status{Schedule: d.Schedule, HasMake: d.Made, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
+	s := Status{Schedule: d.Schedule, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
 	if d.damage != nil {
 		s.Problem = d.damage.Error()
 		return s
@@ -116,12 +114,12 @@ func (d definition) status(times int, known queue.Ticked) Status {
 		s.Behind = now.Sub(d.upcoming)
 	}
 	t, err := d.check()
-	switch {
-	case err != nil:
+	if err != nil {
 		s.Problem = err.Error()
 		return s
-	case !d.agrees(t.zone):
-		s.Problem = "this host has other rules for the time zone than the one where the schedule was defined"
+	}
+	if d.upcoming.IsZero() {
+		s.Problem = "Redis has lost when its next ticks are to be stored; a process that runs schedules restores it"
 	}
 	if d.Paused != nil {
 		return s

@@ -21,9 +21,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/cron"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
 )
@@ -36,18 +34,9 @@ var (
 	// ErrOwned is returned for a schedule that another owner has declared (Apply).
 	ErrOwned = errors.New("the schedule is of another owner")
 
-	// ErrNoFunction is returned by Trigger and Backfill for a schedule with a Make function that this process has not declared.
-	ErrNoFunction = errors.New("the messages of the schedule are made by a function that this process does not have")
-
-	// ErrTooManyTicks is returned by Backfill for more than MaxBackfill ticks.
-	ErrTooManyTicks = errors.New("too many ticks")
-
 	// ErrConflict is returned if others kept changing a schedule while it was to be changed. Call again.
 	ErrConflict = errors.New("others keep changing the schedule")
 )
-
-// MaxBackfill is how many ticks a Backfill stores at most.
-const MaxBackfill = 10_000
 
 // Periodic defines schedules and stores their ticks. It is safe for concurrent use, and needs no Close.
 type Periodic struct {
@@ -57,10 +46,10 @@ type Periodic struct {
 	logger    watermill.LoggerAdapter
 	settleFor time.Duration // how long the calls to Redis may take that store the ticks of what was taken
 
-	mu     sync.Mutex
-	topics map[string]*queue.Topic // guarded by mu
-	makers map[string]maker        // guarded by mu; functions that make messages, by the ID of their schedule
-	told   map[string]int64        // guarded by mu; revisions of schedules of which the log says that they are of no use here
+	mu       sync.Mutex
+	topics   map[string]*queue.Topic // guarded by mu
+	unusable map[string]int64        // guarded by mu; revisions of schedules that were logged as unusable here
+	changed  chan struct{}           // guarded by mu; closed, and replaced, when a schedule is changed
 }
 
 // New returns a Periodic. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
@@ -78,7 +67,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
 	}
 	return &Periodic{
 		config: config, store: store, table: timetable.New(store.Client), logger: logger, settleFor: 10 * time.Second,
-		topics: map[string]*queue.Topic{}, makers: map[string]maker{}, told: map[string]int64{},
+		topics: map[string]*queue.Topic{}, unusable: map[string]int64{}, changed: make(chan struct{}),
 	}, nil
 }
 
@@ -115,36 +104,32 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 	if applied, err = p.define(ctx, d, schedules); err != nil || applied.Superseded {
 		return applied, err
 	}
-	before, err := p.table.OwnedBy(ctx, d.Owner)
-	if err != nil {
-		return applied, err
-	}
 	declared := make(map[string]bool, len(schedules))
 	for _, s := range schedules {
 		declared[s.ID] = true
 	}
-	var gone []string
-	for _, b := range before {
-		if !declared[b.ID] {
-			gone = append(gone, b.ID)
+	all, err := p.table.All(ctx)
+	var undeclared []string
+	for _, known := range all {
+		if !declared[known.ID] && read(known).Owner == d.Owner { // also if it is removed: its ticks may be left over
+			undeclared = append(undeclared, known.ID)
 		}
 	}
-	if len(gone) == 0 {
-		return applied, nil
+	if err != nil || len(undeclared) == 0 {
+		return applied, err
 	}
-	removal, err := p.edit(ctx, d, gone, nil, func(_ string, old definition, _ time.Time) (definition, bool, error) {
-		return old.removed(), old.damage != nil || !old.Removed && old.Owner == d.Owner, nil
+	removal, err := p.edit(ctx, d, undeclared, func(_ string, old definition, _ time.Time) (definition, bool, error) {
+		return old.removed(), !old.Removed && old.Owner == d.Owner, nil
 	})
-	applied.Removed = append(removal.Created, removal.Replaced...) // of one that is damaged, no revision may be known
-	applied.Superseded = removal.Superseded
+	applied.Removed, applied.Superseded = removal.Replaced, removal.Superseded
 	return applied, err
 }
 
 // Set defines a schedule, or replaces the one with its ID, with its pending ticks in one step. If it has the same times as
-// before, it goes on where the other has stopped; else its ticks count from now. A pause stays. A schedule
-// that is the same stays as it is. The first ticks are stored when it returns; the next ones need a process that runs schedules.
+// before, it continues where the other has stopped; else its ticks count from now. So they do if it has another topic: then it is
+// removed from the old one first. A pause stays. A schedule that is the same stays as it is. The first ticks are stored when it returns; the next ones need a process that runs schedules.
 //
-// Errors: ErrInvalidSchedule, ErrOwned for a schedule that somebody has declared (Apply), ErrConflict, that of ctx or of Redis.
+// Errors: ErrInvalidSchedule, ErrOwned for a schedule that an owner has declared (Apply), ErrConflict, that of ctx or of Redis.
 // After an error of Redis the schedule may be set. Call Set again then: it stores what is not stored yet. The same holds for
 // Pause, Resume and Remove.
 func (p *Periodic) Set(ctx context.Context, s Schedule) error {
@@ -167,68 +152,24 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 		if _, twice := wanted[s.ID]; twice {
 			return Applied{}, fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, s.ID)
 		}
-		next := definition{
-			Schedule: s, Made: s.Make != nil, Owner: d.Owner, Version: d.Version, Rules: cron.Rules(t.zone, time.Now()),
-		}
-		if !next.Made { // else its function may work another time
-			if _, err := p.body(next, Tick{Schedule: s.ID, Nominal: time.Now().In(t.zone), Version: d.Version}); err != nil {
-				return Applied{}, fmt.Errorf("%w %q: Payload and Metadata cannot be a message: %w", ErrInvalidSchedule, s.ID, err)
-			}
+		next := definition{Schedule: s, Owner: d.Owner, Version: d.Version}
+		if _, err := p.body(next, Tick{Schedule: s.ID, Nominal: time.Now().In(t.zone), Version: d.Version}); err != nil {
+			return Applied{}, fmt.Errorf("%w %q: Payload and Metadata cannot be a message: %w", ErrInvalidSchedule, s.ID, err)
 		}
 		wanted[s.ID] = next
 	}
 	ids := slices.Sorted(maps.Keys(wanted))
-	applied, err := p.edit(ctx, d, ids, wanted, func(id string, old definition, now time.Time) (definition, bool, error) {
+	return p.edit(ctx, d, ids, func(id string, old definition, now time.Time) (definition, bool, error) {
 		return wanted[id].after(old, now)
 	})
-	if applied.Superseded || err != nil && !errors.Is(err, ErrOwned) {
-		p.learnMade(wanted) // they may be stored, and processes of both versions store ticks
-	}
-	return applied, err
-}
-
-// A maker makes the messages of a schedule. Only processes that have it store its ticks, so they look after it themselves.
-type maker struct {
-	make     func(Tick) (*message.Message, error)
-	revision int64     // that was last settled
-	next     time.Time // when to do so again
-	removed  bool      // the schedule was, when it was last read
-
-	// Where the rules of its zone are others: the cursor of the record, and since when ticks have been missing behind it.
-	cursor string
-	since  time.Time
-}
-
-// learn remembers which functions schedules have.
-func (p *Periodic) learn(declared map[string]definition) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, d := range declared {
-		if d.Make != nil {
-			p.makers[id] = maker{make: d.Make}
-		} else {
-			delete(p.makers, id)
-		}
-	}
-}
-
-// learnMade remembers the functions of the schedules that have one, and forgets none.
-func (p *Periodic) learnMade(declared map[string]definition) {
-	made := maps.Clone(declared)
-	maps.DeleteFunc(made, func(_ string, d definition) bool { return !d.Made })
-	p.learn(made)
 }
 
 // An editor makes the new definition of a schedule, or returns false if it stays as it is. The old one has no revision if Redis
 // has none.
 type editor func(id string, old definition, now time.Time) (next definition, differs bool, err error)
 
-// edit changes the definitions of schedules, learns the functions that are declared with them, and stores the first ticks. What
-// others have changed meanwhile is changed again.
-func (p *Periodic) edit(
-	ctx context.Context, d timetable.Declaration, ids []string, declared map[string]definition, to editor,
-) (done Applied, err error) {
-	declared = maps.Clone(declared)
+// edit changes the definitions of schedules, and stores the first ticks. It repeats what others have changed meanwhile.
+func (p *Periodic) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
 	for range attempts {
 		changes, changed, work, err := p.compare(ctx, ids, to)
 		if err != nil {
@@ -240,23 +181,19 @@ func (p *Periodic) edit(
 		}
 		done.Unchanged += len(ids) - len(changes)
 		more, again := done.note(changes, changed, revisions, now)
-		later := map[string]definition{}
-		for _, id := range again {
-			if of, is := declared[id]; is {
-				later[id] = of
-				delete(declared, id)
-			}
+		err = p.settle(ctx, append(work, more...))
+		if len(changes) > 0 {
+			p.wake()
 		}
-		p.learn(declared)
-		ids, declared = again, later
-		if err := p.settle(ctx, append(work, more...)); err != nil || len(ids) == 0 {
+		if ids = again; err != nil || len(ids) == 0 {
 			return done, err
 		}
 	}
 	return done, ErrConflict
 }
 
-// note notes which changes were made, and returns the work that follows, and the schedules that others have changed meanwhile.
+// note notes which changes were made, and returns the work that follows, and the schedules to change again: others have changed
+// them meanwhile, or they leave a topic first.
 func (a *Applied) note(
 	changes []timetable.Change, changed []definition, revisions []int64, now time.Time,
 ) (work []task, again []string) {
@@ -265,6 +202,8 @@ func (a *Applied) note(
 		case revisions[i] == 0:
 			again = append(again, next.ID)
 			continue
+		case next.moves:
+			again = append(again, next.ID)
 		case changes[i].Seen == 0:
 			a.Created = append(a.Created, next.ID)
 		default:
@@ -277,8 +216,23 @@ func (a *Applied) note(
 	return work, again
 }
 
-// compare returns the changes of definitions, and the work that may be left over of those that stay: whoever changed or took
-// them last has not reported that it is done. For definitions with a function, nobody reports that.
+// wake ends the waits of Run.
+func (p *Periodic) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// nextChange is closed when a schedule is changed next.
+func (p *Periodic) nextChange() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// compare returns the changes of definitions, and the work that may be left over of those that stay: the process that changed or
+// took them last has not reported that it is done.
 func (p *Periodic) compare(ctx context.Context, ids []string, to editor) (
 	changes []timetable.Change, changed []definition, leftOver []task, err error,
 ) {
@@ -306,44 +260,38 @@ func (d definition) after(old definition, now time.Time) (next definition, diffe
 	if !old.Removed && old.Owner != "" && old.Owner != d.Owner {
 		return d, false, fmt.Errorf("%w: %q is of %q", ErrOwned, d.ID, old.Owner)
 	}
-	d.Paused, d.Left = old.Paused, old.Left
-	zone, err := time.LoadLocation(d.Zone)
-	if err != nil {
-		return d, false, err // which compile has found
+	if settled := old.Removed && old.upcoming.After(now.Add(leaseFor)); old.Topic != d.Topic && !settled {
+		next = old.removed()
+		next.Paused, next.moves = old.Paused, true
+		return next, true, nil
 	}
-	newer := d.Version > old.Version || d.Owner == ""
-	if old.Zone == d.Zone && (old.agrees(zone) || !newer) {
-		d.Rules = old.Rules
-	}
+	d.Paused = old.Paused
 	same := d
-	same.Since, same.Version, same.Make = old.Since, old.Version, nil
+	same.Since, same.Version = old.Since, old.Version
 	if same.text() == old.text() {
 		return old, false, nil
 	}
 	if d.sameTimes(old) {
 		d.Since = old.since().UnixMilli()
-		if !old.End.IsZero() && !old.End.After(now) && !old.End.Equal(d.End) { // nobody has declared what lies between
+		if !old.End.IsZero() && !old.End.After(now) && !old.End.Equal(d.End) { // nobody has declared the ticks between the ends
 			d.Since = max(d.Since, now.Add(-d.Offset-jitterOf(d.ID, d.Jitter)).UnixMilli())
 		}
-	}
-	if old.Topic != d.Topic {
-		d.Left = append(slices.DeleteFunc(slices.Clone(d.Left), func(t string) bool { return t == d.Topic || t == old.Topic }), old.Topic)
 	}
 	return d, true, nil
 }
 
 // change puts a definition in the place of an old one.
 func (d definition) change(old definition) timetable.Change {
-	c := timetable.Change{ID: d.ID, Seen: old.revision, Was: old.Owner, Owner: d.Owner, Apart: d.Made, Text: d.text()}
+	c := timetable.Change{ID: d.ID, Seen: old.revision, Text: d.text()}
 	if d.Removed && old.damage != nil {
 		c.Text = "" // nothing is to remain: where its ticks are is not known
 	}
 	return c
 }
 
-// removed is a definition whose schedule is gone.
+// removed is the definition of a schedule that was removed.
 func (d definition) removed() definition {
-	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Owner: d.Owner, Removed: true, Left: d.Left}
+	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Owner: d.Owner, Removed: true}
 }
 
 // Remove removes a schedule and its pending ticks. One that an owner declares (Apply) comes back with the next declaration.
@@ -387,7 +335,7 @@ func (p *Periodic) Resume(ctx context.Context, id string) error {
 // change changes the definition of one schedule that exists. One that is damaged can only be removed.
 func (p *Periodic) change(ctx context.Context, id string, to func(old definition) (next definition, differs bool)) error {
 	var missing error
-	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, nil, func(_ string, old definition, _ time.Time) (definition, bool, error) {
+	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		next, differs := to(old)
 		if missing = old.missing(); old.damage != nil && next.Removed {
 			missing = nil

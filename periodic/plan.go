@@ -24,22 +24,23 @@ var never = time.UnixMilli(1 << 52)
 // A plan is what is to be stored of a schedule.
 type plan struct {
 	ticks  []Tick
-	start  string    // the cursor before them; not the record's if that is of an older revision
 	cursor string    // the cursor behind them
+	now    time.Time // when it was made
 	next   time.Time // when the schedule is to be looked at again
 	missed int       // ticks that are not made up for
 }
 
-// planOf plans what is to be stored, from what the topic knows and Redis's clock alone. elsewhere is the last nominal time
-// that has fired in a topic that the schedule has left.
-func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now time.Time) plan {
-	if d.Paused != nil || d.Removed {
+// planOf plans what is to be stored, from what the topic knows and Redis's clock alone.
+func (d definition) planOf(t timing, record queue.TickRecord, now time.Time) plan {
+	switch forgotten := d.defined().Add(forgetAfter); {
+	case d.Removed && !forgotten.After(now):
+		return plan{cursor: queue.Forget, next: never}
+	case d.Removed:
+		return plan{cursor: "none", next: forgotten}
+	case d.Paused != nil:
 		return plan{cursor: "none", next: never}
 	}
 	from, ahead := d.since().In(t.zone), []time.Time(nil)
-	if elsewhere.After(from) {
-		from = elsewhere.In(t.zone)
-	}
 	switch {
 	case record.Revision == d.revision:
 		from = cursorTime(record.Cursor, from)
@@ -48,15 +49,20 @@ func (d definition) planOf(t timing, record queue.TickRecord, elsewhere, now tim
 		if record.Fired.After(from) {
 			from = record.Fired.In(t.zone)
 		}
-	case len(d.Left) == 0: // the topic was deleted: what was before this revision may have been handled
+	default: // it is new, or the topic was deleted: what was before this revision may have been handled
 		if defined := d.defined(); defined.After(from) {
 			from = defined.In(t.zone)
 		}
 	}
-	p := plan{start: cursorOf(from), cursor: cursorOf(from), next: never}
+	p := plan{cursor: cursorOf(from), now: now, next: never}
 	p.from(d, t, from, now)
 	p.ahead(d, t, ahead, now)
 	return p
+}
+
+// cut leaves all but the first ticks to the next round, at once.
+func (p *plan) cut(n int) {
+	p.ticks, p.cursor, p.next = p.ticks[:n], cursorOf(p.ticks[n-1].Nominal), p.now
 }
 
 // from makes up for what was missed, and moves the cursor behind it.

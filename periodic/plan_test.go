@@ -1,14 +1,12 @@
 package periodic
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/cron"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -19,7 +17,7 @@ func planned(t *testing.T, s Schedule, defined, now time.Time, record queue.Tick
 	s.setDefaults()
 	timing, err := s.compile()
 	require.NoError(t, err)
-	return definition{Schedule: s, revision: defined.UnixMicro()}.planOf(timing, record, time.Time{}, now)
+	return definition{Schedule: s, revision: defined.UnixMicro()}.planOf(timing, record, now)
 }
 
 func at(text string) time.Time {
@@ -119,32 +117,6 @@ func TestJitterDelaysAndCountsForWhatIsMissed(t *testing.T) {
 	assert.Zero(t, p.missed)
 	p = planned(t, s, at("2026-11-24T12:00:00Z"), midnight.Add(24*time.Hour+delay), queue.TickRecord{})
 	assert.Equal(t, 1, p.missed)
-}
-
-// TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes: they are missing, behind one cursor, for half of what is
-// stored ahead and a minute.
-func TestAHostWithOtherRulesStoresTheTicksOfAFunctionIfNobodyElseDoes(t *testing.T) {
-	p, now := &Periodic{makers: map[string]maker{"report": {}}}, at("2026-11-24T12:00:00Z")
-	some := task{timing: timing{zone: time.UTC}}
-	some.Schedule, some.Rules = Schedule{ID: "report", StoreAhead: 4 * time.Minute}, "2026.strange"
-	ahead := time.Hour // of the last one
-	leaves := func(cursor string, ticks int, later time.Duration) bool {
-		some.plan = plan{ticks: slices.Repeat([]Tick{{Nominal: now.Add(later + ahead)}}, ticks)}
-		return p.leaves(&some, cursor, now.Add(later))
-	}
-	assert.False(t, leaves("a", 0, 0), "there is nothing to leave")
-	assert.True(t, leaves("a", 1, 2*time.Minute))
-	assert.True(t, leaves("b", 1, 3*time.Minute), "somebody has stored some")
-	assert.True(t, leaves("b", 1, 6*time.Minute-1))
-	assert.False(t, leaves("b", 1, 6*time.Minute))
-	assert.True(t, leaves("c", 1, 6*time.Minute))
-	ahead = 2 * time.Minute // as many as may be stored
-	assert.False(t, leaves("c", 1, 8*time.Minute))
-	ahead = -time.Hour // nobody was there when it was due
-	assert.True(t, leaves("e", 1, 0))
-	assert.False(t, leaves("e", 1, time.Minute))
-	some.Rules = cron.Rules(time.UTC, now)
-	assert.False(t, leaves("d", 1, 6*time.Minute), "its rules are right")
 }
 
 func TestNewRulesOfAZoneGiveACivilDayNoSecondTick(t *testing.T) {

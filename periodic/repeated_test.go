@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -83,7 +82,8 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 	weekly := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Payload: []byte("old")}
 	changed := weekly
 	changed.Payload = []byte("new")
-	with := func(s periodic.Schedule) periodic.Schedule { s.Make = made("new"); return s }
+	elsewhere := weekly
+	elsewhere.Topic = "elsewhere"
 	ctx := context.Background()
 	set := func(s periodic.Schedule) func(l *lab) error { return func(l *lab) error { return l.p.Set(ctx, s) } }
 	apply := func(list ...periodic.Schedule) func(l *lab) error {
@@ -101,15 +101,14 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 		again  error // of the second call
 		want   int   // new ticks
 	}{
-		"the first Set":       {nil, set(changed), nil, 2},
-		"Set":                 {[]func(l *lab) error{set(weekly)}, set(changed), nil, 2},
-		"Set of a function":   {[]func(l *lab) error{set(weekly)}, set(with(weekly)), nil, 2},
-		"Apply":               {nil, apply(changed), nil, 2},
-		"Apply of nothing":    {[]func(l *lab) error{apply(weekly)}, apply(), nil, 0},
-		"Pause":               {[]func(l *lab) error{set(weekly)}, pause, nil, 0},
-		"Pause of a function": {[]func(l *lab) error{set(with(weekly))}, pause, nil, 0},
-		"Resume":              {[]func(l *lab) error{set(changed), pause}, resume, nil, 2},
-		"Remove":              {[]func(l *lab) error{set(weekly)}, remove, periodic.ErrScheduleNotFound, 0},
+		"the first Set":        {nil, set(changed), nil, 2},
+		"Set":                  {[]func(l *lab) error{set(weekly)}, set(changed), nil, 2},
+		"Set of another topic": {[]func(l *lab) error{set(elsewhere)}, set(changed), nil, 2},
+		"Apply":                {nil, apply(changed), nil, 2},
+		"Apply of nothing":     {[]func(l *lab) error{apply(weekly)}, apply(), nil, 0},
+		"Pause":                {[]func(l *lab) error{set(weekly)}, pause, nil, 0},
+		"Resume":               {[]func(l *lab) error{set(changed), pause}, resume, nil, 2},
+		"Remove":               {[]func(l *lab) error{set(weekly)}, remove, periodic.ErrScheduleNotFound, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, redistest.Client(t))
@@ -128,6 +127,7 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 				want = append(want, "new")
 			}
 			assert.Equal(t, want, slices.Collect(maps.Values(l.pending())))
+			assert.Zero(t, l.client.ZCard(ctx, "{"+l.prefix+":elsewhere:0}:scheduled").Val())
 		})
 	}
 }
@@ -167,34 +167,11 @@ func TestManySchedulesAreChangedTogether(t *testing.T) {
 		require.NoError(t, client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, dayAgo+" "+definition).Err())
 		require.NoError(t, client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: id}).Err())
 		require.NoError(t, client.HSet(t.Context(), "{"+l.prefix+":letters:0}:ticks", id, dayAgo+" none 0").Err())
-		require.NoError(t, client.HSet(t.Context(), l.key("ticks"), id, dayAgo+" left 0").Err())
 	}
 	before := reads(t, client)
 	require.NoError(t, l.p.Round(t.Context()))
 	assert.Less(t, reads(t, client)-before, schedules, "forgotten")
-	assert.Zero(t, client.Exists(t.Context(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":letters:0}:ticks", l.key("ticks")).Val())
-	assert.Zero(t, client.ZCard(t.Context(), "{"+l.prefix+":periodic}:owned").Val())
-}
-
-// TestAFunctionIsNotLearnedOfAScheduleThatAnotherOwnerDeclaresFirst, between a look at the definitions and the change.
-func TestAFunctionIsNotLearnedOfAScheduleThatAnotherOwnerDeclaresFirst(t *testing.T) {
-	client := redistest.Client(t)
-	l := newLab(t, client)
-	other := newPeriodic(t, redistest.Client(t), l.prefix)
-	list := []periodic.Schedule{{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Make: made("x")}}
-	first := sync.OnceFunc(func() {
-		_, err := other.Apply(t.Context(), "store", 1, list)
-		assert.NoError(t, err)
-	})
-	client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
-		if slices.Contains(cmd.Args(), any("{"+l.prefix+":periodic}:versions")) {
-			first()
-		}
-		return nil
-	}})
-	_, err := l.p.Apply(t.Context(), "shop", 1, list)
-	require.ErrorIs(t, err, periodic.ErrOwned)
-	assert.False(t, l.p.HasFunction("report"))
+	assert.Zero(t, client.Exists(t.Context(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":letters:0}:ticks").Val())
 }
 
 // reads is how often Redis has read from a connection: once for many calls that come together.
@@ -221,24 +198,6 @@ func TestWhatChangesNothingWritesNothing(t *testing.T) {
 	require.NoError(t, l.p.Pause(t.Context(), "report", why))
 	require.ErrorIs(t, l.p.Remove(t.Context(), "another"), periodic.ErrScheduleNotFound)
 	require.ErrorContains(t, l.p.Resume(t.Context(), "report"), "out of memory")
-}
-
-// TestAFunctionThatIsSetMeanwhileStays: another Set in this process is still at work.
-func TestAFunctionThatIsSetMeanwhileStays(t *testing.T) {
-	client := redistest.Client(t)
-	l := newLab(t, client)
-	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1"}
-	withFunction, hook := s, &onTicks{}
-	withFunction.Make = made("x")
-	hook.do = func(call func() error) error {
-		hook.do = nil
-		assert.NoError(t, l.p.Set(t.Context(), withFunction))
-		return call()
-	}
-	client.AddHook(hook)
-	require.NoError(t, l.p.Set(t.Context(), s))
-	require.NoError(t, l.p.Trigger(t.Context(), "report"))
-	assert.True(t, l.p.HasFunction("report"))
 }
 
 // TestApplyOfWhatIsStoredReadsNoTopic: fifty instances declare ten thousand schedules.

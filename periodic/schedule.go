@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	_ "time/tzdata" // so that each process knows all zones
 	"unicode"
 	"unicode/utf8"
 
@@ -46,8 +47,8 @@ type Schedule struct {
 	// time, so that hourly stays hourly.
 	Cron string
 
-	// Zone is the time zone of Cron, such as "Europe/Berlin". Default: UTC. All processes need to have the same rules
-	// for it: build with the tag timetzdata, or install tzdata.
+	// Zone is the time zone of Cron, such as "Europe/Berlin". Default: UTC. Its rules are those of the host or, if the host has none,
+	// those that are compiled in (time/tzdata).
 	Zone string
 
 	// Offset shifts all ticks, such as "@every 1h" to a quarter past: they come that much later. Default: 0. At most a day.
@@ -61,19 +62,9 @@ type Schedule struct {
 	Start, End time.Time
 
 	// Payload and Metadata are those of each message, which has 4 MiB at most when it is encoded. Metadata must be UTF-8, and
-	// must not have an ordering key, a key, a time to live or a delay.
+	// must not have an ordering key, a key, a time to live, a delay, or the metadata of a tick.
 	Payload  []byte
 	Metadata message.Metadata
-
-	// Make makes the message of a tick, instead of Payload and Metadata. Only processes that have declared the schedule
-	// with it (Apply, Set) store its ticks. The message keeps its UUID, if it has one, and its metadata, except an ordering key, a
-	// key, a time to live and a delay, which the schedule decides; those of the tick are added. It is copied, so a function may
-	// return the same one again, and has 4 MiB at most when it is encoded.
-	//
-	// Make must be safe for concurrent use, and is called again if storing the ticks fails. An error or a panic is logged, and the
-	// schedule is tried again after 30 seconds; Trigger and Backfill return it. Run calls functions one at a time: while one is at
-	// work, other schedules with functions wait, and those without do not.
-	Make func(Tick) (*message.Message, error) `json:"-"`
 
 	// StoreAtLeast is how many ticks are stored ahead at least, 1 to MaxAhead. StoreAhead, 1s to 366 days, is the time for which
 	// all ticks are stored ahead, up to MaxAhead. More are stored when half of that time is over, or fewer than StoreAtLeast are
@@ -159,9 +150,6 @@ func (s *Schedule) setDefaults() {
 	s.StoreAtLeast = cmp.Or(s.StoreAtLeast, 2)
 	s.StoreAhead = cmp.Or(s.StoreAhead, 5*time.Minute)
 	s.Overlap = cmp.Or(s.Overlap, OverlapAll)
-	if s.Make != nil {
-		s.Payload, s.Metadata = nil, nil
-	}
 	s.Start, s.End = s.Start.UTC().Truncate(time.Millisecond), s.End.UTC().Truncate(time.Millisecond)
 }
 
@@ -242,7 +230,7 @@ func checkMetadata(metadata message.Metadata) error {
 		case slices.Contains(reserved, key):
 			return fmt.Errorf("%s, which the schedule decides", key)
 		case !utf8.ValidString(key) || !utf8.ValidString(value):
-			return fmt.Errorf("%q, which is not UTF-8: only messages of Make may have that", key)
+			return fmt.Errorf("%q, which is not UTF-8", key)
 		}
 	}
 	return nil
@@ -273,18 +261,16 @@ type timing struct {
 // definition is a schedule as Redis has it.
 type definition struct {
 	Schedule
-	Made    bool     `json:"made,omitempty"` // by a function
-	Owner   string   `json:"owner,omitempty"`
-	Version int64    `json:"version,omitempty"`
-	Since   int64    `json:"since,omitempty"` // from when on nominal times count, ms; 0: from its revision on
-	Paused  *Pause   `json:"paused,omitempty"`
-	Removed bool     `json:"removed,omitempty"`
-	Left    []string `json:"left,omitempty"`  // topics that may still know the schedule
-	Rules   string   `json:"rules,omitempty"` // of the zone, where the schedule was defined
+	Owner   string `json:"owner,omitempty"`
+	Version int64  `json:"version,omitempty"`
+	Since   int64  `json:"since,omitempty"` // from when on nominal times count, ms; 0: from its revision on
+	Paused  *Pause `json:"paused,omitempty"`
+	Removed bool   `json:"removed,omitempty"` // of one that moves to another topic, Paused is kept
 
 	revision int64
-	upcoming time.Time // when it was to be looked at
+	upcoming time.Time // when its next ticks are to be stored; zero if that is lost
 	damage   error     // why it cannot be read
+	moves    bool      // it is removed so that another topic may follow
 }
 
 // Pause says why a schedule is paused.
@@ -327,14 +313,8 @@ func (d definition) orderingKey() string {
 	return "periodic:" + d.ID
 }
 
-// agrees tells whether this host has the rules of the zone that the schedule was defined with.
-func (d definition) agrees(zone *time.Location) bool {
-	year, _, found := strings.Cut(d.Rules, ".")
-	from, err := time.Parse("2006", year)
-	return !found || err != nil || cron.Rules(zone, from) == d.Rules
-}
-
 // reserved are the metadata that the schedule decides.
 var reserved = []string{
 	redisdelay.OrderingKeyMetadata, redisdelay.KeyMetadata, redisdelay.TTLMetadata, delay.DelayedUntilKey, delay.DelayedForKey,
+	ScheduleMetadata, NominalMetadata, VersionMetadata, OriginMetadata, MissedMetadata,
 }

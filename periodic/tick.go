@@ -33,14 +33,13 @@ const (
 	MissedMetadata = "_redisdelay_tick_missed"
 )
 
-// Origin says why a tick has come.
+// Origin says why a tick was published.
 type Origin string
 
 // The origins of a tick.
 const (
-	OriginSchedule Origin = "schedule" // its time has come
-	OriginTrigger  Origin = "trigger"  // somebody called Trigger; the nominal time is when
-	OriginBackfill Origin = "backfill" // somebody called Backfill
+	OriginSchedule Origin = "schedule" // it is a time of the schedule
+	OriginTrigger  Origin = "trigger"  // Trigger was called; the nominal time is when
 )
 
 // Tick is one time of a schedule.
@@ -72,11 +71,8 @@ func (t Tick) String() string {
 	return text
 }
 
-// put writes the tick to the metadata of its message, which may have those of another one.
+// put writes the tick to the metadata of its message.
 func (t Tick) put(metadata message.Metadata) {
-	for _, key := range []string{VersionMetadata, OriginMetadata, MissedMetadata} {
-		delete(metadata, key)
-	}
 	metadata.Set(ScheduleMetadata, t.Schedule)
 	metadata.Set(NominalMetadata, t.Nominal.Format("2006-01-02T15:04:05.999Z07:00")+"["+t.Nominal.Location().String()+"]")
 	if t.Version != 0 {
@@ -108,27 +104,14 @@ func TickOf(msg *message.Message) (Tick, bool) {
 	return t, true
 }
 
-// message makes the message of a tick.
-func (d definition) message(t Tick) (msg *message.Message, err error) {
-	if d.Make == nil {
-		msg = message.NewMessage("", d.Payload)
-		for key, value := range d.Metadata {
-			msg.Metadata.Set(key, value)
-		}
-	} else {
-		if msg, err = d.Make(t); err == nil && msg == nil {
-			err = fmt.Errorf("there is no message")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("make the message of %s: %w", t, err)
-		}
-		msg = msg.Copy() // a function may return the same one again
-	}
-	if msg.UUID == "" {
-		msg.UUID = t.Schedule + "@" + t.Nominal.UTC().Format("2006-01-02T15:04:05.999Z07:00")
+// message is the message of a tick.
+func (d definition) message(t Tick) *message.Message {
+	msg := message.NewMessage(t.Schedule+"@"+t.Nominal.UTC().Format("2006-01-02T15:04:05.999Z07:00"), d.Payload)
+	for key, value := range d.Metadata {
+		msg.Metadata.Set(key, value)
 	}
 	t.put(msg.Metadata)
-	return msg, nil
+	return msg
 }
 
 // idOf is the id of a tick's message: the same for each process that stores the tick, so that storing it twice is

@@ -90,10 +90,7 @@ func declare(ctx context.Context, client redis.UniversalClient, version int64) (
 		{ID: "heartbeat", Topic: "heartbeats", Cron: "@every 1s", CatchUp: periodic.CatchUpNone},
 		{
 			ID: "price-sync", Topic: "syncs", Cron: "@every 2s", Offset: 500 * time.Millisecond,
-			Make: func(tick periodic.Tick) (*message.Message, error) {
-				since := tick.Nominal.Add(-2 * time.Second)
-				return message.NewMessage("", []byte("prices since "+since.UTC().Format(time.TimeOnly))), nil
-			},
+			Payload: []byte("prices"),
 			Overlap: periodic.OverlapInOrder, // one sync at a time,
 			TTL:     time.Minute,             // and none that has waited for longer
 		},

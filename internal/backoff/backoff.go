@@ -39,6 +39,11 @@ func (b *Backoff) WaitUnless(ctx context.Context, hope <-chan struct{}) bool {
 // Sleep pauses for a time. It returns false at once when ctx ends.
 func Sleep(ctx context.Context, d time.Duration) bool { return wait(ctx, d, nil) }
 
+// SleepUnless is Sleep that also ends when hope is closed.
+func SleepUnless(ctx context.Context, d time.Duration, hope <-chan struct{}) bool {
+	return wait(ctx, d, hope)
+}
+
 func wait(ctx context.Context, d time.Duration, hope <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -17,7 +17,6 @@ const (
 	Topics    Kind = iota // Client.Registry
 	Schedules             // from here on with the tag {prefix:periodic}
 	Upcoming
-	Owned
 	Versions
 	Entries // from here on with the tag {prefix:inbox}
 	Reading
@@ -52,7 +51,6 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	Topics:         {"topics", "hash", "topic → version of the protocol: the list of topics"},
 	Schedules:      {"schedules", "hash", "schedule → revision and definition, as JSON"},
 	Upcoming:       {"upcoming", "zset", "schedule → when its next ticks are to be stored, ms"},
-	Owned:          {"owned", "zset", "owner, a NUL and schedule → 0: what the owner has declared"},
 	Versions:       {"versions", "hash", "owner → version of its last declaration"},
 	Entries:        {"entries", "stream", "what programs in any language have written to the inbox, and nobody has stored"},
 	Reading:        {"reading", "hash", "batch of the inbox that is being stored: number, first and last entry, reader, until when, lease, and the plan for its entries"},

@@ -3,6 +3,7 @@
 package timetable
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"slices"
@@ -17,15 +18,17 @@ import (
 var lua embed.FS
 
 var (
-	setScript  = script.New(lua, "set")
-	takeScript = script.New(lua, "take")
-	doneScript = script.New(lua, "done")
-	readScript = script.New(lua, "read")
+	setScript     = script.New(lua, "set")
+	takeScript    = script.New(lua, "take")
+	restoreScript = script.New(lua, "restore")
+	doneScript    = script.New(lua, "done")
+	readScript    = script.New(lua, "read")
+	behindScript  = script.New(lua, "behind")
 )
 
 // Scripts are all scripts.
 func Scripts() []*script.Script {
-	return []*script.Script{setScript, takeScript, doneScript, readScript, behindScript}
+	return []*script.Script{setScript, takeScript, restoreScript, doneScript, readScript, behindScript}
 }
 
 // PageSize is how many definitions one call reads or writes at most.
@@ -48,11 +51,9 @@ type Definition struct {
 
 // Change is a new definition of a schedule.
 type Change struct {
-	ID         string
-	Seen       int64 // the revision that the caller has seen; 0: none
-	Was, Owner string
-	Apart      bool   // Take does not return it
-	Text       string // "" removes it
+	ID   string
+	Seen int64  // the revision that the caller has seen; 0: none
+	Text string // "" removes it
 }
 
 // Declaration is what changes are part of. The zero value is none.
@@ -74,11 +75,7 @@ func (t *Timetable) Set(
 		changes = changes[len(some):]
 		args := []any{d.Owner, d.Version}
 		for _, c := range some {
-			apart := ""
-			if c.Apart {
-				apart = "apart"
-			}
-			args = append(args, c.ID, c.Seen, c.Was, c.Owner, apart, c.Text)
+			args = append(args, c.ID, c.Seen, c.Text)
 		}
 		reply, err := t.run(ctx, setScript, args)
 		if err != nil {
@@ -102,12 +99,14 @@ func (t *Timetable) Set(
 }
 
 // Take takes up to PageSize schedules whose next ticks are to be stored, fewer if their definitions are large, and keeps other
-// processes from it for a while. next is when the next one is to be taken; zero: none is.
+// processes from it for a while. next is when the next one is to be taken; zero: none is. If Redis has lost when schedules are to
+// be taken, it restores them first: they are to be taken now.
 func (t *Timetable) Take(ctx context.Context, lease time.Duration) (taken []Definition, now, next time.Time, err error) {
 	reply, err := t.run(ctx, takeScript, []any{PageSize, lease.Milliseconds()})
 	if err != nil {
 		return nil, time.Time{}, time.Time{}, err
 	}
+	lost := reply.Int()
 	now, next = reply.Time(), reply.Score()
 	until := reply.Time()
 	for reply.More() {
@@ -116,7 +115,25 @@ func (t *Timetable) Take(ctx context.Context, lease time.Duration) (taken []Defi
 	for i := range taken {
 		taken[i].Lease = until
 	}
-	return taken, now, next, reply.End()
+	if err := reply.End(); err != nil || lost <= 0 {
+		return taken, now, next, err
+	}
+	return taken, now, now, t.restore(ctx)
+}
+
+// restore lets schedules be taken that Redis does not know anything of but their definitions.
+func (t *Timetable) restore(ctx context.Context) error {
+	for cursor := ""; cursor != "0"; {
+		reply, err := t.run(ctx, restoreScript, []any{cmp.Or(cursor, "0")})
+		if err != nil {
+			return err
+		}
+		cursor = reply.Text()
+		if err := reply.End(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Next is when a schedule that was taken is to be taken again.
@@ -144,7 +161,7 @@ func (t *Timetable) All(ctx context.Context) ([]Definition, error) {
 	seen := map[string]Definition{}
 	cursor := "0"
 	for first := true; first || cursor != "0"; first = false {
-		page, next, _, err := t.read(ctx, "all", cursor)
+		page, next, _, err := t.read(ctx, cursor)
 		if err != nil {
 			return nil, err
 		}
@@ -161,25 +178,12 @@ func (t *Timetable) All(ctx context.Context) ([]Definition, error) {
 	return list, nil
 }
 
-// OwnedBy reads the definitions that an owner has declared.
-func (t *Timetable) OwnedBy(ctx context.Context, owner string) (list []Definition, err error) {
-	args := []string{owner}
-	for {
-		page, cursor, _, err := t.read(ctx, "owned", args...)
-		list = append(list, page...)
-		if err != nil || cursor == "0" {
-			return list, err
-		}
-		args = []string{owner, cursor}
-	}
-}
-
 // Named reads definitions by their names, and when that was by Redis's clock. Those that are not there are left out.
 func (t *Timetable) Named(ctx context.Context, ids ...string) (found map[string]Definition, now time.Time, err error) {
 	found = make(map[string]Definition, len(ids))
 	for some := range slices.Chunk(ids, PageSize) {
 		var page []Definition
-		page, _, now, err = t.read(ctx, "named", append([]string{""}, some...)...)
+		page, _, now, err = t.read(ctx, "", some...)
 		if err != nil {
 			return nil, time.Time{}, err
 		}
@@ -190,8 +194,19 @@ func (t *Timetable) Named(ctx context.Context, ids ...string) (found map[string]
 	return found, now, nil
 }
 
-func (t *Timetable) read(ctx context.Context, how string, args ...string) (list []Definition, cursor string, now time.Time, err error) {
-	reply, err := t.run(ctx, readScript, append([]any{how}, script.Strings(args)...))
+// Behind counts the schedules that should have been taken for longer than a time, and returns for how long the first of them.
+// A schedule of which Redis has lost when it is to be taken counts, too. The cost does not depend on how many there are.
+func (t *Timetable) Behind(ctx context.Context, after time.Duration) (count int, longest time.Duration, err error) {
+	reply, err := t.run(ctx, behindScript, []any{after.Milliseconds()})
+	if err != nil {
+		return 0, 0, err
+	}
+	count, longest = reply.Count(), time.Duration(reply.Int())*time.Millisecond
+	return count, longest, reply.End()
+}
+
+func (t *Timetable) read(ctx context.Context, from string, ids ...string) (list []Definition, cursor string, now time.Time, err error) {
+	reply, err := t.run(ctx, readScript, append([]any{from}, script.Strings(ids)...))
 	if err != nil {
 		return nil, "", time.Time{}, err
 	}

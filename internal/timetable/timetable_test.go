@@ -59,15 +59,15 @@ func TestAnOlderDeclarationChangesNothing(t *testing.T) {
 		require.NoError(t, err)
 		return current
 	}
-	assert.True(t, apply(2, timetable.Change{ID: "a", Owner: "shop", Text: "2"}))
-	assert.False(t, apply(1, timetable.Change{ID: "b", Owner: "shop", Text: "1"}))
+	assert.True(t, apply(2, timetable.Change{ID: "a", Text: "2"}))
+	assert.False(t, apply(1, timetable.Change{ID: "b", Text: "1"}))
 	assert.True(t, apply(2))
-	list, err := table.OwnedBy(t.Context(), "shop")
+	list, err := table.All(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "a", list[0].ID)
-	assert.True(t, apply(10, timetable.Change{ID: "a", Seen: list[0].Revision, Was: "shop"}), "the number counts, not its text")
-	list, err = table.OwnedBy(t.Context(), "shop")
+	assert.True(t, apply(10, timetable.Change{ID: "a", Seen: list[0].Revision}), "the number counts, not its text")
+	list, err = table.All(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, list)
 }
@@ -110,31 +110,60 @@ func TestAllPagesAreRead(t *testing.T) {
 	const count = 2*timetable.PageSize + 7
 	var changes []timetable.Change
 	for i := range count {
-		changes = append(changes, timetable.Change{ID: fmt.Sprintf("s%04d", i), Owner: "shop", Text: "x"})
+		changes = append(changes, timetable.Change{ID: fmt.Sprintf("s%04d", i), Text: "x"})
 	}
 	_, _, _, err := table.Set(t.Context(), timetable.Declaration{Owner: "shop", Version: 1}, changes)
 	require.NoError(t, err)
-	set(t, table, timetable.Change{ID: "other", Owner: "shop2", Text: "x"})
 	all, err := table.All(t.Context())
 	require.NoError(t, err)
-	assert.Len(t, all, count+1)
-	owned, err := table.OwnedBy(t.Context(), "shop")
-	require.NoError(t, err)
-	require.Len(t, owned, count)
-	assert.Equal(t, fmt.Sprintf("s%04d", count-1), owned[count-1].ID)
+	require.Len(t, all, count)
+	assert.Equal(t, fmt.Sprintf("s%04d", count-1), all[count-1].ID)
 }
 
-func TestAScheduleMayBeTheLastOfAPageWhateverItsName(t *testing.T) {
-	table, _ := newTable(t, redistest.Client(t))
-	changes := []timetable.Change{{ID: "0", Owner: "shop", Text: "x"}, {ID: "1", Owner: "shop", Text: "x"}}
-	for i := range timetable.PageSize - 1 {
-		changes = append(changes, timetable.Change{ID: fmt.Sprintf("/%04d", i), Owner: "shop", Text: "x"}) // before "0"
+// TestTakeRestoresWhatRedisHasLost: schedules that have only a definition are due now, those that are taken stay as they are.
+func TestTakeRestoresWhatRedisHasLost(t *testing.T) {
+	client := redistest.Client(t)
+	table, prefix := newTable(t, client)
+	upcoming := "{" + prefix + ":periodic}:upcoming"
+	for _, lost := range []int{1, 2*timetable.PageSize + 7} {
+		var changes []timetable.Change
+		for i := range lost {
+			changes = append(changes, timetable.Change{ID: fmt.Sprint(lost, " ", i), Text: "x"})
+		}
+		_, _, _, err := table.Set(t.Context(), timetable.Declaration{}, changes)
+		require.NoError(t, err)
+		set(t, table, timetable.Change{ID: fmt.Sprint("known ", lost), Text: "x"})
+		taken := take(t, table)
+		require.Len(t, taken, lost+1)
+		before := client.ZRangeWithScores(t.Context(), upcoming, 0, -1).Val()
+
+		for _, c := range changes {
+			require.NoError(t, client.ZRem(t.Context(), upcoming, c.ID).Err())
+		}
+		count, longest, err := table.Behind(t.Context(), time.Minute)
+		require.NoError(t, err)
+		assert.Equal(t, lost, count)
+		assert.Zero(t, longest, "it is not known")
+		assert.Len(t, take(t, table), lost)
+		after := client.ZRangeWithScores(t.Context(), upcoming, 0, -1).Val()
+		require.Len(t, after, len(before))
+		count, _, err = table.Behind(t.Context(), time.Minute)
+		require.NoError(t, err)
+		assert.Zero(t, count)
 	}
-	_, _, _, err := table.Set(t.Context(), timetable.Declaration{Owner: "shop", Version: 1}, changes)
-	require.NoError(t, err)
-	owned, err := table.OwnedBy(t.Context(), "shop")
-	require.NoError(t, err)
-	assert.Len(t, owned, len(changes))
+}
+
+// take takes all that is to be taken now.
+func take(t *testing.T, table *timetable.Timetable) (taken []timetable.Definition) {
+	t.Helper()
+	for {
+		page, now, next, err := table.Take(t.Context(), time.Hour)
+		require.NoError(t, err)
+		taken = append(taken, page...)
+		if next.After(now) {
+			return taken
+		}
+	}
 }
 
 func TestOneOfManyTakersGetsASchedule(t *testing.T) {
@@ -162,20 +191,6 @@ func TestOneOfManyTakersGetsASchedule(t *testing.T) {
 	for id, times := range seen {
 		assert.Equal(t, 1, times, id)
 	}
-}
-
-func TestWhatIsApartIsNotTaken(t *testing.T) {
-	table, _ := newTable(t, redistest.Client(t))
-	revision := set(t, table, timetable.Change{ID: "s", Text: "x"})
-	revision = set(t, table, timetable.Change{ID: "s", Seen: revision, Apart: true, Text: "x"})
-	taken, _, next, err := table.Take(t.Context(), time.Minute)
-	require.NoError(t, err)
-	assert.Empty(t, taken)
-	assert.True(t, next.IsZero())
-	set(t, table, timetable.Change{ID: "s", Seen: revision, Text: "x"})
-	taken, _, _, err = table.Take(t.Context(), time.Minute)
-	require.NoError(t, err)
-	assert.Len(t, taken, 1)
 }
 
 func TestLargeSchedulesAreTakenAFewAtATime(t *testing.T) {

@@ -1,11 +1,12 @@
--- behind.lua: count the schedules whose next ticks should have been stored a while ago. It looks at no schedule.
+-- behind.lua: count the schedules whose next ticks should have been stored a while ago. It reads no definition.
 --
--- KEYS     upcoming
+-- KEYS     schedules, upcoming
 -- ARGV[1]  after  how many ms ago
--- Returns  { count, for }: how many, and for how many ms the first of them; 0 if there is none
+-- Returns  { count, for }: how many, and for how many ms the first of them; 0 if there is none. Those that only have a
+--          definition count as well
 
 local _, now_ms = now_us()
-local count = redis.call('ZCOUNT', upcoming, '-inf', '(' .. int(now_ms - ARGV[1]))
-if count == 0 then return { 0, 0 } end
-local first = redis.call('ZRANGE', upcoming, 0, 0, 'WITHSCORES')
-return { count, now_ms - first[2] }
+local lost = math.max(0, redis.call('HLEN', schedules) - redis.call('ZCARD', upcoming))
+local count, since = lost + redis.call('ZCOUNT', upcoming, '-inf', '(' .. int(now_ms - ARGV[1])), now_ms
+if count > 0 then since = redis.call('ZRANGE', upcoming, 0, 0, 'WITHSCORES')[2] or now_ms end
+return { count, math.max(0, now_ms - since) }

@@ -1,16 +1,15 @@
 -- set.lua: define schedules, each if it is what the caller has seen.
 --
--- KEYS     schedules, upcoming, owned, versions
+-- KEYS     schedules, upcoming, versions
 -- ARGV[1]  owner    whose declaration this is part of; '' for none
 -- ARGV[2]  version  of the declaration
--- ARGV[3..]  of each: schedule; the revision that the caller has seen, 0 for none; the owner so far, '' for none; the
---          new owner; 'apart' if take must not return it, else ''; the definition, '' to remove what is known
+-- ARGV[3..]  of each: schedule; the revision that the caller has seen, 0 for none; the definition, '' to remove what is known
 -- Returns  { 'superseded' } if the owner has declared a newer version; else { 'set', now, { revision, ... } }: 0 if
---          the caller has not seen the last revision. now is in ms, and when each is looked at next
+--          the caller has not seen the last revision. now is in ms, and when each is to be taken next
 
 local owner, version = ARGV[1], ARGV[2]
 expect_hashes(versions)
-expect_zsets(upcoming, owned)
+expect_zsets(upcoming)
 if owner ~= '' then
   local newest = redis.call('HGET', versions, owner)
   if newest and tonumber(newest) > tonumber(version) then return { 'superseded' } end
@@ -18,24 +17,19 @@ if owner ~= '' then
 end
 local now, now_ms = now_us()
 local revisions = {}
-for i = 3, #ARGV, 6 do
-  local id, seen, was, is, apart, definition = unpack(ARGV, i, i + 5)
+for i = 3, #ARGV, 3 do
+  local id, seen, definition = unpack(ARGV, i, i + 2)
   local last = string.match(redis.call('HGET', schedules, id) or '', '^(%d+) ') or '0' -- what is damaged may be replaced
   local revision = '0'
   if last == seen then
     revision = int(math.max(now, tonumber(last) + 1))
     if definition == '' then
       redis.call('HDEL', schedules, id)
-    else
-      redis.call('HSET', schedules, id, revision .. ' ' .. definition)
-    end
-    if definition == '' or apart ~= '' then
       redis.call('ZREM', upcoming, id)
     else
+      redis.call('HSET', schedules, id, revision .. ' ' .. definition)
       redis.call('ZADD', upcoming, now_ms, id)
     end
-    if is ~= '' then redis.call('ZADD', owned, 0, is .. '\0' .. id) end
-    if was ~= '' and was ~= is then redis.call('ZREM', owned, was .. '\0' .. id) end
   end
   revisions[#revisions + 1] = revision
 end

@@ -4,18 +4,18 @@
 -- KEYS     schedules, upcoming
 -- ARGV[1]  count  how many at most; fewer if they are large
 -- ARGV[2]  lease  after how many ms others may take them
--- Returns  { now, next, lease, schedule, since, definition, ... }: in ms, Redis's clock, when the next one is to be taken ('' if
---          none), until when those that follow are taken; and of each, when it was to be taken, and its revision and definition
+-- Returns  { lost, now, next, lease, schedule, since, definition, ... }: how many schedules have only a definition; in ms, Redis's
+--          clock, when the next one is to be taken ('' if none), until when those that follow are taken; and of each, when it was
+--          to be taken, and its revision and definition
 
 local MAX_BYTES = 1048576 -- of definitions, unless the first one has more
 local _, now_ms = now_us()
 local lease = int(now_ms + ARGV[2])
 local due = redis.call('ZRANGEBYSCORE', upcoming, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
-local reply, bytes = { now_ms, '', lease }, 0
-redis.call('HLEN', schedules)
+local reply, bytes = { redis.call('HLEN', schedules) - redis.call('ZCARD', upcoming), now_ms, '', lease }, 0
 for i = 1, #due, 2 do
   bytes = bytes + redis.call('HSTRLEN', schedules, due[i])
-  if #reply > 3 and bytes > MAX_BYTES then break end
+  if #reply > 4 and bytes > MAX_BYTES then break end
   local definition = redis.call('HGET', schedules, due[i])
   if definition then
     redis.call('ZADD', upcoming, lease, due[i])
@@ -26,5 +26,5 @@ for i = 1, #due, 2 do
   end
 end
 local next = redis.call('ZRANGE', upcoming, 0, 0, 'WITHSCORES')[2]
-if next then reply[2] = int(tonumber(next)) end
+if next then reply[3] = int(tonumber(next)) end
 return reply

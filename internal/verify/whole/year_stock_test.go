@@ -78,11 +78,9 @@ func (y *year) unowned(kind, format string, args ...any) {
 // checkShared checks the list of topics, and what schedules have.
 func (y *year) checkShared(name string, content map[string]string) {
 	for field := range content {
-		owner, id, _ := strings.Cut(field, "\x00")
 		switch {
 		case name == "topics" && y.topicNamed(field) >= 0:
 		case (name == "schedules" || name == "upcoming") && y.scheduleLives(field):
-		case name == "owned" && owner == ownerOfTicks && y.scheduleLives(id):
 		case name == "versions" && field == ownerOfTicks:
 		default:
 			y.unowned(name, "%q", field)

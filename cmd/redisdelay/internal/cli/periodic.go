@@ -19,11 +19,11 @@ import (
 // periodic returns the commands for schedules.
 func (a *app) periodic() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "periodic", Short: "List, pause, trigger, fill in, remove or run schedules", Args: unknownCommand,
+		Use: "periodic", Short: "List, pause, trigger, remove or run schedules", Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.periodicLs(), a.periodicShow(), a.periodicNext(), a.periodicPause(), a.periodicResume(),
-		a.periodicTrigger(), a.periodicBackfill(), a.periodicRm(), a.periodicRun())
+		a.periodicTrigger(), a.periodicRm(), a.periodicRun())
 	return cmd
 }
 
@@ -181,10 +181,6 @@ func (a *app) showSchedule(s periodic.Status) error {
 	if s.Version > 0 {
 		f.add("version", s.Version)
 	}
-	if s.HasMake {
-		f.add("message", "made by a function of the processes that declare it")
-		return a.printFields(f)
-	}
 	for _, k := range slices.Sorted(maps.Keys(s.Metadata)) {
 		f.add("metadata", a.cut(k+"="+s.Metadata[k], maxPairLength))
 	}
@@ -267,7 +263,7 @@ func (a *app) periodicResume() *cobra.Command {
 			}
 			return a.scheduleDone("resume", args[0], "resumed schedule %q", args[0])
 		})
-	cmd.Long = "The ticks of the pause do not come; redisdelay periodic backfill publishes them."
+	cmd.Long = "The ticks of the pause are skipped."
 	return a.bodyFlag(cmd)
 }
 
@@ -279,36 +275,6 @@ func (a *app) periodicTrigger() *cobra.Command {
 			}
 			return a.scheduleDone("trigger", args[0], "published a message of schedule %q", args[0])
 		})
-	return a.bodyFlag(cmd)
-}
-
-func (a *app) periodicBackfill() *cobra.Command {
-	var from, to time.Time
-	cmd := a.overSchedules("backfill ID FROM TO", "Publish the messages of a schedule from one time until another at once, in order",
-		func(_ *cobra.Command, args []string) error {
-			for i, at := range []*time.Time{&from, &to} {
-				name := []string{"FROM", "TO"}[i]
-				t, err := humanize.ParseTime(args[i+1], a.now(), humanize.Back)
-				if err != nil {
-					return usagef("%s is %q, want a time such as 2026-11-30T07:00:00+01:00, or how long ago, such as 3d", name, args[i+1])
-				}
-				*at = t
-			}
-			if !from.Before(to) {
-				return usagef("FROM is not before TO: want a range that is not empty")
-			}
-			return nil
-		},
-		func(ctx context.Context, p *periodic.Periodic, args []string) error {
-			count, err := p.Backfill(ctx, args[0], from, to)
-			if err != nil {
-				return err
-			}
-			return a.scheduleDone("backfill", args[0], "published %s of schedule %q from %s until %s", humanize.Count(count, "message", "messages"), args[0],
-				from.Format(time.RFC3339), to.Format(time.RFC3339))
-		})
-	cmd.Long = fmt.Sprintf("TO itself is not included. It does not matter which have come before. At most %s at once.", humanize.Number(periodic.MaxBackfill))
-	cmd.Example = "redisdelay periodic backfill report-eu 2026-11-01T00:00:00+01:00 2026-11-15T00:00:00+01:00"
 	return a.bodyFlag(cmd)
 }
 
@@ -369,9 +335,8 @@ func (a *app) periodicRun() *cobra.Command {
 		}
 		return a.printf("%s\n", text)
 	})
-	cmd.Long = "Any number of processes may run them, beside services that do. Schedules whose messages are made by a function of a\n" +
-		"service are left to that service. If your services have a JSONMarshaler, give --body json: consumers without one cannot read\n" +
-		"the other form. For a Marshaler of your own, do not run this."
+	cmd.Long = "Any number of processes may run them, beside services that do. If your services have a JSONMarshaler, give --body json:\n" +
+		"consumers without one cannot read the other form. For a Marshaler of your own, do not run this."
 	return a.bodyFlag(cmd)
 }
 

@@ -29,7 +29,6 @@ type scheduleJSON struct {
 	TTLMs        int64              `json:"ttlMs,omitempty"`
 	Owner        string             `json:"owner,omitempty"`
 	Version      int64              `json:"version,omitempty"`
-	Made         bool               `json:"made"` // its messages are, by a function
 	contentJSON
 }
 
@@ -59,7 +58,7 @@ func inSchedule(s periodic.Status) scheduleJSON {
 		Schedule: s.ID, Topic: s.Topic, When: s.Words, Cron: s.Cron, Zone: s.Zone, OffsetMs: s.Offset.Milliseconds(),
 		JitterMs: s.Jitter.Milliseconds(), Start: stamp{s.Start}, End: stamp{s.End}, Next: []stamp{}, Stored: s.Stored,
 		BehindMs: s.Behind.Milliseconds(), Problem: s.Problem, StoreAtLeast: s.StoreAtLeast, StoreAheadMs: s.StoreAhead.Milliseconds(),
-		CatchUp: catchUp(s.CatchUp), Overlap: string(s.Overlap), TTLMs: s.TTL.Milliseconds(), Owner: s.Owner, Version: s.Version, Made: s.HasMake,
+		CatchUp: catchUp(s.CatchUp), Overlap: string(s.Overlap), TTLMs: s.TTL.Milliseconds(), Owner: s.Owner, Version: s.Version,
 	}
 	for _, at := range s.Next {
 		o.Next = append(o.Next, stamp{at})
@@ -67,9 +66,7 @@ func inSchedule(s periodic.Status) scheduleJSON {
 	if s.Paused != nil {
 		o.Pause = &schedulePauseJSON{stamp{s.Paused.Since}, s.Paused.By, s.Paused.Reason}
 	}
-	if !s.HasMake {
-		o.contentJSON = inContent(contentOf(s))
-	}
+	o.contentJSON = inContent(contentOf(s))
 	return o
 }
 

@@ -1,0 +1,53 @@
+package periodic
+
+import (
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// Trigger publishes a message of a schedule at once, also while it is paused. The ticks of the schedule stay as they are.
+// Errors: ErrScheduleNotFound, ErrInvalidSchedule if this host does not support it, such as an unknown time zone, that of
+// the Marshaler, of ctx or of Redis. After an error of Redis the message may be published.
+func (p *Periodic) Trigger(ctx context.Context, id string) error {
+	return wrap(p.trigger(ctx, id), "trigger schedule %q", id)
+}
+
+func (p *Periodic) trigger(ctx context.Context, id string) error {
+	d, err := p.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	t, err := d.compile()
+	if err != nil {
+		return err
+	}
+	topic := p.topic(d.Topic)
+	if err := topic.Advance(ctx, d.protocol()); err != nil {
+		return err
+	}
+	now, err := topic.Partition(0).Now(ctx)
+	if err != nil {
+		return err
+	}
+	body, err := p.body(d, Tick{Schedule: id, Nominal: time.UnixMilli(now).In(t.zone), Version: d.Version, Origin: OriginTrigger})
+	if err != nil {
+		return err
+	}
+	traits := d.traits()
+	message := queue.Message{ID: script.NewIDs().Next(time.Now(), traits), Traits: traits, Body: body}
+	batch := queue.Batch{
+		Publisher: watermill.NewULID(), Number: 1, Duplicates: queue.RejectDuplicates, Calls: [][]queue.Message{{message}},
+	}
+	for pause := (backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}); ; {
+		_, err := topic.Partition(0).Push(ctx, batch)
+		if err == nil || !script.Transient(err) || !pause.Wait(ctx) {
+			return err
+		}
+	}
+}
