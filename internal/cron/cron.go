@@ -1,7 +1,12 @@
 // Package cron computes the times of cron expressions in any time zone, through changes of daylight saving time.
 //
-// An expression has five fields (minute, hour, day of the month, month, day of the week), or is @hourly, @daily,
-// @weekly, @monthly, @yearly, or @every with a duration.
+// An expression is @every with a duration, @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually, or five fields:
+// minute, hour, day of the month, month, day of the week. A field is a list, with commas, of:
+//
+//   - a number, such as 7. Months are 1 to 12 or JAN to DEC; days of the week are 0 to 7 or SUN to SAT, and 0 and 7 are Sunday
+//   - a range, such as 9-17 or MON-FRI
+//   - * or ? for all
+//   - a step, such as */15, 9-17/2, or 5/15, which is each 15th from 5 on
 //
 // A fixed hour, such as 7 or 9-17, happens once on each civil day: if clocks are put forward past it, at the first
 // instant after the gap; if they are put back, the first time. An hour with * or a step follows elapsed time: it
@@ -11,7 +16,8 @@ package cron
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,7 +75,7 @@ func Parse(text string) (Expression, error) {
 	if strings.Contains(text, "*-") || strings.Contains(text, "?-") { // the parser skips what follows
 		return Expression{}, fmt.Errorf("%w %q: a range cannot begin with * or ?", ErrExpression, text)
 	}
-	parsed, err := cron.ParseStandard(text)
+	parsed, err := cron.ParseStandard(withoutSeven(text))
 	if err != nil {
 		return Expression{}, fmt.Errorf("%w %q: %w", ErrExpression, text, err)
 	}
@@ -83,6 +89,44 @@ func Parse(text string) (Expression, error) {
 		return Expression{}, fmt.Errorf("%w %q: no day matches it", ErrExpression, text)
 	}
 	return e, nil
+}
+
+// withoutSeven writes the day of the week 7 as 0: the parser knows only that for Sunday.
+func withoutSeven(text string) string {
+	fields := strings.Fields(text)
+	if len(fields) != 5 {
+		return text
+	}
+	parts := strings.Split(fields[4], ",")
+	for i, part := range parts {
+		span, step, stepped := strings.Cut(part, "/")
+		first, last, isRange := strings.Cut(span, "-")
+		from, by := weekday(first), 1
+		if stepped {
+			by, _ = strconv.Atoi(step)
+		}
+		if !isRange {
+			last = first
+		}
+		if weekday(last) != 7 || from < 0 || by < 1 {
+			continue
+		}
+		var list []string
+		for day := from; day <= 7; day += by {
+			list = append(list, strconv.Itoa(day%7))
+		}
+		parts[i] = strings.Join(list, ",")
+	}
+	fields[4] = strings.Join(parts, ",")
+	return strings.Join(fields, " ")
+}
+
+// weekday is the number of a day of the week; below 0 if it is none.
+func weekday(text string) int {
+	if n, is := number(text); is {
+		return n
+	}
+	return slices.IndexFunc(days[:7], func(day string) bool { return strings.EqualFold(text, day[:3]) })
 }
 
 func parseEvery(text string) (Expression, error) {
@@ -184,21 +228,6 @@ func bounds(local time.Time) (start, end time.Time) {
 		end = time.Date(local.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).In(local.Location())
 	}
 	return start, end
-}
-
-// Rules tells the rules of a zone for the coming years apart from others. Redis has it for each schedule, so it must not change. Only
-// changes of the offset count: a file of zones may name other times, too (zic -b fat).
-func Rules(zone *time.Location, from time.Time) string {
-	h := fnv.New64a()
-	at := time.Date(from.UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).In(zone)
-	limit := at.AddDate(3, 0, 0)
-	for last := -1; !at.IsZero() && at.Before(limit); _, at = bounds(at) {
-		if _, offset := at.Zone(); offset != last {
-			_, _ = fmt.Fprintf(h, "%d %d;", at.Unix(), offset) // never fails
-			last = offset
-		}
-	}
-	return fmt.Sprintf("%d.%x", from.UTC().Year(), h.Sum64())
 }
 
 // shownAt is what a clock shows, as a time in UTC.
