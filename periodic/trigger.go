@@ -28,7 +28,7 @@ func (p *Periodic) trigger(ctx context.Context, id string) error {
 		return err
 	}
 	topic := p.topic(d.Topic)
-	if err := topic.Advance(ctx, d.protocol()); err != nil {
+	if err := topic.Enlist(ctx); err != nil {
 		return err
 	}
 	now, err := topic.Partition(0).Now(ctx)
