@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -43,17 +44,17 @@ func (c PublisherConfig) Validate() error {
 	case c.Delayed == nil:
 		return &redisdelay.ConfigError{Field: "Delayed", Problem: "is nil"}
 	case readByRelay(c.Target, c.Delayed.Config().Client, c.Delayed.Config().Prefix):
-		return circleError()
+		return errReadByRelay
 	default:
 		return validateGroup(c.ConsumerGroup)
 	}
 }
 
-// Config configures a Relay. Client, and either Target or Streams, are required.
+// Config configures a Relay. Client, Topics, and either Target or Streams, are required.
 type Config struct {
 	// Client, Prefix and Unmarshaler are those of the delayed messages, as in
-	// redisdelay.SubscriberConfig. Two brokers on one Redis need a Prefix each: a relay
-	// publishes whatever waits under its own. The caller owns the client.
+	// redisdelay.SubscriberConfig. Two brokers on one Redis that have topics of the same name
+	// need a Prefix each. The caller owns the client.
 	Client      redis.UniversalClient
 	Prefix      string
 	Unmarshaler redisdelay.Unmarshaler
@@ -62,27 +63,19 @@ type Config struct {
 	ConsumerGroup string
 
 	// Target publishes what is due, to the topic of the same name. It must be safe for
-	// concurrent use. It must not publish to the topics that the relay reads; a message that
-	// comes back from it becomes a dead letter after some rounds. The caller closes it, after
-	// Run and all calls have returned.
+	// concurrent use. It must not be a redisdelay.Publisher of the same Redis and Prefix, also
+	// behind a decorator: the relay would receive its own messages again. The caller closes it,
+	// after Run and all calls have returned.
 	Target message.Publisher
 
 	// Streams publishes what is due to Redis streams, as a redisstream.Publisher with this
 	// config does. If its Client is the Client above, moving a message to its stream is one
-	// step, so that no crash makes two of it: Relay.InOneStep tells. Messages of a topic that is
-	// named like a key of this library become dead letters.
+	// step, so that no crash makes two of it: Relay.InOneStep tells. A topic that is named like a key
+	// of this library is refused.
 	Streams *redisstream.PublisherConfig
 
-	// Topics are the topics to relay. Default: all topics that have the consumer group, also if
-	// they get it while the relay runs.
+	// Topics are the topics to relay.
 	Topics []string
-
-	// DiscoveryInterval is how often the relay looks for new topics if there are no Topics.
-	// The first message of a new topic may be that late if its delay is shorter. A topic that
-	// exists without the consumer group is looked at more rarely, down to once in 30s, and one
-	// look takes 100 topics at most: its first message may be later. At least 100ms.
-	// Default: 1s.
-	DiscoveryInterval time.Duration
 
 	// BatchSize is how many messages one Publish call of the target gets at most, 1 to 500.
 	// Only messages that are ready share a call. Default: 100.
@@ -118,7 +111,6 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
-	setDefault(&c.DiscoveryInterval, time.Second)
 	setDefault(&c.BatchSize, 100)
 	setDefault(&c.MaxRefusals, 20)
 	if c.Permanent == nil {
@@ -139,15 +131,13 @@ func (c Config) Validate() error {
 	case c.Streams != nil && isNil(c.Streams.Client):
 		return &redisdelay.ConfigError{Field: "Streams", Problem: "has no Client"}
 	case readByRelay(c.Target, c.Client, c.Prefix):
-		return circleError()
+		return errReadByRelay
 	case c.BatchSize < 1 || c.BatchSize > 500:
 		return &redisdelay.ConfigError{Field: "BatchSize", Problem: fmt.Sprintf("is %d, want 1 to 500", c.BatchSize)}
 	case c.MaxRefusals < 1:
 		return &redisdelay.ConfigError{Field: "MaxRefusals", Problem: fmt.Sprintf("is %d, want 1 or more", c.MaxRefusals)}
-	case c.DiscoveryInterval < 100*time.Millisecond:
-		return &redisdelay.ConfigError{
-			Field: "DiscoveryInterval", Problem: fmt.Sprintf("is %s, want at least 100ms", c.DiscoveryInterval),
-		}
+	case len(c.Topics) == 0:
+		return &redisdelay.ConfigError{Field: "Topics", Problem: "is empty"}
 	}
 	for i, topic := range c.Topics {
 		switch {
@@ -156,7 +146,9 @@ func (c Config) Validate() error {
 		case slices.Contains(c.Topics[:i], topic):
 			return &redisdelay.ConfigError{Field: "Topics", Problem: fmt.Sprintf("has %q twice", topic)}
 		case c.takesPlace(topic):
-			return &redisdelay.ConfigError{Field: "Topics", Problem: noStream(topic).Error()}
+			return &redisdelay.ConfigError{
+				Field: "Topics", Problem: fmt.Sprintf("has %q, the name of a key of this library, which a stream would overwrite", topic),
+			}
 		}
 	}
 	return validateGroup(c.ConsumerGroup)
@@ -200,9 +192,19 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
+// takesPlace tells whether the stream of a topic would take the place of another key.
+func (c Config) takesPlace(topic string) bool {
+	_, streams := c.Target.(*redisstream.Publisher)
+	return (streams || c.Streams != nil) && script.IsKey(topic)
+}
+
+var errReadByRelay = &redisdelay.ConfigError{
+	Field:   "Target",
+	Problem: "is a redisdelay.Publisher of the same Redis and Prefix, so the relay would receive its own messages; it needs another Prefix",
+}
+
 // readByRelay tells whether a target stores messages where a relay with this client and prefix
-// takes them. It finds no target behind a decorator, and no server with two addresses: for
-// these, there is circles.
+// takes them. It cannot see behind a decorator, nor that two addresses are of one server.
 func readByRelay(target message.Publisher, client redis.UniversalClient, prefix string) bool {
 	p, is := target.(*redisdelay.Publisher)
 	if !is {

@@ -35,7 +35,7 @@ func newPublisher(rdb redis.UniversalClient, target message.Publisher, logger wa
 
 // recipe: relay
 func runRelayOf(ctx context.Context, rdb redis.UniversalClient, target message.Publisher, logger watermill.LoggerAdapter) error {
-	r, err := relay.New(relay.Config{Client: rdb, Target: target}, logger)
+	r, err := relay.New(relay.Config{Client: rdb, Target: target, Topics: []string{"reminders"}}, logger)
 	if err != nil {
 		return err
 	}
@@ -49,6 +49,7 @@ func newStreamRelay(rdb redis.UniversalClient, logger watermill.LoggerAdapter) (
 	return relay.New(relay.Config{
 		Client:  rdb,
 		Streams: &redisstream.PublisherConfig{Client: rdb}, // the same client
+		Topics:  []string{"reminders"},
 	}, logger)
 }
 

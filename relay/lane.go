@@ -16,7 +16,6 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
-	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -65,9 +64,6 @@ func (l *lane) place() observe.Place { return observe.Place{Topic: l.topic, Part
 // one by one, to find out which messages are refused. If the target takes none, it gives all
 // back and rests.
 func (l *lane) handle(batch []*message.Message) {
-	if batch = l.fit(batch); len(batch) == 0 {
-		return
-	}
 	taken, remaining, err := 0, batch, error(nil)
 	if !l.target.Fails(handingOn, l.place()) {
 		fresh, retries := split(batch)
@@ -92,23 +88,6 @@ func (l *lane) handle(batch []*message.Message) {
 	case err != nil: // else nothing was offered, or only what is refused for good
 		l.rest(err)
 	}
-}
-
-// fit returns the messages that the target may get. The others become dead letters.
-func (l *lane) fit(batch []*message.Message) (fit []*message.Message) {
-	place := l.relay.config.takesPlace(l.topic)
-	for _, msg := range batch {
-		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
-		switch {
-		case place:
-			l.refuse(msg, &unfitError{noStream(l.topic)})
-		case l.relay.rounds.closed(delivery.ID):
-			l.refuse(msg, &unfitError{errCircle})
-		default:
-			fit = append(fit, msg)
-		}
-	}
-	return fit
 }
 
 // split separates messages that were delivered before, since a message that the target refuses
@@ -241,13 +220,9 @@ func (l *lane) publish(messages []*message.Message) (err error) {
 	if messages = l.held(messages); len(messages) == 0 {
 		return nil
 	}
-	copies, from := make([]*message.Message, len(messages)), make([]string, len(messages))
-	ctx := publish.WithIDObserver(l.outlast, func(ids []string) { l.relay.rounds.published(from, ids) })
+	copies := make([]*message.Message, len(messages))
 	for i, msg := range messages {
 		copies[i] = l.copyOf(msg)
-		copies[i].SetContext(ctx)
-		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
-		from[i] = delivery.ID
 	}
 	defer recovered(&err)
 	if err := l.relay.target.Publish(l.topic, copies...); err != nil {

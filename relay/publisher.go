@@ -5,7 +5,7 @@
 // target when they are due. Consumers stay as they are.
 //
 //	publisher, err := relay.NewPublisher(relay.PublisherConfig{Target: target, Delayed: delayed})
-//	r, err := relay.New(relay.Config{Client: client, Target: target}, logger)
+//	r, err := relay.New(relay.Config{Client: client, Target: target, Topics: topics}, logger)
 //	go r.Run(ctx)
 //
 // docs/use/relay.md has the lines for several brokers, and says what happens when something dies.

@@ -88,21 +88,7 @@ func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
 	now = now.Add(5 * time.Second)
 	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("m", 20*time.Millisecond)))
 	s.Expect(other, "m")
-	s.run(func(c *relay.Config) { c.Topics = nil })
-	s.gets("m")
-}
-
-// TestATopicThatRedisHasLostIsListedAgain, so that a relay finds it.
-func TestATopicThatRedisHasLostIsListedAgain(t *testing.T) {
-	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
-	publisher, now := s.publisher(), time.Now()
-	publisher.SetClock(func() time.Time { return now })
-	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("lost", time.Hour)))
-	require.NoError(t, s.Client.FlushAll(t.Context()).Err())
-
-	now = now.Add(5 * time.Second)
-	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("m", 20*time.Millisecond)))
-	s.run(func(c *relay.Config) { c.Topics = nil })
+	s.run()
 	s.gets("m")
 }
 
@@ -111,7 +97,7 @@ func TestARunningRelayGoesOnWithATopicThatRedisHasLost(t *testing.T) {
 	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
 	publisher, now := s.publisher(), time.Now()
 	publisher.SetClock(func() time.Time { return now })
-	s.run(func(c *relay.Config) { c.Topics, c.DiscoveryInterval = nil, 100*time.Millisecond })
+	s.run()
 	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("1", time.Millisecond)))
 	s.gets("1")
 	s.until("nothing is left", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })

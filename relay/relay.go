@@ -25,7 +25,6 @@ type Relay struct {
 	target message.Publisher
 	logger watermill.LoggerAdapter
 	apart  sync.Map // topics of which Redis has said that the stream is in another slot
-	rounds circles
 }
 
 // New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger
@@ -77,12 +76,8 @@ func (r *Relay) Run(ctx context.Context) error {
 		return err // which Validate has found
 	}
 	var topics sync.WaitGroup // end with ctx
-	start := func(topic string) { topics.Go(func() { r.relay(ctx, subscriber, topic) }) }
 	for _, topic := range r.config.Topics {
-		start(topic)
-	}
-	if len(r.config.Topics) == 0 {
-		r.discover(ctx, start)
+		topics.Go(func() { r.relay(ctx, subscriber, topic) })
 	}
 	<-ctx.Done()
 	topics.Wait()
@@ -130,9 +125,8 @@ func (r *Relay) InOneStep(topic string) bool {
 
 // What a relay does all the time, beside what its subscriptions do.
 const (
-	discovering observe.Activity = "discover"
-	beginning   observe.Activity = "begin"
-	handingOn   observe.Activity = "hand on"
+	beginning observe.Activity = "begin"
+	handingOn observe.Activity = "hand on"
 )
 
 // logging is an observer that logs the outages of a relay.
@@ -140,7 +134,7 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 	return observe.Observer{
 		OutageBegan: func(e observe.OutageBegan) { logger.Error(failureText(e.What), e.Err, fieldsOf(e.Place)) },
 		OutageEnded: func(e observe.OutageEnded) {
-			if e.What == handingOn { // the others have lines of their own, or need none
+			if e.What == handingOn { // beginning has a line of its own
 				logger.Info("The target takes messages of the topic again", fieldsOf(e.Place))
 			}
 		},
@@ -148,14 +142,10 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 }
 
 func failureText(what observe.Activity) string {
-	switch what {
-	case discovering:
-		return "Could not look for topics to relay; trying again"
-	case beginning:
+	if what == beginning {
 		return "Could not begin to relay the topic; trying again"
-	default:
-		return "The target takes no messages of the topic; trying again"
 	}
+	return "The target takes no messages of the topic; trying again"
 }
 
 func fieldsOf(place observe.Place) watermill.LogFields {

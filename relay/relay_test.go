@@ -12,6 +12,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 func TestADelayedMessageReachesTheTargetAsPublishedWhenItIsDue(t *testing.T) {
@@ -54,4 +55,18 @@ func TestABatchIsPublishedInOneCallAndInOrder(t *testing.T) {
 	s.run()
 	s.gets(want...)
 	assert.LessOrEqual(t, s.target.tried(), 5)
+}
+
+func TestARelayStartsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, redistest.Durable...)
+	s := &scene{fixture.NewOn(t, server), &target{}}
+	s.due("m")
+	require.NoError(t, server.Down())
+	s.run()
+	s.until("the relay has tried", func() bool { return s.Log.Count("trying again") == 1 })
+	server.Up()
+	require.NoError(t, server.Wait())
+	s.until("the message is there", func() bool { return len(s.target.uuids()) > 0 })
+	assert.Equal(t, 1, s.Log.Count("trying again"))
 }

@@ -309,15 +309,14 @@ func TestBadConfigsOfARelayAreRefused(t *testing.T) {
 	s := newScene(t)
 	streams := &redisstream.PublisherConfig{Client: s.Client}
 	for field, config := range map[string]relay.Config{
-		"Client":            {Target: s.target},
-		"Target":            {Client: s.Client},
-		"Streams":           {Client: s.Client, Streams: &redisstream.PublisherConfig{}},
-		"ConsumerGroup":     {Client: s.Client, Target: s.target, ConsumerGroup: redisdelay.Broadcast},
-		"BatchSize":         {Client: s.Client, Target: s.target, BatchSize: 501},
-		"MaxRefusals":       {Client: s.Client, Target: s.target, MaxRefusals: -1},
-		"DiscoveryInterval": {Client: s.Client, Target: s.target, DiscoveryInterval: time.Millisecond},
-		"Topics":            {Client: s.Client, Target: s.target, Topics: []string{""}},
-		"LeaseDuration":     {Client: s.Client, Target: s.target, LeaseDuration: 5},
+		"Client":        {Target: s.target},
+		"Target":        {Client: s.Client},
+		"Streams":       {Client: s.Client, Streams: &redisstream.PublisherConfig{}},
+		"ConsumerGroup": {Client: s.Client, Target: s.target, ConsumerGroup: redisdelay.Broadcast},
+		"BatchSize":     {Client: s.Client, Target: s.target, BatchSize: 501},
+		"MaxRefusals":   {Client: s.Client, Target: s.target, MaxRefusals: -1},
+		"Topics":        {Client: s.Client, Target: s.target, Topics: []string{""}},
+		"LeaseDuration": {Client: s.Client, Target: s.target, LeaseDuration: 5},
 	} {
 		_, err := relay.New(config, nil)
 		var bad *redisdelay.ConfigError

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -26,9 +28,8 @@ func TestPubSubRelayedToGoChannel(t *testing.T) {
 		target := gochannel.NewGoChannel(
 			gochannel.Config{OutputChannelBuffer: 10_000, Persistent: true}, watermill.NewStdLogger(false, false),
 		)
-		client, prefix := redistest.Client(t), watermill.NewShortUUID()
-		runRelay(t, relay.Config{Client: client, Prefix: prefix, Target: target})
-		return relayPublisher(t, client, prefix, target), target
+		relays := &relays{t: t, config: relay.Config{Client: redistest.Client(t), Prefix: watermill.NewShortUUID(), Target: target}}
+		return relays.publisher(t, target), target
 	}, nil)
 }
 
@@ -47,10 +48,8 @@ func TestPubSubRelayedToRedisStreams(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			prefix := watermill.NewShortUUID()
-			config := relay.Config{Client: redistest.Client(t), Prefix: prefix}
-			form(config.Client, &config)
-			runRelay(t, config)
+			relays := &relays{t: t, config: relay.Config{Client: redistest.Client(t), Prefix: watermill.NewShortUUID()}}
+			form(relays.config.Client, &relays.config)
 			create := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 				target, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: redistest.Client(t)}, nil)
 				require.NoError(t, err)
@@ -59,9 +58,8 @@ func TestPubSubRelayedToRedisStreams(t *testing.T) {
 					BlockTime: 10 * time.Millisecond, ClaimInterval: 3 * time.Second, MaxIdleTime: 5 * time.Second,
 				}, nil)
 				require.NoError(t, err)
-				publisher := relayPublisher(t, redistest.Client(t), prefix, target)
 				t.Cleanup(func() { _ = subscriber.Close() }) // not all of the suite's tests do
-				return publisher, subscriber
+				return relays.publisher(t, target), subscriber
 			}
 			tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) {
 				return create(t, watermill.NewShortUUID())
@@ -70,11 +68,24 @@ func TestPubSubRelayedToRedisStreams(t *testing.T) {
 	}
 }
 
-// relayPublisher is a publisher that delays all messages.
-func relayPublisher(t *testing.T, client redis.UniversalClient, prefix string, target message.Publisher) message.Publisher {
+// relays run a relay for each topic that is published to, until their test ends.
+type relays struct {
+	t       *testing.T
+	config  relay.Config // without the Topics
+	started sync.Map     // topics
+}
+
+// relayed is a publisher whose topics are relayed.
+type relayed struct {
+	message.Publisher
+	relays *relays
+}
+
+// publisher returns a publisher that delays all messages.
+func (r *relays) publisher(t *testing.T, target message.Publisher) message.Publisher {
 	t.Helper()
 	delayed, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
-		Client: client, Prefix: prefix,
+		Client: redistest.Client(t), Prefix: r.config.Prefix,
 		Delay: delay.PublisherConfig{DefaultDelayGenerator: func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) {
 			return delay.For(100 * time.Millisecond), nil
 		}},
@@ -83,20 +94,32 @@ func relayPublisher(t *testing.T, client redis.UniversalClient, prefix string, t
 	publisher, err := relay.NewPublisher(relay.PublisherConfig{Target: target, Delayed: delayed})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = publisher.Close() })
-	return publisher
+	return relayed{publisher, r}
 }
 
-// runRelay runs a relay until the test ends.
-func runRelay(t *testing.T, config relay.Config) {
-	t.Helper()
-	config.DiscoveryInterval, config.CloseTimeout = 100*time.Millisecond, time.Second
-	r, err := relay.New(config, watermill.NewStdLogger(false, false))
-	require.NoError(t, err)
+func (p relayed) Publish(topic string, messages ...*message.Message) error {
+	if _, started := p.relays.started.LoadOrStore(topic, true); !started {
+		if err := p.relays.run(topic); err != nil {
+			return err
+		}
+	}
+	return p.Publisher.Publish(topic, messages...)
+}
+
+// run relays a topic.
+func (r *relays) run(topic string) error {
+	config := r.config
+	config.Topics, config.CloseTimeout = []string{topic}, time.Second
+	made, err := relay.New(config, watermill.NewStdLogger(false, false))
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	t.Cleanup(func() {
+	go func() { ended <- made.Run(ctx) }()
+	r.t.Cleanup(func() {
 		cancel()
-		require.NoError(t, <-ended)
+		assert.NoError(r.t, <-ended)
 	})
+	return nil
 }

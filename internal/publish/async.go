@@ -45,7 +45,6 @@ func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) er
 		return fmt.Errorf("not stored: %w", err)
 	}
 	p.name(messages)
-	announceIDs(ctx, messages)
 	if err := p.lanes.begin(); err != nil {
 		p.pending.leave(f)
 		return err

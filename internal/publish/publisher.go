@@ -159,7 +159,6 @@ type share struct {
 // store stores the messages of a call in the partitions of their topic. ignored are the keys of duplicates that were dropped.
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) (ignored []string, err error) {
 	p.name(messages)
-	announceIDs(ctx, messages)
 	partitions, err := p.topics.partitions(ctx, deadline, topic)
 	if err != nil {
 		return nil, fmt.Errorf("not stored: %w", err)
@@ -286,28 +285,6 @@ func outcome(shares []share, stored []int, errs []error) error {
 	partial.Err = errors.Join(failed...)
 	slices.Sort(partial.Missing)
 	return &partial
-}
-
-type idObserverKey struct{}
-
-// WithIDObserver returns a context for messages: Publishers tell note the ids under which they are
-// about to store them. So whoever publishes them knows them when they come back. note must be
-// safe for concurrent use.
-func WithIDObserver(ctx context.Context, note func(ids []string)) context.Context {
-	return context.WithValue(ctx, idObserverKey{}, note)
-}
-
-// announceIDs tells the observer of a context, if it has one, the ids of messages.
-func announceIDs(ctx context.Context, messages []Message) {
-	note, wanted := ctx.Value(idObserverKey{}).(func([]string))
-	if !wanted {
-		return
-	}
-	ids := make([]string, len(messages))
-	for i, m := range messages {
-		ids[i] = m.ID
-	}
-	note(ids)
 }
 
 // Pending is how many messages of PublishAsync calls are under way.

@@ -54,7 +54,7 @@ func newCallers(t *testing.T, s *fixture.Scene) *callers {
 	c.admin, err = admin.New(admin.Config{Client: s.Client})
 	require.NoError(t, err)
 	target := nowhere{}
-	c.relay, err = relay.New(relay.Config{Client: s.Client, Target: target, CloseTimeout: ends}, s.Log)
+	c.relay, err = relay.New(relay.Config{Client: s.Client, Target: target, Topics: []string{s.Topic}, CloseTimeout: ends}, s.Log)
 	require.NoError(t, err)
 	c.later, err = relay.NewPublisher(relay.PublisherConfig{Target: target, Delayed: c.publisher})
 	require.NoError(t, err)

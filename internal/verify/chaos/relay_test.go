@@ -32,7 +32,7 @@ func (j job) toStream(ctx context.Context, client redis.UniversalClient) error {
 		streams.Client = redis.NewClient(&redis.Options{Addr: j.Addr})
 	}
 	r, err := relay.New(relay.Config{
-		Client: client, Streams: &streams, LeaseDuration: j.Lease, DiscoveryInterval: 100 * time.Millisecond,
+		Client: client, Streams: &streams, Topics: []string{j.Topic}, LeaseDuration: j.Lease,
 	}, j.logger)
 	if err != nil {
 		return err
