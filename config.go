@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -288,10 +288,14 @@ type SubscriberConfig struct {
 	// then. When notifications stop, it polls every 150ms for about 10s, and then less and less often, down to every
 	// PollInterval.
 	//
-	// While notifications work, which a heartbeat checks every 2s, an idle subscription polls every 30s, or twice in a GroupExpiry
-	// below a minute, or every PollInterval if that is longer. With a PollInterval below 5s, it always polls that often.
-	// At least 100ms. Default: 5s; a year in package redisdelaytest, where no notification is lost.
+	// While notifications work, which PingInterval checks, an idle subscription polls every 30s, or twice in a GroupExpiry
+	// below a minute, or every PollInterval if that is longer. With a PollInterval below PingInterval + 3s, it always polls that
+	// often. At least 100ms. Default: 5s.
 	PollInterval time.Duration
+
+	// PingInterval is how often a heartbeat checks that notifications arrive. Subscriptions of one Client with the same
+	// PingInterval share a connection for notifications and its heartbeats. At least 100ms. Default: 2s.
+	PingInterval time.Duration
 
 	// CloseTimeout is how long Stop, Close, or the end of a Subscribe context, lets
 	// handlers finish before it cancels their contexts. At least 1ms. Default: 10s.
@@ -301,13 +305,6 @@ type SubscriberConfig struct {
 	// metrics and traces. Use observe.Join for several. The logger given to NewSubscriber
 	// is told as well. Default: none, which costs nothing.
 	Observer observe.Observer
-}
-
-func defaultPoll(client redis.UniversalClient) time.Duration {
-	if script.OptionsOf(client).LosesNothing {
-		return 365 * 24 * time.Hour
-	}
-	return 5 * time.Second
 }
 
 func (c *SubscriberConfig) setDefaults() {
@@ -320,7 +317,8 @@ func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.LeaseDuration, 30*time.Second)
 	setDefault(&c.OnExpired, BuryExpired)
 	setDefault(&c.MaxBufferBytes, 16<<20)
-	setDefault(&c.PollInterval, defaultPoll(c.Client))
+	setDefault(&c.PollInterval, 5*time.Second)
+	setDefault(&c.PingInterval, notify.Interval)
 	setDefault(&c.CloseTimeout, 10*time.Second)
 	c.GroupLimits.setDefaults()
 	if c.Unmarshaler == nil {
@@ -331,20 +329,13 @@ func (c *SubscriberConfig) setDefaults() {
 	}
 	if c.NackDelay == nil {
 		c.NackDelay = defaultNackDelay
-		if script.OptionsOf(c.Client).LosesNothing {
-			c.NackDelay = steadyNackDelay
-		}
 	}
 }
 
 // defaultNackDelay varies, so that messages that failed together do not come back together.
 func defaultNackDelay(attempt int) time.Duration {
-	step := steadyNackDelay(attempt)
+	step := backoff.Exponential(MinRedeliveryDelay, time.Minute, attempt-1)
 	return min(time.Minute, step+rand.N(step/2))
-}
-
-func steadyNackDelay(attempt int) time.Duration {
-	return backoff.Exponential(MinRedeliveryDelay, time.Minute, attempt-1)
 }
 
 // Validate reports the first field that cannot be used, as a *ConfigError. A
@@ -376,6 +367,9 @@ func (c SubscriberConfig) Validate() error {
 		return err
 	}
 	if err := validateDuration("PollInterval", c.PollInterval, 100*time.Millisecond); err != nil {
+		return err
+	}
+	if err := validateDuration("PingInterval", c.PingInterval, 100*time.Millisecond); err != nil {
 		return err
 	}
 	if c.GroupExpiry != 0 {

@@ -93,6 +93,8 @@ func TestConfigsAreValidated(t *testing.T) {
 		"Broadcast for ever":          {sub{Client: client, ConsumerGroup: redisdelay.Broadcast, GroupExpiry: -1}, "GroupExpiry"},
 		"endless lease":               {sub{Client: client, LeaseDuration: math.MaxInt64}, "LeaseDuration"},
 		"negative PollInterval":       {sub{Client: client, PollInterval: -1}, "PollInterval"},
+		"shortest PingInterval":       {sub{Client: client, PingInterval: 100 * time.Millisecond}, ""},
+		"PingInterval without a unit": {sub{Client: client, PingInterval: 2}, "PingInterval"},
 		"negative CloseTimeout":       {sub{Client: client, CloseTimeout: -1}, "CloseTimeout"},
 		"limits":                      {sub{Client: client, GroupLimits: redisdelay.GroupLimits{MaxInFlight: 5, Rate: redisdelay.Rate{Messages: 100}}}, ""},
 		"negative group limit":        {sub{Client: client, GroupLimits: redisdelay.GroupLimits{MaxInFlight: -1}}, "GroupLimits.MaxInFlight"},

@@ -14,7 +14,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
-	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -170,15 +169,12 @@ func (p *Publisher) Close() error {
 	return p.err
 }
 
-// forRelay is a Publisher as package relay needs it.
-type forRelay struct{ *Publisher }
-
-func init() {
-	forrelay.Of = func(p any) forrelay.Publisher { return forRelay{p.(*Publisher)} }
-}
-
-// DelayOf implements forrelay.Publisher.
-func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
+// DelayOf gives a message the delay that Publish would give it (that of its context, or the default of PublisherConfig.Delay,
+// unless its metadata have one) and returns what remains of it. If that is 0 or less, Publish would make the message due at once.
+// DelayOf does no I/O. A message that its handler publishes again stays as it is.
+//
+// The error is ErrEmptyTopic, ErrNilMessage, a *DelayError, or that of Delay.DefaultDelayGenerator.
+func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
 	if err := prepare(topic, []*message.Message{msg}); err != nil {
 		return 0, err
 	}
@@ -193,8 +189,15 @@ func (p forRelay) DelayOf(topic string, msg *message.Message) (time.Duration, er
 	return remaining, nil
 }
 
-// RegisterGroup implements forrelay.Publisher.
-func (p forRelay) RegisterGroup(ctx context.Context, topic, group string) error {
+// RegisterGroup makes a consumer group known in a topic, as Subscriber.SubscribeInitialize does, so that the group gets every
+// message that is published afterwards. It changes nothing in a group that is known. An empty group is DefaultConsumerGroup. It
+// retries through connection errors until ctx ends or PublishTimeout has passed. The ctx of a delivered message counts for as long
+// as the consumer holds the message, as in Publish.
+//
+// Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired, ErrServerTooOld, ErrProtocolTooNew,
+// *KeyTypeError, a *ConfigError for Broadcast, which is the name of no group, or that of ctx or of Redis. The group may be
+// registered all the same.
+func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {
 	switch {
 	case topic == "":
 		return ErrEmptyTopic

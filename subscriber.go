@@ -17,7 +17,6 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/delivery"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -148,16 +147,19 @@ func (s *Subscriber) register(ctx context.Context, topic, group string, membersh
 
 func (s *Subscriber) membership(topic, group string) membership {
 	options := queue.GroupOptions{Expiry: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
-	return membership{s.store.Topic(topic).Membership(group, options)}
+	return membership{s.store.Topic(topic).Membership(group, options), s.config.PingInterval}
 }
 
 // membership is a topic as a subscription sees it.
-type membership struct{ *queue.Membership }
+type membership struct {
+	*queue.Membership
+	ping time.Duration
+}
 
 func (m membership) Group(partition int) delivery.Group { return m.Membership.Group(partition) }
 
 func (m membership) Listen(partition int, consumer string, handler queue.HintHandler) delivery.Listener {
-	return m.Membership.Group(partition).Listen(consumer, handler)
+	return m.Membership.Group(partition).Listen(consumer, m.ping, handler)
 }
 
 // Subscribe registers the consumer group and delivers its messages until ctx ends, or Stop
@@ -226,9 +228,9 @@ func (s *Subscriber) delivery(topic, group string) delivery.Config {
 		MaxBytes:      s.config.MaxBufferBytes,
 		DropExpired:   s.config.OnExpired == DropExpired,
 		PollInterval:  s.config.PollInterval,
+		PingInterval:  s.config.PingInterval,
 		GroupExpiry:   s.config.GroupExpiry,
 		CloseTimeout:  s.config.CloseTimeout,
-		Punctual:      script.OptionsOf(s.config.Client).LosesNothing,
 		Observer:      s.observer,
 		Place:         observe.Place{Topic: topic, Group: group},
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
 )
@@ -357,19 +356,19 @@ func TestDelayOfIsWhatPublishWouldWait(t *testing.T) {
 		}
 	})
 	msg := fixture.Delayed("m", time.Hour)
-	remaining, err := forrelay.Of(publisher).DelayOf(s.Topic, msg)
+	remaining, err := publisher.DelayOf(s.Topic, msg)
 	require.NoError(t, err)
 	assert.InDelta(t, time.Hour, remaining, float64(time.Second))
 
 	msg = message.NewMessage("m", nil)
 	msg.Metadata = nil
-	remaining, err = forrelay.Of(publisher).DelayOf(s.Topic, msg)
+	remaining, err = publisher.DelayOf(s.Topic, msg)
 	require.NoError(t, err)
 	assert.Equal(t, time.Minute, remaining)
 	assert.Equal(t, "1m0s", msg.Metadata.Get(delay.DelayedForKey))
 
 	msg.Metadata.Set(delay.DelayedForKey, "soon")
-	_, err = forrelay.Of(publisher).DelayOf(s.Topic, msg)
+	_, err = publisher.DelayOf(s.Topic, msg)
 	var wrong *redisdelay.DelayError
 	require.ErrorAs(t, err, &wrong)
 }
@@ -378,31 +377,31 @@ func TestRegisterGroupMakesAGroupGetWhatComes(t *testing.T) {
 	s := fixture.New(t)
 	publisher := s.Publisher()
 	other := s.Subscribe()
-	require.NoError(t, forrelay.Of(publisher).RegisterGroup(t.Context(), s.Topic, "later"))
-	require.NoError(t, forrelay.Of(publisher).RegisterGroup(t.Context(), s.Topic, "later"))
+	require.NoError(t, publisher.RegisterGroup(t.Context(), s.Topic, "later"))
+	require.NoError(t, publisher.RegisterGroup(t.Context(), s.Topic, "later"))
 	s.Publish("m")
 	s.Expect(other, "m")
 	s.Expect(s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = "later" }), "m")
 
 	fresh := s.Beside("/fresh")
-	require.NoError(t, forrelay.Of(publisher).RegisterGroup(t.Context(), fresh.Topic, ""))
+	require.NoError(t, publisher.RegisterGroup(t.Context(), fresh.Topic, ""))
 	groups := s.Client.SMembers(t.Context(), fresh.Key("groups")).Val()
 	assert.Equal(t, []string{redisdelay.DefaultConsumerGroup}, groups)
 
-	assert.Equal(t, redisdelay.ErrEmptyTopic, forrelay.Of(publisher).RegisterGroup(t.Context(), "", "g"))
+	assert.Equal(t, redisdelay.ErrEmptyTopic, publisher.RegisterGroup(t.Context(), "", "g"))
 	var bad *redisdelay.ConfigError
-	require.ErrorAs(t, forrelay.Of(publisher).RegisterGroup(t.Context(), s.Topic, redisdelay.Broadcast), &bad)
+	require.ErrorAs(t, publisher.RegisterGroup(t.Context(), s.Topic, redisdelay.Broadcast), &bad)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, forrelay.Of(publisher).RegisterGroup(ended, s.Topic, "g"), context.Canceled)
+	require.ErrorIs(t, publisher.RegisterGroup(ended, s.Topic, "g"), context.Canceled)
 
 	s.Publish("held")
 	held := s.Next(other)
 	over, cancel := context.WithCancel(held.Context()) // as a middleware's timeout
 	cancel()
-	require.NoError(t, forrelay.Of(publisher).RegisterGroup(over, s.Topic, "g"))
+	require.NoError(t, publisher.RegisterGroup(over, s.Topic, "g"))
 	held.Ack()
 
 	require.NoError(t, publisher.Close())
-	assert.Equal(t, redisdelay.ErrPublisherClosed, forrelay.Of(publisher).RegisterGroup(t.Context(), s.Topic, "g"))
+	assert.Equal(t, redisdelay.ErrPublisherClosed, publisher.RegisterGroup(t.Context(), s.Topic, "g"))
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
@@ -64,7 +63,7 @@ func relayBacklog(ctx context.Context, l *lab, config relay.Config) (sample, err
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(forrelay.Of(group).RegisterGroup(ctx, topic, relay.DefaultConsumerGroup), group.Close()) //nolint:contextcheck // Close has a timeout of its own
+	err = errors.Join(group.RegisterGroup(ctx, topic, relay.DefaultConsumerGroup), group.Close()) //nolint:contextcheck // Close has a timeout of its own
 	if err = errors.Join(err, publishAll(ctx, l, topic, newMessages(n))); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
 )
 
-// TestGroupsExpireWhileASubscriberPolls: with the default PollInterval, which is a year here, nobody looks for them.
+// TestGroupsExpireWhileASubscriberPolls: with the PollInterval of SubscriberConfig, a year, nobody looks for them.
 func TestGroupsExpireWhileASubscriberPolls(t *testing.T) {
 	for poll, want := range map[time.Duration][]string{0: {"gone", "stays"}, time.Minute: {"stays"}} {
 		t.Run(poll.String(), func(t *testing.T) {

@@ -43,23 +43,16 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 )
 
 // Redis is a Redis in memory, for one test. It ends with the test.
 type Redis struct {
 	t      testing.TB
 	server *miniredis.Miniredis
-	client *client
+	client *redis.Client
 	admin  *admin.Admin
 }
-
-// client is a client whose connections lose no notification. Neither heartbeats nor polls are needed: a month of heartbeats takes
-// seconds.
-type client struct{ *redis.Client }
-
-// ScriptOptions says so to package script.
-func (*client) ScriptOptions() script.Options { return script.Options{LosesNothing: true} }
 
 // New starts a Redis. It must be called in a bubble of synctest.Test, with the bubble's t; else
 // it fails the test. Close publishers, subscribers and routers before the test ends, with defer
@@ -73,7 +66,7 @@ func New(t testing.TB) *Redis {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	r := &Redis{t: t, server: server}
-	r.client = &client{redis.NewClient(r.Options())}
+	r.client = redis.NewClient(r.Options())
 	t.Cleanup(func() {
 		_ = r.client.Close() // some Pub/Subs have already closed theirs
 		server.Close()
@@ -93,15 +86,11 @@ func inBubble() (is bool) {
 	return
 }
 
-// Client is a client of the Redis, for code that makes publishers and subscribers itself. It
-// is closed with the test. Subscribers with it poll once a year, unless their config says
-// otherwise.
+// Client is a client of the Redis, for admin, Control, and code that makes publishers and subscribers itself. It
+// is closed with the test. See SubscriberConfig for what a subscriber costs that polls and pings as by default.
 func (r *Redis) Client() redis.UniversalClient { return r.client }
 
-// Options are for redis.NewClient, for code that takes a *redis.Client. Close that client before
-// the test ends. Subscribers with it poll and ping as on a real server, which takes seconds for a
-// month. As there, the default NackDelay varies, and messages come some milliseconds after their
-// due time: Advance beyond it.
+// Options are for redis.NewClient, for code that needs clients of its own. Close them before the test ends.
 func (r *Redis) Options() *redis.Options {
 	return &redis.Options{
 		Addr:   "127.0.0.1:6379", // nobody dials it; a name would be looked up
@@ -122,11 +111,19 @@ func (r *Redis) PublisherConfig() redisdelay.PublisherConfig {
 	return redisdelay.PublisherConfig{Client: r.client}
 }
 
-// SubscriberConfig is a config with the Client and a consumer group, and else with the
-// defaults.
+// SubscriberConfig is a config with the Client and a consumer group. It differs from the defaults in three fields: PollInterval and
+// PingInterval are a year, because no notification is lost here, and NackDelay does not vary, so that all runs of a test have the
+// same times. With the default intervals, a month takes seconds instead of milliseconds.
 func (r *Redis) SubscriberConfig(group string) redisdelay.SubscriberConfig {
-	return redisdelay.SubscriberConfig{Client: r.client, ConsumerGroup: group}
+	return redisdelay.SubscriberConfig{
+		Client: r.client, ConsumerGroup: group, PollInterval: year, PingInterval: year,
+		NackDelay: func(attempt int) time.Duration {
+			return backoff.Exponential(redisdelay.MinRedeliveryDelay, time.Minute, attempt-1)
+		},
+	}
 }
+
+const year = 365 * 24 * time.Hour
 
 // Wait waits until all goroutines of the test wait for something: then all due messages are
 // handled, unless a handler waits. Only one goroutine at a time may be in Wait or Advance.

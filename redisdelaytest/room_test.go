@@ -9,7 +9,6 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
 )
 
@@ -21,7 +20,7 @@ func TestALongPipelineHasRoom(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, publisher.Close()) }()
 		for i := range 60 {
-			require.NoError(t, forrelay.Of(publisher).RegisterGroup(t.Context(), "topic", fmt.Sprint("group", i)))
+			require.NoError(t, publisher.RegisterGroup(t.Context(), "topic", fmt.Sprint("group", i)))
 		}
 		a, err := admin.New(admin.Config{Client: r.Client()})
 		require.NoError(t, err)

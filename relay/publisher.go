@@ -22,7 +22,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 )
 
 // Publisher publishes messages that are due to its target, and lets others wait in Redis for
@@ -74,7 +73,7 @@ func NewPublisher(config PublisherConfig) (*Publisher, error) {
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	var due, delayed kind
 	for i, msg := range messages {
-		remaining, err := forrelay.Of(p.config.Delayed).DelayOf(topic, msg)
+		remaining, err := p.config.Delayed.DelayOf(topic, msg)
 		switch {
 		case err != nil:
 			return err
@@ -149,7 +148,7 @@ func (p *Publisher) register(ctx context.Context, topic string) error {
 	if known && now.Sub(registered) < registerEvery {
 		return nil
 	}
-	if err := forrelay.Of(p.config.Delayed).RegisterGroup(ctx, topic, p.config.ConsumerGroup); err != nil {
+	if err := p.config.Delayed.RegisterGroup(ctx, topic, p.config.ConsumerGroup); err != nil {
 		return err
 	}
 	p.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -47,6 +48,7 @@ func runAt(topic Topic, partitions int, change ...func(*Config)) *running {
 		MaxBytes:     16 << 20,
 		Lease:        testLease,
 		PollInterval: testPoll,
+		PingInterval: notify.Interval,
 		CloseTimeout: testCloseTimeout,
 	}
 	for _, c := range change {

@@ -29,7 +29,6 @@ const (
 // hints collects, from claims, nacks and notifications, when something may be due.
 type hints struct {
 	// immutable
-	punctual    bool          // whether there is no lag
 	poll, quiet time.Duration // the longest time between two claims without and with notifications
 
 	mu       sync.Mutex
@@ -47,7 +46,7 @@ const never = 100 * 365 * 24 * time.Hour
 
 func newHints(c Config) hints {
 	return hints{
-		punctual: c.Punctual, poll: c.PollInterval, quiet: c.quietInterval(),
+		poll: c.PollInterval, quiet: c.quietInterval(),
 		changed: make(chan struct{}, 1), known: true,
 	}
 }
@@ -155,7 +154,7 @@ func (h *hints) earlier(in time.Duration) {
 
 // lag is how long after a due time to claim. The caller holds mu.
 func (h *hints) lag() time.Duration {
-	if h.punctual || h.yield == 0 {
+	if h.yield == 0 {
 		return 0
 	}
 	far := min(maxFar, max(0, h.trip-closeBy))

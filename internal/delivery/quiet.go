@@ -6,20 +6,20 @@ const (
 	// quietPoll is how often an idle consumer polls while it receives notifications.
 	quietPoll = 30 * time.Second
 
-	// quietFrom is the shortest PollInterval with which it polls so rarely. A message that is due when notifications fail silently
-	// must not wait longer than PollInterval. It waits
+	// quietMargin is how much longer than PingInterval a PollInterval must be for that. A message that is due when notifications
+	// fail silently must not wait longer than PollInterval. It waits
 	//
-	//	3.5 s   until a heartbeat is missed      notify.Interval and notify.Timeout
-	//	0.15 s  until the consumer polls         fallbackInterval
+	//	PingInterval + 1.5 s   until a heartbeat is missed      notify.Timeout
+	//	0.15 s                 until the consumer polls         fallbackInterval
 	//
-	// and the rest of 5 s is for the claim. With a shorter PollInterval, a consumer always polls that often.
-	quietFrom = 5 * time.Second
+	// and the rest is for the claim. With a shorter PollInterval, a consumer always polls that often.
+	quietMargin = 3 * time.Second
 )
 
 // quietInterval is the longest time between two claims of an idle consumer. If its group has a GroupExpiry, the consumer
 // claims twice within it, unless PollInterval is longer than half of it.
 func (c Config) quietInterval() time.Duration {
-	if c.PollInterval < quietFrom {
+	if c.PollInterval < c.PingInterval+quietMargin {
 		return c.PollInterval
 	}
 	quiet := quietPoll

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -20,7 +21,7 @@ func TestTheQuietInterval(t *testing.T) {
 		"of a group that ends seldom": {5 * time.Second, time.Hour, 30 * time.Second, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := Config{PollInterval: c.poll, GroupExpiry: c.expiry, Lease: testLease}
+			config := Config{PollInterval: c.poll, PingInterval: notify.Interval, GroupExpiry: c.expiry, Lease: testLease}
 			assert.Equal(t, c.quiet, config.quietInterval())
 			assert.Equal(t, c.alive, config.alive())
 		})

@@ -85,7 +85,7 @@ type Listener interface {
 }
 
 // Config configures a subscription. All fields are required except MaxDeliveries, DropExpired,
-// GroupExpiry, Punctual, ConsumerInfo, Handle, Observer and Place, and BatchSize without a Handle.
+// GroupExpiry, ConsumerInfo, Handle, Observer and Place, and BatchSize without a Handle.
 type Config struct {
 	// Decode makes the message to hand out, with ctx as the base of its context.
 	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
@@ -101,12 +101,9 @@ type Config struct {
 	MaxBytes      int  // of held messages that no handler has
 	DropExpired   bool // what is too old for a handler ends; else, it becomes a dead letter
 	PollInterval  time.Duration
+	PingInterval  time.Duration // how often notifications are checked
 	GroupExpiry   time.Duration // 0: the group does not expire
 	CloseTimeout  time.Duration
-
-	// Punctual makes the consumer claim at due times even if another one of the group is likely
-	// to go first.
-	Punctual bool
 
 	// ConsumerInfo returns what operators see of the consumer, given the messages that its handlers
 	// have when a heartbeat is sent, oldest first; nil: nothing.

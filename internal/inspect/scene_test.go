@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
@@ -208,7 +209,7 @@ func (handler) OnError(error)            {}
 func (r *scene) listen(g *queue.Group, consumer string) (next func() queue.Hint) {
 	r.T.Helper()
 	hints := make(handler, 100)
-	l := g.Listen(consumer, hints)
+	l := g.Listen(consumer, notify.Interval, hints)
 	r.T.Cleanup(l.Close)
 	next = func() queue.Hint {
 		r.T.Helper()

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// Interval is how often a heartbeat is published for each connection.
+	// Interval is how often a heartbeat is published for each connection by default.
 	Interval = 2 * time.Second
 
 	// Timeout is how long a heartbeat may take to be received, or any other request to be answered. So a connection that fails
-	// silently is noticed within Interval and Timeout.
+	// silently is noticed within the interval and Timeout.
 	Timeout = 1500 * time.Millisecond
 
 	// publishAgain is when a heartbeat whose Publish has failed is published again.
@@ -39,7 +39,7 @@ type heartbeat struct {
 
 // newChannel returns a channel for heartbeats beside one that is subscribed; "" if it is too early. The caller holds Hub.mu.
 func (n *nodeConn) newChannel(now time.Time) string {
-	if n.hub.interval == 0 || n.heartbeat.channel != "" || now.Before(n.heartbeat.next) {
+	if n.heartbeat.channel != "" || now.Before(n.heartbeat.next) {
 		return ""
 	}
 	for _, c := range n.channels {
@@ -57,9 +57,6 @@ func (n *nodeConn) beat() (again time.Duration, err error) {
 	defer n.hub.mu.Unlock()
 	b, now := &n.heartbeat, time.Now()
 	again = recheck
-	if n.hub.interval == 0 {
-		return again, nil
-	}
 	if len(n.unanswered) > 0 {
 		if again = n.hub.timeout - now.Sub(n.answeredAt); again <= 0 {
 			return 0, ErrNoAnswer

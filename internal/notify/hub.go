@@ -90,7 +90,7 @@ type Hub struct {
 	conns    []*nodeConn         // guarded by mu; those whose goroutines run
 }
 
-// New returns a Hub that publishes a heartbeat at this interval (0: never), and drops a connection that has not received it, or
+// New returns a Hub that publishes a heartbeat at this interval, and drops a connection that has not received it, or
 // the answer to another request, within the timeout.
 func New(network Network, interval, timeout time.Duration) *Hub {
 	return &Hub{network: network, interval: interval, timeout: timeout, channels: map[string]*channel{}}

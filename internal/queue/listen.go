@@ -60,10 +60,10 @@ func (l *Listener) Close() {
 }
 
 // Listen registers a HintHandler for a consumer of the group. It gets no hints about the
-// consumer's own claims. All Listeners of a client share one connection to each node, outside the
-// client's pool. Listen does no I/O.
-func (g *Group) Listen(consumer string, handler HintHandler) *Listener {
-	hub, release := hubs.of(g.partition.Client())
+// consumer's own claims. All Listeners of a client with the same interval between heartbeats share one
+// connection to each node, outside the client's pool. Listen does no I/O.
+func (g *Group) Listen(consumer string, interval time.Duration, handler HintHandler) *Listener {
+	hub, release := hubs.of(g.partition.Client(), interval)
 	return &Listener{hub.Listen(g.partition.Channel(), &notificationReader{g.name, consumer, handler}), release}
 }
 
@@ -123,11 +123,16 @@ func within(us int64) time.Duration {
 // hubs has the hubs of all clients that somebody listens with. It is global, since subscribers
 // have nothing in common but their client, and Watermill makes one for each handler. Only what
 // is in use is in it.
-var hubs = registry{hubs: map[any]*sharedHub{}}
+var hubs = registry{hubs: map[hubKey]*sharedHub{}}
 
 type registry struct {
 	mu   sync.Mutex
-	hubs map[any]*sharedHub // guarded by mu; by client
+	hubs map[hubKey]*sharedHub // guarded by mu
+}
+
+type hubKey struct {
+	client   any
+	interval time.Duration
 }
 
 type sharedHub struct {
@@ -135,21 +140,17 @@ type sharedHub struct {
 	users int // guarded by registry.mu
 }
 
-// of returns the hub of a client until it is released. A client that cannot be told
+// of returns the hub of a client and an interval until it is released. A client that cannot be told
 // apart from others, a struct with a map for instance, has one for each script.Client.
-func (r *registry) of(c *script.Client) (hub *notify.Hub, release func()) {
-	var key any = c
+func (r *registry) of(c *script.Client, interval time.Duration) (hub *notify.Hub, release func()) {
+	key := hubKey{c, interval}
 	if reflect.ValueOf(c.Redis()).Comparable() {
-		key = c.Redis()
+		key.client = c.Redis()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	shared := r.hubs[key]
 	if shared == nil {
-		interval := notify.Interval
-		if script.OptionsOf(c.Redis()).LosesNothing {
-			interval = 0 // never
-		}
 		shared = &sharedHub{Hub: newHub(c, interval, notify.Timeout)}
 		r.hubs[key] = shared
 	}

@@ -169,7 +169,7 @@ func TestNotificationsOfAnotherDatabaseAreIgnored(t *testing.T) {
 		queues = append(queues, newStore(t, client).Topic(topic).Partition(0))
 	}
 	handler := newTestHandler(t)
-	l := queues[1].Group("g").Listen("c", handler)
+	l := queues[1].Group("g").Listen("c", notify.Interval, handler)
 	defer l.Close()
 	require.True(t, handler.next().Opened)
 	for n, q := range []*Partition{queues[0], queues[1]} {
@@ -297,7 +297,7 @@ func TestStoresOfOneClientShareAHub(t *testing.T) {
 	of := func(client redis.UniversalClient, prefix string) (*notify.Hub, func()) {
 		s, err := NewStore(client, prefix, observe.Observer{})
 		require.NoError(t, err)
-		hub, release := hubs.of(s.Client)
+		hub, release := hubs.of(s.Client, notify.Interval)
 		t.Cleanup(release)
 		return hub, release
 	}
@@ -338,7 +338,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		running.Go(func() {
 			for range rounds {
 				handler := newTestHandler(t)
-				l := topic.Partition(rand.IntN(partitions)).Group("g").Listen(fmt.Sprint("c", n), handler)
+				l := topic.Partition(rand.IntN(partitions)).Group("g").Listen(fmt.Sprint("c", n), notify.Interval, handler)
 				select {
 				case hint := <-handler.hints:
 					assert.True(t, hint.Opened)

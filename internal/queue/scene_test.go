@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
@@ -70,7 +71,7 @@ func (r *scene) group(name string) *Group {
 func (r *scene) listen(g *Group, consumer string) (next func() Hint) {
 	r.T.Helper()
 	handler := newTestHandler(r.T)
-	l := g.Listen(consumer, handler)
+	l := g.Listen(consumer, notify.Interval, handler)
 	r.T.Cleanup(l.Close)
 	require.Equal(r.T, Hint{Opened: true}, handler.next(), "a new subscription counts as a hint")
 	return handler.next

@@ -37,22 +37,6 @@ type Client struct {
 	warnings []string // guarded by mu; not returned yet
 }
 
-// Options are what only clients within this module can say of themselves, by a method
-// ScriptOptions.
-type Options struct {
-	// LosesNothing says that no notification is lost as long as a connection lasts: so package
-	// redisdelaytest needs neither heartbeats nor polls in its virtual months.
-	LosesNothing bool
-}
-
-// OptionsOf returns what a client says of itself.
-func OptionsOf(client redis.UniversalClient) Options {
-	if c, is := client.(optional); is {
-		return c.ScriptOptions()
-	}
-	return Options{}
-}
-
 // What clients can do. Users wrap the types of go-redis, so methods decide, not types.
 type (
 	singleNode interface{ Options() *redis.Options }
@@ -67,8 +51,6 @@ type (
 	clusterOptions interface{ Options() *redis.ClusterOptions }
 
 	ring interface{ Options() *redis.RingOptions }
-
-	optional interface{ ScriptOptions() Options }
 )
 
 // Why a client cannot be used.

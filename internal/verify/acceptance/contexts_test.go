@@ -21,7 +21,6 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/forrelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/relay"
@@ -79,7 +78,7 @@ func (nowhere) Close() error                              { return nil }
 func (c *callers) fill(t *testing.T) {
 	t.Helper()
 	p := c.Publisher() // it may take its time
-	require.NoError(t, forrelay.Of(p).RegisterGroup(t.Context(), c.Topic, "g"))
+	require.NoError(t, p.RegisterGroup(t.Context(), c.Topic, "g"))
 	keyed := fixture.Delayed("keyed", time.Hour)
 	redisdelay.SetKey(keyed, "k")
 	require.NoError(t, p.Publish(c.Topic, keyed, fixture.Delayed("later", time.Hour)))
@@ -96,7 +95,7 @@ func (c *callers) fill(t *testing.T) {
 
 // quick are the methods that do no I/O.
 var quick = []string{
-	"Publisher.Config", "Publisher.PublishAsyncPending", "Subscriber.Stop", "Subscriber.ConsumerGroup", "Relay.InOneStep",
+	"Publisher.Config", "Publisher.DelayOf", "Publisher.PublishAsyncPending", "Subscriber.Stop", "Subscriber.ConsumerGroup", "Relay.InOneStep",
 }
 
 // closing are the methods that end with a timeout of their own, and those that Close ends.
@@ -146,7 +145,7 @@ func (c *callers) boundsOfPublishers() map[string]func(ctx context.Context) erro
 		"Publisher.Cancel":               cancel(c.publisher),
 		"Publisher.Reschedule":           reschedule(c.publisher),
 		"Publisher.RegisterGroup": func(ctx context.Context) error {
-			return forrelay.Of(c.publisher).RegisterGroup(ctx, c.Topic, "other")
+			return c.publisher.RegisterGroup(ctx, c.Topic, "other")
 		},
 		"relay.Publisher.Publish":    publish(c.later, c.Topic),
 		"relay.Publisher.Cancel":     cancel(c.later),

@@ -88,6 +88,7 @@ func (c *consumer) run(ctx context.Context) {
 		MaxDeliveries: plan.MaxDeliveries,
 		MaxBytes:      16 << 20,
 		PollInterval:  plan.Poll,
+		PingInterval:  notify.Interval,
 		CloseTimeout:  plan.CloseTimeout,
 		Observer:      ledger.observer(),
 	})

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
@@ -37,12 +36,6 @@ type program struct {
 	ended   time.Time       // guarded by y.mu
 }
 
-// lossless is a client that needs no heartbeats: the connections of this network end when they break.
-type lossless struct{ *redis.Client }
-
-// ScriptOptions says so to package script.
-func (*lossless) ScriptOptions() script.Options { return script.Options{LosesNothing: true} }
-
 // launch starts the next run of a process. All goroutines of it have its name.
 func (y *year) launch(number int) {
 	y.mu.Lock()
@@ -51,7 +44,7 @@ func (y *year) launch(number int) {
 	y.mu.Unlock()
 	p.name = fmt.Sprintf("process %d, run %d", number, p.run)
 	p.process = y.network.process(p.name, rngOf(y.seed, p.name))
-	p.client = &lossless{p.process.client}
+	p.client = p.process.client
 	p.labeled(func() {
 		p.narrow, p.wide = p.publisher(1), p.publisher(2)
 		for _, r := range y.rolesOf(number) {
@@ -87,6 +80,7 @@ func (p *program) subscriber(kind string) *redisdelay.Subscriber {
 	config := redisdelay.SubscriberConfig{
 		Client: p.client, ConsumerGroup: kind, Consumer: p.name, LeaseDuration: yearLease, CloseTimeout: closeTimeout,
 		MaxInFlight: 4, MaxDeliveries: maxDeliveries, PollInterval: yearPoll,
+		PingInterval: 365 * 24 * time.Hour, // the connections of this network end when they break
 	}
 	switch kind {
 	case "limited":

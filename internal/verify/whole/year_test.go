@@ -63,7 +63,7 @@ func newYear(t *testing.T, seed uint64, processes, topics int) *year {
 	operators := y.network.process("operators", rngOf(seed, "operators"))
 	operators.beside = true
 	t.Cleanup(func() { _ = operators.client.Close() })
-	y.client = &lossless{operators.client}
+	y.client = operators.client
 	var err error
 	y.admin, err = admin.New(admin.Config{Client: y.client})
 	require.NoError(t, err)
