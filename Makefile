@@ -4,10 +4,10 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 
 .PHONY: test test-slow languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
-	examples watch dashboard bench million10 matrix redis-server prometheus chromium
+	examples dashboard bench million10 matrix redis-server prometheus chromium
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
-MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch bench
+MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch
 
 ## test: install redis-server and prometheus if they are missing, then run all tests, in about five minutes;
 ## RACE=-race looks for data races, too, and takes twice as long
@@ -15,9 +15,8 @@ RACE ?=
 TIMEOUT ?= 20m
 LONG = ./periodic $(addprefix ./internal/verify/,acceptance chaos whole explore) # those that take longest begin first
 ALL = $(MODULES:%=./%/...) $(LONG) ./...
-# What is tested without the detector: charts of peers that would be built again, and two packages whose tests compute for minutes,
-# in one goroutine at a time.
-PLAIN = ./bench/... $(addprefix ./internal/verify/,whole explore)
+# What is tested without the detector: two packages whose tests compute for minutes, in one goroutine at a time.
+PLAIN = $(addprefix ./internal/verify/,whole explore)
 WATCHED = $(filter-out $(PLAIN),$(MODULES:%=./%/...) $(LONG)) $(shell $(GO) list ./... | grep -v -e verify/whole -e verify/explore)
 test: redis-server prometheus
 	$(GO) test $(RACE) -vet=off -p $(if $(RACE),2,4) -shuffle=on -timeout $(TIMEOUT) \
@@ -154,16 +153,11 @@ fuzz:
 ## lint: golangci-lint, which vets as well
 lint:
 	$(LINT) run ./...
-	for module in $(MODULES); do (cd $$module && $(LINT) run ./...) || exit 1; done
+	for module in $(MODULES) bench; do (cd $$module && $(LINT) run ./...) || exit 1; done
 
 ## examples: run each example to its end, on an embedded Redis or a cluster of its own
 examples:
 	./scripts/run-examples.sh
-
-## watch: run the example watch with a real Prometheus for 20 seconds, and print what the queries of the
-## dashboard answer
-watch: redis-server prometheus
-	cd examples/watch && $(GO) run ./show
 
 ## dashboard: the tests of the dashboard in a real browser, some two minutes, which make test leaves out; PICTURES=DIR draws its
 ## pages, too
@@ -171,14 +165,14 @@ PICTURES ?=
 dashboard: redis-server chromium
 	cd dashboard/browser && $(GO) test -count=1 -timeout 10m -v . -required $(if $(PICTURES),-pictures $(abspath $(PICTURES)))
 
-## bench: measure beside peers and floors, about an hour, or less with ROUNDS=3 for 5; writes docs/benchmarks
+## bench: measure beside peers and floors, about half an hour, or less with ROUNDS=3 for 5; writes docs/benchmarks
 bench: redis-server
 	cd bench && $(GO) run . $(if $(ROUNDS),-rounds $(ROUNDS))
 
-## million10: measure a server with ten million messages, about six minutes; needs 10 GB of memory and 8 of disk. Writes
+## million10: measure a server with ten million messages, about four minutes; needs 10 GB of memory and 8 of disk. Writes
 ## docs/benchmarks/million10
 million10: redis-server
-	cd bench && $(GO) run . -only '^million10$$' -out ../docs/benchmarks/million10
+	cd bench && $(GO) run . million10
 
 ## matrix: all tests on Redis 7.0 and 8.0, Redict (which is Redis 7.2) and Valkey 8 and 9, from where
 ## apt has them; about 5 minutes each. SERVERS='redis-7.0 valkey-9' chooses

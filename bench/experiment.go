@@ -18,12 +18,10 @@ type experiment struct {
 	name        string
 	what        string        // a sentence or two for the report
 	rounds      int           // at most; 0 for as many as the flag says
-	apart       bool          // it takes so long that it runs only when -only names it
 	limit       time.Duration // of one run; 0 for runTimeout
 	distance    time.Duration // how much longer a round trip to Redis takes
 	contestants []contestant
 	bars        []bar
-	chart       string // the reading to plot; "" for none
 }
 
 // contestant is one side of an experiment. It runs on an empty Redis.
@@ -51,6 +49,7 @@ type bar struct {
 	against []string // compare with the best of these in the same round; none for an absolute bar
 	least   float64  // 0 for none
 	most    float64  // 0 for none
+	goal    string   // why the bar may be missed; "" if it has to be met
 }
 
 // outcome is an experiment with its measurements, by contestant and round.
@@ -89,15 +88,6 @@ func (e experiment) runOne(ctx context.Context, l *lab, c contestant) (sample, e
 func (s sample) get(name string) float64 {
 	i := slices.IndexFunc(s, func(r reading) bool { return r.name == name })
 	return s[i].value
-}
-
-// with puts something before the names of all readings.
-func (s sample) with(prefix string) sample {
-	renamed := slices.Clone(s)
-	for i := range renamed {
-		renamed[i].name = prefix + renamed[i].name
-	}
-	return renamed
 }
 
 // values are a contestant's readings, round by round.

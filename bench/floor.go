@@ -2,18 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 )
 
-// The floors do only what any delayed queue on Redis must do: they extend no leases, and
-// know no groups and no lost replies.
+// The floor does only what any delayed queue on Redis must do: it extends no leases, and
+// knows no groups and no lost replies.
 
 const floorBatch = 100
 
@@ -59,9 +57,9 @@ func newFloor(client *redis.Client, topic string) floor {
 
 func floorBodies(topic string) string { return "floor:bodies:" + topic }
 
-func (f floor) push(ctx context.Context, delay time.Duration, call []*message.Message) error {
+func (f floor) push(ctx context.Context, call []*message.Message) error {
 	args := make([]any, 0, 2*len(call)+1)
-	args = append(args, time.Now().Add(delay).UnixMilli())
+	args = append(args, time.Now().UnixMilli())
 	for _, msg := range call {
 		args = append(args, msg.UUID, []byte(msg.Payload))
 	}
@@ -90,128 +88,49 @@ func handOver(out chan<- *message.Message, batch []any) (ids []any) {
 	return ids
 }
 
-// inTurn drains the queue one step after another.
-func (f floor) inTurn(ctx context.Context, out chan<- *message.Message) error {
-	for {
-		batch, err := f.claim(ctx)
-		if err != nil || len(batch) == 0 {
+// floorPubSub is the floor with one subscriber, which ends when nothing is due.
+func floorPubSub() pubsub {
+	return pubsub{
+		name: "Watermill floor", share: 1,
+		fill: func(ctx context.Context, l *lab, messages []*message.Message) error {
+			f := newFloor(l.client(), topic)
+			return inCalls(ctx, 2, callSize, messages, func(call []*message.Message) error { return f.push(ctx, call) })
+		},
+		subscriber: func(l *lab) (message.Subscriber, error) {
+			return &floorSubscriber{floor: newFloor(l.client(), topic)}, nil
+		},
+		settled: func(ctx context.Context, l *lab) error {
+			left, err := l.admin.Exists(ctx, newFloor(l.admin, topic).keys...).Result()
+			if err == nil && left > 0 {
+				err = fmt.Errorf("%d keys are left", left)
+			}
 			return err
-		}
-		if err := f.ack(ctx, handOver(out, batch)); err != nil {
-			return err
-		}
+		},
 	}
 }
 
-// overlapped drains the queue with claims, deliveries and acks under way at once.
-func (f floor) overlapped(ctx context.Context, out chan<- *message.Message) error {
-	batches, acks := make(chan []any, 1), make(chan []any, 1)
-	var claimed, acked error
-	var steps sync.WaitGroup
-	steps.Go(func() {
-		defer close(batches)
-		for {
+type floorSubscriber struct {
+	floor
+	running sync.WaitGroup
+	err     error // set once running is done
+}
+
+func (s *floorSubscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+	out := make(chan *message.Message)
+	s.running.Go(func() {
+		defer close(out)
+		for s.err == nil {
 			var batch []any
-			if batch, claimed = f.claim(ctx); claimed != nil || len(batch) == 0 {
+			if batch, s.err = s.claim(ctx); s.err != nil || len(batch) == 0 {
 				return
 			}
-			batches <- batch
+			s.err = s.ack(ctx, handOver(out, batch))
 		}
 	})
-	steps.Go(func() {
-		defer close(acks)
-		for batch := range batches {
-			acks <- handOver(out, batch)
-		}
-	})
-	steps.Go(func() {
-		for ids := range acks {
-			acked = errors.Join(acked, f.ack(ctx, ids))
-		}
-	})
-	steps.Wait()
-	return errors.Join(claimed, acked)
+	return out, nil
 }
 
-// drainWay is one of the two ways to drain a floor.
-type drainWay func(f floor, ctx context.Context, out chan<- *message.Message) error
-
-// drain measures how fast the tally's messages are drained.
-func (f floor) drain(ctx context.Context, l *lab, way drainWay, t *tally) (sample, error) {
-	out, failed := make(chan *message.Message), make(chan error, 1)
-	var c crowd
-	s, err := l.throughput(ctx, t, len(t.arrivals), func() error {
-		c.consumers.Go(func() {
-			defer close(out)
-			if err := way(f, ctx, out); err != nil {
-				failed <- err
-			}
-		})
-		c.consumers.Go(func() {
-			for msg := range out {
-				t.ack(msg)
-			}
-		})
-		select {
-		case err := <-failed:
-			return err
-		case <-t.all:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	c.consumers.Wait()
-	close(failed)
-	return s, errors.Join(<-failed, t.check())
-}
-
-func drainFloor(name string, way drainWay) contestant {
-	return contestant{name, func(ctx context.Context, l *lab) (sample, error) {
-		f := newFloor(l.client(), topic)
-		n := l.count(backlog)
-		if err := inCalls(ctx, 2, callSize, newMessages(n), func(call []*message.Message) error {
-			return f.push(ctx, 0, call)
-		}); err != nil {
-			return nil, err
-		}
-		s, err := f.drain(ctx, l, way, newTally(n))
-		if left := f.client.Exists(ctx, f.keys...).Val(); err == nil && left > 0 {
-			err = fmt.Errorf("%d keys are left", left)
-		}
-		return s, err
-	}}
-}
-
-// drainChannel is Watermill alone: an unbuffered channel and an ack for each message.
-func drainChannel(ctx context.Context, l *lab) (sample, error) {
-	n := l.count(backlog)
-	ids, bodies := make([]string, n), make([][]byte, n)
-	for i := range n {
-		ids[i], bodies[i] = watermill.NewUUID(), payload(i)
-	}
-	t := newTally(n)
-	out := make(chan *message.Message)
-	var c crowd
-	s, err := l.throughput(ctx, t, n, func() error {
-		c.consumers.Go(func() {
-			defer close(out)
-			for i := range n {
-				msg := message.NewMessage(ids[i], bodies[i])
-				out <- msg
-				<-msg.Acked()
-			}
-		})
-		c.consumers.Go(func() {
-			for msg := range out {
-				t.ack(msg)
-			}
-		})
-		return t.wait(ctx)
-	})
-	c.consumers.Wait()
-	return s, err
+func (s *floorSubscriber) Close() error {
+	s.running.Wait()
+	return s.err
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -28,23 +27,14 @@ type lab struct {
 	clients []*redis.Client // of the run
 }
 
-func openLab(scale float64, profile string) (*lab, error) {
-	server, err := redistest.Start()
-	if err != nil {
-		return nil, err
-	}
-	admin := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
-	return &lab{server: server, admin: admin, scale: scale, profile: profile, addr: server.Addr, proxies: map[time.Duration]*process{}}, nil
-}
-
-// another opens a lab beside this one, on a server of its own with extra options.
-func (l *lab) another(options ...string) (*lab, error) {
+// openLab opens a lab on a server of its own, with extra options.
+func openLab(scale float64, profile string, options ...string) (*lab, error) {
 	server, err := redistest.Start(options...)
 	if err != nil {
 		return nil, err
 	}
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
-	return &lab{server: server, admin: admin, scale: l.scale, addr: server.Addr, running: l.running}, nil
+	return &lab{server: server, admin: admin, scale: scale, profile: profile, addr: server.Addr, proxies: map[time.Duration]*process{}}, nil
 }
 
 func (l *lab) close() {
@@ -73,7 +63,7 @@ func (l *lab) place(ctx context.Context, distance time.Duration) error {
 		return nil
 	}
 	if l.proxies[distance] == nil {
-		p, err := startProxy(ctx, l.server.Addr, distance)
+		p, err := startSelf(ctx, holdBack, l.server.Addr, distance.String())
 		if err != nil {
 			return err
 		}
@@ -98,13 +88,6 @@ func (l *lab) clientWithPool(size int) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: l.addr, PoolSize: size})
 	l.clients = append(l.clients, client)
 	return client
-}
-
-// near returns what makes Broadcast subscribers with a client of their own, which is near also when the others are far.
-func (l *lab) near() redisdelay.SubscriberConfig {
-	client := redis.NewClient(&redis.Options{Addr: l.server.Addr})
-	l.clients = append(l.clients, client)
-	return redisdelay.SubscriberConfig{Client: client, ConsumerGroup: redisdelay.Broadcast}
 }
 
 // common returns the client that the redisdelay Pub/Subs of a run share.

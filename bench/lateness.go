@@ -32,7 +32,6 @@ func lateness() experiment {
 			{reading: p99, of: ours, most: 3},
 			{reading: p99, of: beside, most: 15},
 		},
-		chart: p99,
 	}
 }
 

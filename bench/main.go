@@ -3,6 +3,9 @@
 // set.
 //
 //	go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir]
+//	go run . [flags] million10
+//
+// The second form measures a server with ten million messages, which takes longer and 10 GB of memory.
 //
 // Contestants of an experiment take turns, so that a machine that slows down affects all of
 // them, and each starts on an empty Redis. A run fails if a message is lost.
@@ -23,7 +26,7 @@ import (
 const documentation = "../docs/benchmarks"
 
 type options struct {
-	only    *regexp.Regexp
+	chosen  []experiment
 	rounds  int
 	scale   float64
 	out     string // "" for none
@@ -33,11 +36,8 @@ type options struct {
 
 func main() {
 	err := run
-	switch {
-	case len(os.Args) == 4 && os.Args[1] == holdBack:
+	if len(os.Args) == 4 && os.Args[1] == holdBack {
 		err = func() error { return runProxy(os.Args[2], os.Args[3]) }
-	case len(os.Args) == 3 && os.Args[1] == serveDashboard:
-		err = func() error { return runDashboard(os.Args[2]) }
 	}
 	if err := err(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -59,10 +59,7 @@ func run() error {
 	defer lab.close()
 
 	var outcomes []outcome
-	for _, e := range experiments() {
-		if !opts.chooses(e) {
-			continue
-		}
+	for _, e := range opts.chosen {
 		o, err := e.run(ctx, lab, opts.rounds)
 		if err != nil {
 			return err
@@ -83,37 +80,33 @@ func parse() (options, error) {
 	only := flag.String("only", "", "run the experiments whose name matches this regular expression")
 	rounds := flag.Int("rounds", 5, "rounds of each experiment; long experiments have fewer")
 	scale := flag.Float64("scale", 1, "multiplies the numbers of messages and the times")
-	out := flag.String("out", "", "directory for README.md and plots (default "+documentation+" for a complete run)")
+	out := flag.String("out", "", "directory for README.md (default "+documentation+" for a complete run)")
 	profile := flag.String("profile", "", "directory for CPU profiles of redisdelay")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		return options{}, err
 	}
-	if *rounds < 1 || *scale <= 0 || flag.NArg() > 0 {
-		return options{}, fmt.Errorf("usage: go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir]")
+	chosen, pages, command := experiments(), documentation, "make bench"
+	if flag.Arg(0) == million10 {
+		chosen, pages, command = []experiment{tenMillion()}, documentation+"/"+million10, "make "+million10
 	}
-	command := "go run . " + strings.Join(os.Args[1:], " ")
+	if *rounds < 1 || *scale <= 0 || flag.NArg() > 1 || flag.NArg() == 1 && flag.Arg(0) != million10 {
+		return options{}, fmt.Errorf("usage: go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir] [%s]", million10)
+	}
+	chosen = slices.DeleteFunc(chosen, func(e experiment) bool { return !pattern.MatchString(e.name) })
 	if *out == "" && *only == "" && *scale == 1 {
-		*out, command = documentation, "make bench"
+		*out = pages
+	} else {
+		command = "go run . " + strings.Join(os.Args[1:], " ")
 	}
-	return options{pattern, *rounds, *scale, *out, *profile, command}, nil
+	return options{chosen, *rounds, *scale, *out, *profile, command}, nil
 }
 
-// chooses reports whether an experiment is to run.
-func (o options) chooses(e experiment) bool {
-	return o.only.MatchString(e.name) && (!e.apart || o.only.String() != "")
-}
-
-// experiments returns all experiments, in the order of the report.
+// experiments returns all experiments but million10, in the order of the report.
 func experiments() []experiment {
-	publishing := append([]experiment{publishOne(), publishAsync()}, publishSome()...)
-	return slices.Concat([]experiment{drainOne(), drainTen(), router(), relays()}, publishing, farExperiments(), []experiment{
-		publishBatches(), publishAndConsume(),
-		lateness(), drainOrdered(), drainOneKey(), coldKeys(), staleBacklog(), idleOne(), idleMany(), idleCrowd(),
-		idleTopics(1000), idleTopics(mostTopics), periodicMany(), periodicLate(), inboxDrain(),
-		million(), operate(), watch(), watchPublish(), scraping(), openDashboard(), dashboardPages(), memory(), poison(), slow(), pausing(), groups(),
-		manyGroups(50, usualPoll, 1), manyGroups(200, usualPoll, 2), manyGroups(1000, usualPoll, 5),
-		manyGroups(1000, 4*usualPoll, 1), churn(), churnFar(), flood(), sizes(), tenMillion(),
-	})
+	return slices.Concat(
+		[]experiment{drainOne(), drainTen(), router(), relays(), publishOne(), publishAsync(200_000, 20_000)}, publishSome(), farExperiments(),
+		[]experiment{publishBatches(), lateness(), drainOrdered(), drainOneKey(), idleOne(), idleTopics(), memory(), manyGroups()},
+	)
 }

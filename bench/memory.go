@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
-	"github.com/ThreeDotsLabs/watermill/message"
 )
 
 const memoryEach = "memory"
@@ -22,7 +21,6 @@ func memory() experiment {
 		bars: []bar{
 			{reading: memoryEach, of: ours, most: 420},
 		},
-		chart: memoryEach,
 	}
 }
 
@@ -48,16 +46,9 @@ func bytesPerMessage(
 }
 
 func scheduleOurs(ctx context.Context, l *lab, n int) error {
-	return publishAll(ctx, l, topic, delayed(newMessages(n), 24*time.Hour))
-}
-
-// delayed adds a delay to messages, unless by is zero.
-func delayed(messages []*message.Message, by time.Duration) []*message.Message {
-	if by == 0 {
-		return messages
+	list := newMessages(n)
+	for _, msg := range list {
+		delay.Message(msg, delay.For(24*time.Hour))
 	}
-	for _, msg := range messages {
-		delay.Message(msg, delay.For(by))
-	}
-	return messages
+	return publishAll(ctx, l, topic, list)
 }

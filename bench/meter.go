@@ -20,10 +20,7 @@ const (
 )
 
 // usage is the resources that a run used.
-type usage struct {
-	elapsed, redis, client time.Duration
-	commands               float64 // that Redis processed, including those within scripts
-}
+type usage struct{ elapsed, redis, client time.Duration }
 
 // measure calls do between two readings of the meters.
 func (l *lab) measure(ctx context.Context, do func() error) (usage, error) {
@@ -43,13 +40,7 @@ func (l *lab) measure(ctx context.Context, do func() error) (usage, error) {
 	if err := errors.Join(err, err2, stop()); err != nil {
 		return usage{}, err
 	}
-	const own = 3 // INFO calls between the two counts
-	return usage{
-		elapsed,
-		after.redis - before.redis,
-		after.client - before.client,
-		after.commands - before.commands - own,
-	}, nil
+	return usage{elapsed, after.redis - before.redis, after.client - before.client}, nil
 }
 
 // throughput measures how fast do finishes n messages, then reads the tally.
@@ -78,14 +69,12 @@ func (u usage) per(n int, t *tally) sample {
 func (l *lab) meters(ctx context.Context) (usage, error) {
 	user, err1 := l.info(ctx, "CPU", "used_cpu_user")
 	system, err2 := l.info(ctx, "CPU", "used_cpu_sys")
-	commands, err3 := l.info(ctx, "Stats", "total_commands_processed")
 	var self syscall.Rusage
-	err4 := syscall.Getrusage(syscall.RUSAGE_SELF, &self)
+	err3 := syscall.Getrusage(syscall.RUSAGE_SELF, &self)
 	return usage{
-		redis:    time.Duration((user + system) * float64(time.Second)),
-		client:   time.Duration(self.Utime.Nano() + self.Stime.Nano()),
-		commands: commands,
-	}, errors.Join(err1, err2, err3, err4)
+		redis:  time.Duration((user + system) * float64(time.Second)),
+		client: time.Duration(self.Utime.Nano() + self.Stime.Nano()),
+	}, errors.Join(err1, err2, err3)
 }
 
 // startProfile profiles redisdelay, if requested, until stop. The profile of the last round

@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 )
 
@@ -46,18 +44,3 @@ func startSelf(ctx context.Context, args ...string) (*process, error) {
 }
 
 func (p *process) stop() error { return errors.Join(p.end.Close(), p.child.Wait()) }
-
-// peakMemory is the most that it has had in memory, in bytes: what the system counts, not only the heap.
-func (p *process) peakMemory() (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.child.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
-			kilobytes, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
-			return kilobytes * 1024, err
-		}
-	}
-	return 0, errors.New("the system does not say how much memory a process has")
-}

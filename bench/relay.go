@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -51,7 +50,6 @@ func relays() experiment {
 			{reading: rate, of: ours, against: []string{"redisstream"}, least: 1},
 			{reading: rate, of: published, against: []string{"redisstream"}},
 		},
-		chart: rate,
 	}
 }
 
@@ -76,7 +74,10 @@ func relayBacklog(ctx context.Context, l *lab, config relay.Config) (sample, err
 	ended := make(chan error, 1)
 	s, err := l.throughput(ctx, nil, n, func() error {
 		go func() { ended <- r.Run(running) }() // ends with stop
-		return inStream(ctx, l, n)
+		return l.until(ctx, func() (bool, error) {
+			got, err := l.admin.XLen(ctx, topic).Result()
+			return got >= int64(n), err
+		})
 	})
 	stop()
 	err = errors.Join(err, <-ended, redisDelay().settled(ctx, l))
@@ -84,21 +85,4 @@ func relayBacklog(ctx context.Context, l *lab, config relay.Config) (sample, err
 		err = fmt.Errorf("%d of %d messages are in the stream", left, n)
 	}
 	return s, err
-}
-
-// inStream waits until the stream has so many messages.
-func inStream(ctx context.Context, l *lab, n int) error {
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		got, err := l.admin.XLen(ctx, topic).Result()
-		if err != nil || got >= int64(n) {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

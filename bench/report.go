@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -12,7 +13,7 @@ import (
 	"time"
 )
 
-// write puts the report and its plots into a directory. The report names the command that made it.
+// write puts the report into a directory. The report names the command that made it.
 func write(ctx context.Context, dir, command string, l *lab, outcomes []outcome) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -25,21 +26,14 @@ func write(ctx context.Context, dir, command string, l *lab, outcomes []outcome)
 	text.WriteString(head + barTable(outcomes) + reader)
 	for _, o := range outcomes {
 		text.WriteString(o.section())
-		if o.chart == "" {
-			continue
-		}
-		name := o.name + ".svg"
-		fmt.Fprintf(&text, "\n![%s](%s)\n", o.name, name)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(plot(o.name, o.section(), o.chart)), 0o644); err != nil {
-			return err
-		}
 	}
 	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(text.String()), 0o644)
 }
 
 const reader = `
 A ratio is that of two runs in the same round; what is given is the median over the
-rounds, then the least and the most. A bar is met if the median meets it. CPU is user
+rounds, then the least and the most. A bar is met if the median meets it; if a reason
+is given in the last column, the bar is a goal. CPU is user
 and system time, of Redis (INFO) and of this process (getrusage), which is publisher
 and consumer in one. Client and Redis share the cores, so the two compete.
 `
@@ -79,12 +73,14 @@ func cpuModel() (string, error) {
 // barTable says which bars are met.
 func barTable(outcomes []outcome) string {
 	var text strings.Builder
-	text.WriteString("| experiment | what | measured (min–max) | bar | met |\n| --- | --- | --- | --- | --- |\n")
 	for _, o := range outcomes {
+		if len(o.bars) > 0 && text.Len() == 0 {
+			text.WriteString("| experiment | what | measured (min–max) | bar | met |\n| --- | --- | --- | --- | --- |\n")
+		}
 		for _, b := range o.bars {
 			met := "yes"
 			if !o.met(b) {
-				met = "**no**"
+				met = cmp.Or(b.goal, "**no**")
 			}
 			if !b.bounded() {
 				met = "–"

@@ -52,14 +52,6 @@ func (p *probes) current() bool {
 	return len(p.between(now.Add(-3*probeEvery), now)) > 0
 }
 
-// lateness is how late those were that fell due between two times.
-func (p *probes) lateness(from, to time.Time) (list []time.Duration) {
-	for _, one := range p.between(from, to) {
-		list = append(list, one.handed.Sub(one.due))
-	}
-	return list
-}
-
 const probeEvery = 100 * time.Millisecond
 
 // forkAndRestart lets Redis write a file, under load, and start from it, while consumers wait.

@@ -27,8 +27,7 @@ func routerBeside(tasks int) experiment {
 		contestants: append([]contestant{
 			{ours, func(ctx context.Context, l *lab) (sample, error) { return routerRun(ctx, l, inFlight) }},
 		}, peers...),
-		bars:  []bar{{reading: rate, of: ours, against: []string{peers[0].name, peers[1].name, peers[2].name}, least: 5}},
-		chart: rate,
+		bars: []bar{{reading: rate, of: ours, against: []string{peers[0].name, peers[1].name, peers[2].name}, least: 5}},
 	}
 }
 

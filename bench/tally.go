@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -74,16 +73,6 @@ func (t *tally) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("messages are lost: only %d of %d arrived: %w", t.unique.Load(), len(t.arrivals), ctx.Err())
 	}
-}
-
-// waitFor waits until n messages have arrived.
-func (t *tally) waitFor(ctx context.Context, n int64) error {
-	for t.unique.Load() < n {
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
-			return fmt.Errorf("messages are lost: only %d of %d arrived: %w", t.unique.Load(), n, err)
-		}
-	}
-	return nil
 }
 
 // check fails if an unknown message arrived.
