@@ -55,7 +55,7 @@ func (p *prometheusServer) query(c require.TestingT, expression string) map[stri
 				labels = append(labels, v)
 			}
 		}
-		values[strings.Join(labels, " ")] = series.Points[0].Value
+		values[strings.Join(labels, " ")] = series.Value
 	}
 	return values
 }

@@ -8,9 +8,6 @@ go run ./examples/router
 go run ./examples/cqrs
 go run ./examples/periodic
 go run ./examples/requeue
-for backend in redisstream redisdelay; do
-	go run ./examples/swap -backend "$backend"
-done
 for broker in gochannel redisstream; do
 	go run ./examples/relay -broker "$broker"
 done

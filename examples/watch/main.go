@@ -3,8 +3,7 @@
 // something to show: it opens orders by itself, pays some of them, and some closings fail.
 //
 // It is a module of its own, so that the library does not depend on what watches it. Start it
-// in its directory, with go run . -load 20 -pay-within 2s, or, beside a Prometheus that is asked
-// what the dashboard asks, with go run ./show.
+// in its directory, with go run . -load 20 -pay-within 2s.
 package main
 
 import (

@@ -13,61 +13,34 @@ import (
 
 const queryTimeout = 5 * time.Second
 
-// Series is an answer to a query: the values of one set of labels.
+// Series is an answer to a query: the value for one set of labels. It may not be a number.
 type Series struct {
 	Labels map[string]string
-	Points []Point // of a Query: one
-}
-
-// Point is a value at a time. It may not be a number.
-type Point struct {
-	At    time.Time
-	Value float64
+	Value  float64
 }
 
 // Query returns what an expression is now.
 func (s *Server) Query(ctx context.Context, expression string) ([]Series, error) {
-	return s.ask(ctx, "/api/v1/query", url.Values{"query": {expression}})
-}
-
-// QueryRange returns what an expression was from a time to another.
-func (s *Server) QueryRange(ctx context.Context, expression string, from, to time.Time, step time.Duration) ([]Series, error) {
-	return s.ask(ctx, "/api/v1/query_range", url.Values{
-		"query": {expression}, "start": {unix(from)}, "end": {unix(to)}, "step": {strconv.FormatFloat(step.Seconds(), 'f', 3, 64)},
-	})
-}
-
-func unix(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
-
-func (s *Server) ask(ctx context.Context, path string, parameters url.Values) ([]Series, error) {
 	var reply struct {
 		Data struct {
 			Result []struct {
 				Metric map[string]string
-				Value  *point
-				Values []point
+				Value  point
 			}
 		}
 	}
-	if err := s.Get(ctx, path+"?"+parameters.Encode(), &reply); err != nil {
-		return nil, fmt.Errorf("query %s: %w", parameters.Get("query"), err)
+	if err := s.Get(ctx, "/api/v1/query?"+url.Values{"query": {expression}}.Encode(), &reply); err != nil {
+		return nil, fmt.Errorf("query %s: %w", expression, err)
 	}
 	list := make([]Series, 0, len(reply.Data.Result))
 	for _, r := range reply.Data.Result {
-		one := Series{Labels: r.Metric}
-		if r.Value != nil {
-			r.Values = append(r.Values, *r.Value)
-		}
-		for _, p := range r.Values {
-			one.Points = append(one.Points, Point(p))
-		}
-		list = append(list, one)
+		list = append(list, Series{r.Metric, float64(r.Value)})
 	}
 	return list, nil
 }
 
-// point is a Point as Prometheus writes it: [seconds, "value"].
-type point Point
+// point is a value as Prometheus writes it: [seconds, "value"].
+type point float64
 
 func (p *point) UnmarshalJSON(text []byte) error {
 	var seconds float64
@@ -75,9 +48,8 @@ func (p *point) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &[]any{&seconds, &value}); err != nil {
 		return err
 	}
-	p.At = time.UnixMilli(int64(seconds * 1000))
-	var err error
-	p.Value, err = strconv.ParseFloat(value, 64)
+	number, err := strconv.ParseFloat(value, 64)
+	*p = point(number)
 	return err
 }
 
