@@ -98,9 +98,12 @@ type Config struct {
 	// Default: redisdelay.BuryExpired.
 	OnExpired redisdelay.ExpiryPolicy
 
-	// LeaseDuration and CloseTimeout are as in redisdelay.SubscriberConfig. CloseTimeout is
-	// how long Run lets a Publish call of the target finish. Defaults: 30s, 10s.
+	// LeaseDuration, PollInterval, PingInterval and CloseTimeout are as in
+	// redisdelay.SubscriberConfig. CloseTimeout is how long Run lets a Publish call of the target
+	// finish. Defaults: 30s, 5s, 2s, 10s.
 	LeaseDuration time.Duration
+	PollInterval  time.Duration
+	PingInterval  time.Duration
 	CloseTimeout  time.Duration
 
 	// Observer is told what happens to delayed messages. An ack says that the target has the
@@ -136,7 +139,15 @@ func (c Config) Validate() error {
 		return &redisdelay.ConfigError{Field: "BatchSize", Problem: fmt.Sprintf("is %d, want 1 to 500", c.BatchSize)}
 	case c.MaxRefusals < 1:
 		return &redisdelay.ConfigError{Field: "MaxRefusals", Problem: fmt.Sprintf("is %d, want 1 or more", c.MaxRefusals)}
-	case len(c.Topics) == 0:
+	}
+	if err := validateGroup(c.ConsumerGroup); err != nil {
+		return err
+	}
+	return c.validateTopics()
+}
+
+func (c Config) validateTopics() error {
+	if len(c.Topics) == 0 {
 		return &redisdelay.ConfigError{Field: "Topics", Problem: "is empty"}
 	}
 	for i, topic := range c.Topics {
@@ -151,14 +162,15 @@ func (c Config) Validate() error {
 			}
 		}
 	}
-	return validateGroup(c.ConsumerGroup)
+	return nil
 }
 
 // subscriber is the config of what takes the messages that are due.
 func (c Config) subscriber() redisdelay.SubscriberConfig {
 	return redisdelay.SubscriberConfig{
 		Client: c.Client, Prefix: c.Prefix, Unmarshaler: c.Unmarshaler, ConsumerGroup: c.ConsumerGroup,
-		LeaseDuration: c.LeaseDuration, CloseTimeout: c.CloseTimeout, OnExpired: c.OnExpired, Observer: c.Observer,
+		LeaseDuration: c.LeaseDuration, PollInterval: c.PollInterval, PingInterval: c.PingInterval,
+		CloseTimeout: c.CloseTimeout, OnExpired: c.OnExpired, Observer: c.Observer,
 	}
 }
 

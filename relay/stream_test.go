@@ -283,7 +283,7 @@ func (crossSlot) RedisError()   {}
 
 func TestOnAClusterStreamsInTheSameSlotGetMessagesInOneStep(t *testing.T) {
 	client := redistest.SharedCluster(t).Client(t)
-	r, err := relay.New(relay.Config{Client: client, Streams: &redisstream.PublisherConfig{Client: client}}, nil)
+	r, err := relay.New(relay.Config{Client: client, Streams: &redisstream.PublisherConfig{Client: client}, Topics: []string{"any"}}, nil)
 	require.NoError(t, err)
 	topic, run := "", watermill.NewShortUUID()
 	for n := 0; ; n++ { // one in 16,384
@@ -315,7 +315,7 @@ func TestBadConfigsOfARelayAreRefused(t *testing.T) {
 		"ConsumerGroup": {Client: s.Client, Target: s.target, ConsumerGroup: redisdelay.Broadcast},
 		"BatchSize":     {Client: s.Client, Target: s.target, BatchSize: 501},
 		"MaxRefusals":   {Client: s.Client, Target: s.target, MaxRefusals: -1},
-		"Topics":        {Client: s.Client, Target: s.target, Topics: []string{""}},
+		"Topics":        {Client: s.Client, Target: s.target},
 		"LeaseDuration": {Client: s.Client, Target: s.target, LeaseDuration: 5},
 	} {
 		_, err := relay.New(config, nil)
@@ -327,4 +327,6 @@ func TestBadConfigsOfARelayAreRefused(t *testing.T) {
 	require.Error(t, err)
 	_, err = relay.New(relay.Config{Client: s.Client, Target: s.target, Topics: []string{"a", "b", "a"}}, nil)
 	require.ErrorContains(t, err, `Topics has "a" twice`)
+	_, err = relay.New(relay.Config{Client: s.Client, Target: s.target, Topics: []string{""}}, nil)
+	require.ErrorContains(t, err, "Topics has an empty topic")
 }

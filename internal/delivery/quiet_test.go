@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 )
 
 func TestTheQuietInterval(t *testing.T) {

@@ -184,18 +184,6 @@ func TestARequestThatIsNeverAnsweredIsNoticed(t *testing.T) {
 	})
 }
 
-// TestWithoutHeartbeatsAConnectionWorksOnceItIsSubscribed, as in package redisdelaytest.
-func TestWithoutHeartbeatsAConnectionWorksOnceItIsSubscribed(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scene) {
-		s.hub = New(s.network, 0, Timeout)
-		handler, l := s.listen("a0")
-		pass(365 * 24 * time.Hour)
-		assert.Equal(t, []string{"open"}, handler.received())
-		assert.Zero(t, s.network.heartbeats())
-		l.Close()
-	})
-}
-
 // TestTheLastCloseWaitsForAHeartbeat that is being published.
 func TestTheLastCloseWaitsForAHeartbeat(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {

@@ -63,11 +63,8 @@ func (n *nodeConn) subscribed(c *channel) {
 	c.become(open)
 	c.err = nil
 	c.backoff.Reset()
-	switch {
-	case !n.worksSince.IsZero():
+	if !n.worksSince.IsZero() {
 		c.each(Handler.OnOpen)
-	case n.hub.interval == 0:
-		n.receivedHeartbeat()
 	}
 	if n.heartbeat.channel == "" {
 		notify(n.wake) // for a channel for heartbeats
