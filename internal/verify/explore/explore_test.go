@@ -30,7 +30,7 @@ func TestExplore(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	for _, u := range Universes() {
 		t.Run(u.Name, func(t *testing.T) {
-			options := Options{States: 120, Limit: *exploreLimit, Verify: 20, ShowStates: *exploreStates}
+			options := Options{States: 40, Limit: *exploreLimit, Verify: 20, ShowStates: *exploreStates}
 			if *exploreFull {
 				options.States = mostStates
 			}

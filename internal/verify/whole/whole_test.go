@@ -52,10 +52,21 @@ func describe(profile string, seed uint64, failures map[string]*broken) string {
 	return text.String()
 }
 
-// TestWhole plays a few seeds of each profile, or what the flags say.
+// sample is how many profiles a run without flags plays.
+const sample = 4
+
+// TestWhole plays one seed of a few profiles, which it chooses at random, or what the flags say.
 func TestWhole(t *testing.T) {
-	*wholeShort = *wholeShort || *wholeSeed == 0 && *wholeTime == 0
-	for _, profile := range profiles {
+	chosen := profiles
+	if *wholeSeed == 0 && *wholeTime == 0 {
+		*wholeShort = true
+		chosen = slices.Clone(profiles)
+		rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+		if *wholeProfile == "" {
+			chosen = chosen[:sample]
+		}
+	}
+	for _, profile := range chosen {
 		if *wholeProfile != "" && *wholeProfile != profile.name {
 			continue
 		}
