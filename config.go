@@ -290,11 +290,12 @@ type SubscriberConfig struct {
 	//
 	// While notifications work, which PingInterval checks, an idle subscription polls every 30s, or twice in a GroupExpiry
 	// below a minute, or every PollInterval if that is longer. With a PollInterval below PingInterval + 3s, it always polls that
-	// often. At least 100ms. Default: 5s.
+	// often. At least 100ms. Default: 5s; a year in package redisdelaytest, which loses no notification.
 	PollInterval time.Duration
 
 	// PingInterval is how often a heartbeat checks that notifications arrive. Subscriptions of one Client with the same
-	// PingInterval share a connection for notifications and its heartbeats. At least 100ms. Default: 2s.
+	// PingInterval share a connection for notifications and its heartbeats. At least 100ms. Default: 2s; a year in package
+	// redisdelaytest.
 	PingInterval time.Duration
 
 	// CloseTimeout is how long Stop, Close, or the end of a Subscribe context, lets
@@ -307,6 +308,12 @@ type SubscriberConfig struct {
 	Observer observe.Observer
 }
 
+// lossless is a client that loses no notifications: that of package redisdelaytest. Polls and heartbeats, which a service under test
+// has no use for, would make its simulated month take minutes instead of milliseconds.
+type lossless interface{ LosesNoNotifications() }
+
+const year = 365 * 24 * time.Hour
+
 func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.Prefix, DefaultPrefix)
 	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
@@ -317,8 +324,12 @@ func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.LeaseDuration, 30*time.Second)
 	setDefault(&c.OnExpired, BuryExpired)
 	setDefault(&c.MaxBufferBytes, 16<<20)
-	setDefault(&c.PollInterval, 5*time.Second)
-	setDefault(&c.PingInterval, notify.Interval)
+	poll, ping := 5*time.Second, notify.Interval
+	if _, is := c.Client.(lossless); is {
+		poll, ping = year, year
+	}
+	setDefault(&c.PollInterval, poll)
+	setDefault(&c.PingInterval, ping)
 	setDefault(&c.CloseTimeout, 10*time.Second)
 	c.GroupLimits.setDefaults()
 	if c.Unmarshaler == nil {

@@ -50,9 +50,15 @@ import (
 type Redis struct {
 	t      testing.TB
 	server *miniredis.Miniredis
-	client *redis.Client
+	client client
 	admin  *admin.Admin
 }
+
+// client is a client whose connections lose no notification, so that subscribers need neither polls nor heartbeats.
+type client struct{ *redis.Client }
+
+// LosesNoNotifications says so to the defaults of redisdelay.SubscriberConfig.
+func (client) LosesNoNotifications() {}
 
 // New starts a Redis. It must be called in a bubble of synctest.Test, with the bubble's t; else
 // it fails the test. Close publishers, subscribers and routers before the test ends, with defer
@@ -66,7 +72,7 @@ func New(t testing.TB) *Redis {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	r := &Redis{t: t, server: server}
-	r.client = redis.NewClient(r.Options())
+	r.client = client{redis.NewClient(r.Options())}
 	t.Cleanup(func() {
 		_ = r.client.Close() // some Pub/Subs have already closed theirs
 		server.Close()
@@ -87,10 +93,11 @@ func inBubble() (is bool) {
 }
 
 // Client is a client of the Redis, for admin, Control, and code that makes publishers and subscribers itself. It
-// is closed with the test. See SubscriberConfig for what a subscriber costs that polls and pings as by default.
+// is closed with the test. Subscribers with it poll and ping once a year, unless their config says otherwise.
 func (r *Redis) Client() redis.UniversalClient { return r.client }
 
-// Options are for redis.NewClient, for code that needs clients of its own. Close them before the test ends.
+// Options are for redis.NewClient, for code that takes a *redis.Client. Close that client before the test ends. Subscribers with it
+// poll and ping as on a real server, so a month takes seconds or minutes.
 func (r *Redis) Options() *redis.Options {
 	return &redis.Options{
 		Addr:   "127.0.0.1:6379", // nobody dials it; a name would be looked up
@@ -111,19 +118,16 @@ func (r *Redis) PublisherConfig() redisdelay.PublisherConfig {
 	return redisdelay.PublisherConfig{Client: r.client}
 }
 
-// SubscriberConfig is a config with the Client and a consumer group. It differs from the defaults in three fields: PollInterval and
-// PingInterval are a year, because no notification is lost here, and NackDelay does not vary, so that all runs of a test have the
-// same times. With the default intervals, a month takes seconds instead of milliseconds.
+// SubscriberConfig is a config with the Client and a consumer group. Its NackDelay does not vary, so that all runs of a test have the
+// same times.
 func (r *Redis) SubscriberConfig(group string) redisdelay.SubscriberConfig {
 	return redisdelay.SubscriberConfig{
-		Client: r.client, ConsumerGroup: group, PollInterval: year, PingInterval: year,
+		Client: r.client, ConsumerGroup: group,
 		NackDelay: func(attempt int) time.Duration {
 			return backoff.Exponential(redisdelay.MinRedeliveryDelay, time.Minute, attempt-1)
 		},
 	}
 }
-
-const year = 365 * 24 * time.Hour
 
 // Wait waits until all goroutines of the test wait for something: then all due messages are
 // handled, unless a handler waits. Only one goroutine at a time may be in Wait or Advance.

@@ -165,7 +165,7 @@ func (s *Store) ForgetListing(topic string) {
 // Compatible returns ErrProtocolTooNew unless this library understands data of a version.
 func Compatible(version string) error {
 	if version != Version {
-		return fmt.Errorf("%w: it is %q on the list of topics, this library knows %q", ErrProtocolTooNew, version, Version)
+		return fmt.Errorf("%w: it is %q, this library knows %q", ErrProtocolTooNew, version, Version)
 	}
 	return nil
 }

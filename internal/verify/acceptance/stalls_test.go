@@ -79,10 +79,7 @@ func stalled(t *testing.T, server *redistest.Server, name string, n int64) int64
 	const mayTake = ends / 2 // hundreds of calls wait as long
 	ctx, cancel := context.WithTimeout(t.Context(), mayTake)
 	defer cancel()
-	limit := mayTake + grace
-	if name == "Relay.Run" {
-		limit += ends + time.Second // it gives back what it holds, for its CloseTimeout and a second at most
-	}
+	limit := mayTake + grace + afterwards(name)
 	what := fmt.Sprintf("%s, command %d", name, n)
 	defer time.AfterFunc(hopeless, release).Stop()
 	err := bounded(t, limit, what, func() error { return c.bounds()[name](ctx) })
