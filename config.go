@@ -29,7 +29,7 @@ const (
 	// makes a group with a name of its own (Delivery.Group). The group gets each message of the topic that was not
 	// given to the groups before Subscribe. It ends with the subscription, or GroupExpiry after a
 	// crash. It is for what each instance of a program must know, such as caches and
-	// websockets. Each group costs Redis a little for each message; a topic can have 1,000.
+	// websockets. Each group costs Redis a little for each message; a topic can have 100.
 	// While a topic has no group at all, its messages wait.
 	Broadcast = "<broadcast>"
 

@@ -34,7 +34,7 @@ var (
 	ErrCloseTimeout = delivery.ErrCloseTimeout
 
 	// ErrTooManyGroups is returned by Subscribe and SubscribeInitialize when the topic
-	// has 1,000 consumer groups and this one is not among them.
+	// has 100 consumer groups and this one is not among them.
 	ErrTooManyGroups = queue.ErrTooManyGroups
 
 	// ErrGroupRetired is returned by Subscribe and SubscribeInitialize for a consumer group

@@ -178,33 +178,6 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 	}
 }
 
-// TestPartsOfDividedListsAreNotLeftOver as long as their message has a body.
-func TestPartsOfDividedListsAreNotLeftOver(t *testing.T) {
-	r := newScene(t)
-	r.RegisterGroups(100)
-	g := r.group("g")
-	r.push(due("a"), due("b"))
-	r.claim(g, "c", 2)
-	names := r.partition.Names
-	fields, err := r.Client.HLen(t.Context(), names.Key(script.Refs, "")).Result()
-	require.NoError(t, err)
-	require.Greater(t, fields, int64(10), "the lists are divided")
-	look := func(how Tidying) (gone, garbled []string) {
-		require.NoError(t, FindLeftovers(t.Context(), r.partition.Group(""), RefsRecord, how, func(_ int, some, bad []string) {
-			gone, garbled = append(gone, some...), append(garbled, bad...)
-		}))
-		return gone, garbled
-	}
-	before := r.State()
-	gone, garbled := look(DropStrays)
-	assert.Empty(t, gone)
-	assert.Empty(t, garbled)
-	assert.Equal(t, before, r.State())
-	require.NoError(t, r.Client.HDel(t.Context(), names.Key(script.Messages, ""), "a", "b").Err())
-	gone, _ = look(DropStrays)
-	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(gone))), int(fields), "all of them")
-}
-
 func TestLargeLeftoversAreLookedAtAFewAtATime(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

@@ -69,7 +69,7 @@ func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 
 // maxLooked is how many groups Look looks into: all that are registered and, as far as there is room, those that
 // were retired last; and any that refs names. A group that was retired long ago holds nothing any more.
-const maxLooked = 1000
+const maxLooked = 2 * queue.MaxGroups
 
 // LookIn looks for a message in a partition, as Look does in all.
 func LookIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {

@@ -24,9 +24,9 @@ var slowLooks = map[string]func(r *scene, g *queue.Group) func(){
 		r.arrive()
 		return func() { r.arrive(list...) }
 	},
-	"look for orphans among 1,000 groups": func(r *scene, _ *queue.Group) func() {
-		r.RegisterGroups(999)
-		r.Store(r.partition.Key(script.QueueOf, "g999"), 1000, 100)
+	"look for orphans among 100 groups": func(r *scene, _ *queue.Group) func() {
+		r.RegisterGroups(99)
+		r.Store(r.partition.Key(script.QueueOf, "g99"), 1000, 100)
 		return func() {
 			require.NoError(r.T, FindOrphans(r.Ctx(), r.partition, nil, func(_ int, ids []string) { require.Empty(r.T, ids) }))
 		}

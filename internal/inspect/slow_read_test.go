@@ -102,20 +102,20 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 			require.GreaterOrEqual(r.T, halted, 20000)
 		}
 	},
-	"the list of 1,000 groups": func(r *scene, _ *queue.Group) func() {
-		r.RegisterGroups(999)
+	"the list of 100 groups, and of 1,000 that are retired": func(r *scene, _ *queue.Group) func() {
+		r.RegisterGroups(99)
 		for i := range 1000 {
 			r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
 		}
 		return func() { require.Len(r.T, errless(ReadGroupList(r.Ctx(), r.partition)).Retired, 1000) }
 	},
-	"counts of 1,000 groups, and of 1,000 consumers": func(r *scene, _ *queue.Group) func() {
-		r.RegisterGroups(999)
+	"counts of 100 groups, and of 1,000 consumers": func(r *scene, _ *queue.Group) func() {
+		r.RegisterGroups(99)
 		r.BusyConsumers(1000)
 		return func() {
 			counts := CountAll(r.Ctx(), newStore(r.T, r.Client), []Listed{{r.partition.Topic(), "1"}}, nil)
 			require.NoError(r.T, counts[0].Err)
-			require.Len(r.T, counts[0].Groups, 1000)
+			require.Len(r.T, counts[0].Groups, 100)
 			require.Equal(r.T, 1000, counts[0].Groups["g"].Consumers)
 		}
 	},
@@ -139,10 +139,10 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 		r.push(after(keyed(1, "k"), 60))
 		return func() { require.Len(r.T, errless(LookIn(r.Ctx(), r.partition, "", "k")).Groups, 0) }
 	},
-	"look at what 1,000 groups retry": func(r *scene, _ *queue.Group) func() {
+	"look at what 100 groups retry": func(r *scene, _ *queue.Group) func() {
 		r.Retried(false)
 		return func() {
-			require.Len(r.T, errless(LookIn(r.Ctx(), r.partition, "", "k")).Groups, 1000)
+			require.Len(r.T, errless(LookIn(r.Ctx(), r.partition, "", "k")).Groups, 100)
 		}
 	},
 }

@@ -83,10 +83,6 @@ func (e *BehindError) Error() string {
 	return fmt.Sprintf("the consumer has made later claims, up to number %d: its memory was set back", e.Last)
 }
 
-// keptGroups is how many other groups each claim names, whether or not it needs them, which
-// saves a call when messages fall due. More are named only when Redis asks for them.
-const keptGroups = 16
-
 // known are groups of a partition as they were at a time by Redis's clock.
 type known struct {
 	names []string
@@ -114,8 +110,8 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 		if try > 1 && !backoff.Sleep(ctx, time.Millisecond) { // what was due a millisecond ago is only for groups of the list
 			return Claims{}, context.Cause(ctx)
 		}
-		start, fitting := time.Now(), g.fitting(r)
-		reply, err := g.claim(ctx, fitting)
+		start := time.Now()
+		reply, err := g.claim(ctx, g.fitting(r))
 		if err != nil {
 			return Claims{}, err
 		}
@@ -124,7 +120,6 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			if err == nil {
 				claims.Recreated, g.recreated = g.recreated, false
 				g.arrived(claims, time.Since(start))
-				g.forgetMany(fitting, claims)
 			}
 			return claims, err
 		}
@@ -153,13 +148,6 @@ func (g *Group) learn(ctx context.Context, reply script.Reply) error {
 	}
 	g.others = known{without(all.names, g.name), all.asOf}
 	return nil
-}
-
-// forgetMany forgets many groups once a claim has taken all that was due.
-func (g *Group) forgetMany(r Request, claims Claims) {
-	if len(g.others.names) > keptGroups && (len(claims.Messages) < r.Limit || claims.Next != 0) {
-		g.others = known{}
-	}
 }
 
 func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {

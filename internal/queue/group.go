@@ -13,7 +13,7 @@ import (
 )
 
 // MaxGroups is how many consumer groups a topic can have: each makes every message cost more.
-const MaxGroups = 1000
+const MaxGroups = 100
 
 // ErrTooManyGroups says that a topic already has MaxGroups consumer groups.
 var ErrTooManyGroups = errors.New("the topic has too many consumer groups")
@@ -35,7 +35,7 @@ type Group struct {
 	claims, calls *link.Window
 
 	// owned by Claim
-	others    known // groups of the partition
+	others    known // groups of the partition; each claim names them, which saves a call when messages fall due
 	recreated bool  // it has registered the group
 	largest   int   // bytes of the largest message of the last claim that has got any
 }

@@ -73,19 +73,18 @@ func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (rela
 // relay hands on entries with the same number of values.
 func (g *Group) relay(ctx context.Context, stream Stream, entries []Entry, relayed *Relayed) error {
 	keys := append(g.partition.Keys(relayScript, g.name), stream.Key)
-	lists, err := untilDone(3, entries, func(e Entry) string { return e.ID }, func(some []Entry) (script.Reply, error) {
-		args := []any{g.name, g.partition.Channel(), stream.MaxLen, len(some[0].Values)}
-		for _, e := range some {
-			args = append(append(args, e.ID, e.Token), e.Values...)
-		}
-		return g.partition.Client().Run(ctx, g.partition.Call(relayScript, keys, args))
-	})
+	args := []any{g.name, g.partition.Channel(), stream.MaxLen, len(entries[0].Values)}
+	for _, e := range entries {
+		args = append(append(args, e.ID, e.Token), e.Values...)
+	}
+	reply, err := g.partition.Client().Run(ctx, g.partition.Call(relayScript, keys, args))
 	if redis.HasErrorPrefix(err, "CROSSSLOT") {
 		return fmt.Errorf("%w: %w", ErrOtherSlot, err)
 	}
 	if err != nil {
 		return err
 	}
-	relayed.Stale, relayed.Room = append(relayed.Stale, lists[0]...), relayed.Room || len(lists[2]) > 0
-	return nil
+	stale, room := reply.Texts(), reply.Texts()
+	relayed.Stale, relayed.Room = append(relayed.Stale, stale...), relayed.Room || len(room) > 0
+	return reply.End()
 }

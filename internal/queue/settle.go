@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -90,19 +89,20 @@ type Acked struct {
 func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 	for len(done) > 0 {
 		n := sized(done, MaxFreedBytes, func(d Done) int { return d.Size })
-		lists, err := untilDone(3, done[:n], func(d Done) string { return d.ID }, func(some []Done) (script.Reply, error) {
-			args := []any{g.name, g.partition.Channel()}
-			for _, d := range some {
-				args = append(args, d.ID, d.Token)
-			}
-			return g.Run(ctx, ackScript, args)
-		})
+		args := []any{g.name, g.partition.Channel()}
+		for _, d := range done[:n] {
+			args = append(args, d.ID, d.Token)
+		}
+		reply, err := g.Run(ctx, ackScript, args)
 		if err != nil {
 			return acked, err
 		}
+		stale, room := reply.Texts(), reply.Texts()
+		if err := reply.End(); err != nil {
+			return acked, err
+		}
 		done = done[n:]
-		acked.Stale = append(acked.Stale, lists[0]...)
-		acked.Room = acked.Room || len(lists[2]) > 0
+		acked.Stale, acked.Room = append(acked.Stale, stale...), acked.Room || len(room) > 0
 	}
 	return acked, nil
 }
@@ -117,35 +117,6 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 		}
 	}
 	return len(values)
-}
-
-// untilDone calls a script that returns some lists, of which the second has the ids of the messages to
-// send again, until none are left to send. It joins the lists of all calls.
-func untilDone[T any](
-	lists int, messages []T, id func(T) string, call func([]T) (script.Reply, error),
-) (joined [][]string, err error) {
-	joined = make([][]string, lists)
-	for len(messages) > 0 {
-		reply, err := call(messages)
-		if err != nil {
-			return joined, err
-		}
-		some := make([][]string, lists)
-		for i := range some {
-			some[i] = reply.Texts()
-		}
-		if len(some[1]) >= len(messages) {
-			reply.Fail("all %d messages are left", len(messages))
-		}
-		if err := reply.End(); err != nil {
-			return joined, err
-		}
-		messages = slices.DeleteFunc(slices.Clone(messages), func(m T) bool { return !slices.Contains(some[1], id(m)) })
-		for i, list := range some {
-			joined[i] = append(joined[i], list...)
-		}
-	}
-	return joined, nil
 }
 
 // Nack makes any number of messages due again after a delay, or dead letters. If
@@ -257,9 +228,21 @@ func Requeue(ctx context.Context, g *Group, ids []string, latest int64) ([]strin
 
 // Discard removes dead letters for good, if they were buried no later than a time by
 // Redis's clock, in ms. It returns the ids of the others.
-func Discard(ctx context.Context, g *Group, ids []string, latest int64) ([]string, error) {
-	lists, err := untilDone(2, ids, func(id string) string { return id }, func(some []string) (script.Reply, error) {
-		return g.Run(ctx, discardScript, append([]any{g.Name(), g.Partition().Channel(), MaxFreedBytes, latest}, script.Strings(some)...))
-	})
-	return lists[0], err
+func Discard(ctx context.Context, g *Group, ids []string, latest int64) (missing []string, err error) {
+	for len(ids) > 0 {
+		args := append([]any{g.Name(), g.Partition().Channel(), MaxFreedBytes, latest}, script.Strings(ids)...)
+		reply, err := g.Run(ctx, discardScript, args)
+		if err != nil {
+			return missing, err
+		}
+		others, left := reply.Texts(), reply.Texts()
+		if len(left) >= len(ids) {
+			reply.Fail("all %d ids are left", len(ids))
+		}
+		if err := reply.End(); err != nil {
+			return missing, err
+		}
+		missing, ids = append(missing, others...), left
+	}
+	return missing, nil
 }

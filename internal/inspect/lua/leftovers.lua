@@ -27,14 +27,8 @@ for i = 1, #found[2], 2 do ids[#ids + 1] = found[2][i] end
 local result, gone = { found[1], #ids, 0 }, {}
 if #ids == 0 then return result end
 
--- A part of a divided list has the id of its message and a number.
-local function has_body(field)
-  local id = string.match(field, '^(.+)/%d+$')
-  return call('HEXISTS', messages, field) == 1 or id and call('HEXISTS', messages, id) == 1
-end
-
 for i, id in ipairs(ids) do
-  needed[i] = which == 'refs' and has_body(id)
+  needed[i] = which == 'refs' and call('HEXISTS', messages, id) == 1
 end
 for _, zset in ipairs(which == 'refs' and {} or { queue, unack, dead }) do
   for i, score in ipairs(call('ZMSCORE', zset, unpack(ids))) do
@@ -42,9 +36,9 @@ for _, zset in ipairs(which == 'refs' and {} or { queue, unack, dead }) do
   end
 end
 
--- readable tells whether an entry of refs is a list of names, or of the numbers of its parts.
+-- readable tells whether an entry of refs is a list of names.
 local function readable(list)
-  local whole, names = pcall(cjson.decode, divided(list) or list)
+  local whole, names = pcall(cjson.decode, list)
   if not whole or type(names) ~= 'table' or #names == 0 then return false end
   for _, name in ipairs(names) do
     if type(name) ~= 'string' then return false end

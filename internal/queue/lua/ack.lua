@@ -4,9 +4,8 @@
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  for each message: id, token
--- Returns  { { id, ... }, { id, ... }, { 'room' } }: those whose delivery is no longer the current
---          one; those to send again, since there are too many groups to ack all at once; and whether
---          the group has waited for room, or an ordering key has another message, else { }
+-- Returns  { { id, ... }, { 'room' } }: those whose delivery is no longer the current one; and
+--          whether the group has waited for room, or an ordering key has another message, else { }
 
 local group, channel = ARGV[1], ARGV[2]
 
@@ -22,18 +21,18 @@ for i, id in ipairs(ids) do
     stale[#stale + 1] = id
   end
 end
-if #acked == 0 then return { stale, {}, {} } end
+if #acked == 0 then return { stale, {} } end
 local lines, ordered = lines_of(acked, turns, lanes, queue)
 
 -- The removals of nothing show that Redis will not refuse those at the end. Until
 -- then the messages stay in unack, so they can be acked again if a write is refused.
 begin_writes(unack)
 if has_entries then redis.call('HDEL', attempts, '') end
-local ended = finish(messages, refs, changed, keys, acked, group)
-local passed = ordered > 0 and pass_turns(turns, lanes, queue, acked, lines, ended)
-redis.call('ZREM', unack, unpack(acked, 1, ended))
+finish(messages, refs, changed, keys, acked, group)
+local passed = ordered > 0 and pass_turns(turns, lanes, queue, acked, lines)
+redis.call('ZREM', unack, unpack(acked))
 -- The entry is removed last: without it, the fence of a message in unack would repeat.
-if has_entries then redis.call('HDEL', attempts, unpack(acked, 1, ended)) end
+if has_entries then redis.call('HDEL', attempts, unpack(acked)) end
 if passed then wake(channel, 0, 0, group) end
 local room = (release_capacity(full, unack, channel, group) or passed) and 'room' or nil
-return { stale, { unpack(acked, ended + 1) }, { room } }
+return { stale, { room } }

@@ -41,7 +41,7 @@ if not id then
 end
 
 -- Reading the keys first makes one of another type fail before any write, and shows
--- which of up to 1,000 groups have the message.
+-- which of up to 100 groups have the message.
 local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
 local line, lines = line_of(id), {}
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
@@ -100,6 +100,10 @@ end
 call('ZREM', scheduled, id)
 for _, zset in ipairs(zsets) do call('ZREM', zset, id) end
 for _, hash in ipairs(hashes) do call('HDEL', hash, id) end
-if #burials == 0 or listed then replace_refs(refs, id, burials) end
+if #burials == 0 then
+  call('HDEL', refs, id)
+elseif listed then
+  call('HSET', refs, id, list_of(burials))
+end
 for group, unack in pairs(left) do release_capacity(full, unack, channel, group) end
 return previous or found

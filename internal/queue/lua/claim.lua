@@ -221,7 +221,7 @@ end
 
 -- find_due returns due messages, in the order of their due times, and the set they are in: the
 -- group's queue with retries and, with several groups, new messages. With only one group, new ones
--- are in scheduled; nil means that some may be in either. If the claim ends here, it returns the reply as a third value.
+-- are in scheduled; no set means that some may be in either. It returns nothing if the caller has to name the groups.
 local function find_due(budget, lost)
   local MAX_ENTRIES = 4000 -- that one call adds to the queues of all groups together
   local after = #lost / 2
@@ -235,22 +235,17 @@ local function find_due(budget, lost)
     return merge(queued, due, count)
   end
   local first, retry = tonumber(due[2]), head(queue)
-  local known = asof > 0 and covered(audience(), due) or 0
+  local known = covered(audience(), due)
   if known > 0 then
     fan_out(audience(), due, known, queue, scheduled, refs)
-    if group_count >= MANY_GROUPS then end_turn(control, channel) end
     return due_of(queue, now_ms, count), queue
   end
-  -- A caller with old or many groups is not asked for them as long as its own has something
-  -- that comes before what is for all.
-  if (after > 0 or retry and retry <= first) and (asof > 0 or group_count >= MANY_GROUPS) then
+  -- A caller with old groups is not asked for the new ones as long as its own has something that
+  -- comes before what is for all.
+  if asof > 0 and (after > 0 or retry and retry <= first) then
     local before = due_of(queue, due[2], count)
     if still_scheduled(ids_of(before)) then return before, queue end
-  elseif group_count >= MANY_GROUPS then
-    local elected, wait = elect(control, consumer, now, tonumber(now_ms))
-    if not elected then return nil, nil, reply(math.max(1, wait)) end
   end
-  return nil, nil, ask()
 end
 
 local LINES_AT_ONCE = 100
@@ -464,8 +459,8 @@ begin_writes(unack)
 -- Messages whose lease ran out come first: they have waited longest.
 local lost = find_lost(budget)
 if not lost then return ask() end
-local due, source, answered = find_due(budget, lost)
-if answered then return answered end
+local due, source = find_due(budget, lost)
+if not due then return ask() end
 local batch = choose(budget, lost, due)
 take(budget, batch, source, last_ms)
 batch.healed = has_turns and heal(budget.halts)

@@ -1,6 +1,6 @@
--- discard.lua: remove dead letters of a group for good, as many as their size and
--- the number of groups allow. A limit keeps a late copy of a call from those that were
--- requeued and buried again since; see requeue.lua.
+-- discard.lua: remove dead letters of a group for good, as many as their size
+-- allows. A limit keeps a late copy of a call from those that were requeued and buried again since;
+-- see requeue.lua.
 --
 -- KEYS     dead, reasons, attempts, messages, refs, changed, keys, turns, lanes, queue
 -- ARGV[1]  group
@@ -31,10 +31,9 @@ local lines, ordered = lines_of(found, turns, lanes, queue)
 
 begin_writes(dead) -- see ack.lua
 redis.call('HDEL', reasons, '')
-local ended = finish(messages, refs, changed, keys, found, group)
-if ordered > 0 and pass_turns(turns, lanes, queue, found, lines, ended) then wake(channel, 0, 0, group) end
-redis.call('ZREM', dead, unpack(found, 1, ended))
-redis.call('HDEL', reasons, unpack(found, 1, ended))
-redis.call('HDEL', attempts, unpack(found, 1, ended))
-for i = ended + 1, #found do left[#left + 1] = found[i] end
+finish(messages, refs, changed, keys, found, group)
+if ordered > 0 and pass_turns(turns, lanes, queue, found, lines) then wake(channel, 0, 0, group) end
+redis.call('ZREM', dead, unpack(found))
+redis.call('HDEL', reasons, unpack(found))
+redis.call('HDEL', attempts, unpack(found))
 return { missing, left }

@@ -34,8 +34,8 @@ if #ids == 0 then
 end
 
 begin_writes(from)
-local ended = finish(messages, refs, changed, keys, ids, group)
-redis.call('ZREM', from, unpack(ids, 1, ended))
-redis.call('HDEL', attempts, unpack(ids, 1, ended))
-redis.call('HDEL', reasons, unpack(ids, 1, ended))
-return { 'more', ended }
+finish(messages, refs, changed, keys, ids, group)
+redis.call('ZREM', from, unpack(ids))
+redis.call('HDEL', attempts, unpack(ids))
+redis.call('HDEL', reasons, unpack(ids))
+return { 'more', #ids }

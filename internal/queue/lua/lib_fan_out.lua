@@ -19,7 +19,7 @@ local function audience_of(members, group, queues, asof, now_ms)
   end
   if complete then return { names = names, queues = others, till = math.huge } end
   -- A clock that was set back makes the time worthless.
-  return { names = names, queues = others, till = asof <= now_ms and asof - 1 or -1 }
+  return { names = names, queues = others, till = asof > 0 and asof <= now_ms and asof - 1 or -math.huge }
 end
 
 -- covered is how many of some due messages, the earliest first, are for just this audience.
@@ -35,43 +35,16 @@ end
 -- repeated it, as it does with an append-only file that a crash has torn in the middle of a
 -- script (docs/use/reliability.md).
 local function fan_out(audience, due, count, queue, scheduled, refs)
-  local scores, moved = {}, {}
+  local scores, moved, fields, names = {}, {}, {}, list_of(audience.names)
   for _, other in ipairs(audience.queues) do redis.call('ZCARD', other) end
   for i = 1, 2 * count, 2 do
     local j = 2 * count - i -- the last first; see add_leases
     moved[#moved + 1] = due[i]
+    fields[i], fields[i + 1] = due[i], names
     scores[j], scores[j + 1] = due[i + 1], due[i]
   end
-  if #audience.queues > 0 then redis.call('HSET', refs, unpack(fields_of(moved, audience.names))) end
+  if #audience.queues > 0 then redis.call('HSET', refs, unpack(fields)) end
   redis.call('ZADD', queue, unpack(scores))
   for _, other in ipairs(audience.queues) do redis.call('ZADD', other, unpack(scores)) end
   redis.call('ZREM', scheduled, unpack(moved))
-end
-
--- With many groups, naming them all is most of what a claim costs. So only one caller at a
--- time is asked to. control has under "fanout" until when, in ms, its turn lasts, 'w' if
--- others wait for it, else '-', and the caller.
-local MANY_GROUPS = 17
-local TURN_MS = 150
-
--- elect tells whether it is a caller's turn; if not, for how many µs it waits.
-local function elect(control, caller, now, now_ms)
-  local ends, waited, who = string.match(redis.call('HGET', control, 'fanout') or '', '^(%d+) (.)(.*)$')
-  ends = tonumber(ends) or 0
-  -- A turn that ends too late is from before the clock was set back.
-  if ends > now_ms and ends <= now_ms + TURN_MS then
-    if who == caller then return true end
-    if waited ~= 'w' then redis.call('HSET', control, 'fanout', int(ends) .. ' w' .. who) end
-    return false, ends * 1000 - now
-  end
-  redis.call('HSET', control, 'fanout', int(now_ms + TURN_MS) .. ' -' .. caller)
-  return true
-end
-
--- end_turn wakes those that wait for a fan-out.
-local function end_turn(control, channel)
-  local turn = redis.call('HGET', control, 'fanout')
-  if not turn then return end
-  redis.call('HDEL', control, 'fanout')
-  if string.match(turn, '^%d+ w') then redis.pcall(NOTIFY, channel, '0') end
 end

@@ -10,9 +10,8 @@
 -- ARGV[3]  maxlen    about how many entries the stream keeps; 0 for all
 -- ARGV[4]  width     how many fields and values, together, each entry has
 -- ARGV[5..]  of each message: id, token, and the fields and values of its entry
--- Returns  { { id, ... }, { id, ... }, { 'room' } }: deliveries that are no longer current;
---          those to send again, since there are too many groups for all at once; and
---          whether the group has waited for room, or an ordering key has another message, else { }
+-- Returns  { { id, ... }, { 'room' } }: deliveries that are no longer current; and whether the
+--          group has waited for room, or an ordering key has another message, else { }
 
 local group, channel, maxlen, width = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -34,17 +33,14 @@ for i = 1, n do
     stale[#stale + 1] = ids[i]
   end
 end
-if held == 0 then return { stale, {}, {} } end
+if held == 0 then return { stale, {} } end
 local lines, ordered = lines_of(handed, turns, lanes, queue)
-
--- With very many groups, finish ends only some.
-local ended = redis.call('HLEN', refs) > 0 and plan_release(refs, handed, group).count or held
 
 -- As in ack.lua, the removals of nothing show that those at the end will not be refused. The
 -- entries are added before the messages are removed, so a torn file loses nothing.
 begin_writes(unack)
 if has_entries then redis.call('HDEL', attempts, '') end
-for i = 1, ended do
+for i = 1, held do
   local last = from[i] + width - 1
   if maxlen > 0 then
     redis.call('XADD', stream, 'MAXLEN', '~', maxlen, '*', unpack(ARGV, from[i], last))
@@ -52,10 +48,10 @@ for i = 1, ended do
     redis.call('XADD', stream, '*', unpack(ARGV, from[i], last))
   end
 end
-finish(messages, refs, changed, keys, { unpack(handed, 1, ended) }, group)
-local passed = ordered > 0 and pass_turns(turns, lanes, queue, handed, lines, ended)
-redis.call('ZREM', unack, unpack(handed, 1, ended))
-if has_entries then redis.call('HDEL', attempts, unpack(handed, 1, ended)) end
+finish(messages, refs, changed, keys, handed, group)
+local passed = ordered > 0 and pass_turns(turns, lanes, queue, handed, lines)
+redis.call('ZREM', unack, unpack(handed))
+if has_entries then redis.call('HDEL', attempts, unpack(handed)) end
 if passed then wake(channel, 0, 0, group) end
 local room = (release_capacity(full, unack, channel, group) or passed) and 'room' or nil
-return { stale, { unpack(handed, ended + 1) }, { room } }
+return { stale, { room } }

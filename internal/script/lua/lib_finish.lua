@@ -10,70 +10,35 @@ local function remove_name(list, name)
   if text ~= '' then return '[' .. string.sub(text, 2) .. ']' end
 end
 
--- remove_from_part removes a name from its part of a divided list. It returns what the id has then,
--- nil if no other name is left; and the field of the part, with what it has then, nil for nothing.
-local function remove_from_part(refs, id, list, name, number)
-  local field = id .. '/' .. number
-  local part = redis.call('HGET', refs, field)
-  local rest = part and remove_name(part, name)
-  if rest then return list, field, rest end
-  local numbers = remove_name(divided(list), ',' .. json_of(number))
-  return numbers and '/' .. numbers, field
-end
-
-local MAX_BYTES = 262144 -- of refs that one call reads
-
--- plan_release reads who still needs messages after a group has released them. It returns the
--- fields to write to refs, the empty parts of lists to remove, the ids that nobody needs, and how
--- many of the messages it has come to before it had read too much. The sizes of the lists that it
--- has read say how many more it may read at once.
-local function plan_release(refs, ids, group)
-  local name, number, rest_of = ',' .. json_of(group), part_of(group), {}
-  local plan, fields, bytes, step = { fields = {}, empty = {}, unneeded = {}, count = 0 }, {}, 0, 1
-  fields = plan.fields
-  while plan.count < #ids and bytes < MAX_BYTES do
-    local some = { unpack(ids, plan.count + 1, math.min(plan.count + step, #ids)) }
-    for i, list in ipairs(redis.call('HMGET', refs, unpack(some))) do
-      local id, rest = some[i], list and rest_of[list]
-      if list then bytes = bytes + #list end
-      if divided(list) then
-        local field, part
-        rest, field, part = remove_from_part(refs, id, list, name, number)
-        if part then
-          fields[#fields + 1], fields[#fields + 2] = field, part
-        else
-          table.insert(plan.empty, field)
-        end
-      elseif list and rest == nil then -- most messages have the same list
-        rest = remove_name(list, name) or false
-        rest_of[list] = rest
-      end
-      if not rest then
-        table.insert(plan.unneeded, id)
-      elseif rest ~= list then
-        fields[#fields + 1], fields[#fields + 2] = id, rest
-      end
+-- release_refs takes a group's name out of the lists of messages, and returns those that no group
+-- needs any more.
+local function release_refs(refs, ids, group)
+  local name, fields, unneeded, rest_of = ',' .. json_of(group), {}, {}, {}
+  for i, list in ipairs(redis.call('HMGET', refs, unpack(ids))) do
+    if list and rest_of[list] == nil then -- most messages have the same list
+      rest_of[list] = remove_name(list, name) or false
     end
-    plan.count = plan.count + #some
-    step = bytes == 0 and 100 or math.max(1, math.min(100, math.floor((MAX_BYTES - bytes) * plan.count / bytes)))
+    local rest = list and rest_of[list]
+    if not rest then
+      unneeded[#unneeded + 1] = ids[i]
+    elseif rest ~= list then
+      fields[#fields + 1], fields[#fields + 2] = ids[i], rest
+    end
   end
-  return plan
+  if #fields > 0 then redis.call('HSET', refs, unpack(fields)) end
+  return unneeded
 end
 
--- finish ends messages for one group. A message that only ever had one group has no refs. It
--- returns how many messages it has ended: with very many groups, not all.
+-- finish ends messages for one group. A message that only ever had one group has no refs.
 local function finish(messages, refs, changed, keys, ids, group)
   local several = redis.call('HLEN', refs) > 0
-  local plan = several and plan_release(refs, ids, group) or { fields = {}, empty = {}, unneeded = ids, count = #ids }
-  if #plan.fields > 0 then redis.call('HSET', refs, unpack(plan.fields)) end
-  if #plan.empty > 0 then redis.call('HDEL', refs, unpack(plan.empty)) end
-  if #plan.unneeded > 0 then
-    redis.call('HDEL', messages, unpack(plan.unneeded))
-    if several then redis.call('HDEL', refs, unpack(plan.unneeded)) end
+  local unneeded = several and release_refs(refs, ids, group) or ids
+  if #unneeded > 0 then
+    redis.call('HDEL', messages, unpack(unneeded))
+    if several then redis.call('HDEL', refs, unpack(unneeded)) end
     if redis.call('HLEN', keys) > 0 then
-      for _, id in ipairs(plan.unneeded) do free(keys, id) end
+      for _, id in ipairs(unneeded) do free(keys, id) end
     end
   end
-  if redis.call('HLEN', changed) > 0 then redis.call('HDEL', changed, unpack(ids, 1, plan.count)) end
-  return plan.count
+  if redis.call('HLEN', changed) > 0 then redis.call('HDEL', changed, unpack(ids)) end
 end

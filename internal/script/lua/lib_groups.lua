@@ -8,8 +8,8 @@ local function answer(word, list)
 end
 
 -- control holds the settings of groups: "paused" for all groups, "paused:G" and "retired:G",
--- which begin with a time in ms; "limits:G" and "rate:G" (lib_claim.lua); "expiry:G"
--- (lib_expiry.lua); and "fanout", whose turn a fan-out is (lib_fan_out.lua).
+-- which begin with a time in ms; "limits:G" and "rate:G" (lib_claim.lua); and "expiry:G"
+-- (lib_expiry.lua).
 
 -- tombstone is 'retired' if a group has been retired, and 'expired' if it has ended by
 -- itself and what it held is not freed yet; else nil.

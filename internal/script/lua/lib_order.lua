@@ -76,11 +76,11 @@ end
 -- pass_turns ends the turns of some messages, and tells whether others have them now. lines has their lines, or
 -- false. The caller then takes the messages out of the sets: if it is interrupted before, they come again. An id that
 -- is false ends the turn that nobody has.
-local function pass_turns(turns, lanes, queue, ids, lines, count)
+local function pass_turns(turns, lanes, queue, ids, lines)
   local some, ending = {}, {}
-  for i = 1, count or #ids do
+  for i, id in ipairs(ids) do
     if lines[i] then
-      some[#some + 1], ending[#ending + 1] = lines[i], ids[i]
+      some[#some + 1], ending[#ending + 1] = lines[i], id
     end
   end
   if #some == 0 then return false end

@@ -248,17 +248,17 @@ func (r *Scene) FailsOnType(kind string, call func() error) {
 	assert.Equal(r.T, before, r.State())
 }
 
-// Retried is a message with the key k that 1,000 groups have in retry, or half of them as a
+// Retried is a message with the key k that 100 groups have in retry, or half of them as a
 // dead letter.
 func (r *Scene) Retried(half bool) {
 	r.T.Helper()
-	r.RegisterGroups(999)
+	r.RegisterGroups(99)
 	id, p := fmt.Sprintf("%026d:k", 1), r.Partition
 	names := []string{`"g"`}
 	pipe := r.Client.Pipeline()
 	pipe.HSet(r.Ctx(), p.Key(script.Messages, ""), id, "body")
 	pipe.HSet(r.Ctx(), p.Key(script.MessageKeys, ""), "k", id)
-	for n := range 999 {
+	for n := range 99 {
 		g := fmt.Sprint("g", n+1)
 		names = append(names, fmt.Sprintf("%q", g))
 		pipe.HSet(r.Ctx(), p.Key(script.AttemptsOf, g), id, "7/3/3")

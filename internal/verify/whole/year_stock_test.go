@@ -365,7 +365,7 @@ func (s *stock) checkSettings(name string, content map[string]string) {
 		_, member := s.has["groups"][group]
 		r := s.y.report
 		retired := kind == "retired" && r.retired && r.topic == s.topic.name && r.group == group
-		if !member && !retired && field != "fanout" {
+		if !member && !retired {
 			s.unowned(name, "%q", field)
 		}
 	}
