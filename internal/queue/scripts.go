@@ -22,7 +22,7 @@ var (
 	adoptScript    = script.New(lua, "adopt")
 	enlistScript   = script.New(lua, "enlist")
 
-	claimScript   = script.New(lua, "claim").Prepend("lib_idle").With("lib_claim", "lib_fan_out").Awaited()
+	claimScript   = script.New(lua, "claim").Prepend("lib_idle").With("lib_claim", "lib_claim_order", "lib_fan_out", "lib_claim_again").Awaited()
 	ackScript     = script.New(lua, "ack").With("lib_finish").Awaited()
 	relayScript   = script.New(lua, "relay").With("lib_finish").Awaited()
 	nackScript    = script.New(lua, "nack").Awaited()

@@ -44,23 +44,28 @@ local function begins_exhausted(zset, attempts, now_ms, max)
   return exhausted(seen, unsure, max) ~= nil
 end
 
--- begins_busy tells whether another message has the turn of the first due message. Only then does a claim
--- look at more messages than it may lease.
-local function begins_busy(turns, zset, now_ms)
-  local id = due_of(zset, now_ms, 1)[1]
-  local line = id and line_of(id)
-  local owner = line and redis.call('HGET', turns, line)
-  return owner and owner ~= id
+-- texts_of reads the bodies of messages and, as a list of indexes and values, the group's own metadata.
+local function texts_of(ids, has_metadata)
+  if #ids == 0 then return {}, {} end
+  local list = {}
+  for i, metadata in ipairs(has_metadata and redis.call('HMGET', changed, unpack(ids)) or {}) do
+    if metadata then list[#list + 1], list[#list + 2] = i, metadata end
+  end
+  return redis.call('HMGET', messages, unpack(ids)), list
 end
 
--- has_turn tells whether a message has its turn: it is in delivery, or waits for a retry or a claim, or is dead
--- and halts its key.
-local function has_turn(id, queue, unack, dead, halts)
-  local call = redis.call
-  if call('ZSCORE', unack, id) then return true end
-  local waits = call('ZSCORE', queue, id)
-  if waits and tonumber(waits) < IN_LINE then return true end
-  return halts and call('ZSCORE', dead, id)
+-- remove_due removes the due messages of a batch from where they were. Those in line wait in the queue.
+local function remove_due(batch, source)
+  if batch.due_count == 0 then return end
+  if source ~= queue then redis.call('ZREM', scheduled, unpack(batch.due, 1, batch.due_count)) end
+  if source == scheduled then return end
+  local waits, gone = {}, {}
+  for _, id in ipairs(batch.waiting) do waits[id] = true end
+  for i = 1, batch.due_count do
+    local id = batch.due[i]
+    if not waits[id] then gone[#gone + 1] = id end
+  end
+  if #gone > 0 then redis.call('ZREM', queue, unpack(gone)) end
 end
 
 -- Besides pauses, control has for a group with limits "limits:G", "<in flight> <interval>

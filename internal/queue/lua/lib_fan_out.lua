@@ -30,11 +30,13 @@ local function covered(audience, due)
   return 0
 end
 
--- fan_out moves the first count of some due messages from scheduled to the queues of all
--- groups. It removes them by id: a removal by rank would remove other messages if Redis
+-- fan_out moves due messages from scheduled to the queues of all groups, as far as they are for just
+-- these, and tells whether any are. It removes them by id: a removal by rank would remove other messages if Redis
 -- repeated it, as it does with an append-only file that a crash has torn in the middle of a
 -- script (docs/use/reliability.md).
-local function fan_out(audience, due, count, queue, scheduled, refs)
+local function fan_out(audience, due, queue, scheduled, refs)
+  local count = covered(audience, due)
+  if count == 0 then return false end
   local scores, moved, fields, names = {}, {}, {}, list_of(audience.names)
   for _, other in ipairs(audience.queues) do redis.call('ZCARD', other) end
   for i = 1, 2 * count, 2 do
@@ -47,4 +49,47 @@ local function fan_out(audience, due, count, queue, scheduled, refs)
   redis.call('ZADD', queue, unpack(scores))
   for _, other in ipairs(audience.queues) do redis.call('ZADD', other, unpack(scores)) end
   redis.call('ZREM', scheduled, unpack(moved))
+  return true
+end
+
+-- still_scheduled are those of some leased messages that also wait in scheduled, where a torn
+-- file may leave them, with their due times; nil if the caller does not know whom they are for.
+local function still_scheduled(ids, audience)
+  local waiting, latest = {}, 0
+  for i, due in ipairs(#ids > 0 and redis.call('ZMSCORE', scheduled, unpack(ids)) or {}) do
+    if due then
+      waiting[#waiting + 1] = ids[i]
+      waiting[#waiting + 1] = due
+      latest = math.max(latest, tonumber(due))
+    end
+  end
+  if #waiting == 0 or latest <= audience().till then return waiting end
+end
+
+-- only_leased makes sure that leased messages do not also wait somewhere: a torn file may
+-- leave them where they were before the claim that leased them. Those still in scheduled go
+-- to all groups. It returns false, and changes nothing, if the caller does not know whom they are for.
+local function only_leased(ids, audience)
+  local waiting = still_scheduled(ids, audience)
+  if not waiting then return false end
+  if #waiting > 0 then fan_out(audience(), waiting, queue, scheduled, refs) end
+  if #ids > 0 then redis.call('ZREM', queue, unpack(ids)) end
+  return true
+end
+
+-- merge returns the first of the due messages that are in the queue or in scheduled. A torn file may leave some in both.
+local function merge(queued, new, count)
+  local list, is_queued, i, j = {}, {}, 1, 1
+  for k = 1, #queued, 2 do is_queued[queued[k]] = true end
+  while #list < 2 * count and (queued[i] or new[j]) do
+    local n, score, other = #list, tonumber(queued[i + 1]), tonumber(new[j + 1])
+    if queued[i] and (not new[j] or score < other or score == other and queued[i] < new[j]) then
+      list[n + 1], list[n + 2] = queued[i], queued[i + 1]
+      i = i + 2
+    else
+      if not is_queued[new[j]] then list[n + 1], list[n + 2] = new[j], new[j + 1] end
+      j = j + 2
+    end
+  end
+  return list
 end

@@ -1,0 +1,66 @@
+-- lib_claim_again.lua: what a claim that is sent again gets. It stands in front of claim.lua, whose keys
+-- it uses.
+--
+-- Such a claim gets what the first one got and what its consumer still holds, as far as that fits the
+-- limits of the copy, and what the first one buried. The leases end when they would have ended: what a
+-- consumer cannot fetch within one is for others. The rest goes back unseen. Once the leases are over,
+-- all of it does, and a message that exceeds the limit by itself goes behind the others that are due.
+-- The record keeps what is left, so that no copy gets more.
+
+-- held_again is the batch of a record, as far as its consumer still holds it: messages that nobody has
+-- claimed or extended since. The token alone does not prove that: a torn file may bring back the record of
+-- a claim that was undone, and another consumer may have those messages by now.
+local function held_again(record)
+  local deadline, details, ids, buried = unpack(cjson.decode(record))
+  local dues, tokens = {}, {}
+  for due, token in string.gmatch(details, '(%S+) (%S+)') do
+    dues[#dues + 1], tokens[#tokens + 1] = due, token
+  end
+  local holds, _, leases = current(unack, attempts, ids, tokens)
+  local held = { deadline = deadline, ids = {}, dues = {}, tokens = {}, recorded = buried, buried = {} }
+  for i, id in ipairs(ids) do
+    if holds[i] and tonumber(leases[i]) == tonumber(deadline) and redis.call('HEXISTS', messages, id) == 1 then
+      local n = #held.ids + 1
+      held.ids[n], held.dues[n], held.tokens[n] = id, dues[i], tokens[i]
+    end
+  end
+  for i = 1, #buried, 2 do
+    if redis.call('ZSCORE', dead, buried[i]) then
+      table.insert(held.buried, buried[i])
+      table.insert(held.buried, buried[i + 1])
+    end
+  end
+  return held
+end
+
+-- fitting divides what a consumer still holds: into a batch that fits the limits, and what goes back.
+local function fitting(held, limit, max_bytes, now_ms, has_metadata)
+  local batch = { deadline = held.deadline, ids = {}, details = {}, buried = held.buried }
+  local back = { ids = {}, scores = {}, entries = {} }
+  local over, stopped, bytes = tonumber(held.deadline) <= tonumber(now_ms), false, 0
+  for i, id in ipairs(held.ids) do
+    local n, m = #batch.ids, #back.ids
+    local length = redis.call('HSTRLEN', messages, id) + (has_metadata and redis.call('HSTRLEN', changed, id) or 0)
+    stopped = stopped or over or n >= limit or n > 0 and bytes + length > max_bytes
+    if stopped then
+      back.ids[m + 1] = id
+      back.scores[2 * m + 1], back.scores[2 * m + 2] = over and length > max_bytes and now_ms or held.dues[i], id
+      back.entries[2 * m + 1], back.entries[2 * m + 2] = id, unseen(held.tokens[i])
+    else
+      bytes = bytes + length
+      batch.ids[n + 1], batch.details[n + 1] = id, held.dues[i] .. ' ' .. held.tokens[i]
+    end
+  end
+  batch.details = table.concat(batch.details, ' ')
+  return batch, back
+end
+
+-- give_back returns messages to the queue, unseen.
+local function give_back(back, group, channel, now)
+  if #back.ids == 0 then return end
+  redis.call('HSET', attempts, unpack(back.entries))
+  redis.call('ZADD', queue, unpack(back.scores))
+  redis.call('ZREM', unack, unpack(back.ids))
+  redis.call('HDEL', full, group)
+  wake(channel, now, 0, group)
+end

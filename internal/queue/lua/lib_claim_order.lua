@@ -1,0 +1,112 @@
+-- lib_claim_order.lua: what a claim does with ordering keys. It follows lib_order.lua in front of
+-- claim.lua, whose keys it uses.
+--
+-- A batch has in owners who has the turn of a line, false for nobody, as far as the claim has looked;
+-- in checked the lines whose owner certainly has it; in turns who gets one; and in waiting the ids to
+-- send in line, with their places and scores, of which the first (lost) have lost their leases.
+
+local LINES_AT_ONCE = 100
+
+-- begins_busy tells whether another message has the turn of the first due message. Only then does a claim
+-- look at more messages than it may lease.
+local function begins_busy(zset, now_ms)
+  local id = due_of(zset, now_ms, 1)[1]
+  local line = id and line_of(id)
+  local owner = line and redis.call('HGET', turns, line)
+  return owner and owner ~= id
+end
+
+-- has_turn tells whether a message has its turn: it is in delivery, or waits for a retry or a claim, or is dead
+-- and halts its key.
+local function has_turn(id, halts)
+  local call = redis.call
+  if call('ZSCORE', unack, id) then return true end
+  local waits = call('ZSCORE', queue, id)
+  if waits and tonumber(waits) < IN_LINE then return true end
+  return halts and call('ZSCORE', dead, id)
+end
+
+-- lines_in returns the lines of the next messages of a list that have an ordering key, by their place in the list, and
+-- looks up who has their turns.
+local function lines_in(batch, ids, from)
+  local lines, unknown = {}, {}
+  for i = from, math.min(#ids, from + LINES_AT_ONCE - 1) do
+    local line = #ids[i] > 27 and line_of(ids[i])
+    if line then
+      lines[i] = line
+      if batch.owners[line] == nil then
+        batch.owners[line] = false
+        unknown[#unknown + 1] = line
+      end
+    end
+  end
+  if #unknown == 0 or not batch.has_turns then return lines end
+  local holders, held = {}, {}
+  for i, owner in ipairs(redis.call('HMGET', turns, unpack(unknown))) do
+    local line = unknown[i]
+    batch.owners[line] = owner
+    if owner then holders[#holders + 1], held[#held + 1] = owner, line end
+  end
+  if #holders == 0 then return lines end
+  for i, leased in ipairs(redis.call('ZMSCORE', unack, unpack(holders))) do
+    if leased then batch.checked[held[i]] = true end
+  end
+  return lines
+end
+
+-- is_busy tells whether another message has the turn of an ordering key.
+local function is_busy(batch, line, id)
+  local owner = batch.owners[line]
+  if owner and owner ~= id and not batch.checked[line] then
+    batch.checked[line] = true
+    if not has_turn(owner, batch.halts) then
+      pass_turns(turns, lanes, queue, { owner }, { line })
+      owner = redis.call('HGET', turns, line)
+      batch.owners[line] = owner
+    end
+  end
+  return owner and owner ~= id
+end
+
+-- give_turn gives the turn of a line to a message of the batch.
+local function give_turn(batch, line, id)
+  batch.checked[line] = true -- it is in unack once take has run: a torn file may have left it in scheduled until then
+  if batch.owners[line] == id then return end
+  batch.owners[line] = id
+  batch.turns[#batch.turns + 1], batch.turns[#batch.turns + 2] = line, id
+end
+
+-- send_in_line makes a message wait for its turn.
+local function send_in_line(batch, line, id, due)
+  local n = #batch.waiting + 1
+  batch.waiting[n], batch.places[2 * n - 1], batch.places[2 * n] = id, 0, place_of(line, due, id)
+  batch.scores[2 * n - 1], batch.scores[2 * n] = int(due + IN_LINE), id
+end
+
+-- line_up carries that out.
+local function line_up(batch)
+  redis.call('ZADD', lanes, unpack(batch.places))
+  redis.call('ZADD', queue, unpack(batch.scores))
+  if batch.lost > 0 then redis.call('ZREM', unack, unpack(batch.waiting, 1, batch.lost)) end
+end
+
+-- heal looks at a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody
+-- has to the first in line, and tells whether it found any. A torn file may leave such turns; so may an operator who no
+-- longer lets dead letters halt their keys.
+local function heal(halts)
+  local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false
+  for i = 1, #some, 2 do
+    if not has_turn(some[i + 1], halts) then
+      pass_turns(turns, lanes, queue, { some[i + 1] }, { some[i] })
+      healed = true
+    end
+  end
+  for _, place in ipairs(redis.pcall('ZRANDMEMBER', lanes, 3)) do
+    local line = line_in(place)
+    if redis.call('HEXISTS', turns, line) == 0 then
+      pass_turns(turns, lanes, queue, { false }, { line })
+      healed = true
+    end
+  end
+  return healed
+end
