@@ -9,15 +9,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// idleBytes are what an idle subscription that polls may send in a second, whatever other groups there are: a claim
-// every five seconds, which names up to 16 of them and takes up to 2,700 bytes.
-const idleBytes = 700
-
 // What an idle subscription may send while its notifications arrive, by the docs: a claim every 26 to 30 seconds, and a
 // look at the topic every ten minutes; and each process a heartbeat every 2 seconds.
 const (
 	eachCommand = 20 * time.Second
-	mostBytes   = 2700            // of a command
+	pollSeconds = 4               // between the claims of one that polls, at least
 	eachBeat    = 2 * time.Second // of each process
 	settling    = time.Minute     // until nothing of earlier faults is left
 )
@@ -32,9 +28,9 @@ func (w *world) checkIdle() {
 	sentThen, bytesThen := w.network.counted()
 	sent, bytes, beats = sentThen-sent, bytesThen-bytes, w.network.heartbeats()-beats
 	most := w.subscriptions() * int(during/eachCommand)
-	if sent > most || bytes > most*mostBytes {
+	if sent > most || bytes > most*w.mostBytes() {
 		w.fail("idle", "%d idle subscriptions have sent %d requests with %d bytes in %v, and may send %d with %d",
-			w.subscriptions(), sent, bytes, during, most, most*mostBytes)
+			w.subscriptions(), sent, bytes, during, most, most*w.mostBytes())
 	}
 	if most := w.processes() * int(during/eachBeat); beats > most {
 		w.fail("idle", "%d processes have sent %d heartbeats in %v, and may send %d", w.processes(), beats, during, most)
@@ -60,11 +56,14 @@ func (w *world) checkCost(sentBefore, bytesBefore int) {
 		w.fail("requests", "%d messages for each of %d groups took %d requests of %d consumers, and may take %d",
 			w.stats.Published, len(plan.Groups), sent, w.subscriptions(), most)
 	}
-	if most := deliveries*plan.MostBytes + idle*idleBytes; plan.MostBytes > 0 && bytes > most {
+	if most := deliveries*plan.MostBytes + idle*w.mostBytes()/pollSeconds; plan.MostBytes > 0 && bytes > most {
 		w.fail("bytes", "%d messages for each of %d groups took %d bytes of %d consumers, and may take %d",
 			w.stats.Published, len(plan.Groups), bytes, w.subscriptions(), most)
 	}
 }
+
+// mostBytes are what a command may have: a claim names the other groups and their queues.
+func (w *world) mostBytes() int { return 1200 + 90*len(w.plan.Groups) }
 
 // subscriptions is how many there are, each partition counted by itself.
 func (w *world) subscriptions() (number int) {

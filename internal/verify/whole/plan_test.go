@@ -89,9 +89,9 @@ var profiles = []struct {
 		p.Publishers = []PublisherPlan{{Gap: 300 * time.Millisecond, Immediate: 1}}
 	}},
 	{"many groups", func(p *Plan) {
-		p.Strict, p.MostRequests, p.MostBytes, p.Duration = true, 5, 3000, 8*time.Second
+		p.Strict, p.MostRequests, p.MostBytes, p.Duration = true, 5, 9000, 8*time.Second
 		p.Groups = map[string]int{}
-		for n := range 60 {
+		for n := range 100 {
 			p.Groups[fmt.Sprintf("group number %d", n)] = 1
 		}
 		p.Publishers = []PublisherPlan{{Gap: 500 * time.Millisecond, Immediate: 0.5, MostDelay: time.Second}}

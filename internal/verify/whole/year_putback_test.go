@@ -30,10 +30,10 @@ var leaks = []struct {
 		{"internal/queue/lua/claim.lua", "batch.healed = has_turns and heal(budget.halts)", ""},
 	}},
 	{"the last group leaves the body", "messages", []edit{{
-		"internal/script/lua/lib_finish.lua", "redis.call('HDEL', messages, unpack(plan.unneeded))", "",
+		"internal/script/lua/lib_finish.lua", "redis.call('HDEL', messages, unpack(unneeded))", "",
 	}}},
 	{"an ended message keeps its key", "keys", []edit{{
-		"internal/script/lua/lib_finish.lua", "for _, id in ipairs(plan.unneeded) do free(keys, id) end", "",
+		"internal/script/lua/lib_finish.lua", "for _, id in ipairs(unneeded) do free(keys, id) end", "",
 	}}},
 	{"a removed schedule stays", "schedules", []edit{{"periodic/settle.go", "case t.plan.cursor == queue.Forget:", "case false:"}}},
 	{"a subscription leaves a goroutine", "goroutine", []edit{{
