@@ -62,8 +62,14 @@ func (w *world) checkCost(sentBefore, bytesBefore int) {
 	}
 }
 
-// mostBytes are what a command may have: a claim names the other groups and their queues.
-func (w *world) mostBytes() int { return 1200 + 90*len(w.plan.Groups) }
+// mostBytes are what a command may have: a claim names the groups of when it has asked, and their queues.
+func (w *world) mostBytes() int {
+	groups := len(w.plan.Groups)
+	if w.plan.Comers != (ComerPlan{}) {
+		groups = 100
+	}
+	return 1200 + 90*groups
+}
 
 // subscriptions is how many there are, each partition counted by itself.
 func (w *world) subscriptions() (number int) {
