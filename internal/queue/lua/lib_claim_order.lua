@@ -76,14 +76,14 @@ local function give_turn(batch, line, id)
   batch.turns[#batch.turns + 1], batch.turns[#batch.turns + 2] = line, id
 end
 
--- send_in_line makes a message wait for its turn.
+-- send_in_line notes that a message waits for its turn.
 local function send_in_line(batch, line, id, due)
   local n = #batch.waiting + 1
   batch.waiting[n], batch.places[2 * n - 1], batch.places[2 * n] = id, 0, place_of(line, due, id)
   batch.scores[2 * n - 1], batch.scores[2 * n] = int(due + IN_LINE), id
 end
 
--- line_up carries that out.
+-- line_up writes what send_in_line has noted.
 local function line_up(batch)
   redis.call('ZADD', lanes, unpack(batch.places))
   redis.call('ZADD', queue, unpack(batch.scores))
