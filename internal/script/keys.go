@@ -48,7 +48,7 @@ const (
 
 // kinds has the name of each kind in Redis and in the scripts, the type of its values, and what they mean.
 var kinds = [...]struct{ name, holds, meaning string }{
-	Topics:         {"topics", "hash", "topic → version of the protocol: the list of topics"},
+	Topics:         {"topics", "hash", "topic → version of its data: the list of topics"},
 	Schedules:      {"schedules", "hash", "schedule → revision and definition, as JSON"},
 	Upcoming:       {"upcoming", "zset", "schedule → when its next ticks are to be stored, ms"},
 	Versions:       {"versions", "hash", "owner → version of its last declaration"},
