@@ -37,15 +37,15 @@ var silentFailures = []silentFailure{
 	{"connections that die silently", silentConnections},
 }
 
-// TestSilentFailuresAreNoticed: a message that is published right after one is handed out within a poll interval. The bound allows
-// for a slow machine. TestSilenceIsMadeUpForInTime in package delivery has the exact one.
+// TestSilentFailuresAreNoticed: a message that is published right after one is handed out before an idle subscription polls, which it
+// does every 26 s or less often. TestSilenceIsMadeUpForInTime in package delivery has the exact bound.
 func TestSilentFailuresAreNoticed(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for _, failure := range silentFailures {
 		for _, timeout := range []time.Duration{3 * time.Second, -1} {
 			t.Run(fmt.Sprint(failure.name, " ", timeout), func(t *testing.T) {
 				t.Parallel() // it mostly waits
-				require.Less(t, failure.lateness(t, timeout), 8*time.Second)
+				require.Less(t, failure.lateness(t, timeout), 20*time.Second)
 			})
 		}
 	}
