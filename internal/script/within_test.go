@@ -109,7 +109,7 @@ func late(t *testing.T, pause time.Duration) (address string) {
 					if _, err := conn.Read(buffer); err != nil {
 						return
 					}
-					time.Sleep(pause)
+					<-time.After(pause)
 					_, _ = conn.Write([]byte("*0\r\n"))
 				}
 			}()

@@ -41,7 +41,7 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 			}).run(ctx, s.dial(), s.history.Add)
 		}()
 	}
-	s.goesOn(quiet)
+	s.goesOn()
 	return func() Report {
 		s.T.Helper()
 		cancel()
@@ -61,19 +61,19 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 
 // goesOn waits until messages published from now on are handled, in enough calls to give
 // each partition many turns.
-func (s *scene) goesOn(within time.Duration) {
+func (s *scene) goesOn() {
 	s.T.Helper()
 	before := s.history.Count(Published)
-	s.until("messages are published", within, func() bool { return s.history.Count(Published) > before+200 })
+	s.until("messages are published", resuming, func() bool { return s.history.Count(Published) > before+200 })
 	handled := s.history.Count(Handled)
-	s.until("messages are handled", within, func() bool { return s.history.Count(Handled) > handled+200 })
+	s.until("messages are handled", resuming, func() bool { return s.history.Count(Handled) > handled+200 })
 }
 
 // resumes waits until messages flow after a fault, and logs how long that took.
-func (s *scene) resumes(within time.Duration) {
+func (s *scene) resumes() {
 	s.T.Helper()
 	start := time.Now()
-	s.goesOn(resuming)
+	s.goesOn()
 	s.T.Logf("resumed after %s", time.Since(start).Round(time.Millisecond))
 }
 
@@ -105,15 +105,15 @@ func TestClusterFailovers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if slot := s.slot(t); n%4 == 1 {
 					require.NoError(t, cluster.Failover(ctx, slot))
-					s.goesOn(resuming)
+					s.goesOn()
 				} else {
 					killed, err := cluster.Kill(ctx, slot)
 					require.NoError(t, err)
 					if waitReplicas == 0 { // else there is no replica to wait for
-						s.resumes(resuming)
+						s.resumes()
 					}
 					require.NoError(t, cluster.Heal(ctx, killed))
-					s.goesOn(resuming)
+					s.goesOn()
 				}
 				cancel()
 			}
@@ -144,7 +144,7 @@ func TestClusterMigrations(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), healing)
 		require.NoError(t, cluster.Migrate(ctx, s.slot(t)))
 		cancel()
-		s.goesOn(15 * time.Second)
+		s.goesOn()
 	}
 	report := end()
 	assert.Empty(t, report.Failures())
@@ -167,15 +167,15 @@ func TestSentinelFailovers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if n%4 == 1 {
 					require.NoError(t, sentinel.Failover(ctx))
-					s.goesOn(resuming)
+					s.goesOn()
 				} else {
 					killed, err := sentinel.Kill(ctx)
 					require.NoError(t, err)
 					if waitReplicas == 0 { // else there is no replica to wait for
-						s.resumes(resuming)
+						s.resumes()
 					}
 					require.NoError(t, sentinel.Heal(ctx, killed))
-					s.goesOn(resuming)
+					s.goesOn()
 				}
 				cancel()
 			}
