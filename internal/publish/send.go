@@ -96,10 +96,10 @@ func (b *batch) hopeless(cause error) bool {
 // order. A Publish call that was sent alone and did not arrive in time waits behind them: it may be too large for the connection.
 func (ls *lanes) sendAgain(ctx context.Context, l *lane, b *batch, cause error) {
 	alone := len(b.calls) == 1
-	ls.mu.Lock()
-	b.unseal() // callers that leave now learn that
-	ls.mu.Unlock()
 	behind := alone && b.calls[0].future == nil && script.TimedOut(cause)
+	ls.mu.Lock()
+	b.unseal() // callers that leave now learn that, and take their calls out of it
+	ls.mu.Unlock()
 	if alone && !behind {
 		b.pause.Wait(ctx)
 	}

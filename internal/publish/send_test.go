@@ -140,6 +140,24 @@ func TestACallThatTheConnectionCannotTakeHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// TestACallerMayLeaveWhileItsCallIsSentAgain at the same moment. The race detector watches.
+func TestACallerMayLeaveWhileItsCallIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTopic{latency: 10 * time.Millisecond}
+		p := f.publisher()
+		for n := range 1000 {
+			f.mu.Lock()
+			f.answers = []error{loadingError()}
+			f.mu.Unlock()
+			until := time.Now().Add(f.latency + time.Duration(n%3)*time.Nanosecond)
+			if err := p.Publish(t.Context(), until, "t", one("a")); err != nil {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+		}
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
 func TestABadAsyncCallFailsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &slowTopic{}

@@ -52,7 +52,7 @@ type Listener struct {
 	release func()
 }
 
-// Close removes the HintHandler. The last Close of a client waits until the connections for
+// Close removes the HintHandler. The last Close of a client and interval waits until the connections for
 // notifications are closed.
 func (l *Listener) Close() {
 	l.Listener.Close()

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -67,7 +68,9 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 	// A topic that is known goes on, even if the list cannot be read.
 	brief, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()
-	_, _ = t.listed(brief, version)
+	if _, err := t.listed(brief, version); errors.Is(err, ErrProtocolTooNew) {
+		return err
+	}
 	if brief.Err() != nil && ctx.Err() == nil {
 		t.store.noteListAway()
 	}

@@ -117,6 +117,13 @@ func TestARefusalIsNotRemembered(t *testing.T) {
 	require.NoError(t, topic.Enlist(t.Context()))
 }
 
+func TestATopicInUseIsRefusedOnceItHasAnotherVersion(t *testing.T) {
+	s, topic := withoutList(t)
+	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "2").Err())
+	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolTooNew)
+}
+
 func TestATopicIsReadWithoutBeingListed(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	for name, act := range reading(t, func() *Topic { return s.Topic("t") }) {

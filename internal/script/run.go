@@ -23,8 +23,8 @@ type Call struct {
 	Replicas int // how many must have its writes; 0: do not wait for any
 	Patience time.Duration
 
-	// Within, unless 0, is how long one attempt may take besides Patience, whatever the client's ReadTimeout is. The error of an
-	// attempt that takes longer is TimedOut, and the client does not send the call again by itself.
+	// Within, unless 0, is how long the call may take besides Patience. The error of one that takes longer is TimedOut. It is one
+	// attempt, but a client with a shorter ReadTimeout makes several, until they have all been too short: see ownTimeouts.
 	Within time.Duration
 }
 

@@ -6,8 +6,8 @@
 -- A claim, in this order: a request that is sent again gets what it got (lib_claim_again.lua); what
 -- holds the group back, such as a pause or a limit (lib_claim.lua), says how much to take; messages
 -- whose leases ran out come first, then due ones; each is leased, buried if it had too many deliveries,
--- or sent in line while its ordering key is busy (lib_claim_order.lua). The record of the request and
--- all that is added is written before anything is removed. The reply says when to claim again.
+-- or sent in line while its ordering key is busy (lib_claim_order.lua). What a message
+-- is added to is written before what it leaves. The reply says when to claim again.
 -- An idle consumer's claim ends in lib_idle.lua, before this begins.
 --
 -- KEYS     scheduled, messages, groups, refs, keys, queue, unack, attempts, claims, dead, reasons,
