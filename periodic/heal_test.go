@@ -538,7 +538,7 @@ func TestAChangeWakesRun(t *testing.T) {
 	client.AddHook(sleeping)
 	run(t, p)
 	require.Eventually(t, func() bool { return sleeping.calls.Load() > 0 }, time.Minute, time.Millisecond)
-	second := periodic.Schedule{ID: "beat", Topic: "beats", Cron: "@every 1s", StoreAhead: time.Second}
+	second := periodic.Schedule{Cron: "@every 1s", StoreAhead: time.Second}
 	for name, declare := range map[string]func() error{
 		"Set": func() error { return p.Set(t.Context(), second) },
 		"Apply": func() error {
@@ -547,7 +547,7 @@ func TestAChangeWakesRun(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			second.Topic = name
+			second.ID, second.Topic = name, name
 			ticks := subscribe(t, client, prefix, name)
 			require.NoError(t, declare())
 			for range 5 { // more than the declaration has stored

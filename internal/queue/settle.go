@@ -85,10 +85,14 @@ type Acked struct {
 	Room  bool     // the group has waited for room under its limit
 }
 
+// maxAcked is how many messages one call acks. For each, it reads and writes the list of groups that need it: 6 kB with 100 groups
+// whose names have 60 bytes, as those of Broadcast have.
+const maxAcked = 250
+
 // Ack ends any number of messages for the group. After an error, some may be acked.
 func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 	for len(done) > 0 {
-		n := sized(done, MaxFreedBytes, func(d Done) int { return d.Size })
+		n := min(maxAcked, sized(done, MaxFreedBytes, func(d Done) int { return d.Size }))
 		args := []any{g.name, g.partition.Channel()}
 		for _, d := range done[:n] {
 			args = append(args, d.ID, d.Token)

@@ -197,7 +197,7 @@ func (r *Scene) DifferentRefs(ids []string, groups int) {
 	for n, id := range ids {
 		names := make([]string, groups)
 		for i := range names {
-			names[i] = fmt.Sprintf("%q", fmt.Sprint("group ", (i+n)%groups))
+			names[i] = fmt.Sprintf("%q", fmt.Sprintf("a group of Broadcast, which makes long names itself %9d", (i+n)%groups))
 		}
 		names[groups/2] = `"g"`
 		require.NoError(r.T, r.Client.HSet(r.Ctx(), r.Partition.Key(script.Refs, ""), id, "["+strings.Join(names, ",")+"]").Err())
