@@ -19,7 +19,7 @@ ALL = $(MODULES:%=./%/...) $(LONG) ./...
 PLAIN = $(addprefix ./internal/verify/,whole explore)
 WATCHED = $(filter-out $(PLAIN),$(MODULES:%=./%/...) $(LONG)) $(shell $(GO) list ./... | grep -v -e verify/whole -e verify/explore)
 test: redis-server prometheus
-	$(GO) test $(RACE) -vet=off -p $(if $(RACE),2,4) -shuffle=on -timeout $(TIMEOUT) \
+	$(GO) test $(RACE) -vet=off -p $(if $(RACE),3,4) -shuffle=on -timeout $(TIMEOUT) \
 		$(if $(RACE),$(WATCHED),$(ALL)) # most tests wait for a server; make lint vets
 ifneq ($(RACE),) # what needs no detector, and what it cannot watch: races outside this library, and allocations
 	$(GO) test -vet=off -shuffle=on -timeout $(TIMEOUT) $(PLAIN)
