@@ -52,8 +52,8 @@ func farExperiments() []experiment {
 	return []experiment{
 		lone,
 		publishAsync(100_000, 2_000).atDistance(beside(30)),
-		publishBy(8, 10_000).atDistance(beside(0.85)),
-		publishBy(32, 30_000, publishAsynq(30_000, 32)).atDistance(beside(1.1)),
+		publishBy(8, 10_000).atDistance(beside(0.75)),
+		publishBy(32, 30_000, publishAsynq(30_000, 32)).atDistance(beside(0.9)),
 		publishBy(128, 60_000).atDistance(beside(1.5)),
 		drainFar.atDistance(beside(50)),
 		routed.atDistance(routed.bars...),
