@@ -308,8 +308,8 @@ type SubscriberConfig struct {
 	Observer observe.Observer
 }
 
-// lossless is a client that loses no notifications: that of package redisdelaytest. Polls and heartbeats, which a service under test
-// has no use for, would make its simulated month take minutes instead of milliseconds.
+// lossless is a client that loses no notifications, as that of package redisdelaytest. Its subscribers need no polls and heartbeats,
+// which would make a simulated month take minutes instead of milliseconds.
 type lossless interface{ LosesNoNotifications() }
 
 const year = 365 * 24 * time.Hour

@@ -1,5 +1,5 @@
 // Package inspect asks and does what only people and the programs they use need: counts, pages and
-// searches, faults and what mends them, acts on messages that were seen, imports, and the end of a topic.
+// searches, faults and their repairs, operations on messages that were seen, imports, and the end of a topic.
 // Publishers and consumers do without it. Its scripts work on what package queue keeps.
 package inspect
 

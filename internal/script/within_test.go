@@ -63,24 +63,28 @@ func (c *counter) count(cmds ...redis.Cmder) {
 	}
 }
 
-func TestACallWithATimeLimitEndsWhateverTheClientsTimeoutIs(t *testing.T) {
+// counted is a client whose calls a hook counts, and a call of a script that does nothing.
+func counted(t *testing.T, options redis.Options) (*redis.Client, *counter, *Client, Call) {
+	t.Helper()
+	options.DisableIdentity, options.Protocol = true, 2
+	client, hook := redis.NewClient(&options), &counter{}
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(hook)
+	c, err := NewClient(client, "test", observe.Observer{})
+	require.NoError(t, err)
 	s := New(fstest.MapFS{"lua/nothing.lua": {Data: []byte("-- nothing.lua: do nothing.\n--\n-- KEYS     scheduled\n")}}, "nothing").Awaited()
+	p := c.Partition("t", 0)
+	return client, hook, c, p.Call(s, p.Keys(s, ""), nil)
+}
+
+func TestACallWithATimeLimitEndsWhateverTheClientsTimeoutIs(t *testing.T) {
 	for timeout, seen := range map[time.Duration]bool{-1: false, time.Minute: false, time.Second: true} {
 		for name, replicas := range map[string]int{"alone": 0, "with WAIT": 1} {
 			t.Run(fmt.Sprint(timeout, " ", name), func(t *testing.T) {
 				address, accepted := silent(t)
-				client := redis.NewClient(&redis.Options{
-					Addr: address, ReadTimeout: timeout, WriteTimeout: timeout, DisableIdentity: true, Protocol: 2,
-				})
-				t.Cleanup(func() { _ = client.Close() })
-				hook := &counter{}
-				client.AddHook(hook)
-				c, err := NewClient(client, "test", observe.Observer{})
-				require.NoError(t, err)
-				p := c.Partition("t", 0)
-				call := p.Call(s, p.Keys(s, ""), nil)
+				client, hook, c, call := counted(t, redis.Options{Addr: address, ReadTimeout: timeout, WriteTimeout: timeout})
 				call.Within, call.Replicas = 50*time.Millisecond, replicas
-				_, err = c.Run(t.Context(), call)
+				_, err := c.Run(t.Context(), call)
 				require.True(t, TimedOut(err), err)
 				assert.True(t, Transient(err), err)
 				require.NoError(t, c.WaitIdle(t.Context()))
@@ -119,19 +123,9 @@ func late(t *testing.T, pause time.Duration) (address string) {
 }
 
 func TestACallThatTheClientHasEndedTooSoonHasMoreTimeAgain(t *testing.T) {
-	s := New(fstest.MapFS{"lua/nothing.lua": {Data: []byte("-- nothing.lua: do nothing.\n--\n-- KEYS     scheduled\n")}}, "nothing").Awaited()
-	client := redis.NewClient(&redis.Options{
-		Addr: late(t, 300*time.Millisecond), ReadTimeout: 100 * time.Millisecond, MaxRetries: -1, DisableIdentity: true, Protocol: 2,
-	})
-	t.Cleanup(func() { _ = client.Close() })
-	hook := &counter{}
-	client.AddHook(hook)
-	c, err := NewClient(client, "test", observe.Observer{})
-	require.NoError(t, err)
-	p := c.Partition("t", 0)
-	call := p.Call(s, p.Keys(s, ""), nil)
+	_, hook, c, call := counted(t, redis.Options{Addr: late(t, 300*time.Millisecond), ReadTimeout: 100 * time.Millisecond, MaxRetries: -1})
 	call.Within = time.Minute
-	_, err = c.Run(t.Context(), call)
+	_, err := c.Run(t.Context(), call)
 	require.True(t, TimedOut(err), err)
 	assert.EqualValues(t, 1, hook.calls.Load(), "hooks see a call whose time the client's ReadTimeout may suffice for")
 	_, err = c.Run(t.Context(), call)

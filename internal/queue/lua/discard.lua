@@ -1,4 +1,4 @@
--- discard.lua: remove dead letters of a group for good, as many as their size
+-- discard.lua: remove dead letters of a group permanently, as many as their size
 -- allows. A limit keeps a late copy of a call from those that were requeued and buried again since;
 -- see requeue.lua.
 --

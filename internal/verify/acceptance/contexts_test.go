@@ -29,7 +29,7 @@ import (
 // ends is how long calls have until their context ends, or what bounds a Close.
 const ends = 500 * time.Millisecond
 
-// afterwards is how much longer than its context a call may take: a relay gives back what it holds, for its CloseTimeout and a second
+// afterwards is how much longer than its context a call may take: a relay releases what it holds, for its CloseTimeout and a second
 // at most.
 func afterwards(call string) time.Duration {
 	if call == "Relay.Run" {

@@ -35,7 +35,7 @@ var faults = []fault{
 	{"a late claim takes messages", "claim", "if number > request then", "if false then", "one message"},
 	{"a claim sent again goes on after its leases", "lib_claim_again", "over, stopped, bytes = tonumber(held.deadline) <= tonumber(now_ms)", "over, stopped, bytes = false", "one message"},
 	{"a smaller claim sent again takes all", "lib_claim_again", "or n >= limit or n > 0 and", "or n > 0 and", "two messages"},
-	{"a smaller claim sent again counts what it gives back", "lib_claim_again", "id, unseen(held.tokens[i])", "id, confirmed(held.tokens[i])", "two messages"},
+	{"a smaller claim sent again counts what it releases", "lib_claim_again", "id, unseen(held.tokens[i])", "id, confirmed(held.tokens[i])", "two messages"},
 	{"a smaller claim sent again keeps all in its record", "claim", "cjson.encode({ held.deadline, batch.details, batch.ids, held.recorded })", "result", "two messages"},
 	{"an idle claim leaves no record", "lib_idle", "call('HSET', claims, consumer, request", "call('HGET', claims, consumer, request", "one message"},
 	{"an idle claim ignores what is due", "lib_idle", "(not first or first > now_ms)", "true", "one message"},
