@@ -258,7 +258,7 @@ func TestAsyncCallsEndAsPublishCallsDo(t *testing.T) {
 		"not permitted":              {answering(denied), one("a")},
 		"stale":                      {answering(queue.ErrStalePublisher), one("a")},
 		"too few replicas":           {answering(shortfall, nil), make([]Message, maxMessages+1)},
-		"a duplicate":                {func(f *fakeTopic) { f.rejected = []queue.Duplicate{{}} }, []Message{{Name: "a", Traits: script.Traits{Key: "k"}}}},
+		"a duplicate":                {func(f *fakeTopic) { f.duplicates = []string{"a"} }, []Message{{Name: "a", Traits: script.Traits{Key: "k"}}}},
 		"a partial failure":          {answering(nil, full, nil), make([]Message, 2*maxMessages+1)},
 		"a first piece that fails":   {answering(full, nil, nil), make([]Message, 2*maxMessages+1)},
 		"a partition that fails":     {func(f *fakeTopic) { f.partitions, f.fail = 2, refusing(1) }, append(inPartition(0), inPartition(1)...)},
@@ -447,7 +447,7 @@ func TestALargeCallThatEndsSaysWhatIsStored(t *testing.T) {
 
 func TestOnlyTheRejectedAsyncCallOfABatchFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{latency: time.Millisecond}
+		f := &fakeTopic{latency: time.Millisecond, duplicates: []string{"1"}}
 		p := f.publisher()
 		first := p.async(t.Context(), one("alone")...)
 		synctest.Wait()
@@ -456,9 +456,6 @@ func TestOnlyTheRejectedAsyncCallOfABatchFails(t *testing.T) {
 			calls = append(calls, p.async(t.Context(), Message{Name: fmt.Sprint(n), Traits: script.Traits{Key: "k"}}))
 		}
 		require.NoError(t, outcomeOf(first))
-		f.mu.Lock()
-		f.rejected = []queue.Duplicate{{Call: 1}}
-		f.mu.Unlock()
 		require.NoError(t, outcomeOf(calls[0]))
 		rejected := outcomeOf(calls[1])
 		require.ErrorIs(t, rejected, ErrDuplicate)

@@ -21,14 +21,17 @@ func under(policy queue.Duplicates, key string) Message {
 func TestACallOfSeveralPartitionsReportsAllDuplicatesThatItIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []observe.Published
-		f := &fakeTopic{partitions: 2, rejected: []queue.Duplicate{{Call: 0, Message: 1}}}
+		f := &fakeTopic{partitions: 2}
 		f.observer.Published = func(e observe.Published) { events = append(events, e) }
 		p := f.publisher()
 		var messages []Message
 		for _, m := range append(inPartition(0), inPartition(1)...) {
-			messages = append(messages, under(queue.IgnoreDuplicates, m.PartitionKey), under(queue.IgnoreDuplicates, m.PartitionKey))
+			fresh, duplicate := under(queue.IgnoreDuplicates, m.PartitionKey), under(queue.IgnoreDuplicates, m.PartitionKey)
+			fresh.Name = "fresh"
+			messages = append(messages, fresh, duplicate)
 		}
 		keys := []string{messages[1].Key, messages[3].Key}
+		f.duplicates = keys
 		require.NoError(t, p.Publish(t.Context(), far, "t", messages))
 		require.NoError(t, outcomeOf(p.async(t.Context(), messages...)))
 		require.NoError(t, p.Close(t.Context()))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,7 @@ type fakeTopic struct {
 
 	mu         sync.Mutex
 	answers    []error
-	rejected   []queue.Duplicate
+	duplicates []string    // names of messages that are duplicates
 	last       queue.Batch // that was stored
 	outcomes   []error     // answers of Outcome; without any left it tells the truth
 	batches    []queue.Batch
@@ -137,7 +138,7 @@ func (f *fakeTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]q
 		f.last = b
 	}
 	if stored(err) {
-		return f.rejected, err
+		return f.duplicatesOf(b), err
 	}
 	return nil, err
 }
@@ -155,9 +156,20 @@ func (f *fakeTopic) Outcome(_ context.Context, _ int, b queue.Batch) (stored boo
 		return false, nil, err
 	}
 	if f.last.Publisher == b.Publisher && f.last.Number == b.Number {
-		return true, f.rejected, nil
+		return true, f.duplicatesOf(b), nil
 	}
 	return false, nil, nil
+}
+
+func (f *fakeTopic) duplicatesOf(b queue.Batch) (list []queue.Duplicate) {
+	for call, messages := range b.Calls {
+		for i, m := range messages {
+			if slices.Contains(f.duplicates, m.Name) {
+				list = append(list, queue.Duplicate{Call: call, Message: i})
+			}
+		}
+	}
+	return list
 }
 
 func (f *fakeTopic) answer(partition int) error {
