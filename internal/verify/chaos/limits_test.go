@@ -123,9 +123,8 @@ func TestTheRateOfAGroupHolds(t *testing.T) {
 			t.Logf("%d of %.0f allowed, in %d calls; most beyond a window: %.2f", len(claims), allowed, l.asked.Load(), worst)
 			assert.LessOrEqual(t, worst, 0.0)
 			assert.LessOrEqual(t, l.asked.Load(), int64(8*partitions*len(claims)), "no stampede of 20 consumers in each partition")
-			// What was not taken while the machine paused is lost, but for the burst. A busy one catches up within a minute.
-			part, pauses := float64(size(90, 97))/100, float64(size(3, 0))
-			assert.GreaterOrEqual(t, float64(len(claims)), part*(allowed-pauses*rate*paused().Seconds())-float64(partitions))
+			// What was not taken while the machine paused is lost, but for the burst.
+			assert.GreaterOrEqual(t, float64(len(claims)), 0.9*(allowed-3*rate*paused().Seconds())-float64(partitions))
 		})
 	}
 }
