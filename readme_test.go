@@ -1,6 +1,7 @@
 package redisdelay_test
 
 import (
+	"go/format"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,13 +28,22 @@ func blocks(t *testing.T, language string) []string {
 	return list
 }
 
-func TestTheProgramInTheREADMERuns(t *testing.T) {
-	programs := blocks(t, "go")
-	require.Len(t, programs, 1)
-	program := strings.ReplaceAll(programs[0], "localhost:6379", redistest.Shared(t).Addr)
-	require.NotEqual(t, programs[0], program, "it must use the test's own server")
+// TestTheCodeInTheREADMERuns as part of a program, with a shorter delay.
+func TestTheCodeInTheREADMERuns(t *testing.T) {
+	code := blocks(t, "go")
+	require.Len(t, code, 1)
+	formatted, err := format.Source([]byte(code[0]))
+	require.NoError(t, err)
+	require.Equal(t, string(formatted), code[0], "gofmt")
+	body := code[0]
+	for old, replacement := range map[string]string{"localhost:6379": redistest.Shared(t).Addr, "30*time.Minute": "time.Second"} {
+		require.Contains(t, body, old)
+		body = strings.ReplaceAll(body, old, replacement)
+	}
+	program, err := os.ReadFile("internal/verify/pages/testdata/readme.go.txt")
+	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "main.go")
-	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(program), "// CODE", body, 1)), 0o600))
 	var output, log strings.Builder
 	run := exec.Command("go", "run", file)
 	run.Stdout, run.Stderr = &output, &log
