@@ -71,7 +71,7 @@ func requestReply[Result any](
 // recipe: outbox
 func inTransaction(outbox message.Publisher) (message.Publisher, error) {
 	envelopes := forwarder.NewPublisher(outbox, forwarder.PublisherConfig{ForwarderTopic: "outbox"})
-	// An envelope has no context: a delay in it goes into the metadata first.
+	// An envelope stores no context, so this copies the delay from the context to the metadata first.
 	return delay.NewPublisher(envelopes, delay.PublisherConfig{AllowNoDelay: true})
 }
 
@@ -79,7 +79,7 @@ func forward(outbox message.Subscriber, client redis.UniversalClient, logger wat
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client:              client,
 		OnDuplicate:         redisdelay.IgnoreDuplicate,
-		DeduplicationWindow: time.Hour, // longer than the forwarder may be away with a message that it has published
+		DeduplicationWindow: time.Hour, // longer than the forwarder may take to publish a message again
 	}, logger)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func placeOrder(ctx context.Context, db *sql.DB, outboxOf func(*sql.Tx) (message
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
+	defer tx.Rollback() //nolint:errcheck // it has no effect after Commit
 	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (content) VALUES ($1)", order); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ var _ = placeOrder // the tests have no database
 
 // recipe: the end of a whole service
 type service struct {
-	http       *http.Server // serves the dashboard, too
+	http       *http.Server // also serves the dashboard
 	dashboard  *dashboard.Dashboard
 	schedules  *periodic.Periodic
 	forwarder  *forwarder.Forwarder
@@ -134,7 +134,7 @@ type service struct {
 func (s *service) run(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	lasting := context.WithoutCancel(ctx) // a signal must not end all parts at once
+	lasting := context.WithoutCancel(ctx) // so that a signal does not end all parts at once
 	scheduling, stopScheduling := context.WithCancel(lasting)
 	defer stopScheduling()
 
@@ -143,7 +143,7 @@ func (s *service) run(ctx context.Context) error {
 	parts.Go(func() error { return s.schedules.Run(scheduling) })
 	parts.Go(func() error { return s.forwarder.Run(lasting) })
 	parts.Go(func() error { return s.router.Run(lasting) })
-	<-ended.Done() // a signal, or the error of a part
+	<-ended.Done() // a signal arrived, or a part failed
 
 	limited, cancel := context.WithTimeout(lasting, 30*time.Second)
 	defer cancel()
@@ -168,7 +168,7 @@ func orGiveUp(giveUp message.NoPublishHandlerFunc) message.HandlerMiddleware {
 			if !ok || err == nil || d.Deferred() || !d.Last() && !d.Buried() {
 				return produced, err
 			}
-			msg.SetContext(ctx) // Timeout leaves one that has ended
+			msg.SetContext(ctx) // Timeout leaves an ended context on the message
 			return produced, errors.Join(err, giveUp(msg))
 		}
 	}
@@ -186,7 +186,7 @@ func remindAll(ctx context.Context, publisher *redisdelay.Publisher, topic strin
 		futures = append(futures, publisher.PublishAsync(topic, msg))
 	}
 	var failed error
-	for _, future := range futures { // all of them, since ctx may end when this returns
+	for _, future := range futures { // wait for all, because ctx may end when this function returns
 		if err := future.Wait(ctx); failed == nil {
 			failed = err
 		}
@@ -205,7 +205,7 @@ func insertInBulk(ctx context.Context, subscriber *redisdelay.Subscriber, topic 
 		}
 		err := insert(rows...)
 		for _, msg := range batch {
-			if err != nil { // one by one, so that a bad row fails alone
+			if err != nil { // insert the rows one by one, so that only bad rows fail
 				if failed := insert(msg.Payload); failed != nil {
 					d, _ := redisdelay.DeliveryFromContext(msg.Context())
 					d.RecordError(failed)
@@ -243,7 +243,7 @@ func chargeOf(ctx context.Context, customer string, due time.Time) *message.Mess
 	msg.SetContext(ctx)
 	msg.Metadata.Set("month", month)
 	redisdelay.SetKey(msg, "invoice-"+customer+"/"+month)      // a key for each month
-	redisdelay.SetOnDuplicate(msg, redisdelay.IgnoreDuplicate) // a redelivery publishes the same message again
+	redisdelay.SetOnDuplicate(msg, redisdelay.IgnoreDuplicate) // a redelivery publishes the same key again
 	delay.Message(msg, delay.Until(due))
 	return msg
 }

@@ -25,7 +25,7 @@ import (
 // The recipes of docs/use/recipes.md, as the tests use them.
 
 // recipe: an order for all of them
-var errBadOrder = errors.New("an order that nobody can handle")
+var errBadOrder = errors.New("the order is invalid")
 
 func wholeStack(publisher message.Publisher) ([]message.HandlerMiddleware, error) {
 	delayOnError := &middleware.DelayOnError{
@@ -43,7 +43,7 @@ func wholeStack(publisher message.Publisher) ([]message.HandlerMiddleware, error
 	retry := middleware.Retry{
 		MaxRetries:          2,
 		InitialInterval:     10 * time.Millisecond,
-		ResetContextOnRetry: true, // otherwise each retry starts with the context that Timeout ended
+		ResetContextOnRetry: true, // otherwise a retry starts with the context that Timeout has ended
 		ShouldRetry:         func(p middleware.RetryParams) bool { return !errors.Is(p.Err, errBadOrder) },
 	}
 	return []message.HandlerMiddleware{
@@ -73,7 +73,7 @@ func deliveryKey(msg *message.Message) (string, error) {
 // recipe: equal payloads
 func payloadKey(msg *message.Message) (string, error) {
 	if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && d.Token > 1 {
-		return deliveryKey(msg) // the first delivery has recorded its payload, if a handler got it
+		return deliveryKey(msg) // an earlier delivery has recorded the payload, if it reached a handler
 	}
 	return middleware.NewMessageHasherSHA256(1 << 20)(msg)
 }
