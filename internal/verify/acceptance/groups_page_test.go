@@ -42,8 +42,8 @@ func limitedGroup(rdb redis.UniversalClient, logger watermill.LoggerAdapter) (*r
 	sub, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client: rdb, ConsumerGroup: "billing",
 		GroupLimits: redisdelay.GroupLimits{
-			MaxInFlight: 5,                                         // at once, over all consumers
-			Rate:        redisdelay.Rate{Messages: 100, Burst: 10}, // a second
+			MaxInFlight: 5,                                         // of all consumers together
+			Rate:        redisdelay.Rate{Messages: 100, Burst: 10}, // per second
 		},
 	}, logger)
 	// end of recipe
@@ -52,7 +52,7 @@ func limitedGroup(rdb redis.UniversalClient, logger watermill.LoggerAdapter) (*r
 
 func unlimit(ctx context.Context, control *redisdelay.Control) error {
 	// recipe: no limits
-	err := control.LimitGroup(ctx, "orders.close", "billing", redisdelay.GroupLimits{}) // none any more
+	err := control.LimitGroup(ctx, "orders.close", "billing", redisdelay.GroupLimits{}) // remove all limits
 	// end of recipe
 	return err
 }
