@@ -33,7 +33,7 @@ func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (me
 	}
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client:        client,
-		ConsumerGroup: redisdelay.Broadcast, // if it was empty; else the same name
+		ConsumerGroup: redisdelay.Broadcast, // if the name was empty; otherwise keep it
 	}, logger)
 	return publisher, subscriber, err
 }
@@ -41,17 +41,16 @@ func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (me
 // end of migration
 
 // migration
-// leftOpen is a publisher that handlers share: a Router closes the one of each handler that ends.
+// leftOpen is a publisher that handlers share. It is needed because a Router closes the publisher of each handler that ends.
 type leftOpen struct{ message.Publisher }
 
-func (leftOpen) Close() error { return nil } // the program closes it, after the Router
+func (leftOpen) Close() error { return nil } // the program closes the publisher after the Router
 
 // end of migration
 
 // migration
-// moveJobs publishes the members of a sorted set, whose scores are due times in Unix
-// seconds. It may be interrupted and run again: the key keeps a job from being stored twice
-// as long as it waits.
+// moveJobs publishes the members of a sorted set whose scores are due times in Unix seconds.
+// It may be interrupted and run again: while a job waits, its key prevents a duplicate.
 func moveJobs(ctx context.Context, client redis.UniversalClient, set string, publisher message.Publisher, topic string) error {
 	for {
 		jobs, err := client.ZRangeWithScores(ctx, set, 0, 99).Result()
