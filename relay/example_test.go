@@ -39,7 +39,7 @@ func runRelayOf(ctx context.Context, rdb redis.UniversalClient, target message.P
 	if err != nil {
 		return err
 	}
-	return r.Run(ctx) // until ctx ends; close target when its calls have returned
+	return r.Run(ctx) // returns after ctx ends; close target when its last call has returned
 }
 
 // end of recipe
