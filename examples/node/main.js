@@ -28,7 +28,7 @@ async function createGroup() {
 
 async function* receive() {
   for (;;) {
-    // Entries that another consumer received, but has not acknowledged for a minute, since it was killed.
+    // Entries that another consumer received but did not acknowledge within a minute, probably because it died.
     yield* (await client.xAutoClaim(topic, group, consumer, 60_000, "0-0", { COUNT: 10 })).messages;
     const streams = await client.xReadGroup(group, consumer, { key: topic, id: ">" }, { COUNT: 10, BLOCK: 1000 });
     for (const stream of streams ?? []) yield* stream.messages;

@@ -30,7 +30,7 @@ function createGroup(Redis $redis): void
 function receive(Redis $redis): Generator
 {
     while (true) {
-        // Entries that another consumer received, but has not acknowledged for a minute, since it was killed.
+        // Entries that another consumer received but did not acknowledge within a minute, probably because it died.
         $idle = array_column($redis->xPending(TOPIC, GROUP, '-', '+', 10) ?: [], 0);
         yield from $idle ? $redis->xClaim(TOPIC, GROUP, CONSUMER, 60_000, $idle, []) : [];
         yield from $redis->xReadGroup(GROUP, CONSUMER, [TOPIC => '>'], 10, 1000)[TOPIC] ?? [];

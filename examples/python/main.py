@@ -30,7 +30,7 @@ def create_group():
 
 def receive():
     while True:
-        # Entries that another consumer received, but has not acknowledged for a minute, since it was killed.
+        # Entries that another consumer received but did not acknowledge within a minute, probably because it died.
         yield from client.xautoclaim(TOPIC, GROUP, CONSUMER, min_idle_time=60_000, count=10)[1]
         for _, entries in client.xreadgroup(GROUP, CONSUMER, {TOPIC: ">"}, count=10, block=1000):
             yield from entries

@@ -145,7 +145,7 @@ func serveOtherLanguages(ctx context.Context, rdb redis.UniversalClient, logger 
 	go func() { ended <- in.Run(ctx) }()
 	go func() { ended <- out.Run(ctx) }()
 	err = <-ended
-	stop() // if one fails, the other ends too
+	stop() // if one fails, the other stops too
 	return errors.Join(err, <-ended)
 }
 
