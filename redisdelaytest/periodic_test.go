@@ -37,7 +37,7 @@ func TestAReportComesAtNineOnEachWeekdayOfMarch(t *testing.T) {
 
 func runSchedules(t *testing.T, r *redisdelaytest.Redis, schedules ...periodic.Schedule) {
 	t.Helper()
-	// It looks for work of others, of whom there are none.
+	// No other process declares schedules, so Run need not check for them often.
 	p, err := periodic.New(periodic.Config{Client: r.Client(), PollInterval: 24 * time.Hour}, nil)
 	require.NoError(t, err)
 	_, err = p.Apply(t.Context(), "tests", 1, schedules)

@@ -69,7 +69,7 @@ func handle(
 	t.Helper()
 	s, err := redisdelay.NewSubscriber(config, nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, s.Close()) }) // the router closes it, but does not wait
+	t.Cleanup(func() { assert.NoError(t, s.Close()) }) // the router closes it too, but does not wait for it
 	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 	require.NoError(t, err)
 	router.AddMiddleware(middlewares...)
