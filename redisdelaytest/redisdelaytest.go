@@ -135,8 +135,9 @@ func (r *Redis) Wait() { synctest.Wait() }
 
 // Advance lets time pass, and then waits as Wait does. Messages that fall due meanwhile are
 // delivered in their order, each at its time; what handlers do then happens at that time.
-// Messages of several topics or subscribers that are due at the same moment come in any order. A
-// negative time fails the test.
+// Messages that are due at the same moment are handled in any order if they have several topics or subscribers, or if
+// MaxInFlight is above 1. After a message with an ordering key, the next message of that key may be handled before or
+// after other messages that are due. A negative time fails the test.
 func (r *Redis) Advance(by time.Duration) {
 	r.t.Helper()
 	if by < 0 {

@@ -105,7 +105,7 @@ func TestMessagesComeAtTheirTimeAndInOrder(t *testing.T) {
 	})
 }
 
-var runs = flag.Int("runs", 5, "how often the thirty days run")
+var runs = flag.Int("runs", 5, "how often the tests that compare runs do so")
 
 func TestThirtyDaysOfRemindersWithGrowingRetries(t *testing.T) {
 	var first []string
@@ -131,6 +131,39 @@ func TestThirtyDaysOfRemindersWithGrowingRetries(t *testing.T) {
 				first = d.lines()
 			}
 			assert.Equal(t, first, d.lines())
+		})
+	}
+}
+
+// TestEachRunHasTheSameTimes compares runs with retries and two ordering keys. It sorts the deliveries, because the order at one
+// moment may differ.
+func TestEachRunHasTheSameTimes(t *testing.T) {
+	var first []string
+	for range *runs {
+		synctest.Test(t, func(t *testing.T) {
+			r, d := redisdelaytest.New(t), newDiary()
+			p := publisher(t, r)
+			handle(t, r.SubscriberConfig("g"), "work", func(msg *message.Message) error {
+				delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
+				d.add(fmt.Sprint(string(msg.Payload), " ", delivery.Attempt))
+				if msg.Payload[0]%3 == 0 && delivery.Attempt < 3 {
+					return errors.New("not now")
+				}
+				return nil
+			})
+			for i := range 12 {
+				msg := later(string(rune('a'+i)), time.Hour)
+				if key := i % 3; key < 2 {
+					redisdelay.SetOrderingKey(msg, fmt.Sprint("key", key))
+				}
+				require.NoError(t, p.Publish("work", msg))
+			}
+			r.Advance(2 * time.Hour)
+			lines := slices.Sorted(slices.Values(d.lines()))
+			if first == nil {
+				first = lines
+			}
+			assert.Equal(t, first, lines)
 		})
 	}
 }

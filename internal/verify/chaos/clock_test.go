@@ -99,7 +99,7 @@ func TestHostsFiveMinutesOff(t *testing.T) {
 			report.Early, report.Resurrected = nil, nil // these compare Redis's time with the hosts'
 			assert.Empty(t, report.Failures())
 			assert.Zero(t, report.Redelivered)
-			assert.Less(t, s.lateness("", 1), time.Minute, "delays as asked: a clock that counts wrongly makes five minutes")
+			assert.Less(t, s.lateness("", 1), time.Minute, "a delay by the hosts' clock would be wrong by five minutes")
 		})
 	}
 }
@@ -132,5 +132,5 @@ func TestRedisClockStepped(t *testing.T) {
 	report.Early, report.Resurrected = nil, nil
 	assert.Empty(t, report.Failures())
 	assert.Greater(t, s.lateness("", 0), -most-2*clock.stoodStill(), "early by the steps at most")
-	assert.Less(t, s.lateness("", 1), time.Minute, "late by the steps, and by what a busy machine adds")
+	assert.Less(t, s.lateness("", 1), time.Minute, "late by the steps and the load of the machine")
 }

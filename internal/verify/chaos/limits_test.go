@@ -123,7 +123,7 @@ func TestTheRateOfAGroupHolds(t *testing.T) {
 			t.Logf("%d of %.0f allowed, in %d calls; most beyond a window: %.2f", len(claims), allowed, l.asked.Load(), worst)
 			assert.LessOrEqual(t, worst, 0.0)
 			assert.LessOrEqual(t, l.asked.Load(), int64(8*partitions*len(claims)), "no stampede of 20 consumers in each partition")
-			// What was not taken while the machine paused is lost, but for the burst.
+			// The group cannot make up for pauses of the machine, except for the burst.
 			assert.GreaterOrEqual(t, float64(len(claims)), 0.9*(allowed-3*rate*paused().Seconds())-float64(partitions))
 		})
 	}
