@@ -277,7 +277,7 @@ type SubscriberConfig struct {
 	// those that the group has stay.
 	GroupLimits GroupLimits
 
-	// OnExpired says what to do with messages whose time to live (SetTTL) is over. Default: BuryExpired.
+	// OnExpired says what to do with messages that have expired (SetExpiration). Default: BuryExpired.
 	OnExpired ExpiryPolicy
 
 	// MaxBufferBytes limits the messages that a subscription has prefetched, and that no handler has

@@ -183,7 +183,7 @@ func TestLatenessGoesByRedisClockWhateverThatOfTheHost(t *testing.T) {
 	for name, offset := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour} {
 		arrived := time.Now()
 		leased := arrived.Add(offset) // by Redis's clock
-		msg, err := (&codec{config: &config}).decode(t.Context(), queue.Claimed{
+		msg, _, err := (&codec{config: &config}).decode(t.Context(), queue.Claimed{
 			Body: body, DueAt: leased.Add(-5 * time.Second), AnsweredAt: leased, LeasedUntil: leased.Add(10 * time.Second), ArrivedAt: arrived,
 		})
 		require.NoError(t, err)

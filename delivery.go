@@ -21,8 +21,8 @@ type Delivery struct {
 	// Topic and Group are where the message was delivered.
 	Topic, Group string
 
-	// ID is the message's id in Redis: a ULID of 26 characters, and behind it the time to live, the
-	// ordering key and the key of the message, if it has them. So its length varies. It is unique, unlike the UUID, and the same in
+	// ID is the message's id in Redis: a ULID of 26 characters, and behind it the ordering key and the key of the
+	// message, if it has them. So its length varies. It is unique, unlike the UUID, and the same in
 	// every delivery and group. Those of one Publisher sort in the order of publishing.
 	ID string
 
@@ -56,11 +56,12 @@ type Delivery struct {
 	// (RecordErrors); "" if there is none.
 	LastError string
 
-	due      time.Time       // DueAt by this host's clock
-	held     context.Context // ends when the consumer no longer holds the message
-	key      string          // message key as delivered
-	uuid     string          // the message's UUID as delivered
-	handling *handling       // nil in a Delivery that is not from DeliveryFromContext
+	due        time.Time       // DueAt by this host's clock
+	held       context.Context // ends when the consumer no longer holds the message
+	key        string          // message key as delivered
+	expiration string          // ExpirationMetadata as delivered
+	uuid       string          // the message's UUID as delivered
+	handling   *handling       // nil in a Delivery that is not from DeliveryFromContext
 }
 
 // StepKey is a message key (SetKey) for a message that the handler of this delivery
@@ -342,11 +343,14 @@ var (
 	errMetadataTooLarge   = errors.New("metadata is too large to keep for the next delivery")
 )
 
-// decode returns the message to hand out. Its context is ctx with a Delivery.
-func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Message, error) {
+// decode returns the message to hand out, and when it expires. Its context is ctx with a Delivery.
+func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (msg *message.Message, expiresAt time.Time, err error) {
 	msg, lastError, err := c.delivered(claimed)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
+	}
+	if expiresAt, err = Expiration(msg); err != nil {
+		return nil, time.Time{}, err
 	}
 	msg.SetContext(context.WithValue(ctx, deliveryKey{}, Delivery{
 		Topic:         c.topic,
@@ -361,10 +365,11 @@ func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (*message.Mes
 		due:           claimed.ArrivedAt.Add(claimed.DueAt.Sub(claimed.AnsweredAt)),
 		held:          ctx,
 		key:           msg.Metadata.Get(KeyMetadata),
+		expiration:    msg.Metadata.Get(ExpirationMetadata),
 		uuid:          msg.UUID,
 		handling:      &handling{claimed: claimed, msg: msg},
 	}))
-	return msg, nil
+	return msg, expiresAt, nil
 }
 
 // delivered is a message as its handler gets it, and the error that a Nack has kept. Its delay is

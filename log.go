@@ -98,7 +98,7 @@ func settlementText(how observe.Settlement) string {
 	case observe.BuriedByHandler:
 		return "Buried a message, as its handler decided"
 	case observe.Expired:
-		return "Ended a message that was too old for a handler"
+		return "Ended a message that has expired"
 	case observe.Undecodable:
 		return "Buried a message"
 	case observe.Unsettled:

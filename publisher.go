@@ -96,7 +96,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // says that only some messages of a call are stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
-// ErrInvalidKey, ErrInvalidDuplicatePolicy, ErrInvalidOrderingKey, ErrInvalidTTL, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
+// ErrInvalidKey, ErrInvalidDuplicatePolicy, ErrInvalidOrderingKey, ErrInvalidExpiration, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
 // ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
 // *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
 // Marshaler, of Delay.DefaultDelayGenerator, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
@@ -305,11 +305,14 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if err != nil {
 		return publish.Message{}, err
 	}
+	if _, err := Expiration(delayed); err != nil {
+		return publish.Message{}, err
+	}
 	onDuplicate, err := onDuplicateOf(delayed, p.config.OnDuplicate)
 	if err != nil {
 		return publish.Message{}, err
 	}
-	body, err := p.config.Marshaler.Marshal(topic, withMadeDelay(msg, delayed))
+	body, err := p.config.Marshaler.Marshal(topic, storedCopy(msg, delayed))
 	if err != nil {
 		return publish.Message{}, fmt.Errorf("marshal: %w", err)
 	}
@@ -330,25 +333,27 @@ func traitsOf(msg *message.Message) (t script.Traits, err error) {
 	if t.Key, err = keyOf(msg); err != nil {
 		return t, err
 	}
-	if t.OrderingKey, err = orderingKeyOf(msg); err != nil {
-		return t, err
-	}
-	t.TTL, err = ttlOf(msg)
+	t.OrderingKey, err = orderingKeyOf(msg)
 	return t, err
 }
 
-// withMadeDelay returns the message to store. If a handler publishes its own message again with a new
-// delay, such as that of DelayOnError inside a poison queue, the stored copy marks it as made while
-// handling, and not by the publisher: see markMade. The mark is in the copy alone, so this call still
-// counts the delay.
-func withMadeDelay(msg, delayed *message.Message) *message.Message {
-	after := pendingHeaders(msg.Metadata).after
-	if _, again := publishedAgain(msg); !again || after == "" {
+// storedCopy returns the message to store. If a handler publishes its own message again, the copy has no
+// expiration, unless the handler has set another one. If the handler has given it a new delay, such as that of DelayOnError inside
+// a poison queue, the copy marks it as made while handling, and not by the publisher: see markMade. The mark
+// is in the copy alone, so this call still counts the delay.
+func storedCopy(msg, delayed *message.Message) *message.Message {
+	delivery, again := publishedAgain(msg)
+	if !again {
 		return delayed
 	}
-	marked := delayed.CopyWithContext()
-	marked.Metadata.Set(delay.DelayedForKey, markMade(after))
-	return marked
+	stored := delayed.CopyWithContext()
+	if stored.Metadata[ExpirationMetadata] == delivery.expiration {
+		delete(stored.Metadata, ExpirationMetadata)
+	}
+	if after := pendingHeaders(msg.Metadata).after; after != "" {
+		stored.Metadata.Set(delay.DelayedForKey, markMade(after))
+	}
+	return stored
 }
 
 // contextOf returns a context that ends when the context of any of the messages does. If

@@ -93,8 +93,7 @@ func (e *explainer) explainScheduled(ctx context.Context) error {
 		name := e.groupList.Groups[i]
 		text, err := e.due(e.message.DueAt), error(nil)
 		if !e.message.DueAt.After(e.message.At) {
-			ends := expiresAt(e.message.ID, e.message.DueAt)
-			text, err = e.unsettled(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt, ExpiresAt: ends})
+			text, err = e.unsettled(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt})
 		}
 		e.groups[i] = sentence{group: name, text: text}
 		return err
@@ -165,19 +164,29 @@ func (e *explainer) waiting(g observedGroup) string {
 	return join(text, e.expiry(g), "")
 }
 
-// expiry says that a message is too old for a handler, or will be when it is due; "" for neither.
+// expiry says that a message has expired, or will have when it is due; "" for neither.
 func (e *explainer) expiry(g observedGroup) string {
+	at := e.expiresAt(g)
 	switch {
-	case e.tooOld(g):
-		return "its time to live ended at " + e.clock(g.ExpiresAt)
-	case g.ExpiresAt.Before(g.DueAt) && !g.ExpiresAt.IsZero():
-		return "its time to live ends before, at " + e.clock(g.ExpiresAt)
+	case at.IsZero():
+	case !at.After(e.message.At):
+		return "it expired at " + e.clock(at)
+	case !at.After(g.DueAt):
+		return "it expires before, at " + e.clock(at)
 	}
 	return ""
 }
 
-func (e *explainer) tooOld(g observedGroup) bool {
-	return !g.ExpiresAt.IsZero() && g.ExpiresAt.Before(e.message.At)
+// expiresAt is when the message expires for a group; zero if it does not, or that is not known.
+func (e *explainer) expiresAt(g observedGroup) (at time.Time) {
+	content := g.Content // as the group's last Nack left it
+	if content.Body == nil {
+		content = e.message.Content
+	}
+	if content.Message != nil {
+		at, _ = redisdelay.Expiration(content.Message) // the consumer that cannot read it makes a dead letter
+	}
+	return at
 }
 
 // maxDeliveries is what the group's consumers say; 0 if none does.
@@ -387,7 +396,7 @@ func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
 		return buries, nil
 	}
 	end := ""
-	if e.tooOld(g) {
+	if at := e.expiresAt(g); !at.IsZero() && !at.After(e.message.At) {
 		end = "ends it unhandled"
 	}
 	limit := g.certainLimit()

@@ -219,7 +219,11 @@ func (a *Admin) arrival(topic string, l line, number int, text []byte) (inspect.
 	if !can {
 		return inspect.Arrival{}, errNoMarshaler
 	}
-	arrival.Body, err = marshal(marshaler, topic, l.message(id))
+	msg := l.message(id)
+	if _, err := redisdelay.Expiration(msg); err != nil {
+		return inspect.Arrival{}, err
+	}
+	arrival.Body, err = marshal(marshaler, topic, msg)
 	return arrival, err
 }
 

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +47,6 @@ type GroupStatus struct {
 	Attempts    int       // deliveries that count
 	DueAt       time.Time // queued, retrying; else zero
 	InLine      bool      // queued, retrying: it is due, and waits in line for its ordering key
-	ExpiresAt   time.Time // queued, retrying, in delivery: no handler gets it after that; zero if it has no time to live
 	LeasedUntil time.Time // in delivery; else zero
 	Consumer    string    // in delivery: the name of the consumer that holds it; "" if it is not known
 	Extended    int       // in delivery: how often the lease was extended, as far as is known
@@ -114,23 +112,14 @@ func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.
 	}
 	switch f.State {
 	case queue.StateQueued, queue.StateRetrying:
-		s.DueAt, s.InLine, s.ExpiresAt = f.At, f.InLine, expiresAt(m.ID, cmp.Or(f.DueAt, f.At))
+		s.DueAt, s.InLine = f.At, f.InLine
 	case queue.StateDead:
 		s.BuriedAt = f.At
 	case queue.StateInDelivery:
-		s.LeasedUntil, s.ExpiresAt = f.At, expiresAt(m.ID, f.DueAt)
+		s.LeasedUntil = f.At
 		return s, s.findHolder(ctx, t.Partition(m.Partition).Group(f.Group), m.ID, f.Fence)
 	}
 	return s, nil
-}
-
-// expiresAt is when the time to live of a message ends that is due at a time; zero if it has none, or the time is zero.
-func expiresAt(id string, due time.Time) time.Time {
-	ttl := script.TraitsOf(id).TTL
-	if ttl == 0 || due.IsZero() {
-		return time.Time{}
-	}
-	return due.Add(ttl)
 }
 
 // findHolder looks for the consumer that holds a delivery: in what consumers say of

@@ -627,7 +627,7 @@ func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
 	add := func() {
 		for n := range topics {
 			require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.entries(), Values: []any{
-				"topic", n, "ttl_ms", "60000", "partition_key", "p",
+				"topic", n, "expires_ms", "4102444800000", "partition_key", "p",
 			}}).Err())
 		}
 	}

@@ -32,7 +32,7 @@ const (
 	// maxDelay is the longest delay.
 	maxDelay = 100 * 365 * 24 * time.Hour
 
-	// minDue and maxDue bound due times, in ms since 1970, by their number of digits: they are from September 2001 to November
+	// minDue and maxDue bound due times and expirations, in ms since 1970, by their number of digits: they are from September 2001 to November
 	// 2286. So seconds and microseconds are refused.
 	minDue, maxDue = 1_000_000_000_000, 9_999_999_999_999
 
@@ -51,6 +51,7 @@ type order struct {
 	partitionKey string
 	delay        time.Duration // from the time in the id of the entry
 	due          int64         // in place of it: when, in ms
+	expires      int64         // in ms; 0: never
 	msg          *message.Message
 }
 
@@ -93,7 +94,7 @@ func parse(e intake.Entry) (order, error) {
 	return o, nil
 }
 
-// describe gives the message the metadata by which its handler knows what the id tells.
+// describe gives the message the metadata that Publish would give it.
 func (o *order) describe() {
 	if o.traits.Key != "" {
 		redisdelay.SetKey(o.msg, o.traits.Key)
@@ -101,8 +102,8 @@ func (o *order) describe() {
 	if o.traits.OrderingKey != "" {
 		redisdelay.SetOrderingKey(o.msg, o.traits.OrderingKey)
 	}
-	if o.traits.TTL > 0 {
-		redisdelay.SetTTL(o.msg, o.traits.TTL)
+	if o.expires > 0 {
+		redisdelay.SetExpiration(o.msg, time.UnixMilli(o.expires))
 	}
 }
 
@@ -128,13 +129,13 @@ func (o *order) read(name, value string) (err error) {
 	case "partition_key":
 		o.partitionKey = value
 	case "delay_ms":
-		if o.delay, err = duration(value, 0); o.delay > 0 {
+		if o.delay, err = duration(value); o.delay > 0 {
 			o.delay += time.Millisecond // the time in the id is rounded down, and no message is early
 		}
 	case "due_ms":
 		o.due, err = milliseconds(value, minDue, maxDue)
-	case "ttl_ms":
-		o.traits.TTL, err = duration(value, 1)
+	case "expires_ms":
+		o.expires, err = milliseconds(value, minDue, maxDue)
 	default:
 		return o.readMetadata(name, value)
 	}
@@ -160,8 +161,8 @@ func keyOf(value string, most int) (string, error) {
 	return value, nil
 }
 
-func duration(value string, least int64) (time.Duration, error) {
-	ms, err := milliseconds(value, least, maxDelay.Milliseconds())
+func duration(value string) (time.Duration, error) {
+	ms, err := milliseconds(value, 0, maxDelay.Milliseconds())
 	return time.Duration(ms) * time.Millisecond, err
 }
 

@@ -207,7 +207,7 @@ func TestWhatCannotBeStoredIsRefusedAndStopsNoOther(t *testing.T) {
 		`field "topic" is missing`: {"payload", "x"},
 		`field "topics"`:           {"topics", "orders"},
 		`field "delay_ms"`:         {"topic", "orders", "delay_ms", "soon"},
-		`field "ttl_ms"`:           {"topic", "orders", "ttl_ms", "0"},
+		`field "expires_ms"`:       {"topic", "orders", "expires_ms", "1796018400"},
 		`"1796018400", want`:       {"topic", "orders", "due_ms", "1796018400"},
 		`"1796018400000000", want`: {"topic", "orders", "due_ms", "1796018400000000"},
 		`field "op"`:               {"topic", "orders", "op", "drop"},
@@ -236,13 +236,13 @@ func TestWhatCannotBeStoredIsRefusedAndStopsNoOther(t *testing.T) {
 	}
 }
 
-func TestOrderAndTimeToLive(t *testing.T) {
+func TestOrderAndExpiration(t *testing.T) {
 	s := newScene(t)
 	messages := s.subscribe(t, "orders")
 	for i := range 5 {
 		s.add(t, "topic", "orders", "ordering_key", "customer", "payload", fmt.Sprint(i))
 	}
-	s.add(t, "topic", "orders", "payload", "stale", "ttl_ms", "1", "due_ms", "1000000000000")
+	s.add(t, "topic", "orders", "payload", "stale", "expires_ms", "1000000000000")
 	s.add(t, "topic", "orders", "payload", "without a key")
 	i := s.inbox(t)
 	run(t, i)
@@ -257,15 +257,15 @@ func TestOrderAndTimeToLive(t *testing.T) {
 	assert.Equal(t, []string{"expired"}, s.client.HVals(t.Context(), "{"+s.prefix+":orders:0}:reasons:default").Val())
 }
 
-// TestAHandlerSeesTheKeysAndTheTimeToLiveOfAnEntry, and what it publishes again keeps its place in line.
-func TestAHandlerSeesTheKeysAndTheTimeToLiveOfAnEntry(t *testing.T) {
+// TestAHandlerSeesTheKeysAndTheExpirationOfAnEntry, and what it publishes again keeps its place in line.
+func TestAHandlerSeesTheKeysAndTheExpirationOfAnEntry(t *testing.T) {
 	s := newScene(t)
 	messages, others := s.subscribe(t, "orders"), s.subscribe(t, "others")
 	run(t, s.inbox(t))
-	s.add(t, "topic", "orders", "key", "order-42", "ordering_key", "customer", "ttl_ms", "90500")
+	s.add(t, "topic", "orders", "key", "order-42", "ordering_key", "customer", "expires_ms", "4102444800500")
 	msg := receive(t, messages)
 	assert.Equal(t, message.Metadata{
-		redisdelay.KeyMetadata: "order-42", redisdelay.OrderingKeyMetadata: "customer", redisdelay.TTLMetadata: "1m30.5s",
+		redisdelay.KeyMetadata: "order-42", redisdelay.OrderingKeyMetadata: "customer", redisdelay.ExpirationMetadata: "2100-01-01T00:00:00.5Z",
 	}, msg.Metadata)
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.client, Prefix: s.prefix}, nil)
 	require.NoError(t, err)

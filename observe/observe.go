@@ -88,7 +88,7 @@ type Settled struct {
 	ID    string
 	Token int64 // names the delivery; see redisdelay.Delivery
 	How   Settlement
-	// Took is how long a handler had the message. An Unsettled or Expired delivery has 0 only if no handler had it.
+	// Took is how long a handler had the message. An Unsettled delivery has 0 only if no handler had it.
 	Took time.Duration
 	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
 	// became a dead letter (Buried) or the nack was Stale.
@@ -113,7 +113,7 @@ const (
 	Released        Settlement = "release"     // given back; no handler has seen it
 	Abandoned       Settlement = "abandon"     // its handler has outlasted CloseTimeout
 	Undecodable     Settlement = "undecodable" // no handler has seen it; Buried is reported as well
-	// Expired is too old for a handler (redisdelay.SetTTL): Buried is reported as well, unless it was dropped.
+	// Expired has expired before a handler had it (redisdelay.SetExpiration): Buried is reported as well, unless it was dropped.
 	Expired Settlement = "expired"
 	// Unsettled is a delivery whose outcome did not reach Redis before the subscription ended, as
 	// far as it knows. If it did not, the message is delivered again after its lease.

@@ -153,7 +153,7 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 			return Applied{}, fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, s.ID)
 		}
 		next := definition{Schedule: s, Owner: d.Owner, Version: d.Version}
-		if _, err := p.body(next, Tick{Schedule: s.ID, Nominal: time.Now().In(t.zone), Version: d.Version}); err != nil {
+		if _, err := p.body(next, Tick{Schedule: s.ID, Nominal: time.Now().In(t.zone), Version: d.Version}, time.Time{}); err != nil {
 			return Applied{}, fmt.Errorf("%w %q: Payload and Metadata cannot be a message: %w", ErrInvalidSchedule, s.ID, err)
 		}
 		wanted[s.ID] = next

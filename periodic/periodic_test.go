@@ -204,7 +204,7 @@ func TestTrigger(t *testing.T) {
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
 	require.NoError(t, p.Set(t.Context(), periodic.Schedule{
-		ID: "report", Topic: "reports", Cron: "0 7 * * *", Zone: "Europe/Berlin", Overlap: periodic.OverlapInOrder, TTL: time.Hour,
+		ID: "report", Topic: "reports", Cron: "0 7 * * *", Zone: "Europe/Berlin", Overlap: periodic.OverlapSkip,
 	}))
 	ticks := subscribe(t, client, prefix, "reports")
 	for range 2 {
@@ -226,7 +226,6 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 		"End":          func(s *periodic.Schedule) { s.Start, s.End = time.Now(), time.Now().Add(-time.Hour) },
 		"StoreAtLeast": func(s *periodic.Schedule) { s.StoreAtLeast = 1001 }, "StoreAhead": func(s *periodic.Schedule) { s.StoreAhead = time.Millisecond },
 		"CatchUp": func(s *periodic.Schedule) { s.CatchUp = periodic.CatchUpAll(-5) }, "Overlap": func(s *periodic.Schedule) { s.Overlap = "no" },
-		"TTL":             func(s *periodic.Schedule) { s.TTL = time.Microsecond },
 		"Metadata":        func(s *periodic.Schedule) { s.Metadata = message.Metadata{redisdelay.KeyMetadata: "k"} },
 		"Topic, no UTF-8": func(s *periodic.Schedule) { s.Topic = "reports\xff" },
 		"Metadata, value": func(s *periodic.Schedule) { s.Metadata = message.Metadata{"sig": "\xff\xfe"} },

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -133,15 +134,33 @@ func TestWords(t *testing.T) {
 	assert.Equal(t, "daily", Schedule{Cron: "@daily", Zone: "UTC"}.Words())
 }
 
+func TestATickIsSkippedWhenTheNextOneIsDue(t *testing.T) {
+	s := Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * *", Zone: "Europe/Berlin", Offset: time.Minute, End: at("2026-12-02T07:00:00+01:00")}
+	for overlap, want := range map[Overlap]map[string]string{
+		OverlapSkip:    {"2026-11-30T07:00:00+01:00": "2026-12-01T06:01:00Z", "2026-12-01T07:00:00+01:00": ""}, // the last one
+		OverlapInOrder: {"2026-11-30T07:00:00+01:00": ""},
+	} {
+		s.Overlap = overlap
+		s.setDefaults()
+		timing, err := s.compile()
+		require.NoError(t, err)
+		made := task{definition: definition{Schedule: s}, timing: timing}
+		for nominal, expires := range want {
+			tick := Tick{Schedule: s.ID, Nominal: at(nominal).In(timing.zone)}
+			assert.Equal(t, expires, made.message(tick, made.expiration(tick)).Metadata.Get(redisdelay.ExpirationMetadata), nominal)
+		}
+		assert.Equal(t, "periodic:report", made.orderingKey())
+	}
+}
+
 // TestIDsOfTicksAreFixed pins how docs/inside/protocol.md makes them: another version of the library that made other ids
 // would store ticks twice.
 func TestIDsOfTicksAreFixed(t *testing.T) {
 	const revision = 1795000000123456
 	nominal := time.UnixMilli(1796018402000)
 	for want, s := range map[string]Schedule{
-		"01M8NGKWPGA27MTCZ2EMGRA95C~60000":           {ID: "price-sync", Topic: "syncs", TTL: time.Minute},
-		"01M8NGKWPGP8P31MBSN6KC75R2=10,periodic:a":   {ID: "a", Topic: "syncs", Overlap: OverlapInOrder},
-		"01M8NGKWPGP8P31MBSN6KC75R2~1=10,periodic:a": {ID: "a", Topic: "syncs", TTL: time.Millisecond, Overlap: OverlapInOrder},
+		"01M8NGKWPGA27MTCZ2EMGRA95C":               {ID: "price-sync", Topic: "syncs"},
+		"01M8NGKWPGP8P31MBSN6KC75R2=10,periodic:a": {ID: "a", Topic: "syncs", Overlap: OverlapInOrder},
 	} {
 		assert.Equal(t, want, definition{Schedule: s, revision: revision}.idOf(nominal))
 	}

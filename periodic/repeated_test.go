@@ -68,7 +68,7 @@ func TestACallThatIsSentTwiceStoresATickOnce(t *testing.T) {
 	require.Len(t, once, 3+2*3)
 
 	client.AddHook(&onTicks{do: func(call func() error) error { return errors.Join(call(), call()) }})
-	s.TTL = time.Hour
+	s.Overlap = periodic.OverlapSkip
 	require.NoError(t, l.p.Set(t.Context(), s))
 	twice := l.record()
 	require.Len(t, twice, len(once), "%v", twice)

@@ -25,7 +25,7 @@ const (
 	MaxIDBytes = 200                  // of a schedule's ID, and of an owner
 	MaxAhead   = 500                  // how many ticks are stored ahead at most
 	maxJitter  = 24 * time.Hour       //
-	maxFor     = 366 * 24 * time.Hour // of StoreAhead, CatchUp and TTL
+	maxFor     = 366 * 24 * time.Hour // of StoreAhead and CatchUp
 )
 
 // ErrInvalidSchedule is wrapped by errors that say what is wrong with a Schedule, and name its field.
@@ -62,7 +62,7 @@ type Schedule struct {
 	Start, End time.Time
 
 	// Payload and Metadata are those of each message, which has 4 MiB at most when it is encoded. Metadata must be UTF-8, and
-	// must not have an ordering key, a key, a time to live, a delay, or the metadata of a tick.
+	// must not have an ordering key, a key, an expiration, a delay, or the metadata of a tick.
 	Payload  []byte
 	Metadata message.Metadata
 
@@ -77,10 +77,6 @@ type Schedule struct {
 
 	// Overlap is what becomes of a tick that is due while a handler has the one before. Default: OverlapAll.
 	Overlap Overlap
-
-	// TTL is after what time a tick that no handler has got is of no use any more; see redisdelay.SetTTL. With
-	// OverlapInOrder, ticks are skipped that have waited longer for those before. 1ms to 366 days. Default: 0, which means none.
-	TTL time.Duration
 }
 
 // CatchUp says what becomes of ticks that nobody has stored in time, since no process ran the schedules for longer than what
@@ -116,6 +112,10 @@ const (
 	// OverlapInOrder hands out one tick of the schedule at a time, in order, through retries: the ticks have an ordering
 	// key (redisdelay.SetOrderingKey).
 	OverlapInOrder Overlap = "in-order"
+
+	// OverlapSkip is OverlapInOrder, but a tick that no handler has got when the next one is due is skipped: it expires then
+	// (redisdelay.SetExpiration), and SubscriberConfig.OnExpired decides what happens to it.
+	OverlapSkip Overlap = "skip"
 )
 
 // MarshalText writes "one", "none", or a duration.
@@ -212,10 +212,8 @@ func (s Schedule) check() (timing, error) {
 		return bad("StoreAhead", "is %s, want 1s to %s", s.StoreAhead, maxFor)
 	case s.CatchUp == badCatchUp || s.CatchUp.within > maxFor:
 		return bad("CatchUp", "is for a time that is not above 0, or above %s", maxFor)
-	case s.Overlap != OverlapAll && s.Overlap != OverlapInOrder:
+	case s.Overlap != OverlapAll && s.Overlap != OverlapInOrder && s.Overlap != OverlapSkip:
 		return bad("Overlap", "is %q", s.Overlap)
-	case s.TTL != 0 && s.TTL < time.Millisecond || s.TTL > maxFor:
-		return bad("TTL", "is %s, want 1ms to %s", s.TTL, maxFor)
 	}
 	if err := checkMetadata(s.Metadata); err != nil {
 		return bad("Metadata", "has %w", err)
@@ -307,7 +305,7 @@ func (d definition) sameTimes(o definition) bool {
 
 // orderingKey is that of the ticks.
 func (d definition) orderingKey() string {
-	if d.Overlap != OverlapInOrder {
+	if d.Overlap == OverlapAll || d.Overlap == "" {
 		return ""
 	}
 	return "periodic:" + d.ID
@@ -315,6 +313,6 @@ func (d definition) orderingKey() string {
 
 // reserved are the metadata that the schedule decides.
 var reserved = []string{
-	redisdelay.OrderingKeyMetadata, redisdelay.KeyMetadata, redisdelay.TTLMetadata, delay.DelayedUntilKey, delay.DelayedForKey,
+	redisdelay.OrderingKeyMetadata, redisdelay.KeyMetadata, redisdelay.ExpirationMetadata, delay.DelayedUntilKey, delay.DelayedForKey,
 	ScheduleMetadata, NominalMetadata, VersionMetadata, OriginMetadata, MissedMetadata,
 }

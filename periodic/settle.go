@@ -179,7 +179,7 @@ func (p *Periodic) look(ctx context.Context, work []*task) {
 // encode makes the messages of a plan, as many as one call stores, and returns how many bytes they have.
 func (p *Periodic) encode(t *task) (bytes int, err error) {
 	for i, tick := range t.plan.ticks {
-		body, err := p.body(t.definition, tick)
+		body, err := p.body(t.definition, tick, t.expiration(tick))
 		if err != nil {
 			return 0, err
 		}
@@ -195,14 +195,23 @@ func (p *Periodic) encode(t *task) (bytes int, err error) {
 	return bytes, nil
 }
 
+// expiration is when a tick expires that no handler has got; zero for never.
+func (t *task) expiration(tick Tick) time.Time {
+	next := t.definition.next(t.timing, tick.Nominal)
+	if t.Overlap != OverlapSkip || next.IsZero() {
+		return time.Time{}
+	}
+	return next.Add(t.timing.delay)
+}
+
 // body is the encoded message of a tick.
-func (p *Periodic) body(d definition, t Tick) (body []byte, err error) {
+func (p *Periodic) body(d definition, t Tick, expires time.Time) (body []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = fmt.Errorf("encode the message of %s: %w", t, &redisdelay.PanicError{Value: value, Stack: debug.Stack()})
 		}
 	}()
-	body, err = p.config.Marshaler.Marshal(d.Topic, d.message(t))
+	body, err = p.config.Marshaler.Marshal(d.Topic, d.message(t, expires))
 	if err == nil && len(body) > maxBytes {
 		err = redisdelay.ErrMessageTooLarge
 	}

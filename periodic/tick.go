@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/oklog/ulid/v2"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
@@ -104,13 +105,14 @@ func TickOf(msg *message.Message) (Tick, bool) {
 	return t, true
 }
 
-// message is the message of a tick.
-func (d definition) message(t Tick) *message.Message {
+// message is the message of a tick that expires at a time; the zero time means never.
+func (d definition) message(t Tick, expires time.Time) *message.Message {
 	msg := message.NewMessage(t.Schedule+"@"+t.Nominal.UTC().Format("2006-01-02T15:04:05.999Z07:00"), d.Payload)
 	for key, value := range d.Metadata {
 		msg.Metadata.Set(key, value)
 	}
 	t.put(msg.Metadata)
+	redisdelay.SetExpiration(msg, expires)
 	return msg
 }
 
@@ -124,5 +126,5 @@ func (d definition) idOf(nominal time.Time) string {
 
 // traits are what the scripts have to know of the ticks.
 func (d definition) traits() script.Traits {
-	return script.Traits{TTL: d.TTL.Truncate(time.Millisecond), OrderingKey: d.orderingKey()}
+	return script.Traits{OrderingKey: d.orderingKey()}
 }

@@ -35,7 +35,8 @@ func (p *Periodic) trigger(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	body, err := p.body(d, Tick{Schedule: id, Nominal: time.UnixMilli(now).In(t.zone), Version: d.Version, Origin: OriginTrigger})
+	tick := Tick{Schedule: id, Nominal: time.UnixMilli(now).In(t.zone), Version: d.Version, Origin: OriginTrigger}
+	body, err := p.body(d, tick, time.Time{})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ var documented = []struct {
 	{redisdelay.ErrInvalidKey, "redisdelay.ErrInvalidKey"},
 	{redisdelay.ErrInvalidDuplicatePolicy, "redisdelay.ErrInvalidDuplicatePolicy"},
 	{redisdelay.ErrInvalidOrderingKey, "redisdelay.ErrInvalidOrderingKey"},
-	{redisdelay.ErrInvalidTTL, "redisdelay.ErrInvalidTTL"},
+	{redisdelay.ErrInvalidExpiration, "redisdelay.ErrInvalidExpiration"},
 	{redisdelay.ErrDuplicateMessage, "redisdelay.ErrDuplicateMessage"},
 	{redisdelay.ErrMessageDead, "redisdelay.ErrMessageDead"},
 	{redisdelay.ErrMessageNotFound, "redisdelay.ErrMessageNotFound"},

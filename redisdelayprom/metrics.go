@@ -93,13 +93,13 @@ func (m *Metrics) countDeliveries(place []string) {
 	m.handling = histogram("handling_seconds", "How long handlers had messages.", slow, place...)
 	m.settled = counter("settled_messages_total",
 		"Deliveries that have ended, by how: ack, nack, defer, bury, release (no handler has seen it), "+
-			"abandon (its handler has outlasted Close), undecodable, expired (too old for a handler), stale (the delivery was no longer the current one), "+
+			"abandon (its handler has outlasted Close), undecodable, expired (before a handler had it), stale (the delivery was no longer the current one), "+
 			"or unsettled (Redis could not be told before the subscription ended).",
 		with("how")...)
 	m.leasesLost = counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", place...)
 	m.buried = counter("buried_messages_total",
 		"Messages that became dead letters, by class of reason: deliveries (too many), lost (with their consumers, too often), "+
-			"undecodable, no_body, expired (too old for a handler), or handler (it has decided so).", with("class")...)
+			"undecodable, no_body, expired (before a handler had it), or handler (it has decided so).", with("class")...)
 	m.inFlight = desc("in_flight_messages", "Messages that handlers have, or whose settlement is on its way to Redis.", place...)
 	m.buffered = desc("buffered_messages", "Messages that are leased and that no handler has.", place...)
 }

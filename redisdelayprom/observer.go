@@ -72,8 +72,8 @@ func (m *Metrics) onSettled(e observe.Settled) {
 	default: // a later version of the library has it
 		m.settled.WithLabelValues(s.with(string(e.How))...).Inc()
 	}
-	noHandler := (e.How == observe.Unsettled || e.How == observe.Expired) && e.Took == 0 // a relay expires what it has
-	if e.How == observe.Released || e.How == observe.Undecodable || noHandler {
+	noHandler := e.How == observe.Unsettled && e.Took == 0
+	if e.How == observe.Released || e.How == observe.Undecodable || e.How == observe.Expired || noHandler {
 		s.unseen.Add(1)
 		return
 	}

@@ -94,7 +94,7 @@ type Config struct {
 	// takes about twelve minutes.
 	MaxRefusals int
 
-	// OnExpired says what to do with messages whose time to live (redisdelay.SetTTL) is over: they are never published.
+	// OnExpired says what to do with messages that have expired (redisdelay.SetExpiration): they are never published.
 	// Default: redisdelay.BuryExpired.
 	OnExpired redisdelay.ExpiryPolicy
 

@@ -31,9 +31,6 @@ const (
 	// patience is for how long a lane offers one message after another to a target that
 	// takes none.
 	patience = time.Second
-
-	// minTTL is the shortest time to live that a message may have.
-	minTTL = time.Millisecond
 )
 
 // lane relays one topic. It is for the goroutine of its subscription, which has one batch at
@@ -198,7 +195,7 @@ func (l *lane) rest(err error) {
 // hand hands on messages, in order, and acks those that the target has. With an error, it may
 // have others as well.
 func (l *lane) hand(messages []*message.Message) error {
-	if messages = living(messages); len(messages) == 0 {
+	if messages = l.living(messages); len(messages) == 0 {
 		return nil
 	}
 	var err error
@@ -234,12 +231,12 @@ func (l *lane) publish(messages []*message.Message) (err error) {
 	return nil
 }
 
-// living returns the messages that are not too old for the target. It ends the others.
-func living(messages []*message.Message) (living []*message.Message) {
-	for _, msg := range messages {
-		if left, limited := timeToLive(msg); limited && left < minTTL {
-			inHand(msg).TooOld()
-			msg.Nack()
+// living returns the messages that have not expired. It puts off the others: the subscription ends them instead of
+// handing them out again.
+func (l *lane) living(messages []*message.Message) (living []*message.Message) {
+	for i, msg := range messages {
+		if expired(msg) {
+			l.putOff(messages[i : i+1])
 			continue
 		}
 		living = append(living, msg)
@@ -247,16 +244,11 @@ func living(messages []*message.Message) (living []*message.Message) {
 	return living
 }
 
-// copyOf copies a message for the target, with what is left of its time to live. Consumers may be given the message
-// itself, and must not find this delivery in its context.
+// copyOf copies a message for the target. Consumers may be given the message itself, and must not find this delivery in its
+// context.
 func (l *lane) copyOf(msg *message.Message) *message.Message {
 	c := msg.Copy()
 	c.SetContext(l.outlast)
-	if left, limited := timeToLive(msg); limited {
-		redisdelay.SetTTL(c, max(left.Truncate(time.Millisecond), minTTL))
-	} else { // one that a handler has published again has only the metadata
-		delete(c.Metadata, redisdelay.TTLMetadata)
-	}
 	return c
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
@@ -56,13 +55,10 @@ func inHand(msg *message.Message) delivery.InHand {
 	return h
 }
 
-// timeToLive is what is left of a message's time to live, if it is limited.
-func timeToLive(msg *message.Message) (left time.Duration, limited bool) {
+// expired tells whether a message has expired since the subscription has handed it out.
+func expired(msg *message.Message) bool {
 	h, is := delivery.InHandOf(msg.Context())
-	if !is {
-		return 0, false
-	}
-	return h.TimeToLive()
+	return is && h.Expired()
 }
 
 // move moves messages of one partition to the stream. If another consumer has claimed a message since, that consumer

@@ -86,7 +86,7 @@ func keepDelay(msg *message.Message) {
 //	router.AddMiddleware(r.Middleware()...)
 //
 // A handler that fails or panics has its message acked once Redis has it, and nacked if Redis does not take it. What it returns with
-// its error is not published. While the message waits, its key, ordering key and time to live mean nothing; it goes back with their
+// its error is not published. While the message waits, its key, ordering key and expiration mean nothing; it goes back with their
 // metadata as they came.
 func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
 

@@ -258,9 +258,9 @@ func TestRunEndsWhileRedisIsAway(t *testing.T) {
 	assert.NoError(t, r.Close())
 }
 
-// TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits: they are those of the broker's messages, as a relay leaves them. Messages
+// TestKeysAndAnExpirationMeanNothingWhileAMessageWaits: they are those of the broker's messages, as a relay leaves them. Messages
 // with the same ones wait beside each other, and have them when they come back.
-func TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits(t *testing.T) {
+func TestKeysAndAnExpirationMeanNothingWhileAMessageWaits(t *testing.T) {
 	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
 	client, prefix := redistest.Client(t), "test-"+watermill.NewShortUUID()
 	r, err := requeuer.New(requeuer.Config{
@@ -280,12 +280,13 @@ func TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits(t *testing.T) {
 		}
 		return nil
 	}).AddMiddleware(r.Middleware()...)
+	at := time.Now()
 	var messages []*message.Message
 	for _, uuid := range []string{"a", "b"} {
 		msg := message.NewMessage(uuid, nil)
 		redisdelay.SetKey(msg, "order-7")
 		redisdelay.SetOrderingKey(msg, "customer-7")
-		redisdelay.SetTTL(msg, time.Millisecond)
+		redisdelay.SetExpiration(msg, at)
 		messages = append(messages, msg)
 	}
 	require.NoError(t, broker.Publish("payments", messages...))
@@ -302,7 +303,7 @@ func TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits(t *testing.T) {
 		return len(waiting(ctx, "{"+prefix+":requeue:0}:messages").Val()) == 2
 	}, 10*time.Second, time.Millisecond)
 	for id := range waiting(ctx, "{"+prefix+":requeue:0}:messages").Val() {
-		assert.Len(t, id, 26, "no key, ordering key or time to live")
+		assert.Len(t, id, 26, "no key or ordering key")
 	}
 	runs.Go(func() { assert.NoError(t, r.Run(ctx)) })
 	times := map[string]int{}
@@ -312,7 +313,9 @@ func TestKeysAndATimeToLiveMeanNothingWhileAMessageWaits(t *testing.T) {
 			times[msg.UUID]++
 			assert.Equal(t, "order-7", msg.Metadata.Get(redisdelay.KeyMetadata))
 			assert.Equal(t, "customer-7", msg.Metadata.Get(redisdelay.OrderingKeyMetadata))
-			assert.Equal(t, "1ms", msg.Metadata.Get(redisdelay.TTLMetadata))
+			expires, err := redisdelay.Expiration(msg)
+			assert.NoError(t, err)
+			assert.True(t, expires.Equal(at))
 			for name := range msg.Metadata {
 				assert.NotContains(t, name, "_requeuer_redisdelay", "they have their names again")
 			}

@@ -14,7 +14,7 @@ const kept = "_requeuer"
 // ofTheBroker are metadata of messages that came from redisdelay to their broker, through a relay, say. There they have no
 // effect. Here, a second message with the same key would be a duplicate, one with the same ordering key would wait for the first,
 // and a message that lives for a minute would be dead after an hour of retries.
-var ofTheBroker = [...]string{redisdelay.KeyMetadata, redisdelay.OrderingKeyMetadata, redisdelay.TTLMetadata}
+var ofTheBroker = [...]string{redisdelay.KeyMetadata, redisdelay.OrderingKeyMetadata, redisdelay.ExpirationMetadata}
 
 // waiting publishes messages to where they wait, whether or not their contexts have ended: a Timeout leaves them ended.
 type waiting struct{ message.Publisher }

@@ -91,8 +91,7 @@ func declare(ctx context.Context, client redis.UniversalClient, version int64) (
 		{
 			ID: "price-sync", Topic: "syncs", Cron: "@every 2s", Offset: 500 * time.Millisecond,
 			Payload: []byte("prices"),
-			Overlap: periodic.OverlapInOrder, // one sync at a time,
-			TTL:     time.Minute,             // and none that has waited for longer
+			Overlap: periodic.OverlapSkip, // one sync at a time, and none if the next is due
 		},
 		{ID: "report-eu", Topic: "reports", Cron: "0 7 * * 1", Zone: "Europe/Berlin", Payload: []byte("sales of the week")},
 	})

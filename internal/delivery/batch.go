@@ -117,15 +117,8 @@ func (h InHand) Delivery() queue.Delivery { return h.item.delivery() }
 // Size is that of the message in Redis, in bytes.
 func (h InHand) Size() int { return h.item.size }
 
-// TimeToLive is what is left of the message's time to live by Redis's clock, 0 or less if it is over. limited is false if
-// it has none.
-func (h InHand) TimeToLive() (left time.Duration, limited bool) {
-	return h.item.timeToLive()
-}
-
-// TooOld must be called before the Nack of a message that has become too old for its Handle. The Nack then ends
-// it as one that is too old for any handler.
-func (h InHand) TooOld() { h.item.tooOld.Store(true) }
+// Expired tells whether the message has expired by Redis's clock.
+func (h InHand) Expired() bool { return h.item.expired() }
 
 // Ending must be called before sending a call that ends the group's work on the message.
 func (h InHand) Ending() { h.item.partition.leases.settling([]*item{h.item}) }

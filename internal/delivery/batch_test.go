@@ -107,7 +107,7 @@ func TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut(t *testing.T)
 		g, goOn := newFakeGroup(2), make(chan struct{})
 		r := run(g, inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }), func(c *Config) {
 			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 				<-goOn
 				return decode(ctx, m)
 			}
@@ -122,24 +122,16 @@ func TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut(t *testing.T)
 	})
 }
 
-// TestWhoHasLostTheLeaseDropsNothing: another consumer may have handed the message out in time.
+// TestWhoHasLostTheLeaseDropsNothing: another consumer may have handed the message out before it expired.
 func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(2)
-		g.ready[1].ExpiresAt = time.Now().Add(testLease + time.Second)
+		g := newFakeGroup(1)
 		g.setHook(noExtension)
-		decoded := 0
-		r := run(g, inBatches(2, func([]*message.Message) {}), func(c *Config) {
-			c.DropExpired = true
-			c.Decode = func(context.Context, queue.Claimed) (*message.Message, error) {
-				decoded++
-				pass(testLease + 2*time.Second)
-				return nil, errors.New("not a message")
-			}
-		})
+		r := run(g, expiring("0000", time.Now().Add(testLease+time.Second)), slowDecode("0000", testLease+2*time.Second),
+			func(c *Config) { c.DropExpired = true }, inBatches(1, func([]*message.Message) {}))
 		settle(2 * testLease)
 		assert.Empty(t, g.acked)
-		assert.Equal(t, 1, decoded, "nor does it look at it")
+		assert.Len(t, g.released, 1, "which Redis refuses if another consumer has it")
 		r.stop()
 		require.NoError(t, <-r.ended)
 	})
@@ -165,44 +157,6 @@ func TestABatchHasNoMessageWhoseLeaseIsLost(t *testing.T) {
 		require.NoError(t, <-r.ended)
 		assert.Zero(t, r.buffer.waiting.Load())
 		assert.False(t, r.partitions[0].settler.hasReleases())
-	})
-}
-
-// TestAHandleThatHasLostTheLeaseDropsNothing likewise.
-func TestAHandleThatHasLostTheLeaseDropsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1)
-		g.setHook(noExtension)
-		r := run(g, func(c *Config) { c.DropExpired = true }, inBatches(1, func(batch []*message.Message) {
-			h, _ := InHandOf(batch[0].Context())
-			pass(testLease + time.Second)
-			h.TooOld()
-			batch[0].Nack()
-		}))
-		settle(2 * testLease)
-		assert.Empty(t, g.acked)
-		assert.Len(t, g.nacked, 1, "which Redis refuses if another consumer has it")
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
-// TestWhatExpiresInHandTookLonger than what no handler had, also if no time has passed.
-func TestWhatExpiresInHandTookLonger(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g, w := newFakeGroup(1), &witness{}
-		r := run(g, observed(w), inBatches(1, func(batch []*message.Message) {
-			h, _ := InHandOf(batch[0].Context())
-			h.TooOld()
-			batch[0].Nack()
-		}))
-		settle(time.Second)
-		settled := told[observe.Settled](w)
-		require.Len(t, settled, 1)
-		assert.Equal(t, observe.Expired, settled[0].How)
-		assert.Positive(t, settled[0].Took)
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 

@@ -221,7 +221,7 @@ func (b *buffer) unread() {
 	b.budget.retry = retry
 }
 
-// expired records that an offer was not accepted before its message's time to live was over.
+// expired records that an offer was not accepted before its message expired.
 func (b *buffer) expired() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

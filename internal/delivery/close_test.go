@@ -163,7 +163,7 @@ func TestADecoderThatNeverEndsDoesNotHoldUpTheEnd(t *testing.T) {
 		g := newFakeGroup(1)
 		r := run(g, func(c *Config) {
 			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 				pass(time.Hour)
 				return decode(ctx, m)
 			}

@@ -26,6 +26,7 @@ type fakeGroup struct {
 	stale   map[string]bool         // deliveries that are no longer current
 	letters map[string]string       // reasons to bury what is nacked
 	body    []byte
+	clock   time.Duration // how far Redis's clock is ahead of this host's
 	// nackFails is the error of Nack, behind what it has done.
 	nackFails error
 	// returns makes released messages ready again, before later ones.
@@ -127,7 +128,8 @@ func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, e
 			n = i
 			break
 		}
-		m.Body, m.AnsweredAt, m.LeasedUntil = g.body, time.Now(), time.Now().Add(r.Lease)
+		now := time.Now().Add(g.clock)
+		m.Body, m.AnsweredAt, m.LeasedUntil = g.body, now, now.Add(r.Lease)
 		claims.Messages = append(claims.Messages, m)
 	}
 	g.ready = g.ready[n:]

@@ -116,7 +116,7 @@ func (d *distant) crowd(t *testing.T, consumers int, work time.Duration) (end fu
 		r := runAt(remoteTopic{&fakeTopic{groups: []*fakeGroup{g}}, &remote{g, d, name}}, 1, func(c *Config) {
 			c.Consumer, c.PollInterval = name, time.Hour
 			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 				mu.Lock()
 				late = append(late, time.Since(m.DueAt))
 				mu.Unlock()

@@ -35,10 +35,10 @@ func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
 
 func runAt(topic Topic, partitions int, change ...func(*Config)) *running {
 	config := Config{
-		Decode: func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+		Decode: func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 			msg := message.NewMessage(m.ID, nil)
 			msg.SetContext(ctx)
-			return msg, nil
+			return msg, time.Time{}, nil
 		},
 		Redelivery: func(context.Context, *message.Message) (queue.Nack, error) {
 			return queue.Nack{Delay: time.Second}, nil

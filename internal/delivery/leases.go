@@ -128,13 +128,6 @@ func (l *leases) handOut(it *item, cancel context.CancelCauseFunc) bool {
 	return !it.lost
 }
 
-// current tells whether the lease of a message is certain.
-func (l *leases) current(it *item) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !it.lost && time.Now().Before(it.trustedUntil)
-}
-
 // lose gives a message up. The caller holds mu, and reports the loss after it has released mu: a
 // slow observer must not delay the end of other handlers' contexts.
 func (l *leases) lose(it *item) {

@@ -78,16 +78,15 @@ type item struct {
 	partition *partition
 	requested time.Time     // when its claim set out
 	size      int           // bytes of body and metadata
+	expiresAt time.Time     // by Redis's clock, zero for never; owned by its worker
 	took      time.Duration // how long a handler had the message; set before it is settled
 	failure   string        // what went wrong, as far as a nack says; set before its report
 	buried    bool          // owned by the settler; it is reported as a dead letter
-	dropped   bool          // it was too old for a handler, and is no dead letter; set before it is settled
+	dropped   bool          // it has expired, and is no dead letter; set before it is settled
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
 	// ended says that Redis already knows that the group is done with the message.
 	ended atomic.Bool
-	// tooOld says that the message has become too old while its Handle had it. Set before its Nack.
-	tooOld atomic.Bool
 
 	trustedUntil time.Time // guarded by leases.mu; when the lease stops being certain
 	lost         bool      // guarded by leases.mu
@@ -103,33 +102,22 @@ type item struct {
 
 func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
 
-// tooOldNow tells whether the message's time to live is over, so that no handler gets it.
-func (it *item) tooOldNow() bool {
-	left, limited := it.timeToLive()
-	return limited && left < 0
+// expired tells whether the message has expired, so that no handler gets it.
+func (it *item) expired() bool {
+	return !it.expiresAt.IsZero() && !it.redisClock(time.Now()).Before(it.expiresAt)
 }
 
-// expiry gets a value when the message's time to live is over; nil if it has none.
+// expiry gets a value when the message expires; nil if it does not.
 func (it *item) expiry() <-chan time.Time {
-	left, limited := it.timeToLive()
-	if !limited {
+	if it.expiresAt.IsZero() {
 		return nil
 	}
-	return time.After(left)
+	return time.After(it.expiresAt.Sub(it.redisClock(time.Now())))
 }
 
-// timeToLive is what is left of the message's time to live. limited is false if it has none.
-func (it *item) timeToLive() (left time.Duration, limited bool) {
-	if it.ExpiresAt.IsZero() {
-		return 0, false
-	}
-	return -it.lateness(it.ExpiresAt, time.Now()), true
-}
-
-// lateness is how long ago a time by Redis's clock was: its clock when it answered the claim, plus the time since then by
-// this host's clock.
-func (it *item) lateness(due, now time.Time) time.Duration {
-	return it.AnsweredAt.Sub(due) + now.Sub(it.ArrivedAt)
+// redisClock is Redis's clock at a time by this host's clock: its clock when it answered the claim, plus the time since then.
+func (it *item) redisClock(now time.Time) time.Time {
+	return it.AnsweredAt.Add(now.Sub(it.ArrivedAt))
 }
 
 // signal sends a signal on a channel that holds one.

@@ -51,7 +51,7 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 	at = time.Now()
 	if r.observer.HandedOut != nil {
 		r.observer.HandedOut(observe.HandedOut{
-			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, Late: it.lateness(it.DueAt, at),
+			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, Late: it.redisClock(at).Sub(it.DueAt),
 		})
 	}
 	return at

@@ -100,9 +100,9 @@ func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
 		errGarbage, errMetadata := errors.New("garbage"), errors.New("too large")
 		r := run(g, observed(w), func(c *Config) {
 			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 				if m.ID == "0000" {
-					return nil, errGarbage
+					return nil, time.Time{}, errGarbage
 				}
 				return decode(ctx, m)
 			}
@@ -188,7 +188,9 @@ func TestABurialThatChangedNothingIsNotTold(t *testing.T) {
 		g.stale["0000"] = true
 		w := &witness{}
 		r := run(g, observed(w), func(c *Config) {
-			c.Decode = func(context.Context, queue.Claimed) (*message.Message, error) { return nil, errors.New("garbage") }
+			c.Decode = func(context.Context, queue.Claimed) (*message.Message, time.Time, error) {
+				return nil, time.Time{}, errors.New("garbage")
+			}
 		})
 		pass(time.Second)
 		r.stop()

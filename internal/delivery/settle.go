@@ -96,8 +96,8 @@ func (s *settler) bury(it *item, reason string) {
 	s.add(func(r *round) { r.burials = append(r.burials, burial{it, observe.Undecodable, reason}) })
 }
 
-// endTooOld ends a message that is too old for a handler.
-func (s *settler) endTooOld(it *item) {
+// expire ends a message that has expired.
+func (s *settler) expire(it *item) {
 	if s.config.DropExpired {
 		it.dropped = true
 		s.ack(it)

@@ -72,9 +72,9 @@ func TestAMessageThatCannotBeDecodedIsBuried(t *testing.T) {
 		g := newFakeGroup(2)
 		r := run(g, func(c *Config) {
 			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 				if m.ID == "0000" {
-					return nil, errors.New("garbage")
+					return nil, time.Time{}, errors.New("garbage")
 				}
 				return decode(ctx, m)
 			}

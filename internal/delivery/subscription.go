@@ -87,8 +87,9 @@ type Listener interface {
 // Config configures a subscription. All fields are required except MaxDeliveries, DropExpired,
 // GroupExpiry, ConsumerInfo, Handle, Observer and Place, and BatchSize without a Handle.
 type Config struct {
-	// Decode makes the message to hand out, with ctx as the base of its context.
-	Decode func(ctx context.Context, m queue.Claimed) (*message.Message, error)
+	// Decode makes the message to hand out, with ctx as the base of its context. It expires at a time by Redis's clock; the zero
+	// time means never.
+	Decode func(ctx context.Context, m queue.Claimed) (msg *message.Message, expiresAt time.Time, err error)
 	// Redelivery returns how to nack a message that was handed out with ctx: as failed or as
 	// its handler has decided. The nack is valid even with an error, which is reported to the
 	// observer.
@@ -99,7 +100,7 @@ type Config struct {
 	Lease         time.Duration
 	MaxDeliveries int
 	MaxBytes      int  // of held messages that no handler has
-	DropExpired   bool // what is too old for a handler ends; else, it becomes a dead letter
+	DropExpired   bool // expired messages end; else, they become dead letters
 	PollInterval  time.Duration
 	PingInterval  time.Duration // how often notifications are checked
 	GroupExpiry   time.Duration // 0: the group does not expire

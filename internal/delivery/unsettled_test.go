@@ -30,9 +30,9 @@ func TestWhatRedisIsNotToldBeforeTheEndIsUnsettled(t *testing.T) {
 		r := run(g, observed(w), func(c *Config) {
 			c.MaxInFlight = 5
 			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 				if m.ID == "0003" {
-					return nil, errors.New("garbage")
+					return nil, time.Time{}, errors.New("garbage")
 				}
 				return decode(ctx, m)
 			}
@@ -64,9 +64,9 @@ func TestWhatIsSettledAfterTheEndIsUnsettled(t *testing.T) {
 		g := newFakeGroup(1)
 		w, decoded := &witness{}, make(chan struct{})
 		r := run(g, observed(w), func(c *Config) {
-			c.Decode = func(context.Context, queue.Claimed) (*message.Message, error) {
+			c.Decode = func(context.Context, queue.Claimed) (*message.Message, time.Time, error) {
 				<-decoded
-				return nil, errors.New("garbage")
+				return nil, time.Time{}, errors.New("garbage")
 			}
 		})
 		pass(time.Second)

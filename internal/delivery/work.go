@@ -92,8 +92,8 @@ func (s *Subscription) prepare(
 	if admitted, next := s.admit(it, nil, behind...); !admitted {
 		return nil, next
 	}
-	msg, err := s.config.Decode(handed, it.Claimed)
-	it.Body = nil // freed with the message; items are freed many at a time
+	msg, expiresAt, err := s.config.Decode(handed, it.Claimed)
+	it.expiresAt, it.Body = expiresAt, nil // freed with the message; items are freed many at a time
 	if err != nil {
 		s.buffer.passed(it, true)
 		p.report.messageFailed(observe.Decoding, it.ID, err)
@@ -106,17 +106,17 @@ func (s *Subscription) prepare(
 	return msg, true
 }
 
-// admit tells whether a handler may get the item now; cancel tells the handler when the lease is lost. If the time to
-// live is over, the item is settled. If the lease is uncertain, the item is given back with those behind it and all
+// admit tells whether a handler may get the item now; cancel tells the handler when the lease is lost. An item that has
+// expired, as far as that is decoded, is settled. If the lease is uncertain, the item is given back with those behind it and all
 // that wait, and next is false.
 func (s *Subscription) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) (admitted, next bool) {
 	if !it.partition.leases.handOut(it, cancel) { // first: another consumer may have handed it out in time
 		s.giveBack(append([]*item{it}, behind...))
 		return false, false
 	}
-	if it.tooOldNow() {
+	if it.expired() {
 		s.buffer.passed(it, true)
-		it.partition.settler.endTooOld(it)
+		it.partition.settler.expire(it)
 		return false, true
 	}
 	return true, true
@@ -157,11 +157,6 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 			p.settler.ack(it)
 		}
 	case <-msg.Nacked():
-		if it.tooOld.Load() && p.leases.current(it) {
-			it.took = max(it.took, 1) // more than that of a message that no handler had
-			p.settler.endTooOld(it)
-			return
-		}
 		nack, err := s.config.Redelivery(delivered, msg)
 		if err != nil {
 			p.report.messageFailed(observe.Retrying, it.ID, err)
@@ -172,7 +167,7 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 	}
 }
 
-// offer hands a message out, unless ctx, the message's own context or its time to live ends first or the
+// offer hands a message out, unless ctx or the message's own context ends first, the message expires or the
 // offer is recalled. It may be both accepted and recalled.
 func (s *Subscription) offer(ctx, handed context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
 	s.offers.RLock()

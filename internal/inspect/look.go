@@ -33,7 +33,6 @@ type FoundFor struct {
 	At       time.Time // its score, for one in line its due time; zero if it is done
 	Score    string    // as it is in Redis
 	InLine   bool      // due, and waits in line for its ordering key
-	DueAt    time.Time // before any retry; zero if the message has no time to live, or was not claimed since it is due anew
 	Fence    int64     // of its last claim; 0 if it was never claimed
 	Attempts int       // deliveries that count, including one under way
 	Seen     int       // of these, how many a handler has certainly seen
@@ -129,7 +128,7 @@ func (f *FoundFor) read(entry string) {
 	}
 	if entry != "" {
 		read, _ := queue.ParseAttempts(entry)
-		f.Fence, f.Seen, f.Unsure, f.DueAt = read.Fence, read.Seen, read.Unsure, read.DueAt
+		f.Fence, f.Seen, f.Unsure = read.Fence, read.Seen, read.Unsure
 	}
 	if f.Attempts = f.Seen + f.Unsure; f.State == queue.StateInDelivery { // a first claim leaves no entry
 		f.Fence, f.Attempts = max(f.Fence, 1), max(f.Attempts, 1)

@@ -48,7 +48,6 @@ type Claimed struct {
 	AnsweredAt  time.Time // when Redis has answered the claim, by its clock
 	Body        []byte    // as published
 	Metadata    []byte    // from the last Nack that had any; nil if none had
-	ExpiresAt   time.Time // by Redis's clock; zero if it has no time to live
 	ArrivedAt   time.Time // when the answer has arrived, by this host's clock; package delivery sets it
 }
 
@@ -212,7 +211,6 @@ func (c *Claimed) parse(due, token string) error {
 		return fmt.Errorf("token %q: %w", token, strconv.ErrSyntax)
 	}
 	c.Fence, c.Attempt = attempts.Fence, max(1, attempts.Seen+attempts.Unsure)
-	c.ExpiresAt = attempts.ExpiresAt(c.ID)
 	return nil
 }
 
@@ -220,14 +218,13 @@ func (c *Claimed) parse(due, token string) error {
 type Attempts struct {
 	Fence        int64
 	Seen, Unsure int
-	DueAt        time.Time // before any retry; zero if the message has no time to live
 }
 
-// ParseAttempts reads "fence/seen/unsure" or "fence/seen/unsure/due". What is garbled counts as one claim, as in Redis.
+// ParseAttempts reads "fence/seen/unsure". What is garbled counts as one claim, as in Redis.
 func ParseAttempts(text string) (a Attempts, valid bool) {
-	var numbers [4]int64
+	var numbers [3]int64
 	parts := strings.Split(text, "/")
-	valid = len(parts) == 3 || len(parts) == 4
+	valid = len(parts) == len(numbers)
 	for i := 0; valid && i < len(parts); i++ {
 		n, err := strconv.ParseUint(parts[i], 10, 63)
 		numbers[i], valid = int64(n), err == nil
@@ -235,20 +232,7 @@ func ParseAttempts(text string) (a Attempts, valid bool) {
 	if !valid {
 		return Attempts{Fence: 1}, false
 	}
-	a = Attempts{Fence: numbers[0], Seen: int(numbers[1]), Unsure: int(numbers[2])}
-	if len(parts) == 4 {
-		a.DueAt = time.UnixMilli(numbers[3])
-	}
-	return a, true
-}
-
-// ExpiresAt is when the message with an id is of no use any more; zero if it has no time to live, or was not
-// claimed yet.
-func (a Attempts) ExpiresAt(id string) time.Time {
-	if a.DueAt.IsZero() {
-		return time.Time{}
-	}
-	return a.DueAt.Add(script.TraitsOf(id).TTL)
+	return Attempts{Fence: numbers[0], Seen: int(numbers[1]), Unsure: int(numbers[2])}, true
 }
 
 // addMetadata adds metadata to messages, from a list of indexes and values.

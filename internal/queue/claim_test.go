@@ -85,19 +85,6 @@ func TestClaimAcceptsAnyScoreThatAnotherProgramWrote(t *testing.T) {
 	assert.ElementsMatch(t, []string{"a#2/0/0", "b#2/0/0", "c#2/0/0"}, r.claim(g, "c", 10))
 }
 
-// TestClaimAcceptsAnyScoreOfAMessageWithATimeToLive although it becomes a part of the token.
-func TestClaimAcceptsAnyScoreOfAMessageWithATimeToLive(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	scheduled := r.partition.Key(script.Scheduled, "")
-	for score, want := range map[float64]string{math.Inf(-1): "0", -1e300: "0", -2: "0", 176.5: "176", 1e12: "1000000000000"} {
-		id := script.NewIDs().Next(time.Now(), script.Traits{TTL: time.Minute})
-		r.push(due(id))
-		require.NoError(t, r.Client.ZAdd(t.Context(), scheduled, redis.Z{Score: score, Member: id}).Err())
-		assert.Equal(t, []string{id + "#1/0/0/" + want}, r.claim(g, "c", 1), "%f", score)
-	}
-}
-
 // TestAFractionOfAMillisecondIsNoNegativeWait: less than a millisecond is left, and the next is not due by the clock in ms.
 func TestAFractionOfAMillisecondIsNoNegativeWait(t *testing.T) {
 	r := newScene(t)

@@ -32,7 +32,7 @@ func (m *trial) push(rt *rapid.T) {
 		for range rapid.IntRange(1, 3).Draw(rt, "messages") {
 			m.ids++
 			msg := Message{
-				ID:    fmt.Sprintf("%026d%s%s%s", m.ids, draw(rt, "time to live", "", "", "~60000"), draw(rt, "ordering key", "", "=1,a", "=2,b\x00", "=1,a"), draw(rt, "key", "", "", ":k", ":l")),
+				ID:    fmt.Sprintf("%026d%s%s", m.ids, draw(rt, "ordering key", "", "=1,a", "=2,b\x00", "=1,a"), draw(rt, "key", "", "", ":k", ":l")),
 				Delay: draw(rt, "delay", 0, time.Microsecond, time.Second, 5*time.Minute),
 				At:    draw(rt, "at", 0, 0, 0, 1, m.now/1000+60_000),
 				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), m.ids),
@@ -148,9 +148,6 @@ func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 		claims.Messages[i] = Claimed{
 			ID: c.ID, Token: c.Token.String(), Fence: int64(c.Token.Fence), Attempt: c.Token.Attempt(), Body: c.Body,
 			Metadata: c.Metadata, DueAt: time.UnixMilli(c.Due), AnsweredAt: time.UnixMilli(got.Now), LeasedUntil: time.UnixMilli(got.Deadline),
-		}
-		if c.Expires > 0 {
-			claims.Messages[i].ExpiresAt = time.UnixMilli(c.Expires)
 		}
 	}
 	for _, b := range got.Buried {

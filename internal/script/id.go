@@ -29,9 +29,8 @@ func NewIDs() *IDs {
 
 // Traits are what an id tells of its message, besides when it was made.
 type Traits struct {
-	TTL         time.Duration // 0: none; in whole milliseconds
-	OrderingKey string        // "": none
-	Key         string        // "": none
+	OrderingKey string // "": none
+	Key         string // "": none
 }
 
 // Next returns the next id. The ids keep their order even if the wall clock is set back.
@@ -50,11 +49,8 @@ func (s *IDs) Next(now time.Time, traits Traits) string {
 
 // String is what follows the ULID in an id; see lib.lua.
 func (t Traits) String() (text string) {
-	if t.TTL > 0 {
-		text = "~" + strconv.FormatInt(t.TTL.Milliseconds(), 10)
-	}
 	if t.OrderingKey != "" {
-		text += "=" + strconv.Itoa(len(t.OrderingKey)) + "," + t.OrderingKey
+		text = "=" + strconv.Itoa(len(t.OrderingKey)) + "," + t.OrderingKey
 	}
 	if t.Key != "" {
 		text += ":" + t.Key
@@ -72,7 +68,7 @@ func IsID(text string) bool {
 	return err == nil && TraitsOf(text).String() == text[IDLength:]
 }
 
-var traits = regexp.MustCompile(`^(?:~(\d{1,15}))?(?:=(\d{1,6}),)?`)
+var lengthOfOrderingKey = regexp.MustCompile(`^=(\d{1,6}),`)
 
 // TraitsOf reads an id.
 func TraitsOf(id string) (t Traits) {
@@ -80,14 +76,14 @@ func TraitsOf(id string) (t Traits) {
 		return Traits{}
 	}
 	rest := id[IDLength:]
-	found := traits.FindStringSubmatch(rest)
-	ms, _ := strconv.ParseInt(found[1], 10, 64)
-	length, _ := strconv.Atoi(found[2])
-	if rest = rest[len(found[0]):]; length > len(rest) {
-		return Traits{}
+	if found := lengthOfOrderingKey.FindStringSubmatch(rest); found != nil {
+		length, _ := strconv.Atoi(found[1])
+		if rest = rest[len(found[0]):]; length > len(rest) {
+			return Traits{}
+		}
+		t.OrderingKey, rest = rest[:length], rest[length:]
 	}
-	t = Traits{TTL: time.Duration(ms) * time.Millisecond, OrderingKey: rest[:length]}
-	if rest = rest[length:]; rest != "" {
+	if rest != "" {
 		t.Key = rest[1:]
 	}
 	return t

@@ -3,7 +3,7 @@
 -- late copy of a call changes nothing. What waits in line for its ordering key is due already,
 -- and keeps its place unless it is put off.
 --
--- KEYS     scheduled, queue, attempts, turns, lanes
+-- KEYS     scheduled, queue, turns, lanes
 -- ARGV[1]  place      'scheduled' or 'queue'
 -- ARGV[2]  due        ms
 -- ARGV[3]  channel    where subscribers listen for notifications
@@ -17,8 +17,7 @@ local ids, seen = columns(4, 2)
 local lines, ordered = lines_of(ids, turns, lanes, queue)
 local now, now_ms = now_us()
 local ahead = tonumber(due) > tonumber(now_ms)
-local first, left, moved, anew = head(zset) or math.huge, {}, {}, {}
-expect_hashes(attempts)
+local first, left, moved = head(zset) or math.huge, {}, {}
 for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do
   if not score or tonumber(score) ~= tonumber(seen[i]) then
     left[#left + 1] = ids[i]
@@ -26,14 +25,12 @@ for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do
   elseif ahead or place ~= 'queue' or tonumber(score) < IN_LINE then
     moved[#moved + 1] = due
     moved[#moved + 1] = ids[i]
-    anew[#anew + 1] = ids[i]
   end
 end
 if #moved == 0 then return left end
 
 begin_writes(zset)
 local passed = ordered > 0 and ahead and place == 'queue' and put_off(turns, lanes, queue, ids, lines, due)
-if place == 'queue' then due_anew(attempts, anew) end
 redis.call('ZADD', zset, 'XX', unpack(moved))
 if passed then wake(channel, 0, 0) end
 if tonumber(due) < first then wake(channel, now, tonumber(due)) end

@@ -149,7 +149,7 @@ end
 -- those to send in line. It reads no bodies: one beyond the limit of bytes must not be copied in Redis's
 -- memory. It returns the ids of the list, and how many of them are in the batch.
 local function consider(batch, list, lost, max_count)
-  local RELEASED_ONCE = '^2/0/0/?%d*$' -- entry of a message that was released unseen once
+  local RELEASED_ONCE = '2/0/0' -- entry of a message that was released unseen once
   local call = redis.call -- looked up once: the loop is long
   if #list == 0 then return list, 0 end
   local ids, n, details, written, buried = ids_of(list), #batch.ids, batch.details, batch.entries, batch.buried
@@ -165,8 +165,7 @@ local function consider(batch, list, lost, max_count)
       reason = 'message body is missing'
     end
     if has_metadata then length = length + call('HSTRLEN', changed, id) end
-    local again = entry and not string.match(entry, RELEASED_ONCE)
-    if #id > 27 and has_ttl(id) then entry = with_due(entry, list[2 * i]) end
+    local again = entry and entry ~= RELEASED_ONCE
     if reason then
       buried[#buried + 1], buried[#buried + 2] = id, reason
     elseif waits then

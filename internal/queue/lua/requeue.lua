@@ -22,7 +22,7 @@ for i = 4, #ARGV do
   local id = ARGV[i]
   local buried = redis.call('ZSCORE', dead, id)
   if buried and (tonumber(buried) <= latest or buried * 1000 > now) then
-    -- The fence keeps growing, so no token repeats. A time to live begins anew.
+    -- The fence keeps growing, so no token repeats.
     local fence = split(redis.call('HGET', attempts, id) or '1')
     redis.call('HSET', attempts, id, entry_of(fence, 0, 0))
     redis.call('ZADD', queue, int(due_ms(now, 0)), id)

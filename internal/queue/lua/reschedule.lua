@@ -46,7 +46,7 @@ if not id then
   return { 'none' }
 end
 
-local waiting, lines, old, call = {}, {}, {}, redis.call
+local waiting, lines, call = {}, {}, redis.call
 local line, ahead = line_of(id), tonumber(due) > tonumber(now_ms)
 local planned = call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
@@ -60,7 +60,6 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local held = not waits and score(unack)
   local buried = not waits and not held and score(dead)
   local state = state_of(waits, held, buried, waits and call('HGET', attempts, id))
-  if waits and has_ttl(id) then old[#old + 1] = attempts end
   if waits and line then
     lines_of({ id }, turns, lanes, queue)
     if ahead then lines[#lines + 1] = { group = group, turns = turns, lanes = lanes, queue = queue } end
@@ -83,7 +82,6 @@ if not again then
 end
 local earlier = false
 for _, zset in ipairs(waiting) do earlier = earlier or tonumber(due) < (head(zset) or math.huge) end
-for _, attempts in ipairs(old) do due_anew(attempts, { id }) end
 for _, l in ipairs(lines) do
   if put_off(l.turns, l.lanes, l.queue, { id }, { line }, due) then wake(channel, 0, 0, l.group) end
 end

@@ -52,19 +52,16 @@ end
 -- int formats a number without the exponent that Lua's own %.14g may choose.
 local function int(n) return string.format('%.0f', n) end
 
--- An id is a ULID of 26 characters. What follows it is, each if the message has one: "~" and its time to live
--- in ms; "=", the length of its ordering key, "," and that key; ":" and its key.
+-- An id is a ULID of 26 characters. What follows it is, each if the message has one: "=", the length of its
+-- ordering key, "," and that key; ":" and its key.
 
 -- key_of is the message key in an id; nil if it has none.
 local function key_of(id)
   if #id <= 27 then return end
-  local from, length, rest = string.match(id, '^~?%d*()=?(%d*),?()', 27)
-  if string.sub(id, from, from) == '=' then from = rest + length end
+  local from, length, rest = 27, string.match(id, '^=(%d+),()', 27)
+  if length then from = rest + length end
   if from < #id then return string.sub(id, from + 1) end
 end
-
--- has_ttl tells whether a message has a time to live.
-local function has_ttl(id) return string.byte(id, 27) == 126 end
 
 -- IN_LINE is added to the due time of a message that waits in its group's queue for its ordering key (lib_order.lua):
 -- 2^52 ms, later than any due time.
@@ -75,30 +72,29 @@ local IN_LINE = 4503599627370496
 -- handlers that have certainly seen it and not acked it; unsure counts the claims that
 -- may have been deliveries and were lost with their consumer, including the current one
 -- unless it is the first. A first claim leaves no entry. A garbled entry counts as one
--- claim. Of a message with a time to live, each claim leaves an entry, which ends with "/" and when the message
--- was due, in ms, before any retry.
+-- claim.
 local function split(entry)
-  local fence, seen, unsure, due = string.match(entry, '^(%d+)/(%d+)/(%d+)(/?%d*)$')
-  if not fence then return 1, 0, 0, '' end
-  return tonumber(fence), tonumber(seen), tonumber(unsure), due
+  local fence, seen, unsure = string.match(entry, '^(%d+)/(%d+)/(%d+)$')
+  if not fence then return 1, 0, 0 end
+  return tonumber(fence), tonumber(seen), tonumber(unsure)
 end
 
-local function entry_of(fence, seen, unsure, due)
-  return string.format('%.0f/%.0f/%.0f', fence, seen, unsure) .. (due or '')
+local function entry_of(fence, seen, unsure)
+  return string.format('%.0f/%.0f/%.0f', fence, seen, unsure)
 end
 
 -- confirmed is the entry after a handler has seen the delivery with this token. It
 -- depends only on the token, so writing it twice counts once.
 local function confirmed(token)
-  local fence, seen, unsure, due = split(token)
+  local fence, seen, unsure = split(token)
   unsure = math.max(0, unsure - 1)
-  return entry_of(fence, seen + 1, unsure, due), seen + 1, unsure
+  return entry_of(fence, seen + 1, unsure), seen + 1, unsure
 end
 
 -- unseen is the entry after that delivery was given back without a handler seeing it.
 local function unseen(token)
-  local fence, seen, unsure, due = split(token)
-  return entry_of(fence, seen, math.max(0, unsure - 1), due)
+  local fence, seen, unsure = split(token)
+  return entry_of(fence, seen, math.max(0, unsure - 1))
 end
 
 -- exhausted is the reason to bury a message; nil while it may still be delivered.
@@ -113,33 +109,16 @@ end
 -- and the reason to bury it, if any. A released message is certainly unseen only if it was
 -- claimed once; before a later claim, an earlier consumer may have died with it.
 local function next_entry(entry, lost, max)
-  local fence, seen, unsure, due = split(entry)
+  local fence, seen, unsure = split(entry)
   local reason = exhausted(seen, unsure, max)
   if lost or fence > 1 or seen + unsure > 0 then unsure = unsure + 1 end
-  return entry_of(fence + 1, seen, unsure, due), reason
-end
-
--- with_due is an entry, "1/0/0" if there is none, that has a due time if it had none. The due time is a score, and
--- another program may have written any number.
-local function with_due(entry, due)
-  entry = entry or '1/0/0'
-  if string.match(entry, '^%d+/%d+/%d+/') then return entry end
-  return string.match(entry, '^%d+/%d+/%d+') .. '/' .. int(math.max(0, math.floor(due)))
-end
-
--- due_anew makes messages with a time to live live as long again after a new due time.
-local function due_anew(attempts, ids)
-  for _, id in ipairs(ids) do
-    local entry = has_ttl(id) and redis.call('HGET', attempts, id)
-    local without = entry and string.match(entry, '^(%d+/%d+/%d+)/')
-    if without then redis.call('HSET', attempts, id, without) end
-  end
+  return entry_of(fence + 1, seen, unsure), reason
 end
 
 -- A token names a delivery: "1" for a first claim, else the entry as the claim
 -- wrote it. Only its fence shows whether the delivery is current: the rest may change.
 local function fence_of(token)
-  return string.match(token, '^(%d+)/%d+/%d+/?%d*$')
+  return string.match(token, '^(%d+)/%d+/%d+$')
 end
 
 -- same_fence tells whether an entry, if there is one, belongs to the delivery with a token.

@@ -11,8 +11,8 @@
 -- no ordering key. Fields of turns are lines, and members of lanes begin with their lines. The length makes sure that no
 -- line begins with another one.
 local function line_of(id)
-  local from, length, key = string.match(id, '^~?%d*=()(%d+),()', 27)
-  return from and string.sub(id, from, key + length - 1)
+  local length, key = string.match(id, '^=(%d+),()', 27)
+  return length and string.sub(id, 28, key + length - 1)
 end
 
 -- lines_of returns the lines of messages, and how many have one. If any has, it checks the types of keys.

@@ -102,12 +102,12 @@ func TestALockedResourceIsTriedAgainLater(t *testing.T) {
 	assert.Equal(t, "1/0/0", s.Client.HGet(t.Context(), s.Key("attempts:default"), waiting.Member.(string)).Val(), "no delivery")
 }
 
-// TestAPasswordInTime reaches its handler. What comes of one that is too old is tested beside TestAStaleMessageIsNotHandedOut.
+// TestAPasswordInTime reaches its handler. An expired one is tested beside TestAnExpiredMessageIsNotHandedOut.
 func TestAPasswordInTime(t *testing.T) {
 	s := fixture.New(t)
 	msg := message.NewMessage("password", nil)
-	// recipe: a time to live
-	redisdelay.SetTTL(msg, 5*time.Minute)
+	// recipe: an expiration
+	redisdelay.SetExpiration(msg, time.Now().Add(5*time.Minute))
 	// end of recipe
 	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
 	s.Expect(s.Subscribe(), "password")

@@ -89,11 +89,11 @@ func TestWhatEndsByItselfWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 			i.die()
 			i.Expect(i.idle, "a", "b")
 		},
-		"a message too old, of a dead consumer": func(t *testing.T) {
+		"an expired message, of a dead consumer": func(t *testing.T) {
 			i := newIdlers(t, redisdelay.GroupLimits{})
 			i.give(func() *message.Message {
 				msg := message.NewMessage("a", nil)
-				redisdelay.SetTTL(msg, shortLease)
+				redisdelay.SetExpiration(msg, i.Now().Add(shortLease))
 				return msg
 			})
 			i.die()

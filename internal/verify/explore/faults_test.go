@@ -114,12 +114,7 @@ var faults = []fault{
 	{"turns: cancel leaves the place in line", "lib_order", "      redis.call('ZREM', lanes, place_of(lines[i], score - IN_LINE, id))\n", "", "an ordering key, cancelled"},
 	{"turns: cancel passes none on", "cancel", "if put_off(", "if false and put_off(", "an ordering key, cancelled"},
 	{"turns: who is put off keeps its own", "reschedule", "if put_off(", "if false and put_off(", "an ordering key, cancelled"},
-	{"age: a retry counts as the first due time", "lib", "  if string.match(entry, '^%d+/%d+/%d+/') then return entry end\n", "", "a time to live"},
-	{"age: a first claim leaves none", "claim", "if #id > 27 and has_ttl(id) then", "if entry and has_ttl(id) then", "a time to live"},
-	{"age: a nack drops it", "lib", "return entry_of(fence, seen + 1, unsure, due), seen + 1, unsure", "return entry_of(fence, seen + 1, unsure), seen + 1, unsure", "a time to live"},
-	{"age: a reschedule keeps the old one", "reschedule", "for _, attempts in ipairs(old) do due_anew(attempts, { id }) end", "", "a time to live, rescheduled"},
-	{"age: a requeue keeps the old one", "requeue", "entry_of(fence, 0, 0)", "entry_of(fence, 0, 0, '/1000')", "a time to live"},
-	{"age: a message that is expired passes no turn on", "bury", "if not halts then passed", "if false then passed", "a time to live, an ordering key"},
+	{"turns: a burial passes none on", "bury", "if not halts then passed", "if false then passed", "an ordering key"},
 	{
 		"turns: torn: a place goes before its message", "lib_order",
 		"      if due then redis.call('ZADD', queue, due, id) else redis.call('ZREM', queue, id) end\n      redis.call('ZREM', lanes, place_of(lines[i], score - IN_LINE, id))\n",

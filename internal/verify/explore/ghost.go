@@ -19,7 +19,6 @@ import (
 //	~again       each id that was stored twice, since a record was lost, or was cancelled
 //	             while a group that has it was not registered
 //	~came after:G  id of a message that is in scheduled, and was due when the group came
-//	~due:G       id -> of a message with a time to live, what the group's tokens of it end with: when it was due
 //	~torn        what a torn file may have undone or repeated: "restarted", id -> groups or *
 const (
 	lifeLive = "live"
@@ -101,9 +100,6 @@ func (t *step) learn() {
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
 			t.learnCanceled(msg)
 		}
-	}
-	if t.u.mortal > 0 {
-		t.learnDue()
 	}
 	t.after.shift(o)
 	for _, g := range t.u.groups {

@@ -196,9 +196,6 @@ func (u *Universe) settlements(s state, g, msg string, add func(op)) {
 		}
 		add(op{kind: "release", group: g, msg: msg, token: token})
 		add(op{kind: "bury", group: g, msg: msg, token: token})
-		if u.isMortal(msg) { // whose consumer may also drop it, by an ack
-			add(op{kind: "expire", group: g, msg: msg, token: token})
-		}
 		for _, handed := range []string{"0", "1"} {
 			add(op{kind: "extend", group: g, msg: msg, token: token, arg: handed})
 		}
@@ -284,7 +281,7 @@ func (o op) String() string {
 		return fmt.Sprintf("the records in %s are lost", o.arg)
 	case "cancel", "reschedule":
 		return strings.TrimSpace(fmt.Sprintf("%s %s: %s, request %d %s", o.kind, cmp.Or(o.target, "the holder of the key"), o.arg, o.number, o.knows))
-	case "ack", "nack", "defer", "condemn", "release", "bury", "expire", "extend":
+	case "ack", "nack", "defer", "condemn", "release", "bury", "extend":
 		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with token %s %s", o.group, o.kind, o.msg, o.token, o.arg))
 	case "restart":
 		return "second restart"
@@ -325,11 +322,11 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 		return call{"extend", under(g, "unack:", "attempts:", "groups", "consumers:"), []string{leaseMs(u.leaseOf("")), g, "", "0", "", o.msg, o.token, o.arg}}, true
 	case "release":
 		return call{"release", under(g, "unack:", "attempts:", "queue:", "full", "control"), []string{g, "wake", o.msg, o.token, "1000", "0"}}, true
-	case "bury", "expire":
+	case "bury":
 		return call{
 			"bury",
 			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:", "turns:", "lanes:", "control"),
-			[]string{g, "wake", "0", o.msg, o.token, burialReasons[o.kind]},
+			[]string{g, "wake", "0", o.msg, o.token, "bad"},
 		}, true
 	case "put away": // by a person, who has no token
 		return call{
@@ -353,9 +350,6 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 
 // never is later than all that is explored, in ms.
 const never = "4000000000000"
-
-// burialReasons are why consumers bury messages that they cannot decode, and those whose time to live is over.
-var burialReasons = map[string]string{"bury": "bad", "expire": "expired"}
 
 // putAway is why a person buries messages.
 const putAway = "away"

@@ -33,11 +33,8 @@ func newProtocol(of script.Names, u *Universe) *protocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)
-		if u.keyed || len(u.lines) > 0 || u.mortal > 0 { // records name an id without its keys
+		if u.keyed || len(u.lines) > 0 { // records name an id without its keys
 			bare, withKey := fmt.Sprintf("@#%d", n), id
-			if n <= u.mortal {
-				withKey += "~60000"
-			}
 			if len(u.lines) > 0 {
 				withKey += fmt.Sprintf("=%d,%s", len(u.lines[n-1]), u.lines[n-1])
 			}
@@ -225,17 +222,6 @@ func tokenParts(token string) (fence, seen, unsure int) {
 
 func tokenOf(fence, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", fence, seen, unsure) }
 
-// dueOf is what a token or an entry of a message with a time to live ends with: a slash and when it first was due.
-func dueOf(token string) string {
-	if parts := strings.SplitN(token, "/", 4); len(parts) == 4 {
-		return "/" + parts[3]
-	}
-	return ""
-}
-
-// withoutDue is a token or an entry without that.
-func withoutDue(token string) string { return strings.TrimSuffix(token, dueOf(token)) }
-
 // heldAgain is the token of a message that was given back unseen once, so it may be held
 // ahead a second time.
 const heldAgain = "2/0/0"
@@ -248,7 +234,7 @@ func (s state) holds(group, msg, token string) bool {
 	return s.has("unack:"+group, msg) && fence(s.value("attempts:"+group, msg)) == fence(token)
 }
 
-// claimToken is the token that a claim of a message has to return, but for when it was due; lost tells whether its
+// claimToken is the token that a claim of a message has to return; lost tells whether its
 // lease ended.
 func (s state) claimToken(group, msg string, lost bool) string {
 	entry, ok := s.get("attempts:"+group, msg)
@@ -277,12 +263,12 @@ func exhausted(entry string, most int) string {
 
 func confirmed(token string) string {
 	f, seen, unsure := tokenParts(token)
-	return tokenOf(f, seen+1, max(0, unsure-1)) + dueOf(token)
+	return tokenOf(f, seen+1, max(0, unsure-1))
 }
 
 func unseen(token string) string {
 	f, seen, unsure := tokenParts(token)
-	return tokenOf(f, seen, max(0, unsure-1)) + dueOf(token)
+	return tokenOf(f, seen, max(0, unsure-1))
 }
 
 // entryAfter is the entry of attempts after an operation of the current delivery; "" for no

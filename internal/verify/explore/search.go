@@ -198,7 +198,7 @@ func (x *Explorer) expand(ctx context.Context, r *runner, s state, verify bool) 
 		if _, ok := x.u.call(s, o); ok {
 			t.out, outcomes = outcomes[0], outcomes[1:]
 		} else {
-			t.out.effects = x.u.edits(o)
+			t.out.effects = edits(o)
 		}
 		bad, err := t.take()
 		if err != nil {
@@ -213,7 +213,7 @@ func (x *Explorer) expand(ctx context.Context, r *runner, s state, verify bool) 
 }
 
 // edits are the writes of an operation that calls no script.
-func (u *Universe) edits(o op) []effect {
+func edits(o op) []effect {
 	switch o.kind {
 	case "cancel", "reschedule": // lost
 		return nil
@@ -224,9 +224,6 @@ func (u *Universe) edits(o op) []effect {
 	case "lapse":
 		return []effect{{"LAPSE", o.group, o.arg, past + o.arg[1:]}}
 	case "due":
-		if u.isMortal(o.msg) && strings.HasPrefix(o.arg, "queue:") {
-			return []effect{{"ZADDXX", o.arg, againDue, o.msg}}
-		}
 		return []effect{{"ZADDXX", o.arg, past, o.msg}}
 	}
 	panic("no script and no edits for " + o.kind)

@@ -39,7 +39,7 @@ func (w *twin) do(o op) (effects []effect) {
 		}
 		require.NoError(w.r.T, redis.NewScript(withLibraries(Sources(), c.script)).Run(w.r.Ctx(), w.r.Client, keys, args...).Err())
 	} else {
-		t.out.effects = t.u.edits(o)
+		t.out.effects = edits(o)
 		w.r.Client.ZAddXX(w.r.Ctx(), string(w.r.Partition.Names)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
 	}
 	_, err := t.take()

@@ -1,7 +1,6 @@
 package explore
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,7 +27,7 @@ func (t *step) truth() string {
 		return t.claimTruth()
 	case "ack", "discard":
 		return t.endTruth()
-	case "nack", "defer", "condemn", "release", "bury", "expire", "extend":
+	case "nack", "defer", "condemn", "release", "bury", "extend":
 		return t.fencedTruth()
 	case "put away":
 		return t.putAwayTruth()
@@ -261,7 +260,7 @@ func (t *step) fencedTruth() string {
 	if got := t.after.value("attempts:"+o.group, o.msg); got != entry {
 		return fmt.Sprintf("%s: leaves %q in attempts, want %q", o.kind, got, entry)
 	}
-	want := map[string]string{"nack": exhausted(entry, t.u.most), "bury": burialReasons["bury"], "expire": burialReasons["expire"], "condemn": condemned}[o.kind]
+	want := map[string]string{"nack": exhausted(entry, t.u.most), "bury": "bad", "condemn": condemned}[o.kind]
 	if got := t.after.value("reasons:"+o.group, o.msg); kind == "dead:"+o.group && got != want {
 		return "reason: " + got + ", want " + want
 	}
@@ -297,8 +296,8 @@ func (s state) repeats(o op) bool {
 		return entry == confirmed(o.token)
 	case "condemn":
 		return entry == confirmed(o.token) && reason == condemned
-	case "bury", "expire":
-		return reason == burialReasons[o.kind] && fence(entry) == fence(o.token)
+	case "bury":
+		return reason == "bad" && fence(entry) == fence(o.token)
 	}
 	return false
 }
@@ -568,9 +567,5 @@ func (t *step) rescheduleTruth(msg string) string {
 			return "not rescheduled: in " + key
 		}
 	}
-	may := append(waiting, "publishers")
-	if t.u.isMortal(msg) {
-		may = append(may, t.reachedSets("attempts:")...)
-	}
-	return cmp.Or(t.livesAnew(msg), t.nothing(may...))
+	return t.nothing(append(waiting, "publishers")...)
 }

@@ -23,7 +23,6 @@ type Universe struct {
 	messages   int
 	keyed      bool
 	lines      []string // the ordering keys of the messages, if they have any
-	mortal     int      // so many messages, from the first, have a time to live
 	window     bool     // keys stay taken until their windows end
 	deliveries int      // the highest fence
 	most       int      // max deliveries of the groups
@@ -72,12 +71,6 @@ func Universes() []*Universe {
 		{Name: "an ordering key, two groups", groups: gh, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject},
 		{Name: "an ordering key that halts", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, halts: true, deliveries: 2, most: 1, policies: reject, decides: true},
 		{Name: "an ordering key that halts, cancelled", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, halts: true, deliveries: 1, most: 1, policies: reject, verbs: both},
-		{Name: "a time to live", groups: g, consumers: ab, messages: 1, mortal: 1, deliveries: 4, policies: reject, decides: true},
-		{Name: "a time to live, at most 2 deliveries", groups: g, consumers: ab, messages: 1, mortal: 1, deliveries: 3, most: 2, policies: reject},
-		{Name: "a time to live and none", groups: g, consumers: a, messages: 2, mortal: 1, deliveries: 2, policies: reject},
-		{Name: "a time to live, rescheduled", groups: g, consumers: a, messages: 1, mortal: 1, deliveries: 3, policies: reject, verbs: both},
-		{Name: "a time to live, an ordering key", groups: g, consumers: a, messages: 2, mortal: 1, lines: []string{"x", "x"}, deliveries: 2, policies: reject},
-		{Name: "a time to live, an ordering key, two consumers", groups: g, consumers: ab, messages: 2, mortal: 1, lines: []string{"x", "x"}, deliveries: 2, policies: reject},
 		{Name: "torn, an ordering key that halts", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, halts: true, deliveries: 1, policies: reject, between: 2, after: 3},
 		{Name: "torn, an ordering key", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, between: 3, after: 3},
 		{Name: "torn, an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, most: 1, policies: reject, decides: true, between: 2, after: 3},
@@ -109,12 +102,6 @@ func (u *Universe) lineOf(msg string) string {
 		return fmt.Sprintf("%d,%s", len(u.lines[i]), u.lines[i])
 	}
 	return ""
-}
-
-// isMortal tells whether a message has a time to live.
-func (u *Universe) isMortal(msg string) bool {
-	i := slices.Index(u.msgs(), msg)
-	return i >= 0 && i < u.mortal
 }
 
 // haltingLimits are those of a group that halts ordering keys, without a limit.

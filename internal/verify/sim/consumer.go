@@ -100,10 +100,10 @@ func (c *consumer) run(ctx context.Context) {
 	}
 }
 
-func decode(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+func decode(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 	msg := message.NewMessage(m.ID, m.Body)
 	msg.SetContext(context.WithValue(ctx, deliveryKey{}, store.Delivery{ID: m.ID, Token: store.ParseToken(m.Token)}))
-	return msg, nil
+	return msg, time.Time{}, nil
 }
 
 func (c *consumer) redelivery(ctx context.Context, _ *message.Message) (queue.Nack, error) {

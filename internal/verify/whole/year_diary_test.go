@@ -39,7 +39,7 @@ type letter struct {
 	topic            int
 	called           time.Time
 	earliest, latest time.Time // between which it falls due
-	mortal           bool      // it has a time to live, so it may end without a handler
+	mortal           bool      // it expires, so it may end without a handler
 	uncertain        bool      // whether it is stored, or still there
 	rejected         bool      // it is certainly not stored
 	fails            bool      // until it is requeued

@@ -31,7 +31,7 @@ type yearTopic struct {
 	partitions int
 	keyed      bool // messages have keys, which stay in use for yearWindow
 	ordered    bool // messages have ordering keys
-	mortal     bool // some messages have a time to live
+	mortal     bool // some messages expire
 	audited    bool // a second group, whose expired messages are dropped
 	limited    bool // the group has limits
 	news       bool // Broadcast groups

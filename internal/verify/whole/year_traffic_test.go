@@ -106,7 +106,7 @@ func (p *program) compose(topic int, uuid string, r *rand.Rand) (*letter, *messa
 	}
 	if t.mortal && r.IntN(2) == 0 {
 		l.mortal = true
-		redisdelay.SetTTL(msg, 20*time.Second)
+		redisdelay.SetExpiration(msg, now.Add(after+20*time.Second))
 	}
 	l.earliest, l.latest = now.Add(after).Truncate(time.Millisecond), now.Add(after)
 	return l, msg

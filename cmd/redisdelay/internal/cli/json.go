@@ -278,7 +278,6 @@ type groupStatusJSON struct {
 	Attempts    int               `json:"attempts"`
 	DueAt       stamp             `json:"dueAt,omitzero"`
 	InLine      bool              `json:"inLine,omitempty"`
-	ExpiresAt   stamp             `json:"expiresAt,omitzero"`
 	LeasedUntil stamp             `json:"leasedUntil,omitzero"`
 	Consumer    string            `json:"consumer,omitempty"`
 	Extended    int               `json:"extended,omitempty"`
@@ -299,7 +298,7 @@ func inMessage(m admin.Message) messageJSON {
 	for _, g := range m.Groups {
 		s := groupStatusJSON{
 			Group: g.Group, State: string(g.State), Attempts: g.Attempts, DueAt: stamp{g.DueAt}, InLine: g.InLine,
-			ExpiresAt: stamp{g.ExpiresAt}, LeasedUntil: stamp{g.LeasedUntil}, Consumer: g.Consumer, Extended: g.Extended,
+			LeasedUntil: stamp{g.LeasedUntil}, Consumer: g.Consumer, Extended: g.Extended,
 			BuriedAt: stamp{g.BuriedAt}, Reason: g.Reason, LastError: g.Content.LastError,
 		}
 		if g.Content.Message != nil {

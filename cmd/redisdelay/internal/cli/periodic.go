@@ -174,9 +174,6 @@ func (a *app) showSchedule(s periodic.Status) error {
 	f.add("problem", alarm(s.Problem))
 	f.add("catch up", catchUp(s.CatchUp))
 	f.add("overlap", string(s.Overlap))
-	if s.TTL > 0 {
-		f.add("time to live", humanize.Duration(s.TTL))
-	}
 	f.add("owner", s.Owner)
 	if s.Version > 0 {
 		f.add("version", s.Version)

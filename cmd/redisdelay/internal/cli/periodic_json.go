@@ -26,7 +26,6 @@ type scheduleJSON struct {
 	StoreAheadMs int64              `json:"storeAheadMs"`
 	CatchUp      string             `json:"catchUp"`
 	Overlap      string             `json:"overlap"`
-	TTLMs        int64              `json:"ttlMs,omitempty"`
 	Owner        string             `json:"owner,omitempty"`
 	Version      int64              `json:"version,omitempty"`
 	contentJSON
@@ -58,7 +57,7 @@ func inSchedule(s periodic.Status) scheduleJSON {
 		Schedule: s.ID, Topic: s.Topic, When: s.Words, Cron: s.Cron, Zone: s.Zone, OffsetMs: s.Offset.Milliseconds(),
 		JitterMs: s.Jitter.Milliseconds(), Start: stamp{s.Start}, End: stamp{s.End}, Next: []stamp{}, Stored: s.Stored,
 		BehindMs: s.Behind.Milliseconds(), Problem: s.Problem, StoreAtLeast: s.StoreAtLeast, StoreAheadMs: s.StoreAhead.Milliseconds(),
-		CatchUp: catchUp(s.CatchUp), Overlap: string(s.Overlap), TTLMs: s.TTL.Milliseconds(), Owner: s.Owner, Version: s.Version,
+		CatchUp: catchUp(s.CatchUp), Overlap: string(s.Overlap), Owner: s.Owner, Version: s.Version,
 	}
 	for _, at := range s.Next {
 		o.Next = append(o.Next, stamp{at})

@@ -162,7 +162,7 @@ func (a *app) showPayload(c admin.Content) error {
 }
 
 func (a *app) showGroupStatus(groups []admin.GroupStatus, now time.Time) error {
-	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "EXPIRES", "+CHANGED METADATA", "WHY")
+	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "+CHANGED METADATA", "WHY")
 	for _, s := range groups {
 		when, why := humanize.Full(s.DueAt, now), s.Reason
 		if why == "" {
@@ -184,9 +184,9 @@ func (a *app) showGroupStatus(groups []admin.GroupStatus, now time.Time) error {
 		if s.Content.Message != nil {
 			changed = fmt.Sprint(s.Content.Message.Metadata)
 		}
-		g.add(s.Group, stateText(s), count(s.Attempts), when, humanize.Full(s.ExpiresAt, now), changed, why)
+		g.add(s.Group, stateText(s), count(s.Attempts), when, changed, why)
 	}
-	return a.print(g.without("EXPIRES", "WHY", "CHANGED METADATA"))
+	return a.print(g.without("WHY", "CHANGED METADATA"))
 }
 
 // stateText is the state of a message for a group, as tables show it.

@@ -28,7 +28,6 @@ type Claimed struct {
 	ID       string
 	Token    Token
 	Due      int64 // ms
-	Expires  int64 // ms; 0: it has no time to live
 	Body     []byte
 	Metadata []byte // as a nack set it
 }
@@ -172,9 +171,7 @@ func (p *Partition) carryOut(g *group, claims *Claims, b *batch, fresh []entry, 
 	}
 	for _, w := range b.waiting {
 		if g.unack.remove(w.id); w.first {
-			if g.attempts[w.id] = next(firstClaim, false, true).unseen(); ttlOf(w.id) > 0 {
-				g.attempts[w.id] = g.attempts[w.id].withDue(w.score)
-			}
+			g.attempts[w.id] = next(firstClaim, false, true).unseen()
 		}
 		g.join(w.line, w.score, w.id)
 	}
@@ -245,19 +242,16 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 		return true
 	case len(b.messages) == r.Limit:
 		return false
-	case (retried || lost) && next(last, retried, lost).withoutDue() != aheadAgain && len(b.messages) >= r.Free:
+	case (retried || lost) && next(last, retried, lost) != aheadAgain && len(b.messages) >= r.Free:
 		claims.NeedsWorker = true
 		return false
 	case len(b.messages) > 0 && b.size+bytes > r.Bytes:
 		return false
 	}
 	b.size += bytes
-	m := Claimed{ID: e.id, Token: next(last, retried, lost), Due: e.score, Body: body, Metadata: g.changed[e.id]}
-	if ttl := ttlOf(e.id); ttl > 0 {
-		m.Token = m.Token.withDue(e.score)
-		m.Expires = m.Token.Due + ttl
-	}
-	b.messages = append(b.messages, m)
+	b.messages = append(b.messages, Claimed{
+		ID: e.id, Token: next(last, retried, lost), Due: e.score, Body: body, Metadata: g.changed[e.id],
+	})
 	b.owners[line] = e.id
 	return true
 }
@@ -280,10 +274,10 @@ func next(last Token, retried, lost bool) Token {
 	if !retried && !lost {
 		return firstClaim
 	}
-	if last.withoutDue() == firstClaim && !lost { // it was given back unseen
-		return aheadAgain.withDue(last.Due)
+	if last == firstClaim && !lost { // it was given back unseen
+		return aheadAgain
 	}
-	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1, last.Due}
+	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}
 }
 
 // toDead makes a dead letter of a message that is in no other set than unack.

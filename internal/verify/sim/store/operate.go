@@ -124,9 +124,6 @@ func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left
 		p.putOff(g, "", moved...)
 	}
 	for _, id := range moved {
-		if name != "" {
-			g.dueAnew(id)
-		}
 		set.add(due, id)
 	}
 	if len(moved) > 0 && due < first {

@@ -16,8 +16,8 @@ const linesLooked = 100
 // maxInLine is how many messages a claim may send in line if its limit is lower.
 const maxInLine = 500
 
-// carried is what an id may have between its ULID and its message key: a time to live, and the length of an ordering key.
-var carried = regexp.MustCompile(`^.{26}(?:~(\d+))?(?:=((\d+),))?`)
+// carried is what an id may have between its ULID and its ordering key: the length of that.
+var carried = regexp.MustCompile(`^.{26}(?:=((\d+),))?`)
 
 // keysOf are the ordering key, as its length and itself, and the message key that an id carries after its
 // ULID of 26 characters; "" for none.
@@ -26,30 +26,15 @@ func keysOf(id string) (line, key string) {
 	if match == nil {
 		return "", ""
 	}
-	length, _ := strconv.Atoi(match[3])
+	length, _ := strconv.Atoi(match[2])
 	from := len(match[0]) + length
-	if match[3] != "" {
-		line = id[len(match[0])-len(match[2]) : from]
+	if match[2] != "" {
+		line = id[len(match[0])-len(match[1]) : from]
 	}
 	if len(id) > from {
 		key = id[from+1:]
 	}
 	return line, key
-}
-
-// ttlOf is the time to live that an id carries, in ms; 0 for none.
-func ttlOf(id string) (ms int64) {
-	if match := carried.FindStringSubmatch(id); match != nil {
-		ms, _ = strconv.ParseInt(match[1], 10, 64)
-	}
-	return ms
-}
-
-// dueAnew makes a message with a time to live live as long again after a new due time.
-func (g *group) dueAnew(id string) {
-	if token, claimed := g.attempts[id]; claimed {
-		g.attempts[id] = token.withoutDue()
-	}
 }
 
 func keyOf(id string) string {

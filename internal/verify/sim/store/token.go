@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,10 +8,9 @@ import (
 
 // Token fences a delivery of a message to a group.
 type Token struct {
-	Fence      int   // how often the group has claimed the message; it never repeats
-	Deliveries int   // deliveries that a handler has certainly seen
-	Unsure     int   // claims for a free worker that may have been deliveries
-	Due        int64 // before any retry, ms, of a message with a time to live; 0 for none
+	Fence      int // how often the group has claimed the message; it never repeats
+	Deliveries int // deliveries that a handler has certainly seen
+	Unsure     int // claims for a free worker that may have been deliveries
 }
 
 var (
@@ -26,20 +24,16 @@ var (
 // ParseToken reads a token. "1" and a garbled token stand for a first claim.
 func ParseToken(text string) Token {
 	parts := strings.Split(text, "/")
-	if len(parts) != 3 && len(parts) != 4 {
+	if len(parts) != 3 {
 		return firstClaim
-	}
-	due, err4 := int64(0), error(nil)
-	if len(parts) == 4 {
-		due, err4 = strconv.ParseInt(parts[3], 10, 64)
 	}
 	fence, err1 := strconv.Atoi(parts[0])
 	deliveries, err2 := strconv.Atoi(parts[1])
 	unsure, err3 := strconv.Atoi(parts[2])
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || fence < 0 || deliveries < 0 || unsure < 0 {
+	if err1 != nil || err2 != nil || err3 != nil || fence < 0 || deliveries < 0 || unsure < 0 {
 		return firstClaim
 	}
-	return Token{fence, deliveries, unsure, due}
+	return Token{fence, deliveries, unsure}
 }
 
 func (t Token) String() string {
@@ -50,30 +44,17 @@ func (t Token) String() string {
 }
 
 func (t Token) entry() string {
-	text := fmt.Sprintf("%d/%d/%d", t.Fence, t.Deliveries, t.Unsure)
-	if t.Due > 0 {
-		text = fmt.Sprintf("%s/%d", text, t.Due)
-	}
-	return text
+	return fmt.Sprintf("%d/%d/%d", t.Fence, t.Deliveries, t.Unsure)
 }
-
-// withDue is the token of a message that was due at a time, if it has none yet.
-func (t Token) withDue(due int64) Token {
-	t.Due = cmp.Or(t.Due, due)
-	return t
-}
-
-// withoutDue is the token of a message that was never due.
-func (t Token) withoutDue() Token { return Token{t.Fence, t.Deliveries, t.Unsure, 0} }
 
 // Attempt is the number that a handler sees: 1 for the first delivery.
 func (t Token) Attempt() int { return max(1, t.Deliveries+t.Unsure) }
 
 // confirmed is the token once a handler has seen the delivery.
-func (t Token) confirmed() Token { return Token{t.Fence, t.Deliveries + 1, max(0, t.Unsure-1), t.Due} }
+func (t Token) confirmed() Token { return Token{t.Fence, t.Deliveries + 1, max(0, t.Unsure-1)} }
 
 // unseen is the token once the delivery has been given back unseen.
-func (t Token) unseen() Token { return Token{t.Fence, t.Deliveries, max(0, t.Unsure-1), t.Due} }
+func (t Token) unseen() Token { return Token{t.Fence, t.Deliveries, max(0, t.Unsure-1)} }
 
 // spent reports whether the group may not get the message again.
 func (t Token) spent(maxDeliveries int) bool {

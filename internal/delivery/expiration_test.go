@@ -16,11 +16,25 @@ import (
 func slowDecode(id string, d time.Duration) func(*Config) {
 	return func(c *Config) {
 		decode := c.Decode
-		c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, error) {
+		c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 			if m.ID == id {
 				pass(d)
 			}
 			return decode(ctx, m)
+		}
+	}
+}
+
+// expiring makes a message expire at a time by Redis's clock.
+func expiring(id string, at time.Time) func(*Config) {
+	return func(c *Config) {
+		decode := c.Decode
+		c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
+			msg, expiresAt, err := decode(ctx, m)
+			if m.ID == id {
+				expiresAt = at
+			}
+			return msg, expiresAt, err
 		}
 	}
 }
@@ -35,11 +49,42 @@ func nothingComes(t *testing.T, r *running) {
 	}
 }
 
+func TestMessagesExpireByTheClockOfRedis(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g, now := newFakeGroup(2), time.Now().Add(ahead)
+				g.clock = ahead
+				r := run(g, expiring("0000", now), expiring("0001", now.Add(time.Millisecond)))
+				msg := <-r.Messages()
+				assert.Equal(t, "0001", msg.UUID)
+				msg.Ack()
+				r.stop()
+				require.NoError(t, <-r.ended)
+				assert.Equal(t, []queue.Burial{{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Reason: "expired"}}, g.buried)
+				assert.Zero(t, r.buffer.waiting.Load())
+			})
+		})
+	}
+}
+
+func TestAnyTimeMayBeAnExpiration(t *testing.T) {
+	for at, expired := range map[time.Time]bool{time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC): true, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC): false} {
+		bubble(t, func(t *testing.T) {
+			g := newFakeGroup(1)
+			r := run(g, expiring("0000", at))
+			settle(maxHold / 2)
+			g.view(func() { assert.Equal(t, expired, len(g.buried) == 1) })
+			r.stop()
+			require.NoError(t, <-r.ended)
+		})
+	}
+}
+
 func TestWhatExpiresWhileItIsDecodedIsNotHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		g.ready[0].ExpiresAt = time.Now().Add(time.Second)
-		r := run(g, slowDecode("0000", 2*time.Second))
+		r := run(g, expiring("0000", time.Now().Add(time.Second)), slowDecode("0000", 2*time.Second))
 		settle(3 * time.Second)
 		nothingComes(t, r)
 		g.view(func() {
@@ -59,9 +104,8 @@ func TestWhatExpiresWhileItIsDecodedIsNotHandedOut(t *testing.T) {
 func TestWhatExpiresWhileItsBatchIsDecodedIsNotHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
-		g.ready[0].ExpiresAt = time.Now().Add(time.Second)
 		var handled []string
-		r := run(g, slowDecode("0001", 2*time.Second), inBatches(2, func(batch []*message.Message) {
+		r := run(g, expiring("0000", time.Now().Add(time.Second)), slowDecode("0001", 2*time.Second), inBatches(2, func(batch []*message.Message) {
 			for _, msg := range batch {
 				handled = append(handled, msg.UUID)
 				msg.Ack()
@@ -83,13 +127,12 @@ func TestWhatExpiresOnOfferIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		ends := time.Now().Add(maxHold / 2)
-		g.ready[0].ExpiresAt = ends
-		r := run(g)
+		r := run(g, expiring("0000", ends))
 		settle(time.Until(ends) + time.Millisecond)
 		nothingComes(t, r)
 		g.view(func() {
 			require.Len(t, g.released, 1)
-			g.ready = append(g.ready, queue.Claimed{ID: "0000", Token: "2", Attempt: 1, ExpiresAt: ends})
+			g.ready = append(g.ready, queue.Claimed{ID: "0000", Token: "2", Attempt: 1})
 		})
 		g.add(1)
 		claims := g.claims()
