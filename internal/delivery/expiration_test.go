@@ -56,9 +56,13 @@ func TestMessagesExpireByTheClockOfRedis(t *testing.T) {
 				g, now := newFakeGroup(2), time.Now().Add(ahead)
 				g.clock = ahead
 				r := run(g, expiring("0000", now), expiring("0001", now.Add(time.Millisecond)))
-				msg := <-r.Messages()
-				assert.Equal(t, "0001", msg.UUID)
-				msg.Ack()
+				select {
+				case msg := <-r.Messages():
+					assert.Equal(t, "0001", msg.UUID)
+					msg.Ack()
+				case <-time.After(time.Second):
+					assert.Fail(t, "no message is handed out")
+				}
 				r.stop()
 				require.NoError(t, <-r.ended)
 				assert.Equal(t, []queue.Burial{{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Reason: "expired"}}, g.buried)
