@@ -114,7 +114,6 @@ var faults = []fault{
 	{"turns: cancel leaves the place in line", "lib_order", "      redis.call('ZREM', lanes, place_of(lines[i], score - IN_LINE, id))\n", "", "an ordering key, cancelled"},
 	{"turns: cancel passes none on", "cancel", "if put_off(", "if false and put_off(", "an ordering key, cancelled"},
 	{"turns: who is put off keeps its own", "reschedule", "if put_off(", "if false and put_off(", "an ordering key, cancelled"},
-	{"turns: a burial passes none on", "bury", "if not halts then passed", "if false then passed", "an ordering key"},
 	{
 		"turns: torn: a place goes before its message", "lib_order",
 		"      if due then redis.call('ZADD', queue, due, id) else redis.call('ZREM', queue, id) end\n      redis.call('ZREM', lanes, place_of(lines[i], score - IN_LINE, id))\n",
