@@ -144,8 +144,8 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Status, erro
 // Reschedule gives the message that holds a key (SetKey) a new due time, if it
 // waits for its first delivery or for a retry, and returns where it stood. With several
 // groups, it moves the message only where it waits: nothing changes for a group that
-// handles it, has acked it, or has it as a dead letter. The message's delay metadata stays as
-// it is.
+// handles it, has acked it, or has it as a dead letter. The message's delay metadata and expiration
+// (SetExpiration) stay as they are.
 //
 // ErrMessageNotFound says that no waiting message holds the key; if the Status has an ID,
 // one is being handled. ErrMessageDead says that it is a dead letter. Several messages may

@@ -109,7 +109,8 @@ func (a *Admin) DeliverNow(ctx context.Context, topic string, which Selection, p
 	return a.Reschedule(ctx, topic, which, delay.For(0), progress)
 }
 
-// Requeue makes dead letters due again and counts their deliveries from 1. A requeued message
+// Requeue makes dead letters due again and counts their deliveries from 1. A message that has expired
+// (redisdelay.SetExpiration) expires again. A requeued message
 // holds no key; redisdelay.Publisher.Cancel and Reschedule find it by the key that it had until
 // another message takes that. Those that fail again meanwhile stay dead. A Query is for Dead. It is
 // a bulk operation: see Selection.
