@@ -305,7 +305,7 @@ func (d definition) sameTimes(o definition) bool {
 
 // orderingKey is that of the ticks.
 func (d definition) orderingKey() string {
-	if d.Overlap == OverlapAll || d.Overlap == "" {
+	if d.Overlap != OverlapInOrder && d.Overlap != OverlapSkip {
 		return ""
 	}
 	return "periodic:" + d.ID
