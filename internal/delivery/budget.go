@@ -236,7 +236,7 @@ func (b *budget) stopRetry() {
 	b.retry = nil
 }
 
-// read records that an offer was accepted.
+// read records that messages do not wait for a reader.
 func (b *buffer) read() {
 	if !b.budget.unread.Load() { // the usual case
 		return

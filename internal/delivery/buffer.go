@@ -151,12 +151,15 @@ func (b *buffer) count(messages int, it *item) {
 	b.bytes.Add(int64(messages * it.size))
 }
 
-// passed records that a message no longer waits. If somebody has taken it, the window
-// widens by one.
+// passed records that a message no longer waits. If somebody has taken it, or it has ended without a handler, the window
+// widens by one, and the next messages need not be claimed one by one.
 func (b *buffer) passed(it *item, taken bool) {
 	b.count(-1, it)
-	if taken && b.window.Load() < int64(2*maxClaim+b.maxWorkers*b.each) {
-		b.window.Add(1)
+	if taken {
+		if b.window.Load() < int64(2*maxClaim+b.maxWorkers*b.each) {
+			b.window.Add(1)
+		}
+		b.read()
 	}
 	if b.full.Load() {
 		b.mu.Lock()

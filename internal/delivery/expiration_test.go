@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -35,6 +36,15 @@ func expiring(id string, at time.Time) func(*Config) {
 				expiresAt = at
 			}
 			return msg, expiresAt, err
+		}
+	}
+}
+
+// allExpiring makes the first messages expire at a time by Redis's clock.
+func allExpiring(count int, at time.Time) func(*Config) {
+	return func(c *Config) {
+		for n := range count {
+			expiring(fmt.Sprintf("%04d", n), at)(c)
 		}
 	}
 }
@@ -149,5 +159,23 @@ func TestWhatExpiresOnOfferIsGivenBack(t *testing.T) {
 		require.NoError(t, <-r.ended)
 		assert.Zero(t, r.buffer.waiting.Load())
 		assert.False(t, r.partitions[0].settler.hasReleases())
+	})
+}
+
+// TestExpiredMessagesDoNotDelayThoseBehindThem, even while nobody is known to read: they are claimed in batches.
+func TestExpiredMessagesDoNotDelayThoseBehindThem(t *testing.T) {
+	const count = 1000
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		ends := time.Now().Add(maxHold / 2)
+		r := run(g, allExpiring(count, ends))
+		settle(time.Until(ends) + time.Millisecond)
+		require.True(t, r.buffer.budget.unread.Load())
+		g.add(count)
+		claims := g.claims()
+		assert.Equal(t, fmt.Sprintf("%04d", count), (<-r.Messages()).UUID)
+		assert.Less(t, g.claims()-claims, count/2)
+		r.stop()
+		require.NoError(t, <-r.ended)
 	})
 }

@@ -202,8 +202,5 @@ func (s *Subscription) offer(ctx, handed context.Context, w *worker, it *item, m
 			w.stage.Store(handling)
 		}
 	}
-	if next == handling {
-		s.buffer.read()
-	}
 	return next == handling, recall
 }
