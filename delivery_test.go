@@ -315,7 +315,7 @@ func TestADecisionKeepsOnlyMetadataThatHaveChanged(t *testing.T) {
 	published.Metadata.Set("x", "1")
 	delay.Message(published, delay.For(10*time.Millisecond))
 	require.NoError(t, s.Publisher().Publish(s.Topic, published))
-	changed := func() int64 { return s.Client.HLen(t.Context(), s.Key("changed:default")).Val() }
+	changed := func() int64 { return s.Client.HLen(t.Context(), s.Key("nack_metadata:default")).Val() }
 	deferred := func(msg *message.Message) *message.Message {
 		require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Millisecond)))
 		copy(msg.Payload, "SECRET!")

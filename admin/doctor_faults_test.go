@@ -81,12 +81,12 @@ var faults = map[string]fault{
 		plant: func(s *scene) { s.hset("refs", "x", `["g"]`, "y", `garbled`) },
 	},
 	"entries of a group that are left over": {
-		check: CheckLeftovers, severity: Info, text: `4 entries of attempts, changed, reasons are of messages that are gone`, mends: true,
+		check: CheckLeftovers, severity: Info, text: `4 entries of attempts, nack_metadata, reasons are of messages that are gone`, mends: true,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.hset("attempts:g", "x", "1/1/0", "y", "1/1/0")
 			s.hset("reasons:g", "x", "why")
-			s.hset("changed:g", "z", "{}")
+			s.hset("nack_metadata:g", "z", "{}")
 		},
 	},
 	"keys that lead nowhere": {
@@ -95,7 +95,7 @@ var faults = map[string]fault{
 	},
 	"old arrivals": {
 		check: CheckArrivals, severity: Info, text: "1 message need not be remembered", mends: true,
-		plant: func(s *scene) { s.zadd("arrived", 1, "x") },
+		plant: func(s *scene) { s.zadd("imported", 1, "x") },
 	},
 	"a retired group that holds messages": {
 		check: CheckTombstones, severity: Warning, mends: true,
@@ -103,7 +103,7 @@ var faults = map[string]fault{
 		plant: func(s *scene) {
 			s.deadLetters(1, "gone", "d1", "d2", "d3")
 			require.NoError(s.T, s.Client.SRem(s.T.Context(), s.Key("groups"), "gone").Err())
-			s.hset("control", "retired:gone", "1763800000000")
+			s.hset("settings", "retired:gone", "1763800000000")
 		},
 	},
 	"groups past their end": {
@@ -173,7 +173,7 @@ func (s *scene) pastEnd(name string, ago time.Duration) {
 	s.group(0, name)
 	require.NoError(s.T, s.Client.Del(s.T.Context(), s.Key("consumers:"+name)).Err())
 	ended := s.Now().Add(-ago).UnixMilli()
-	s.hset("control", "expiry:"+name, fmt.Sprintf("60000 %d %d", ended, ended))
+	s.hset("settings", "expiry:"+name, fmt.Sprintf("60000 %d %d", ended, ended))
 	s.zadd("expiry", float64(ended), name)
 }
 
@@ -224,7 +224,7 @@ func TestExamineSaysNothingOfWhatIsWell(t *testing.T) {
 func (s *scene) expireIn(name string, in time.Duration) {
 	s.T.Helper()
 	ends := s.Now().Add(in).UnixMilli()
-	s.hset("control", "expiry:"+name, fmt.Sprintf("%d %d 0", in.Milliseconds(), ends))
+	s.hset("settings", "expiry:"+name, fmt.Sprintf("%d %d 0", in.Milliseconds(), ends))
 	s.zadd("expiry", float64(ends), name)
 }
 

@@ -233,7 +233,7 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 		return err
 	}
 	for _, name := range groups {
-		for _, in := range []inspect.Record{inspect.AttemptsRecord, inspect.ReasonsRecord, inspect.ChangedRecord} {
+		for _, in := range []inspect.Record{inspect.AttemptsRecord, inspect.ReasonsRecord, inspect.NackMetadataRecord} {
 			if err := look(name, in); err != nil {
 				return err
 			}

@@ -170,25 +170,25 @@ func TestExplainLimits(t *testing.T) {
 	limit(redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 100, Burst: 1}})
 	s.says("due for "+soon+"; [1-9].*before it|due for "+soon+"; next for a free worker", "B: .*")
 	far := s.Now().Add(time.Hour).UnixMicro()
-	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "rate:B", far).Err())
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "rate:B", far).Err())
 	s.says("due for "+soon+"; the limit of 100/s of group B is reached", "B: .*")
 	limit(redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 6, Per: time.Minute, Burst: 1}})
-	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "rate:B", far).Err())
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "rate:B", far).Err())
 	s.says("due for "+soon+"; the limit of 6/1m of group B is reached", "B: .*")
 	limit(redisdelay.GroupLimits{MaxInFlight: 1})
 	require.Len(t, s.claim(s.group(0, "B"), "c/01", 1, ""), 1, "the other one")
 	s.says("due for "+soon+"; the limit of 1 in flight of group B is reached", "B: .*")
 	share := `1 0.000000 0 4 {"maxInFlight":4}`
-	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "limits:B", share).Err())
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "limits:B", share).Err())
 	s.says("due for "+soon+`; the limit of 4 in flight of group B is reached \(1 in its partition\)`, "B: .*")
 }
 
 func TestExplainARetiredGroup(t *testing.T) {
 	s := queued(t)
 	require.NoError(t, s.Client.SRem(t.Context(), s.Key("groups"), "B").Err())
-	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "retired:B", s.Now().UnixMilli()).Err())
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "retired:B", s.Now().UnixMilli()).Err())
 	s.says("due for "+soon+"; group B is retired since "+someTime, "B: .*")
-	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "retired:B", "1000 expired").Err())
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "retired:B", "1000 expired").Err())
 	s.says("due for "+soon+"; group B has ended without a consumer, and what it holds is being freed", "B: .*")
 }
 

@@ -61,7 +61,7 @@ func TestAMessageStandsDifferentlyForEachGroup(t *testing.T) {
 		Delivery: queue.Delivery{ID: id, Token: "1"}, Delay: time.Minute, Metadata: []byte("\x81\xa1k\xa1v"),
 	}})
 	require.NoError(t, err)
-	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "retired:retired", "1000").Err())
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "retired:retired", "1000").Err())
 	require.NoError(t, s.Client.SRem(t.Context(), s.Key("groups"), "retired").Err())
 	s.group(0, "newcomer")
 
@@ -159,7 +159,7 @@ func TestAMessageOfAHundredGroupsLeavesOutWhatIsTooLarge(t *testing.T) {
 		name := fmt.Sprint("g", i)
 		require.NoError(t, s.Client.SAdd(ctx, s.Key("groups"), name).Err())
 		if i < 20 {
-			require.NoError(t, s.Client.HSet(ctx, s.Key("changed:"+name), id, large).Err())
+			require.NoError(t, s.Client.HSet(ctx, s.Key("nack_metadata:"+name), id, large).Err())
 			require.NoError(t, s.Client.ZAdd(ctx, s.Key("queue:"+name), z(5, id)).Err())
 		}
 	}

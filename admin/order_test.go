@@ -79,7 +79,7 @@ func TestExplainNamesTheDeadLetterThatHaltsAKey(t *testing.T) {
 	s.bury(g, "bad", first)
 	s.behind("order-2", "waits behind order-1, which is dead in group billing, and halts the key until somebody requeues or discards it")
 
-	require.NoError(t, s.Client.HDel(t.Context(), s.Key("control"), "limits:billing").Err())
+	require.NoError(t, s.Client.HDel(t.Context(), s.Key("settings"), "limits:billing").Err())
 	s.behind("order-2", "waits behind order-1, which is dead in group billing: the next claims go on with the key")
 
 	id := s.idOf("order-1")
@@ -194,7 +194,7 @@ func TestBulkOperationsKnowWhatWaitsInLine(t *testing.T) {
 			assert.Equal(t, Progress{Done: 3}, p)
 			assert.Equal(t, test.want, s.stats().Groups[0].Counts)
 			assert.Empty(t, s.findings(false)[CheckTurns])
-			lanes := s.Client.Exists(t.Context(), s.Key("lanes:billing"), s.Key("turns:billing")).Val()
+			lanes := s.Client.Exists(t.Context(), s.Key("blocked:billing"), s.Key("turns:billing")).Val()
 			assert.Zero(t, lanes)
 		})
 	}

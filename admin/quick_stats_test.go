@@ -138,7 +138,7 @@ func TestQuickStatsOfManyControlFields(t *testing.T) {
 	s := newScene(t)
 	s.group(0, "g")
 	for i := range 700 { // more than one step
-		require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), fmt.Sprint("retired:r", i), "5").Err())
+		require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), fmt.Sprint("retired:r", i), "5").Err())
 	}
 	assert.Len(t, s.agree().Groups, 701)
 }

@@ -165,7 +165,7 @@ func TestGroupsShowWhatTheyAreTold(t *testing.T) {
 	assert.True(t, s.stats().Groups[3].Pause.All, "that of all has no end")
 	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
 	assert.Nil(t, s.stats().Pause)
-	require.NoError(t, s.Client.HSet(t.Context(), s.Key("control"), "paused", "1000 500 {}").Err())
+	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "paused", "1000 500 {}").Err())
 	assert.Nil(t, s.stats().Pause, "it is over")
 }
 

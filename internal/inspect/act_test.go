@@ -45,7 +45,7 @@ func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
 		delete(want, "scheduled "+gone)
 		delete(want, "messages "+gone)
 		delete(want, "keys "+gone[len(gone)-1:])
-		delete(want, "taken "+gone[len(gone)-1:])
+		delete(want, "dedup "+gone[len(gone)-1:])
 	}
 	want["scheduled "+b] = "now+120s"
 
@@ -137,7 +137,7 @@ func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
 		"scheduled": withdraw,
 		"messages":  withdraw,
 		"keys":      withdraw,
-		"taken":     withdraw,
+		"dedup":     withdraw,
 		"queue:g":   func(r *scene, g *queue.Group) error { return errOf(Retime(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
 		"refs":      func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.Ctx(), r.partition)) },
 	} {

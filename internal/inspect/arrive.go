@@ -95,7 +95,7 @@ func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 		return 0, err
 	}
 	return script.Promptly(ctx, p.Client(), func(ctx context.Context) (int, error) {
-		key := p.Key(script.Arrived, "")
+		key := p.Key(script.Imported, "")
 		node, err := p.Client().Master(ctx, key)
 		if err != nil {
 			return 0, err

@@ -41,7 +41,7 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	want := map[string]string{
 		"groups g": "member", "scheduled " + plain: "now+60s", "scheduled " + id: "now+0s", "keys k": id,
 		"messages " + plain: "body " + plain, "messages " + id: "body " + id,
-		"arrived " + plain: "now+86400s", "arrived " + plainID(2): "now+86400s",
+		"imported " + plain: "now+86400s", "imported " + plainID(2): "now+86400s",
 	}
 	assert.Equal(t, want, r.State())
 	again := []Outcome{OutcomeKnown, OutcomeKnown, OutcomeKnown}
@@ -105,7 +105,7 @@ func TestALateArrivalStoresNothing(t *testing.T) {
 
 func TestArrivalsAreForgottenInTheEnd(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.Key(script.Arrived, "")
+	key := r.partition.Key(script.Imported, "")
 	var old []redis.Z
 	for n := range 2500 {
 		old = append(old, redis.Z{Score: 1000, Member: fmt.Sprint(n)})

@@ -25,7 +25,7 @@ func fillSets(r *scene) {
 	}
 	require.NoError(r.T, r.Client.HSet(r.Ctx(), p.Key(script.Messages, ""), "a", "1", "b", "123").Err())
 	require.NoError(r.T, r.Client.HSet(r.Ctx(), p.Key(script.MessageKeys, ""), "a", "1").Err())
-	require.NoError(r.T, r.Client.ZAdd(r.Ctx(), p.Key(script.Taken, ""), z(1000, "over"), z(1e13, "taken")).Err())
+	require.NoError(r.T, r.Client.ZAdd(r.Ctx(), p.Key(script.Dedup, ""), z(1000, "over"), z(1e13, "taken")).Err())
 	require.NoError(r.T, r.Client.HSet(r.Ctx(), p.Key(script.ConsumersOf, "g"), "dead", "1000 0 0 {}", "alive", "10000000000000 0 0 {}").Err())
 }
 

@@ -94,10 +94,10 @@ type Record string
 
 // The records that FindLeftovers looks into. RefsRecord is of the partition, the others are of a group.
 const (
-	RefsRecord     Record = "refs"
-	AttemptsRecord Record = "attempts"
-	ReasonsRecord  Record = "reasons"
-	ChangedRecord  Record = "changed"
+	RefsRecord         Record = "refs"
+	AttemptsRecord     Record = "attempts"
+	ReasonsRecord      Record = "reasons"
+	NackMetadataRecord Record = "nack_metadata"
 )
 
 // lookedInto is about how many entries one call for Leftovers reads; fewer if they are large.

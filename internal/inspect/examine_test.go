@@ -152,7 +152,7 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 	r.push(due("held"), due("waits"))
 	r.claim(g, "c", 1)
 	names := r.partition.Names
-	for in, k := range map[Record]script.Kind{RefsRecord: script.Refs, AttemptsRecord: script.AttemptsOf, ReasonsRecord: script.ReasonsOf, ChangedRecord: script.ChangedOf} {
+	for in, k := range map[Record]script.Kind{RefsRecord: script.Refs, AttemptsRecord: script.AttemptsOf, ReasonsRecord: script.ReasonsOf, NackMetadataRecord: script.NackMetadataOf} {
 		key := names.Key(k, "g")
 		fields := []any{"held", `["g"]`}
 		for i := range 1000 {
@@ -181,12 +181,12 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 func TestLargeLeftoversAreLookedAtAFewAtATime(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	key := r.partition.Key(script.ChangedOf, "g")
+	key := r.partition.Key(script.NackMetadataOf, "g")
 	for i := range 60 {
 		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprint(i), make([]byte, 256<<10)).Err())
 	}
 	seen := map[string]bool{}
-	require.NoError(t, FindLeftovers(t.Context(), g, ChangedRecord, LookForStrays, func(looked int, ids, _ []string) {
+	require.NoError(t, FindLeftovers(t.Context(), g, NackMetadataRecord, LookForStrays, func(looked int, ids, _ []string) {
 		assert.LessOrEqual(t, looked, 20, "they are read with their values")
 		for _, id := range ids {
 			seen[id] = true

@@ -143,7 +143,7 @@ func (r *GroupList) read(fields map[string]string) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("control field %q: %w", field, err)
+			return fmt.Errorf("settings field %q: %w", field, err)
 		}
 	}
 	return nil

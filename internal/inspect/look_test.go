@@ -60,7 +60,7 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 1), 1)
 	names := r.partition.Names
 	require.NoError(t, r.Client.SRem(t.Context(), names.Key(script.Groups, ""), "unregistered", "retired").Err())
-	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Control, ""), "retired:retired", 1000, "retired:long ago", 500).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Settings, ""), "retired:retired", 1000, "retired:long ago", 500).Err())
 	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Refs, ""), "a", `["g","unregistered"]`).Err())
 	found := r.find("a", "")
 	require.Len(t, found.Groups, 3)
@@ -139,10 +139,10 @@ func TestTheGroupListHasGroupsAndWhatTheyAreTold(t *testing.T) {
 		"limits:a:b": `3 10000.000000 2 6 {"maxInFlight":6,"messages":100,"per":1000000000,"burst":4}`,
 		"rate:a:b":   "5000000", "retired:r": "7", "retired:e": "7 expired", "expiry:b": "60000 9000 0",
 	} {
-		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), field, value).Err())
+		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Settings, ""), field, value).Err())
 	}
 	for i := range 600 {
-		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:x", i), "7").Err())
+		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Settings, ""), fmt.Sprint("retired:x", i), "7").Err())
 	}
 	before := r.State()
 	groupList, err := ReadGroupList(t.Context(), r.partition)

@@ -99,8 +99,8 @@ func TestActsKnowWhatWaitsInLine(t *testing.T) {
 		"groups g": "member", "turns:g 1,k": ordered(1, "k"),
 		"unack:g " + ordered(1, "k"): "now+30s", "messages " + ordered(1, "k"): "body " + ordered(1, "k"),
 		"queue:g " + ordered(2, "k"): "in line now+0s", "messages " + ordered(2, "k"): "body " + ordered(2, "k"),
-		"lanes:g 1,k  0000000002=1,k": "0",
-		"queue:g " + ordered(3, "k"):  "10000000000000", "messages " + ordered(3, "k"): "body " + ordered(3, "k"),
+		"blocked:g 1,k  0000000002=1,k": "0",
+		"queue:g " + ordered(3, "k"):    "10000000000000", "messages " + ordered(3, "k"): "body " + ordered(3, "k"),
 	}, r.State())
 }
 

@@ -16,7 +16,7 @@ func TestNoScriptOfArrivalsAndLooksTakesOverTenMilliseconds(t *testing.T) { notS
 var slowLooks = map[string]func(r *scene, g *queue.Group) func(){
 	"arrive 500 with keys among old arrivals": func(r *scene, _ *queue.Group) func() {
 		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
-		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Arrived, "")}).Err())
+		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Imported, "")}).Err())
 		var list []Arrival
 		for i := range 500 {
 			list = append(list, Arrival{ID: keyed(i, fmt.Sprint("key ", i)), Body: make([]byte, 2<<10)})

@@ -89,7 +89,7 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 		for _, kind := range []script.Kind{script.TurnsOf, script.DeadOf, script.QueueOf} {
 			keys = append(keys, r.partition.Key(kind, "g"))
 		}
-		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, append(keys, r.partition.Key(script.Control, ""))).Err())
+		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, append(keys, r.partition.Key(script.Settings, ""))).Err())
 		return func() {
 			counts := errless(ReadCounts(r.Ctx(), r.partition, []string{"g"}, Details))
 			require.NoError(r.T, counts.AddHalted(r.Ctx(), r.partition, []string{"g"}))
@@ -105,7 +105,7 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 	"the list of 100 groups, and of 1,000 that are retired": func(r *scene, _ *queue.Group) func() {
 		r.RegisterGroups(99)
 		for i := range 1000 {
-			r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
+			r.Client.HSet(r.Ctx(), r.partition.Key(script.Settings, ""), fmt.Sprint("retired:g", i), "5", fmt.Sprint("expiry:g", i), "1 2 3")
 		}
 		return func() { require.Len(r.T, errless(ReadGroupList(r.Ctx(), r.partition)).Retired, 1000) }
 	},
@@ -134,7 +134,7 @@ var slowReads = map[string]func(r *scene, g *queue.Group) func(){
 	},
 	"look at a message although 10,000 groups are retired": func(r *scene, _ *queue.Group) func() {
 		for i := range 10_000 {
-			r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
+			r.Client.HSet(r.Ctx(), r.partition.Key(script.Settings, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
 		}
 		r.push(after(keyed(1, "k"), 60))
 		return func() { require.Len(r.T, errless(LookIn(r.Ctx(), r.partition, "", "k")).Groups, 0) }

@@ -40,7 +40,7 @@ func TestATornArrivalIsStoredWhenSentAgain(t *testing.T) {
 }
 
 func TestAnArrivalFailsAsAWholeOnAKeyOfAnotherType(t *testing.T) {
-	for _, kind := range []string{"scheduled", "messages", "keys", "taken", "arrived"} {
+	for _, kind := range []string{"scheduled", "messages", "keys", "dedup", "imported"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newScene(t)
 			key := string(r.partition.Names) + ":" + kind

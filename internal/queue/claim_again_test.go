@@ -112,7 +112,7 @@ func TestAMessageGivenBackKeepsItsTurn(t *testing.T) {
 func TestASmallerRepeatMakesRoomUnderALimit(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), "limits:g", "2 0.000000 0 2 {}").Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Settings, ""), "limits:g", "2 0.000000 0 2 {}").Err())
 	r.push(due("a"), due("b"), due("c"))
 	request := r.request("c", 2)
 	require.Len(t, r.claimWith(g, request), 2)

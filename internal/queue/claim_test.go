@@ -239,7 +239,7 @@ func TestClaimSaysWhenTheNextMessageIsDue(t *testing.T) {
 func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 	for _, kind := range []string{
 		"scheduled", "messages", "groups", "refs", "keys", "queue:g", "unack:g",
-		"attempts:g", "claims:g", "dead:g", "reasons:g", "changed:g", "control", "full",
+		"attempts:g", "claims:g", "dead:g", "reasons:g", "nack_metadata:g", "settings", "at_limit",
 	} {
 		for name, message := range map[string]Message{"due": due("a"), "idle": after("a", 60)} {
 			t.Run(kind+", "+name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestAPausedGroupGetsNothingUntilItIsResumed(t *testing.T) {
 	assert.Empty(t, claims.Messages)
 	assert.Negative(t, claims.Next, "the pause has no end")
 	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(h, "c", 10), "the other group is not paused")
-	assert.Equal(t, map[string]string{"control paused:g": `{"by":"anna","reason":"migration"}`}, with(r.State(), "control"))
+	assert.Equal(t, map[string]string{"settings paused:g": `{"by":"anna","reason":"migration"}`}, with(r.State(), "settings"))
 
 	acked, err := g.Ack(t.Context(), done("a"))
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestAPausedGroupGetsNothingUntilItIsResumed(t *testing.T) {
 	for hint := heard(); hint.Paused || hint.Looked; hint = heard() { // after which it is woken
 	}
 	assert.Equal(t, []string{"b#1", "c#1"}, r.claim(g, "c", 10))
-	assert.Empty(t, with(r.State(), "control"))
+	assert.Empty(t, with(r.State(), "settings"))
 }
 
 func TestAPauseOfAllGroupsEndsByItself(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAPauseOfAllGroupsEndsByItself(t *testing.T) {
 	assert.Empty(t, claims.Messages)
 	assert.InDelta(t, time.Hour, claims.Next, float64(time.Minute))
 	over := fmt.Sprint(r.Now().UnixMilli(), " 1000 {}")
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), "paused", over).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Settings, ""), "paused", over).Err())
 	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
 }
 
@@ -109,14 +109,14 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 	require.NoError(t, topic.Pause(t.Context(), "", Pause{}))
 	topic = r.topicOf(3)
 	for n := range 3 {
-		fields, err := r.Client.HKeys(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
+		fields, err := r.Client.HKeys(t.Context(), topic.Partition(n).Key(script.Settings, "")).Result()
 		require.NoError(t, err)
 		assert.ElementsMatch(t, []string{"paused", "paused:g"}, fields, "partition %d", n)
 	}
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	require.NoError(t, topic.Resume(t.Context(), ""))
 	for n := range 3 {
-		exists, err := r.Client.Exists(t.Context(), topic.Partition(n).Key(script.Control, "")).Result()
+		exists, err := r.Client.Exists(t.Context(), topic.Partition(n).Key(script.Settings, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}
@@ -147,7 +147,7 @@ func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 	}
 	check("G")
 	for n := range 3 { // only the first one decides
-		require.NoError(t, r.Client.HSet(t.Context(), topic.Partition(n).Key(script.Control, ""), "paused:G", "0 1 {}").Err())
+		require.NoError(t, r.Client.HSet(t.Context(), topic.Partition(n).Key(script.Settings, ""), "paused:G", "0 1 {}").Err())
 	}
 	require.NoError(t, topic.Resume(t.Context(), "G"))
 	assert.Equal(t, before, r.State())
@@ -164,7 +164,7 @@ func TestAPauseReachesPartitionsThatDoNotKnowTheGroupYet(t *testing.T) {
 	r.group("g") // in the first one only
 	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
 	other := r.in(topic.Partition(1))
-	assert.Equal(t, map[string]string{"control paused:g": "{}"}, with(other.State(), "paused"))
+	assert.Equal(t, map[string]string{"settings paused:g": "{}"}, with(other.State(), "paused"))
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	assert.Empty(t, with(other.State(), "paused"))
 }
@@ -182,7 +182,7 @@ func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 	_, err = slow.propagate(t.Context(), settings, 1, number)
 	require.NoError(t, err)
 	for n := range 3 {
-		exists, err := r.Client.Exists(t.Context(), slow.Partition(n).Key(script.Control, "")).Result()
+		exists, err := r.Client.Exists(t.Context(), slow.Partition(n).Key(script.Settings, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
 	}

@@ -22,26 +22,26 @@ var ends = map[script.Kind]string{
 	script.Ticks:          lasts, // as long as its schedules
 	script.PartitionCount: lasts,
 	script.Groups:         lasts, // until somebody retires the group, or it expires
-	script.Control:        lasts, // what somebody has said about a group
+	script.Settings:       lasts, // what somebody has said about a group
 	script.Expiries:       lasts, // as long as the group
 	script.Scheduled:      empties,
 	script.Messages:       empties,
 	script.Refs:           empties,
 	script.MessageKeys:    empties,
-	script.Full:           empties,
+	script.AtLimit:        empties,
 	script.QueueOf:        empties,
 	script.UnackOf:        empties,
 	script.AttemptsOf:     empties,
-	script.ChangedOf:      empties,
+	script.NackMetadataOf: empties,
 	script.DeadOf:         empties, // once somebody has decided about the dead letters
 	script.ReasonsOf:      empties,
 	script.ConsumersOf:    empties,
 	script.TurnsOf:        empties,
-	script.LanesOf:        empties,
-	script.Taken:          expires,
+	script.BlockedOf:      empties,
+	script.Dedup:          expires,
 	script.Publishers:     expires,
 	script.ClaimsOf:       expires,
-	script.Arrived:        expires,
+	script.Imported:       expires,
 }
 
 const (
@@ -155,7 +155,7 @@ func (r *scene) kindsOf() map[script.Kind][]string {
 // TestWindowsEndWithTheLastOfThem, whichever was set last, and none ends early.
 func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.Key(script.Taken, "")
+	key := r.partition.Key(script.Dedup, "")
 	ttl := func() float64 { return r.Client.PTTL(t.Context(), key).Val().Seconds() }
 	for n, step := range []struct {
 		window time.Duration
@@ -182,7 +182,7 @@ func (r *scene) crowd(group string) (large []string) {
 	r.T.Helper()
 	const hashes = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('HSET', KEYS[1], 'old ' .. i, '1 ' .. 1000 + i .. ' result') end return 1"
 	const zsets = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('ZADD', KEYS[1], 1000 + i, 'old ' .. i) end return 1"
-	for k, fill := range map[script.Kind]string{script.Publishers: hashes, script.ClaimsOf: hashes, script.Taken: zsets, script.Arrived: zsets} {
+	for k, fill := range map[script.Kind]string{script.Publishers: hashes, script.ClaimsOf: hashes, script.Dedup: zsets, script.Imported: zsets} {
 		key := r.partition.Key(k, group)
 		for from := 1; from < manyEntries; from += 10_000 {
 			require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{key}, from).Err())
@@ -235,7 +235,7 @@ func TestWhatIsLargeEndsInPieces(t *testing.T) {
 	for key, field := range map[string]string{r.partition.Key(script.Publishers, ""): "p", r.partition.Key(script.ClaimsOf, g.name): "c"} {
 		assert.True(t, r.Client.HExists(t.Context(), key, field).Val(), "the record of %s", field)
 	}
-	for key, member := range map[string]string{r.partition.Key(script.Taken, ""): "k", r.partition.Key(script.Arrived, ""): fmt.Sprintf("%026d", 9)} {
+	for key, member := range map[string]string{r.partition.Key(script.Dedup, ""): "k", r.partition.Key(script.Imported, ""): fmt.Sprintf("%026d", 9)} {
 		require.NoError(t, r.Client.ZScore(t.Context(), key, member).Err(), member)
 	}
 }

@@ -31,13 +31,13 @@ func (r *scene) lives() map[string]string {
 	for field, value := range state {
 		parts := strings.Fields(value)
 		switch {
-		case strings.HasPrefix(field, "control expiry:"):
+		case strings.HasPrefix(field, "settings expiry:"):
 			noticed := parts[2]
 			if noticed != "0" {
 				noticed = r.away(noticed)
 			}
 			state[field] = fmt.Sprintf("lasts %sms, ends %s, noticed %s", parts[0], r.away(parts[1]), noticed)
-		case strings.HasPrefix(field, "control retired:"):
+		case strings.HasPrefix(field, "settings retired:"):
 			state[field] = strings.Join(parts[1:], " ")
 		case strings.HasPrefix(field, "consumers:"):
 			state[field] = fmt.Sprintf("till %s, seen %s", r.away(parts[0]), r.away(parts[1]))
@@ -59,7 +59,7 @@ func (r *scene) over(p *Partition, name string) { r.T.Helper(); r.overSince(p, n
 // overSince sets when the end of a group was noticed, from now; 0 for never.
 func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
 	r.T.Helper()
-	key, field := p.Key(script.Control, ""), "expiry:"+name
+	key, field := p.Key(script.Settings, ""), "expiry:"+name
 	told, err := r.Client.HGet(r.Ctx(), key, field).Result()
 	require.NoError(r.T, err)
 	ends, at := r.Now().Add(-time.Minute).UnixMilli(), int64(0)
@@ -125,12 +125,12 @@ func TestTheLastToRegisterSaysHowLongAGroupLasts(t *testing.T) {
 	r := newScene(t)
 	r.expiring("g", time.Minute)
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "expiry g": "now+60s", "control expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
+		"groups g": "member", "expiry g": "now+60s", "settings expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
 	}, r.lives())
 	r.overSince(r.partition, "g", -time.Second)
 	r.expiring("g", time.Hour)
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "expiry g": "now+3600s", "control expiry:g": "lasts 3600000ms, ends now+3600s, noticed 0",
+		"groups g": "member", "expiry g": "now+3600s", "settings expiry:g": "lasts 3600000ms, ends now+3600s, noticed 0",
 	}, r.lives(), "a subscriber has come")
 	r.expiring("g", 20*time.Hour)
 	assert.Equal(t, "now+43200s", r.lives()["expiry g"], "it is looked at before Redis forgets its consumers")
@@ -151,7 +151,7 @@ func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 
 	r.overSince(r.partition, "g", 0)
 	noticed := r.lives()
-	noticed["control expiry:g"], noticed["expiry g"] = "lasts 60000ms, ends now-60s, noticed now+0s", "now+10s"
+	noticed["settings expiry:g"], noticed["expiry g"] = "lasts 60000ms, ends now-60s, noticed now+0s", "now+10s"
 	for range 2 {
 		assert.Equal(t, "noticed", r.look(g), "while Redis was away, nobody could say that he is alive")
 		assert.Equal(t, noticed, r.lives())
@@ -163,7 +163,7 @@ func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 		require.Equal(t, "expired", r.look(g), "and whoever looks next may go on")
 	}
 	ended := r.lives()
-	assert.Equal(t, "expired", ended["control retired:g"])
+	assert.Equal(t, "expired", ended["settings retired:g"])
 	assert.Equal(t, "now-60s", ended["expiry g"], "it stays until all is freed")
 	assert.Empty(t, ended["groups g"])
 	freed, err := g.forgetAll(t.Context(), noDeadline)
@@ -187,7 +187,7 @@ func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
 	assert.Equal(t, []string{"g"}, names())
 	assert.Equal(t, "noticed", r.look(g))
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "expiry g": "now+10s", "control expiry:g": "lasts 9000ms, ends now+10s, noticed now+0s",
+		"groups g": "member", "expiry g": "now+10s", "settings expiry:g": "lasts 9000ms, ends now+10s, noticed now+0s",
 	}, r.lives())
 	r.expiring("g", time.Minute)
 	assert.Empty(t, names())
@@ -200,14 +200,14 @@ func TestAGroupLastsFromTheLastSignOfLifeOfAConsumer(t *testing.T) {
 	r.alive(g, "c", 30*time.Second)
 	assert.Equal(t, "alive", r.look(g))
 	want := map[string]string{
-		"groups g": "member", "expiry g": "now+60s", "control expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
+		"groups g": "member", "expiry g": "now+60s", "settings expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
 		"consumers:g c": "till now+30s, seen now+0s",
 	}
 	assert.Equal(t, want, r.lives())
 	r.over(r.partition, "g")
 	r.alive(g, "c", 2*time.Minute)
 	assert.Equal(t, "alive", r.look(g))
-	assert.Equal(t, "lasts 60000ms, ends now+120s, noticed 0", r.lives()["control expiry:g"], "as long as it counts as alive")
+	assert.Equal(t, "lasts 60000ms, ends now+120s, noticed 0", r.lives()["settings expiry:g"], "as long as it counts as alive")
 
 	r.over(r.partition, "g")
 	require.NoError(t, g.Leave(t.Context(), "c"))
@@ -226,7 +226,7 @@ func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
 	r.over(r.partition, "g")
 	r.seen(g, "c", 20*time.Second, time.Second) // and is dead again
 	assert.Equal(t, "noticed", r.look(g))
-	assert.Equal(t, "lasts 10000ms, ends now-10s, noticed now+0s", r.lives()["control expiry:g"])
+	assert.Equal(t, "lasts 10000ms, ends now-10s, noticed now+0s", r.lives()["settings expiry:g"])
 }
 
 func TestOnlyConsumersOfRegisteredGroupsSayThatTheyAreAlive(t *testing.T) {
@@ -280,7 +280,7 @@ func TestAGroupThatHasExpiredBeginsAnewWhenItIsRegistered(t *testing.T) {
 	r.over(r.partition, "g")
 	require.Equal(t, "expired", r.look(g)) // and whoever has noticed it dies
 	require.NoError(t, topic.Restore(t.Context(), "g"), "which is not for this")
-	require.Equal(t, "expired", r.lives()["control retired:g"])
+	require.Equal(t, "expired", r.lives()["settings retired:g"])
 	before := r.lives()
 	r.alive(g, "c", time.Minute)
 	require.NoError(t, g.Leave(t.Context(), "1h0m0s/0000"))
@@ -290,7 +290,7 @@ func TestAGroupThatHasExpiredBeginsAnewWhenItIsRegistered(t *testing.T) {
 	require.NoError(t, g.Register(t.Context()))
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "groups h": "member",
-		"expiry g": "now+60s", "control expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
+		"expiry g": "now+60s", "settings expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
 	}, r.lives())
 }
 
@@ -336,8 +336,8 @@ func TestRetiringAGroupThatHasExpiredKeepsItFromComingBack(t *testing.T) {
 	freed, err := retire(t, r.topicOf(1), "g", RetireIdle)
 	require.NoError(t, err)
 	assert.Equal(t, int64(1), freed)
-	assert.Equal(t, map[string]string{"control retired:g": ""}, r.lives())
+	assert.Equal(t, map[string]string{"settings retired:g": ""}, r.lives())
 	require.ErrorIs(t, g.Register(t.Context()), ErrGroupRetired)
 	require.NoError(t, r.topicOf(1).End(t.Context(), "g"))
-	assert.Equal(t, map[string]string{"control retired:g": ""}, r.lives())
+	assert.Equal(t, map[string]string{"settings retired:g": ""}, r.lives())
 }

@@ -106,7 +106,7 @@ func TestWhoeverLooksAtATopicEndsGroupsThatHaveExpired(t *testing.T) {
 		delete(state, "partitions ")
 		assert.Equal(t, map[string]string{
 			"groups other": "member", "groups lives": "member",
-			"expiry lives": "now+60s", "control expiry:lives": "lasts 60000ms, ends now+60s, noticed 0",
+			"expiry lives": "now+60s", "settings expiry:lives": "lasts 60000ms, ends now+60s, noticed 0",
 		}, state, "partition %d", n)
 	}
 }
@@ -267,11 +267,11 @@ func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
 	require.NoError(t, err)
 	for n := 1; n < 3; n++ {
 		state := r.in(topic.Partition(n)).lives()
-		assert.NotEmpty(t, state["control paused:stays"])
-		delete(state, "control paused:stays")
+		assert.NotEmpty(t, state["settings paused:stays"])
+		delete(state, "settings paused:stays")
 		assert.Equal(t, map[string]string{
 			"groups g": "member", "groups stays": "member",
-			"expiry g": "now+60s", "control expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
+			"expiry g": "now+60s", "settings expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
 		}, state, "it ends by itself in partition %d", n)
 	}
 }
@@ -323,7 +323,7 @@ func TestAHundredGroupsExpireTogether(t *testing.T) {
 		require.Empty(t, look())
 	}
 	for i := range groups {
-		state, err := r.Client.HGet(t.Context(), r.partition.Key(script.Control, ""), "expiry:"+fmt.Sprint(i)).Result()
+		state, err := r.Client.HGet(t.Context(), r.partition.Key(script.Settings, ""), "expiry:"+fmt.Sprint(i)).Result()
 		require.NoError(t, err)
 		require.NotEqual(t, "0", strings.Fields(state)[2], "group %d is not noticed", i)
 		r.over(r.partition, fmt.Sprint(i))

@@ -12,7 +12,7 @@ import (
 
 // controlOf is what the groups of a partition are told.
 func (r *scene) controlOf(n int) map[string]string {
-	return r.Client.HGetAll(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()).Partition(n).Key(script.Control, "")).Val()
+	return r.Client.HGetAll(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()).Partition(n).Key(script.Settings, "")).Val()
 }
 
 // whileAPublisherStarts runs meanwhile while a publisher, which has read what the first partition
@@ -77,7 +77,7 @@ func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
 			g := r.group("g")
 			r.push(due("a"))
 			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			require.NoError(t, r.Client.Set(t.Context(), r.partition.Key(script.Full, ""), "x", 0).Err())
+			require.NoError(t, r.Client.Set(t.Context(), r.partition.Key(script.AtLimit, ""), "x", 0).Err())
 			before := r.Client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val()
 			require.Error(t, settle(r, g, Delivery{"a", "1"}))
 			assert.Equal(t, before, r.Client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val(), "changed nothing")

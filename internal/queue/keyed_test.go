@@ -176,7 +176,7 @@ func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
 
 func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 	kinds := []string{
-		"scheduled", "messages", "groups", "refs", "keys", "taken", "full", "publishers", "queue:h", "unack:h", "dead:h", "attempts:h", "changed:h",
+		"scheduled", "messages", "groups", "refs", "keys", "dedup", "at_limit", "publishers", "queue:h", "unack:h", "dead:h", "attempts:h", "nack_metadata:h",
 	}
 	for _, kind := range kinds {
 		r := newScene(t)
@@ -252,7 +252,7 @@ func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	refused := r.pushWindow(1<<41, RejectDuplicates, []Message{after(second, 60)})
 	require.Empty(t, refused)
 	want := r.State()
-	require.Contains(t, want, "taken k")
+	require.Contains(t, want, "dedup k")
 	delete(want, "unack:h "+first)
 	want["refs "+first] = `["g"]`
 	status, err := r.partition.CancelID(t.Context(), first)
@@ -260,6 +260,6 @@ func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	assert.Equal(t, StateInDelivery, status.Groups["h"])
 	assert.Equal(t, want, r.State())
 	require.NoError(t, errOf(r.partition.CancelID(t.Context(), second)))
-	assert.NotContains(t, r.State(), "taken k", "the holder's window ends with it")
+	assert.NotContains(t, r.State(), "dedup k", "the holder's window ends with it")
 	assert.NotContains(t, r.State(), "keys k")
 }

@@ -32,7 +32,7 @@ func TestAGroupHoldsNoMoreMessagesThanItsLimit(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claims))
 	assert.InDelta(t, lease, claims.Next, float64(time.Second), "the next is due when a lease ends")
-	assert.Contains(t, r.State(), "full g")
+	assert.Contains(t, r.State(), "at_limit g")
 	assert.Empty(t, r.claim(g, "d", 10), "other consumers get none either")
 	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(h, "e", 10), "the other group has no limit")
 	r.limit("g", Limits{})
@@ -105,7 +105,7 @@ func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
 	r.limit("g", perSecond(10, 3))
 	r.push(due("a"))
 	in := r.Now().Add(time.Hour).UnixMicro()
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Control, ""), "rate:g", in).Err())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Settings, ""), "rate:g", in).Err())
 	claims, err := g.Claim(t.Context(), r.request("c", 10))
 	require.NoError(t, err)
 	assert.Empty(t, claims.Messages)
@@ -205,7 +205,7 @@ func shares(t *testing.T, r *scene, topic *Topic, partitions int) []string {
 	t.Helper()
 	var list []string
 	for n := range partitions {
-		share, err := r.Client.HGet(t.Context(), topic.Partition(n).Key(script.Control, ""), "limits:g").Result()
+		share, err := r.Client.HGet(t.Context(), topic.Partition(n).Key(script.Settings, ""), "limits:g").Result()
 		require.NoError(t, err)
 		text, _, _ := strings.Cut(share, " {")
 		list = append(list, text)
@@ -247,8 +247,8 @@ func TestARetiredGroupLeavesNoLimits(t *testing.T) {
 	require.NoError(t, topic.Retire(t.Context(), "g", RetireForced, func(int) {}))
 	require.NoError(t, topic.Restore(t.Context(), "g"))
 	assert.Empty(t, with(r.State(), ":g"))
-	assert.Empty(t, with(r.State(), "control"))
-	assert.Empty(t, with(r.State(), "full"))
+	assert.Empty(t, with(r.State(), "settings"))
+	assert.Empty(t, with(r.State(), "at_limit"))
 }
 
 // TestLimitsForTooFewPartitionsAreNotSet: a publisher may raise the number after it was read.
@@ -271,7 +271,7 @@ func TestSharesAreRightThoughTheNumberOfPartitionsIsLost(t *testing.T) {
 	require.NoError(t, err)
 	want := shares(t, r, topic, 4)
 	for n := range 4 {
-		for _, kind := range []script.Kind{script.PartitionCount, script.Groups, script.Control} {
+		for _, kind := range []script.Kind{script.PartitionCount, script.Groups, script.Settings} {
 			require.NoError(t, r.Client.Del(t.Context(), topic.Partition(n).Key(kind, "")).Err())
 		}
 	}
@@ -298,7 +298,7 @@ func findsFewerPartitions(t *testing.T, steps []int) {
 	require.NoError(t, err)
 	want := shares(t, r, topic, 4)
 	for n := range 4 {
-		for _, kind := range []script.Kind{script.PartitionCount, script.Groups, script.Control} {
+		for _, kind := range []script.Kind{script.PartitionCount, script.Groups, script.Settings} {
 			require.NoError(t, r.Client.Del(t.Context(), topic.Partition(n).Key(kind, "")).Err())
 		}
 	}
@@ -376,14 +376,14 @@ func TestWhoeverMakesRoomWakesTheGroup(t *testing.T) {
 			r.limit("g", Limits{MaxInFlight: 1})
 			r.push(due("a"))
 			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			assert.NotContains(t, r.State(), "full g", "nothing else is due, so nobody waits for room")
+			assert.NotContains(t, r.State(), "at_limit g", "nothing else is due, so nobody waits for room")
 			r.push(due("b"))
 			require.Empty(t, r.claim(g, "c", 10))
-			require.Contains(t, r.State(), "full g")
+			require.Contains(t, r.State(), "at_limit g")
 			heard := r.listen(g, "c")
 			require.NoError(t, settle(r, g, Delivery{"a", "1"}))
 			assert.Zero(t, heard().In)
-			assert.NotContains(t, r.State(), "full g")
+			assert.NotContains(t, r.State(), "at_limit g")
 			assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
 		})
 	}
@@ -431,10 +431,10 @@ func TestACanceledMessageMakesRoom(t *testing.T) {
 	r.limit("g", Limits{MaxInFlight: 1})
 	r.push(due(id), due("b"))
 	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 10))
-	require.Contains(t, r.State(), "full g")
+	require.Contains(t, r.State(), "at_limit g")
 	heard := r.listen(g, "c")
 	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
 	assert.Zero(t, heard().In)
-	assert.Empty(t, with(r.State(), "full"))
+	assert.Empty(t, with(r.State(), "at_limit"))
 	assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
 }

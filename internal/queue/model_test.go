@@ -208,10 +208,10 @@ func (m *trial) check() {
 func (m *trial) state() map[string]string {
 	state, reads := map[string]string{}, []func(){}
 	pipe := m.scene.Client.Pipeline()
-	for _, k := range []script.Kind{script.Scheduled, script.Messages, script.Groups, script.Refs, script.MessageKeys, script.Taken, script.Control, script.Full, script.Expiries} {
+	for _, k := range []script.Kind{script.Scheduled, script.Messages, script.Groups, script.Refs, script.MessageKeys, script.Dedup, script.Settings, script.AtLimit, script.Expiries} {
 		reads = append(reads, m.read(pipe, state, k, m.real.Key(k, ""), k.Name()+" "))
 	}
-	for _, k := range []script.Kind{script.QueueOf, script.UnackOf, script.AttemptsOf, script.DeadOf, script.ReasonsOf, script.ChangedOf, script.ConsumersOf, script.TurnsOf, script.LanesOf} {
+	for _, k := range []script.Kind{script.QueueOf, script.UnackOf, script.AttemptsOf, script.DeadOf, script.ReasonsOf, script.NackMetadataOf, script.ConsumersOf, script.TurnsOf, script.BlockedOf} {
 		for _, g := range trialGroups {
 			reads = append(reads, m.read(pipe, state, k, m.real.Key(k, g), k.Name()+":"+g+" "))
 		}
@@ -262,7 +262,7 @@ func (m *trial) plain(k script.Kind, field, value string) (string, string) {
 		return field, strings.Join(slices.Sorted(slices.Values(names)), ",")
 	case script.ConsumersOf: // until when it is alive, and when it was seen
 		return field, strings.Join(words[:2], " ")
-	case script.Control:
+	case script.Settings:
 	default:
 		return field, value
 	}

@@ -21,7 +21,7 @@ func TestNackMakesTheMessageDueAgainLater(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
 		"queue:g a": "now+60s", "attempts:g a": "1/1/0", "messages a": "body a",
-		"queue:g b": "now+0s", "attempts:g b": "1/1/0", "messages b": "body b", "changed:g b": "new",
+		"queue:g b": "now+0s", "attempts:g b": "1/1/0", "messages b": "body b", "nack_metadata:g b": "new",
 	}, r.State())
 	assert.Equal(t, []string{"b#2/1/1"}, r.claim(g, "c", 10))
 }
@@ -113,7 +113,7 @@ func TestADeferralKeepsItsTimeAndMetadata(t *testing.T) {
 	assert.InDelta(t, time.Minute, next().In, float64(time.Second))
 	want := map[string]string{
 		"groups g": "member", "messages " + id: "body " + id, "keys k": id,
-		"queue:g " + id: "now+60s", "attempts:g " + id: "1/0/0", "changed:g " + id: "new",
+		"queue:g " + id: "now+60s", "attempts:g " + id: "1/0/0", "nack_metadata:g " + id: "new",
 	}
 	assert.Equal(t, want, r.State())
 	stale, buried, err := g.Nack(t.Context(), 1, []Nack{deferral})
@@ -180,7 +180,7 @@ func TestAPersonBuriesWhatWaitsAndWhatIsInDelivery(t *testing.T) {
 		"messages " + held:  "body " + held,
 		"keys held":         "!" + held,
 		"dead:g waits":      "now+0s", "reasons:g waits": "by anna", "messages waits": "body waits",
-		"attempts:g waits": "1/1/0", "changed:g waits": "changed",
+		"attempts:g waits": "1/1/0", "nack_metadata:g waits": "changed",
 		"dead:g dead": "now+0s", "reasons:g dead": "before", "messages dead": "body dead",
 		"scheduled planned": "now+60s", "messages planned": "body planned",
 	}
@@ -224,7 +224,7 @@ func TestABurialMakesRoomUnderALimit(t *testing.T) {
 }
 
 func TestABurialOfAKeyOfAnotherTypeChangesNothing(t *testing.T) {
-	for _, kind := range []string{"unack:g", "dead:g", "reasons:g", "full"} {
+	for _, kind := range []string{"unack:g", "dead:g", "reasons:g", "at_limit"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newScene(t)
 			g := r.group("g")

@@ -39,7 +39,7 @@ func TestAClaimTakesOneMessageOfAnOrderingKey(t *testing.T) {
 		"queue:g " + a2: "in line now+0s", "messages " + a2: "body " + a2,
 		"queue:g " + a3: "in line now+0s", "messages " + a3: "body " + a3,
 		"turns:g 1,a": a1, "turns:g 1,b": b1,
-		"lanes:g 1,a " + a2: "0", "lanes:g 1,a " + a3: "0",
+		"blocked:g 1,a " + a2: "0", "blocked:g 1,a " + a3: "0",
 	}, r.State())
 
 	claims, err := g.Claim(t.Context(), r.request("d", 10))
@@ -428,8 +428,8 @@ func TestNothingIsLeftOfTurnsAndLanes(t *testing.T) {
 		_, err := retire(t, r.topicOf(1), "g", RetireForced)
 		require.NoError(t, err)
 		state := r.State()
-		require.Contains(t, state, "control retired:g")
-		delete(state, "control retired:g")
+		require.Contains(t, state, "settings retired:g")
+		delete(state, "settings retired:g")
 		assert.Empty(t, state)
 	})
 	t.Run("restored after a retirement that was interrupted", func(t *testing.T) {
@@ -476,7 +476,7 @@ func TestAClaimHealsTurns(t *testing.T) {
 			require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
 			key := r.partition.Key
 			require.NoError(t, r.Client.ZRem(t.Context(), key(script.UnackOf, "g"), a1).Err())
-			require.NoError(t, damage(r, key(script.TurnsOf, "g"), key(script.LanesOf, "g")))
+			require.NoError(t, damage(r, key(script.TurnsOf, "g"), key(script.BlockedOf, "g")))
 			assert.Empty(t, r.claim(g, "c", 10), "it finds nothing, and heals")
 			assert.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
 			ack(t, g, a2)
@@ -496,7 +496,7 @@ func TestAClaimThatATornOneComesBeforeLeasesOneOfAKey(t *testing.T) {
 	key := r.partition.Key
 	since := r.Client.ZScore(t.Context(), key(script.Scheduled, ""), a2).Val()
 	r.Client.HSet(t.Context(), key(script.TurnsOf, "g"), "1,a", a1)
-	r.Client.ZAdd(t.Context(), key(script.LanesOf, "g"), redis.Z{Member: fmt.Sprintf("1,a%016.0f%s", since, a2)})
+	r.Client.ZAdd(t.Context(), key(script.BlockedOf, "g"), redis.Z{Member: fmt.Sprintf("1,a%016.0f%s", since, a2)})
 	r.Client.ZAdd(t.Context(), key(script.QueueOf, "g"), redis.Z{Score: since + script.InLine, Member: a2})
 
 	assert.Equal(t, tokens("1", a1), r.claim(g, "c", 10))

@@ -172,7 +172,7 @@ func TestAReopenedBatchStillReportsWhatItIgnored(t *testing.T) {
 }
 
 func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
-	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "taken"} {
+	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "dedup"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newScene(t)
 			key := string(r.partition.Names) + ":" + kind

@@ -64,7 +64,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	ack(t, g, "0", "1#2/1/1", "3#2/0/0", "5", "6", "7")
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
-		"queue:g 8": "now+60s", "messages 8": "body 8", "changed:g 8": "changed", "attempts:g 8": "1/0/0",
+		"queue:g 8": "now+60s", "messages 8": "body 8", "nack_metadata:g 8": "changed", "attempts:g 8": "1/0/0",
 		"dead:g 9": "now+0s", "messages 9": "body 9", "reasons:g 9": "hopeless", "attempts:g 9": "1/1/0",
 		"dead:g 2": "now+0s", "messages 2": "body 2", "reasons:g 2": "not acked in 1 deliveries", "attempts:g 2": "1/1/0",
 		"dead:g 4": "now+0s", "messages 4": "body 4", "reasons:g 4": "bad",
@@ -108,7 +108,7 @@ func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 	require.NoError(t, err)
 	_, err = retire(t, topic, "forced", RetireForced)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"control retired:retired": "", "control retired:forced": ""}, r.lives())
+	assert.Equal(t, map[string]string{"settings retired:retired": "", "settings retired:forced": ""}, r.lives())
 }
 
 // TestWithoutTheRightToRemoveAGroupNothingOfItEnds: half an end would free a live group.
@@ -204,7 +204,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 				}
 				if stored := r.places(state, pushed) == 1; strings.HasPrefix(name, "push") && stored != (err == nil) {
 					assert.Fail(t, "the error is wrong about whether the message is stored", "%v: %v", err, state)
-				} else if taken := state["taken new"] != ""; name == "push with a window" && taken != stored {
+				} else if taken := state["dedup new"] != ""; name == "push with a window" && taken != stored {
 					assert.Fail(t, "a key without its window, or the other way round", "%v: %v", err, state)
 				}
 				if name == "ack" && (state["unack:g held"] == "") == (state["refs held"] == `["g","h"]`) {
@@ -230,7 +230,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 // TestPushFindsAKeyOfAnotherTypeBeforeItWrites what it cannot undo.
 func TestPushFindsAKeyOfAnotherTypeBeforeItWrites(t *testing.T) {
 	server := redistest.Shared(t)
-	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "taken"} {
+	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "dedup"} {
 		r := newSceneOn(t, server)
 		require.NoError(t, r.Client.Set(t.Context(), string(r.partition.Names)+":"+kind, "x", 0).Err())
 		before := r.State()

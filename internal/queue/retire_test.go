@@ -39,8 +39,8 @@ func TestRetiringFreesWhatOnlyTheGroupNeeds(t *testing.T) {
 	assert.Equal(t, int64(5), freed)
 	id := keyed(2, "needed by h")
 	state := r.State()
-	assert.Equal(t, map[string]string{"control retired:g": ""}, with(state, "control"))
-	delete(state, "control retired:g")
+	assert.Equal(t, map[string]string{"settings retired:g": ""}, with(state, "settings"))
+	delete(state, "settings retired:g")
 	assert.Equal(t, map[string]string{
 		"groups h": "member", "unack:h " + id: "now+30s", "messages " + id: "body " + id, "refs " + id: `["h"]`,
 		"keys needed by h": id, "scheduled later": "now+60s", "messages later": "body later",

@@ -18,7 +18,7 @@ func TestNoScriptTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowCases) 
 var slowCases = map[string]func(r *scene, g *Group) func(){
 	"look whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
 		r.BusyConsumers(1000)
-		require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.Control, ""), "expiry:g", "1 2 0").Err())
+		require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.Settings, ""), "expiry:g", "1 2 0").Err())
 		return func() {
 			alive, err := g.RunForTexts(r.Ctx(), retireScript, []any{"g", "idle"})
 			require.NoError(r.T, err)
@@ -50,7 +50,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	},
 	"push 500 keys with a window, and drop windows": func(r *scene, _ *Group) func() {
 		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
-		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Taken, "")}).Err())
+		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Dedup, "")}).Err())
 		var call []Message
 		for i := range 500 {
 			call = append(call, due(keyed(i, fmt.Sprint("key ", i))))
@@ -194,7 +194,7 @@ func TestNoScriptTakesOverTenMillisecondsWithOrderingKeys(t *testing.T) {
 			}
 			return func() {
 				require.Empty(r.T, r.claim(g, "c", 1000))
-				require.Equal(r.T, int64(100_500), r.Client.ZCard(r.Ctx(), r.partition.Key(script.LanesOf, "g")).Val())
+				require.Equal(r.T, int64(100_500), r.Client.ZCard(r.Ctx(), r.partition.Key(script.BlockedOf, "g")).Val())
 			}
 		},
 		"ack 1,000 messages and pass on 1,000 turns": func(r *scene, g *Group) func() {
@@ -206,7 +206,7 @@ func TestNoScriptTakesOverTenMillisecondsWithOrderingKeys(t *testing.T) {
 				acked, err := g.Ack(r.Ctx(), done(ids...))
 				require.NoError(r.T, err)
 				require.Empty(r.T, acked.Stale)
-				require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.LanesOf, "g")).Val())
+				require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.BlockedOf, "g")).Val())
 			}
 		},
 		"claim 1,000 messages of different keys beside 100,000 in line": func(r *scene, g *Group) func() {
@@ -243,7 +243,7 @@ func (r *scene) lane(key string, count int) (held string) {
 		return string.format('%026d=%d,%s', 0, #key, key)`
 	p := r.partition
 	keys := []string{
-		p.Key(script.Messages, ""), p.Key(script.QueueOf, "g"), p.Key(script.UnackOf, "g"), p.Key(script.TurnsOf, "g"), p.Key(script.LanesOf, "g"),
+		p.Key(script.Messages, ""), p.Key(script.QueueOf, "g"), p.Key(script.UnackOf, "g"), p.Key(script.TurnsOf, "g"), p.Key(script.BlockedOf, "g"),
 	}
 	held, err := r.Client.Eval(r.Ctx(), source, keys, key, count, r.Now().Add(lease).UnixMilli()).Text()
 	require.NoError(r.T, err)

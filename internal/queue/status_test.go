@@ -81,7 +81,7 @@ var statuses = map[string]struct {
 		reschedule: errHeld,
 		afterCancel: map[string]string{
 			"messages %s": "body %s", "keys k": "!%s", "refs %s": `["g"]`, "dead:g %s": "now+0s", "reasons:g %s": "bad",
-			"attempts:g %s": "1/1/0", "changed:g %s": "changed",
+			"attempts:g %s": "1/1/0", "nack_metadata:g %s": "changed",
 		},
 	},
 	"requeued for one, acked by the other": {

@@ -401,7 +401,7 @@ func TestATornPushTakesNoKeyWithoutItsMessage(t *testing.T) {
 			require.Zero(r.T, push(r, "p", id), "it is not its own duplicate")
 			r.Reload()
 			assert.Equal(r.T, map[string]string{
-				"groups g": "member", "scheduled " + id: "now+0s", "messages " + id: "body " + id, "keys k": id, "taken k": "now+60s",
+				"groups g": "member", "scheduled " + id: "now+0s", "messages " + id: "body " + id, "keys k": id, "dedup k": "now+60s",
 			}, r.State())
 		})
 	}

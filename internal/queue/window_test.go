@@ -38,12 +38,12 @@ func (r *scene) pushFor(window time.Duration, number int64, duplicates Duplicate
 // endWindow ends the window of a key, as time would.
 func (r *scene) endWindow(key string) {
 	r.T.Helper()
-	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.partition.Key(script.Taken, ""), redis.Z{Score: 1000, Member: key}).Err())
+	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.partition.Key(script.Dedup, ""), redis.Z{Score: 1000, Member: key}).Err())
 }
 
 func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
 	id, next := keyed(1, "k"), keyed(2, "k")
-	window := map[string]string{"groups g": "member", "taken k": "now+60s"}
+	window := map[string]string{"groups g": "member", "dedup k": "now+60s"}
 	for name, end := range map[string]struct {
 		how  func(r *scene, g *Group)
 		left map[string]string
@@ -72,7 +72,7 @@ func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
 
 				r.endWindow("k")
 				assert.Empty(t, r.pushBatch(4, policy, []Message{after(next, 60)}))
-				delete(want, "taken k")
+				delete(want, "dedup k")
 				want["scheduled "+next], want["messages "+next], want["keys k"] = "now+60s", "body "+next, next
 				assert.Equal(t, want, r.State(), "the window is over, and dropped")
 			})
@@ -89,7 +89,7 @@ func TestReplaceHeedsNoWindow(t *testing.T) {
 	ack(t, g, id)
 	assert.Empty(t, r.pushBatch(2, ReplaceDuplicates, []Message{after(next, 60)}))
 	assert.Equal(t, map[string]string{
-		"groups g": "member", "scheduled " + next: "now+60s", "messages " + next: "body " + next, "keys k": next, "taken k": "now+60s",
+		"groups g": "member", "scheduled " + next: "now+60s", "messages " + next: "body " + next, "keys k": next, "dedup k": "now+60s",
 	}, r.State())
 }
 
@@ -103,12 +103,12 @@ func TestAWindowRejectsAWholeCallAndIgnoresOnlyTheDuplicate(t *testing.T) {
 			ack(t, g, keyed(1, "k"))
 			other := keyed(3, "l")
 			duplicates := r.pushWindow(2, policy, []Message{after("x", 60), after(keyed(2, "k"), 60), after(other, 60)})
-			want := map[string]string{"groups g": "member", "taken k": "now+60s"}
+			want := map[string]string{"groups g": "member", "dedup k": "now+60s"}
 			if stored {
 				for _, id := range []string{"x", other} {
 					want["scheduled "+id], want["messages "+id] = "now+60s", "body "+id
 				}
-				want["keys l"], want["taken l"] = other, "now+60s"
+				want["keys l"], want["dedup l"] = other, "now+60s"
 			}
 			assert.Len(t, duplicates, 1)
 			assert.Equal(t, want, r.State())
@@ -122,7 +122,7 @@ func TestOneKeyTwiceInABatchWithAWindow(t *testing.T) {
 		r := newScene(t)
 		assert.Len(t, r.pushWindow(1, policy, []Message{after(first, 60)}, []Message{after(second, 60)}), 1)
 		assert.Equal(t, map[string]string{
-			"scheduled " + first: "now+60s", "messages " + first: "body " + first, "keys k": first, "taken k": "now+60s",
+			"scheduled " + first: "now+60s", "messages " + first: "body " + first, "keys k": first, "dedup k": "now+60s",
 		}, r.State())
 	}
 }
@@ -133,8 +133,8 @@ func TestCancelEndsTheWindow(t *testing.T) {
 	r.pushWindow(1, RejectDuplicates, []Message{after(first, 60)}, []Message{after(keyed(9, "other"), 60)})
 	call := r.keyedCall(cancelScript, 1, minute)
 	require.Equal(t, []any{"cancelled", first, "scheduled"}, call())
-	assert.NotContains(t, r.State(), "taken k")
-	assert.Contains(t, r.State(), "taken other")
+	assert.NotContains(t, r.State(), "dedup k")
+	assert.Contains(t, r.State(), "dedup other")
 
 	require.Empty(t, r.pushWindow(2, RejectDuplicates, []Message{due(second)}))
 	g := r.group("g")
@@ -142,7 +142,7 @@ func TestCancelEndsTheWindow(t *testing.T) {
 	ack(t, g, second)
 	require.NoError(t, r.Client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "g").Err()) // the call does not know it
 	state := r.State()
-	require.Equal(t, "now+60s", state["taken k"])
+	require.Equal(t, "now+60s", state["dedup k"])
 	assert.Equal(t, []any{"cancelled", first, "scheduled"}, call())
 	assert.Equal(t, state, r.State(), "a call sent again leaves the next window alone")
 	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
@@ -167,7 +167,7 @@ func TestAPushSentAgainIsNoDuplicateOfItself(t *testing.T) {
 			require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
 			require.Len(t, r.claim(g, "c", 1), 1)
 			ack(t, g, id)
-			state = map[string]string{"groups g": "member", "taken k": "now+60s"}
+			state = map[string]string{"groups g": "member", "dedup k": "now+60s"}
 			assert.Empty(t, push())
 			assert.Equal(t, state, r.State())
 			r.forget()
@@ -186,7 +186,7 @@ func TestAWindowIsNeverTooShort(t *testing.T) {
 		_, err := r.pushFor(37*time.Millisecond, int64(i+1), RejectDuplicates, []Message{due(keyed(i, key))})
 		require.NoError(t, err)
 		afterwards := r.Now()
-		score, err := r.Client.ZScore(t.Context(), r.partition.Key(script.Taken, ""), key).Result()
+		score, err := r.Client.ZScore(t.Context(), r.partition.Key(script.Dedup, ""), key).Result()
 		require.NoError(t, err)
 		until := time.UnixMilli(int64(score))
 		require.False(t, until.Before(before.Add(37*time.Millisecond)), "until %s, pushed after %s", until, before)
@@ -196,7 +196,7 @@ func TestAWindowIsNeverTooShort(t *testing.T) {
 
 func TestWindowsThatAreOverAreDropped(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.Key(script.Taken, "")
+	key := r.partition.Key(script.Dedup, "")
 	left := func() int64 { return r.Client.ZCard(t.Context(), key).Val() }
 	const count, batch = 10_000, 100
 	most, number := int64(0), int64(0)
@@ -221,7 +221,7 @@ func TestWindowsThatAreOverAreDropped(t *testing.T) {
 
 func TestMessagesWithoutAKeyPayNothingForWindows(t *testing.T) {
 	r := newScene(t)
-	key := r.partition.Key(script.Taken, "")
+	key := r.partition.Key(script.Dedup, "")
 	r.push(due("a"), due("b"))
 	sizes, scores := r.Watch("ZCARD", key), r.Watch("ZSCORE", key)
 	r.pushWindow(1<<40, IgnoreDuplicates, []Message{due("c"), due("d")})

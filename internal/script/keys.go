@@ -26,13 +26,13 @@ const (
 	Groups
 	Refs
 	MessageKeys
-	Taken
+	Dedup
 	Publishers
-	Control
-	Full
+	Settings
+	AtLimit
 	PartitionCount // in partition 0 only
 	Expiries
-	Arrived
+	Imported
 	Ticks // in partition 0 only
 	QueueOf
 	UnackOf
@@ -40,10 +40,10 @@ const (
 	ClaimsOf
 	DeadOf
 	ReasonsOf
-	ChangedOf
+	NackMetadataOf
 	ConsumersOf
 	TurnsOf
-	LanesOf
+	BlockedOf
 )
 
 // kinds has the name of each kind in Redis and in the scripts, the type of its values, and what they mean.
@@ -60,26 +60,26 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	Groups:         {"groups", "set", "consumer groups"},
 	Refs:           {"refs", "hash", "id → JSON array of the groups that still need the body, if it was given to several"},
 	MessageKeys:    {"keys", "hash", "message key → id that holds it, or ! and the id of a dead letter that has lost it"},
-	Taken:          {"taken", "zset", "message key → until when it is taken, ms, even if its message ends sooner"},
+	Dedup:          {"dedup", "zset", "message key → until when it is taken, ms, even if its message ends sooner"},
 	Publishers:     {"publishers", "hash", "publisher, or caller of cancel and reschedule → record of its last batch or request"},
-	Control:        {"control", "hash", "which groups are paused, limited or retired, and when they expire"},
-	Full:           {"full", "hash", "group at its limit → the limit: once unack has fewer messages, the group is woken"},
+	Settings:       {"settings", "hash", "which groups are paused, limited or retired, and when they expire"},
+	AtLimit:        {"at_limit", "hash", "group at its limit → the limit: once unack has fewer messages, the group is woken"},
 	PartitionCount: {"partitions", "string", "in partition 0: how many there are, if more than one"},
 	Expiries:       {"expiry", "zset", "group that expires → when to look whether it has, ms"},
-	Arrived:        {"arrived", "zset", "ULID of an imported message → until when to remember it, ms"},
+	Imported:       {"imported", "zset", "ULID of an imported message → until when to remember it, ms"},
 	Ticks: {"ticks", "hash", "in partition 0: schedule → revision, cursor, last nominal time that has fired, ms, " +
 		"then nominal time and id of each tick that is stored ahead"},
-	QueueOf:    {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},
-	UnackOf:    {"unack", "zset", "id → lease deadline, ms: delivered to G and not settled"},
-	AttemptsOf: {"attempts", "hash", "id → fence/seen/unsure; none stands for 1/0/0"},
-	ClaimsOf:   {"claims", "hash", "consumer → record of its last claim"},
-	DeadOf:     {"dead", "zset", "id → when it became a dead letter of G, ms"},
-	ReasonsOf:  {"reasons", "hash", "id → why it became one"},
-	ChangedOf:  {"changed", "hash", "id → metadata as a middleware of G left them at a nack"},
+	QueueOf:        {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},
+	UnackOf:        {"unack", "zset", "id → lease deadline, ms: delivered to G and not settled"},
+	AttemptsOf:     {"attempts", "hash", "id → fence/seen/unsure; none stands for 1/0/0"},
+	ClaimsOf:       {"claims", "hash", "consumer → record of its last claim"},
+	DeadOf:         {"dead", "zset", "id → when it became a dead letter of G, ms"},
+	ReasonsOf:      {"reasons", "hash", "id → why it became one"},
+	NackMetadataOf: {"nack_metadata", "hash", "id → metadata as a middleware of G left them at a nack"},
 	ConsumersOf: {"consumers", "hash", "consumer → until when it counts as alive, when it was last and first seen, ms, " +
 		"and what it says about itself"},
-	TurnsOf: {"turns", "hash", "ordering key, as its length, a comma and the key → id of the message whose turn it is"},
-	LanesOf: {"lanes", "zset", "ordering key likewise, due, ms, in 16 digits, id → 0: due, and waiting for its turn"},
+	TurnsOf:   {"turns", "hash", "ordering key, as its length, a comma and the key → id of the message whose turn it is"},
+	BlockedOf: {"blocked", "zset", "ordering key likewise, due, ms, in 16 digits, id → 0: due, and waiting for its turn"},
 }
 
 // Kinds are all kinds.

@@ -71,7 +71,7 @@ func librariesFor(keys, each []Kind) []string {
 	if slices.Contains(keys, Refs) {
 		libraries = append(libraries, "lib_refs")
 	}
-	if slices.ContainsFunc(keys, func(k Kind) bool { return k == Groups || k == Control || k == ConsumersOf }) {
+	if slices.ContainsFunc(keys, func(k Kind) bool { return k == Groups || k == Settings || k == ConsumersOf }) {
 		libraries = append(libraries, "lib_groups")
 	}
 	if slices.Contains(keys, TurnsOf) || slices.Contains(each, TurnsOf) {

@@ -1,7 +1,7 @@
 -- arrive.lua: store messages that come from another topic or server, under their own ids,
--- once: arrived remembers them, even if they are delivered and done meanwhile.
+-- once: imported remembers them, even if they are delivered and done meanwhile.
 --
--- KEYS     scheduled, messages, keys, taken, arrived
+-- KEYS     scheduled, messages, keys, dedup, imported
 -- ARGV[1]  until    ms by Redis's clock; after that, the call stores nothing
 -- ARGV[2]  keep     for how many ms to remember the messages
 -- ARGV[3]  channel  where subscribers listen for notifications
@@ -9,7 +9,7 @@
 --            due is in ms, or '' for now
 -- Returns  { now in ms, 'late' if the time is over or else '', state, ... }: for each message
 --            'stored'
---            'known', if it is there, or arrived has its ULID
+--            'known', if it is there, or imported has its ULID
 --            'taken', if its key is in use
 
 local till, keep, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
@@ -21,16 +21,16 @@ local now, now_ms = now_us()
 if now > till * 1000 then return { now_ms, 'late' } end
 
 local stored, held = {}, {} -- ids and keys of this call
-local windows = call('ZCARD', taken) > 0
+local windows = call('ZCARD', dedup) > 0
 local ulids = {}
 for i, id in ipairs(ids) do ulids[i] = string.sub(id, 1, 26) end
-local remembered = #ids > 0 and call('ZMSCORE', arrived, unpack(ulids)) or {}
+local remembered = #ids > 0 and call('ZMSCORE', imported, unpack(ulids)) or {}
 
 -- used tells whether a key is in use, as push.lua does.
 local function used(id, key)
   local holder = call('HGET', keys, key)
   if held[key] or holder and holder ~= id and call('HEXISTS', messages, holder) == 1 then return true end
-  local ends = windows and call('ZSCORE', taken, key)
+  local ends = windows and call('ZSCORE', dedup, key)
   return ends and ends * 1000 > now
 end
 
@@ -73,12 +73,12 @@ if #dues > 0 then
   end
   if #holders > 0 then call('HSET', keys, unpack(holders)) end
 end
-if #marks > 0 then call('ZADD', arrived, 'GT', unpack(marks)) end
+if #marks > 0 then call('ZADD', imported, 'GT', unpack(marks)) end
 
 -- All is stored, so nothing may fail from here on.
-local over = redis.pcall('ZRANGEBYSCORE', arrived, '-inf', now_ms, 'LIMIT', 0, MAX_FORGOTTEN)
-if #over > 0 then redis.pcall('ZREM', arrived, unpack(over)) end
-local last = redis.pcall('ZRANGE', arrived, -1, -1, 'WITHSCORES')[2]
-if last then may_expire(arrived, redis.pcall('ZCARD', arrived), int(last - now_ms)) end
+local over = redis.pcall('ZRANGEBYSCORE', imported, '-inf', now_ms, 'LIMIT', 0, MAX_FORGOTTEN)
+if #over > 0 then redis.pcall('ZREM', imported, unpack(over)) end
+local last = redis.pcall('ZRANGE', imported, -1, -1, 'WITHSCORES')[2]
+if last then may_expire(imported, redis.pcall('ZCARD', imported), int(last - now_ms)) end
 if first and first <= (head(scheduled) or first) then wake(channel, now, first) end
 return answers

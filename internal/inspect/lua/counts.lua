@@ -1,7 +1,7 @@
 -- counts.lua: count what a partition has, and what it has for each of some groups, by ranges. It
 -- changes nothing.
 --
--- KEYS     scheduled, messages, keys, taken; for each group: queue, unack, dead, consumers
+-- KEYS     scheduled, messages, keys, dedup; for each group: queue, unack, dead, consumers
 -- ARGV[1]  more       '', 'consumers' or 'details'
 -- Returns  { now in ms, scheduled, due of them, when the first of these is due or '', messages,
 --          message keys, then with 'details': { when the next of the others is due or '', keys
@@ -62,7 +62,7 @@ end
 local size, due, oldest = waiting(scheduled)
 local reply = { now_ms, size, due, oldest, call('HLEN', messages), call('HLEN', keys) }
 if more == 'details' then
-  reply[7] = { first(scheduled, '(' .. now_ms, '+inf'), call('ZCOUNT', taken, '(' .. now_ms, '+inf'), sample() }
+  reply[7] = { first(scheduled, '(' .. now_ms, '+inf'), call('ZCOUNT', dedup, '(' .. now_ms, '+inf'), sample() }
 end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead, consumers = unpack(KEYS, i, i + EACH_WIDTH - 1)

@@ -1,8 +1,8 @@
 -- drop.lua: remove all that a partition has. Redis frees it in the background.
 --
--- KEYS     scheduled, messages, groups, refs, keys, taken, publishers, control, full, partitions,
---          expiry, arrived, ticks; for each group: queue, unack, attempts, claims, dead, reasons, changed,
---          consumers, turns, lanes
+-- KEYS     scheduled, messages, groups, refs, keys, dedup, publishers, settings, at_limit, partitions,
+--          expiry, imported, ticks; for each group: queue, unack, attempts, claims, dead, reasons, nack_metadata,
+--          consumers, turns, blocked
 -- ARGV[1]  until  ms by Redis's clock; after that, the call changes nothing: a late copy must
 --                 leave a topic alone that was made anew
 -- ARGV[2..]  the groups, in the order of their keys
@@ -15,7 +15,7 @@ local till = tonumber(ARGV[1])
 local now, now_ms = now_us()
 local known, names, strangers = {}, redis.call('SMEMBERS', groups), 0
 for i = 2, #ARGV do known[ARGV[i]] = true end
-for _, field in ipairs(redis.call('HKEYS', control)) do
+for _, field in ipairs(redis.call('HKEYS', settings)) do
   local name = string.match(field, '^retired:(.*)$')
   if name then names[#names + 1] = name end
 end
@@ -25,9 +25,9 @@ end
 if now > till * 1000 or strangers > 0 then return answer('groups', answer(now_ms, names)) end
 
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, attempts, claims, dead, reasons, changed, consumers, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
-  redis.call('UNLINK', queue, unack, attempts, claims, dead, reasons, changed, consumers, turns, lanes)
+  local queue, unack, attempts, claims, dead, reasons, nack_metadata, consumers, turns, blocked = unpack(KEYS, i, i + EACH_WIDTH - 1)
+  redis.call('UNLINK', queue, unack, attempts, claims, dead, reasons, nack_metadata, consumers, turns, blocked)
 end
-redis.call('UNLINK', scheduled, messages, refs, keys, taken, publishers, full, expiry, arrived, ticks)
-redis.call('UNLINK', groups, control, partitions) -- last, since they say what there is
+redis.call('UNLINK', scheduled, messages, refs, keys, dedup, publishers, at_limit, expiry, imported, ticks)
+redis.call('UNLINK', groups, settings, partitions) -- last, since they say what there is
 return { 'dropped' }

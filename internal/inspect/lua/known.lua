@@ -1,12 +1,12 @@
 -- known.lua: read which messages the partition has, or remembers, as arrive.lua sees it. It changes nothing.
 --
--- KEYS     messages, arrived
+-- KEYS     messages, imported
 -- ARGV[1..]  ids
 -- Returns  { id, ... }: those that are known
 
 local ids, ulids = { unpack(ARGV) }, {}
 for i, id in ipairs(ids) do ulids[i] = string.sub(id, 1, 26) end
-local remembered = redis.call('ZMSCORE', arrived, unpack(ulids))
+local remembered = redis.call('ZMSCORE', imported, unpack(ulids))
 
 local known = {}
 for i, id in ipairs(ids) do

@@ -1,9 +1,9 @@
 -- leftovers.lua: look for entries that no message needs: of refs, whose message has no body; of
--- attempts, reasons or changed, whose message is in no set of the group.
+-- attempts, reasons or nack_metadata, whose message is in no set of the group.
 -- They may be dropped. It also looks for refs that cannot be read, and leaves them.
 --
--- KEYS     messages, refs, queue, unack, dead, attempts, reasons, changed
--- ARGV[1]  which     refs, attempts, reasons or changed
+-- KEYS     messages, refs, queue, unack, dead, attempts, reasons, nack_metadata
+-- ARGV[1]  which     refs, attempts, reasons or nack_metadata
 -- ARGV[2]  how       'drop', or 'look' to change nothing
 -- ARGV[3]  cursor    0 to begin
 -- ARGV[4]  count     about how many to look at, if they are small
@@ -15,7 +15,7 @@ local which, how, cursor, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local call = redis.call
 local MAX_BYTES = 262144 -- of entries that one call copies
 
-local hash = ({ refs = refs, attempts = attempts, reasons = reasons, changed = changed })[which]
+local hash = ({ refs = refs, attempts = attempts, reasons = reasons, nack_metadata = nack_metadata })[which]
 
 -- HSCAN reads the entries, too, so a sample tells how many.
 local sample, size = call('HRANDFIELD', hash, 10), 0

@@ -1,7 +1,7 @@
 -- look.lua: read where one message stands. It changes nothing.
 --
 -- KEYS     scheduled, messages, groups, refs, keys; for each group: queue, unack, dead, attempts,
---          reasons, changed
+--          reasons, nack_metadata
 -- ARGV[1]  id       '' to look for the key
 -- ARGV[2]  message key
 -- ARGV[3]  bytes    of metadata to return at most
@@ -33,7 +33,7 @@ local function row(name, state, score, entry, why, size, metadata)
   n = n + 7
 end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, dead, attempts, reasons, changed = unpack(KEYS, i, i + EACH_WIDTH - 1)
+  local queue, unack, dead, attempts, reasons, nack_metadata = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local name = ARGV[4 + (i - EACH_FROM) / EACH_WIDTH]
   local held = call('ZSCORE', unack, id)
   local waits = not held and call('ZSCORE', queue, id)
@@ -41,8 +41,8 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local score = held or waits or buried
   if score then
     some = true
-    local deliveries, size = call('HGET', attempts, id), call('HSTRLEN', changed, id)
-    local metadata = size > 0 and size <= bytes and call('HGET', changed, id)
+    local deliveries, size = call('HGET', attempts, id), call('HSTRLEN', nack_metadata, id)
+    local metadata = size > 0 and size <= bytes and call('HGET', nack_metadata, id)
     if metadata then bytes = bytes - size end
     local why = buried and call('HGET', reasons, id)
     row(name, state_of(waits, held, buried, deliveries), score, deliveries or '', why or '', size, metadata)

@@ -1,7 +1,7 @@
 -- page.lua: read messages of one place, in the order of their scores and then of their ids.
 -- It looks at up to 1,000 of them, wherever in the place they are, and changes nothing.
 --
--- KEYS     scheduled, queue, unack, dead, attempts, reasons, messages, changed
+-- KEYS     scheduled, queue, unack, dead, attempts, reasons, messages, nack_metadata
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  score      begin with this score and id, or with what follows them; -inf
 -- ARGV[3]  id         for the start
@@ -65,7 +65,7 @@ local ids = {}
 for i = 1, #members, 2 do ids[#ids + 1] = members[i] end
 local entries = of_group and #ids > 0 and call('HMGET', attempts, unpack(ids)) or {}
 local reasons_of = place == 'dead' and #ids > 0 and call('HMGET', reasons, unpack(ids)) or {}
-local own = content and of_group and call('HLEN', changed) > 0
+local own = content and of_group and call('HLEN', nack_metadata) > 0
 
 -- matches tells whether a message matches.
 local function matches(id, deliveries, why)
@@ -82,7 +82,7 @@ while looked < #ids and #chosen < limit do
   local deliveries, why = counted(entry), reasons_of[looked + 1] or false
   if matches(id, deliveries, why) then
     local length, text = call('HSTRLEN', messages, id), #id + (why and #why or 0)
-    if content then text = text + length + (own and call('HSTRLEN', changed, id) or 0) end
+    if content then text = text + length + (own and call('HSTRLEN', nack_metadata, id) or 0) end
     if #chosen > 0 and size + text > bytes then break end
     size = size + text
     local n = WIDTH * #chosen
@@ -95,7 +95,7 @@ end
 
 if content and #chosen > 0 then
   local bodies = call('HMGET', messages, unpack(chosen))
-  local metadata = own and call('HMGET', changed, unpack(chosen)) or {}
+  local metadata = own and call('HMGET', nack_metadata, unpack(chosen)) or {}
   for i, n in ipairs(places) do
     rows[n + 7], rows[n + 8] = bodies[i], metadata[i] or false
   end

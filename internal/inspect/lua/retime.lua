@@ -3,7 +3,7 @@
 -- late copy of a call changes nothing. What waits in line for its ordering key is due already,
 -- and keeps its place unless it is put off.
 --
--- KEYS     scheduled, queue, turns, lanes
+-- KEYS     scheduled, queue, turns, blocked
 -- ARGV[1]  place      'scheduled' or 'queue'
 -- ARGV[2]  due        ms
 -- ARGV[3]  channel    where subscribers listen for notifications
@@ -14,7 +14,7 @@ local place, due, channel = ARGV[1], ARGV[2], ARGV[3]
 local zset = place == 'queue' and queue or scheduled
 
 local ids, seen = columns(4, 2)
-local lines, ordered = lines_of(ids, turns, lanes, queue)
+local lines, ordered = lines_of(ids, turns, blocked, queue)
 local now, now_ms = now_us()
 local ahead = tonumber(due) > tonumber(now_ms)
 local first, left, moved = head(zset) or math.huge, {}, {}
@@ -30,7 +30,7 @@ end
 if #moved == 0 then return left end
 
 begin_writes(zset)
-local passed = ordered > 0 and ahead and place == 'queue' and put_off(turns, lanes, queue, ids, lines, due)
+local passed = ordered > 0 and ahead and place == 'queue' and put_off(turns, blocked, queue, ids, lines, due)
 redis.call('ZADD', zset, 'XX', unpack(moved))
 if passed then wake(channel, 0, 0) end
 if tonumber(due) < first then wake(channel, now, tonumber(due)) end

@@ -1,7 +1,7 @@
 -- turn.lua: read whose turn it is for the ordering key of a message, and how many wait in line before the
 -- message. It changes nothing.
 --
--- KEYS     turns, lanes
+-- KEYS     turns, blocked
 -- ARGV[1]  id    of a message with an ordering key
 -- ARGV[2]  due   ms
 -- Returns  { id of the message whose turn it is or '', how many wait in line before this one }
@@ -11,4 +11,4 @@ local id, due = ARGV[1], tonumber(ARGV[2])
 local line = line_of(id)
 if not line then return { '', 0 } end
 local owner = redis.call('HGET', turns, line) or ''
-return { owner, redis.call('ZLEXCOUNT', lanes, '[' .. line, '(' .. place_of(line, due, id)) }
+return { owner, redis.call('ZLEXCOUNT', blocked, '[' .. line, '(' .. place_of(line, due, id)) }

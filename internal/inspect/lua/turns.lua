@@ -1,7 +1,7 @@
 -- turns.lua: look for ordering keys that dead letters halt, and for turns whose messages are nowhere, as a
 -- torn append-only file may leave them. It changes nothing: claims pass such turns on.
 --
--- KEYS     turns, queue, unack, dead, control
+-- KEYS     turns, queue, unack, dead, settings
 -- ARGV[1]  group
 -- ARGV[2]  cursor  0 to begin
 -- ARGV[3]  count   about how many turns to look at
@@ -10,7 +10,7 @@
 
 local group, cursor, count = ARGV[1], ARGV[2], ARGV[3]
 
-local found, halted, gone, halts = redis.call('HSCAN', turns, cursor, 'COUNT', count), {}, {}, halts_keys(control, group)
+local found, halted, gone, halts = redis.call('HSCAN', turns, cursor, 'COUNT', count), {}, {}, halts_keys(settings, group)
 for i = 2, #found[2], 2 do
   local id = found[2][i]
   local waits = redis.call('ZSCORE', queue, id)

@@ -2,7 +2,7 @@
 -- their keys are free and their windows end, as in cancel.lua. A message stays if its due time is not the
 -- one that the caller has seen.
 --
--- KEYS     scheduled, messages, keys, taken
+-- KEYS     scheduled, messages, keys, dedup
 -- ARGV[1]  bytes  of bodies to remove at most, unless the first has more
 -- ARGV[2..]  for each message: id, score
 -- Returns  { { id, ... }, { id, ... } }: those that stay, and those to send again
@@ -10,7 +10,7 @@
 local bytes = tonumber(ARGV[1])
 local ids, scores = columns(2, 2)
 expect_hashes(messages, keys)
-expect_zsets(taken)
+expect_zsets(dedup)
 
 local found, missing, left, size = {}, {}, {}, 0
 for i, score in ipairs(redis.call('ZMSCORE', scheduled, unpack(ids))) do
@@ -30,7 +30,7 @@ if #found == 0 then return { missing, left } end
 begin_writes(scheduled)
 for _, id in ipairs(found) do
   local key = key_of(id)
-  if key and redis.call('HGET', keys, key) == id then redis.call('ZREM', taken, key) end
+  if key and redis.call('HGET', keys, key) == id then redis.call('ZREM', dedup, key) end
 end
 redis.call('HDEL', messages, unpack(found))
 for _, id in ipairs(found) do free(keys, id) end

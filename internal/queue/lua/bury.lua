@@ -1,7 +1,7 @@
 -- bury.lua: make messages dead letters of the group, since their current
 -- deliveries show that they can never be handled, or since a person says so.
 --
--- KEYS     unack, attempts, dead, reasons, keys, full, queue, turns, lanes, control
+-- KEYS     unack, attempts, dead, reasons, keys, at_limit, queue, turns, blocked, settings
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  until     ms by Redis's clock; after that, no message without a token is buried
@@ -16,9 +16,9 @@ local ids, tokens, why = columns(4, 3)
 local holds, entries, leases = current(unack, attempts, ids, tokens)
 local waits = redis.call('ZMSCORE', queue, unpack(ids))
 expect_zsets(dead)
-expect_hashes(reasons, keys, full)
-local lines, ordered = lines_of(ids, turns, lanes, queue)
-local halts, passed = ordered > 0 and halts_keys(control, group), false
+expect_hashes(reasons, keys, at_limit)
+local lines, ordered = lines_of(ids, turns, blocked, queue)
+local halts, passed = ordered > 0 and halts_keys(settings, group), false
 local now = now_us()
 local in_time = now <= till * 1000
 
@@ -29,11 +29,11 @@ for i, id in ipairs(ids) do
   if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
     if lines[i] then
-      leave_lines(lanes, queue, { id }, { lines[i] })
+      leave_lines(blocked, queue, { id }, { lines[i] })
       if halts and redis.call('HEXISTS', turns, lines[i]) == 0 then -- a person may bury what never had its turn
         redis.call('HSET', turns, lines[i], id)
       end
-      if not halts then passed = pass_turns(turns, lanes, queue, { id }, { lines[i] }) or passed end
+      if not halts then passed = pass_turns(turns, blocked, queue, { id }, { lines[i] }) or passed end
     end
     redis.call('ZREM', unack, id)
     if whoever then redis.call('ZREM', queue, id) end
@@ -42,5 +42,5 @@ for i, id in ipairs(ids) do
   end
 end
 if passed then wake(channel, 0, 0, group) end
-release_capacity(full, unack, channel, group)
+release_capacity(at_limit, unack, channel, group)
 return stale

@@ -3,8 +3,8 @@
 -- back the next message with that key, thanks to the record of the request; nor does a late
 -- one, thanks to its time limit.
 --
--- KEYS     scheduled, messages, publishers, groups, refs, keys, taken, full; for each group: queue,
---          unack, dead, attempts, changed, turns, lanes
+-- KEYS     scheduled, messages, publishers, groups, refs, keys, dedup, at_limit; for each group: queue,
+--          unack, dead, attempts, nack_metadata, turns, blocked
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -47,9 +47,9 @@ local line, lines = line_of(id), {}
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 local names, concerns = concerned(groups, refs, id)
-expect_hashes(full)
+expect_hashes(at_limit)
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, dead, attempts, changed, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
+  local queue, unack, dead, attempts, nack_metadata, turns, blocked = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local group = ARGV[7 + (i - EACH_FROM) / EACH_WIDTH]
   local function score(zset) return concerns[group] and call('ZSCORE', zset, id) end
   local waits, held, buried = score(queue), score(unack), score(dead)
@@ -60,14 +60,14 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     left[group] = unack
   end
   if line and (waits or held) then
-    lines_of({ id }, turns, lanes, queue)
-    lines[#lines + 1] = { group = group, turns = turns, lanes = lanes, queue = queue }
+    lines_of({ id }, turns, blocked, queue)
+    lines[#lines + 1] = { group = group, turns = turns, blocked = blocked, queue = queue }
   end
   if buried then
     burials[#burials + 1] = group
   elseif waits or held then
     if entry then hashes[#hashes + 1] = attempts end
-    if call('HEXISTS', changed, id) == 1 then hashes[#hashes + 1] = changed end
+    if call('HEXISTS', nack_metadata, id) == 1 then hashes[#hashes + 1] = nack_metadata end
   end
   local state = state_of(waits, held, buried, entry)
   if state then
@@ -79,7 +79,7 @@ with_done(found, names, planned)
 if planned or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
 local key = by == 'key' and name or led_by(messages, keys, id)
 -- A repeated call leaves alone the window of another message that has the key by now.
-local window = key and call('ZSCORE', taken, key) and (not previous or sought(keys, messages, key) == id)
+local window = key and call('ZSCORE', dedup, key) and (not previous or sought(keys, messages, key) == id)
 
 -- The record comes first, so a repeated call finishes what a torn file left half done.
 -- Body and key come next, so no key is held for ever. The window comes before the body, which
@@ -89,13 +89,13 @@ begin_writes(scheduled)
 call('HDEL', refs, '')
 if not again then write_record(publishers, caller, ARGV[2], now_ms, cjson.encode(found), last_ms) end
 if not previous and found[1] == 'none' then return found end
-if window then call('ZREM', taken, key) end
+if window then call('ZREM', dedup, key) end
 if #burials == 0 then
   call('HDEL', messages, id)
   free(keys, id)
 end
 for _, l in ipairs(lines) do
-  if put_off(l.turns, l.lanes, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
+  if put_off(l.turns, l.blocked, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
 end
 call('ZREM', scheduled, id)
 for _, zset in ipairs(zsets) do call('ZREM', zset, id) end
@@ -105,5 +105,5 @@ if #burials == 0 then
 elseif listed then
   call('HSET', refs, id, list_of(burials))
 end
-for group, unack in pairs(left) do release_capacity(full, unack, channel, group) end
+for group, unack in pairs(left) do release_capacity(at_limit, unack, channel, group) end
 return previous or found

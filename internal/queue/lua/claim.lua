@@ -11,7 +11,7 @@
 -- An idle consumer's claim ends in lib_idle.lua, before this begins.
 --
 -- KEYS     scheduled, messages, groups, refs, keys, queue, unack, attempts, claims, dead, reasons,
---          changed, control, consumers, full, partitions, expiry, turns, lanes; for each group: queue
+--          nack_metadata, settings, consumers, at_limit, partitions, expiry, turns, blocked; for each group: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; the same request again gets the same messages, as far as they fit
@@ -50,10 +50,10 @@ local deadline = int(math.ceil(now / 1000) + lease_ms)
 local group_count = redis.call('SCARD', groups)
 local partition_count = tonumber(redis.call('GET', partitions)) or 0
 local expiring = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
-local has_metadata = redis.call('HLEN', changed) > 0
+local has_metadata = redis.call('HLEN', nack_metadata) > 0
 local has_attempts = redis.call('HLEN', attempts) > 0
-local has_turns = redis.call('HLEN', turns) > 0 or redis.call('ZCARD', lanes) > 0
-if has_turns then redis.call('ZRANGEBYLEX', lanes, '+', '-') end -- see lines_of
+local has_turns = redis.call('HLEN', turns) > 0 or redis.call('ZCARD', blocked) > 0
+if has_turns then redis.call('ZRANGEBYLEX', blocked, '+', '-') end -- see lines_of
 
 -- ask makes the caller name the groups, or register its own.
 local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
@@ -104,7 +104,7 @@ local function plan()
   local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for so many claims
   local MAX_BURIED = 100 -- messages that a claim may bury beyond its limit
   local MAX_IN_LINE = 500 -- messages that a claim may send in line beyond its limit
-  local pause_ends, limits = rules_of(control, group, now)
+  local pause_ends, limits = rules_of(settings, group, now)
   local capacity, tokens = allowed(limits, unack, now)
   local scarce, max_count = math.min(capacity, tokens) < CLAIMS_AHEAD * limit, limit
   if scarce then max_count = math.min(max_count, tokens, free_workers) end
@@ -116,7 +116,7 @@ local function plan()
   local beyond = lining_up and MAX_IN_LINE or burying and MAX_BURIED
   return {
     pause_ends = pause_ends, limits = limits, scarce = scarce, limit = max_count, capacity = capacity,
-    beyond = beyond, reach = math.max(max_count, beyond or 0), halts = has_turns and halts_keys(control, group),
+    beyond = beyond, reach = math.max(max_count, beyond or 0), halts = has_turns and halts_keys(settings, group),
   }
 end
 
@@ -164,7 +164,7 @@ local function consider(batch, list, lost, max_count)
     if length == 0 and not (waits or reason) and call('HEXISTS', messages, id) == 0 then
       reason = 'message body is missing'
     end
-    if has_metadata then length = length + call('HSTRLEN', changed, id) end
+    if has_metadata then length = length + call('HSTRLEN', nack_metadata, id) end
     local again = entry and entry ~= RELEASED_ONCE
     if reason then
       buried[#buried + 1], buried[#buried + 2] = id, reason
@@ -211,7 +211,7 @@ local function take(budget, batch, source, last_ms)
   local ids, buried = batch.ids, batch.buried
   batch.bodies, batch.metadata = texts_of(ids, has_metadata)
   batch.details = table.concat(batch.details, ' ')
-  if budget.limits then spend(budget.limits, control, group, #ids) end
+  if budget.limits then spend(budget.limits, settings, group, #ids) end
   write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ deadline, batch.details, ids, buried }), last_ms)
   if #batch.entries > 0 then redis.call('HSET', attempts, unpack(batch.entries)) end
   if #batch.turns > 0 then redis.call('HSET', turns, unpack(batch.turns)) end
@@ -220,10 +220,10 @@ local function take(budget, batch, source, last_ms)
   for i = 1, #buried, 2 do
     local line = not batch.halts and line_of(buried[i])
     bury(dead, reasons, keys, buried[i], now, buried[i + 1])
-    if line then pass_turns(turns, lanes, queue, { buried[i] }, { line }) end
+    if line then pass_turns(turns, blocked, queue, { buried[i] }, { line }) end
     redis.call('ZREM', unack, buried[i])
   end
-  if #buried > 0 then release_capacity(full, unack, channel, group) end
+  if #buried > 0 then release_capacity(at_limit, unack, channel, group) end
   remove_due(batch, source)
 end
 
@@ -236,7 +236,7 @@ local function wait_us(budget, batch)
   local first = (batch.stop or batch.healed) and 0 or earliest(scheduled, queue, unack)
   local wait = first and math.max(0, first * 1000 - now) or -1
   if wait ~= 0 or not limits then return wait end
-  wait = wait_for_limits(limits, unack, full, group, now)
+  wait = wait_for_limits(limits, unack, at_limit, group, now)
   return wait == 0 and budget.scarce and #batch.ids >= free_workers and -2 or wait
 end
 

@@ -2,7 +2,7 @@
 -- allows. A limit keeps a late copy of a call from those that were requeued and buried again since;
 -- see requeue.lua.
 --
--- KEYS     dead, reasons, attempts, messages, refs, changed, keys, turns, lanes, queue
+-- KEYS     dead, reasons, attempts, messages, refs, nack_metadata, keys, turns, blocked, queue
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  bytes     of bodies to remove at most, unless the first has more
@@ -13,7 +13,7 @@
 
 local group, channel, bytes, latest, ids = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { unpack(ARGV, 5) }
 
-expect_hashes(reasons, attempts, messages, refs, changed, keys)
+expect_hashes(reasons, attempts, messages, refs, nack_metadata, keys)
 local now = now_us()
 local buried = redis.call('ZMSCORE', dead, unpack(ids))
 local found, missing, left, size = {}, {}, {}, 0
@@ -27,12 +27,12 @@ for i, id in ipairs(ids) do
   end
 end
 if #found == 0 then return { missing, left } end
-local lines, ordered = lines_of(found, turns, lanes, queue)
+local lines, ordered = lines_of(found, turns, blocked, queue)
 
 begin_writes(dead) -- see ack.lua
 redis.call('HDEL', reasons, '')
-finish(messages, refs, changed, keys, found, group)
-if ordered > 0 and pass_turns(turns, lanes, queue, found, lines) then wake(channel, 0, 0, group) end
+finish(messages, refs, nack_metadata, keys, found, group)
+if ordered > 0 and pass_turns(turns, blocked, queue, found, lines) then wake(channel, 0, 0, group) end
 redis.call('ZREM', dead, unpack(found))
 redis.call('HDEL', reasons, unpack(found))
 redis.call('HDEL', attempts, unpack(found))

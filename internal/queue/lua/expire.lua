@@ -4,7 +4,7 @@
 -- come since: while Redis was away, or when its clock was set forward, consumers may be
 -- alive and could not say so. The notice wakes them.
 --
--- KEYS     groups, control, consumers, expiry
+-- KEYS     groups, settings, consumers, expiry
 -- ARGV[1]  group
 -- ARGV[2]  how      'end', or 'notice' if it may not end yet: partition 0 is the last to end a group,
 --                   so that its entry in expiry brings somebody back until all have
@@ -18,12 +18,12 @@ local now, now_text = now_us()
 local now_ms = tonumber(now_text)
 local MAX_CONSUMERS = 200 -- consumers that one call reads; each says up to some KiB
 
-local state = tombstone(control, group)
-local lasts, ends, noticed = expiry_of(control, group)
+local state = tombstone(settings, group)
+local lasts, ends, noticed = expiry_of(settings, group)
 expect_zsets(expiry)
 if state == 'expired' then return { 'expired' } end
 if state or not lasts or unknown(groups, group) then
-  drop_expiry(control, expiry, group)
+  drop_expiry(settings, expiry, group)
   return { 'gone' }
 end
 
@@ -41,7 +41,7 @@ end
 if latest > ends then noticed = 0 end
 begin_writes(expiry)
 if latest > now_ms + NEAR_MS then
-  write_expiry(control, expiry, group, now_ms, lasts, latest, 0)
+  write_expiry(settings, expiry, group, now_ms, lasts, latest, 0)
   return { 'alive' }
 end
 if #old > 0 and #old == MAX_CONSUMERS then
@@ -51,7 +51,7 @@ end
 if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTICE_MS) then
   local first = noticed == 0 or noticed > now_ms
   if first then noticed = now_ms end
-  write_expiry(control, expiry, group, now_ms, lasts, latest, noticed)
+  write_expiry(settings, expiry, group, now_ms, lasts, latest, noticed)
   if first and slow then wake(channel, now, 0, group) end -- the others say in time by themselves that they are alive
   return { 'noticed' }
 end
@@ -61,6 +61,6 @@ if how ~= 'end' then return { 'noticed' } end
 -- It stays in expiry: whoever looks next can go on. Without the right to remove it, nothing
 -- changes.
 redis.call('SREM', groups, '')
-redis.call('HSET', control, 'retired:' .. group, now_text .. ' expired')
+redis.call('HSET', settings, 'retired:' .. group, now_text .. ' expired')
 redis.call('SREM', groups, group)
 return { 'expired' }

@@ -2,8 +2,8 @@
 -- a message removes it, as in an ack. The tombstone of a group that has ended by itself goes
 -- with the last call.
 --
--- KEYS     control, queue, unack, dead, attempts, reasons, changed, claims, consumers, messages,
---          refs, keys, full, expiry, turns, lanes
+-- KEYS     settings, queue, unack, dead, attempts, reasons, nack_metadata, claims, consumers, messages,
+--          refs, keys, at_limit, expiry, turns, blocked
 -- ARGV[1]   group
 -- ARGV[2]   limit      integer, 1..1000
 -- ARGV[3]   bytes      of bodies to remove at most, unless the first has more
@@ -11,9 +11,9 @@
 
 local group, limit, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local state = tombstone(control, group)
+local state = tombstone(settings, group)
 if not state then return { 'not retired', 0 } end
-expect_hashes(attempts, reasons, changed, messages, refs, keys, full)
+expect_hashes(attempts, reasons, nack_metadata, messages, refs, keys, at_limit)
 expect_zsets(expiry)
 
 local ids, from, size = {}, nil, 0
@@ -25,16 +25,16 @@ for _, zset in ipairs({ queue, unack, dead }) do
   end
 end
 if #ids == 0 then
-  redis.call('UNLINK', attempts, reasons, changed, claims, consumers, turns, lanes)
-  redis.call('HDEL', full, group)
-  redis.call('HDEL', control, pause_of(group), limits_of(group), rate_of(group))
-  if state == 'expired' then redis.call('HDEL', control, 'retired:' .. group) end
-  drop_expiry(control, expiry, group)
+  redis.call('UNLINK', attempts, reasons, nack_metadata, claims, consumers, turns, blocked)
+  redis.call('HDEL', at_limit, group)
+  redis.call('HDEL', settings, pause_of(group), limits_of(group), rate_of(group))
+  if state == 'expired' then redis.call('HDEL', settings, 'retired:' .. group) end
+  drop_expiry(settings, expiry, group)
   return { 'done', 0 }
 end
 
 begin_writes(from)
-finish(messages, refs, changed, keys, ids, group)
+finish(messages, refs, nack_metadata, keys, ids, group)
 redis.call('ZREM', from, unpack(ids))
 redis.call('HDEL', attempts, unpack(ids))
 redis.call('HDEL', reasons, unpack(ids))

@@ -2,7 +2,7 @@
 -- claim may still be under way: without the record, that would lease messages to nobody. Its
 -- group, if it expires, lasts from now on.
 --
--- KEYS     consumers, control, expiry, claims
+-- KEYS     consumers, settings, expiry, claims
 -- ARGV[1]  consumer
 -- ARGV[2]  group
 -- ARGV[3]  how        'repeatable' if a copy of a claim may come, else 'over'
@@ -11,12 +11,12 @@
 local consumer, group, how = ARGV[1], ARGV[2], ARGV[3]
 local _, now_ms = now_us()
 
-local lasts, ends = expiry_of(control, group)
+local lasts, ends = expiry_of(settings, group)
 expect_zsets(expiry)
 expect_hashes(claims)
 local left = redis.call('HDEL', consumers, consumer) == 1
-if left and lasts and not tombstone(control, group) then
-  write_expiry(control, expiry, group, tonumber(now_ms), lasts, math.max(ends, now_ms + lasts), 0)
+if left and lasts and not tombstone(settings, group) then
+  write_expiry(settings, expiry, group, tonumber(now_ms), lasts, math.max(ends, now_ms + lasts), 0)
 end
 if how == 'over' then redis.call('HDEL', claims, consumer) end
 return {}

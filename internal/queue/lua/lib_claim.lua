@@ -48,7 +48,7 @@ end
 local function texts_of(ids, has_metadata)
   if #ids == 0 then return {}, {} end
   local list = {}
-  for i, metadata in ipairs(has_metadata and redis.call('HMGET', changed, unpack(ids)) or {}) do
+  for i, metadata in ipairs(has_metadata and redis.call('HMGET', nack_metadata, unpack(ids)) or {}) do
     if metadata then list[#list + 1], list[#list + 2] = i, metadata end
   end
   return redis.call('HMGET', messages, unpack(ids)), list
@@ -68,16 +68,16 @@ local function remove_due(batch, source)
   if #gone > 0 then redis.call('ZREM', queue, unpack(gone)) end
 end
 
--- Besides pauses, control has for a group with limits "limits:G", "<in flight> <interval>
+-- Besides pauses, settings has for a group with limits "limits:G", "<in flight> <interval>
 -- <burst> ...": how many messages it may hold in this partition, 0 for any number; the µs
 -- from one claimed message to the next at its rate, 0 for any rate; and how many it may
 -- claim at once when it has been idle. "rate:G" is when, in µs, its whole burst is back.
 
 -- rules_of returns until when a group is paused, in ms, 0 for no end, nil if it is not; and
 -- its limits, nil if it has none.
-local function rules_of(control, group, now)
-  if redis.call('HLEN', control) == 0 then return end
-  local fields = redis.call('HMGET', control, 'paused', pause_of(group), limits_of(group), rate_of(group))
+local function rules_of(settings, group, now)
+  if redis.call('HLEN', settings) == 0 then return end
+  local fields = redis.call('HMGET', settings, 'paused', pause_of(group), limits_of(group), rate_of(group))
   local pause_ends, limits
   for i = 1, 2 do
     local ends = fields[i] and tonumber(string.match(fields[i], '^%d+'))
@@ -110,18 +110,18 @@ end
 
 -- spend counts messages that are about to be claimed. It also keeps a corrected time: else
 -- each claim would put it off again.
-local function spend(limits, control, group, count)
+local function spend(limits, settings, group, count)
   if limits.interval == 0 or count == 0 and not limits.late then return end
   limits.back = limits.back + count * limits.interval
-  redis.call('HSET', control, rate_of(group), int(math.ceil(limits.back)))
+  redis.call('HSET', settings, rate_of(group), int(math.ceil(limits.back)))
 end
 
 -- wait_for_limits is for how many µs limits keep a group from what is due. Whoever releases
--- capacity before sees full, and wakes the group.
-local function wait_for_limits(limits, unack, full, group, now)
+-- capacity before sees at_limit, and wakes the group.
+local function wait_for_limits(limits, unack, at_limit, group, now)
   local wait = 0
   if limits.in_flight > 0 and redis.call('ZCARD', unack) >= limits.in_flight then
-    redis.call('HSET', full, group, int(limits.in_flight))
+    redis.call('HSET', at_limit, group, int(limits.in_flight))
     wait = head(unack) * 1000 - now
   end
   if limits.interval > 0 then

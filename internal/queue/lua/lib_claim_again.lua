@@ -40,7 +40,7 @@ local function fitting(held, limit, max_bytes, now_ms, has_metadata)
   local over, stopped, bytes = tonumber(held.deadline) <= tonumber(now_ms), false, 0
   for i, id in ipairs(held.ids) do
     local n, m = #batch.ids, #back.ids
-    local length = redis.call('HSTRLEN', messages, id) + (has_metadata and redis.call('HSTRLEN', changed, id) or 0)
+    local length = redis.call('HSTRLEN', messages, id) + (has_metadata and redis.call('HSTRLEN', nack_metadata, id) or 0)
     stopped = stopped or over or n >= limit or n > 0 and bytes + length > max_bytes
     if stopped then
       back.ids[m + 1] = id
@@ -61,6 +61,6 @@ local function give_back(back, group, channel, now)
   redis.call('HSET', attempts, unpack(back.entries))
   redis.call('ZADD', queue, unpack(back.scores))
   redis.call('ZREM', unack, unpack(back.ids))
-  redis.call('HDEL', full, group)
+  redis.call('HDEL', at_limit, group)
   wake(channel, now, 0, group)
 end

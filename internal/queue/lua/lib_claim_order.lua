@@ -60,7 +60,7 @@ local function is_busy(batch, line, id)
   if owner and owner ~= id and not batch.checked[line] then
     batch.checked[line] = true
     if not has_turn(owner, batch.halts) then
-      pass_turns(turns, lanes, queue, { owner }, { line })
+      pass_turns(turns, blocked, queue, { owner }, { line })
       owner = redis.call('HGET', turns, line)
       batch.owners[line] = owner
     end
@@ -85,7 +85,7 @@ end
 
 -- line_up writes what send_in_line has noted.
 local function line_up(batch)
-  redis.call('ZADD', lanes, unpack(batch.places))
+  redis.call('ZADD', blocked, unpack(batch.places))
   redis.call('ZADD', queue, unpack(batch.scores))
   if batch.lost > 0 then redis.call('ZREM', unack, unpack(batch.waiting, 1, batch.lost)) end
 end
@@ -97,14 +97,14 @@ local function heal(halts)
   local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false
   for i = 1, #some, 2 do
     if not has_turn(some[i + 1], halts) then
-      pass_turns(turns, lanes, queue, { some[i + 1] }, { some[i] })
+      pass_turns(turns, blocked, queue, { some[i + 1] }, { some[i] })
       healed = true
     end
   end
-  for _, place in ipairs(redis.pcall('ZRANDMEMBER', lanes, 3)) do
+  for _, place in ipairs(redis.pcall('ZRANDMEMBER', blocked, 3)) do
     local line = line_in(place)
     if redis.call('HEXISTS', turns, line) == 0 then
-      pass_turns(turns, lanes, queue, { false }, { line })
+      pass_turns(turns, blocked, queue, { false }, { line })
       healed = true
     end
   end

@@ -11,7 +11,7 @@ do
   local IN_LINE = 4503599627370496
 
   -- A key of another type is an error now, not only once something is due.
-  for _, hash in ipairs({ messages, refs, keys, attempts, reasons, changed, control, full }) do
+  for _, hash in ipairs({ messages, refs, keys, attempts, reasons, nack_metadata, settings, at_limit }) do
     call('HLEN', hash)
   end
   call('ZCARD', dead)
@@ -31,7 +31,7 @@ do
 
   -- A consumer that others may wait for tells them; a new hour renews the expiry of the records.
   local alone = call('HLEN', claims) == 1
-  if (not first or first > now_ms) and call('HLEN', turns) == 0 and call('ZCARD', lanes) == 0 and (not next_look or next_look > now_ms + SOON_MS) and number and alone
+  if (not first or first > now_ms) and call('HLEN', turns) == 0 and call('ZCARD', blocked) == 0 and (not next_look or next_look > now_ms + SOON_MS) and number and alone
     and tonumber(number) < tonumber(request) and (about == '' or since)
     and math.floor(last_ms / HOUR_MS) == math.floor(now_ms / HOUR_MS) and call('SISMEMBER', groups, group) == 1 then
     local count = tonumber(call('GET', partitions)) or 0

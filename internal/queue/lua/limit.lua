@@ -1,6 +1,6 @@
 -- limit.lua: limit how many messages a group holds, and how many it claims in a time.
 --
--- KEYS     groups, control, partitions
+-- KEYS     groups, settings, partitions
 -- ARGV[1]  group
 -- ARGV[2]  limits   this partition's share of them; see lib_claim.lua. '' for none
 -- ARGV[3]  channel  where subscribers listen for notifications
@@ -17,20 +17,20 @@ if how == 'known' then
   if unknown(groups, group) then return { 'unknown' } end
   if tonumber(redis.call('GET', partitions) or 1) > number then return { 'grown' } end
 end
-local has = redis.call('HGET', control, limits_of(group)) or ''
+local has = redis.call('HGET', settings, limits_of(group)) or ''
 if was ~= '' and has ~= was then return { 'changed' } end
 if has == limits then return { 'limited' } end
 if limits == '' then
-  redis.call('HDEL', control, limits_of(group), rate_of(group))
+  redis.call('HDEL', settings, limits_of(group), rate_of(group))
 else
-  redis.call('HDEL', control, '') -- so that Redis does not refuse when maxmemory is reached
-  redis.call('HSET', control, limits_of(group), limits)
+  redis.call('HDEL', settings, '') -- so that Redis does not refuse when maxmemory is reached
+  redis.call('HSET', settings, limits_of(group), limits)
   -- What was claimed at a slower rate counts for no longer than the new burst takes.
   local interval, burst = string.match(limits, '^%d+ ([%d.]+) (%d+)')
-  local back = tonumber(redis.call('HGET', control, rate_of(group)) or 0)
+  local back = tonumber(redis.call('HGET', settings, rate_of(group)) or 0)
   local latest = now_us() + burst * interval
   if tonumber(interval) > 0 and back and back > latest then
-    redis.call('HSET', control, rate_of(group), int(math.ceil(latest)))
+    redis.call('HSET', settings, rate_of(group), int(math.ceil(latest)))
   end
 end
 wake(channel, 0, 0, group)

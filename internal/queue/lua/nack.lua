@@ -2,7 +2,7 @@
 -- letters after the last delivery. A handler may decide otherwise: a deferral does not
 -- count as a delivery, and a burial makes a dead letter at once.
 --
--- KEYS     unack, attempts, queue, changed, dead, reasons, keys, full, turns, lanes, control
+-- KEYS     unack, attempts, queue, nack_metadata, dead, reasons, keys, at_limit, turns, blocked, settings
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  max deliveries, 0 for no limit
@@ -16,12 +16,12 @@ local group, channel, max = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local ids, tokens, decisions, details, metadata = columns(4, 5)
 
-expect_hashes(changed, reasons, keys, full)
+expect_hashes(nack_metadata, reasons, keys, at_limit)
 expect_zsets(dead)
 local holds, entries = current(unack, attempts, ids, tokens)
 local earliest = head(queue)
-local lines, ordered = lines_of(ids, turns, lanes, queue)
-local halts, passed = ordered > 0 and halts_keys(control, group), false
+local lines, ordered = lines_of(ids, turns, blocked, queue)
+local halts, passed = ordered > 0 and halts_keys(settings, group), false
 local now = now_us()
 local stale, buried, first = {}, {}, nil
 
@@ -37,11 +37,11 @@ for i, id in ipairs(ids) do
     end
     local delay, trouble = string.match(details[i], '^(%S+) ?(.*)$')
     if reason and decision == '' and trouble ~= '' then reason = table.concat({ reason, trouble }, ': ') end
-    if metadata[i] ~= '' then redis.call('HSET', changed, id, metadata[i]) end
+    if metadata[i] ~= '' then redis.call('HSET', nack_metadata, id, metadata[i]) end
     redis.call('HSET', attempts, id, entry)
     if reason then
       bury(dead, reasons, keys, id, now, reason)
-      if lines[i] and not halts then passed = pass_turns(turns, lanes, queue, { id }, { lines[i] }) or passed end
+      if lines[i] and not halts then passed = pass_turns(turns, blocked, queue, { id }, { lines[i] }) or passed end
       buried[#buried + 1] = id
       buried[#buried + 1] = reason
     else
@@ -61,7 +61,7 @@ for i, id in ipairs(ids) do
   end
 end
 
-release_capacity(full, unack, channel, group)
+release_capacity(at_limit, unack, channel, group)
 if passed then wake(channel, 0, 0, group) end
 if first and (not earliest or first < earliest) then wake(channel, now, first, group) end
 return { stale, buried }

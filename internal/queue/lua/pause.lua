@@ -1,6 +1,6 @@
 -- pause.lua: stop all groups, or one, from claiming. Deliveries under way go on.
 --
--- KEYS     groups, control
+-- KEYS     groups, settings
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  lasts    ms, 0 for no end
 -- ARGV[3]  text     who and why, for people
@@ -14,9 +14,9 @@ local now, now_ms = now_us()
 local ends = lasts > 0 and int(math.ceil(now / 1000) + lasts) or '0'
 
 if how == 'known' and unknown(groups, group) then return { 'unknown' } end
-local replaced = redis.call('HEXISTS', control, pause_of(group)) == 1
-redis.call('HDEL', control, '') -- removes nothing, so that it works without memory
-redis.call('HSET', control, pause_of(group), table.concat({ ends, now_ms, text }, ' '))
+local replaced = redis.call('HEXISTS', settings, pause_of(group)) == 1
+redis.call('HDEL', settings, '') -- removes nothing, so that it works without memory
+redis.call('HSET', settings, pause_of(group), table.concat({ ends, now_ms, text }, ' '))
 redis.pcall(NOTIFY, channel, '!' .. group)
 -- Consumers know when the pause before would end; a claim tells them about this one.
 if replaced then wake(channel, now, 0, group ~= '' and group or nil) end

@@ -1,6 +1,6 @@
 -- push.lua: store a batch of Publish calls once, each call whole or not at all.
 --
--- KEYS     scheduled, messages, publishers, keys, taken
+-- KEYS     scheduled, messages, publishers, keys, dedup
 -- ARGV[1]  publisher   string
 -- ARGV[2]  batch       integer, higher than in any earlier batch
 -- ARGV[3]  duplicates  what to do when a key is in use: reject, ignore or replace
@@ -79,9 +79,9 @@ end
 -- window. The new id itself does not use it, since the batch may be sent again after its
 -- record was lost. An id without a body does not count. Most topics have no windows.
 local function use_of(key, id)
-  keyed = keyed or { slots = {}, before = {}, till = {}, windows = redis.call('ZCARD', taken), replaced = {} }
+  keyed = keyed or { slots = {}, before = {}, till = {}, windows = redis.call('ZCARD', dedup), replaced = {} }
   local holder, held, ends = redis.call('HGET', keys, key)
-  if keyed.windows > 0 then ends = redis.call('ZSCORE', taken, key) or nil end
+  if keyed.windows > 0 then ends = redis.call('ZSCORE', dedup, key) or nil end
   keyed.before[key], keyed.till[key] = holder, ends
   if holder == id then return id end
   if holder and redis.call('HEXISTS', messages, holder) == 1 then held = holder end
@@ -172,8 +172,8 @@ local function store()
     redis.call('HSET', keys, unpack(holders))
     if ms then
       -- First, so that stopping here does not let a new window end with the old ones.
-      redis.pcall('PEXPIRE', taken, int(ms - now_ms), 'GT')
-      redis.call('ZADD', taken, unpack(untils))
+      redis.pcall('PEXPIRE', dedup, int(ms - now_ms), 'GT')
+      redis.call('ZADD', dedup, unpack(untils))
     end
     if #replaced > 0 then
       stage = 'removing'
@@ -193,9 +193,9 @@ if not ok then
     for key in pairs(slots) do
       local ends = keyed.till[key]
       if ends then
-        redis.call('ZADD', taken, ends, key)
+        redis.call('ZADD', dedup, ends, key)
       else
-        redis.call('ZREM', taken, key)
+        redis.call('ZREM', dedup, key)
       end
     end
     local ids = {}
@@ -225,15 +225,15 @@ if not ok then
 end
 
 -- Everything is stored, so nothing may fail from here on.
--- More windows that are over may be dropped than the batch has added, so that taken stays small. Unless
--- taken is large, it expires with its last window.
+-- More windows that are over may be dropped than the batch has added, so that dedup stays small. Unless
+-- dedup is large, it expires with its last window.
 if keyed and keyed.windows > 0 then
-  local over = redis.pcall('ZRANGEBYSCORE', taken, '-inf', now_ms, 'LIMIT', 0, count / 2 + 10)
-  if #over > 0 then redis.pcall('ZREM', taken, unpack(over)) end
+  local over = redis.pcall('ZRANGEBYSCORE', dedup, '-inf', now_ms, 'LIMIT', 0, count / 2 + 10)
+  if #over > 0 then redis.pcall('ZREM', dedup, unpack(over)) end
 end
 if keyed and tonumber(ARGV[5]) > 0 then
-  local last = tonumber(redis.pcall('ZRANGE', taken, -1, -1, 'WITHSCORES')[2])
-  if last then may_expire(taken, redis.pcall('ZCARD', taken), int(last - now_ms)) end
+  local last = tonumber(redis.pcall('ZRANGE', dedup, -1, -1, 'WITHSCORES')[2])
+  if last then may_expire(dedup, redis.pcall('ZCARD', dedup), int(last - now_ms)) end
 end
 local head = first and redis.pcall('ZRANGE', scheduled, 0, 0)[1]
 for i = 1, count, 2 do

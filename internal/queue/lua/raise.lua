@@ -1,7 +1,7 @@
 -- raise.lua: raise the number of partitions of a topic. The number never falls, so no
 -- message becomes unreachable. The keys are those of partition 0.
 --
--- KEYS     partitions, groups, control, expiry
+-- KEYS     partitions, groups, settings, expiry
 -- ARGV[1]  wanted      integer
 -- ARGV[2]  known       how many partitions have all groups, as the caller knows; 0 if it
 --                      does not ask for groups
@@ -10,7 +10,7 @@
 --            { group, lasts in ms, ... }, 1 if groups may end soon else 0 }: with the groups, the
 --          pauses and limits, and the groups that expire if the number is not the one known
 --          { 0, { group }, { max }, { }, 0 } if the limits of a group allow only max partitions;
---          nothing changed
+--          nothing nack_metadata
 
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
@@ -31,7 +31,7 @@ local soon = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
 local raised = math.max(number, wanted)
 local members, rules, expiring = {}, {}, {}
 if raised ~= number or known > 0 and raised ~= known then
-  local fields = redis.call('HGETALL', control)
+  local fields = redis.call('HGETALL', settings)
   for i = 1, #fields, 2 do
     local max, group = max_partitions(fields[i], fields[i + 1])
     if raised > number and max and max < raised then return { 0, { group }, { int(max) }, {}, 0 } end
@@ -42,7 +42,7 @@ if raised ~= number or known > 0 and raised ~= known then
   end
   if known > 0 then members = redis.call('SMEMBERS', groups) end
   for _, group in ipairs(members) do
-    local lasts = expiry_of(control, group)
+    local lasts = expiry_of(settings, group)
     if lasts then
       expiring[#expiring + 1] = group
       expiring[#expiring + 1] = int(lasts)

@@ -1,7 +1,7 @@
 -- register.lua: add a consumer group, unless there are too many: each group makes every
 -- message cost more.
 --
--- KEYS     groups, control, expiry
+-- KEYS     groups, settings, expiry
 -- ARGV[1]  group
 -- ARGV[2]  max      how many there may be
 -- ARGV[3]  lasts    how many ms the group lasts without a live consumer; 0 for ever
@@ -13,7 +13,7 @@
 local group, max_groups, lasts, limits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local _, now_ms = now_us()
 
-local state = tombstone(control, group)
+local state = tombstone(settings, group)
 if state then return { state } end
 local known = not unknown(groups, group)
 if not known and redis.call('SCARD', groups) >= max_groups then return { 'full' } end
@@ -22,11 +22,11 @@ expect_zsets(expiry)
 -- For a known group, this works when no memory is left.
 if known then begin_writes(expiry) end
 if lasts > 0 then
-  write_expiry(control, expiry, group, tonumber(now_ms), lasts, now_ms + lasts, 0)
-elseif expiry_of(control, group) then
-  drop_expiry(control, expiry, group)
+  write_expiry(settings, expiry, group, tonumber(now_ms), lasts, now_ms + lasts, 0)
+elseif expiry_of(settings, group) then
+  drop_expiry(settings, expiry, group)
 end
 if known then return { 'known' } end
-if limits ~= '' then redis.call('HSET', control, limits_of(group), limits) end
+if limits ~= '' then redis.call('HSET', settings, limits_of(group), limits) end
 redis.call('SADD', groups, group)
 return { 'added' }

@@ -4,7 +4,7 @@
 -- consumer still holds is added once, however often the call is sent, and by whomever. The stream is
 -- no key of the partition.
 --
--- KEYS     unack, attempts, messages, refs, changed, keys, full, turns, lanes, queue, stream
+-- KEYS     unack, attempts, messages, refs, nack_metadata, keys, at_limit, turns, blocked, queue, stream
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  maxlen    about how many entries the stream keeps; 0 for all
@@ -15,7 +15,7 @@
 
 local group, channel, maxlen, width = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
-expect_hashes(messages, refs, changed, keys, full)
+expect_hashes(messages, refs, nack_metadata, keys, at_limit)
 redis.call('XLEN', stream)
 local ids, tokens, first, n = {}, {}, {}, 0
 for i = 5, #ARGV, 2 + width do
@@ -34,7 +34,7 @@ for i = 1, n do
   end
 end
 if held == 0 then return { stale, {} } end
-local lines, ordered = lines_of(handed, turns, lanes, queue)
+local lines, ordered = lines_of(handed, turns, blocked, queue)
 
 -- As in ack.lua, the removals of nothing show that those at the end will not be refused. The
 -- entries are added before the messages are removed, so a torn file loses nothing.
@@ -48,10 +48,10 @@ for i = 1, held do
     redis.call('XADD', stream, '*', unpack(ARGV, from[i], last))
   end
 end
-finish(messages, refs, changed, keys, handed, group)
-local passed = ordered > 0 and pass_turns(turns, lanes, queue, handed, lines)
+finish(messages, refs, nack_metadata, keys, handed, group)
+local passed = ordered > 0 and pass_turns(turns, blocked, queue, handed, lines)
 redis.call('ZREM', unack, unpack(handed))
 if has_entries then redis.call('HDEL', attempts, unpack(handed)) end
 if passed then wake(channel, 0, 0, group) end
-local room = (release_capacity(full, unack, channel, group) or passed) and 'room' or nil
+local room = (release_capacity(at_limit, unack, channel, group) or passed) and 'room' or nil
 return { stale, { room } }

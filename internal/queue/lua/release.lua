@@ -1,7 +1,7 @@
 -- release.lua: take back messages that no handler has seen. They keep their due
 -- time and the delivery does not count, but their fence has grown.
 --
--- KEYS     unack, attempts, queue, full, control
+-- KEYS     unack, attempts, queue, at_limit, settings
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  for each message: id, token, due, age
@@ -13,22 +13,22 @@ local group, channel = ARGV[1], ARGV[2]
 -- rate_interval is how many µs the group's rate has from one claimed message to the next; 0 for
 -- any rate.
 local function rate_interval()
-  if redis.call('HLEN', control) == 0 then return 0 end
-  local limits = redis.call('HGET', control, limits_of(group))
+  if redis.call('HLEN', settings) == 0 then return 0 end
+  local limits = redis.call('HGET', settings, limits_of(group))
   local interval = string.match(limits or '', '^%d+ ([%d.]+) ')
   return tonumber(interval or 0) -- the Redis of redisdelaytest passes on no value, not nil, if nothing matches
 end
 
 -- refund takes back some µs of what the group's claims have used up of its rate.
 local function refund(us)
-  local back = us > 0 and tonumber(redis.call('HGET', control, rate_of(group)))
-  if back then redis.call('HSET', control, rate_of(group), int(math.ceil(back - us))) end
+  local back = us > 0 and tonumber(redis.call('HGET', settings, rate_of(group)))
+  if back then redis.call('HSET', settings, rate_of(group), int(math.ceil(back - us))) end
 end
 
 local ids, tokens, due, age = columns(3, 4)
 local holds = current(unack, attempts, ids, tokens)
 expect_zsets(queue)
-expect_hashes(full)
+expect_hashes(at_limit)
 local now = now_us()
 local interval = rate_interval()
 
@@ -53,7 +53,7 @@ if #given > 0 then
   redis.call('HSET', attempts, unpack(left))
   redis.call('ZADD', queue, unpack(dues))
   redis.call('ZREM', unack, unpack(given))
-  redis.call('HDEL', full, group)
+  redis.call('HDEL', at_limit, group)
   refund(unused)
   wake(channel, now, 0, group)
 end

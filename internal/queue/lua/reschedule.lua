@@ -3,7 +3,7 @@
 -- late call does no harm; see cancel.lua.
 --
 -- KEYS     scheduled, messages, publishers, groups, refs, keys; for each group: queue, unack, dead,
---          attempts, turns, lanes
+--          attempts, turns, blocked
 -- ARGV[1]  caller   string; it waits for each answer
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
@@ -53,7 +53,7 @@ local found = { 'none', id, planned and 'scheduled' or '' }
 local names, concerns = concerned(groups, refs, id)
 if planned then waiting[1] = scheduled end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
-  local queue, unack, dead, attempts, turns, lanes = unpack(KEYS, i, i + EACH_WIDTH - 1)
+  local queue, unack, dead, attempts, turns, blocked = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local group = ARGV[9 + (i - EACH_FROM) / EACH_WIDTH]
   local function score(zset) return concerns[group] and call('ZSCORE', zset, id) end
   local waits = score(queue)
@@ -61,8 +61,8 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local buried = not waits and not held and score(dead)
   local state = state_of(waits, held, buried, waits and call('HGET', attempts, id))
   if waits and line then
-    lines_of({ id }, turns, lanes, queue)
-    if ahead then lines[#lines + 1] = { group = group, turns = turns, lanes = lanes, queue = queue } end
+    lines_of({ id }, turns, blocked, queue)
+    if ahead then lines[#lines + 1] = { group = group, turns = turns, blocked = blocked, queue = queue } end
   end
   -- What waits in line is due already, and keeps its place unless it is put off.
   if waits and (ahead or tonumber(waits) < IN_LINE) then waiting[#waiting + 1] = queue end
@@ -83,7 +83,7 @@ end
 local earlier = false
 for _, zset in ipairs(waiting) do earlier = earlier or tonumber(due) < (head(zset) or math.huge) end
 for _, l in ipairs(lines) do
-  if put_off(l.turns, l.lanes, l.queue, { id }, { line }, due) then wake(channel, 0, 0, l.group) end
+  if put_off(l.turns, l.blocked, l.queue, { id }, { line }, due) then wake(channel, 0, 0, l.group) end
 end
 for _, zset in ipairs(waiting) do call('ZADD', zset, due, id) end
 if earlier then wake(channel, now, tonumber(due)) end

@@ -1,6 +1,6 @@
 -- restore.lua: let a retired group come back when its next subscriber registers it.
 --
--- KEYS     control, queue, unack, dead
+-- KEYS     settings, queue, unack, dead
 -- ARGV[1]  group
 -- ARGV[2]  how      'freed' if forget.lua has freed all and removed what the group was told
 -- ARGV[3]  channel  where subscribers listen for notifications
@@ -9,9 +9,9 @@
 
 local group, how, channel = ARGV[1], ARGV[2], ARGV[3]
 
-if tombstone(control, group) ~= 'retired' then return { 'not retired' } end
+if tombstone(settings, group) ~= 'retired' then return { 'not retired' } end
 local held = redis.call('ZCARD', queue) + redis.call('ZCARD', unack) + redis.call('ZCARD', dead)
 if how ~= 'freed' or held > 0 then return { 'held' } end
-redis.call('HDEL', control, 'retired:' .. group)
+redis.call('HDEL', settings, 'retired:' .. group)
 wake(channel, 0, 0, group)
 return { 'restored' }

@@ -1,7 +1,7 @@
 -- retire.lua: remove a group from a partition. It gets no more messages, and subscribing
 -- does not bring it back. forget.lua frees what it holds.
 --
--- KEYS     groups, control, consumers
+-- KEYS     groups, settings, consumers
 -- ARGV[1]  group
 -- ARGV[2]  how        'idle': only if no consumer is alive; 'forced'; 'follow': forced, even
 --                     if the group is not known here, since partition 0 has decided; 'ended':
@@ -15,7 +15,7 @@ local _, now_ms = now_us()
 local MAX_CONSUMERS = 200 -- consumers that one call reads; each says up to some KiB
 local MAX_NAMES = 10
 
-local state = tombstone(control, group)
+local state = tombstone(settings, group)
 if state == 'retired' or state and how == 'ended' then return { 'retired' } end
 if not state then
   if how ~= 'follow' and unknown(groups, group) then return { 'unknown' } end
@@ -36,6 +36,6 @@ end
 -- The mark comes first: without it, an unregistered group registers itself again. Before it
 -- comes a removal of nothing: without memory, or without the right, nothing changes.
 redis.call('SREM', groups, '')
-redis.call('HSET', control, 'retired:' .. group, how == 'ended' and now_ms .. ' expired' or now_ms)
+redis.call('HSET', settings, 'retired:' .. group, how == 'ended' and now_ms .. ' expired' or now_ms)
 redis.call('SREM', groups, group)
 return { 'retired' }

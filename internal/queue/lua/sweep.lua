@@ -1,7 +1,7 @@
 -- sweep.lua: take apart what is too large to expire at once, and has entries that nobody needs
 -- any more, and name groups that may end soon. What is small expires by itself.
 --
--- KEYS     publishers, taken, arrived, claims, expiry
+-- KEYS     publishers, dedup, imported, claims, expiry
 -- Returns  { 'more' if there is more to drop, or 'done', { group, ... } }
 
 local MAX_ENTRIES = 500 -- entries of each key that one call looks at
@@ -9,7 +9,7 @@ local _, now_ms = now_us()
 local now = tonumber(now_ms)
 local more = false
 expect_hashes(publishers, claims)
-expect_zsets(taken, arrived)
+expect_zsets(dedup, imported)
 local soon = near(expiry, now)
 
 -- sweep_records looks at random records and drops the old ones. While a quarter of them is old, there is
@@ -37,6 +37,6 @@ end
 
 sweep_records(publishers)
 sweep_records(claims)
-sweep_times(taken)
-sweep_times(arrived)
+sweep_times(dedup)
+sweep_times(imported)
 return { more and 'more' or 'done', soon }

@@ -229,11 +229,11 @@ local function wake(channel, now, due, group)
 end
 
 -- release_capacity wakes a group that is at its limit, once unack has capacity again, and tells
--- whether it was. full holds the limit that it has hit.
-local function release_capacity(full, unack, channel, group)
-  local limit = redis.call('HGET', full, group)
+-- whether it was. at_limit holds the limit that it has hit.
+local function release_capacity(at_limit, unack, channel, group)
+  local limit = redis.call('HGET', at_limit, group)
   if not limit or redis.call('ZCARD', unack) >= (tonumber(limit) or math.huge) then return false end
-  redis.call('HDEL', full, group)
+  redis.call('HDEL', at_limit, group)
   wake(channel, 0, 0, group)
   return true
 end

@@ -1,7 +1,7 @@
 -- lib_expiry.lua: what the scripts share that have expiry among their KEYS. It follows
 -- lib_groups.lua in front of them.
 
--- A group that expires has a field "expiry:G" in control, "<lasts> <ends> <noticed>", in ms:
+-- A group that expires has a field "expiry:G" in settings, "<lasts> <ends> <noticed>", in ms:
 -- how long it lasts without a live consumer, when it ends at the earliest, and when somebody
 -- noticed that this is near, 0 if nobody has. In expiry, its score is when to look.
 
@@ -10,8 +10,8 @@ local NOTICE_MS = 9000 -- and must be noticed so long before
 local LOOK_MS = 12 * HOUR_MS -- and at least that often: the hash of consumers expires after a day
 
 -- expiry_of reads when a group expires; nil if it does not.
-local function expiry_of(control, group)
-  local value = redis.call('HGET', control, 'expiry:' .. group)
+local function expiry_of(settings, group)
+  local value = redis.call('HGET', settings, 'expiry:' .. group)
   local lasts, ends, noticed = string.match(value or '', '^(%d+) (%d+) (%d+)$')
   return tonumber(lasts), tonumber(ends), tonumber(noticed)
 end
@@ -19,15 +19,15 @@ end
 -- write_expiry makes a group expire. It writes to the set expiry before it writes the field: a group
 -- without the field is removed from the set again, but nobody would look at a group that is not in the
 -- set. A group that was noticed gets a later score, so that it makes way for others.
-local function write_expiry(control, expiry, group, now_ms, lasts, ends, noticed)
+local function write_expiry(settings, expiry, group, now_ms, lasts, ends, noticed)
   local look = noticed > 0 and noticed + NOTICE_MS or now_ms + LOOK_MS
   redis.call('ZADD', expiry, int(noticed > 0 and math.max(ends, look) or math.min(ends, look)), group)
-  redis.call('HSET', control, 'expiry:' .. group, int(lasts) .. ' ' .. int(ends) .. ' ' .. int(noticed))
+  redis.call('HSET', settings, 'expiry:' .. group, int(lasts) .. ' ' .. int(ends) .. ' ' .. int(noticed))
 end
 
 -- drop_expiry makes a group last, or ends the search for it.
-local function drop_expiry(control, expiry, group)
-  redis.call('HDEL', control, 'expiry:' .. group)
+local function drop_expiry(settings, expiry, group)
+  redis.call('HDEL', settings, 'expiry:' .. group)
   redis.call('ZREM', expiry, group)
 end
 

@@ -30,7 +30,7 @@ local function release_refs(refs, ids, group)
 end
 
 -- finish ends messages for one group. A message that only ever had one group has no refs.
-local function finish(messages, refs, changed, keys, ids, group)
+local function finish(messages, refs, nack_metadata, keys, ids, group)
   local several = redis.call('HLEN', refs) > 0
   local unneeded = several and release_refs(refs, ids, group) or ids
   if #unneeded > 0 then
@@ -40,5 +40,5 @@ local function finish(messages, refs, changed, keys, ids, group)
       for _, id in ipairs(unneeded) do free(keys, id) end
     end
   end
-  if redis.call('HLEN', changed) > 0 then redis.call('HDEL', changed, unpack(ids)) end
+  if redis.call('HLEN', nack_metadata) > 0 then redis.call('HDEL', nack_metadata, unpack(ids)) end
 end

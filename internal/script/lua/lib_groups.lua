@@ -1,4 +1,4 @@
--- lib_groups.lua: what the scripts share that have groups, control or consumers among
+-- lib_groups.lua: what the scripts share that have groups, settings or consumers among
 -- their KEYS. It follows lib.lua in front of them.
 
 -- answer puts a word in front of a list: unpack would fail on a long one.
@@ -7,14 +7,14 @@ local function answer(word, list)
   return list
 end
 
--- control holds the settings of groups: "paused" for all groups, "paused:G" and "retired:G",
+-- settings holds "paused" for all groups, "paused:G" and "retired:G",
 -- which begin with a time in ms; "limits:G" and "rate:G" (lib_claim.lua); and "expiry:G"
 -- (lib_expiry.lua).
 
 -- tombstone is 'retired' if a group has been retired, and 'expired' if it has ended by
 -- itself and what it held is not freed yet; else nil.
-local function tombstone(control, group)
-  local value = redis.call('HGET', control, 'retired:' .. group)
+local function tombstone(settings, group)
+  local value = redis.call('HGET', settings, 'retired:' .. group)
   return value and (string.match(value, '^%d+ (expired)$') or 'retired') or nil
 end
 
@@ -32,8 +32,8 @@ local function rate_of(group) return 'rate:' .. group end
 
 -- halts_keys tells whether a dead letter of a group halts its ordering key: its limits end with JSON of numbers
 -- and this.
-local function halts_keys(control, group)
-  local limits = redis.call('HGET', control, limits_of(group))
+local function halts_keys(settings, group)
+  local limits = redis.call('HGET', settings, limits_of(group))
   return limits and string.find(limits, '"halts":true', 1, true) ~= nil
 end
 

@@ -4,11 +4,11 @@
 -- turns has for each key that is busy whose turn it is: the id of a message that is in delivery, that waits
 -- for a retry or for a claim, or that is a dead letter and halts its key. Messages that are due while their key
 -- is busy wait in line: in the queue, with IN_LINE added to their due times, so that no claim finds them, and
--- in lanes, which has their order. Whatever ends a turn passes it on to the first in line, which is back in
+-- in blocked, which has their order. Whatever ends a turn passes it on to the first in line, which is back in
 -- the queue then. A turn whose message is nowhere is passed on by a claim.
 
 -- line_of returns the line of a message: its ordering key with the key's length in front, as the id has it; nil if it has
--- no ordering key. Fields of turns are lines, and members of lanes begin with their lines. The length makes sure that no
+-- no ordering key. Fields of turns are lines, and members of blocked begin with their lines. The length makes sure that no
 -- line begins with another one.
 local function line_of(id)
   local length, key = string.match(id, '^=(%d+),()', 27)
@@ -16,7 +16,7 @@ local function line_of(id)
 end
 
 -- lines_of returns the lines of messages, and how many have one. If any has, it checks the types of keys.
-local function lines_of(ids, turns, lanes, queue)
+local function lines_of(ids, turns, blocked, queue)
   local lines, n = {}, 0
   for i, id in ipairs(ids) do
     local line = #id > 27 and line_of(id) or false
@@ -26,7 +26,7 @@ local function lines_of(ids, turns, lanes, queue)
   if n > 0 then
     expect_hashes(turns)
     expect_zsets(queue)
-    redis.call('ZRANGEBYLEX', lanes, '+', '-') -- the user may lack the right, which a half-done script must not find out
+    redis.call('ZRANGEBYLEX', blocked, '+', '-') -- the user may lack the right, which a half-done script must not find out
   end
   return lines, n
 end
@@ -42,33 +42,33 @@ local function line_in(place)
 end
 
 -- leave_lines takes messages that wait in line out of the queue, or lets them wait there for a due time, and then
--- out of lanes: a place without its message does no harm, but a message without its place would wait for ever.
-local function leave_lines(lanes, queue, ids, lines, due)
+-- out of blocked: a place without its message does no harm, but a message without its place would wait for ever.
+local function leave_lines(blocked, queue, ids, lines, due)
   for i, id in ipairs(ids) do
     local score = lines[i] and redis.call('ZSCORE', queue, id)
     if score and tonumber(score) >= IN_LINE then
       if due then redis.call('ZADD', queue, due, id) else redis.call('ZREM', queue, id) end
-      redis.call('ZREM', lanes, place_of(lines[i], score - IN_LINE, id))
+      redis.call('ZREM', blocked, place_of(lines[i], score - IN_LINE, id))
     end
   end
 end
 
 -- first_place returns the first place of a line, the message there, and when it was due, nil if it is garbled; nothing if
 -- nobody waits.
-local function first_place(lanes, line)
-  local place = redis.call('ZRANGEBYLEX', lanes, '[' .. line, '[' .. line .. '\255', 'LIMIT', 0, 1)[1]
+local function first_place(blocked, line)
+  local place = redis.call('ZRANGEBYLEX', blocked, '[' .. line, '[' .. line .. '\255', 'LIMIT', 0, 1)[1]
   if not place then return end
   return place, string.sub(place, #line + 17), tonumber(string.sub(place, #line + 1, #line + 16))
 end
 
 -- first_in returns the same, but drops places whose messages are not there; false if there may be more of them.
-local function first_in(lanes, queue, line)
+local function first_in(blocked, queue, line)
   for _ = 1, 100 do
-    local place, id, due = first_place(lanes, line)
+    local place, id, due = first_place(blocked, line)
     if not place then return end
     local score = redis.call('ZSCORE', queue, id)
     if due and score and tonumber(score) == due + IN_LINE then return place, id, due end
-    redis.call('ZREM', lanes, place)
+    redis.call('ZREM', blocked, place)
   end
   return false
 end
@@ -76,7 +76,7 @@ end
 -- pass_turns ends the turns of some messages, and tells whether others have them now. lines has their lines, or
 -- false. The caller then takes the messages out of the sets: if it is interrupted before, they come again. An id that
 -- is false ends the turn that nobody has.
-local function pass_turns(turns, lanes, queue, ids, lines)
+local function pass_turns(turns, blocked, queue, ids, lines)
   local some, ending = {}, {}
   for i, id in ipairs(ids) do
     if lines[i] then
@@ -85,12 +85,12 @@ local function pass_turns(turns, lanes, queue, ids, lines)
   end
   if #some == 0 then return false end
   local heads, places, waiting, whens, over = {}, {}, {}, {}, {} -- the first in line, line by line
-  local some_wait = redis.call('ZCARD', lanes) > 0 -- a look for each line would take a tenth of a drain's time
+  local some_wait = redis.call('ZCARD', blocked) > 0 -- a look for each line would take a tenth of a drain's time
   for i, owner in ipairs(redis.call('HMGET', turns, unpack(some))) do
     if owner == ending[i] then
       local line, n = some[i], #heads + 1
       local place, id, due
-      if some_wait then place, id, due = first_place(lanes, line) end
+      if some_wait then place, id, due = first_place(blocked, line) end
       if place then
         heads[n], places[n], waiting[n], whens[n] = line, place, id, due
       else
@@ -101,7 +101,7 @@ local function pass_turns(turns, lanes, queue, ids, lines)
   local scores, given, dues, left = #heads > 0 and redis.call('ZMSCORE', queue, unpack(waiting)) or {}, {}, {}, {}
   for i, line in ipairs(heads) do
     local place, id, due, n = places[i], waiting[i], whens[i], 2 * #left
-    if not due or tonumber(scores[i] or 0) ~= due + IN_LINE then place, id, due = first_in(lanes, queue, line) end
+    if not due or tonumber(scores[i] or 0) ~= due + IN_LINE then place, id, due = first_in(blocked, queue, line) end
     if place then
       given[n + 1], given[n + 2] = line, id
       dues[n + 1], dues[n + 2] = int(due), id
@@ -113,7 +113,7 @@ local function pass_turns(turns, lanes, queue, ids, lines)
   if #left > 0 then
     redis.call('HSET', turns, unpack(given))
     redis.call('ZADD', queue, unpack(dues))
-    redis.call('ZREM', lanes, unpack(left))
+    redis.call('ZREM', blocked, unpack(left))
   end
   if #over > 0 then redis.call('HDEL', turns, unpack(over)) end
   return #left > 0
@@ -121,7 +121,7 @@ end
 
 -- put_off takes messages out of their lines, and ends their turns: they get a later due time or, without one, leave
 -- the queue.
-local function put_off(turns, lanes, queue, ids, lines, due)
-  leave_lines(lanes, queue, ids, lines, due)
-  return pass_turns(turns, lanes, queue, ids, lines)
+local function put_off(turns, blocked, queue, ids, lines, due)
+  leave_lines(blocked, queue, ids, lines, due)
+  return pass_turns(turns, blocked, queue, ids, lines)
 end

@@ -181,7 +181,7 @@ func TestAGroupWhoseSubscriptionsAreClosedIsRetired(t *testing.T) {
 	freed, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, 1, freed)
-	assert.ElementsMatch(t, []string{"control"}, s.Kinds(), "only the tombstone is left")
+	assert.ElementsMatch(t, []string{"settings"}, s.Kinds(), "only the tombstone is left")
 }
 
 func TestControlOnAClusterWithPartitions(t *testing.T) {

@@ -207,14 +207,14 @@ func lastsThroughAStep(s *fixture.Scene) {
 		earlier("consumers:g", consumer, 0, 1)
 		earlier("claims:g", consumer, 1)
 	}
-	earlier("control", "expiry:g", 1)
+	earlier("settings", "expiry:g", 1)
 	require.NoError(t, s.Client.ZIncrBy(t.Context(), s.Key("expiry"), -float64(step.Milliseconds()), "g").Err())
 
 	operator, err := admin.New(admin.Config{Client: s.Client})
 	require.NoError(t, err)
 	require.NoError(t, operator.Fix(t.Context(), func(admin.Finding) {}, nil, s.Topic))
 	require.Eventually(t, func() bool {
-		told := strings.Fields(s.Client.HGet(t.Context(), s.Key("control"), "expiry:g").Val())
+		told := strings.Fields(s.Client.HGet(t.Context(), s.Key("settings"), "expiry:g").Val())
 		if len(told) != 3 {
 			return false
 		}

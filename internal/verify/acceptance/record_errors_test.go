@@ -266,7 +266,7 @@ func TestWithoutRecordErrorsANackKeepsNothing(t *testing.T) {
 	handled(failsWith(errMailbox), s.Next(messages))
 	msg := s.Next(messages)
 	assert.Empty(t, fixture.Delivery(t, msg).LastError)
-	assert.NotContains(t, s.Kinds(), "changed:default")
+	assert.NotContains(t, s.Kinds(), "nack_metadata:default")
 	msg.Nack()
 	assert.Equal(t, "not acked in 2 deliveries", dead.Letters(s, 1)[0].Reason)
 

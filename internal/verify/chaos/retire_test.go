@@ -71,7 +71,7 @@ func TestRetiringUnderLoad(t *testing.T) {
 	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("messages")).Val())
 	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("refs")).Val())
 	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("keys")).Val())
-	for _, kind := range []string{"queue:old", "unack:old", "dead:old", "attempts:old", "reasons:old", "changed:old", "claims:old", "consumers:old"} {
+	for _, kind := range []string{"queue:old", "unack:old", "dead:old", "attempts:old", "reasons:old", "nack_metadata:old", "claims:old", "consumers:old"} {
 		assert.Zero(t, s.Client.Exists(t.Context(), s.Key(kind)).Val(), kind)
 	}
 	if *full {

@@ -33,7 +33,7 @@ func TestTurns(t *testing.T) {
 	require.NotZero(t, s.history.Count(Acked), "no worker tells of acks that Redis has accepted")
 	s.judgeTurns(nil)
 	for _, key := range redisKeys(s) {
-		assert.NotContains(t, []string{"turns", "lanes"}, kindOf(key), "left: %s", key)
+		assert.NotContains(t, []string{"turns", "blocked"}, kindOf(key), "left: %s", key)
 	}
 }
 

@@ -76,7 +76,7 @@ func (t *step) freshTruth() string {
 		return fmt.Sprintf("idle claim: took %v of %v, want %v", taken, due, want)
 	}
 	for _, change := range diff(t.before, t.after) {
-		if !strings.HasPrefix(change.key, "claims:") && !t.passes(change) && change.key != "full" && !slices.Contains(due, change.field) && change.key != "keys" {
+		if !strings.HasPrefix(change.key, "claims:") && !t.passes(change) && change.key != "at_limit" && !slices.Contains(due, change.field) && change.key != "keys" {
 			return fmt.Sprintf("frame: claim changed %s of %s, which is not due", change.key, change.field)
 		}
 	}
@@ -216,7 +216,7 @@ func (t *step) waitTruth() string {
 	held := t.after.all("unack:" + t.op.group)
 	lapsed := slices.ContainsFunc(held, func(e entry) bool { return isDue(e.value) })
 	if due && t.u.limit > 0 && len(held) >= t.u.limit && !lapsed {
-		if full := t.after.has("full", t.op.group); wait <= 0 || !full {
+		if full := t.after.has("at_limit", t.op.group); wait <= 0 || !full {
 			return fmt.Sprintf("wait: %d without room, marked %t", wait, full)
 		}
 		return ""

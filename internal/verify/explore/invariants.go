@@ -24,7 +24,7 @@ func (u *Universe) invariants(s state, count func(string)) string {
 	if bad := u.ordered(s); bad != "" {
 		return bad
 	}
-	if isLater(s.value("taken", theKey)) && !slices.ContainsFunc(u.msgs(), func(msg string) bool {
+	if isLater(s.value("dedup", theKey)) && !slices.ContainsFunc(u.msgs(), func(msg string) bool {
 		return s.has("~life", msg) || s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	}) {
 		return "window of nothing: no message was stored"
@@ -55,7 +55,7 @@ func (u *Universe) limited(s state) string {
 		case u.limit == 0 || torn:
 		case held > u.limit:
 			return fmt.Sprintf("over the limit: %s holds %d messages", g, held)
-		case held < u.limit && s.has("full", g):
+		case held < u.limit && s.has("at_limit", g):
 			return "no wake: " + g + " still waits for room, though there is some"
 		}
 	}
@@ -110,7 +110,7 @@ func (u *Universe) bookkeeping(s state, msg string, held bool) string {
 	for _, g := range u.groups {
 		holds := len(s.places(g, msg)) > 0
 		switch {
-		case s.has("attempts:"+g, msg) && !holds, s.has("changed:"+g, msg) && !holds:
+		case s.has("attempts:"+g, msg) && !holds, s.has("nack_metadata:"+g, msg) && !holds:
 			return fmt.Sprintf("bookkeeping left: of %s for %s", msg, g)
 		case s.has("reasons:"+g, msg) != s.has("dead:"+g, msg):
 			return fmt.Sprintf("reasons wrong: of %s for %s", msg, g)
@@ -170,7 +170,7 @@ func (u *Universe) weak(s state, msg string, count func(string)) string {
 		if len(places) > 1 {
 			count("in two states: " + kindsOf(places))
 		}
-		if (s.has("attempts:"+g, msg) || s.has("changed:"+g, msg)) && len(places) == 0 || s.has("reasons:"+g, msg) != s.has("dead:"+g, msg) {
+		if (s.has("attempts:"+g, msg) || s.has("nack_metadata:"+g, msg)) && len(places) == 0 || s.has("reasons:"+g, msg) != s.has("dead:"+g, msg) {
 			count("bookkeeping for no message")
 		}
 	}

@@ -41,8 +41,8 @@ func (u *Universe) ops(s state) []op {
 			u.settlements(s, g, msg, add)
 		}
 	}
-	if isLater(s.value("taken", theKey)) {
-		add(op{kind: "due", arg: "taken", msg: theKey})
+	if isLater(s.value("dedup", theKey)) {
+		add(op{kind: "due", arg: "dedup", msg: theKey})
 	}
 	if u.keyed {
 		u.keyCalls(s, "", add)
@@ -269,7 +269,7 @@ func (o op) String() string {
 		return strings.TrimSpace(fmt.Sprintf("%s/%s claims: %s, request %d, limit %d, free %d %s",
 			o.group, o.consumer, o.arg, o.number, o.limit, o.free, o.knows))
 	case "due":
-		if o.arg == "taken" {
+		if o.arg == "dedup" {
 			return "the window of the key ends"
 		}
 		return fmt.Sprintf("%s in %s falls due", o.msg, o.arg)
@@ -299,7 +299,7 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	case "push":
 		return call{
 			"push",
-			[]string{"scheduled", "messages", "publishers", "keys", "taken"},
+			[]string{"scheduled", "messages", "publishers", "keys", "dedup"},
 			[]string{"p", strconv.Itoa(o.number), o.arg, "wake", u.windowMs(), "1", o.msg, delay, bodyOf(o.msg)},
 		}, true
 	case "outcome":
@@ -308,30 +308,30 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	case "claim":
 		return u.claimCall(s, o), true
 	case "register":
-		return call{"register", []string{"groups", "control", "expiry"}, []string{g, strconv.Itoa(queue.MaxGroups), "0", ""}}, true
+		return call{"register", []string{"groups", "settings", "expiry"}, []string{g, strconv.Itoa(queue.MaxGroups), "0", ""}}, true
 	case "ack":
-		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "changed:", "keys", "full", "turns:", "lanes:", "queue:"), []string{g, "wake", o.msg, o.token}}, true
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "nack_metadata:", "keys", "at_limit", "turns:", "blocked:", "queue:"), []string{g, "wake", o.msg, o.token}}, true
 	case "nack", "defer", "condemn":
 		details := map[string][]string{"nack": {"", delay}, "defer": {"defer", delay}, "condemn": {"bury", condemned}}[o.kind]
 		return call{
 			"nack",
-			under(g, "unack:", "attempts:", "queue:", "changed:", "dead:", "reasons:", "keys", "full", "turns:", "lanes:", "control"),
+			under(g, "unack:", "attempts:", "queue:", "nack_metadata:", "dead:", "reasons:", "keys", "at_limit", "turns:", "blocked:", "settings"),
 			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, details[0], details[1], o.arg},
 		}, true
 	case "extend":
 		return call{"extend", under(g, "unack:", "attempts:", "groups", "consumers:"), []string{leaseMs(u.leaseOf("")), g, "", "0", "", o.msg, o.token, o.arg}}, true
 	case "release":
-		return call{"release", under(g, "unack:", "attempts:", "queue:", "full", "control"), []string{g, "wake", o.msg, o.token, "1000", "0"}}, true
+		return call{"release", under(g, "unack:", "attempts:", "queue:", "at_limit", "settings"), []string{g, "wake", o.msg, o.token, "1000", "0"}}, true
 	case "bury":
 		return call{
 			"bury",
-			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:", "turns:", "lanes:", "control"),
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "at_limit", "queue:", "turns:", "blocked:", "settings"),
 			[]string{g, "wake", "0", o.msg, o.token, "bad"},
 		}, true
 	case "put away": // by a person, who has no token
 		return call{
 			"bury",
-			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "full", "queue:", "turns:", "lanes:", "control"),
+			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "at_limit", "queue:", "turns:", "blocked:", "settings"),
 			[]string{g, "wake", never, o.msg, "", putAway},
 		}, true
 	case "requeue":
@@ -339,7 +339,7 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	case "discard":
 		return call{
 			"discard",
-			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "changed:", "keys", "turns:", "lanes:", "queue:"),
+			under(g, "dead:", "reasons:", "attempts:", "messages", "refs", "nack_metadata:", "keys", "turns:", "blocked:", "queue:"),
 			[]string{g, "wake", strconv.Itoa(queue.MaxFreedBytes), never, o.msg},
 		}, true
 	case "cancel", "reschedule":
@@ -381,7 +381,7 @@ func others(s state, g string) []string {
 func (u *Universe) claimCall(s state, o op) call {
 	g := o.group
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
-		"claims:", "dead:", "reasons:", "changed:", "control", "consumers:", "full", "partitions", "expiry", "turns:", "lanes:")
+		"claims:", "dead:", "reasons:", "nack_metadata:", "settings", "consumers:", "at_limit", "partitions", "expiry", "turns:", "blocked:")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
 		strconv.Itoa(u.most), strconv.Itoa(queue.MaxReplyBytes), "wake", "0", "", "1",
@@ -418,7 +418,7 @@ func (u *Universe) keyCall(s state, o op) call {
 		[]string{"z", strconv.Itoa(o.number), until, by, name},
 	}
 	if o.kind == "cancel" {
-		c.keys, c.args = append(c.keys, "taken", "full"), append(c.args, "wake")
+		c.keys, c.args = append(c.keys, "dedup", "at_limit"), append(c.args, "wake")
 	}
 	if o.kind == "reschedule" {
 		c.args = append(c.args, "in", strconv.Itoa(longDelay), "wake")
@@ -426,9 +426,9 @@ func (u *Universe) keyCall(s state, o op) call {
 	for _, g := range reached(s, o) {
 		c.keys = append(c.keys, "queue:"+g, "unack:"+g, "dead:"+g, "attempts:"+g)
 		if o.kind == "cancel" {
-			c.keys = append(c.keys, "changed:"+g)
+			c.keys = append(c.keys, "nack_metadata:"+g)
 		}
-		c.keys = append(c.keys, "turns:"+g, "lanes:"+g)
+		c.keys = append(c.keys, "turns:"+g, "blocked:"+g)
 		c.args = append(c.args, g)
 	}
 	return c

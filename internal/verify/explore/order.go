@@ -22,7 +22,7 @@ func (u *Universe) ordered(s state) string {
 				places++
 			}
 			switch {
-			case waits && !s.has("lanes:"+g, placeOf(line, due, msg)):
+			case waits && !s.has("blocked:"+g, placeOf(line, due, msg)):
 				return fmt.Sprintf("lost in line: %s has no place in %s", msg, g)
 			case torn:
 			case waits && !busy:
@@ -33,7 +33,7 @@ func (u *Universe) ordered(s state) string {
 				return fmt.Sprintf("turn of nobody: %s in %s", owner, g)
 			}
 		}
-		if !torn && len(s.all("lanes:"+g)) != places {
+		if !torn && len(s.all("blocked:"+g)) != places {
 			return fmt.Sprintf("place of nobody: in %s", g)
 		}
 	}
@@ -53,13 +53,13 @@ func (s state) hasTurn(g, msg string) bool {
 }
 
 // halts tells whether a dead letter of a group halts its ordering key.
-func (s state) halts(g string) bool { return s.value("control", "limits:"+g) == haltingLimits }
+func (s state) halts(g string) bool { return s.value("settings", "limits:"+g) == haltingLimits }
 
 // passes tells whether a change is part of passing a turn on: in turns or lanes, or of a message that was in
 // line and has the turn now.
 func (t *step) passes(change entry) bool {
 	kind, g, _ := strings.Cut(change.key, ":")
-	if kind == "turns" || kind == "lanes" {
+	if kind == "turns" || kind == "blocked" {
 		return true
 	}
 	was := t.before.value(change.key, change.field)
@@ -101,7 +101,7 @@ func (t *step) aheadOf(other, g, msg string) bool {
 func (t *step) heals() bool {
 	torn := slices.ContainsFunc(t.u.msgs(), t.before.relaxed)
 	return torn && slices.ContainsFunc(diff(t.before, t.after), func(change entry) bool {
-		return change.key == "turns:"+t.op.group || change.key == "lanes:"+t.op.group
+		return change.key == "turns:"+t.op.group || change.key == "blocked:"+t.op.group
 	})
 }
 

@@ -81,9 +81,9 @@ func (p *protocol) shortReply(reply any) any {
 
 // allKeys lists the keys of the universe, without their tag.
 func (p *protocol) allKeys() []string {
-	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "taken", "publishers", "control", "full"}
+	keys := []string{"messages", "scheduled", "groups", "refs", "keys", "dedup", "publishers", "settings", "at_limit"}
 	for _, g := range p.u.groups {
-		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "changed:", "turns:", "lanes:"} {
+		for _, kind := range []string{"queue:", "unack:", "attempts:", "claims:", "dead:", "reasons:", "nack_metadata:", "turns:", "blocked:"} {
 			keys = append(keys, kind+g)
 		}
 	}

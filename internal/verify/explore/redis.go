@@ -218,7 +218,7 @@ func (r *runner) restore(key string, entries state) []any {
 		command[1] = "ZADD"
 		for _, e := range entries {
 			score := r.p.score(e.value)
-			if strings.HasPrefix(key, "lanes:") {
+			if strings.HasPrefix(key, "blocked:") {
 				score = "0"
 			}
 			command = append(command, score, r.p.long(e.field))

@@ -50,7 +50,7 @@ func (t *step) frame() string {
 		_, group, ofGroup := strings.Cut(change.key, ":")
 		switch {
 		case strings.HasPrefix(change.key, "~"), t.passes(change):
-		case change.field != o.msg && change.key != "keys" && change.key != "full":
+		case change.field != o.msg && change.key != "keys" && change.key != "at_limit":
 			return fmt.Sprintf("frame: %s changed %s of %s", o.kind, change.key, change.field)
 		case ofGroup && o.group != "" && group != o.group:
 			return fmt.Sprintf("frame: %s changed %s", o.kind, change.key)
@@ -94,7 +94,7 @@ func diff(before, after state) (list []entry) {
 // group that has room, and a leased message in the queue, too: whoever sees it removes it.
 func (t *step) nothing(but ...string) string {
 	for _, change := range diff(t.before, t.after) {
-		left := change.key == "full" && len(t.before.all("unack:"+change.field)) < t.u.limit && !t.after.has("full", change.field)
+		left := change.key == "at_limit" && len(t.before.all("unack:"+change.field)) < t.u.limit && !t.after.has("at_limit", change.field)
 		if group, queued := strings.CutPrefix(change.key, "queue:"); queued && t.op.kind == "claim" {
 			left = change.value == "" && t.after.has("unack:"+group, change.field)
 		}
@@ -143,7 +143,7 @@ func (t *step) pushTruth() string {
 		return "not stored: success"
 	case t.u.keyed && t.after.keyHolder() != msg && !again:
 		return "key not taken: by " + msg
-	case t.u.window && t.after.value("taken", theKey) != future:
+	case t.u.window && t.after.value("dedup", theKey) != future:
 		return "no window: " + msg + " is stored"
 	case held && t.before.has("scheduled", holder):
 		return t.replaced(holder)
@@ -175,15 +175,15 @@ func (t *step) outcomeTruth() string {
 
 // inWindow tells whether the key is taken although no message need hold it.
 func (s state) inWindow(msg string) bool {
-	return isLater(s.value("taken", theKey)) && s.value("keys", theKey) != msg
+	return isLater(s.value("dedup", theKey)) && s.value("keys", theKey) != msg
 }
 
 // dropped checks that nothing changed, except that a window that was over may be gone.
 func (t *step) dropped() string {
-	if isLater(t.before.value("taken", theKey)) {
+	if isLater(t.before.value("dedup", theKey)) {
 		return t.nothing("publishers")
 	}
-	return t.nothing("publishers", "taken")
+	return t.nothing("publishers", "dedup")
 }
 
 // placed tells whether a message is in any set now.
@@ -207,7 +207,7 @@ func (t *step) replaced(holder string) string {
 // others checks that nothing changed for other messages.
 func (t *step) others(msg string) string {
 	for _, change := range diff(t.before, t.after) {
-		if !t.passes(change) && change.field != msg && change.key != "publishers" && change.key != "keys" && change.key != "taken" {
+		if !t.passes(change) && change.field != msg && change.key != "publishers" && change.key != "keys" && change.key != "dedup" {
 			return fmt.Sprintf("frame: %s changed %s of %s", t.op.kind, change.key, change.field)
 		}
 	}
@@ -227,7 +227,7 @@ func (t *step) endTruth() string {
 	if t.listed(o.msg) {
 		return t.nothing()
 	}
-	for _, key := range []string{set, "attempts:" + o.group, "changed:" + o.group} {
+	for _, key := range []string{set, "attempts:" + o.group, "nack_metadata:" + o.group} {
 		if t.after.has(key, o.msg) {
 			return fmt.Sprintf("%s: %s is left in %s", o.kind, o.msg, key)
 		}
@@ -402,7 +402,7 @@ func (t *step) backTruth(was claimed, kept, back []string) string {
 	changed := []string{"claims:" + g}
 	for _, delivery := range back {
 		msg, token, _ := strings.Cut(delivery, " ")
-		changed = []string{"claims:" + g, "unack:" + g, "queue:" + g, "attempts:" + g, "full"}
+		changed = []string{"claims:" + g, "unack:" + g, "queue:" + g, "attempts:" + g, "at_limit"}
 		switch {
 		case !slices.Equal(t.after.places(g, msg), []string{"queue:" + g}) || t.after.value("queue:"+g, msg) != past:
 			return fmt.Sprintf("given back: %s is in %v", msg, t.after.places(g, msg))
@@ -453,7 +453,7 @@ func (t *step) keyTruth() string {
 		return t.rescheduleTruth(msg)
 	}
 	mine := t.before.has("messages", msg) && (!again || t.before.keyLead() == msg)
-	if t.before.has("taken", theKey) && t.after.has("taken", theKey) == mine {
+	if t.before.has("dedup", theKey) && t.after.has("dedup", theKey) == mine {
 		return "cancelled: the window stays, or ends in a repeated call"
 	}
 	return t.cancelTruth(msg)

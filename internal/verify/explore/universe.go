@@ -112,10 +112,10 @@ func (u *Universe) first() state {
 	s := state{}
 	for _, g := range u.groups {
 		if u.limit > 0 {
-			s.set("control", "limits:"+g, fmt.Sprintf("%d 0.000000 0 %d {}", u.limit, u.limit))
+			s.set("settings", "limits:"+g, fmt.Sprintf("%d 0.000000 0 %d {}", u.limit, u.limit))
 		}
 		if u.halts {
-			s.set("control", "limits:"+g, haltingLimits)
+			s.set("settings", "limits:"+g, haltingLimits)
 		}
 	}
 	return s

@@ -88,7 +88,7 @@ func (r *Scene) State() map[string]string {
 			continue
 		}
 		for field, value := range r.Contents(key) {
-			if strings.HasPrefix(kind, "lanes:") {
+			if strings.HasPrefix(kind, "blocked:") {
 				field = dueInLane.ReplaceAllString(field, " ")
 			}
 			state[kind+" "+field] = value
@@ -267,7 +267,7 @@ func (r *Scene) Retried(half bool) {
 			continue
 		}
 		pipe.ZAdd(r.Ctx(), p.Key(script.QueueOf, g), redis.Z{Score: 1, Member: id})
-		pipe.HSet(r.Ctx(), p.Key(script.ChangedOf, g), id, "changed")
+		pipe.HSet(r.Ctx(), p.Key(script.NackMetadataOf, g), id, "changed")
 	}
 	pipe.ZAdd(r.Ctx(), p.Key(script.UnackOf, "g"), redis.Z{Score: 1, Member: id})
 	pipe.HSet(r.Ctx(), p.Key(script.Refs, ""), id, "["+strings.Join(names, ",")+"]")

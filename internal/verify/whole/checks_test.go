@@ -126,7 +126,7 @@ func (w *world) checkListed() {
 }
 
 // lasting are the kinds of keys that may stay when everybody has gone and all is delivered.
-var lasting = []string{"topics", "partitions", "groups", "control"}
+var lasting = []string{"topics", "partitions", "groups", "settings"}
 
 // checkKeys looks at what is left when all have gone and a day has passed.
 func (w *world) checkKeys() {

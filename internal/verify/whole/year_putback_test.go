@@ -14,7 +14,7 @@ var leaks = []struct {
 	edits       []edit
 }{
 	{"a Publisher leaves its record", "publishers", []edit{{"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", ""}}},
-	{"windows that are over stay", "taken", []edit{
+	{"windows that are over stay", "dedup", []edit{
 		{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,"},
 		{"internal/queue/lua/push.lua", "if last then may_expire(taken,", "if last then tostring(taken,"},
 	}},

@@ -112,9 +112,9 @@ func (s *stock) check() {
 			s.checkConsumers(name, group, content)
 		case name == "turns":
 			s.checkTurns(group, content)
-		case name == "lanes":
+		case name == "blocked":
 			s.checkLanes(group, content)
-		case name == "control" || name == "full" || name == "expiry":
+		case name == "settings" || name == "at_limit" || name == "expiry":
 			s.checkSettings(name, content)
 		case name == "ticks":
 			for id := range content {
@@ -126,7 +126,7 @@ func (s *stock) check() {
 			if s.topic.partitions == 1 {
 				s.unowned("partitions", "%v", content)
 			}
-		case name == "arrived" || name == "entries" || name == "reading" || name == "refused":
+		case name == "imported" || name == "entries" || name == "reading" || name == "refused":
 			s.unowned(name, "%v", content)
 		}
 	}
@@ -226,7 +226,7 @@ func (s *stock) checkMessages() {
 			case "queue", "unack", "dead":
 				placed[id] = true
 				s.checkOwed(name, group, id)
-			case "attempts", "changed", "reasons", "refs":
+			case "attempts", "nack_metadata", "reasons", "refs":
 				if id, _, _ = strings.Cut(id, "/"); !bodied && s.has["messages"][id] == "" {
 					s.unowned(name, "of %s, which has no body", id)
 				}
@@ -278,13 +278,13 @@ func (s *stock) checkOwed(name, group, id string) {
 
 // checkWindows checks that windows that are over for days are gone.
 func (s *stock) checkWindows() {
-	for key, until := range s.has["taken"] {
+	for key, until := range s.has["dedup"] {
 		end, _ := strconv.ParseFloat(until, 64)
 		switch over := time.Since(time.UnixMilli(int64(end))); {
 		case over < -yearWindow:
-			s.unowned("taken", "%q is taken for %v", key, -over)
+			s.unowned("dedup", "%q is taken for %v", key, -over)
 		case over > 8*24*time.Hour:
-			s.unowned("taken", "%q is over for %v", key, over)
+			s.unowned("dedup", "%q is over for %v", key, over)
 		}
 	}
 }
@@ -350,7 +350,7 @@ func (s *stock) checkLanes(group string, content map[string]string) {
 			found = found || strings.HasSuffix(place, id)
 		}
 		if !found {
-			s.unowned("lanes", "%q in %s waits for nothing", place, group)
+			s.unowned("blocked", "%q in %s waits for nothing", place, group)
 		}
 	}
 }

@@ -224,7 +224,7 @@ func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
 // before it.
 func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Request, claims *Claims) bool {
 	body, stored := p.messages[e.id]
-	bytes := len(body) + len(g.changed[e.id])
+	bytes := len(body) + len(g.nackMetadata[e.id])
 	last, retried := g.attempts[e.id]
 	if !retried && lost {
 		last = firstClaim
@@ -250,7 +250,7 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 	}
 	b.size += bytes
 	b.messages = append(b.messages, Claimed{
-		ID: e.id, Token: next(last, retried, lost), Due: e.score, Body: body, Metadata: g.changed[e.id],
+		ID: e.id, Token: next(last, retried, lost), Due: e.score, Body: body, Metadata: g.nackMetadata[e.id],
 	})
 	b.owners[line] = e.id
 	return true
@@ -307,7 +307,7 @@ func (p *Partition) replay(g *group, now int64, r Request) Claims {
 		if !stored || !g.current(m.ID, m.Token) || g.unack.scores[m.ID] != last.deadline {
 			continue
 		}
-		m.Body, m.Metadata = body, g.changed[m.ID]
+		m.Body, m.Metadata = body, g.nackMetadata[m.ID]
 		bytes, due := len(m.Body)+len(m.Metadata), m.Due
 		stopped = stopped || over || len(claims.Messages) == r.Limit || len(claims.Messages) > 0 && size+bytes > r.Bytes
 		if !stopped {
@@ -321,7 +321,7 @@ func (p *Partition) replay(g *group, now int64, r Request) Claims {
 		g.release(Release{Delivery{m.ID, m.Token}, due, 0})
 	}
 	if stopped {
-		g.full = 0
+		g.atLimit = 0
 		p.wake(now, 0, r.Group)
 	}
 	last.ms, last.messages = nowMS(now), claims.Messages

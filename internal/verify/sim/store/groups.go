@@ -9,16 +9,16 @@ import (
 // group is what a partition has of one consumer group.
 type group struct {
 	registered         bool
-	full               int // it waits until fewer are in unack; 0: it does not wait
+	atLimit            int // it waits until fewer are in unack; 0: it does not wait
 	queue, unack, dead zset
 	attempts           map[string]Token
 	claims             map[string]claimed
 	reasons            map[string]string
-	changed            map[string][]byte
+	nackMetadata       map[string][]byte
 	orphans            map[string]bool // messages that were cancelled while the group was retired
 	consumers          map[string]presence
 	turns              map[string]string  // line -> the message whose turn it is
-	lanes              map[string][]entry // line -> due times and ids, in their order
+	blocked            map[string][]entry // line -> due times and ids, in their order
 	halted             bool               // dead letters may have turns since the group halted keys, before its next claim
 }
 
@@ -33,14 +33,14 @@ const (
 
 func newGroup() *group {
 	return &group{
-		attempts:  map[string]Token{},
-		claims:    map[string]claimed{},
-		reasons:   map[string]string{},
-		changed:   map[string][]byte{},
-		orphans:   map[string]bool{},
-		consumers: map[string]presence{},
-		turns:     map[string]string{},
-		lanes:     map[string][]entry{},
+		attempts:     map[string]Token{},
+		claims:       map[string]claimed{},
+		reasons:      map[string]string{},
+		nackMetadata: map[string][]byte{},
+		orphans:      map[string]bool{},
+		consumers:    map[string]presence{},
+		turns:        map[string]string{},
+		blocked:      map[string][]entry{},
 	}
 }
 

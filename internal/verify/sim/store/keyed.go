@@ -50,7 +50,7 @@ func (p *Partition) Cancel(id string) (s Status, ok bool) {
 		return s, false
 	}
 	if key := keyOf(id); p.Lead(key) == id {
-		delete(p.taken, key)
+		delete(p.dedup, key)
 	}
 	p.scheduled.remove(id)
 	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
@@ -79,7 +79,7 @@ func (p *Partition) cancelFor(name, id string) {
 	waits, held := g.queue.remove(id), g.unack.remove(id)
 	if waits || held {
 		delete(g.attempts, id)
-		delete(g.changed, id)
+		delete(g.nackMetadata, id)
 	}
 	if held {
 		p.makeRoom(g, name)

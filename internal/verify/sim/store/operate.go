@@ -93,7 +93,7 @@ func (p *Partition) Withdraw(some []Seen) (left []string) {
 			continue
 		}
 		if key := keyOf(s.ID); p.keys[key] == s.ID {
-			delete(p.taken, key)
+			delete(p.dedup, key)
 		}
 		p.scheduled.remove(s.ID)
 		p.finish(newGroup(), "", s.ID)

@@ -57,8 +57,8 @@ func (g *group) hasTurn(id string, halts bool) bool {
 // join sends a message that is due in line.
 func (g *group) join(line string, due int64, id string) {
 	e := entry{due, id}
-	if at, found := slices.BinarySearchFunc(g.lanes[line], e, compare); !found {
-		g.lanes[line] = slices.Insert(g.lanes[line], at, e)
+	if at, found := slices.BinarySearchFunc(g.blocked[line], e, compare); !found {
+		g.blocked[line] = slices.Insert(g.blocked[line], at, e)
 	}
 	g.queue.add(due+inLine, id)
 }
@@ -69,14 +69,14 @@ func (g *group) quit(line, id string) {
 	if line == "" || !waits || score < inLine {
 		return
 	}
-	if at, found := slices.BinarySearchFunc(g.lanes[line], entry{score - inLine, id}, compare); found {
+	if at, found := slices.BinarySearchFunc(g.blocked[line], entry{score - inLine, id}, compare); found {
 		g.drop(line, at)
 	}
 }
 
 func (g *group) drop(line string, at int) {
-	if g.lanes[line] = slices.Delete(g.lanes[line], at, at+1); len(g.lanes[line]) == 0 {
-		delete(g.lanes, line)
+	if g.blocked[line] = slices.Delete(g.blocked[line], at, at+1); len(g.blocked[line]) == 0 {
+		delete(g.blocked, line)
 	}
 }
 
@@ -86,11 +86,11 @@ func (g *group) passTurn(line, id string) (passed bool) {
 		return false
 	}
 	for range linesLooked {
-		if len(g.lanes[line]) == 0 {
+		if len(g.blocked[line]) == 0 {
 			delete(g.turns, line)
 			return false
 		}
-		first := g.lanes[line][0]
+		first := g.blocked[line][0]
 		if score, waits := g.queue.scores[first.id]; waits && score == first.score+inLine {
 			g.turns[line] = first.id
 			g.queue.add(first.score, first.id)
@@ -177,7 +177,7 @@ func (p *Partition) checkOrder(name string, g *group) error {
 		if owner := g.turns[line]; owner == "" || !g.hasTurn(owner, halts) {
 			return fmt.Errorf("%s waits in group %s for %q, whose turn %q has", e.id, name, line, owner)
 		}
-		if !slices.Contains(g.lanes[line], entry{e.score - inLine, e.id}) {
+		if !slices.Contains(g.blocked[line], entry{e.score - inLine, e.id}) {
 			return fmt.Errorf("%s waits in group %s, and is not in line", e.id, name)
 		}
 	}

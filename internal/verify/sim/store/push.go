@@ -125,7 +125,7 @@ func (p *Partition) store(now int64, result *Pushed, duplicates string, m Messag
 // inUse tells whether another message than a new one holds a key, or a window has taken it.
 func (p *Partition) inUse(now int64, key, id string) bool {
 	holder := p.keys[key]
-	return key != "" && holder != id && (holder != "" || p.taken[key]*1000 > now)
+	return key != "" && holder != id && (holder != "" || p.dedup[key]*1000 > now)
 }
 
 // takeKeys takes the keys of stored messages for a window. A batch with keys also ends the
@@ -134,10 +134,10 @@ func (p *Partition) takeKeys(now int64, b Batch, stored []string) {
 	if !slices.ContainsFunc(slices.Concat(b.Calls...), func(m Message) bool { return keyOf(m.ID) != "" }) {
 		return
 	}
-	maps.DeleteFunc(p.taken, func(_ string, until int64) bool { return until <= nowMS(now) })
+	maps.DeleteFunc(p.dedup, func(_ string, until int64) bool { return until <= nowMS(now) })
 	for _, id := range stored {
 		if key := keyOf(id); key != "" && b.Window > 0 {
-			p.taken[key] = Due(now, b.Window)
+			p.dedup[key] = Due(now, b.Window)
 		}
 	}
 }

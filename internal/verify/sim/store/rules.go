@@ -188,7 +188,7 @@ func (b bounds) pauseLasts(now int64) int64 {
 func (g *group) heldBack(b bounds, now int64) int64 {
 	wait := 0.0
 	if b.share.most > 0 && len(g.unack.list) >= b.share.most {
-		g.full = b.share.most
+		g.atLimit = b.share.most
 		first, _ := g.unack.head()
 		wait = float64(first*1000 - now)
 	}
@@ -201,10 +201,10 @@ func (g *group) heldBack(b bounds, now int64) int64 {
 // makeRoom wakes a group that waits for room in unack, if there is some now, and tells whether
 // there is.
 func (p *Partition) makeRoom(g *group, name string) bool {
-	if g.full == 0 || len(g.unack.list) >= g.full {
+	if g.atLimit == 0 || len(g.unack.list) >= g.atLimit {
 		return false
 	}
-	g.full = 0
+	g.atLimit = 0
 	p.wake(0, 0, name)
 	return true
 }

@@ -63,7 +63,7 @@ func (p *Partition) Ack(name string, deliveries []Delivery) (stale []string, roo
 // finish ends a message for one group; the last group removes the body.
 func (p *Partition) finish(g *group, name, id string) {
 	delete(g.attempts, id)
-	delete(g.changed, id)
+	delete(g.nackMetadata, id)
 	left := slices.DeleteFunc(slices.Clone(p.refs[id]), func(other string) bool { return other == name })
 	if len(left) > 0 {
 		p.refs[id] = left
@@ -95,7 +95,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 		token, reason := n.outcome(maxDeliveries)
 		g.attempts[n.ID] = token
 		if len(n.Metadata) > 0 {
-			g.changed[n.ID] = n.Metadata
+			g.nackMetadata[n.ID] = n.Metadata
 		}
 		if reason != "" {
 			p.toDead(g, n.ID, nowMS(now), reason)
@@ -170,7 +170,7 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 	}
 	p.giveBack(name, unused)
 	if len(stale) < len(releases) {
-		g.full = 0
+		g.atLimit = 0
 		p.wake(now, 0, name)
 	}
 	return stale

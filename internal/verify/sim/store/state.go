@@ -13,11 +13,11 @@ func (p *Partition) State() map[string]string {
 	put(state, "scheduled", p.scheduled.scores)
 	put(state, "messages", p.messages)
 	put(state, "keys", p.keys)
-	put(state, "taken", p.taken)
-	put(state, "control tombstone", p.tombstones)
+	put(state, "dedup", p.dedup)
+	put(state, "settings tombstone", p.tombstones)
 	for name, back := range p.rates {
 		if back > 0 {
-			state["control rate "+name] = fmt.Sprint(back)
+			state["settings rate "+name] = fmt.Sprint(back)
 		}
 	}
 	for key, id := range p.lost {
@@ -27,13 +27,13 @@ func (p *Partition) State() map[string]string {
 		state["refs "+id] = strings.Join(slices.Sorted(slices.Values(names)), ",")
 	}
 	for name, until := range p.pauses {
-		state["control paused "+name] = fmt.Sprint(until)
+		state["settings paused "+name] = fmt.Sprint(until)
 	}
 	for name, s := range p.shares {
-		state["control limits "+name] = fmt.Sprintf("%d %.6f %d %t", s.most, s.interval, s.burst, p.halts(name))
+		state["settings limits "+name] = fmt.Sprintf("%d %.6f %d %t", s.most, s.interval, s.burst, p.halts(name))
 	}
 	for name, e := range p.expiry {
-		state["control expiry "+name] = fmt.Sprintf("%d %d %d", e.lasts, e.ends, e.noticed)
+		state["settings expiry "+name] = fmt.Sprintf("%d %d %d", e.lasts, e.ends, e.noticed)
 		state["expiry "+name] = fmt.Sprint(e.look)
 	}
 	for name, g := range p.groups {
@@ -46,21 +46,21 @@ func (g *group) put(state map[string]string, name string) {
 	if g.registered {
 		state["groups "+name] = "member"
 	}
-	if g.full > 0 {
-		state["full "+name] = fmt.Sprint(g.full)
+	if g.atLimit > 0 {
+		state["at_limit "+name] = fmt.Sprint(g.atLimit)
 	}
 	put(state, "queue:"+name, g.queue.scores)
 	put(state, "unack:"+name, g.unack.scores)
 	put(state, "dead:"+name, g.dead.scores)
 	put(state, "reasons:"+name, g.reasons)
-	put(state, "changed:"+name, g.changed)
+	put(state, "nack_metadata:"+name, g.nackMetadata)
 	for id, token := range g.attempts {
 		state["attempts:"+name+" "+id] = token.entry()
 	}
 	put(state, "turns:"+name, g.turns)
-	for line, places := range g.lanes {
+	for line, places := range g.blocked {
 		for _, e := range places {
-			state[fmt.Sprintf("lanes:%s %s%016d%s", name, line, e.score, e.id)] = "0"
+			state[fmt.Sprintf("blocked:%s %s%016d%s", name, line, e.score, e.id)] = "0"
 		}
 	}
 	for consumer, c := range g.consumers {

@@ -86,7 +86,7 @@ func TestWhoeverMakesRoomWakes(t *testing.T) {
 			r.heard()
 			settle(r, Delivery{"a", claims.Messages[0].Token})
 			assert.Equal(t, Notice{Group: "g"}, r.heard()[0])
-			assert.Zero(t, r.groups["g"].full)
+			assert.Zero(t, r.groups["g"].atLimit)
 			assert.Equal(t, []string{"b 1"}, tokens(r.claim(0, "g", 1, 1)))
 		})
 	}

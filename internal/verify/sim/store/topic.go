@@ -61,7 +61,7 @@ type Partition struct {
 	refs       map[string][]string // the groups that still need the body, if more than one
 	keys       map[string]string   // key -> the message that holds it
 	lost       map[string]string   // key that nobody holds -> the dead letter that has lost it
-	taken      map[string]int64    // until when keys are taken for a window, ms
+	dedup      map[string]int64    // until when keys are taken for a window, ms
 	publishers map[string]pushed
 	groups     map[string]*group
 	pauses     map[string]int64  // until when groups, or "" for all, are paused, in ms; 0: no end
@@ -80,7 +80,7 @@ func newPartition(number int, notify func(Notice)) *Partition {
 		refs:       map[string][]string{},
 		keys:       map[string]string{},
 		lost:       map[string]string{},
-		taken:      map[string]int64{},
+		dedup:      map[string]int64{},
 		publishers: map[string]pushed{},
 		groups:     map[string]*group{},
 		pauses:     map[string]int64{},
