@@ -1,6 +1,6 @@
 package relay
 
-// maxRefused is how many refused messages a lane remembers.
+// maxRefused is how many refused messages a route remembers.
 const maxRefused = 10_000
 
 // refusals counts how often the target has refused each message of a topic. A refusal counts only if the target has taken

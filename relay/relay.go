@@ -86,7 +86,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // relay begins to relay a topic. It tries until that succeeds or ctx ends.
 func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, topic string) {
-	l := newLane(ctx, r, topic)
+	l := newRoute(ctx, r, topic)
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	outages := outage.New(logging(r.logger), 0)
 	place := observe.Place{Topic: topic, Group: r.config.ConsumerGroup, Partition: -1}

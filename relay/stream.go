@@ -29,7 +29,7 @@ type group interface {
 
 // toStream moves messages to the stream of the topic, in one step for each, where that is
 // possible; it publishes the others. It acks those that are in the stream.
-func (l *lane) toStream(messages []*message.Message) error {
+func (rt *route) toStream(messages []*message.Message) error {
 	var errs []error
 	for len(messages) > 0 {
 		first := inHand(messages[0])
@@ -37,10 +37,10 @@ func (l *lane) toStream(messages []*message.Message) error {
 		for n < len(messages) && inHand(messages[n]).Partition() == first.Partition() {
 			n++
 		}
-		send := l.publish
-		_, apart := l.relay.apart.Load(l.topic)
-		if g, ok := first.Group().(group); ok && !apart && g.CanRelay(l.topic) {
-			send = func(messages []*message.Message) error { return l.move(g, messages) }
+		send := rt.publish
+		_, apart := rt.relay.apart.Load(rt.topic)
+		if g, ok := first.Group().(group); ok && !apart && g.CanRelay(rt.topic) {
+			send = func(messages []*message.Message) error { return rt.move(g, messages) }
 		}
 		if err := send(messages[:n]); err != nil {
 			errs = append(errs, err)
@@ -63,32 +63,32 @@ func expired(msg *message.Message) bool {
 
 // move moves messages of one partition to the stream. If another consumer has claimed a message since, that consumer
 // moves it, and the ack of this relay is stale, too.
-func (l *lane) move(g group, messages []*message.Message) error {
-	config := l.relay.config.Streams
+func (rt *route) move(g group, messages []*message.Message) error {
+	config := rt.relay.config.Streams
 	var entries []queue.Entry
 	var errs []error
 	moving := make([]*message.Message, 0, len(messages))
 	for _, msg := range messages {
-		entry, err := l.entry(msg)
+		entry, err := rt.entry(msg)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		entries, moving = append(entries, entry), append(moving, msg)
 	}
-	maxlen, found := config.Maxlens[l.topic]
+	maxlen, found := config.Maxlens[rt.topic]
 	if !found {
 		maxlen = config.DefaultMaxlen
 	}
 	for _, msg := range moving {
 		inHand(msg).Ending()
 	}
-	relayed, err := g.Relay(l.outlast, queue.Stream{Key: l.topic, MaxLen: maxlen}, entries)
+	relayed, err := g.Relay(rt.outlast, queue.Stream{Key: rt.topic, MaxLen: maxlen}, entries)
 	if errors.Is(err, queue.ErrOtherSlot) {
-		l.relay.apart.Store(l.topic, true)
-		l.relay.logger.Info("The stream is in another slot of Redis than the messages; they are published at least once",
-			watermill.LogFields{"topic": l.topic})
-		return errors.Join(append(errs, l.publish(moving))...)
+		rt.relay.apart.Store(rt.topic, true)
+		rt.relay.logger.Info("The stream is in another slot of Redis than the messages; they are published at least once",
+			watermill.LogFields{"topic": rt.topic})
+		return errors.Join(append(errs, rt.publish(moving))...)
 	}
 	if err != nil {
 		return errors.Join(append(errs, err)...)
@@ -96,8 +96,8 @@ func (l *lane) move(g group, messages []*message.Message) error {
 	for _, msg := range moving {
 		held := inHand(msg)
 		if id := held.Delivery().ID; slices.Contains(relayed.Stale, id) {
-			l.relay.logger.Debug("The relay no longer holds a message: it was moved before, or another consumer has claimed it",
-				watermill.LogFields{"topic": l.topic, "id": id})
+			rt.relay.logger.Debug("The relay no longer holds a message: it was moved before, or another consumer has claimed it",
+				watermill.LogFields{"topic": rt.topic, "id": id})
 		} else {
 			held.Ended(relayed.Room)
 		}
@@ -107,8 +107,8 @@ func (l *lane) move(g group, messages []*message.Message) error {
 }
 
 // entry is a message as an entry of a stream, as redisstream writes it.
-func (l *lane) entry(msg *message.Message) (queue.Entry, error) {
-	values, err := l.relay.config.Streams.Marshaller.Marshal(l.topic, l.copyOf(msg))
+func (rt *route) entry(msg *message.Message) (queue.Entry, error) {
+	values, err := rt.relay.config.Streams.Marshaller.Marshal(rt.topic, rt.copyOf(msg))
 	if err != nil {
 		return queue.Entry{}, err
 	}

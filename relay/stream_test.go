@@ -227,7 +227,7 @@ func TestAMoveWhoseAnswerIsLostMovesOnce(t *testing.T) {
 // losing loses the first answers of relay.lua.
 type losing struct {
 	redistest.Hook
-	answers int // owned by the lane
+	answers int // owned by the route
 }
 
 func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -27,18 +27,18 @@ func (r *recorder) Publish(_ string, messages ...*message.Message) error {
 
 func (r *recorder) Close() error { return nil }
 
-// laneTo returns a lane, and a batch for it whose contexts end with lose.
-func laneTo(ctx context.Context, target message.Publisher, size int) (l *lane, batch []*message.Message, lose []func()) {
+// routeTo returns a route, and a batch for it whose contexts end with lose.
+func routeTo(ctx context.Context, target message.Publisher, size int) (rt *route, batch []*message.Message, lose []func()) {
 	config := Config{Target: target}
 	config.setDefaults()
-	l = newLane(ctx, &Relay{config: config, target: target, logger: watermill.NopLogger{}}, "t")
+	rt = newRoute(ctx, &Relay{config: config, target: target, logger: watermill.NopLogger{}}, "t")
 	for i := range size {
 		held, lost := context.WithCancel(context.WithoutCancel(ctx))
 		msg := message.NewMessage(string(rune('a'+i)), nil)
 		msg.SetContext(held)
 		batch, lose = append(batch, msg), append(lose, lost)
 	}
-	return l, batch, lose
+	return rt, batch, lose
 }
 
 var errRefused = errors.New("refused")
@@ -61,7 +61,7 @@ func ends(batch []*message.Message) (list []string) {
 func TestNoCallBeginsAfterTheEndOfRun(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	target := &recorder{}
-	l, batch, _ := laneTo(ctx, target, 4)
+	rt, batch, _ := routeTo(ctx, target, 4)
 	target.fail = func(call int) error {
 		switch call {
 		case 1:
@@ -71,20 +71,20 @@ func TestNoCallBeginsAfterTheEndOfRun(t *testing.T) {
 			return nil
 		}
 	}
-	l.handle(batch)
+	rt.handle(batch)
 	assert.Equal(t, [][]string{{"a", "b", "c", "d"}, {"a"}}, target.calls)
 	assert.Equal(t, []string{"ack", "nack", "nack", "nack"}, ends(batch))
 
-	_, batch, _ = laneTo(ctx, target, 2)
-	l.handle(batch)
+	_, batch, _ = routeTo(ctx, target, 2)
+	rt.handle(batch)
 	assert.Len(t, target.calls, 2, "not for another batch either")
 	assert.Equal(t, []string{"nack", "nack"}, ends(batch))
-	assert.False(t, l.target.Fails(handingOn, l.place()), "which is no outage")
+	assert.False(t, rt.target.Fails(handingOn, rt.place()), "which is no outage")
 }
 
 func TestAMessageThatIsLostIsNotPublished(t *testing.T) {
 	target := &recorder{}
-	l, batch, lose := laneTo(t.Context(), target, 4)
+	rt, batch, lose := routeTo(t.Context(), target, 4)
 	lose[3]()
 	target.fail = func(call int) error {
 		switch call {
@@ -95,15 +95,15 @@ func TestAMessageThatIsLostIsNotPublished(t *testing.T) {
 			return nil
 		}
 	}
-	l.handle(batch)
+	rt.handle(batch)
 	assert.Equal(t, [][]string{{"a", "b", "c"}, {"a"}, {"c"}}, target.calls)
 	assert.Equal(t, []string{"ack", "nack", "ack", "nack"}, ends(batch))
 
-	_, batch, lose = laneTo(t.Context(), target, 1)
+	_, batch, lose = routeTo(t.Context(), target, 1)
 	lose[0]()
-	l.handle(batch)
+	rt.handle(batch)
 	assert.Len(t, target.calls, 3)
-	assert.False(t, l.target.Fails(handingOn, l.place()), "which is no outage")
+	assert.False(t, rt.target.Fails(handingOn, rt.place()), "which is no outage")
 }
 
 // TestARefusalCountsIfTheTargetHasTakenOthersSince the one before it.

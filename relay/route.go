@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// A lane rests so long after a batch of which the target has taken nothing.
+	// A route rests so long after a batch of which the target has taken nothing.
 	minRest = redisdelay.MinRedeliveryDelay
 	maxRest = 2 * time.Second
 
-	// maxProbes is how many messages a lane offers to a target that has taken nothing
+	// maxProbes is how many messages a route offers to a target that has taken nothing
 	// since the last rest. The first messages may be refused for their own sake.
 	maxProbes = 10
 
-	// patience is for how long a lane offers one message after another to a target that
+	// patience is for how long a route offers one message after another to a target that
 	// takes none.
 	patience = time.Second
 )
 
-// lane relays one topic. It is for the goroutine of its subscription, which has one batch at
+// route relays one topic. It is for the goroutine of its subscription, which has one batch at
 // a time.
-type lane struct {
+type route struct {
 	relay    *Relay
 	topic    string
 	stopping context.Context // ends with Run's
@@ -46,8 +46,8 @@ type lane struct {
 	pause    backoff.Backoff // between rests
 }
 
-func newLane(ctx context.Context, r *Relay, topic string) *lane {
-	return &lane{
+func newRoute(ctx context.Context, r *Relay, topic string) *route {
+	return &route{
 		relay: r, topic: topic, stopping: ctx, outlast: context.WithoutCancel(ctx),
 		refusals: refusals{max: r.config.MaxRefusals, counts: map[string]refusal{}},
 		target:   outage.New(logging(r.logger), 0),
@@ -55,35 +55,35 @@ func newLane(ctx context.Context, r *Relay, topic string) *lane {
 	}
 }
 
-func (l *lane) place() observe.Place { return observe.Place{Topic: l.topic, Partition: -1} }
+func (rt *route) place() observe.Place { return observe.Place{Topic: rt.topic, Partition: -1} }
 
 // handle publishes a batch with one call if it can. What the target refuses, it publishes again
 // one by one, to find out which messages are refused. If the target takes none, it gives all
 // back and rests.
-func (l *lane) handle(batch []*message.Message) {
+func (rt *route) handle(batch []*message.Message) {
 	taken, remaining, err := 0, batch, error(nil)
-	if !l.target.Fails(handingOn, l.place()) {
+	if !rt.target.Fails(handingOn, rt.place()) {
 		fresh, retries := split(batch)
-		if remaining, err = retries, l.hand(fresh); err != nil {
+		if remaining, err = retries, rt.hand(fresh); err != nil {
 			remaining = unsettled(batch)
 		}
 		taken = len(batch) - len(unsettled(batch))
 	}
 	if len(remaining) == 1 && len(batch) == 1 && err != nil { // it was offered alone
-		if l.refuse(remaining[0], err) {
+		if rt.refuse(remaining[0], err) {
 			err = nil
 		}
 		remaining = nil
 	}
 	some := 0
 	if len(remaining) > 0 { // one by one, they say more than the error of the batch
-		some, err = l.oneByOne(remaining, taken > 0)
+		some, err = rt.oneByOne(remaining, taken > 0)
 	}
 	switch {
 	case taken+some > 0:
-		l.works()
+		rt.works()
 	case err != nil: // else nothing was offered, or only what is refused for good
-		l.rest(err)
+		rt.rest(err)
 	}
 }
 
@@ -108,18 +108,18 @@ func attempt(msg *message.Message) int {
 // oneByOne publishes messages one by one, those first that were delivered least. It puts off
 // those that are left when the target takes none, or Run ends. It returns how many it has
 // taken, and the last refusal that may be about the target.
-func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
+func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
 	// A target that seems to be down may only refuse the messages that come first again and again.
 	slices.SortStableFunc(messages, func(a, b *message.Message) int { return cmp.Compare(attempt(a), attempt(b)) })
 	since, offered := time.Now(), 0
 	for i, msg := range messages {
-		if l.stopping.Err() != nil || !works && offered >= maxProbes || time.Since(since) > patience {
-			l.putOff(messages[i:])
+		if rt.stopping.Err() != nil || !works && offered >= maxProbes || time.Since(since) > patience {
+			rt.putOff(messages[i:])
 			break
 		}
 		offered++
-		if err := l.hand(messages[i : i+1]); err != nil {
-			if l.refuse(msg, err) {
+		if err := rt.hand(messages[i : i+1]); err != nil {
+			if rt.refuse(msg, err) {
 				offered, since = offered-1, time.Now() // a target that works refuses it, too
 			} else {
 				refusal = err
@@ -137,18 +137,18 @@ func (l *lane) oneByOne(messages []*message.Message, works bool) (taken int, ref
 
 // refuse nacks a message that the target has refused, or makes it a dead letter. It tells whether the error is about the
 // message alone, and so says nothing about the target.
-func (l *lane) refuse(msg *message.Message, err error) (forGood bool) {
+func (rt *route) refuse(msg *message.Message, err error) (forGood bool) {
 	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
 	var unfit *unfitError
 	switch { // Bury cannot fail: the message is not settled yet
-	case errors.As(err, &unfit), l.permanent(err):
+	case errors.As(err, &unfit), rt.permanent(err):
 		forGood = true
 		_ = delivery.Bury("refused by the target: " + err.Error())
-	case l.refusals.add(delivery.ID):
-		_ = delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", l.refusals.max, err))
+	case rt.refusals.add(delivery.ID):
+		_ = delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", rt.refusals.max, err))
 	default:
-		l.relay.logger.Debug("The target has refused a message; it is published again later", watermill.LogFields{
-			"topic": l.topic, "message_uuid": msg.UUID, "error": err.Error(),
+		rt.relay.logger.Debug("The target has refused a message; it is published again later", watermill.LogFields{
+			"topic": rt.topic, "message_uuid": msg.UUID, "error": err.Error(),
 		})
 	}
 	msg.Nack()
@@ -156,22 +156,22 @@ func (l *lane) refuse(msg *message.Message, err error) (forGood bool) {
 }
 
 // permanent asks the user's function. One that panics knows nothing.
-func (l *lane) permanent(refusal error) bool {
-	is, err := l.ask(refusal)
+func (rt *route) permanent(refusal error) bool {
+	is, err := rt.ask(refusal)
 	if err != nil {
-		l.relay.logger.Error("Permanent has panicked; the message is published again later", err,
-			watermill.LogFields{"topic": l.topic})
+		rt.relay.logger.Error("Permanent has panicked; the message is published again later", err,
+			watermill.LogFields{"topic": rt.topic})
 	}
 	return is
 }
 
-func (l *lane) ask(refusal error) (permanent bool, err error) {
+func (rt *route) ask(refusal error) (permanent bool, err error) {
 	defer recovered(&err)
-	return l.relay.config.Permanent(refusal), nil
+	return rt.relay.config.Permanent(refusal), nil
 }
 
 // putOff gives back messages that were not offered, for the time of the next rest.
-func (l *lane) putOff(messages []*message.Message) {
+func (rt *route) putOff(messages []*message.Message) {
 	for _, msg := range messages {
 		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
 		_ = delivery.Defer(delay.For(minRest)) // else it is nacked, and comes as well
@@ -180,49 +180,49 @@ func (l *lane) putOff(messages []*message.Message) {
 }
 
 // works notes that the target takes messages.
-func (l *lane) works() {
-	l.pause.Reset()
-	l.target.Worked(handingOn, l.place())
+func (rt *route) works() {
+	rt.pause.Reset()
+	rt.target.Worked(handingOn, rt.place())
 }
 
 // rest waits after a batch of which the target has taken nothing. The messages are given back
 // meanwhile, and none is claimed.
-func (l *lane) rest(err error) {
-	l.target.Failed(handingOn, l.place(), err)
-	l.pause.Wait(l.stopping)
+func (rt *route) rest(err error) {
+	rt.target.Failed(handingOn, rt.place(), err)
+	rt.pause.Wait(rt.stopping)
 }
 
 // hand hands on messages, in order, and acks those that the target has. With an error, it may
 // have others as well.
-func (l *lane) hand(messages []*message.Message) error {
-	if messages = l.living(messages); len(messages) == 0 {
+func (rt *route) hand(messages []*message.Message) error {
+	if messages = rt.living(messages); len(messages) == 0 {
 		return nil
 	}
 	var err error
-	if l.relay.config.sameClient() {
-		err = l.toStream(messages)
+	if rt.relay.config.sameClient() {
+		err = rt.toStream(messages)
 	} else {
-		err = l.publish(messages)
+		err = rt.publish(messages)
 	}
 	for _, msg := range messages {
 		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); settled(msg) {
-			l.refusals.taken(delivery.ID)
+			rt.refusals.taken(delivery.ID)
 		}
 	}
 	return err
 }
 
 // publish publishes messages with one call of the target.
-func (l *lane) publish(messages []*message.Message) (err error) {
-	if messages = l.held(messages); len(messages) == 0 {
+func (rt *route) publish(messages []*message.Message) (err error) {
+	if messages = rt.held(messages); len(messages) == 0 {
 		return nil
 	}
 	copies := make([]*message.Message, len(messages))
 	for i, msg := range messages {
-		copies[i] = l.copyOf(msg)
+		copies[i] = rt.copyOf(msg)
 	}
 	defer recovered(&err)
-	if err := l.relay.target.Publish(l.topic, copies...); err != nil {
+	if err := rt.relay.target.Publish(rt.topic, copies...); err != nil {
 		return err
 	}
 	for _, msg := range messages {
@@ -233,10 +233,10 @@ func (l *lane) publish(messages []*message.Message) (err error) {
 
 // living returns the messages that have not expired. It puts off the others: the subscription ends them instead of
 // handing them out again.
-func (l *lane) living(messages []*message.Message) (living []*message.Message) {
+func (rt *route) living(messages []*message.Message) (living []*message.Message) {
 	for i, msg := range messages {
 		if expired(msg) {
-			l.putOff(messages[i : i+1])
+			rt.putOff(messages[i : i+1])
 			continue
 		}
 		living = append(living, msg)
@@ -246,17 +246,17 @@ func (l *lane) living(messages []*message.Message) (living []*message.Message) {
 
 // copyOf copies a message for the target. Consumers may be given the message itself, and must not find this delivery in its
 // context.
-func (l *lane) copyOf(msg *message.Message) *message.Message {
+func (rt *route) copyOf(msg *message.Message) *message.Message {
 	c := msg.Copy()
-	c.SetContext(l.outlast)
+	c.SetContext(rt.outlast)
 	return c
 }
 
 // held returns the messages that may be published. It gives back the others: all of them when Run
 // ends, else those that the relay has lost, because they were cancelled or their lease has run out.
-func (l *lane) held(messages []*message.Message) (held []*message.Message) {
-	if l.stopping.Err() != nil {
-		l.putOff(messages)
+func (rt *route) held(messages []*message.Message) (held []*message.Message) {
+	if rt.stopping.Err() != nil {
+		rt.putOff(messages)
 		return nil
 	}
 	for _, msg := range messages {
