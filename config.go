@@ -54,9 +54,9 @@ type PublisherConfig struct {
 	Marshaler Marshaler
 
 	// Partitions is the minimum number of partitions of each topic published to, 1 to
-	// 256. Redis keeps the number, and it only grows: subscribers are notified, other
+	// 192. Redis keeps the number, and it only grows: subscribers are notified, other
 	// publishers notice within 5s, idle ones from their second Publish on. More than 1 is for
-	// Redis Cluster, where it spreads a topic over the masters. Default: 1.
+	// Redis Cluster, where 3, 6, 12, 24 … spread a topic evenly over the masters. Default: 1.
 	Partitions int
 
 	// PartitionKey chooses a message's partition: messages with the same key share

@@ -71,7 +71,7 @@ func run() (err error) {
 func track(ctx context.Context, client *redis.ClusterClient, own *redistest.Cluster) error {
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client:       client,
-		Partitions:   12, // a multiple of the number of masters
+		Partitions:   12, // four for each master; docs/operate/scaling.md says which numbers are spread evenly
 		PartitionKey: func(_ string, msg *message.Message) string { return msg.Metadata.Get(shipmentKey) },
 		// A failover takes some 4s, and 8s more if the first election fails. The new
 		// master may lack the last messages: see WaitReplicas in docs/operate/scaling.md.

@@ -13,7 +13,7 @@ import (
 
 // MaxPartitions is how many partitions a topic can have: each costs every subscription
 // a goroutine and a poll.
-const MaxPartitions = 256
+const MaxPartitions = script.MaxPartitions
 
 // PartitionOf chooses the partition of a key. When partitions are added, a key stays where it
 // is or moves to a new one (jump consistent hash, Lamping and Veach).

@@ -154,8 +154,8 @@ type Names string
 // from the end. What follows the tag needs no escaping.
 var topicEscaper = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
 
-// NewNames returns the names of a partition. All partitions but the first have a salt
-// after their number, so they spread evenly over a cluster, whatever the topic.
+// NewNames returns the names of a partition. All partitions but the first have a salt after their number, which spreads them
+// over the masters of a Cluster. It does not depend on how many partitions there are, so that number may be raised, or be lost.
 func NewNames(prefix, topic string, number int) Names {
 	tag := prefix + ":" + topicEscaper.Replace(topic) + ":"
 	first := tag + "0"
@@ -163,7 +163,7 @@ func NewNames(prefix, topic string, number int) Names {
 		return Names("{" + first + "}")
 	}
 	tag += strconv.Itoa(number) + "."
-	return Names("{" + tag + salt(tag, slotOf(first)+offset(number)) + "}")
+	return Names("{" + tag + salt(tag, cellOf(slotOf(first))+offset(number)) + "}")
 }
 
 // Key is the key of a kind; for a group, unless the partition has one such key.
@@ -221,9 +221,13 @@ func IsKey(name string) bool { return ours.MatchString(name) }
 // slots is how many hash slots a Redis Cluster has.
 const slots = 16384
 
-// nearby is how many slots a partition may be from its ideal slot: few compared with
-// the thousands of slots of a master, and cheap to find.
-const nearby = 16
+// MaxPartitions is how many partitions a topic can have. The slots have as many cells, and each partition has one of its own:
+// three times a power of two, so that up to 12 masters, but for 5, 7, 9, 10 and 11, have equal numbers of cells.
+const MaxPartitions = 3 * 64
+
+// nearby is how far a partition may be from the middle of its cell: less than half a cell, so it is on the same master however
+// the shares of the masters are rounded, and it is cheap to find.
+const nearby = 32
 
 // slotOf is the Redis Cluster slot of a hash tag.
 func slotOf(tag string) int { return int(crc16(0, tag)) % slots }
@@ -243,23 +247,22 @@ func crc16(crc uint16, text string) uint16 {
 	return crc
 }
 
-// offset is how many slots a partition is from partition 0. It spreads a topic's
-// partitions evenly over any number of masters that have equal shares of the slots:
-// each third of the slots gets every third partition, and each partition halves the
-// widest gap there (a van der Corput sequence). It does not depend on how many
-// partitions there are, so a topic can get more.
+// cellOf is the cell of a slot.
+func cellOf(slot int) int { return slot * MaxPartitions / slots }
+
+// offset is how many cells a partition is from partition 0. Each third of the cells gets every third partition, and each
+// partition halves the widest gap there (a van der Corput sequence). So three times a power of two are at equal distances.
 func offset(number int) int {
-	third, rest := number%3, uint16(number/3)
-	return (third*slots + int(bits.Reverse16(rest))*slots>>16) / 3
+	return number%3*MaxPartitions/3 + int(bits.Reverse8(uint8(number/3))>>2)
 }
 
-// salt is what to append to a tag so that its slot is within nearby of the wanted
-// one.
-func salt(tag string, slot int) string {
+// salt is what to append to a tag so that its slot is near the middle of a cell. The number of the cell may be too high by one round.
+func salt(tag string, cell int) string {
+	middle := (2*(cell%MaxPartitions) + 1) * slots / (2 * MaxPartitions)
 	start := crc16(0, tag)
 	for n := 0; ; n++ {
 		text := strconv.Itoa(n)
-		if (int(crc16(start, text))-slot)&(slots-1) < nearby {
+		if slot := int(crc16(start, text)) % slots; middle-nearby < slot && slot < middle+nearby {
 			return text
 		}
 	}

@@ -2,7 +2,7 @@ package script
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,44 +16,44 @@ func TestSlotsAreThoseOfRedisCluster(t *testing.T) {
 	}
 }
 
-func TestPartitionsSpreadEvenlyOverMasters(t *testing.T) {
-	for _, c := range []struct{ partitions, masters, most, least int }{
-		{3, 3, 1, 1},
-		{6, 3, 2, 2},
-		{8, 3, 3, 2},
-		{12, 3, 4, 4},
-		{24, 3, 8, 8},
-		{12, 4, 3, 3},
-		{12, 6, 2, 2},
-		{24, 6, 4, 4},
-	} {
-		uneven := 0
-		for n := range 200 {
-			counts := make([]int, c.masters)
-			for p := range c.partitions {
-				counts[slotOfPartition(NewNames("redisdelay", fmt.Sprint("topic", n), p))*c.masters/slots]++
-			}
-			for _, count := range counts {
-				if count > c.most || count < c.least {
-					uneven++
-					break
+// TestPartitionsSpreadOverMasters evenly if their number is three times a power of two, whatever the topic, for masters with equal
+// shares of the slots.
+func TestPartitionsSpreadOverMasters(t *testing.T) {
+	for topic := range 400 {
+		var partitions []int // their slots
+		for n := range MaxPartitions {
+			partitions = append(partitions, NewNames("redisdelay", fmt.Sprint("topic", topic), n).Slot())
+		}
+		for masters := 1; masters <= 12; masters++ {
+			for _, number := range []int{3, 6, 12, 24, 48, 96, 192} {
+				least, most := spread(partitions[:number], masters)
+				if number%masters == 0 {
+					require.Equal(t, least, most, "topic%d: %d partitions on %d masters", topic, number, masters)
+				}
+				if number <= 24 {
+					require.LessOrEqual(t, most, least+1, "topic%d: %d partitions on %d masters", topic, number, masters)
 				}
 			}
 		}
-		// A partition near the border between two masters may be on the wrong side.
-		assert.Less(t, uneven, 20, "topics of 200 whose %d partitions spread unevenly over %d masters", c.partitions, c.masters)
 	}
 }
 
-func slotOfPartition(p Names) int { return slotOf(strings.Trim(string(p), "{}")) }
+// spread is how many partitions the masters have at least and at most.
+func spread(partitions []int, masters int) (least, most int) {
+	counts := make([]int, masters)
+	for _, slot := range partitions {
+		counts[slot*masters/slots]++
+	}
+	return slices.Min(counts), slices.Max(counts)
+}
 
-func TestAPartitionIsNearItsIdealSlot(t *testing.T) {
+func TestEachPartitionHasACellOfItsOwn(t *testing.T) {
 	for _, topic := range awkward {
-		first := slotOfPartition(NewNames("p", topic, 0))
-		for n := 1; n < 256; n++ {
-			distance := (slotOfPartition(NewNames("p", topic, n)) - first - offset(n)) & (slots - 1)
-			require.Less(t, distance, nearby, "partition %d of %q", n, topic)
+		cells := map[int]bool{}
+		for n := range MaxPartitions {
+			cells[cellOf(NewNames("p", topic, n).Slot())] = true
 		}
+		assert.Len(t, cells, 192, topic)
 	}
 }
 
@@ -65,9 +65,9 @@ func TestPartitionNamesNeverChange(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"{redisdelay:orders:0}",
-		"{redisdelay:orders:1.937}",
-		"{redisdelay:orders:2.1746}",
-		"{redisdelay:orders:3.1780}",
-		"{redisdelay:orders:4.1068}",
+		"{redisdelay:orders:1.144}",
+		"{redisdelay:orders:2.129}",
+		"{redisdelay:orders:3.56}",
+		"{redisdelay:orders:4.136}",
 	}, list)
 }
