@@ -42,7 +42,9 @@ const (
 	CheckClock       = "clock"       // of the server and of this host
 	CheckSchedules   = "schedules"   // of periodic messages, that nobody runs
 	CheckInbox       = "inbox"       // whose entries nobody stores, or that were refused
+	CheckList        = "list"        // of topics, which lacks topics that have keys
 	CheckTypes       = "types"       // keys that another program has written
+	CheckVolatile    = "volatile"    // keys that another program lets expire
 	CheckOrphans     = "orphans"     // bodies in no set
 	CheckBodies      = "bodies"      // ids without a body
 	CheckKeys        = "keys"        // message keys that lead nowhere
@@ -60,9 +62,9 @@ const (
 )
 
 // Examine looks for trouble: the servers' version, role and settings, the rights of the user, the difference
-// of clocks, and whether somebody runs the schedules of periodic messages and the inbox. In each of the topics (all
-// if none is given) it looks for keys that another program has written, messages that have no body, are in no set
-// or in two, what is left of messages and groups that are gone, groups without consumers or past their end, pauses
+// of clocks, and whether somebody runs the schedules of periodic messages and the inbox. If no topic is given, it examines
+// all topics, and goes through all keys of the database to find topics that are missing from the list of topics. In each topic
+// it looks for keys that another program has written or lets expire, messages that have no body, are in no set or in two, what is left of messages and groups that are gone, groups without consumers or past their end, pauses
 // without an end, dead letters, and ordering keys that dead letters halt. It reads all messages of the topics in
 // bounded steps, so it takes some ten seconds for each million. It calls found, which must not be nil, with each
 // finding at once, and changes nothing. Unless progress is nil, Examine calls it after each step of a topic.
@@ -77,8 +79,8 @@ func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(
 }
 
 // Fix is Examine, and repairs what can be repaired without losing a message: it drops message keys that
-// lead to no body and entries of messages that are gone, frees what a retirement has left, and forgets
-// old arrivals. It leaves turns of ordering keys whose messages are gone to the group's next claims, which pass
+// lead to no body and entries of messages that are gone, frees what a retirement has left, forgets
+// old arrivals, lists missing topics again, and keeps keys that would expire. It leaves turns of ordering keys whose messages are gone to the group's next claims, which pass
 // them on. All other faults are for the operator to repair: for example, a body in no set may be a message whose
 // Publish has succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
@@ -111,19 +113,25 @@ func newDiagnosis(a *Admin, found func(Finding), progress func(Examined)) diagno
 
 // diagnose examines the servers and then the topics.
 func (d diagnosis) diagnose(ctx context.Context, names []string) error {
-	if err := d.list(ctx); err != nil {
+	keys, err := d.prefixKeys(ctx)
+	if err != nil {
 		return wrap(err, "examine the list of topics")
 	}
+	var errs []error
 	if len(names) == 0 {
-		all, err := d.admin.Topics(ctx)
+		topics, err := d.admin.Topics(ctx)
 		if err != nil {
 			return err
 		}
-		for _, t := range all {
+		for _, t := range topics {
 			names = append(names, t.Name)
 		}
+		unlisted, err := d.unlisted(ctx, names)
+		if err != nil {
+			errs = append(errs, wrap(err, "look for topics that are not listed"))
+		}
+		names = append(names, unlisted...)
 	}
-	var errs []error
 	var checkups []*checkup
 	var readable []string
 	for _, name := range names {
@@ -140,7 +148,7 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 		errs = append(errs, wrap(err, "examine the servers"))
 	}
 	for _, look := range []func(context.Context) error{d.schedules, d.inbox} {
-		if err := look(ctx); err != nil {
+		if err := keys.unlessKnown(look(ctx)); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -155,18 +163,13 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
-// list looks at the list of topics.
-func (d diagnosis) list(ctx context.Context) error {
-	wrong, err := inspect.WrongTypeOfList(ctx, d.admin.store)
-	if err == nil && wrong != nil {
-		d.report(Problem, CheckTypes, "", "%v: nobody can publish or subscribe. Another program has written it", wrong)
-		err = wrong
-	}
-	return err
-}
-
 func (d diagnosis) report(severity Severity, check, topic, format string, args ...any) {
 	d.found(Finding{Severity: severity, Check: check, Topic: topic, Text: fmt.Sprintf(format, args...)})
+}
+
+// reportFixable reports something that Fix repairs, and perhaps has repaired.
+func (d diagnosis) reportFixable(severity Severity, check, topic, format string, args ...any) {
+	d.found(Finding{Severity: severity, Check: check, Topic: topic, Fixable: true, Fixed: d.mends, Text: fmt.Sprintf(format, args...)})
 }
 
 // clockTolerance is how far the clocks of a server and this host may be apart. Nothing depends on

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -9,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -305,4 +308,104 @@ func TestExamineTellsHowFarItIs(t *testing.T) {
 	last := told[len(told)-1]
 	assert.Equal(t, last.Total, last.Done)
 	assert.GreaterOrEqual(t, last.Total, 9003, "bodies, ids and keys")
+}
+
+// examined are the findings of a check in all topics, after Examine or Fix.
+func (s *scene) examined(do func(context.Context, func(Finding), func(Examined), ...string) error, check string) (list []Finding) {
+	s.T.Helper()
+	require.NoError(s.T, do(s.T.Context(), func(f Finding) {
+		if f.Check == check {
+			list = append(list, f)
+		}
+	}, nil))
+	return list
+}
+
+// keyOf is the key of a kind, of partition 0 and group g.
+func (s *scene) keyOf(k script.Kind) string {
+	if k < script.Scheduled {
+		return s.admin.store.PrefixKey(k)
+	}
+	return s.admin.store.Topic(s.Topic).Partition(0).Key(k, "g")
+}
+
+func TestExamineFindsKeysOfThePrefixOfAnotherType(t *testing.T) {
+	s := newSceneWith(t, redistest.New(t).Client(t))
+	for k := script.Topics + 1; k < script.Scheduled; k++ {
+		t.Run(k.Name(), func(t *testing.T) {
+			key := s.keyOf(k)
+			require.NoError(t, s.Client.Set(t.Context(), key, "x", 0).Err())
+			list := s.examined(s.admin.Examine, CheckTypes)
+			require.Len(t, list, 1)
+			assert.Equal(t, Problem, list[0].Severity)
+			assert.Contains(t, list[0].Text, fmt.Sprintf("redis key %q is a string, want a %s", key, k.Type()))
+			require.NoError(t, s.Client.Del(t.Context(), key).Err())
+		})
+	}
+}
+
+// TestExamineFindsVolatileKeys that somebody lets expire, though the library does not.
+func TestExamineFindsVolatileKeys(t *testing.T) {
+	s := newSceneWith(t, redistest.New(t).Client(t))
+	s.publish(time.Hour, 2, "k")
+	s.worker("g")
+	for _, k := range script.Kinds() {
+		t.Run(k.Name(), func(t *testing.T) {
+			key := s.keyOf(k)
+			s.fill(key, k.Type())
+			require.Empty(t, s.examined(s.admin.Examine, CheckVolatile))
+			require.NoError(t, s.Client.Expire(t.Context(), key, time.Hour).Err())
+			list := s.examined(s.admin.Examine, CheckVolatile)
+			if k.Expires() {
+				require.Empty(t, list)
+				return
+			}
+			require.Len(t, list, 1)
+			assert.Equal(t, Problem, list[0].Severity)
+			assert.Contains(t, list[0].Text, fmt.Sprintf("1 key expires: %q", key))
+			list = s.examined(s.admin.Fix, CheckVolatile)
+			assert.True(t, list[0].Fixed)
+			require.Empty(t, s.examined(s.admin.Examine, CheckVolatile))
+		})
+	}
+}
+
+// fill makes sure that there is a key.
+func (s *scene) fill(key, holds string) {
+	s.T.Helper()
+	if s.Client.Exists(s.T.Context(), key).Val() == 1 {
+		return
+	}
+	command := map[string][]any{
+		"hash": {"HSET", key, "x", "y"}, "zset": {"ZADD", key, 1, "x"}, "set": {"SADD", key, "x"}, "string": {"SET", key, "1"},
+		"stream": {"XADD", key, "*", "x", "y"},
+	}[holds]
+	redistest.Command(s.T, s.Client, command...)
+}
+
+func TestExamineFindsTopicsThatAreNotListed(t *testing.T) {
+	for name, client := range map[string]redis.UniversalClient{
+		"a single server": redistest.New(t).Client(t), "a Cluster": redistest.NewCluster(t).Client(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSceneWith(t, client)
+			odd := s.beside("/*:}%[")
+			s.publish(time.Hour, 3, "a", "b", "c")
+			odd.publish(time.Hour, 1, "k")
+			require.Empty(t, s.examined(s.admin.Examine, CheckList))
+			require.NoError(t, s.Client.Del(t.Context(), "{redisdelay:topics}").Err())
+			want := fmt.Sprintf("2 topics have keys and are not on the list of topics: %q, %q", s.Topic, odd.Topic)
+			list := s.examined(s.admin.Examine, CheckList)
+			require.Len(t, list, 1)
+			assert.Equal(t, Warning, list[0].Severity)
+			assert.Contains(t, list[0].Text, want)
+			list = s.examined(s.admin.Fix, CheckList)
+			require.Len(t, list, 1)
+			assert.True(t, list[0].Fixed)
+			require.Empty(t, s.examined(s.admin.Examine, CheckList))
+			topics, err := s.admin.Topics(t.Context())
+			require.NoError(t, err)
+			assert.Len(t, topics, 2)
+		})
+	}
 }

@@ -99,7 +99,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 		groups.note(fmt.Sprintf("%q since %s", g.Group, c.groupList.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
 	}
 	if groups.count > 0 {
-		c.reportFixable(Warning, CheckTombstones, "%s retired, and hold%s %s to be freed: %s", humanize.Count(groups.count, "group is", "groups are"),
+		c.reportFixable(Warning, CheckTombstones, c.name, "%s retired, and hold%s %s to be freed: %s", humanize.Count(groups.count, "group is", "groups are"),
 			plural(groups.count, "s", ""), messageCount(messages), groups.list())
 	}
 	return nil

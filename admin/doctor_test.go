@@ -219,7 +219,7 @@ func TestExamineTellsWhatAUserMayNot(t *testing.T) {
 func TestARefusedCheckIsUnknown(t *testing.T) {
 	server := redistest.New(t)
 	for _, answer := range []string{"ERR command not support", redistest.Closed} {
-		for _, command := range []string{"info", "config", "acl", "client info", "memory"} {
+		for _, command := range []string{"info", "config", "acl", "client info", "memory", "scan"} {
 			t.Run(command+" "+answer, func(t *testing.T) {
 				client := redis.NewClient(&redis.Options{Addr: redistest.NewProxy(t, server.Addr, redistest.Refuse(command, answer))})
 				t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -231,6 +231,7 @@ func TestARefusedCheckIsUnknown(t *testing.T) {
 				list := aboutServers(t, s.admin)
 				assert.Contains(t, list, CheckServer)
 				assert.Equal(t, command == "info", strings.Contains(list[CheckServer].Text, "INFO is refused"))
+				assert.Equal(t, command == "scan", strings.Contains(list[CheckList].Text, "not known"))
 				assert.Equal(t, command == "acl", strings.Contains(list[CheckRights].Text, "not known"))
 			})
 		}

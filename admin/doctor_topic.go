@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,15 +11,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
-	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // checkup is the examination of a topic.
 type checkup struct {
 	diagnosis
-	topic                    // Topic is nil if it cannot be read
-	wrong    tally           // keys of another type
-	known    map[string]bool // the same
+	topic // Topic is nil if it cannot be read
+	keyFaults
 	stats    TopicStats
 	past     map[string]bool // groups that are past their end
 	looked   int
@@ -37,8 +34,8 @@ func (d diagnosis) open(ctx context.Context, name string) (*checkup, error) {
 	if err := t.LookUp(ctx); err != nil {
 		return nil, err
 	}
-	c := &checkup{diagnosis: d, topic: topic{name: name}, known: map[string]bool{}, past: map[string]bool{}}
-	if err := c.types(ctx, t.Partition(0), nil); err != nil {
+	c := &checkup{diagnosis: d, topic: topic{name: name}, past: map[string]bool{}}
+	if err := c.keys(ctx, t.Partition(0), nil); err != nil {
 		return nil, err
 	}
 	opened, err := d.admin.open(ctx, name)
@@ -50,33 +47,19 @@ func (d diagnosis) open(ctx context.Context, name string) (*checkup, error) {
 
 func (c *checkup) readable() bool { return c.Topic != nil }
 
-// types looks for keys of another type in a partition. One that is known, since partition 0 is looked at before its groups
-// are read, counts once.
-func (c *checkup) types(ctx context.Context, p *queue.Partition, groups []string) error {
-	wrong, err := inspect.WrongTypes(ctx, p, groups)
-	for _, w := range wrong {
-		if c.known[w.Key] {
-			continue
-		}
-		c.wrong.note(w.Error())
-		c.known[w.Key] = true
+// keys checks the keys of a partition. Those of partition 0 are checked before its groups are read, and again with them.
+func (c *checkup) keys(ctx context.Context, p *queue.Partition, groups []string) error {
+	faults, err := inspect.FindKeyFaults(ctx, p, groups)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// unlessKnown leaves out an error that is about a key of another type, which is told by itself.
-func (c *checkup) unlessKnown(err error) error {
-	var wrong *script.KeyTypeError
-	if errors.As(err, &wrong) && c.known[wrong.Key] {
-		return nil
-	}
-	return err
+	return c.add(ctx, c.diagnosis, faults)
 }
 
 // run examines the topic: its keys, its messages, partition by partition, and its groups.
 func (c *checkup) run(ctx context.Context) error {
 	if !c.readable() {
-		c.reportTypes()
+		c.reportKeys(&c.keyFaults, c.name)
 		return nil
 	}
 	groupLists := make([]inspect.GroupList, c.partitions)
@@ -90,11 +73,11 @@ func (c *checkup) run(ctx context.Context) error {
 	}
 	groups = slices.Compact(slices.Sorted(slices.Values(groups)))
 	for n := range groupLists {
-		if err := c.types(ctx, c.Partition(n), groups); err != nil {
+		if err := c.keys(ctx, c.Partition(n), groups); err != nil {
 			return err
 		}
 	}
-	c.reportTypes()
+	c.reportKeys(&c.keyFaults, c.name)
 	stats, err := c.admin.Stats(ctx, c.name)
 	if err = c.unlessKnown(err); err != nil {
 		return err
@@ -114,13 +97,6 @@ func expectedIn(s TopicStats) int { return s.Messages + s.Keys + s.Scheduled + s
 func (c *checkup) tick(looked int) {
 	c.looked = min(c.looked+looked, c.expected)
 	c.progress(Examined{Topic: c.name, Done: c.looked, Total: c.expected})
-}
-
-func (c *checkup) reportTypes() {
-	if c.wrong.count > 0 {
-		c.report(Problem, CheckTypes, c.name, "%s a value of another type, so calls that need it fail: %s. Another program "+
-			"has written it, and what was there is lost; delete it", humanize.Count(c.wrong.count, "key holds", "keys hold"), c.wrong.list())
-	}
 }
 
 // census is what is not as it should be among the messages of a topic.
@@ -279,7 +255,7 @@ func (c *checkup) reportOf(list *census) {
 			"acked it", humanize.Count(n, "message has", "messages have"), list.garbled.list())
 	}
 	if n := list.strays.count; n > 0 {
-		c.reportFixable(Info, CheckKeys, "%s to no message: %s. Such a key is free, and takes memory only",
+		c.reportFixable(Info, CheckKeys, c.name, "%s to no message: %s. Such a key is free, and takes memory only",
 			humanize.Count(n, "message key leads", "message keys lead"), list.strays.list())
 	}
 	if n := list.gone.count; n > 0 {
@@ -289,20 +265,13 @@ func (c *checkup) reportOf(list *census) {
 		}
 		slices.Sort(records)
 		in := strings.Join(records, ", ")
-		c.reportFixable(Info, CheckLeftovers, "%s gone: %s. They take memory only",
+		c.reportFixable(Info, CheckLeftovers, c.name, "%s gone: %s. They take memory only",
 			humanize.Count(n, "entry of "+in+" is of a message that is", "entries of "+in+" are of messages that are"), list.gone.list())
 	}
 	if list.over > 0 {
-		c.reportFixable(Info, CheckArrivals, "%s not be remembered any more, long after an import",
+		c.reportFixable(Info, CheckArrivals, c.name, "%s not be remembered any more, long after an import",
 			humanize.Count(list.over, "message need", "messages need"))
 	}
-}
-
-// reportFixable tells of something that Fix mends, and perhaps has mended.
-func (c *checkup) reportFixable(severity Severity, check, format string, args ...any) {
-	c.found(Finding{
-		Severity: severity, Check: check, Topic: c.name, Fixable: true, Fixed: c.mends, Text: fmt.Sprintf(format, args...),
-	})
 }
 
 // tally is how many names there are, and the first ones.

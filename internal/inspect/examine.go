@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
@@ -119,62 +117,6 @@ func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, 
 		}
 		found(looked, gone, garbled)
 		return next, nil
-	})
-}
-
-// WrongTypes returns the keys of the partition, and of groups of it, that hold a value of a type
-// that this library does not write there.
-func WrongTypes(ctx context.Context, p *queue.Partition, groups []string) ([]*script.KeyTypeError, error) {
-	return wrongTypes(ctx, p.Client(), p.All(groups))
-}
-
-// WrongTypeOfList is the list of topics, if it holds a value of another type; else nil.
-func WrongTypeOfList(ctx context.Context, s *queue.Store) (*script.KeyTypeError, error) {
-	wrong, err := wrongTypes(ctx, s.Client, []script.TypedKey{{Name: s.Registry(), Type: script.Topics.Type()}})
-	if err != nil || len(wrong) == 0 {
-		return nil, err
-	}
-	return wrong[0], nil
-}
-
-// wrongTypes returns those of some keys in one slot that hold something else.
-func wrongTypes(ctx context.Context, c *script.Client, keys []script.TypedKey) (wrong []*script.KeyTypeError, err error) {
-	for some := range slices.Chunk(keys, queue.MaxMessages) {
-		holds, err := typesOf(ctx, c, some)
-		if err != nil {
-			return nil, err
-		}
-		for i, key := range some {
-			if got := holds[i]; got != key.Type && got != "none" {
-				wrong = append(wrong, &script.KeyTypeError{Key: key.Name, Type: got, Want: key.Type})
-			}
-		}
-	}
-	return wrong, nil
-}
-
-// typesOf are what some keys in one slot hold; "none" for those that do not exist.
-func typesOf(ctx context.Context, c *script.Client, keys []script.TypedKey) ([]string, error) {
-	return script.Promptly(ctx, c, func(ctx context.Context) ([]string, error) {
-		node, err := c.Master(ctx, keys[0].Name)
-		if err != nil {
-			return nil, err
-		}
-		answers := make([]*redis.StatusCmd, len(keys))
-		_, err = node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for i, key := range keys {
-				answers[i] = pipe.Type(ctx, key.Name)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		types := make([]string, len(keys))
-		for i, answer := range answers {
-			types[i] = answer.Val()
-		}
-		return types, nil
 	})
 }
 

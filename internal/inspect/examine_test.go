@@ -126,9 +126,9 @@ func TestMessagesInTwoPlacesAreFound(t *testing.T) {
 func TestKeysOfAnotherTypeAreFound(t *testing.T) {
 	r := newScene(t)
 	wrong := func() (list []string) {
-		found, err := WrongTypes(t.Context(), r.partition, []string{"g", "h"})
+		faults, err := FindKeyFaults(t.Context(), r.partition, []string{"g", "h"})
 		require.NoError(t, err)
-		for _, w := range found {
+		for _, w := range faults.Types {
 			list = append(list, w.Key)
 		}
 		return list

@@ -170,7 +170,7 @@ func (s *Server) readClock(ctx context.Context, node redis.UniversalClient) {
 // neededByApplications.
 var needed = []string{
 	"EVALSHA x 1 K", "EVAL x 1 K", "TIME", "INFO", "PUBLISH C x",
-	"GET K", "UNLINK K", "PEXPIRE K 1", "PERSIST K", "TYPE K", "MEMORY USAGE K",
+	"GET K", "UNLINK K", "PEXPIRE K 1", "PERSIST K", "PTTL K", "SCAN 0", "TYPE K", "MEMORY USAGE K",
 	"HDEL K x", "HEXISTS K x", "HGET K x", "HGETALL K", "HKEYS K", "HLEN K", "HMGET K x", "HRANDFIELD K", "HSCAN K 0",
 	"HSET K x x", "HSTRLEN K x",
 	"SISMEMBER K x", "SMEMBERS K", "SREM K x",

@@ -31,7 +31,7 @@ func Memory(ctx context.Context, p *queue.Partition, groups []string) (bytes int
 const unknown = -1
 
 // memory is how many bytes some keys in one slot take, or unknown.
-func memory(ctx context.Context, c *script.Client, keys []script.TypedKey) (bytes int64, err error) {
+func memory(ctx context.Context, c *script.Client, keys []script.Key) (bytes int64, err error) {
 	node, err := c.Master(ctx, keys[0].Name)
 	if err != nil {
 		return 0, err

@@ -67,6 +67,7 @@ func TestEachKindOfKeyEnds(t *testing.T) {
 		}
 		end, known := ends[k]
 		require.True(t, known, "%s: its end is not known", k.Name())
+		assert.Equal(t, end == expires || k == script.ConsumersOf, k.Expires(), k.Name())
 		assert.True(t, made[k], "%s was never made", k.Name())
 		for _, key := range left[k] {
 			switch ttl := r.Client.PTTL(t.Context(), key).Val(); end {

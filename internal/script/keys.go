@@ -108,6 +108,16 @@ func kindNamed(name string) Kind {
 	return Kind(at)
 }
 
+// Expires tells whether the library lets such a key expire.
+func (k Kind) Expires() bool {
+	switch k {
+	case Dedup, Publishers, Imported, ClaimsOf, ConsumersOf:
+		return true
+	default:
+		return false
+	}
+}
+
 // Name is the kind's name in Redis and in the scripts.
 func (k Kind) Name() string { return kinds[k].name }
 
@@ -152,7 +162,10 @@ type Names string
 // The tag ends at the first closing brace, and colons separate its parts, so a topic
 // has both escaped. A prefix may contain colons: the topic and the number are read
 // from the end. What follows the tag needs no escaping.
-var topicEscaper = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
+var (
+	topicEscaper   = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
+	topicUnescaper = strings.NewReplacer("%25", "%", "%7D", "}", "%3A", ":")
+)
 
 // NewNames returns the names of a partition. All partitions but the first have a salt after their number, which spreads them
 // over the masters of a Cluster. It does not depend on how many partitions there are, so that number may be raised, or be lost.
@@ -188,20 +201,23 @@ func (n Names) Keys(s *Script, group string, each ...string) []string {
 	return keys
 }
 
-// TypedKey is a key and the type of value that it should hold.
-type TypedKey struct{ Name, Type string }
+// Key is a key and its kind.
+type Key struct {
+	Name string
+	Kind
+}
 
 // All are all keys that the partition may have, with those of some groups.
-func (n Names) All(groups []string) []TypedKey {
-	var keys []TypedKey
+func (n Names) All(groups []string) []Key {
+	var keys []Key
 	for _, k := range Kinds() {
 		switch {
 		case k < Scheduled:
 		case !k.OfGroup():
-			keys = append(keys, TypedKey{n.Key(k, ""), k.Type()})
+			keys = append(keys, Key{n.Key(k, ""), k})
 		default:
 			for _, group := range groups {
-				keys = append(keys, TypedKey{n.Key(k, group), k.Type()})
+				keys = append(keys, Key{n.Key(k, group), k})
 			}
 		}
 	}

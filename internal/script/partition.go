@@ -3,7 +3,9 @@ package script
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -40,6 +42,25 @@ func (c *Client) PrefixKeys(s *Script) []string {
 
 // PrefixKey is the key of a kind before Scheduled.
 func (c *Client) PrefixKey(k Kind) string { return ofPrefix(c.prefix, k) }
+
+// globEscaper escapes what has a meaning in a pattern of SCAN.
+var globEscaper = strings.NewReplacer("\\", "\\\\", "*", "\\*", "?", "\\?", "[", "\\[")
+
+// KeyPattern is a pattern of SCAN that all keys of partitions match.
+func (c *Client) KeyPattern() string { return "{" + globEscaper.Replace(c.prefix) + ":*}:*" }
+
+// TopicOf is the topic that has a key; "" if no partition has it, or if keys of its kind expire.
+func (c *Client) TopicOf(key string) string {
+	tag, rest, _ := strings.Cut(key, "}:")
+	tag, ofPrefix := strings.CutPrefix(tag, "{"+c.prefix+":")
+	topic, number, _ := strings.Cut(tag, ":")
+	name, _, _ := strings.Cut(rest, ":")
+	known := slices.ContainsFunc(Kinds(), func(k Kind) bool { return k >= Scheduled && k.Name() == name && !k.Expires() })
+	if !ofPrefix || !known || number == "" || strings.Contains(number, ":") {
+		return ""
+	}
+	return topicUnescaper.Replace(topic)
+}
 
 // Client is what runs scripts in the partition.
 func (p *Partition) Client() *Client { return p.client }

@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
+)
+
+// keyFaults collects keys that another program has changed as a whole. A key that is added again counts once.
+type keyFaults struct {
+	wrong    tally            // of another type
+	volatile tally            // that expire
+	known    map[string]error // why keys of another type cannot be read
+}
+
+// add adds keys. Fix lets those that would expire last.
+func (k *keyFaults) add(ctx context.Context, d diagnosis, faults inspect.KeyFaults) error {
+	for _, w := range faults.Types {
+		if k.known[w.Key] != nil {
+			continue
+		}
+		if k.known == nil {
+			k.known = map[string]error{}
+		}
+		k.wrong.note(w.Error())
+		k.known[w.Key] = w
+	}
+	k.volatile.add(faults.Volatile)
+	if d.mends {
+		return inspect.Persist(ctx, d.admin.store.Client, faults.Volatile)
+	}
+	return nil
+}
+
+// unlessKnown leaves out an error about a key of another type, which is reported by itself.
+func (k *keyFaults) unlessKnown(err error) error {
+	var wrong *script.KeyTypeError
+	if errors.As(err, &wrong) && k.known[wrong.Key] != nil {
+		return nil
+	}
+	return err
+}
+
+// reportKeys reports the keys of a topic or, for "", of the prefix.
+func (d diagnosis) reportKeys(k *keyFaults, topic string) {
+	if k.wrong.count > 0 {
+		d.report(Problem, CheckTypes, topic, "%s a value of another type, so calls that need it fail: %s. Another program "+
+			"has written it, and what was there is lost; delete it", humanize.Count(k.wrong.count, "key holds", "keys hold"), k.wrong.list())
+	}
+	if k.volatile.count > 0 {
+		d.reportFixable(Problem, CheckVolatile, topic, "%s: %s. Another program has called EXPIRE; what is there will be lost",
+			humanize.Count(k.volatile.count, "key expires", "keys expire"), k.volatile.list())
+	}
+}
+
+// prefixKeys checks the keys that the prefix has once. The error may be that the list of topics is of another type.
+func (d diagnosis) prefixKeys(ctx context.Context) (*keyFaults, error) {
+	faults, err := inspect.FindPrefixKeyFaults(ctx, d.admin.store.Client)
+	if err != nil {
+		return nil, err
+	}
+	var k keyFaults
+	if err := k.add(ctx, d, faults); err != nil {
+		return nil, err
+	}
+	d.reportKeys(&k, "")
+	return &k, k.known[d.admin.store.Registry()]
+}
+
+// unlisted reports topics that have keys and are not on the list. Fix lists them again and returns them.
+func (d diagnosis) unlisted(ctx context.Context, list []string) ([]string, error) {
+	names, err := inspect.Unlisted(ctx, d.admin.store.Client, list)
+	if errors.Is(err, inspect.ErrCannotScan) {
+		d.report(Info, CheckList, "", "it is not known whether topics are missing from the list of topics: %v", err)
+		return nil, nil
+	}
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	var missing tally
+	missing.add(names)
+	if d.mends {
+		for _, name := range names {
+			d.admin.store.ForgetListing(name) // so that Enlist asks Redis
+			if err := d.admin.store.Topic(name).Enlist(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	d.reportFixable(Warning, CheckList, "", "%s not on the list of topics: %s. A process that uses such a topic lists it again",
+		humanize.Count(missing.count, "topic has keys and is", "topics have keys and are"), missing.list())
+	if !d.mends {
+		return nil, nil
+	}
+	return names, nil
+}
