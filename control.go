@@ -154,8 +154,9 @@ func (c *Control) RetireGroup(ctx context.Context, topic, group string, options 
 }
 
 // RestoreGroup lets a retired group come back with its next subscriber, or with those
-// that still run. It gets what falls due from then on. A group that is not retired stays
-// as it is. The error is a *ConfigError for AllGroups, or as for Pause, but never ErrGroupNotFound.
+// that still run. It gets the messages that become due from then on. If the topic had no other
+// group meanwhile, it also gets the messages that are due and that no group has claimed: they wait
+// for the next group, whichever it is. A group that is not retired stays as it is. The error is a *ConfigError for AllGroups, or as for Pause, but never ErrGroupNotFound.
 func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
 	return c.callFor(group, "restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
 }

@@ -216,3 +216,33 @@ func TestARestoredGroupStartsAnewThoughItsRetirementWasInterrupted(t *testing.T)
 	r.push(due(keyed(2, "k")))
 	assert.Equal(t, []string{keyed(2, "k") + "#1"}, r.claim(g, "c", 10))
 }
+
+// TestARestoredGroup gets what becomes due from then on and, if there was no other group, what became due before.
+func TestARestoredGroup(t *testing.T) {
+	for name, test := range map[string]struct {
+		others []string
+		want   []string
+	}{
+		"the only one": {nil, []string{"before#1", "meanwhile#1", "since#1"}},
+		"one of two":   {[]string{"h"}, []string{"since#1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g, topic := r.group("g"), r.topicOf(1)
+			publish := func(id string) {
+				r.push(due(id))
+				for _, other := range test.others {
+					require.Equal(t, []string{id + "#1"}, r.claim(r.group(other), "c", 10))
+				}
+			}
+			publish("before")
+			_, err := retire(t, topic, "g", RetireIdle)
+			require.NoError(t, err)
+			publish("meanwhile")
+			require.NoError(t, topic.Restore(t.Context(), "g"))
+			require.NoError(t, g.Register(t.Context()))
+			publish("since")
+			assert.Equal(t, test.want, r.claim(g, "c", 10))
+		})
+	}
+}
