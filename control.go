@@ -50,12 +50,24 @@ func NewControl(config ControlConfig) (*Control, error) {
 	return &Control{store: store}, nil
 }
 
-// PauseOptions say for how long groups claim nothing, and why.
-type PauseOptions struct {
-	// For is how long the pause lasts, by Redis's clock: 1ms to 100 years. 0: until Resume.
-	For time.Duration
+// Pause is a pause of consumer groups, or of a schedule of package periodic.
+type Pause struct {
+	// For is how long the pause lasts, by Redis's clock: 1ms to 100 years. 0: until Resume, as for all schedules.
+	For time.Duration `json:",omitempty"`
 
 	By, Reason string // for people: package admin shows them; "": unknown
+
+	// Since and All describe a pause that is in force. Calls that pause ignore them.
+	Since time.Time // when it began
+	All   bool      `json:",omitempty"` // whether it is of AllGroups
+}
+
+// Until is when a pause that is in force ends by itself; zero if it does not.
+func (p Pause) Until() time.Time {
+	if p.For == 0 {
+		return time.Time{}
+	}
+	return p.Since.Add(p.For)
 }
 
 // Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it has
@@ -63,17 +75,17 @@ type PauseOptions struct {
 // except one that is already on offer; publishing goes on. It replaces an earlier pause of the same
 // kind: a group has its own, and shares that of AllGroups.
 //
-// The error is a *ConfigError for a bad PauseOptions.For or an empty group, ErrEmptyTopic, ErrTopicNotFound,
+// The error is a *ConfigError for a bad Pause.For or an empty group, ErrEmptyTopic, ErrTopicNotFound,
 // ErrGroupNotFound, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. After one of the
 // last three, the call may have had its effect, or may still have it.
-func (c *Control) Pause(ctx context.Context, topic, group string, options PauseOptions) error {
-	if options.For != 0 {
-		if err := validateDuration("For", options.For, time.Millisecond); err != nil {
+func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
+	if pause.For != 0 {
+		if err := validateDuration("For", pause.For, time.Millisecond); err != nil {
 			return err
 		}
 	}
 	return c.callForAny(group, "pause", topic, func(t *queue.Topic, group string) error {
-		return t.Pause(ctx, group, queue.Pause{Duration: options.For, By: options.By, Reason: options.Reason})
+		return t.Pause(ctx, group, queue.Pause{Duration: pause.For, By: pause.By, Reason: pause.Reason})
 	})
 }
 

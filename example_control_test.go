@@ -22,7 +22,7 @@ func ExampleControl_Pause() {
 	messages := must(subscriber.Subscribe(ctx, "orders"))
 
 	control := must(redisdelay.NewControl(redisdelay.ControlConfig{Client: client}))
-	check(control.Pause(ctx, "orders", "billing", redisdelay.PauseOptions{For: time.Hour, By: "anna", Reason: "migration"}))
+	check(control.Pause(ctx, "orders", "billing", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"}))
 	check(publisher.Publish("orders", message.NewMessage(watermill.NewUUID(), []byte("order 42"))))
 	select {
 	case <-messages:

@@ -137,7 +137,7 @@ func TestADeletedTopicLeavesNothing(t *testing.T) {
 		s.deadLetters(partitions, "g", numbered(20)...)
 		s.publish(time.Hour, partitions, "x", "y", "z")
 		s.groups(partitions, "h")
-		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.PauseOptions{}))
+		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
 		require.NoError(t, fixture.ErrOf(s.admin.RetireGroup(t.Context(), s.Topic, "h", redisdelay.RetireOptions{})))
 		other := *s
 		other.Scene = s.Beside(" beside")

@@ -142,15 +142,15 @@ var faults = map[string]fault{
 		plant: func(s *scene) {
 			s.worker("g")
 			s.worker("h")
-			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "g", redisdelay.PauseOptions{By: "anna"}))
-			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "h", redisdelay.PauseOptions{For: time.Hour}))
+			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "g", redisdelay.Pause{By: "anna"}))
+			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "h", redisdelay.Pause{For: time.Hour}))
 		},
 	},
 	"a pause of all groups without an end": {
 		check: CheckPauses, severity: Warning, text: `1 pause has no end: of all groups, since 20`,
 		plant: func(s *scene) {
 			s.worker("g")
-			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 		},
 	},
 	"turns of messages that are gone": {

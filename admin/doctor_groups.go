@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -108,8 +109,8 @@ func (c *checkup) tombstones(ctx context.Context) error {
 // pauses looks for pauses that end only if somebody resumes.
 func (c *checkup) pauses() {
 	var list []string
-	add := func(what string, p *Pause) {
-		if p == nil || !p.Until.IsZero() {
+	add := func(what string, p *redisdelay.Pause) {
+		if p == nil || !p.Until().IsZero() {
 			return
 		}
 		text := what + ","

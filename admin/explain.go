@@ -447,7 +447,7 @@ func (e *explainer) obstacle(ctx context.Context, g observedGroup) (string, erro
 }
 
 // paused says who has paused a group, since when, until when and why.
-func (e *explainer) paused(group string, p *Pause) string {
+func (e *explainer) paused(group string, p *redisdelay.Pause) string {
 	text := "group " + group + " is paused"
 	if p.All {
 		text = "all groups are paused"
@@ -458,10 +458,10 @@ func (e *explainer) paused(group string, p *Pause) string {
 	if !p.Since.IsZero() {
 		text += " since " + e.clock(p.Since)
 	}
-	if p.Until.IsZero() {
+	if p.Until().IsZero() {
 		text += " until somebody resumes"
 	} else {
-		text += " until " + e.clock(p.Until)
+		text += " until " + e.clock(p.Until())
 	}
 	if p.Reason != "" {
 		text += fmt.Sprintf(": %q", p.Reason)

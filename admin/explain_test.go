@@ -149,16 +149,16 @@ func queued(t *testing.T) *scene {
 
 func TestExplainPauses(t *testing.T) {
 	s := queued(t)
-	pause := func(group string, p redisdelay.PauseOptions, want string) {
+	pause := func(group string, p redisdelay.Pause, want string) {
 		t.Helper()
 		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, group, p))
 		s.says("due for "+soon+"; "+want, "B: .*")
 	}
-	pause("B", redisdelay.PauseOptions{For: time.Hour, By: "anna", Reason: "migration"},
+	pause("B", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"},
 		"group B is paused by anna since "+someTime+" until "+someTime+`: "migration"`)
-	pause("B", redisdelay.PauseOptions{}, "group B is paused since "+someTime+" until somebody resumes")
+	pause("B", redisdelay.Pause{}, "group B is paused since "+someTime+" until somebody resumes")
 	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, "B"))
-	pause(redisdelay.AllGroups, redisdelay.PauseOptions{By: "bob"}, "all groups are paused by bob since "+someTime+" until somebody resumes")
+	pause(redisdelay.AllGroups, redisdelay.Pause{By: "bob"}, "all groups are paused by bob since "+someTime+" until somebody resumes")
 }
 
 func TestExplainLimits(t *testing.T) {

@@ -80,7 +80,7 @@ type TopicStats struct {
 	Bytes   int64     // of the messages' bodies alone, estimated from a sample
 	Memory  int64     // that all of the topic's keys take in Redis, estimated from samples; 0 if the user may not ask
 
-	Pause  *Pause // of all groups; nil if there is none
+	Pause  *redisdelay.Pause // of all groups; nil if there is none
 	Groups []GroupStats
 
 	// Err is why the topic could not be read: one of the errors of Stats. Then only Topic and
@@ -117,7 +117,7 @@ type GroupStats struct {
 	// not active.
 	Overdue time.Duration
 
-	Pause     *Pause // the group's own, or that of all groups if it lasts longer; nil if there is none
+	Pause     *redisdelay.Pause // the group's own, or that of all groups if it lasts longer; nil if there is none
 	Limits    *redisdelay.GroupLimits
 	ExpiresAt time.Time // when it ends at the earliest if no consumer is seen; zero if it lasts for ever
 	Alive     int       // consumers that are alive
@@ -127,14 +127,6 @@ type GroupStats struct {
 	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero if none
 	OldestDead    time.Time // when the first of the dead letters was buried; zero if none
 	Consumers     []Consumer
-}
-
-// Pause is a pause that is in force.
-type Pause struct {
-	All        bool // of all groups
-	Since      time.Time
-	Until      time.Time // zero: until somebody resumes
-	By, Reason string
 }
 
 // Consumer is a subscription that is alive: it has called Redis within its lease, or within twice as long
@@ -369,17 +361,25 @@ const allGroups = "" // in package queue
 
 // pauseOf is the pause that keeps a group, or all groups, from claiming: of two, the one that
 // lasts longer.
-func pauseOf(groupList inspect.GroupList, group string) *Pause {
+func pauseOf(groupList inspect.GroupList, group string) *redisdelay.Pause {
 	all, paused := groupList.Pauses[allGroups]
 	own, ownPaused := groupList.Pauses[group]
 	longer := own.Until.IsZero() || !all.Until.IsZero() && own.Until.After(all.Until)
 	switch {
 	case group != allGroups && ownPaused && (!paused || longer):
-		return &Pause{Since: own.Since, Until: own.Until, By: own.By, Reason: own.Reason}
+		return inForce(own, false)
 	case paused:
-		return &Pause{All: true, Since: all.Since, Until: all.Until, By: all.By, Reason: all.Reason}
+		return inForce(all, true)
 	}
 	return nil
+}
+
+func inForce(p inspect.PauseInForce, all bool) *redisdelay.Pause {
+	pause := &redisdelay.Pause{By: p.By, Reason: p.Reason, Since: p.Since, All: all}
+	if !p.Until.IsZero() {
+		pause.For = p.Until.Sub(p.Since)
+	}
+	return pause
 }
 
 // consumersOf joins what the partitions know of consumers, sorted by name and id.

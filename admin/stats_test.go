@@ -31,7 +31,7 @@ func TestTopicsAreListedByName(t *testing.T) {
 	b := *s
 	b.Scene = s.Beside(" b")
 	b.publish(time.Hour, 1, "a")
-	require.NoError(t, s.admin.Pause(t.Context(), b.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+	require.NoError(t, s.admin.Pause(t.Context(), b.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	topics, err := s.admin.Topics(t.Context())
 	require.NoError(t, err)
 	assert.Subset(t, topics, []Topic{{s.Topic, "1"}, {b.Topic, "1"}})
@@ -94,9 +94,9 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	assert.Equal(t, []int{1, 0, 1, 1}, []int{stats.Groups[0].Queued, stats.Groups[0].Retrying, stats.Groups[0].InDelivery, stats.Groups[0].LeaseExpired})
 	assert.Equal(t, time.UnixMilli(1000), stats.Groups[0].OldestQueued)
 	assert.Equal(t, stats.At.Sub(time.UnixMilli(1000)), stats.Overdue)
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.PauseOptions{}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
 	assert.Less(t, s.stats().Overdue, time.Minute, "a paused group does not count")
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	assert.Zero(t, s.stats().Overdue)
 }
 
@@ -124,7 +124,7 @@ func TestGroupsShowWhatTheyAreTold(t *testing.T) {
 	}
 	limits := redisdelay.GroupLimits{MaxInFlight: 3, Rate: redisdelay.Rate{Messages: 100, Per: time.Second, Burst: 10}}
 	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "limited", limits))
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "paused", redisdelay.PauseOptions{For: time.Hour, By: "anna", Reason: "migration"}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "paused", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"}))
 	for _, name := range []string{"retired", "retiring"} {
 		_, err := s.admin.RetireGroup(t.Context(), s.Topic, name, redisdelay.RetireOptions{})
 		require.NoError(t, err)
@@ -148,20 +148,20 @@ func TestGroupsShowWhatTheyAreTold(t *testing.T) {
 	assert.Zero(t, groups["free"].ExpiresAt)
 	pause := groups["paused"].Pause
 	require.NotNil(t, pause)
-	assert.WithinDuration(t, s.Now().Add(time.Hour), pause.Until, 5*time.Second)
+	assert.WithinDuration(t, s.Now().Add(time.Hour), pause.Until(), 5*time.Second)
 	assert.WithinDuration(t, s.Now(), pause.Since, 5*time.Second)
 	assert.Equal(t, []any{false, "anna", "migration"}, []any{pause.All, pause.By, pause.Reason})
 	assert.Equal(t, []GroupState{GroupActive, GroupRetired, GroupRetiring},
 		[]GroupState{groups["free"].State, groups["retired"].State, groups["retiring"].State})
 	assert.WithinDuration(t, s.Now().Add(time.Hour), groups["expiring"].ExpiresAt, 5*time.Second)
 
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{For: time.Minute}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{For: time.Minute}))
 	stats := s.stats()
 	require.NotNil(t, stats.Pause)
 	assert.True(t, stats.Pause.All)
 	assert.True(t, stats.Groups[1].Pause.All, "of the free group")
 	assert.False(t, stats.Groups[3].Pause.All, "its own lasts longer")
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	assert.True(t, s.stats().Groups[3].Pause.All, "that of all has no end")
 	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
 	assert.Nil(t, s.stats().Pause)

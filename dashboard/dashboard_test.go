@@ -41,7 +41,7 @@ func TestATopicShowsItsGroups(t *testing.T) {
 	s := newScene(t)
 	s.Publish("a", "b")
 	s.kill("billing", 2)
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "billing", redisdelay.PauseOptions{By: "eve", Reason: "<b>why</b>"}))
+	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "billing", redisdelay.Pause{By: "eve", Reason: "<b>why</b>"}))
 	page := s.page("topic" + s.at())
 	row := page.first("div", "id", "groups").first("tbody").first("tr").text()
 	assert.Equal(t, "billing active, paused 0 0 0 0 2 none", row)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
@@ -50,7 +51,7 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 
 func (d *Dashboard) schedulePause(w http.ResponseWriter, q *request) error {
 	return d.changeSchedule(w, q, "paused a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
-		return p.Pause(ctx, id, periodic.Pause{By: q.actor, Reason: q.form.Get("reason")})
+		return p.Pause(ctx, id, redisdelay.Pause{By: q.actor, Reason: q.form.Get("reason")})
 	})
 }
 

@@ -46,7 +46,7 @@ func (d *Dashboard) pause(w http.ResponseWriter, q *request) error {
 	if err != nil {
 		return err
 	}
-	options := redisdelay.PauseOptions{For: lasts, By: q.actor, Reason: q.form.Get("reason")}
+	options := redisdelay.Pause{For: lasts, By: q.actor, Reason: q.form.Get("reason")}
 	return d.change(w, q, "paused a group", watermill.LogFields{"for": lasts.String(), "reason": options.Reason}, func(ctx context.Context) error {
 		return d.config.Admin.Pause(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups), options)
 	})

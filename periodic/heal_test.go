@@ -261,7 +261,7 @@ func TestADamagedDefinitionStopsNoOther(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, list, 2)
 			assert.Contains(t, list[1].Problem, "damaged")
-			require.ErrorContains(t, l.p.Pause(t.Context(), "report", periodic.Pause{}), "damaged")
+			require.ErrorContains(t, l.p.Pause(t.Context(), "report", redisdelay.Pause{}), "damaged")
 
 			require.NoError(t, l.p.Remove(t.Context(), "report"))
 			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
@@ -18,10 +19,10 @@ const BehindAfter = time.Minute
 type Status struct {
 	Schedule
 
-	Words   string // when it ticks, for people
-	Owner   string // who declares it (Apply); "" if it was set
-	Version int64  // of the declaration that has changed it last
-	Paused  *Pause // nil if it is not
+	Words   string            // when it ticks, for people
+	Owner   string            // who declares it (Apply); "" if it was set
+	Version int64             // of the declaration that has changed it last
+	Paused  *redisdelay.Pause // nil if it is not
 
 	// Next are the nominal times of the next ticks, at most as many as were asked for; none while the schedule is paused, or if
 	// this process cannot use it.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
@@ -54,7 +55,7 @@ func TestTheNextTickIsTheFirstThatIsStored(t *testing.T) {
 // TestAHostThatDoesNotKnowTheZonePausesAndRemoves: that needs no times.
 func TestAHostThatDoesNotKnowTheZonePausesAndRemoves(t *testing.T) {
 	for name, end := range map[string]func(l *lab) error{
-		"pause":  func(l *lab) error { return l.p.Pause(l.t.Context(), "report", periodic.Pause{}) },
+		"pause":  func(l *lab) error { return l.p.Pause(l.t.Context(), "report", redisdelay.Pause{}) },
 		"remove": func(l *lab) error { return l.p.Remove(l.t.Context(), "report") },
 	} {
 		t.Run(name, func(t *testing.T) {

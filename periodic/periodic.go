@@ -22,6 +22,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
 )
@@ -303,13 +304,13 @@ func (p *Periodic) Remove(ctx context.Context, id string) error {
 }
 
 // Pause takes away the pending ticks of a schedule, and stores no others until Resume. If the schedule is paused already, By and
-// Reason are replaced, and Since stays. Errors: ErrScheduleNotFound, ErrConflict, one that says that the definition is damaged,
-// that of ctx or of Redis.
-func (p *Periodic) Pause(ctx context.Context, id string, why Pause) error {
-	if why.Since.IsZero() {
-		why.Since = time.Now()
+// Reason are replaced, and Since stays. Errors: a *redisdelay.ConfigError for a pause with an end (For), ErrScheduleNotFound,
+// ErrConflict, one that says that the definition is damaged, that of ctx or of Redis.
+func (p *Periodic) Pause(ctx context.Context, id string, pause redisdelay.Pause) error {
+	if pause.For != 0 {
+		return &redisdelay.ConfigError{Field: "For", Problem: "must be 0: a schedule is paused until Resume"}
 	}
-	why.Since = why.Since.UTC().Truncate(time.Millisecond)
+	why := redisdelay.Pause{By: pause.By, Reason: pause.Reason, Since: time.Now().UTC().Truncate(time.Millisecond)}
 	err := p.change(ctx, id, func(old definition) (definition, bool) {
 		if old.Paused != nil {
 			why.Since = old.Paused.Since

@@ -112,7 +112,9 @@ func TestSetRemoveAndReplaceChangePendingTicks(t *testing.T) {
 	assert.EqualValues(t, 2, pending())
 	assert.NotEqual(t, first[:2], client.ZRange(t.Context(), "{"+prefix+":reports:0}:scheduled", 0, -1).Val())
 
-	require.NoError(t, p.Pause(t.Context(), "report", periodic.Pause{Reason: "holidays"}))
+	var invalid *redisdelay.ConfigError
+	require.ErrorAs(t, p.Pause(t.Context(), "report", redisdelay.Pause{For: time.Hour}), &invalid)
+	require.NoError(t, p.Pause(t.Context(), "report", redisdelay.Pause{Reason: "holidays"}))
 	assert.Zero(t, pending())
 	status, err := p.Find(t.Context(), "report", 2)
 	require.NoError(t, err)
@@ -283,7 +285,7 @@ func TestAScheduleThatOthersKeepChangingIsAConflict(t *testing.T) {
 	}})
 	p := newPeriodic(t, client, prefix)
 	require.ErrorIs(t, p.Set(t.Context(), periodic.Schedule{ID: "report", Topic: "elsewhere", Cron: "@hourly"}), periodic.ErrConflict)
-	require.ErrorIs(t, p.Pause(t.Context(), "report", periodic.Pause{}), periodic.ErrConflict)
+	require.ErrorIs(t, p.Pause(t.Context(), "report", redisdelay.Pause{}), periodic.ErrConflict)
 	require.ErrorIs(t, p.Remove(t.Context(), "report"), periodic.ErrConflict)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
@@ -92,7 +93,7 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 			return err
 		}
 	}
-	pause := func(l *lab) error { return l.p.Pause(ctx, "report", periodic.Pause{Reason: "holidays"}) }
+	pause := func(l *lab) error { return l.p.Pause(ctx, "report", redisdelay.Pause{Reason: "holidays"}) }
 	resume := func(l *lab) error { return l.p.Resume(ctx, "report") }
 	remove := func(l *lab) error { return l.p.Remove(ctx, "report") }
 	for name, c := range map[string]struct {
@@ -187,7 +188,7 @@ func TestWhatChangesNothingWritesNothing(t *testing.T) {
 	client := redistest.Client(t)
 	l := newLab(t, client)
 	require.NoError(t, l.set("x"))
-	why := periodic.Pause{Reason: "holidays"}
+	why := redisdelay.Pause{Reason: "holidays"}
 	require.NoError(t, l.p.Pause(t.Context(), "report", why))
 	client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
 		if slices.Contains(cmd.Args(), any("{"+l.prefix+":periodic}:versions")) {

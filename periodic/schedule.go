@@ -259,22 +259,16 @@ type timing struct {
 // definition is a schedule as Redis has it.
 type definition struct {
 	Schedule
-	Owner   string `json:"owner,omitempty"`
-	Version int64  `json:"version,omitempty"`
-	Since   int64  `json:"since,omitempty"` // from when on nominal times count, ms; 0: from its revision on
-	Paused  *Pause `json:"paused,omitempty"`
-	Removed bool   `json:"removed,omitempty"` // of one that moves to another topic, Paused is kept
+	Owner   string            `json:"owner,omitempty"`
+	Version int64             `json:"version,omitempty"`
+	Since   int64             `json:"since,omitempty"` // from when on nominal times count, ms; 0: from its revision on
+	Paused  *redisdelay.Pause `json:"paused,omitempty"`
+	Removed bool              `json:"removed,omitempty"` // of one that moves to another topic, Paused is kept
 
 	revision int64
 	upcoming time.Time // when its next ticks are to be stored; zero if that is lost
 	damage   error     // why it cannot be read
 	moves    bool      // it is removed so that another topic may follow
-}
-
-// Pause says why a schedule is paused.
-type Pause struct {
-	By, Reason string    // for people; "": unknown
-	Since      time.Time // zero: now
 }
 
 // text is the definition as Redis has it.

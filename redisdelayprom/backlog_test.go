@@ -67,7 +67,7 @@ func TestBacklogShowsWhatIsInRedis(t *testing.T) {
 	}
 	assert.Equal(t, want, got)
 
-	require.NoError(t, b.config.Admin.Pause(t.Context(), "t", "absent", redisdelay.PauseOptions{}))
+	require.NoError(t, b.config.Admin.Pause(t.Context(), "t", "absent", redisdelay.Pause{}))
 	got = shown(t, registry, "")
 	assert.Equal(t, []float64{1, 0, 0}, []float64{
 		got["group_paused{group=absent,topic=t}"], got["group_overdue_seconds{group=absent,topic=t}"], got["topic_overdue_seconds{topic=t}"],

@@ -56,7 +56,7 @@ func troubled(s *fixture.Scene, o observe.Observer) {
 	require.NoError(t, paused.Subscriber().SubscribeInitialize(paused.Topic))
 	control, err := redisdelay.NewControl(redisdelay.ControlConfig{Client: s.Client})
 	require.NoError(t, err)
-	require.NoError(t, control.Pause(t.Context(), paused.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+	require.NoError(t, control.Pause(t.Context(), paused.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	at := observe.Place{Topic: s.Topic, Group: "g"}
 	o.HandedOut(observe.HandedOut{Place: at, Late: -time.Millisecond})
 	o.OutageBegan(observe.OutageBegan{Place: at, What: observe.Listening})

@@ -47,7 +47,7 @@ func TestATopicThatRedisHasLostIsListedAgain(t *testing.T) {
 					}
 					control, err := redisdelay.NewControl(redisdelay.ControlConfig{Client: r.Client()})
 					require.NoError(t, err)
-					assert.NoError(t, control.Pause(t.Context(), "topic", redisdelay.AllGroups, redisdelay.PauseOptions{}))
+					assert.NoError(t, control.Pause(t.Context(), "topic", redisdelay.AllGroups, redisdelay.Pause{}))
 				})
 			})
 		}

@@ -13,7 +13,6 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
-	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 // TestTheListOfTopicsChangesWithoutAReload keeps what did not change: the page itself, its rows and its links.
@@ -115,7 +114,7 @@ func TestWhatIsTypedIsNotTakenAway(t *testing.T) {
 	b.live()
 	b.click("summary")
 	b.typeInto("details input", "repo")
-	require.NoError(t, s.periodic.Pause(t.Context(), "report", periodic.Pause{By: "eve"}))
+	require.NoError(t, s.periodic.Pause(t.Context(), "report", redisdelay.Pause{By: "eve"}))
 	b.until("late !== null")
 	assert.Equal(t, "repo", ask[string](b, "document.querySelector('details input').value"))
 	ask[bool](b, "document.querySelector('details').open = false, document.activeElement.blur(), true")

@@ -128,7 +128,7 @@ func (s *shop) trade() {
 	s.handle("shipping", "shipping-5d4b-1")
 	payments := s.of("payments")
 	payments.handle("ledger", "ledger-66c8-1")
-	require.NoError(s.T, s.admin.Pause(s.T.Context(), "payments", "ledger", redisdelay.PauseOptions{By: "ada", Reason: "the bank is away until nine", For: 2 * time.Hour}))
+	require.NoError(s.T, s.admin.Pause(s.T.Context(), "payments", "ledger", redisdelay.Pause{By: "ada", Reason: "the bank is away until nine", For: 2 * time.Hour}))
 	require.NoError(s.T, s.admin.LimitGroup(s.T.Context(), "orders", "billing", redisdelay.GroupLimits{MaxInFlight: 20, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}}))
 	require.NoError(s.T, s.Publisher().Publish("reminders", daily("late", 18, 0)...))
 	s.schedule("daily-report", "30 7 * * 1-5")

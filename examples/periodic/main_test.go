@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/examples/internal/redisserver"
-	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 // TestAScheduleThatIsPausedIsShown on a lasting server, where a person may have paused it: it has no next time.
@@ -18,6 +18,6 @@ func TestAScheduleThatIsPausedIsShown(t *testing.T) {
 	defer server.Stop()
 	schedules, err := declare(t.Context(), server.Client(), time.Now().UnixMilli())
 	require.NoError(t, err)
-	require.NoError(t, schedules.Pause(t.Context(), "report-eu", periodic.Pause{}))
+	require.NoError(t, schedules.Pause(t.Context(), "report-eu", redisdelay.Pause{}))
 	require.NoError(t, show(t.Context(), schedules))
 }

@@ -169,7 +169,7 @@ func (c *callers) boundsOfGroups() map[string]func(ctx context.Context) error {
 		"Subscriber.SubscribeBatches": func(ctx context.Context) error {
 			return c.subscriber.SubscribeBatches(ctx, topic, 10, func([]*message.Message) {})
 		},
-		"Control.Pause":  func(ctx context.Context) error { return c.control.Pause(ctx, topic, "g", redisdelay.PauseOptions{}) },
+		"Control.Pause":  func(ctx context.Context) error { return c.control.Pause(ctx, topic, "g", redisdelay.Pause{}) },
 		"Control.Resume": func(ctx context.Context) error { return c.control.Resume(ctx, topic, "g") },
 		"Control.Drain":  func(ctx context.Context) error { return c.control.Drain(ctx, topic, "g", nil) },
 		"Control.LimitGroup": func(ctx context.Context) error {

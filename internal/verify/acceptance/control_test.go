@@ -65,7 +65,7 @@ func TestAPauseUnderLoadHoldsForAllConsumers(t *testing.T) {
 			for range 3 {
 				before := count()
 				require.Eventually(t, func() bool { return count() > before+200 }, fixture.Soon, time.Millisecond)
-				require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{By: "test", Reason: "load"}))
+				require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{By: "test", Reason: "load"}))
 				paused := s.Now()
 				<-time.After(300 * time.Millisecond)
 				resumed := s.Now()
@@ -100,7 +100,7 @@ func TestAPauseIsGivenBackWhatIsHeldAhead(t *testing.T) {
 		require.NoError(t, p.Publish(s.Topic, message.NewMessage(fmt.Sprint(i), nil)))
 	}
 	first := s.Next(messages)
-	require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.PauseOptions{}))
+	require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.Pause{}))
 	require.Eventually(t, func() bool {
 		left := redisdelay.Remaining{}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -196,7 +196,7 @@ func TestControlOnAClusterWithPartitions(t *testing.T) {
 		p.PublishAsync(s.Topic, fixture.Delayed(fmt.Sprint(i), due)) // each call chooses a partition
 	}
 	require.NoError(t, p.Flush(t.Context()))
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	s.Idle(messages)
 	<-time.After(due)
 	s.Idle(messages)
@@ -215,8 +215,8 @@ func TestControlTellsWhatItCannotFind(t *testing.T) {
 	s := fixture.New(t)
 	c := newControl(t, s)
 	ctx := t.Context()
-	require.ErrorIs(t, c.Pause(ctx, "", "g", redisdelay.PauseOptions{}), redisdelay.ErrEmptyTopic)
-	require.ErrorIs(t, c.Pause(ctx, s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}), redisdelay.ErrTopicNotFound)
+	require.ErrorIs(t, c.Pause(ctx, "", "g", redisdelay.Pause{}), redisdelay.ErrEmptyTopic)
+	require.ErrorIs(t, c.Pause(ctx, s.Topic, redisdelay.AllGroups, redisdelay.Pause{}), redisdelay.ErrTopicNotFound)
 	require.ErrorIs(t, c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil), redisdelay.ErrTopicNotFound)
 	require.NoError(t, s.Subscriber().SubscribeInitialize(s.Topic))
 	s.Publish("a")
@@ -229,11 +229,11 @@ func TestControlTellsWhatItCannotFind(t *testing.T) {
 	assert.Positive(t, looks)
 	var configErr *redisdelay.ConfigError
 	for _, bad := range []time.Duration{-1, 5} { // which would last for ever, or no time
-		require.ErrorAs(t, c.Pause(ctx, s.Topic, "g", redisdelay.PauseOptions{For: bad}), &configErr)
+		require.ErrorAs(t, c.Pause(ctx, s.Topic, "g", redisdelay.Pause{For: bad}), &configErr)
 		assert.Equal(t, "For", configErr.Field)
 	}
 	for name, call := range map[string]func() error{ // "" is more likely a setting that is missing than all groups
-		"Pause":  func() error { return c.Pause(ctx, s.Topic, "", redisdelay.PauseOptions{}) },
+		"Pause":  func() error { return c.Pause(ctx, s.Topic, "", redisdelay.Pause{}) },
 		"Resume": func() error { return c.Resume(ctx, s.Topic, "") },
 		"Drain":  func() error { return c.Drain(ctx, s.Topic, "", nil) },
 	} {
@@ -264,5 +264,5 @@ func TestAllGroupsIsForPauseResumeAndDrainAlone(t *testing.T) {
 		}
 	}
 	require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, message.NewMessage("b", nil)), "there are no limits")
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 }

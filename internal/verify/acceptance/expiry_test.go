@@ -161,14 +161,14 @@ func TestControlDoesNotFindGroupsThatNobodyHas(t *testing.T) {
 	c := newControl(t, s)
 	s.Subscribe(group("billing"))
 	for _, err := range []error{
-		c.Pause(t.Context(), s.Topic, "biling", redisdelay.PauseOptions{}),
+		c.Pause(t.Context(), s.Topic, "biling", redisdelay.Pause{}),
 		c.Resume(t.Context(), s.Topic, "biling"),
 		c.Drain(t.Context(), s.Topic, "biling", nil),
-		c.Pause(t.Context(), s.Topic, redisdelay.Broadcast, redisdelay.PauseOptions{}),
+		c.Pause(t.Context(), s.Topic, redisdelay.Broadcast, redisdelay.Pause{}),
 	} {
 		require.ErrorIs(t, err, redisdelay.ErrGroupNotFound)
 	}
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
 	require.NoError(t, c.Drain(t.Context(), s.Topic, redisdelay.AllGroups, nil))
 }

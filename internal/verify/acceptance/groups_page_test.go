@@ -27,7 +27,7 @@ func aControl(rdb redis.UniversalClient) (*redisdelay.Control, error) {
 
 func pauseAndResume(ctx context.Context, control *redisdelay.Control) error {
 	// recipe: pause and resume
-	if err := control.Pause(ctx, "orders.close", "billing", redisdelay.PauseOptions{
+	if err := control.Pause(ctx, "orders.close", "billing", redisdelay.Pause{
 		For: time.Hour, By: "anna", Reason: "migration",
 	}); err != nil {
 		return err

@@ -223,7 +223,7 @@ func TestAControlHasTheDocumentedRights(t *testing.T) {
 		s.Subscribe()
 		s.Publish("a")
 		c := newControl(t, s)
-		require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.PauseOptions{}))
+		require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 		require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
 		_, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{Force: true})
 		require.NoError(t, err)

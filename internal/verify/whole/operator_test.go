@@ -63,7 +63,7 @@ func (o *operator) until(name string, do func(ctx context.Context) error) {
 func (o *operator) pause(lasts time.Duration) {
 	o.w.trouble(operated, time.Hour)
 	o.call("Pause", func(ctx context.Context) error {
-		return o.admin.Pause(ctx, topic, operated, redisdelay.PauseOptions{By: "the simulation"})
+		return o.admin.Pause(ctx, topic, operated, redisdelay.Pause{By: "the simulation"})
 	})
 	wait(lasts)
 	o.until("Resume", func(ctx context.Context) error { return o.admin.Resume(ctx, topic, operated) })

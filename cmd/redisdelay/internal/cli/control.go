@@ -55,7 +55,7 @@ func nameOf(topic, group string) string {
 }
 
 func (a *app) pause() *cobra.Command {
-	var p redisdelay.PauseOptions
+	var p redisdelay.Pause
 	cmd := a.someGroups("pause", "Stop a group from getting messages; publishing goes on",
 		func(ctx context.Context, topic, group string) error {
 			if p.By == "" {

@@ -90,7 +90,7 @@ func newEvil(t *testing.T, random *rand.Rand) *evil {
 	e.spoil("broken", e.payload)
 	a, err := admin.New(admin.Config{Client: e.Client})
 	require.NoError(t, err)
-	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.PauseOptions{By: e.consumer, Reason: e.reason}))
+	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.Pause{By: e.consumer, Reason: e.reason}))
 	e.schedule()
 	require.NoError(t, e.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:refused", Values: []string{
 		"_entry", e.field, "_reason", e.reason, e.field, e.payload,
@@ -108,7 +108,7 @@ func (e *evil) schedule() {
 	require.NoError(e.T, p.Set(e.T.Context(), periodic.Schedule{
 		ID: "report", Topic: text(e.topic), Cron: "@daily", Payload: []byte(e.payload), Metadata: message.Metadata{text(e.field): text(e.reason)},
 	}))
-	require.NoError(e.T, p.Pause(e.T.Context(), "report", periodic.Pause{By: e.consumer, Reason: e.reason}))
+	require.NoError(e.T, p.Pause(e.T.Context(), "report", redisdelay.Pause{By: e.consumer, Reason: e.reason}))
 	require.NoError(e.T, e.Client.HSet(e.T.Context(), "{redisdelay:periodic}:schedules", e.key, "1 "+e.payload).Err())
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
@@ -129,11 +130,11 @@ func inGroup(topic string, g admin.GroupStats) groupJSON {
 	return o
 }
 
-func inPause(p *admin.Pause) *pauseJSON {
+func inPause(p *redisdelay.Pause) *pauseJSON {
 	if p == nil {
 		return nil
 	}
-	return &pauseJSON{p.All, stamp{p.Since}, stamp{p.Until}, p.By, p.Reason}
+	return &pauseJSON{p.All, stamp{p.Since}, stamp{p.Until()}, p.By, p.Reason}
 }
 
 func inConsumer(c admin.Consumer) consumerJSON {

@@ -116,7 +116,7 @@ func alarm(text string) styled {
 	return paint(badStyle, text)
 }
 
-func reasonOf(p periodic.Pause) string {
+func reasonOf(p redisdelay.Pause) string {
 	if p.Reason == "" {
 		return ""
 	}
@@ -235,7 +235,7 @@ func (a *app) showNext(s periodic.Status) error {
 }
 
 func (a *app) periodicPause() *cobra.Command {
-	var why periodic.Pause
+	var why redisdelay.Pause
 	cmd := a.overSchedules("pause ID", "Stop the ticks of a schedule, those that are stored ahead included", nil,
 		func(ctx context.Context, p *periodic.Periodic, args []string) error {
 			if why.By == "" {

@@ -250,7 +250,7 @@ func overdue(d time.Duration) styled {
 }
 
 // pauseText is pauseWords in colour; "" for no pause.
-func pauseText(p *admin.Pause, now time.Time) styled {
+func pauseText(p *redisdelay.Pause, now time.Time) styled {
 	if p == nil {
 		return ""
 	}
@@ -272,10 +272,10 @@ func pausedText(s admin.TopicStats) styled {
 }
 
 // pauseWords says who has paused, since when, until when and why.
-func pauseWords(p *admin.Pause, now time.Time) string {
+func pauseWords(p *redisdelay.Pause, now time.Time) string {
 	text := "until somebody resumes"
-	if !p.Until.IsZero() {
-		text = "until " + humanize.Absolute(p.Until, now.Local())
+	if !p.Until().IsZero() {
+		text = "until " + humanize.Absolute(p.Until(), now.Local())
 	}
 	if !p.Since.IsZero() {
 		text = "since " + humanize.Absolute(p.Since, now.Local()) + " " + text
