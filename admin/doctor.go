@@ -119,12 +119,8 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 	}
 	var errs []error
 	if len(names) == 0 {
-		topics, err := d.admin.Topics(ctx)
-		if err != nil {
+		if names, err = d.admin.Topics(ctx); err != nil {
 			return err
-		}
-		for _, t := range topics {
-			names = append(names, t.Name)
 		}
 		unlisted, err := d.unlisted(ctx, names)
 		if err != nil {

@@ -225,7 +225,7 @@ func TestARefusedCheckIsUnknown(t *testing.T) {
 				t.Cleanup(func() { require.NoError(t, client.Close()) })
 				s := newSceneWith(t, client)
 				s.publish(time.Hour, 1, "k")
-				stats, err := s.admin.Stats(t.Context(), s.Topic)
+				stats, err := s.admin.statsOf(t.Context(), s.Topic, nil)
 				require.NoError(t, err)
 				assert.Equal(t, command == "memory", stats.Memory == 0)
 				list := aboutServers(t, s.admin)

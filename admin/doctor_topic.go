@@ -78,7 +78,7 @@ func (c *checkup) run(ctx context.Context) error {
 		}
 	}
 	c.reportKeys(&c.keyFaults, c.name)
-	stats, err := c.admin.Stats(ctx, c.name)
+	stats, err := c.admin.statsOf(ctx, c.name, nil)
 	if err = c.unlessKnown(err); err != nil {
 		return err
 	}

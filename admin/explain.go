@@ -23,25 +23,22 @@ type Explanation struct {
 	Lines   []string // one for each group, sorted by group
 }
 
+// ExplainOptions change what Explain does.
+type ExplainOptions struct {
+	// Watch is for how long Explain watches how fast a group's due messages are handled, to estimate when the message has its
+	// turn: only if at least 1,000 of them are before it, and it has at most 16 groups. Default: 0, no estimate.
+	Watch time.Duration
+}
+
 // Explain explains where a message is and what it waits for: its due time, a retry, another message of its
-// ordering key, a pause, a limit, a consumer. Times of day are in the local time zone. For a retry, it says how many there are
-// at most, if a live consumer has reported its MaxDeliveries. If 1,000 due messages or more are before it, and it has at most
-// 16 groups, it looks for a second at how fast they go. The errors are those of Message.
-func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
-	return a.explain(ctx, topic, ref, true)
-}
-
-// QuickExplain is Explain without that second: for programs that ask again and again. Its times of day name their zone.
-func (a *Admin) QuickExplain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
-	return a.explain(ctx, topic, ref, false)
-}
-
-func (a *Admin) explain(ctx context.Context, topic string, ref Ref, watch bool) (Explanation, error) {
+// ordering key, a pause, a limit, a consumer. Times of day are in the local time zone, and name it. For a retry, it says
+// how many there are at most, if a live consumer has reported its MaxDeliveries. The errors are those of Message.
+func (a *Admin) Explain(ctx context.Context, topic string, ref Ref, options ExplainOptions) (Explanation, error) {
 	t, message, err := a.look(ctx, topic, ref)
 	if err != nil {
 		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
-	e := explainer{admin: a, topic: t, partition: t.Partition(message.Partition), message: message, watch: watch}
+	e := explainer{admin: a, topic: t, partition: t.Partition(message.Partition), message: message, watch: options.Watch}
 	e.groupList, err = inspect.ReadGroupList(ctx, e.partition)
 	if err == nil {
 		err = e.explain(ctx)
@@ -63,8 +60,8 @@ type explainer struct {
 	partition *queue.Partition
 	groupList inspect.GroupList // of the message's partition, where claims obey it
 	message   Message
-	watch     bool       // it may take its time to look at how fast a backlog goes
-	groups    []sentence // one for each group
+	watch     time.Duration // ExplainOptions.Watch
+	groups    []sentence    // one for each group
 }
 
 // sentence is what there is to say about a group.
@@ -287,10 +284,7 @@ func (e *explainer) clock(t time.Time) string {
 	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
 		text = t.Format(time.DateOnly) + " " + text
 	}
-	if !e.watch {
-		text += t.Format(" MST")
-	}
-	return text
+	return text + t.Format(" MST")
 }
 
 // join says what is the case, and why: the reason, or else another.
@@ -307,9 +301,6 @@ func join(what, why, otherwise string) string {
 const (
 	// farFrom is how many due messages are before one whose turn is worth an estimate.
 	farFrom = 1000
-
-	// watchFor is for how long an estimate looks at how fast they go.
-	watchFor = time.Second
 )
 
 // turn says when a message that is due has its turn in a group, and what becomes of it then; ""
@@ -329,7 +320,7 @@ func (e *explainer) turn(ctx context.Context, g observedGroup, fate string) (str
 	}
 	if before > 0 {
 		text := humanize.Count(before, "due message is", "due messages are") + " before it"
-		if before >= farFrom && e.watch && len(e.groups) <= atOnce {
+		if before >= farFrom && e.watch > 0 && len(e.groups) <= atOnce {
 			pace, err := e.pace(ctx, group, due, before)
 			if err != nil {
 				return "", err
@@ -374,7 +365,7 @@ func (e *explainer) before(ctx context.Context, group string, due time.Time) (in
 // comes.
 func (e *explainer) pace(ctx context.Context, group string, due time.Time, before int) (string, error) {
 	start := time.Now()
-	backoff.Sleep(ctx, watchFor)
+	backoff.Sleep(ctx, e.watch)
 	left, err := e.before(ctx, group, due)
 	if err != nil {
 		return "", err

@@ -66,13 +66,9 @@ var errEnough = errors.New("enough")
 func (s *search) run(ctx context.Context, asked string) error {
 	names := []string{asked}
 	if asked == "" {
-		topics, err := s.admin.Topics(ctx)
-		if err != nil {
+		var err error
+		if names, err = s.admin.Topics(ctx); err != nil {
 			return err
-		}
-		names = names[:0]
-		for _, t := range topics {
-			names = append(names, t.Name)
 		}
 	}
 	var opened []topic

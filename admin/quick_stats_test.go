@@ -16,20 +16,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// backlog is that of the scene's topic. Other tests' topics may be damaged.
+// backlog are the statistics of the topic without details.
 func (s *scene) backlog() TopicStats {
 	s.T.Helper()
-	list, _ := s.admin.QuickStats(s.T.Context())
-	for _, b := range list {
-		if b.Topic == s.Topic {
-			return b
-		}
-	}
-	require.Fail(s.T, "no backlog of the topic")
-	return TopicStats{}
+	list, err := s.admin.Stats(s.T.Context(), StatsOptions{Topics: []string{s.Topic}})
+	require.NoError(s.T, err)
+	return list[0]
 }
 
-// agree checks that the backlog is what Stats says, but for what is not counted often.
+// agree checks that the statistics without details are part of those with details.
 func (s *scene) agree() TopicStats {
 	s.T.Helper()
 	var b TopicStats
@@ -50,7 +45,7 @@ func (s *scene) agree() TopicStats {
 	return b
 }
 
-func TestQuickStatsAgreeWithStats(t *testing.T) {
+func TestStatsAreTheSameWithDetails(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "g")
 	s.publish(0, 1, "retried", "dead", "held", "")
@@ -109,7 +104,7 @@ func TestWhatIsDueIsNotOverdueWhileAllGroupsArePaused(t *testing.T) {
 	assert.True(t, overdue(), "no group is left")
 }
 
-func TestQuickStatsAddUpThePartitionsOfACluster(t *testing.T) {
+func TestStatsWithoutDetailsAddUpThePartitionsOfACluster(t *testing.T) {
 	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
 	s.crowd()
 	s.publish(0, 4, "overdue")
@@ -118,7 +113,7 @@ func TestQuickStatsAddUpThePartitionsOfACluster(t *testing.T) {
 	require.Len(t, b.Groups, 4)
 }
 
-func TestQuickStatsOfManyGroupsAndConsumers(t *testing.T) {
+func TestStatsOfManyGroupsAndConsumers(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "g")
 	for i := range 24 {
@@ -134,7 +129,7 @@ func TestQuickStatsOfManyGroupsAndConsumers(t *testing.T) {
 	assert.Equal(t, 300, b.Groups[0].Alive)
 }
 
-func TestQuickStatsOfManyControlFields(t *testing.T) {
+func TestStatsOfManyControlFields(t *testing.T) {
 	s := newScene(t)
 	s.group(0, "g")
 	for i := range 700 { // more than one step
@@ -160,23 +155,23 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 			require.NoError(t, s.Client.Set(t.Context(), other.Key("partitions"), "0", 0).Err())
 		}
 	}
-	list, err := s.admin.QuickStats(t.Context())
+	list, err := s.admin.Stats(t.Context(), StatsOptions{})
 	require.Len(t, list, 1)
 	assert.Equal(t, s.Topic, list[0].Topic)
-	require.ErrorContains(t, err, "3 of 4 topics could not be read")
-	var kind *redisdelay.KeyTypeError
-	require.ErrorAs(t, err, &kind, "the first one's")
+	var failed topicErrors
+	require.ErrorAs(t, err, &failed)
+	assert.Len(t, failed, 3)
 
 	require.NoError(t, s.Client.ScriptFlush(t.Context()).Err())
-	list, _ = s.admin.QuickStats(t.Context())
+	list, _ = s.admin.Stats(t.Context(), StatsOptions{})
 	assert.Len(t, list, 1, "the scripts are loaded again")
 	require.NoError(t, server.Down())
 	defer server.Up()
-	_, err = s.admin.QuickStats(t.Context())
+	_, err = s.admin.Stats(t.Context(), StatsOptions{})
 	require.Error(t, err)
 }
 
-func TestQuickStatsFollowASlotToAnotherMaster(t *testing.T) {
+func TestStatsFollowASlotToAnotherMaster(t *testing.T) {
 	cluster := redistest.NewCluster(t)
 	s := newSceneWith(t, cluster.Client(t))
 	s.publish(time.Hour, 1, "a")
@@ -184,7 +179,7 @@ func TestQuickStatsFollowASlotToAnotherMaster(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, s.backlog().Scheduled)
 	require.NoError(t, cluster.Migrate(t.Context(), int(slot)))
-	list, err := s.admin.QuickStats(t.Context())
+	list, err := s.admin.Stats(t.Context(), StatsOptions{})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, 1, list[0].Scheduled)
@@ -219,13 +214,11 @@ func TestAMasterThatDoesNotAnswerHidesNoTopicOfOthers(t *testing.T) {
 	check := func(within time.Duration) {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		var names []string
-		backlogs, err := s.admin.QuickStats(ctx)
-		for _, b := range backlogs {
-			names = append(names, b.Topic)
-		}
-		assert.Equal(t, others, names)
-		require.ErrorContains(t, err, fmt.Sprintf("%d of %d topics could not be read", len(topics)-len(others), len(topics)))
+		stats, err := s.admin.Stats(ctx, StatsOptions{})
+		assert.Equal(t, others, topicsOf(stats))
+		var failed topicErrors
+		require.ErrorAs(t, err, &failed)
+		assert.Len(t, failed, len(topics)-len(others))
 	}
 	slices.Sort(others)
 

@@ -7,31 +7,26 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Topic is a topic on the list of topics of the prefix.
-type Topic struct {
-	Name    string
-	Version string // of its data, which is "1" unless another library has written them (docs/inside/protocol.md)
-}
-
-// Topics lists the topics of the prefix, sorted by name. The error is that of Redis, or a
-// *redisdelay.KeyTypeError.
-func (a *Admin) Topics(ctx context.Context) ([]Topic, error) {
+// Topics lists the topics of the prefix, sorted by name. The error is that of ctx or of Redis, or a *redisdelay.KeyTypeError.
+func (a *Admin) Topics(ctx context.Context) ([]string, error) {
 	listed, err := inspect.Topics(ctx, a.store)
 	if err != nil {
 		return nil, wrap(err, "list topics")
 	}
-	topics := make([]Topic, len(listed))
+	names := make([]string, len(listed))
 	for i, t := range listed {
-		topics[i] = Topic(t)
+		names[i] = t.Name
 	}
-	return topics, nil
+	return names, nil
 }
 
 // Counts are how many messages are where. In a topic, a message counts once for each group that has it.
@@ -53,10 +48,9 @@ func (c *Counts) Add(other Counts) { (*inspect.Counts)(c).Add(inspect.Counts(oth
 func (c Counts) held() int { return c.Queued + c.InLine + c.Retrying + c.InDelivery + c.Dead }
 
 // TopicStats is what a topic holds at a moment. Its partitions are counted at slightly different moments, and so are
-// the groups of a partition if it has more than two, or more than ten with QuickStats.
+// the groups of a partition if it has more than two (with Details) or ten.
 type TopicStats struct {
 	Topic      string
-	Version    string
 	At         time.Time // Redis's clock when the first partition was looked at
 	Partitions int
 
@@ -67,14 +61,13 @@ type TopicStats struct {
 	// not count. It is 0 if no other message waits, or only for groups that are paused.
 	Overdue time.Duration
 
-	// DueWithin are how many of the Scheduled are due already or within each of the times that QuickStats was
-	// asked for. Else nil.
+	// DueWithin are how many of the Scheduled are due already or within each of StatsOptions.DueWithin.
 	DueWithin []int
 
 	Messages int // messages in all, whatever groups still need them
 	Keys     int // message keys that lead to a message, also to a dead letter that has lost its key
 
-	// What QuickStats does not count.
+	// With StatsOptions.Details only.
 	NextDue time.Time // the earliest due time after At; zero if nothing else is scheduled
 	Windows int       // message keys that are taken for a deduplication window
 	Bytes   int64     // of the messages' bodies alone, estimated from a sample
@@ -82,10 +75,6 @@ type TopicStats struct {
 
 	Pause  *redisdelay.Pause // of all groups; nil if there is none
 	Groups []GroupStats
-
-	// Err is why the topic could not be read: one of the errors of Stats. Then only Topic and
-	// Version are known. It is nil but in the result of AllStats.
-	Err error
 }
 
 // GroupState tells whether a consumer group gets messages.
@@ -122,7 +111,7 @@ type GroupStats struct {
 	ExpiresAt time.Time // when it ends at the earliest if no consumer is seen; zero if it lasts for ever
 	Alive     int       // consumers that are alive
 
-	// What QuickStats does not tell.
+	// With StatsOptions.Details only.
 	NextRetry     time.Time // when the first of the retrying is due; zero if none
 	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero if none
 	OldestDead    time.Time // when the first of the dead letters was buried; zero if none
@@ -146,74 +135,147 @@ type Consumer struct {
 	Holds map[string]int
 }
 
-// Stats returns the statistics of a topic and its groups. The error is ErrTopicNotFound,
-// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of
-// Redis.
-func (a *Admin) Stats(ctx context.Context, topic string) (TopicStats, error) {
-	s, err := a.stats(ctx, topic)
-	return s, wrap(err, "statistics of %q", topic)
+// StatsOptions say what Stats counts. The zero value counts all topics, cheaply enough to do it every few seconds.
+type StatsOptions struct {
+	// Topics are the topics to count. Default: all topics of the prefix.
+	Topics []string
+
+	// Details also counts the fields that TopicStats and GroupStats list under Details. This takes several calls for each
+	// group of each partition. Without it, all topics take a few round trips, and Redis about 20 µs for each partition and
+	// 10 µs for each of its groups.
+	Details bool
+
+	// DueWithin asks for TopicStats.DueWithin. Each of its times takes Redis about 10 µs for each partition.
+	DueWithin []time.Duration
 }
 
-// topicsAtOnce is how many topics AllStats looks into at once.
-const topicsAtOnce = 8
-
-// AllStats returns the statistics of all topics of the prefix, sorted by name. A topic that cannot
-// be read hides no other: its Err says why. The error is that of Topics, or of ctx once it has
-// ended.
-func (a *Admin) AllStats(ctx context.Context) ([]TopicStats, error) {
-	topics, err := a.Topics(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]TopicStats, len(topics))
-	err = eachOf(len(topics), topicsAtOnce, func(i int) (err error) {
-		t := topics[i]
-		if all[i], err = a.Stats(ctx, t.Name); err != nil {
-			all[i] = TopicStats{Topic: t.Name, Version: t.Version, Err: err}
-		}
-		return ctx.Err()
-	})
-	if err != nil {
-		return nil, wrap(context.Cause(ctx), "statistics")
-	}
-	return slices.DeleteFunc(all, func(s TopicStats) bool { return errors.Is(s.Err, ErrTopicNotFound) }), nil // deleted meanwhile
-}
-
-// QuickStats returns what is cheap enough to count often of all topics of the prefix, sorted by name.
-// It asks Redis in few round trips, and costs it some 20 µs for each partition and 10 µs for each group
-// of one. If topics cannot be read, the error says how many, and why the first of them; the list has all the
-// others, also when a master of a Cluster does not answer before ctx ends. Only the master that holds the list
-// of topics must answer.
+// Stats returns the statistics of topics and their groups, in the order of StatsOptions.Topics or, by default, sorted by name.
 //
-// It also counts the scheduled messages that are due within each of the times from now on, for
-// TopicStats.DueWithin. Each of these takes Redis some 10 µs for each partition.
-func (a *Admin) QuickStats(ctx context.Context, within ...time.Duration) ([]TopicStats, error) {
-	topics, err := inspect.Topics(ctx, a.store)
+// If some topics cannot be read, for example because a master does not answer before ctx ends, Stats returns the statistics of
+// the other topics and an error that wraps the error of each topic: ErrTopicNotFound for one of StatsOptions.Topics,
+// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. The
+// statistics are empty if the list of topics itself cannot be read.
+func (a *Admin) Stats(ctx context.Context, options StatsOptions) ([]TopicStats, error) {
+	read := a.quickStats
+	if options.Details {
+		read = a.detailedStats
+	}
+	all, err := read(ctx, options)
 	if err != nil {
 		return nil, wrap(err, "list topics")
 	}
-	list := make([]TopicStats, 0, len(topics))
-	for i, counted := range inspect.CountAll(ctx, a.store, topics, within) {
+	var list []TopicStats
+	var failed []error
+	for _, one := range all {
 		switch {
-		case counted.Err == nil:
-			list = append(list, topicStats(Topic(topics[i]), counted.Partitions, counted.GroupList, counted.TopicCounts))
-		case err == nil:
-			err = fmt.Errorf("the first is %q: %w", topics[i].Name, counted.Err)
+		case one.err == nil:
+			list = append(list, one.TopicStats)
+		case len(options.Topics) > 0 || !errors.Is(one.err, ErrTopicNotFound): // else it was deleted meanwhile
+			failed = append(failed, fmt.Errorf("%q: %w", one.Topic, one.err))
 		}
 	}
-	return list, wrap(err, "statistics: %d of %d topics could not be read", len(topics)-len(list), len(topics))
+	if len(failed) > 0 {
+		return list, publicError{topicErrors(failed)}
+	}
+	return list, nil
 }
 
-func (a *Admin) stats(ctx context.Context, name string) (TopicStats, error) {
+// topicErrors are why topics could not be read.
+type topicErrors []error
+
+// topicErrorsShown is how many topics the text of topicErrors names.
+const topicErrorsShown = 5
+
+func (e topicErrors) Error() string {
+	var texts []string
+	for _, err := range e[:min(len(e), topicErrorsShown)] {
+		texts = append(texts, err.Error())
+	}
+	if more := len(e) - topicErrorsShown; more > 0 {
+		texts = append(texts, "and of "+humanize.Count(more, "other topic", "other topics"))
+	}
+	return "redisdelay: statistics of " + strings.Join(texts, "; ")
+}
+
+func (e topicErrors) Unwrap() []error { return e }
+
+// counted is a topic, or why it could not be read.
+type counted struct {
+	TopicStats
+	err error
+}
+
+func (a *Admin) quickStats(ctx context.Context, options StatsOptions) ([]counted, error) {
+	topics, err := inspect.Topics(ctx, a.store)
+	if err != nil {
+		return nil, err
+	}
+	if len(options.Topics) > 0 {
+		topics = chosen(topics, options.Topics)
+	}
+	all := make([]counted, len(topics))
+	for i, c := range inspect.CountAll(ctx, a.store, topics, options.DueWithin) {
+		name, err := topics[i].Name, c.Err
+		switch {
+		case name == "":
+			err = redisdelay.ErrEmptyTopic
+		case topics[i].Version == "":
+			err = ErrTopicNotFound
+		}
+		all[i] = counted{TopicStats{Topic: name}, err}
+		if err == nil {
+			all[i].TopicStats = topicStats(name, c.Partitions, c.GroupList, c.TopicCounts)
+		}
+	}
+	return all, nil
+}
+
+// chosen are some of the listed topics. Those that are not listed have no version.
+func chosen(listed []inspect.Listed, names []string) []inspect.Listed {
+	versions := map[string]string{}
+	for _, t := range listed {
+		versions[t.Name] = t.Version
+	}
+	list := make([]inspect.Listed, len(names))
+	for i, name := range names {
+		list[i] = inspect.Listed{Name: name, Version: versions[name]}
+	}
+	return list
+}
+
+// topicsAtOnce is how many topics Stats counts at once in detail.
+const topicsAtOnce = 8
+
+func (a *Admin) detailedStats(ctx context.Context, options StatsOptions) ([]counted, error) {
+	names, err := options.Topics, error(nil)
+	if len(names) == 0 {
+		if names, err = a.Topics(ctx); err != nil {
+			return nil, err
+		}
+	}
+	all := make([]counted, len(names))
+	_ = eachOf(len(names), topicsAtOnce, func(i int) error { // each has its own error
+		s, err := a.statsOf(ctx, names[i], options.DueWithin)
+		s.Topic = names[i]
+		all[i] = counted{s, err}
+		return nil
+	})
+	return all, nil
+}
+
+// statsOf is all of one topic.
+func (a *Admin) statsOf(ctx context.Context, name string, dueWithin []time.Duration) (TopicStats, error) {
 	t, err := a.open(ctx, name)
 	if err != nil {
 		return TopicStats{}, err
 	}
 	s, err := t.stats(ctx)
-	if err != nil {
-		return TopicStats{}, err
+	if err == nil {
+		s.DueWithin, err = inspect.DueWithin(ctx, a.store, name, t.partitions, s.At, dueWithin)
 	}
-	s.Memory, err = t.memory(ctx)
+	if err == nil {
+		s.Memory, err = t.memory(ctx)
+	}
 	return s, err
 }
 
@@ -242,7 +304,7 @@ func latest(a, b time.Time) time.Time {
 }
 
 // Groups returns the statistics of all groups of a topic, those that are retired included,
-// sorted by name. The errors are those of Stats.
+// sorted by name, in detail. The errors are those of Stats.
 func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) {
 	t, err := a.open(ctx, topic)
 	var s TopicStats
@@ -258,7 +320,7 @@ func (t topic) stats(ctx context.Context) (TopicStats, error) {
 	if err != nil {
 		return TopicStats{}, err
 	}
-	s := topicStats(Topic{t.name, queue.Version}, t.partitions, t.groupList, counts)
+	s := topicStats(t.name, t.partitions, t.groupList, counts)
 	consumers := make([][]inspect.Consumer, len(s.Groups)*t.partitions)
 	err = each(len(consumers), func(i int) (err error) {
 		consumers[i], err = inspect.Consumers(ctx, t.Partition(i%t.partitions).Group(s.Groups[i/t.partitions].Group))
@@ -291,9 +353,9 @@ func (t topic) counts(ctx context.Context, groups []string, more inspect.More) (
 	return sum, err
 }
 
-func topicStats(t Topic, partitions int, groupList inspect.GroupList, counts inspect.TopicCounts) TopicStats {
+func topicStats(name string, partitions int, groupList inspect.GroupList, counts inspect.TopicCounts) TopicStats {
 	s := TopicStats{
-		Topic: t.Name, Version: t.Version, At: counts.Now, Partitions: partitions,
+		Topic: name, At: counts.Now, Partitions: partitions,
 		Counts: Counts(counts.Counts), OldestDue: counts.OldestDue, NextDue: counts.NextDue, DueWithin: counts.Within,
 		Messages: counts.Messages, Bytes: counts.Bytes, Keys: counts.Keys, Windows: counts.Windows,
 		Pause: pauseOf(groupList, allGroups),

@@ -20,7 +20,7 @@ import (
 
 func (s *scene) stats() TopicStats {
 	s.T.Helper()
-	stats, err := s.admin.Stats(s.T.Context(), s.Topic)
+	stats, err := s.admin.statsOf(s.T.Context(), s.Topic, nil)
 	require.NoError(s.T, err)
 	return stats
 }
@@ -34,15 +34,8 @@ func TestTopicsAreListedByName(t *testing.T) {
 	require.NoError(t, s.admin.Pause(t.Context(), b.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	topics, err := s.admin.Topics(t.Context())
 	require.NoError(t, err)
-	assert.Subset(t, topics, []Topic{{s.Topic, "1"}, {b.Topic, "1"}})
-	assert.IsIncreasing(t, namesOf(topics))
-}
-
-func namesOf(topics []Topic) (names []string) {
-	for _, t := range topics {
-		names = append(names, t.Name)
-	}
-	return names
+	assert.Subset(t, topics, []string{s.Topic, b.Topic})
+	assert.IsIncreasing(t, topics)
 }
 
 func TestStatsCountATopicAndItsGroups(t *testing.T) {
@@ -59,7 +52,6 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	s.unchanged(func() { stats = s.stats() })
 	now := s.Now()
 
-	assert.Equal(t, "1", stats.Version)
 	assert.Equal(t, 1, stats.Partitions)
 	assert.Equal(t, []int{4, 2, 7, 5, 0, 1}, []int{
 		stats.Scheduled, stats.Due, stats.Messages, stats.Keys, stats.Windows, stats.Dead,
@@ -219,34 +211,45 @@ func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 	assert.Equal(t, queue.ConsumerInfo{Name: "host-3", PID: c.PID, MaxDeliveries: 5}, consumers[0].Info)
 }
 
-// TestAllStatsHideNoTopicBehindOneThatCannotBeRead and say why of each.
-func TestAllStatsHideNoTopicBehindOneThatCannotBeRead(t *testing.T) {
+// TestStatsHaveTheTopicsThatCanBeRead with and without details, and an error for each of the others.
+func TestStatsHaveTheTopicsThatCanBeRead(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	for _, name := range []string{"", "/damaged", "/newer", "/z"} {
 		s.beside(name).publish(time.Hour, 1, "k")
 	}
 	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", s.Topic+"/newer", "4").Err())
 	s.beside("/damaged").Break("keys")
-	all, err := s.admin.AllStats(t.Context())
-	require.NoError(t, err)
-	require.Len(t, all, 4)
-	var wrong *redisdelay.KeyTypeError
-	for i, name := range []string{"", "/damaged", "/newer", "/z"} {
-		assert.Equal(t, s.Topic+name, all[i].Topic)
-		switch name {
-		case "/damaged":
-			require.ErrorAs(t, all[i].Err, &wrong)
-		case "/newer":
-			require.ErrorIs(t, all[i].Err, redisdelay.ErrProtocolTooNew)
-		default:
-			require.NoError(t, all[i].Err)
-			assert.Equal(t, 1, all[i].Scheduled)
-		}
+	for _, details := range []bool{false, true} {
+		stats, err := s.admin.Stats(t.Context(), StatsOptions{Details: details})
+		assert.Equal(t, []string{s.Topic, s.Topic + "/z"}, topicsOf(stats))
+		var wrong *redisdelay.KeyTypeError
+		require.ErrorAs(t, err, &wrong)
+		require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
+		assert.Regexp(t, fmt.Sprintf(`^redisdelay: statistics of "%[1]s/damaged": .*; "%[1]s/newer": .*$`, s.Topic), err.Error())
+
+		stats, err = s.admin.Stats(t.Context(), StatsOptions{Topics: []string{s.Topic + "/z", "", "nowhere", s.Topic}, Details: details})
+		assert.Equal(t, []string{s.Topic + "/z", s.Topic}, topicsOf(stats))
+		require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
+		require.ErrorIs(t, err, ErrTopicNotFound)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.admin.Stats(ctx, StatsOptions{Details: details})
+		require.ErrorIs(t, err, context.Canceled)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = s.admin.AllStats(ctx)
-	require.ErrorIs(t, err, context.Canceled)
+}
+
+func topicsOf(stats []TopicStats) (topics []string) {
+	for _, s := range stats {
+		topics = append(topics, s.Topic)
+	}
+	return topics
+}
+
+func TestStatsNameAFewOfTheTopicsThatCannotBeRead(t *testing.T) {
+	s := newScene(t)
+	_, err := s.admin.Stats(t.Context(), StatsOptions{Topics: []string{"a", "b", "c", "d", "e", "f", "g"}})
+	require.ErrorContains(t, err, `"e": `+ErrTopicNotFound.Error()+"; and of 2 other topics")
 }
 
 // TestStatsEstimateWhatATopicTakes with its ids, keys and windows in all sets.
@@ -282,7 +285,7 @@ func TestStatsEstimateWhatATopicTakes(t *testing.T) {
 	defer curt.Close() //nolint:errcheck // it has no more to say
 	a, err := New(Config{Client: curt})
 	require.NoError(t, err)
-	stats, err = a.Stats(t.Context(), s.Topic)
+	stats, err = a.statsOf(t.Context(), s.Topic, nil)
 	require.NoError(t, err)
 	assert.Zero(t, stats.Memory, "who may not ask does not know")
 	assert.Positive(t, stats.Bytes)

@@ -156,20 +156,18 @@ func TestInvalidUpcomingQueries(t *testing.T) {
 	require.ErrorAs(t, ask(s.Topic, UpcomingQuery{}), &kind)
 }
 
-func TestQuickStatsCountWhatIsDueWithinATime(t *testing.T) {
+func TestStatsCountWhatIsDueWithinATime(t *testing.T) {
 	s := newScene(t)
 	for i, in := range []time.Duration{0, 30 * time.Second, 5 * time.Minute, time.Hour} {
 		s.publish(in, 3, strconv.Itoa(i))
 	}
-	list, _ := s.admin.QuickStats(t.Context(), time.Minute, 10*time.Minute, 24*time.Hour)
-	found := 0
-	for _, b := range list {
-		if b.Topic == s.Topic {
-			found++
-			assert.Equal(t, []int{2, 3, 4}, b.DueWithin)
-			assert.Equal(t, []int{3, 4, 1}, []int{b.Partitions, b.Scheduled, b.Due})
-		}
+	for _, details := range []bool{false, true} {
+		list, err := s.admin.Stats(t.Context(), StatsOptions{
+			Topics: []string{s.Topic}, Details: details, DueWithin: []time.Duration{time.Minute, 10 * time.Minute, 24 * time.Hour},
+		})
+		require.NoError(t, err)
+		assert.Equal(t, []int{2, 3, 4}, list[0].DueWithin)
+		assert.Equal(t, []int{3, 4, 1}, []int{list[0].Partitions, list[0].Scheduled, list[0].Due})
 	}
-	assert.Equal(t, 1, found)
 	assert.Nil(t, s.backlog().DueWithin)
 }

@@ -123,7 +123,7 @@ func (d *Dashboard) overview(ctx context.Context) (*overview, error) {
 	value, err := d.cache.get(ctx, "overview", func(ctx context.Context) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, readFor)
 		defer cancel()
-		topics, err := d.config.Admin.QuickStats(ctx)
+		topics, err := d.config.Admin.Stats(ctx, admin.StatsOptions{})
 		if err != nil && len(topics) == 0 {
 			return nil, err
 		}

@@ -97,7 +97,7 @@ type explained struct {
 }
 
 func (d *Dashboard) explain(ctx context.Context, topic string, ref admin.Ref, maySee bool) (explained, error) {
-	e, err := d.config.Admin.QuickExplain(ctx, topic, ref)
+	e, err := d.config.Admin.Explain(ctx, topic, ref, admin.ExplainOptions{})
 	if err != nil {
 		return explained{}, err
 	}

@@ -218,7 +218,7 @@ func TestGroupsArePausedLimitedAndRetired(t *testing.T) {
 	}
 	status, _ = s.post("delete"+s.at(), url.Values{"name": {s.Topic}, "force": {"1"}})
 	assert.Equal(t, http.StatusOK, status)
-	_, err = s.admin.Stats(t.Context(), s.Topic)
+	_, err = s.admin.Stats(t.Context(), admin.StatsOptions{Topics: []string{s.Topic}})
 	require.ErrorIs(t, err, admin.ErrTopicNotFound)
 }
 

@@ -27,8 +27,11 @@ func (t topicData) Waiting() int { return waitingOf(t.Counts) }
 func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 	topic := q.topic()
 	value, err := d.cache.get(ctx, "topic "+topic, func(ctx context.Context) (any, error) {
-		s, err := d.config.Admin.Stats(ctx, topic)
-		return topicData{TopicStats: s, Trend: d.trends.add(d.cache.now(), s)[topic]}, err
+		stats, err := d.config.Admin.Stats(ctx, admin.StatsOptions{Topics: []string{topic}, Details: true})
+		if err != nil {
+			return nil, err
+		}
+		return topicData{TopicStats: stats[0], Trend: d.trends.add(d.cache.now(), stats...)[topic]}, nil
 	})
 	if err != nil {
 		return page{}, err

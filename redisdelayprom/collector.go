@@ -150,7 +150,7 @@ func (c *Collector) read(r *reading) {
 		b.inbox, b.noInbox = c.config.Admin.Inbox(ctx)
 		others <- b
 	}()
-	topics, err := c.config.Admin.QuickStats(ctx, c.config.DueWithin...)
+	topics, err := c.config.Admin.Stats(ctx, admin.StatsOptions{DueWithin: c.config.DueWithin})
 	r.topics, r.beside = fold(topics, c.config.MaxPlaces), <-others
 	r.err, r.end = errors.Join(err, r.beside.noSchedules, r.beside.noInbox), c.now()
 }

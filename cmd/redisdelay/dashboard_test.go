@@ -70,9 +70,9 @@ func TestTheDashboardChangesNothingUnlessItMayWrite(t *testing.T) {
 	a, err := admin.New(admin.Config{Client: server.Client(t)})
 	require.NoError(t, err)
 	paused := func() bool {
-		stats, err := a.Stats(t.Context(), orders)
+		stats, err := a.Stats(t.Context(), admin.StatsOptions{Topics: []string{orders}})
 		require.NoError(t, err)
-		return stats.Pause != nil
+		return stats[0].Pause != nil
 	}
 	reader := serveDashboard(t, server)
 	assert.Equal(t, http.StatusForbidden, reader.post("pause?topic=orders", nil))

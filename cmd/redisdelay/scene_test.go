@@ -43,9 +43,9 @@ func stage(t *testing.T, client redis.UniversalClient, partitions int) {
 		require.NoError(t, fixture.Delivery(t, msg).Bury("payment gateway: 502 for "+dead))
 		msg.Nack()
 		require.Eventually(t, func() bool { // so that they die in this order, in any partition
-			stats, err := a.Stats(context.Background(), orders)
+			stats, err := a.Stats(context.Background(), admin.StatsOptions{Topics: []string{orders}})
 			require.NoError(t, err)
-			return stats.Dead == n+1
+			return stats[0].Dead == n+1
 		}, fixture.Soon, 5*time.Millisecond)
 	}
 	require.NoError(t, publisher.Publish(orders, order("order-4", 0)))
@@ -74,9 +74,9 @@ func stageWallets(t *testing.T, client redis.UniversalClient, partitions int) {
 	}
 	until := func(done func(admin.Counts) bool) {
 		require.Eventually(t, func() bool {
-			stats, err := a.Stats(context.Background(), s.Topic)
+			stats, err := a.Stats(context.Background(), admin.StatsOptions{Topics: []string{s.Topic}})
 			require.NoError(t, err)
-			return done(stats.Counts)
+			return done(stats[0].Counts)
 		}, fixture.Soon, 5*time.Millisecond)
 	}
 	require.NoError(t, publisher.Publish(s.Topic, transfer("transfer-1")))

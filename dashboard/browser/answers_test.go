@@ -230,7 +230,7 @@ func deleteATopic(t *testing.T, s *duty, b *tab) {
 	b.click(wholeTopic + "form[action^=delete] input[name=force]")
 	b.click(wholeTopic + "form[action^=delete] button")
 	b.untilText("h1", "Topics")
-	_, err := s.admin.Stats(t.Context(), "orders")
+	_, err := s.admin.Stats(t.Context(), admin.StatsOptions{Topics: []string{"orders"}})
 	require.ErrorIs(t, err, admin.ErrTopicNotFound)
 	s.held.Ack() // which finds nothing any more
 }

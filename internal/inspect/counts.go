@@ -300,6 +300,13 @@ func addHalted(ctx context.Context, s *queue.Store, topics []Listed, all []Liste
 	}
 }
 
+// DueWithin counts the scheduled messages of a topic that are due within each of some times from at.
+func DueWithin(ctx context.Context, s *queue.Store, topic string, partitions int, at time.Time, within []time.Duration) ([]int, error) {
+	all := []ListedCounts{{TopicCounts: TopicCounts{Now: at}, Partitions: partitions}}
+	addWithin(ctx, s, []Listed{{Name: topic}}, all, within)
+	return all[0].Within, all[0].Err
+}
+
 // addWithin adds how many scheduled messages are due within each of some times.
 func addWithin(ctx context.Context, s *queue.Store, topics []Listed, all []ListedCounts, within []time.Duration) {
 	if len(within) == 0 {

@@ -218,8 +218,8 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 	a, topic, ref := c.admin, c.Topic, admin.Ref{Key: "k"}
 	ignore := func(admin.Finding) {}
 	return map[string]func(ctx context.Context) error{
-		"Admin.QuickStats":      func(ctx context.Context) error { return fixture.ErrOf(a.QuickStats(ctx)) },
-		"Admin.Stats":           func(ctx context.Context) error { return fixture.ErrOf(a.Stats(ctx, topic)) },
+		"Admin.Stats":           func(ctx context.Context) error { return fixture.ErrOf(a.Stats(ctx, admin.StatsOptions{})) },
+		"Admin.Stats, details":  func(ctx context.Context) error { return fixture.ErrOf(a.Stats(ctx, admin.StatsOptions{Details: true})) },
 		"Admin.Groups":          func(ctx context.Context) error { return fixture.ErrOf(a.Groups(ctx, topic)) },
 		"Admin.Topics":          func(ctx context.Context) error { return fixture.ErrOf(a.Topics(ctx)) },
 		"Admin.SchedulesBehind": func(ctx context.Context) error { _, _, err := a.SchedulesBehind(ctx); return err },
@@ -235,18 +235,12 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 		"Admin.Upcoming": func(ctx context.Context) error {
 			return fixture.ErrOf(a.Upcoming(ctx, topic, admin.UpcomingQuery{}))
 		},
-		"Admin.Explain":      func(ctx context.Context) error { return fixture.ErrOf(a.Explain(ctx, topic, ref)) },
-		"Admin.QuickExplain": func(ctx context.Context) error { return fixture.ErrOf(a.QuickExplain(ctx, topic, ref)) },
-		"Admin.Message":      func(ctx context.Context) error { return fixture.ErrOf(a.Message(ctx, topic, ref)) },
-		"Admin.Examine":      func(ctx context.Context) error { return a.Examine(ctx, ignore, nil, topic) },
-		"Admin.Fix":          func(ctx context.Context) error { return a.Fix(ctx, ignore, nil, topic) },
-		"Admin.AllStats": func(ctx context.Context) error {
-			stats, err := a.AllStats(ctx)
-			for _, s := range stats {
-				err = errors.Join(err, s.Err)
-			}
-			return err
+		"Admin.Explain": func(ctx context.Context) error {
+			return fixture.ErrOf(a.Explain(ctx, topic, ref, admin.ExplainOptions{Watch: time.Second}))
 		},
+		"Admin.Message": func(ctx context.Context) error { return fixture.ErrOf(a.Message(ctx, topic, ref)) },
+		"Admin.Examine": func(ctx context.Context) error { return a.Examine(ctx, ignore, nil, topic) },
+		"Admin.Fix":     func(ctx context.Context) error { return a.Fix(ctx, ignore, nil, topic) },
 		"Admin.Halted": func(ctx context.Context) (err error) {
 			for _, err = range a.Halted(ctx, topic, "g") {
 				return err

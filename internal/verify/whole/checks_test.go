@@ -83,19 +83,19 @@ func (w *world) subscriptions() (number int) {
 func (w *world) checkGroups() {
 	deadline := time.Now().Add(3 * time.Minute)
 	for {
-		stats, err := w.inspect().Stats(context.Background(), topic)
+		groups, err := w.inspect().Groups(context.Background(), topic)
 		var left []string
-		for _, g := range stats.Groups {
+		for _, g := range groups {
 			if _, steady := w.plan.Groups[g.Group]; !steady {
 				left = append(left, g.Group)
 			}
 		}
 		switch {
-		case err == nil && len(left) == 0 && len(stats.Groups) == len(w.plan.Groups):
+		case err == nil && len(left) == 0 && len(groups) == len(w.plan.Groups):
 			return
 		case time.Now().After(deadline):
 			w.fail("groups", "the topic has %d groups, and should have %d; left over: %v (%v)",
-				len(stats.Groups), len(w.plan.Groups), left, err)
+				len(groups), len(w.plan.Groups), left, err)
 			return
 		}
 		wait(5 * time.Second)
@@ -120,7 +120,7 @@ func (w *world) checkListed() {
 	if err != nil {
 		w.fail("call", "Topics at the end: %v", err)
 	}
-	if !slices.ContainsFunc(topics, func(t admin.Topic) bool { return t.Name == topic }) {
+	if !slices.Contains(topics, topic) {
 		w.fail("listed", "the topic is in use, but the list of topics is %v", topics)
 	}
 }

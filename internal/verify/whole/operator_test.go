@@ -102,11 +102,14 @@ func (o *operator) examine(found func(admin.Finding)) {
 
 func (o *operator) look() {
 	o.call("Topics", func(ctx context.Context) error { _, err := o.admin.Topics(ctx); return err })
-	o.call("Stats", func(ctx context.Context) error { _, err := o.admin.Stats(ctx, topic); return err })
+	o.call("Stats", func(ctx context.Context) error { _, err := o.admin.Stats(ctx, admin.StatsOptions{}); return err })
+	o.call("Stats with details", func(ctx context.Context) error {
+		_, err := o.admin.Stats(ctx, admin.StatsOptions{Details: true})
+		return err
+	})
 	_ = o.w.call(o.process, "Drain", o.limit, func(ctx context.Context) error { return o.admin.Drain(ctx, topic, operated, nil) },
 		redisdelay.ErrGroupNotFound, redisdelay.ErrTopicNotFound, context.DeadlineExceeded)
 	o.call("Groups", func(ctx context.Context) error { _, err := o.admin.Groups(ctx, topic); return err })
-	o.call("QuickStats", func(ctx context.Context) error { _, err := o.admin.QuickStats(ctx); return err })
 	o.call("Upcoming", func(ctx context.Context) error {
 		_, err := o.admin.Upcoming(ctx, topic, admin.UpcomingQuery{})
 		return err

@@ -334,12 +334,15 @@ func (a *app) delete() *cobra.Command {
 			return nil
 		}, func(ctx context.Context, args []string) error {
 			topic := args[0]
-			s, err := a.admin.Stats(ctx, topic)
-			if err == nil && !force {
-				err = alive("deletes it", s.Groups...)
-			}
+			stats, err := a.statsOf(ctx, args)
 			if err != nil {
 				return err
+			}
+			s := stats[0]
+			if !force {
+				if err := alive("deletes it", s.Groups...); err != nil {
+					return err
+				}
 			}
 			if confirm == "" {
 				answer, err := a.ask(ctx, fmt.Sprintf("Topic %q has %s and %s. Type its name to delete it for good: ",

@@ -174,8 +174,8 @@ func (a *app) completeTopic(cmd *cobra.Command, _ []string, _ string) ([]string,
 		return nil, noFiles
 	}
 	var names []string
-	for _, t := range topics {
-		names = append(names, typed(t.Name)...)
+	for _, name := range topics {
+		names = append(names, typed(name)...)
 	}
 	return names, noFiles
 }

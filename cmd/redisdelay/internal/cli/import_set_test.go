@@ -137,8 +137,8 @@ func TestASortedSetIsImportedOnceThoughItIsCutOffThrice(t *testing.T) {
 		require.Less(t, o.Done+o.Skipped, count)
 		stored += o.Done
 		require.Eventually(t, func() bool {
-			stats, err := a.Stats(t.Context(), s.Topic)
-			return err == nil && stats.Due+stats.Queued+stats.InDelivery == 0
+			stats, err := a.Stats(t.Context(), admin.StatsOptions{Topics: []string{s.Topic}})
+			return err == nil && stats[0].Due+stats[0].Queued+stats[0].InDelivery == 0
 		}, fixture.Soon, 5*time.Millisecond, "what is due is handled between the runs")
 	}
 	require.NotEmpty(t, handled(), "some were due")

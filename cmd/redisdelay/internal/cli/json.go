@@ -21,13 +21,11 @@ func (s stamp) MarshalJSON() ([]byte, error) {
 }
 
 type topicJSON struct {
-	Topic   string `json:"topic"`
-	Version string `json:"version"`
+	Topic string `json:"topic"`
 }
 
 type statsJSON struct {
 	Topic      string      `json:"topic"`
-	Version    string      `json:"version"`
 	At         stamp       `json:"at"`
 	Partitions int         `json:"partitions"`
 	Scheduled  int         `json:"scheduled"`
@@ -101,7 +99,7 @@ type consumerJSON struct {
 
 func inStats(s admin.TopicStats) statsJSON {
 	o := statsJSON{
-		Topic: s.Topic, Version: s.Version, At: stamp{s.At}, Partitions: s.Partitions,
+		Topic: s.Topic, At: stamp{s.At}, Partitions: s.Partitions,
 		Scheduled: s.Scheduled, Due: s.Due, OldestDue: stamp{s.OldestDue}, NextDue: stamp{s.NextDue},
 		OverdueMs: s.Overdue.Milliseconds(), Queued: s.Queued, InLine: s.InLine, Retrying: s.Retrying,
 		InDelivery: s.InDelivery, Dead: s.Dead, Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,

@@ -144,7 +144,7 @@ func (a *app) dryAll(ctx context.Context, topic string, which []admin.Ref) (foun
 
 // dry looks at one of them.
 func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
-	e, err := a.admin.QuickExplain(ctx, topic, which)
+	e, err := a.admin.Explain(ctx, topic, which, admin.ExplainOptions{})
 	if err != nil || a.json() {
 		return err
 	}

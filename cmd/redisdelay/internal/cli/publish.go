@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/cmd/redisdelay/internal/connect"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/observe"
@@ -94,7 +93,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	known := slices.ContainsFunc(topics, func(t admin.Topic) bool { return t.Name == args[0] })
+	known := slices.Contains(topics, args[0])
 	ignored := 0
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client: s.app.client, Prefix: s.app.prefix, OnDuplicate: redisdelay.DuplicatePolicy(s.duplicate),

@@ -204,7 +204,7 @@ func (a *app) explain() *cobra.Command {
 }
 
 func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) error {
-	e, err := a.admin.Explain(ctx, topic, which)
+	e, err := a.admin.Explain(ctx, topic, which, admin.ExplainOptions{Watch: time.Second})
 	if err != nil {
 		return err
 	}
@@ -304,10 +304,10 @@ func (n *named) anywhere(ctx context.Context, text string) error {
 		return err
 	}
 	var failed []error
-	for _, t := range topics {
-		switch err := n.run(ctx, t.Name, admin.Ref{ID: text}); {
+	for _, name := range topics {
+		switch err := n.run(ctx, name, admin.Ref{ID: text}); {
 		case unreadable(err):
-			failed = append(failed, fmt.Errorf("topic %q: %w", t.Name, err))
+			failed = append(failed, fmt.Errorf("topic %q: %w", name, err))
 		case !errors.Is(err, admin.ErrMessageNotFound) && !errors.Is(err, admin.ErrTopicNotFound): // it may be gone since
 			return err
 		}

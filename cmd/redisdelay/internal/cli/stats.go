@@ -22,14 +22,14 @@ func (a *app) topics() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		g := a.newGrid("TOPIC", "#PROTOCOL")
-		for _, t := range topics {
+		g := a.newGrid("TOPIC")
+		for _, name := range topics {
 			if a.json() {
-				if err := a.object(topicJSON{t.Name, t.Version}); err != nil {
+				if err := a.object(topicJSON{name}); err != nil {
 					return err
 				}
 			}
-			g.add(t.Name, t.Version)
+			g.add(name)
 		}
 		if a.json() {
 			return nil
@@ -160,48 +160,9 @@ func (a *app) watchStats(ctx context.Context, args []string) error {
 	}
 }
 
-// statsOf returns the statistics of a topic, or of all. Of all, the error says which topics could
-// not be read, and the list has the others.
-func (a *app) statsOf(ctx context.Context, args []string) ([]admin.TopicStats, error) {
-	if len(args) > 0 {
-		s, err := a.admin.Stats(ctx, args[0])
-		if err != nil {
-			return nil, err
-		}
-		return []admin.TopicStats{s}, nil
-	}
-	all, err := a.admin.AllStats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	readable, err := readableOf(all)
-	return readable, err
-}
-
-// maxUnreadable is how many topics that cannot be read an error names.
-const maxUnreadable = 5
-
-// readableOf leaves out the topics that could not be read, and says which they are.
-func readableOf(all []admin.TopicStats) ([]admin.TopicStats, error) {
-	var readable []admin.TopicStats
-	var why []string
-	failed := 0
-	for _, s := range all {
-		if s.Err == nil {
-			readable = append(readable, s)
-			continue
-		}
-		if failed++; failed <= maxUnreadable {
-			why = append(why, plain(s.Err))
-		}
-	}
-	switch {
-	case failed == 0:
-		return readable, nil
-	case failed > maxUnreadable:
-		why = append(why, "…")
-	}
-	return readable, fmt.Errorf("%d of %s could not be read: %s", failed, humanize.Count(len(all), "topic", "topics"), strings.Join(why, "; "))
+// statsOf returns the statistics of some topics, or of all.
+func (a *app) statsOf(ctx context.Context, topics []string) ([]admin.TopicStats, error) {
+	return a.admin.Stats(ctx, admin.StatsOptions{Topics: topics, Details: true})
 }
 
 func (a *app) showStats(all []admin.TopicStats, one bool) error {
