@@ -1,12 +1,26 @@
-// Package admin inspects and manages the topics of a prefix: for people who operate a service, and
-// for programs that show their users pending messages. The command redisdelay (cmd/redisdelay) is
-// this package for a terminal.
+// Package admin inspects and manages the topics of a prefix. It is for operators, and for programs that show their
+// users pending messages. The command redisdelay (cmd/redisdelay) makes it available in a terminal.
 //
-// All calls work on standalone Redis, Sentinel and Cluster, with any number of partitions,
-// beside running publishers and subscribers, and with topics of any size: no call makes
-// Redis look at more than 1,000 messages at once. Times are those of Redis's clock.
+// All calls work on standalone Redis, Sentinel and Cluster, and with any number of partitions. They are safe while
+// publishers and subscribers run, and with topics of any size, because no step makes Redis read more than 1,000
+// messages. Times are those of Redis's clock.
 //
-// docs/operate/operating.md has the questions that it answers, as commands.
+// docs/operate/operating.md shows typical questions and the commands that answer them.
+//
+// # Bulk operations
+//
+// Bury, Cancel, DeliverNow, Discard, Requeue and Reschedule change the messages of a Selection, in steps of at most
+// 1,000 messages. After each step that selected a message, they call progress, unless it is nil, and never
+// concurrently. When ctx ends, the current step has 250 ms to finish. The error is as for Entries, or that of ctx. After
+// an error, the Progress counts only what was certainly done.
+//
+// With a Query, the operation covers the messages that match when it starts, up to the latest Entry.At among them. So
+// it always ends, however many messages arrive. It skips messages whose time moves later while it runs, such as an
+// extended lease, and may skip a message that starts to wait for its ordering key. It may include messages that arrive
+// meanwhile with an earlier time. To continue an operation that was interrupted, pass the Cursor of its Progress.
+// It may also be repeated.
+//
+// With ids or keys, the operation processes the messages in the given order, and each counts once.
 package admin
 
 import (
@@ -91,16 +105,14 @@ func wrap(err error, format string, args ...any) error {
 
 // DeleteOptions change what DeleteTopic does.
 type DeleteOptions struct {
-	// Force deletes a topic whose consumers are alive, too. Handlers at work learn it at their next
-	// heartbeat (redisdelay.ErrLeaseLost). Their subscriptions go on, and their groups come back
-	// with them.
+	// Force deletes a topic whose consumers are alive, too. Running handlers are notified at their next heartbeat
+	// (redisdelay.ErrLeaseLost). Their subscriptions continue and recreate their groups.
 	Force bool
 }
 
-// DeleteTopic removes a topic with all its messages, dead letters, groups and settings, and
-// takes it off the list. It refuses while consumers are alive (redisdelay.ErrGroupAlive; see
-// DeleteOptions.Force). It may be repeated after an error; once it has succeeded, the topic is not
-// found any more (ErrTopicNotFound).
+// DeleteTopic removes a topic with all its messages, dead letters, groups and settings, and removes it from the list of
+// topics. While consumers are alive, it returns redisdelay.ErrGroupAlive (see DeleteOptions.Force). It may be repeated
+// after an error; once it has succeeded, the topic is not found any more (ErrTopicNotFound).
 //
 // A program that still publishes or subscribes creates the topic again and puts it back on the list: a
 // publisher within about a minute, a subscription with its next claim.

@@ -18,12 +18,12 @@ import (
 
 // Why a message is skipped, besides ErrMessageNotFound and redisdelay.ErrMessageDead.
 var (
-	// ErrNotDead says that a message is not a dead letter of the groups in question, or became
-	// one only after the operation had begun.
+	// ErrNotDead says that a message is not a dead letter of the selected groups, or became one only after the
+	// operation had begun.
 	ErrNotDead = errors.New("the message is not a dead letter that was there when this began")
 
-	// ErrNotWaiting says that a message does not wait for any of the groups in question, or no
-	// longer for the time that was seen.
+	// ErrNotWaiting says that a message does not wait for any of the selected groups, or that its time has changed
+	// since the operation read it.
 	ErrNotWaiting = errors.New("the message does not wait")
 )
 
@@ -31,21 +31,8 @@ var (
 // than redisdelay.MaxReasonBytes.
 var ErrInvalidReason = errors.New("invalid reason")
 
-// Selection says which messages of a topic a bulk operation is for: those that ByID or ByKey
-// names, or all that a Query matches. The zero value is none.
-//
-// A bulk operation works in steps of at most 1,000 messages. After each step that was for some, it
-// calls progress with its Progress so far, unless progress is nil; never concurrently. When ctx ends, the
-// step under way has 250 ms to finish, and none follows. The error is as for Entries, or that of ctx; after
-// one, the Progress is what was done for certain.
-//
-// With a Query, the operation is for what matches when it begins, up to the last Entry.At among those. So it
-// ends, however many messages come, or come back. It skips messages whose time moves later while it runs (a lease
-// that is extended), and may skip one that begins to wait in line for its ordering key. It may include messages that
-// come meanwhile with an earlier time. It may be repeated, or continued from the Cursor of its Progress as the same
-// operation.
-//
-// With ByID and ByKey, it goes through the messages in the order given, and each counts once.
+// Selection selects messages of a topic for a bulk operation: by id (ByID), by key (ByKey), or by a Query (Matching).
+// The zero value selects no message.
 type Selection struct {
 	ids, keys []string
 	group     string // with ids or keys; "": all
@@ -58,12 +45,11 @@ func ByID(ids ...string) Selection { return Selection{ids: ids} }
 // ByKey selects messages by their keys, as Ref.Key does.
 func ByKey(keys ...string) Selection { return Selection{keys: keys} }
 
-// Matching selects all messages that a query matches. Its Limit does not count, and the default of
-// its In is what the operation is for.
+// Matching selects all messages that a query matches. Query.Limit is ignored, and the default of Query.In depends on
+// the operation.
 func Matching(q Query) Selection { return Selection{query: &q} }
 
-// OfGroup limits a selection to one group. By id or key, that is for operations on groups:
-// Requeue, Discard and Bury.
+// OfGroup limits a selection to one group. With ids or keys, only Requeue, Discard and Bury support it.
 func (s Selection) OfGroup(group string) Selection {
 	if s.query == nil {
 		s.group = group
@@ -74,9 +60,9 @@ func (s Selection) OfGroup(group string) Selection {
 	return Matching(q)
 }
 
-// Progress is how far a bulk operation has come. With a Query, each message counts once for each
-// group, as an Entry does; with ids and keys it counts once. If a reply of Redis is lost, go-redis repeats the call: Cancel,
-// Reschedule, Requeue and Discard may then count as skipped the messages that the first attempt of this call has changed.
+// Progress is the progress of a bulk operation. With a Query, each message counts once for each group, as an Entry
+// does; with ids and keys it counts once. If a reply of Redis is lost, go-redis repeats the call: Cancel, Reschedule,
+// Requeue and Discard may then count as skipped the messages that the first attempt of this call has changed.
 type Progress struct {
 	Done    int    // messages that were changed
 	Skipped int    // messages that were looked at and left: gone, not in the right place, or a key in use
@@ -84,18 +70,17 @@ type Progress struct {
 	Cursor  string // with a Query: its Cursor to go on from here; "" at the end
 }
 
-// Cancel takes messages back from all groups that wait for them or handle them, as
-// redisdelay.Publisher.Cancel does. Dead letters stay. With a Query, which is for Scheduled by
-// default, and a range of time, it purges what is due then. It is a bulk operation: see Selection.
+// Cancel cancels messages in all groups in which they wait or are in delivery, as redisdelay.Publisher.Cancel does.
+// Dead letters stay. The default of Query.In is Scheduled. With Query.From and Before, Cancel removes the messages that
+// are due in that range. It is a bulk operation; see the package comment.
 func (a *Admin) Cancel(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, cancelOperation(), progress)
 }
 
-// Reschedule gives messages that wait, for their due time or a retry, a new due time. It counts from
-// when the operation begins, by the clock of the first partition's Redis, and is the same for all
-// messages, also if the operation continues from a Cursor. Messages in delivery and dead letters are
-// skipped. A Query is for Scheduled, which is the default, or for Waiting. The error may be
-// a *redisdelay.DelayError, too. It is a bulk operation: see Selection.
+// Reschedule gives messages that wait for their due time or a retry a new due time. It counts from the start of the
+// operation, by the clock of the first partition's Redis, and is the same for all messages, even if the operation
+// continues from a Cursor. Messages in delivery and dead letters are skipped. Query.In must be Scheduled, which is the
+// default, or Waiting. The error may be a *redisdelay.DelayError, too. It is a bulk operation; see the package comment.
 func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, to delay.Delay, progress func(Progress)) (Progress, error) {
 	remaining, err := remainingOf(to)
 	if err != nil {
@@ -104,31 +89,29 @@ func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, t
 	return a.run(ctx, topic, which, rescheduleOperation(remaining), progress)
 }
 
-// DeliverNow makes messages that wait due now. It is a bulk operation: see Selection.
+// DeliverNow makes waiting messages due now. It is a bulk operation; see the package comment.
 func (a *Admin) DeliverNow(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.Reschedule(ctx, topic, which, delay.For(0), progress)
 }
 
 // Requeue makes dead letters due again and counts their deliveries from 1. A message that has expired
-// (redisdelay.SetExpiration) expires again. A requeued message
-// holds no key; redisdelay.Publisher.Cancel and Reschedule find it by the key that it had until
-// another message takes that. Those that fail again meanwhile stay dead. A Query is for Dead. It is
-// a bulk operation: see Selection.
+// (redisdelay.SetExpiration) expires again. A requeued message holds no key; redisdelay.Publisher.Cancel and Reschedule
+// find it by the key that it had until another message takes that. Messages that fail again meanwhile stay dead.
+// Query.In must be Dead, which is the default. It is a bulk operation; see the package comment.
 func (a *Admin) Requeue(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, requeueOperation(), progress)
 }
 
-// Discard removes dead letters for good: those that were there when it began. A Query is for
-// Dead. It is a bulk operation: see Selection.
+// Discard deletes the dead letters that existed when it began. Query.In must be Dead, which is the default. It is a
+// bulk operation; see the package comment.
 func (a *Admin) Discard(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, discardOperation(), progress)
 }
 
-// Bury makes messages that wait for a group, or are in delivery, dead letters of it. A
-// handler at work learns it at its next heartbeat (redisdelay.ErrLeaseLost). Messages that no
-// group has been given yet are skipped. A Query is for Waiting, which is the default, or
-// for InDelivery. The reason has 1 to redisdelay.MaxReasonBytes bytes (ErrInvalidReason). It is a
-// bulk operation: see Selection.
+// Bury makes messages that wait for a group, or are in delivery, dead letters of it. A running handler is notified at
+// its next heartbeat (redisdelay.ErrLeaseLost). Messages that no group has been given yet are skipped. Query.In must be
+// Waiting, which is the default, or InDelivery. The reason has 1 to redisdelay.MaxReasonBytes bytes (ErrInvalidReason).
+// It is a bulk operation; see the package comment.
 func (a *Admin) Bury(ctx context.Context, topic string, which Selection, reason string, progress func(Progress)) (Progress, error) {
 	reason = strings.TrimSpace(reason)
 	if n := len(reason); n == 0 || n > redisdelay.MaxReasonBytes || !utf8.ValidString(reason) {

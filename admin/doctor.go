@@ -32,64 +32,64 @@ type Finding struct {
 	Fixed    bool   // Fix has done that
 }
 
-// The checks.
+// The checks of Examine.
 const (
-	CheckServer      = "server"      // its version
-	CheckPersistence = "persistence" // of the server
-	CheckEviction    = "eviction"    // of the server, and its memory
-	CheckReplicas    = "replicas"    // of the server, or that it is one
-	CheckRights      = "rights"      // of the user
-	CheckClock       = "clock"       // of the server and of this host
-	CheckSchedules   = "schedules"   // of periodic messages, that nobody runs
-	CheckInbox       = "inbox"       // whose entries nobody stores, or that were refused
-	CheckList        = "list"        // of topics, which lacks topics that have keys
-	CheckTypes       = "types"       // keys that another program has written
+	CheckServer      = "server"      // the version of a server
+	CheckPersistence = "persistence" // the persistence of a server
+	CheckEviction    = "eviction"    // the memory and the eviction policy of a server
+	CheckReplicas    = "replicas"    // the replicas of a server, or a server that is itself a replica
+	CheckRights      = "rights"      // the rights of the user
+	CheckClock       = "clock"       // the difference between the clocks of a server and of this host
+	CheckSchedules   = "schedules"   // schedules of periodic messages that no process runs
+	CheckInbox       = "inbox"       // inbox entries that no process stores, or that were refused
+	CheckList        = "list"        // topics that are missing from the list of topics
+	CheckTypes       = "types"       // keys of a wrong type, written by another program
 	CheckVolatile    = "volatile"    // keys that another program lets expire
 	CheckOrphans     = "orphans"     // bodies in no set
 	CheckBodies      = "bodies"      // ids without a body
-	CheckKeys        = "keys"        // message keys that lead nowhere
-	CheckArrivals    = "arrivals"    // that need not be remembered any more
-	CheckTombstones  = "tombstones"  // of groups that are retired
-	CheckGroups      = "groups"      // without consumers
-	CheckTwice       = "twice"       // messages in two places
-	CheckRefs        = "refs"        // that cannot be read
-	CheckLeftovers   = "leftovers"   // of messages that are gone
-	CheckExpired     = "expired"     // groups past their end
-	CheckPauses      = "pauses"      // without an end
+	CheckKeys        = "keys"        // message keys that lead to no message
+	CheckArrivals    = "arrivals"    // records of imported messages that are no longer needed
+	CheckTombstones  = "tombstones"  // retired groups that still hold messages
+	CheckGroups      = "groups"      // groups without consumers
+	CheckTwice       = "twice"       // messages that are in two sets
+	CheckRefs        = "refs"        // bodies with an invalid list of the groups that need them
+	CheckLeftovers   = "leftovers"   // leftovers of deleted messages
+	CheckExpired     = "expired"     // groups past their expiry
+	CheckPauses      = "pauses"      // pauses without an end
 	CheckDead        = "dead"        // dead letters
-	CheckHalted      = "halted"      // ordering keys that dead letters halt
-	CheckTurns       = "turns"       // of ordering keys, whose messages are gone
+	CheckHalted      = "halted"      // ordering keys that are halted by dead letters
+	CheckTurns       = "turns"       // turns of ordering keys whose messages are gone
 )
 
-// Examine looks for trouble: the servers' version, role and settings, the rights of the user, the difference
-// of clocks, and whether somebody runs the schedules of periodic messages and the inbox. If no topic is given, it examines
-// all topics, and goes through all keys of the database to find topics that are missing from the list of topics. In each topic
-// it looks for keys that another program has written or lets expire, messages that have no body, are in no set or in two, what is left of messages and groups that are gone, groups without consumers or past their end, pauses
-// without an end, dead letters, and ordering keys that dead letters halt. It reads all messages of the topics in
-// bounded steps, so it takes some ten seconds for each million. It calls found, which must not be nil, with each
-// finding at once, and changes nothing. Unless progress is nil, Examine calls it after each step of a topic.
-// Neither is called concurrently.
+// Examine checks the servers' version, role and settings, the rights of the user, the difference of clocks, and whether
+// a process runs the schedules of periodic messages and the inbox. If no topic is given, it examines all topics, and
+// scans all keys of the database to find topics that are missing from the list of topics. In each topic it looks for
+// keys that another program has written or lets expire, messages that have no body, are in no set or in two, leftovers
+// of deleted messages and groups, groups without consumers or past their expiry, pauses without an end, dead letters,
+// and ordering keys that dead letters halt. It reads all messages of the topics in bounded steps, so it takes some ten
+// seconds for each million. It calls found, which must not be nil, with each finding at once, and changes nothing.
+// Unless progress is nil, Examine calls it after each step of a topic. Neither is called concurrently.
 //
-// If the user lacks the right to ask for something, that is an Info. The error is ErrTopicNotFound,
-// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, or that of Redis; the other servers and topics
-// are examined all the same. Examine ends early with ctx, or if the list of topics is another program's
+// If the user lacks the right to make a check, Examine reports an Info. The error is ErrTopicNotFound,
+// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, or that of Redis. The other servers and topics are examined
+// nevertheless. Examine ends early if ctx ends, or if another program has overwritten the list of topics
 // (*redisdelay.KeyTypeError).
 func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	return newDiagnosis(a, found, progress).diagnose(ctx, topics)
 }
 
-// Fix is Examine, and repairs what can be repaired without losing a message: it drops message keys that
-// lead to no body and entries of messages that are gone, frees what a retirement has left, forgets
-// old arrivals, lists missing topics again, and keeps keys that would expire. It leaves turns of ordering keys whose messages are gone to the group's next claims, which pass
-// them on. All other faults are for the operator to repair: for example, a body in no set may be a message whose
-// Publish has succeeded.
+// Fix is Examine, and repairs what can be repaired without losing a message: it drops message keys that lead to no body
+// and entries of messages that are gone, frees what a retirement has left, forgets old arrivals, lists missing topics
+// again, and keeps keys that would expire. If the message that has the turn of an ordering key is gone, the group's
+// next claim passes the turn on, so Fix leaves it. The operator must repair all other faults. For example, a body in no
+// set may be a message whose Publish has succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	d := newDiagnosis(a, found, progress)
 	d.mends = true
 	return d.diagnose(ctx, topics)
 }
 
-// Examined says how far Examine or Fix is with a topic.
+// Examined is the progress of Examine or Fix in a topic.
 type Examined struct {
 	Topic string
 	Done  int // entries that were looked at

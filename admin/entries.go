@@ -77,7 +77,7 @@ type Entry struct {
 	Content     Content
 }
 
-// Page is some of the entries that a Query matches.
+// Page is one page of the entries that a Query matches.
 type Page struct {
 	Entries []Entry
 	Cursor  string // for the next page; "" after the last
@@ -89,14 +89,13 @@ const (
 	pageBytes = 1 << 20
 )
 
-// Entries returns one page of what a query matches, by Entry.At, then by ID. Pages that follow each
-// other's cursors show each message that stays in its place exactly once, whatever comes and goes
-// meanwhile. A message that is moved to a later time may be shown again. A page has fewer entries
-// than Limit if their bodies have more than 8 MiB.
+// Entries returns one page of the messages that a query matches, sorted by Entry.At, then by ID. Consecutive pages show
+// each message that is not moved exactly once, even if other messages are added or removed meanwhile. A message that is
+// moved to a later time may be shown again. A page has fewer entries than Limit if their bodies have more than 8 MiB.
 //
 // The error is a *QueryError, ErrTopicNotFound, ErrGroupNotFound, redisdelay.ErrEmptyTopic,
-// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis. A retired group
-// counts as found. After an error, the Page has what was found until then.
+// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis. A retired group counts as found. After an
+// error, the Page has the entries that were found before it.
 func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error) {
 	q.setDefaults()
 	m, c, err := a.begin(ctx, topic, q, q.Limit)
@@ -142,9 +141,8 @@ func (a *Admin) begin(ctx context.Context, topic string, q Query, limit int) (*m
 	return newMerger(sources, c, limit), c, nil
 }
 
-// All goes through all that a query matches, from its Cursor on, in the order of Entries. It
-// reads ahead no more than some pages. The sequence ends after an error, which is as for
-// Entries.
+// All iterates over all messages that a query matches, from its Cursor on, in the order of Entries. It reads only a few
+// pages ahead. The sequence ends after an error. The errors are those of Entries.
 func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry, error] {
 	q.setDefaults()
 	q.Limit = MaxLimit
@@ -191,9 +189,9 @@ func stateIn(place inspect.Place, attempts int) redisdelay.State {
 	return redisdelay.StateQueued
 }
 
-// Count counts what a query matches, whatever its Limit and Cursor. Without KeyPrefix, Reason
-// and MinAttempts it counts by ranges; with them it goes through the range in steps. The errors
-// are those of Entries; after one, it is how many were counted until then.
+// Count counts the messages that a query matches. It ignores Limit and Cursor. Without KeyPrefix, Reason and
+// MinAttempts, Redis counts without reading the messages; with them, Count reads all messages of the range in steps.
+// The errors are those of Entries. After an error, the result is the count up to then.
 func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 	q.Limit, q.Cursor = 0, ""
 	q.setDefaults()
@@ -213,8 +211,8 @@ func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 	return int(sum.Load()), wrap(err, "count %q", topic)
 }
 
-// QueryError says which field of a Query or an UpcomingQuery is invalid, and why; or that an id, a key
-// or the group of a Selection cannot.
+// QueryError says which field of a Query or an UpcomingQuery is invalid, and why. It is also returned for an invalid
+// id, key or group of a Selection.
 type QueryError struct{ Field, Problem string }
 
 func (e *QueryError) Error() string { return "query field " + e.Field + " " + e.Problem }

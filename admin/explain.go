@@ -25,14 +25,15 @@ type Explanation struct {
 
 // ExplainOptions change what Explain does.
 type ExplainOptions struct {
-	// Watch is for how long Explain watches how fast a group's due messages are handled, to estimate when the message has its
-	// turn: only if at least 1,000 of them are before it, and it has at most 16 groups. Default: 0, no estimate.
+	// Watch is how long Explain measures the rate at which a group's due messages are handled, in order to estimate
+	// when it is this message's turn. It measures only if at least 1,000 due messages are ahead of it, and the topic
+	// has at most 16 groups. Default: 0, no estimate.
 	Watch time.Duration
 }
 
-// Explain explains where a message is and what it waits for: its due time, a retry, another message of its
-// ordering key, a pause, a limit, a consumer. Times of day are in the local time zone, and name it. For a retry, it says
-// how many there are at most, if a live consumer has reported its MaxDeliveries. The errors are those of Message.
+// Explain explains where a message is and what it waits for: its due time, a retry, another message of its ordering
+// key, a pause, a limit, a consumer. Times of day include the local time zone. For a retry, it gives the maximum number
+// of deliveries, if a live consumer has reported its MaxDeliveries. The errors are those of Message.
 func (a *Admin) Explain(ctx context.Context, topic string, ref Ref, options ExplainOptions) (Explanation, error) {
 	t, message, err := a.look(ctx, topic, ref)
 	if err != nil {

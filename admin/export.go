@@ -28,8 +28,8 @@ import (
 // encode it again in the same form, or if its UUID or metadata are not UTF-8. A message without a body is skipped. Export
 // changes nothing.
 //
-// A Query's Limit is how many it reads at once. The Progress has the Cursor to go on from; nil is allowed for progress.
-// The error is that of w, or as for Entries: what the Progress counts is written.
+// Query.Limit is how many messages it reads at once. To continue after an error, use the Cursor of the Progress: the
+// messages that it counts are written. progress may be nil. The error is that of w, or as for Entries.
 func (a *Admin) Export(ctx context.Context, topic string, q Query, w io.Writer, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	err := a.export(ctx, topic, q, w, p)

@@ -14,29 +14,29 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
-// Search is how far a Find has come.
+// Search is the progress of Find.
 type Search struct {
 	Topics int // those that it has begun to look into
 	Looked int // messages that it has looked at
 	Total  int // messages that there are; more may come meanwhile
 }
 
-// String says how far it is, for people.
+// String describes the progress for people.
 func (s Search) String() string {
 	return fmt.Sprintf("looked at %s of %s", humanize.Count(s.Looked, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
 }
 
-// Find looks for the messages with a UUID, which is what the logs of a Router show, or with the
-// ULID that their ids begin with. It looks into one topic or, for "", into all of the prefix, and
-// finds those that are stored throughout: scheduled, waiting, in delivery or dead.
+// Find searches for messages by their UUID, which a Router logs, or by the ULID that their ids begin with. It searches
+// one topic or, for "", all topics of the prefix, in all states: scheduled, waiting, in delivery or dead. A message
+// that is moved or settled during the search may be missed.
 //
-// It reads all bodies, in steps of about 500 messages, and rests between them, so a million messages take seconds; it
-// reports to progress, which may be nil, after each step. With the default Unmarshaler and a text of letters, digits, dots,
-// hyphens and underscores, Redis sends only bodies that contain the text; else it sends all, and Find decodes them. A body
-// that cannot be decoded counts as found if it contains the text.
+// It reads all bodies, in steps of about 500 messages with pauses between them, so a million messages take seconds. It
+// calls progress, which may be nil, after each step. With the default Unmarshaler and a text of letters, digits, dots,
+// hyphens and underscores, Redis sends only bodies that contain the text; else it sends all, and Find decodes them. A
+// body that cannot be decoded counts as found if it contains the text.
 //
-// The sequence ends after an error, which says how far Find has looked: ErrMessageNotFound if
-// there is none, or as for Entries. Of all topics, those that cannot be read come last.
+// The sequence ends after an error, which says how far the search has come: ErrMessageNotFound if no message was found,
+// or as for Entries. The errors of topics that cannot be read come last.
 func (a *Admin) Find(ctx context.Context, topic, text string, progress func(Search)) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		s := &search{admin: a, text: text, report: progress, yield: yield}

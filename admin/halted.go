@@ -9,9 +9,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Halted goes through the dead letters of a group, or of all groups for "", that halt their ordering keys
-// (redisdelay.GroupLimits.HaltsKeys): one for each group, key and partition, in no order. What changes meanwhile may be left
-// out. The sequence ends after an error, which is as for Entries.
+// Halted iterates over the dead letters of a group, or of all groups for "", that halt their ordering keys
+// (redisdelay.GroupLimits.HaltsKeys): one for each group, key and partition, unsorted. It may miss dead letters that
+// change meanwhile. The sequence ends after an error. The errors are those of Entries.
 func (a *Admin) Halted(ctx context.Context, topic, group string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		sources, err := a.sources(ctx, topic, Query{In: Dead, Group: group})

@@ -33,10 +33,10 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
 
-// WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with the key, or
-// with Ref.ID as its UUID. It looks at the first 1,000 entries, or at fewer if they are large: it reads some 8 MiB. The time is
-// zero if there is none among them, and now if the entry has an id that is no time. The error is redisdelay.ErrEmptyTopic, or that
-// of ctx or of Redis.
+// WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with the
+// key, or with Ref.ID as its UUID. It reads the first 1,000 entries, up to about 8 MiB. The time is zero if the message
+// is not among them, and the current time if the id of its entry is not a time. The error is redisdelay.ErrEmptyTopic,
+// or that of ctx or of Redis.
 func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
 	if topic == "" {
 		return time.Time{}, wrap(redisdelay.ErrEmptyTopic, "look into the inbox")

@@ -23,7 +23,7 @@ import (
 // letter that has lost it.
 type Ref struct{ ID, Key string }
 
-// Message is a message with where it stands for each group of its topic.
+// Message is a message with its state for each group of its topic.
 type Message struct {
 	ID          string
 	Key         string
@@ -40,7 +40,7 @@ type Message struct {
 	Groups    []GroupStatus
 }
 
-// GroupStatus is where a message stands for a group.
+// GroupStatus is the state of a message for a group.
 type GroupStatus struct {
 	Group       string
 	State       redisdelay.State

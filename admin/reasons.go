@@ -38,10 +38,10 @@ func kindOf(reason string) string {
 	})
 }
 
-// Reasons counts the dead letters that a query matches by group and reason, those with the most
-// first. A group's first 1,000 reasons are told apart. It goes through all in steps, as Count with
-// filters does, and tells progress how many it has counted; nil is allowed. Query.In must be Dead
-// or "", which means Dead here. The errors are those of Entries; after one, the counts are of what was looked at until then.
+// Reasons counts the dead letters that a query matches by group and reason, those with the most first. A group's first
+// 1,000 reasons are told apart. It reads all dead letters in steps, and calls progress, which may be nil, with the
+// number that it has counted. Query.In must be Dead or "", which means Dead here. The errors are those of Entries;
+// after an error, the counts cover the dead letters that were read before it.
 func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {
 	q.In = cmp.Or(q.In, Dead)
 	if q.In != Dead {

@@ -29,7 +29,8 @@ func (a *Admin) Topics(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Counts are how many messages are where. In a topic, a message counts once for each group that has it.
+// Counts are the numbers of messages in each state. In the counts of a topic, a message counts once for each group that
+// has it.
 type Counts struct {
 	Scheduled    int // messages that no group has been given yet, including those that are due; 0 for a group
 	Due          int // of these, how many are due; 0 for a group
@@ -47,8 +48,8 @@ func (c *Counts) Add(other Counts) { (*inspect.Counts)(c).Add(inspect.Counts(oth
 // held is how many messages groups have.
 func (c Counts) held() int { return c.Queued + c.InLine + c.Retrying + c.InDelivery + c.Dead }
 
-// TopicStats is what a topic holds at a moment. Its partitions are counted at slightly different moments, and so are
-// the groups of a partition if it has more than two (with Details) or ten.
+// TopicStats are the statistics of a topic. The partitions are counted at slightly different moments. So are the groups
+// of a partition, if it has more than ten, or more than two with Details.
 type TopicStats struct {
 	Topic      string
 	At         time.Time // Redis's clock when the first partition was looked at
@@ -67,7 +68,7 @@ type TopicStats struct {
 	Messages int // messages in all, whatever groups still need them
 	Keys     int // message keys that lead to a message, also to a dead letter that has lost its key
 
-	// With StatsOptions.Details only.
+	// Filled only with StatsOptions.Details:
 	NextDue time.Time // the earliest due time after At; zero if nothing else is scheduled
 	Windows int       // message keys that are taken for a deduplication window
 	Bytes   int64     // of the messages' bodies alone, estimated from a sample
@@ -88,7 +89,7 @@ const (
 	GroupRetiring GroupState = "retiring" // retired, and still holds messages
 )
 
-// GroupStats is what a consumer group has before it in a topic.
+// GroupStats are the statistics of a consumer group in a topic.
 type GroupStats struct {
 	Group string
 	State GroupState
@@ -111,15 +112,15 @@ type GroupStats struct {
 	ExpiresAt time.Time // when it ends at the earliest if no consumer is seen; zero if it lasts for ever
 	Alive     int       // consumers that are alive
 
-	// With StatsOptions.Details only.
+	// Filled only with StatsOptions.Details:
 	NextRetry     time.Time // when the first of the retrying is due; zero if none
 	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero if none
 	OldestDead    time.Time // when the first of the dead letters was buried; zero if none
 	Consumers     []Consumer
 }
 
-// Consumer is a subscription that is alive: it has called Redis within its lease, or within twice as long
-// as it may rest: within a minute with the default PollInterval.
+// Consumer is a subscription that is alive: it has called Redis within its lease, or within twice the longest time
+// between its polls. With the default PollInterval, that is a minute.
 type Consumer struct {
 	Topic, Group string
 	ID           string // unique to the subscription
@@ -129,9 +130,8 @@ type Consumer struct {
 	Seen         time.Time // when a partition last saw it
 	AliveUntil   time.Time
 
-	// Holds are messages that the consumer's handlers had at its last heartbeat, every third of
-	// its lease, with how often their leases had been extended by then. At most 50 a partition, and
-	// those first that came first.
+	// Holds are messages that the consumer's handlers had at its last heartbeat, every third of its lease, with how
+	// often their leases had been extended by then. At most 50 per partition, oldest first.
 	Holds map[string]int
 }
 
@@ -140,9 +140,9 @@ type StatsOptions struct {
 	// Topics are the topics to count. Default: all topics of the prefix.
 	Topics []string
 
-	// Details also counts the fields that TopicStats and GroupStats list under Details. This takes several calls for each
-	// group of each partition. Without it, all topics take a few round trips, and Redis about 20 µs for each partition and
-	// 10 µs for each of its groups.
+	// Details also fills the fields of TopicStats and GroupStats that are marked with Details. This takes several calls
+	// for each group of each partition. Without it, all topics take a few round trips, and Redis about 20 µs for each
+	// partition and 10 µs for each of its groups.
 	Details bool
 
 	// DueWithin asks for TopicStats.DueWithin. Each of its times takes Redis about 10 µs for each partition.
@@ -303,8 +303,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// Groups returns the statistics of all groups of a topic, those that are retired included,
-// sorted by name, in detail. The errors are those of Stats.
+// Groups returns the statistics of all groups of a topic, including retired groups, sorted by name and with details.
+// The errors are those of Stats.
 func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) {
 	t, err := a.open(ctx, topic)
 	var s TopicStats

@@ -31,14 +31,14 @@ type UpcomingQuery struct {
 	Group string
 }
 
-// Bucket is a part of the time that Upcoming covers. A message is in it if it is due after After, and at Until at the latest.
+// Bucket is one interval of Upcoming. It counts the messages that are due after After and no later than Until.
 type Bucket struct {
 	After, Until time.Time
 	Messages     int
 	Retries      int // of these, those that the group has been given, and that wait for a later time
 }
 
-// Upcoming is how many messages of a topic are due, and how many become due in each bucket of time.
+// Upcoming are the numbers of messages of a topic that are due, and that become due in each interval of time.
 type Upcoming struct {
 	Topic, Group string
 	At           time.Time // Redis's clock
