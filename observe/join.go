@@ -1,6 +1,6 @@
 package observe
 
-// Join returns an Observer that calls all the others, in their order.
+// Join returns an Observer that calls all given Observers, in order.
 func Join(observers ...Observer) Observer {
 	var all Observer
 	for _, o := range observers {

@@ -1,13 +1,13 @@
-// Package observe is how a Publisher and a Subscriber report what happens to messages, for
-// logs, metrics and traces.
+// Package observe defines the events that a Publisher, a Subscriber and the other packages report, for logs, metrics
+// and traces.
 package observe
 
 import "time"
 
-// Observer receives events. A nil function is not called and costs nothing. The
-// functions are called in place, from many goroutines at once: they must be quick, must not block or panic, and must
-// not keep a slice that they are given. They must not call PublishAsync, Flush or Close, which may wait for the function
-// that calls them. So may a Publish from Failed, OutageBegan or OutageEnded to the topic of the event.
+// Observer receives events. A nil function is not called and costs nothing. The functions are called synchronously,
+// from many goroutines at once. They must return quickly, must not block or panic, and must not keep a slice that they
+// are given. They must not call PublishAsync, Flush or Close, because these may wait for the function that called them.
+// For the same reason, Failed, OutageBegan and OutageEnded must not publish to the topic of the event.
 type Observer struct {
 	Published   func(Published)   // a Publish or PublishAsync call has ended
 	Changed     func(Changed)     // a Cancel or Reschedule call has ended
@@ -25,17 +25,17 @@ type Observer struct {
 	OutageEnded func(OutageEnded) // an activity that failed works again, or has ended
 }
 
-// Place is where something happens.
+// Place is where an event happened.
 type Place struct {
 	Topic     string
 	Group     string // empty for a Publisher
-	Partition int    // -1: the topic as a whole
+	Partition int    // -1 for the topic as a whole
 }
 
-// Published is the end of a Publish or PublishAsync call. A call without messages, after Close, or with invalid
-// arguments is not reported: a delay or key that cannot be used, a message that cannot be encoded
-// or is too large. One goroutine reports the PublishAsync calls that were sent, in the order in which they end. Until
-// the Observer has returned, they count for MaxPending.
+// Published is the end of a Publish or PublishAsync call. Calls without messages, after Close, or with an invalid delay
+// or key are not reported, nor are calls with a message that cannot be encoded or is too large. One goroutine reports
+// the PublishAsync calls that were sent, in the order in which they end. They count for MaxPending until the Observer
+// has returned.
 type Published struct {
 	Topic    string
 	Messages int
@@ -43,29 +43,29 @@ type Published struct {
 	// (redisdelay.IgnoreDuplicate), one for each message. They are no error for the caller.
 	Ignored []string
 	Took    time.Duration
-	Err     error // as the caller gets it; nil: all are stored, except those Ignored
+	Err     error // as returned to the caller; nil if all messages are stored, except those Ignored
 }
 
-// Changed is the end of a Cancel or Reschedule call. A call after Close, or with a key or a
-// delay that cannot be used, is not reported.
+// Changed is the end of a Cancel or Reschedule call. A call after Close, or with an invalid key or delay, is not
+// reported.
 type Changed struct {
 	Topic string
 	Key   string
-	ID    string // of the message that the key led to; empty if there was none or it is not known
+	ID    string // of the message with the key; empty if there was none, or it is not known
 	How   Change
-	Err   error // as the caller gets it; nil: something has changed
+	Err   error // as returned to the caller; nil if something has changed
 }
 
-// Change says what was asked for.
+// Change is the kind of a Changed event.
 type Change string
 
-// What a caller may ask for.
+// The calls that Changed reports.
 const (
 	Canceled    Change = "cancel"
 	Rescheduled Change = "reschedule"
 )
 
-// Claimed is a claim that got messages.
+// Claimed is a claim that leased messages to a subscription.
 type Claimed struct {
 	Place
 	IDs   []string
@@ -81,8 +81,8 @@ type HandedOut struct {
 	Late    time.Duration // since it was due, by Redis's clock; negative if early
 }
 
-// Settled is the end of a delivery, as recorded in Redis unless it is Unsettled. It is reported once
-// for each Claimed message, except those whose decoder never returns.
+// Settled is the end of a delivery. It is recorded in Redis, unless How is Unsettled. It is reported once for each
+// Claimed message, except messages whose Unmarshaler never returns.
 type Settled struct {
 	Place
 	ID    string
@@ -93,30 +93,31 @@ type Settled struct {
 	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
 	// became a dead letter (Buried) or the nack was Stale.
 	RetryIn time.Duration
-	// Error is what was recorded of the handler's error (redisdelay.RecordErrors); "" if nothing.
+	// Error is the recorded error of the handler (redisdelay.RecordErrors); "" if there is none.
 	Error string
 	// Stale says that the settlement had no effect: another consumer has claimed the message since, or it was settled
-	// or cancelled before. After a stale Ack the message may be delivered again, although its handler has done the
-	// work. Stale is also true when a reply was lost and the call was made again.
+	// or cancelled before. After a stale Ack, the message may be delivered again although its handler has succeeded.
+	// Stale is also true if a reply was lost and the call was repeated.
 	Stale bool
 }
 
-// Settlement says how a delivery has ended.
+// Settlement is how a delivery has ended.
 type Settlement string
 
 // How a delivery ends.
 const (
 	Acked           Settlement = "ack"
 	Nacked          Settlement = "nack"
-	Deferred        Settlement = "defer"       // its handler wants it later; this is no failure
-	BuriedByHandler Settlement = "bury"        // its handler wants no more of it; Buried is reported as well
-	Released        Settlement = "release"     // given back; no handler has seen it
-	Abandoned       Settlement = "abandon"     // its handler has outlasted CloseTimeout
+	Deferred        Settlement = "defer"       // postponed by its handler (Delivery.Defer), without a failure
+	BuriedByHandler Settlement = "bury"        // its handler has made it a dead letter (Delivery.Bury); Buried is reported as well
+	Released        Settlement = "release"     // returned to the queue; no handler has seen it
+	Abandoned       Settlement = "abandon"     // its handler has not returned within CloseTimeout
 	Undecodable     Settlement = "undecodable" // no handler has seen it; Buried is reported as well
-	// Expired has expired before a handler had it (redisdelay.SetExpiration): Buried is reported as well, unless it was dropped.
+	// Expired is a message that expired before a handler had it (redisdelay.SetExpiration). Buried is reported as well,
+	// unless the message was dropped.
 	Expired Settlement = "expired"
-	// Unsettled is a delivery whose outcome did not reach Redis before the subscription ended, as
-	// far as it knows. If it did not, the message is delivered again after its lease.
+	// Unsettled is a delivery whose outcome may not have reached Redis before the subscription ended. If it has not,
+	// the message is delivered again after its lease.
 	Unsettled Settlement = "unsettled"
 )
 
@@ -127,8 +128,8 @@ type Buried struct {
 	Reason string
 }
 
-// LeaseLost is a message that its consumer no longer holds: another consumer may have it,
-// or it was cancelled, or its group was retired.
+// LeaseLost is a message that its consumer no longer holds: another consumer may have claimed it, it was cancelled, or
+// its group was retired.
 type LeaseLost struct {
 	Place
 	ID        string
@@ -142,24 +143,25 @@ type LeaseLost struct {
 // report it, and more than once.
 type Ended struct {
 	Place     // of the group; Partition is -1
-	Freed int // messages of the group that were freed from here
+	Freed int // messages of the group that this process freed
 }
 
-// Recreated is a group that its subscription has recreated: the group had expired because this
-// subscription stalled, or Redis had lost it. Messages that fell due meanwhile are lost to the group. It is
-// reported once for all partitions; Partition is -1.
+// Recreated is a group that its subscription has recreated: the group had expired because this subscription stalled, or
+// Redis had lost it. Messages that became due meanwhile are lost to the group. It is reported once for all partitions;
+// Partition is -1.
 type Recreated struct{ Place }
 
-// Ticked says that a process has stored ticks of a schedule ahead, or has found that some were missed (package periodic). Each
-// tick is told of once, unless the process ends in between.
+// Ticked is reported by package periodic when a process has stored ticks of a schedule ahead, or has found missed
+// ticks. Each tick is reported once, unless the process ends in between.
 type Ticked struct {
 	Topic    string
 	Schedule string
 	Stored   int
-	Missed   int // and not made up for
+	Missed   int // ticks that were missed and are not made up for
 }
 
-// Called is one script call to Redis. Partition is -1 for a call to what belongs to no partition, such as the list of topics.
+// Called is one script call to Redis. Partition is -1 for a call that concerns no partition, such as a change of the
+// list of topics.
 type Called struct {
 	Topic     string
 	Partition int
@@ -183,20 +185,20 @@ type OutageBegan struct {
 	Place
 	What   Activity
 	Err    error // of the first attempt that failed
-	Others int   // in how many other places the same Publisher or subscription fails at it
+	Others int   // in how many other places this activity of the same Publisher or subscription fails
 }
 
-// OutageEnded is the end of an outage: the activity works again or, if it Stopped, is not tried any
-// more: nothing is left to do, or its Publisher or subscription has ended.
+// OutageEnded is the end of an outage: the activity works again or, if Stopped, is no longer tried, because nothing is
+// left to do or the Publisher or subscription has ended.
 type OutageEnded struct {
 	Place
 	What    Activity
 	After   time.Duration // since the outage began
-	Others  int           // in how many other places the same Publisher or subscription still fails at it
+	Others  int           // in how many other places this activity of the same Publisher or subscription still fails
 	Stopped bool
 }
 
-// Activity is what a Publisher or a subscription does all the time.
+// Activity is a kind of work of a Publisher or a subscription that can fail.
 type Activity string
 
 // What may fail.
@@ -209,10 +211,9 @@ const (
 	Growing    Activity = "grow"   // looking for new partitions
 	Ending     Activity = "end"    // ending groups that have expired
 
-	// Concern one message and are not retried:
+	// These concern one message and are not retried:
 	Decoding Activity = "decode" // it becomes a dead letter
-	// Retrying is choosing a nacked message's delay, or keeping its metadata. NackDelay
-	// applies, or its default if it panics; metadata that is too large is dropped and the
-	// delay stays.
+	// Retrying is choosing the delay of a nacked message, or storing its changed metadata. After invalid delay
+	// metadata, NackDelay applies; after a panic in NackDelay, its default. Metadata that is too large is dropped.
 	Retrying Activity = "retry"
 )

@@ -20,11 +20,11 @@ type Config struct {
 	// Marshaler is that of the topics. Default: redisdelay.DefaultMarshaler.
 	Marshaler redisdelay.Marshaler
 
-	// PollInterval is how often Run looks for work that it does not know of, such as schedules of processes that have ended.
-	// At least 100ms. Default: 10s.
+	// PollInterval is how often Run checks for schedules that other processes have changed or no longer run. At least
+	// 100ms. Default: 10s.
 	PollInterval time.Duration
 
-	// Observer is told of ticks that are stored (Ticked), of calls to Redis, and of outages. Default: none.
+	// Observer receives stored ticks (Ticked), calls to Redis, and outages. Default: none.
 	Observer observe.Observer
 }
 
@@ -36,8 +36,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError. A zero field is replaced by its
-// default first.
+// Validate reports the first invalid field as a *redisdelay.ConfigError. A zero field counts as its default.
 func (c Config) Validate() error {
 	c.setDefaults()
 	shared := redisdelay.PublisherConfig{Client: c.Client, Prefix: c.Prefix}

@@ -11,11 +11,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// BehindAfter is how late the next ticks of a schedule may be stored before somebody should look: nobody runs the schedules, or
-// nobody can use this one. admin.Admin.SchedulesBehind counts such schedules.
+// BehindAfter is how late the next ticks of a schedule may be stored before it counts as behind: no process runs the
+// schedules, or none supports this schedule. admin.Admin.SchedulesBehind counts the schedules that are behind.
 const BehindAfter = time.Minute
 
-// Status is a schedule as Redis has it.
+// Status is a schedule with its state in Redis.
 type Status struct {
 	Schedule
 
@@ -24,18 +24,19 @@ type Status struct {
 	Version int64             // of the declaration that has changed it last
 	Paused  *redisdelay.Pause // nil if it is not
 
-	// Next are the nominal times of the next ticks, at most as many as were asked for; none while the schedule is paused, or if
-	// this process cannot use it.
+	// Next are the nominal times of the next ticks, at most as many as requested. It is empty while the schedule is
+	// paused, or if this process does not support it.
 	Next []time.Time
 
 	// Stored is how many ticks are stored ahead.
 	Stored int
 
-	// Behind is how late the processes that run schedules are in storing the next ticks; 0 if they are not. Ticks that are stored
-	// already become due on time. See BehindAfter.
+	// Behind is how long ago the next ticks should have been stored; 0 if they are stored in time. Ticks that are
+	// stored already become due on time. See BehindAfter.
 	Behind time.Duration
 
-	// Problem says why this process could not run the schedule, or what Redis has lost of it; "" if there is nothing.
+	// Problem says why this process cannot run the schedule, or which of its data is missing in Redis; "" if there is
+	// no problem.
 	Problem string
 }
 
@@ -55,8 +56,8 @@ func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 	return status, wrap(err, "list schedules")
 }
 
-// Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or that of ctx or of Redis, or says that the
-// definition is damaged, which List tells in Status.Problem.
+// Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or that of ctx or of Redis, or says
+// that the definition is damaged. List reports a damaged definition in Status.Problem.
 func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, error) {
 	d, err := p.find(ctx, id)
 	if err != nil {

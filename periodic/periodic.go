@@ -1,12 +1,12 @@
-// Package periodic publishes messages at times that come again and again: every Monday at seven in Berlin, every 15 minutes.
+// Package periodic publishes messages on schedules, such as every Monday at seven in Berlin, or every 15 minutes.
 //
-// There is no leader. The next ticks of a schedule are ordinary messages that are stored ahead and due at their time. Every
-// process that calls Run stores more of them. Each is stored once, whichever process dies. If all are dead, what is stored still
-// comes.
+// There is no leader. The next ticks of a schedule are stored ahead as ordinary delayed messages. Every process that
+// calls Run stores more of them. Each tick is stored once, even if processes die. If all processes are down, the stored
+// ticks are still delivered.
 //
-// When ticks are due is computed from their nominal times and Redis's clock alone; a host's clock plays no part.
+// Due times depend only on the nominal times of the ticks and on Redis's clock, never on the clock of a host.
 //
-// docs/use/periodic.md has a program, the times around changes of clocks, and what happens when something dies.
+// docs/use/periodic.md has an example program, and describes daylight saving time and failures.
 package periodic
 
 import (
@@ -35,7 +35,7 @@ var (
 	// ErrOwned is returned for a schedule that another owner has declared (Apply).
 	ErrOwned = errors.New("the schedule is of another owner")
 
-	// ErrConflict is returned if others kept changing a schedule while it was to be changed. Call again.
+	// ErrConflict is returned if concurrent calls kept changing the same schedule. Call again.
 	ErrConflict = errors.New("others keep changing the schedule")
 )
 
@@ -72,25 +72,25 @@ func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
 	}, nil
 }
 
-// Applied is what Apply has done.
+// Applied is the result of Apply.
 type Applied struct {
 	Created, Replaced, Removed []string // IDs
 	Unchanged                  int
 
-	// Superseded says that the owner has declared a newer version, so that nothing is changed any more.
+	// Superseded says that the owner has declared a newer version, so Apply changed nothing.
 	Superseded bool
 }
 
 // Apply declares all schedules of an owner, such as the name of a service. Each instance of the owner calls it when it
-// starts. What is the same stays, with its pending ticks. What has changed is replaced, and its pending ticks with it, in one
-// step. What the owner has declared before and does not any more is removed: all of it if schedules is empty. Pauses stay.
-// A schedule that was made with Set becomes the owner's.
+// starts. Unchanged schedules keep their pending ticks. A changed schedule is replaced together with its pending ticks,
+// in one step. Schedules that the owner declared before and that are missing now are removed, so an empty list removes
+// all of them. Pauses stay. A schedule that was defined with Set becomes the owner's.
 //
-// The version tells which declaration is newer, such as the number of a build or the time when it was made: a declaration
-// changes nothing once a newer one has been made, so a rolling deployment does not go back and forth. 0 or less is an error.
-// Two different declarations with the same version undo each other.
+// The version orders declarations, for example the number or the time of a build. A declaration that is older than the
+// last one changes nothing, so a rolling deployment does not go back and forth. 0 or less is an error. Two different
+// declarations with the same version replace each other, so do not reuse a version.
 //
-// It may be repeated after an error. Errors: ErrInvalidSchedule, also for an owner or a version that cannot be used; ErrOwned;
+// It may be repeated after an error. Errors: ErrInvalidSchedule, also for an invalid owner or version; ErrOwned;
 // ErrConflict; that of ctx or of Redis.
 func (p *Periodic) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
 	applied, err := p.apply(ctx, timetable.Declaration{Owner: owner, Version: version}, schedules)
@@ -126,13 +126,15 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 	return applied, err
 }
 
-// Set defines a schedule, or replaces the one with its ID, with its pending ticks in one step. If it has the same times as
-// before, it continues where the other has stopped; else its ticks count from now. So they do if it has another topic: then it is
-// removed from the old one first. A pause stays. A schedule that is the same stays as it is. The first ticks are stored when it returns; the next ones need a process that runs schedules.
+// Set defines a schedule. It replaces a schedule with the same ID together with its pending ticks, in one step. If the
+// times are the same as before, the new schedule continues after the last tick of the old one, else its ticks start
+// now. They also start now if the topic changes; then Set removes the schedule from the old topic first. A pause stays.
+// Setting an unchanged schedule changes nothing. When Set returns, the first ticks are stored; further ticks need a
+// process that calls Run.
 //
-// Errors: ErrInvalidSchedule, ErrOwned for a schedule that an owner has declared (Apply), ErrConflict, that of ctx or of Redis.
-// After an error of Redis the schedule may be set. Call Set again then: it stores what is not stored yet. The same holds for
-// Pause, Resume and Remove.
+// Errors: ErrInvalidSchedule, ErrOwned for a schedule that an owner has declared (Apply), ErrConflict, that of ctx or
+// of Redis. After an error of Redis the schedule may or may not be set. Call Set again then: it completes what is
+// missing. The same holds for Pause, Resume and Remove.
 func (p *Periodic) Set(ctx context.Context, s Schedule) error {
 	_, err := p.define(ctx, timetable.Declaration{}, []Schedule{s})
 	return wrap(err, "set schedule %q", s.ID)
@@ -295,17 +297,17 @@ func (d definition) removed() definition {
 	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Owner: d.Owner, Removed: true}
 }
 
-// Remove removes a schedule and its pending ticks. One that an owner declares (Apply) comes back with the next declaration.
-// Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis. After an error, call it again: ErrScheduleNotFound then
-// means that the schedule and its ticks are gone.
+// Remove removes a schedule and its pending ticks. A schedule that an owner declares (Apply) is defined again by the
+// next declaration. Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis. After an error, call it again:
+// ErrScheduleNotFound then means that the schedule and its ticks are gone.
 func (p *Periodic) Remove(ctx context.Context, id string) error {
 	err := p.change(ctx, id, func(old definition) (definition, bool) { return old.removed(), true })
 	return wrap(err, "remove schedule %q", id)
 }
 
-// Pause takes away the pending ticks of a schedule, and stores no others until Resume. If the schedule is paused already, By and
-// Reason are replaced, and Since stays. Errors: a *redisdelay.ConfigError for a pause with an end (For), ErrScheduleNotFound,
-// ErrConflict, one that says that the definition is damaged, that of ctx or of Redis.
+// Pause removes the pending ticks of a schedule. No others are stored until Resume. If the schedule is paused already,
+// By and Reason are replaced, and Since stays. Errors: a *redisdelay.ConfigError for a pause with an end (For),
+// ErrScheduleNotFound, ErrConflict, one that says that the definition is damaged, that of ctx or of Redis.
 func (p *Periodic) Pause(ctx context.Context, id string, pause redisdelay.Pause) error {
 	if pause.For != 0 {
 		return &redisdelay.ConfigError{Field: "For", Problem: "must be 0: a schedule is paused until Resume"}
@@ -322,8 +324,8 @@ func (p *Periodic) Pause(ctx context.Context, id string, pause redisdelay.Pause)
 	return wrap(err, "pause schedule %q", id)
 }
 
-// Resume ends a pause. Ticks count from now on: those of the pause do not come. It changes nothing of a schedule that is not
-// paused. Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis.
+// Resume ends a pause. The ticks of the pause are not made up for. A schedule that is not paused stays as it is.
+// Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis.
 func (p *Periodic) Resume(ctx context.Context, id string) error {
 	err := p.change(ctx, id, func(old definition) (definition, bool) {
 		next := old

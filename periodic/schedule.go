@@ -28,19 +28,20 @@ const (
 	maxFor     = 366 * 24 * time.Hour // of StoreAhead and CatchUp
 )
 
-// ErrInvalidSchedule is wrapped by errors that say what is wrong with a Schedule, and name its field.
+// ErrInvalidSchedule is wrapped by errors that name an invalid field of a Schedule.
 var ErrInvalidSchedule = errors.New("invalid schedule")
 
-// Schedule says when messages come, and which. The zero values of its optional fields are their defaults.
+// Schedule defines when messages are published, and which. ID, Topic and Cron are required.
 type Schedule struct {
 	// ID names the schedule, in all topics of the Prefix: up to 200 bytes without spaces and control characters.
 	ID string
 
-	// Topic is where its messages go. Those of a topic with several partitions go to the first one.
+	// Topic is the topic of its messages. If the topic has several partitions, they go to the first one.
 	Topic string
 
-	// Cron is when: five fields (minute, hour, day of the month, month, day of the week), @hourly, @daily, @weekly,
-	// @monthly, @yearly, or @every and a duration, such as "@every 15m", which counts from the Unix epoch. Up to 256 characters.
+	// Cron says when the schedule ticks: five fields (minute, hour, day of the month, month, day of the week), @hourly,
+	// @daily, @weekly, @monthly, @yearly, or @every and a duration, such as "@every 15m", which counts from the Unix
+	// epoch. Up to 256 characters.
 	//
 	// A fixed hour and minute happens once on each civil day that matches: where clocks are put forward past it, at the
 	// first instant after the gap; where they are put back, the first time. An hour with * or a step follows elapsed
@@ -51,14 +52,15 @@ type Schedule struct {
 	// those that are compiled in (time/tzdata).
 	Zone string
 
-	// Offset shifts all ticks, such as "@every 1h" to a quarter past: they come that much later. Default: 0. At most a day.
+	// Offset delays all ticks. For example, 15m moves "@every 1h" to a quarter past. Default: 0. At most a day.
 	Offset time.Duration
 
-	// Jitter delays the ticks of the schedule by a constant time below it, which depends on its ID alone: so thousands of
-	// schedules for midnight are spread, and each keeps its distances. Default: 0. At most a day.
+	// Jitter delays all ticks of the schedule by the same time, which is below Jitter and depends only on the ID. It
+	// spreads thousands of schedules for midnight, and the distances between the ticks of each stay the same. Default:
+	// 0. At most a day.
 	Jitter time.Duration
 
-	// Start and End bound the nominal times, Start included and End not. Default: no bounds.
+	// Start and End limit the nominal times. Start is included, End is not. Default: no limits.
 	Start, End time.Time
 
 	// Payload and Metadata are those of each message, which has 4 MiB at most when it is encoded. Metadata must be UTF-8, and
@@ -66,35 +68,38 @@ type Schedule struct {
 	Payload  []byte
 	Metadata message.Metadata
 
-	// StoreAtLeast is how many ticks are stored ahead at least, 1 to MaxAhead. StoreAhead, 1s to 366 days, is the time for which
-	// all ticks are stored ahead, up to MaxAhead. More are stored when half of that time is over, or fewer than StoreAtLeast are
-	// left. They come even if no process runs. Defaults: 2, 5 minutes.
+	// StoreAtLeast is the minimum number of ticks that are stored ahead, 1 to MaxAhead. StoreAhead, 1s to 366 days, is
+	// the time for which all ticks are stored ahead, up to MaxAhead ticks. More are stored when half of that time is
+	// over, or when fewer than StoreAtLeast are left. Stored ticks are delivered even if no process calls Run.
+	// Defaults: 2, 5 minutes.
 	StoreAtLeast int
 	StoreAhead   time.Duration
 
-	// CatchUp is what becomes of ticks that nobody has stored in time. Default: CatchUpOne.
+	// CatchUp is what happens to ticks that were not stored in time. Default: CatchUpOne.
 	CatchUp CatchUp
 
-	// Overlap is what becomes of a tick that is due while a handler has the one before. Default: OverlapAll.
+	// Overlap is what happens to a tick that becomes due while a handler has the tick before it. Default: OverlapAll.
 	Overlap Overlap
 }
 
-// CatchUp says what becomes of ticks that nobody has stored in time, since no process ran the schedules for longer than what
-// was stored ahead, or Redis was away. Its form for JSON is "one", "none" or a duration.
+// CatchUp says what happens to missed ticks: those that were not stored in time, because no process ran the schedules
+// for longer than the ticks were stored ahead, or because Redis was unavailable. Its form for JSON is "one", "none" or
+// a duration.
 type CatchUp struct{ within time.Duration }
 
 var (
-	// CatchUpOne stores the last one that was missed, which is due at once. Tick.Missed says how many more there were.
+	// CatchUpOne stores the latest missed tick, which is due at once. Tick.Missed is the number of missed ticks before
+	// it.
 	CatchUpOne = CatchUp{}
 
-	// CatchUpNone stores none.
+	// CatchUpNone stores no missed tick.
 	CatchUpNone = CatchUp{-1}
 
 	badCatchUp = CatchUp{-2}
 )
 
-// CatchUpAll stores all that were missed within a time, in order, each due at once. The time must be above 0 and at most 366
-// days: Schedule.Validate refuses any other.
+// CatchUpAll stores all ticks that were missed within the last period of this length, in order, each due at once. The
+// period must be above 0 and at most 366 days, else Schedule.Validate returns an error.
 func CatchUpAll(within time.Duration) CatchUp {
 	if within <= 0 {
 		return badCatchUp // neither of the others
@@ -102,7 +107,7 @@ func CatchUpAll(within time.Duration) CatchUp {
 	return CatchUp{within}
 }
 
-// Overlap says what becomes of a tick that is due while a handler has the one before.
+// Overlap says what happens to a tick that becomes due while a handler has the tick before it.
 type Overlap string
 
 const (
@@ -113,8 +118,8 @@ const (
 	// key (redisdelay.SetOrderingKey).
 	OverlapInOrder Overlap = "in-order"
 
-	// OverlapSkip is OverlapInOrder, but a tick that no handler has got when the next one is due is skipped: it expires then
-	// (redisdelay.SetExpiration), and SubscriberConfig.OnExpired decides what happens to it.
+	// OverlapSkip is OverlapInOrder, but a tick is skipped if no handler has received it when the next tick is due: it
+	// expires then (redisdelay.SetExpiration), and SubscriberConfig.OnExpired decides what happens to it.
 	OverlapSkip Overlap = "skip"
 )
 
@@ -165,8 +170,8 @@ func (s Schedule) Words() string {
 	return words
 }
 
-// Validate reports the first field that cannot be used, with an error that wraps ErrInvalidSchedule. A zero field is
-// replaced by its default first.
+// Validate reports the first invalid field with an error that wraps ErrInvalidSchedule. A zero field counts as its
+// default.
 func (s Schedule) Validate() error {
 	s.setDefaults()
 	_, err := s.compile()

@@ -40,7 +40,7 @@ type Origin string
 // The origins of a tick.
 const (
 	OriginSchedule Origin = "schedule" // it is a time of the schedule
-	OriginTrigger  Origin = "trigger"  // Trigger was called; the nominal time is when
+	OriginTrigger  Origin = "trigger"  // Trigger was called, at the nominal time
 )
 
 // Tick is one time of a schedule.
@@ -52,7 +52,7 @@ type Tick struct {
 	Missed   int // with CatchUpOne, how many ticks before this one were missed; MissedLimit means that many or more
 }
 
-// MissedLimit is how far Tick.Missed counts.
+// MissedLimit is the maximum of Tick.Missed.
 const MissedLimit = 10_000
 
 // String is the tick in words: report-eu for Monday 2026-11-30 07:00 Europe/Berlin.
@@ -87,8 +87,8 @@ func (t Tick) put(metadata message.Metadata) {
 	}
 }
 
-// TickOf reads the tick of a message; false if the message is of no schedule. On a host that does not know the zone, the
-// nominal time has only its offset.
+// TickOf reads the tick of a message. It returns false if the message does not come from a schedule. On a host that
+// does not know the time zone, the nominal time has only its UTC offset.
 func TickOf(msg *message.Message) (Tick, bool) {
 	at, zone, zoned := strings.Cut(msg.Metadata.Get(NominalMetadata), "[")
 	nominal, err := time.Parse(time.RFC3339Nano, at)

@@ -11,9 +11,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Trigger publishes a message of a schedule at once, also while it is paused. The ticks of the schedule stay as they are.
-// Errors: ErrScheduleNotFound, ErrInvalidSchedule if this host does not support it, such as an unknown time zone, that of
-// the Marshaler, of ctx or of Redis. After an error of Redis the message may be published.
+// Trigger publishes a message of a schedule at once, also while it is paused. The ticks of the schedule stay as they
+// are. Errors: ErrScheduleNotFound, ErrInvalidSchedule if this host does not support the schedule, for example because
+// it does not know the time zone, that of the Marshaler, of ctx or of Redis. After an error of Redis the message may
+// have been published.
 func (p *Periodic) Trigger(ctx context.Context, id string) error {
 	return wrap(p.trigger(ctx, id), "trigger schedule %q", id)
 }
