@@ -27,10 +27,9 @@ const (
 
 	// Broadcast as the ConsumerGroup of a Subscriber gives every subscription all messages. Each call of Subscribe
 	// makes a group with a name of its own (Delivery.Group). The group gets each message of the topic that was not
-	// given to the groups before Subscribe. It ends with the subscription, or GroupExpiry after a
-	// crash. It is for what each instance of a program must know, such as caches and
-	// websockets. Each group costs Redis a little for each message; a topic can have 100.
-	// While a topic has no group at all, its messages wait.
+	// given to the groups before Subscribe. It ends with the subscription, or GroupExpiry after a crash. Use it for
+	// messages that every instance of a program needs, such as updates of caches and websockets. Each group costs Redis
+	// a little for each message. A topic can have 100 groups. While a topic has no group at all, its messages wait.
 	Broadcast = "<broadcast>"
 
 	// MinRedeliveryDelay is the shortest time between a Nack and the next delivery,
@@ -111,9 +110,9 @@ type PublisherConfig struct {
 	// WaitReplicas.
 	WaitTimeout time.Duration
 
-	// Observer is told of Publish, Cancel and Reschedule calls, of calls to Redis, and of
-	// outages, for metrics and traces. Use observe.Join for several. The logger given to
-	// NewPublisher is told as well. Default: none, which costs nothing.
+	// Observer receives events about Publish, Cancel and Reschedule calls, calls to Redis, and outages, for metrics and
+	// traces. Use observe.Join for several. The logger given to NewPublisher reports them as well. Default: none, which
+	// costs nothing.
 	Observer observe.Observer
 }
 
@@ -131,8 +130,7 @@ func (c *PublisherConfig) setDefaults() {
 	c.Delay.AllowNoDelay = true
 }
 
-// Validate reports the first field that cannot be used, as a *ConfigError. A
-// zero field is replaced by its default first.
+// Validate reports the first invalid field as a *ConfigError. A zero field counts as its default.
 func (c PublisherConfig) Validate() error {
 	c.setDefaults()
 	if err := validateShared(c.Client, c.Prefix); err != nil {
@@ -198,7 +196,7 @@ type ControlConfig struct {
 
 func (c *ControlConfig) setDefaults() { setDefault(&c.Prefix, DefaultPrefix) }
 
-// Validate reports the first field that cannot be used, as a *ConfigError.
+// Validate reports the first invalid field as a *ConfigError.
 func (c ControlConfig) Validate() error {
 	c.setDefaults()
 	return validateShared(c.Client, c.Prefix)
@@ -251,9 +249,8 @@ type SubscriberConfig struct {
 	// messages at once, and gives up order. Default: 1.
 	MaxInFlight int
 
-	// LeaseDuration is how long a message stays with a consumer that has gone
-	// silent. A live consumer extends its leases every third of it, so a handler may
-	// take longer. At least 100ms. Default: 30s.
+	// LeaseDuration is how long a message stays with a consumer that no longer calls Redis. A live consumer extends its
+	// leases every third of it, so a handler may take longer. At least 100ms. Default: 30s.
 	LeaseDuration time.Duration
 
 	// NackDelay is the time from a Nack to the next delivery; attempt is 1 after
@@ -264,17 +261,15 @@ type SubscriberConfig struct {
 	// so that each run of a test has the same times.
 	NackDelay func(attempt int) time.Duration
 
-	// MaxDeliveries makes a message a dead letter of the group after that many
-	// deliveries without an Ack. With the default NackDelay, 5 deliveries last
-	// 2 seconds, 10 a minute and 20 eleven minutes. A message that was prefetched and given back
-	// unseen does not count as delivered. One that kills its consumer at once may be delivered
-	// once more than this. With Broadcast, the dead letters go with the subscription's group. Default: 0, no limit.
+	// MaxDeliveries makes a message a dead letter of the group after that many deliveries without an Ack. With the
+	// default NackDelay, 5 deliveries last 2 seconds, 10 a minute and 20 eleven minutes. A message that was prefetched
+	// and returned unseen does not count as delivered. A message that kills its consumer at once may be delivered once
+	// more than this. With Broadcast, the dead letters go with the subscription's group. Default: 0, no limit.
 	MaxDeliveries int
 
-	// GroupLimits limits the whole group: its consumers together, where MaxInFlight limits one
-	// subscription. Subscribe, SubscribeInitialize and a subscription that recreates its group set
-	// them; they stay until another Subscriber or a Control sets others. Default: none are set, and
-	// those that the group has stay.
+	// GroupLimits limits all consumers of the group together, whereas MaxInFlight limits one subscription. Subscribe,
+	// SubscribeInitialize and a subscription that recreates its group set them; they stay until another Subscriber or a
+	// Control sets others. Default: none are set, and those that the group has stay.
 	GroupLimits GroupLimits
 
 	// OnExpired says what to do with messages that have expired (SetExpiration). Default: BuryExpired.
@@ -302,9 +297,8 @@ type SubscriberConfig struct {
 	// handlers finish before it cancels their contexts. At least 1ms. Default: 10s.
 	CloseTimeout time.Duration
 
-	// Observer is told what happens to messages, of calls to Redis, and of failures, for
-	// metrics and traces. Use observe.Join for several. The logger given to NewSubscriber
-	// is told as well. Default: none, which costs nothing.
+	// Observer receives events about messages, calls to Redis, and failures, for metrics and traces. Use observe.Join
+	// for several. The logger given to NewSubscriber reports them as well. Default: none, which costs nothing.
 	Observer observe.Observer
 }
 
@@ -343,14 +337,13 @@ func (c *SubscriberConfig) setDefaults() {
 	}
 }
 
-// defaultNackDelay varies, so that messages that failed together do not come back together.
+// defaultNackDelay varies, so that messages that failed together are not retried together.
 func defaultNackDelay(attempt int) time.Duration {
 	step := backoff.Exponential(MinRedeliveryDelay, time.Minute, attempt-1)
 	return min(time.Minute, step+rand.N(step/2))
 }
 
-// Validate reports the first field that cannot be used, as a *ConfigError. A
-// zero field is replaced by its default first.
+// Validate reports the first invalid field as a *ConfigError. A zero field counts as its default.
 func (c SubscriberConfig) Validate() error {
 	c.setDefaults()
 	if err := validateShared(c.Client, c.Prefix); err != nil {
@@ -394,7 +387,7 @@ func (c SubscriberConfig) Validate() error {
 // maxDuration keeps sums of durations from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// ConfigError says which field of a config, or which argument of a call, cannot be used, and why.
+// ConfigError says which field of a config, or which argument of a call, is invalid, and why.
 type ConfigError struct {
 	Field   string
 	Problem string

@@ -30,11 +30,10 @@ const AllGroups = "<all>"
 // drainEvery is how often Drain looks.
 const drainEvery = 200 * time.Millisecond
 
-// Control pauses, drains, limits and retires the consumer groups of topics. Redis keeps these
-// settings beside the messages and enforces them, for all consumers at once. It is safe
-// for concurrent use, beside other Controls, publishers and subscribers, and needs no
-// Close. A call ends with its context; after an error it may have been carried out in
-// some partitions, and may be made again.
+// Control pauses, drains, limits and retires the consumer groups of topics. The settings are stored in Redis and apply
+// to all consumers at once. A Control is safe for concurrent use, also with other Controls, publishers and subscribers,
+// and needs no Close. A call ends with its context. After an error, it may have been carried out in some partitions,
+// and can be repeated.
 type Control struct{ store *queue.Store }
 
 // NewControl returns a Control. It does no I/O. The error is a *ConfigError.
@@ -70,10 +69,10 @@ func (p Pause) Until() time.Time {
 	return p.Since.Add(p.For)
 }
 
-// Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it has
-// returned. Handlers go on, with leases, acks and nacks; consumers release prefetched messages,
-// except one that is already on offer; publishing goes on. It replaces an earlier pause of the same
-// kind: a group has its own, and shares that of AllGroups.
+// Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it has returned. Running
+// handlers continue, with leases, acks and nacks, and publishing continues. Consumers return prefetched messages to the
+// queue, except a message that is already offered on the channel. A new pause replaces the old one of the same group.
+// The pause of AllGroups is separate from those of the groups.
 //
 // The error is a *ConfigError for a bad Pause.For or an empty group, ErrEmptyTopic, ErrTopicNotFound,
 // ErrGroupNotFound, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. After one of the
@@ -103,10 +102,10 @@ type Remaining struct {
 	InDelivery int // messages that a consumer holds
 }
 
-// Drain waits until a group, or AllGroups, has no message that is due, waits for a retry
-// or is in delivery. It calls progress with what remains, at once and then about every 200ms; nil is allowed. It
-// deletes nothing and pauses nothing: messages that fall due meanwhile count, too. A group that is paused or has no
-// consumer may never get there, so give ctx a deadline.
+// Drain waits until a group, or AllGroups, has no message that is due, waits for a retry or is in delivery. It calls
+// progress, which may be nil, with what remains, at once and then about every 200ms. It deletes nothing and pauses
+// nothing, so messages that become due meanwhile count, too. A group that is paused or has no consumer may never be
+// drained, so give ctx a deadline.
 //
 // The errors are those of Pause: ErrGroupNotFound also if the group is retired meanwhile. A topic without groups has nothing to
 // drain, even if messages are due.
@@ -142,14 +141,12 @@ type RetireOptions struct {
 	Force bool
 }
 
-// RetireGroup takes a consumer group off a topic and frees all that it holds, in bounded
-// steps: messages that wait, are in delivery or dead. A message that other groups need stays until
-// they are done with it. RetireGroup returns how many messages this call has freed. It may be called
-// again to finish what was interrupted, and by several at once.
+// RetireGroup removes a consumer group from a topic and frees all messages that it holds, in bounded steps: messages
+// that wait, are in delivery or dead. A message that other groups need stays until they have handled it. RetireGroup
+// returns how many messages this call has freed. If it is interrupted, call it again. Concurrent calls are safe.
 //
-// Subscribing does not bring the group back: until RestoreGroup, Subscribe returns ErrGroupRetired, and a
-// subscription that runs stops claiming. A group that is about to expire (SubscriberConfig.GroupExpiry)
-// can be retired, too, so that no Subscribe recreates it.
+// Until RestoreGroup, Subscribe returns ErrGroupRetired, and a running subscription stops claiming. A group that is
+// about to expire (SubscriberConfig.GroupExpiry) can be retired, too, so that no Subscribe recreates it.
 //
 // The error is a *ConfigError for AllGroups, ErrGroupAlive if a subscription of the group is alive and
 // RetireOptions.Force is not set, or as for Pause. With the defaults, a subscription is alive for a minute after its
@@ -165,10 +162,10 @@ func (c *Control) RetireGroup(ctx context.Context, topic, group string, options 
 	return freed, err
 }
 
-// RestoreGroup lets a retired group come back with its next subscriber, or with those
-// that still run. It gets the messages that become due from then on. If the topic had no other
-// group meanwhile, it also gets the messages that are due and that no group has claimed: they wait
-// for the next group, whichever it is. A group that is not retired stays as it is. The error is a *ConfigError for AllGroups, or as for Pause, but never ErrGroupNotFound.
+// RestoreGroup allows a retired group again. It starts with its next subscriber, or with those that are still running.
+// It gets the messages that become due from then on. If the topic had no other group meanwhile, it also gets the
+// messages that are due and that no group has claimed: they wait for the next group, whichever it is. A group that is
+// not retired stays as it is. The error is a *ConfigError for AllGroups, or as for Pause, but never ErrGroupNotFound.
 func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
 	return c.callFor(group, "restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
 }
@@ -211,9 +208,9 @@ var ErrLimitTooLow = queue.ErrLimitTooLow
 // kept in Redis and enforced there: no consumer has to know the others. Watermill's Throttle
 // limits the handlers of one process.
 //
-// With partitions, each has its share of MaxInFlight and of the Rate, since no script sees two
-// partitions: the sum is never exceeded, but a partition cannot use what another leaves over.
-// While partitions are added, or a limit is lowered, what is in delivery then may exceed it.
+// With partitions, each has its share of MaxInFlight and of the Rate, because partitions may be on different servers:
+// the sum is never exceeded, but a partition cannot use the unused share of another. While partitions are added, or a
+// limit is lowered, what is in delivery then may exceed it.
 type GroupLimits struct {
 	// MaxInFlight is how many messages all consumers may hold at once, from the claim to the
 	// ack or nack. A message whose lease has run out counts until it is claimed again and
@@ -225,14 +222,14 @@ type GroupLimits struct {
 
 	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the messages of the key that
 	// are due wait in line until the letter is requeued or discarded. A message that is buried while another one of its
-	// key has the turn halts nothing. It needs no limit beside it. Limits that are set later without it, also by
-	// another Subscriber, end it: then all halted keys go on.
+	// key has the turn halts nothing. It works without a limit. Limits that are set later without it, also by another
+	// Subscriber, end it: then all halted keys continue.
 	HaltsKeys bool
 }
 
 // Rate is a number of messages in a time. Every delivery to a handler counts, also a redelivery. In any time t,
-// handlers get at most Burst + Messages × t / Per. Claims may be more: a message that is given back before a handler
-// has seen it hardly counts.
+// handlers get at most Burst + Messages × t / Per. There may be more claims, because a message that is returned to the
+// queue before a handler has seen it hardly counts.
 type Rate struct {
 	Messages int           // at most 1,000,000,000. Default: 0, any number; then Per and Burst must be 0, too
 	Per      time.Duration // 1ms to 100 years. Default: 1s
@@ -276,9 +273,8 @@ func (l GroupLimits) inQueue() queue.Limits {
 	return queue.Limits{MaxInFlight: l.MaxInFlight, Messages: l.Rate.Messages, Per: l.Rate.Per, Burst: l.Rate.Burst, HaltsKeys: l.HaltsKeys}
 }
 
-// LimitGroup limits a consumer group, in place of the limits that it has; the zero
-// GroupLimits end them. Consumers follow at their next claim. A subscriber with
-// SubscriberConfig.GroupLimits sets its own when it subscribes.
+// LimitGroup replaces the limits of a consumer group. The zero GroupLimits remove them. They apply to all later claims.
+// A subscriber with SubscriberConfig.GroupLimits sets its own when it subscribes.
 //
 // The error is a *ConfigError, also for AllGroups, ErrLimitTooLow, ErrGroupNotFound, or as for Pause.
 func (c *Control) LimitGroup(ctx context.Context, topic, group string, limits GroupLimits) error {

@@ -14,7 +14,7 @@ import (
 
 var errTooLate = errors.New("it is more than 292 years from now")
 
-// DelayError says that the delay metadata of a message cannot be used.
+// DelayError says that the delay metadata of a message is invalid.
 type DelayError struct {
 	Header string // delay.DelayedUntilKey or delay.DelayedForKey
 	Value  string
@@ -172,9 +172,9 @@ func (h delayHeaders) fromAfter() (time.Duration, error) {
 	return after, nil
 }
 
-// Backoff returns a SubscriberConfig.NackDelay that begins with initial and grows by factor with
-// each attempt, up to longest. Like the default one, it lengthens each delay by up to half, but not
-// beyond longest, so that messages that failed together do not come back together.
+// Backoff returns a SubscriberConfig.NackDelay that begins with initial and grows by factor with each attempt, up to
+// longest. Like the default one, it lengthens each delay by up to half, but not beyond longest, so that messages that
+// failed together are not retried together.
 //
 // An initial below MinRedeliveryDelay counts as that, a longest below initial as initial, and a
 // factor below 1 or NaN as 1: the delays stay the same. With any arguments and attempts, delays are

@@ -26,10 +26,10 @@ type Delivery struct {
 	// every delivery and group. Those of one Publisher sort in the order of publishing.
 	ID string
 
-	// Attempt counts the deliveries of the message to handlers of the group, from 1, as far as
-	// Redis knows: if a handler's process dies before the next heartbeat, the same number may come
-	// twice. Prefetching a message is no delivery, and a message that was put off (Defer) comes
-	// with the same number again. A dead letter that is requeued starts again at 1.
+	// Attempt counts the deliveries of the message to handlers of the group, from 1, as far as Redis knows: if a
+	// handler's process dies before the next heartbeat, the same number may come twice. Prefetching a message does not
+	// count, and a postponed message (Defer) is delivered with the same number again. A dead letter that is requeued
+	// starts again at 1.
 	Attempt int
 
 	// MaxDeliveries is that of the Subscriber; 0 for no limit. See Last.
@@ -90,9 +90,9 @@ func (d Delivery) Late() time.Duration {
 	return time.Since(d.due)
 }
 
-// Last reports whether this is the last delivery that MaxDeliveries allows: with a Nack, the message
-// becomes a dead letter of the group, unless the handler puts it off (Defer). If the consumer dies
-// instead, the message becomes one too, or is delivered once more. It is false without a limit.
+// Last reports whether this is the last delivery that MaxDeliveries allows: with a Nack, the message becomes a dead
+// letter of the group, unless the handler postpones it (Defer). If the consumer dies instead, the message becomes one
+// too, or is delivered once more. It is false without a limit.
 func (d Delivery) Last() bool { return d.MaxDeliveries > 0 && d.Attempt >= d.MaxDeliveries }
 
 type deliveryKey struct{}
@@ -145,9 +145,8 @@ func (h *handling) decide(made decision) error {
 	}
 }
 
-// Defer decides that the message comes again at a time, although nothing is wrong: the
-// delivery does not count. MaxDeliveries does not limit how often a message is put off, and
-// the Attempt of the next delivery is the same.
+// Defer postpones the message, and this delivery does not count: MaxDeliveries does not limit how often a message is
+// postponed, and the next delivery has the same Attempt.
 //
 // The decision takes effect with the Nack of this delivery, which a Router makes when the
 // handler returns an error; an Ack ignores it. So do not return the result of Defer alone: it is
@@ -155,13 +154,12 @@ func (h *handling) decide(made decision) error {
 // metadata. The last decision counts, Defer or Bury. It is dropped if the consumer loses the
 // message or the handler outlasts CloseTimeout.
 //
-// The delay counts from now, also while Redis is away, is at least MinRedeliveryDelay, and ends by Redis's clock. What
-// has changed in the message's metadata is kept for the next delivery, as after a Nack with a
-// delay in the metadata, except the delay itself: so DelayOnError does not grow its delay.
+// The delay counts from now, even while Redis is unavailable, is at least MinRedeliveryDelay, and ends by Redis's
+// clock. What has changed in the message's metadata is kept for the next delivery, as after a Nack with a delay in the
+// metadata, except the delay itself: so DelayOnError does not grow its delay.
 //
-// It is safe for concurrent use. The error is a *DelayError for a delay that cannot be used,
-// or says that the message is already settled or that the Delivery is not from
-// DeliveryFromContext; then nothing is decided.
+// It is safe for concurrent use. The error is a *DelayError for an invalid delay, or says that the message is already
+// settled or that the Delivery is not from DeliveryFromContext; then nothing is decided.
 func (d Delivery) Defer(to delay.Delay) error {
 	now := time.Now()
 	remaining, err := remainingOf(to, now)
@@ -194,8 +192,8 @@ func (d Delivery) Bury(reason string) error {
 	return nil
 }
 
-// Deferred reports whether the handler has put the message off (Defer), and has not decided
-// otherwise since. It is safe for concurrent use.
+// Deferred reports whether the handler has postponed the message (Defer), and has not decided otherwise since. It is
+// safe for concurrent use.
 func (d Delivery) Deferred() bool {
 	made := d.decided()
 	return made != nil && made.reason == ""
@@ -273,10 +271,10 @@ func RecordErrors(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// RecordError keeps an error with the message if this delivery is nacked: package admin shows it as
-// LastError, the next delivery has it in LastError, the Observer is told of it with the Nack, and if
-// the message becomes a dead letter by MaxDeliveries, its reason ends with it. The last error counts;
-// nil takes it back. An ack forgets all of them. The middleware RecordErrors calls it for each handler.
+// RecordError keeps an error with the message if this delivery is nacked: package admin shows it as LastError, the next
+// delivery has it in LastError, the Observer gets it with the Nack (observe.Settled), and if the message becomes a dead
+// letter by MaxDeliveries, its reason ends with it. The last error counts; nil takes it back. An ack forgets all of
+// them. The middleware RecordErrors calls it for each handler.
 //
 // The text is made valid UTF-8 and limited to MaxReasonBytes; the rest is dropped, as is the stack
 // trace that Watermill's Recoverer adds. It is not part of the message's metadata. It is safe for

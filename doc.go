@@ -10,10 +10,11 @@
 //	redisdelay.SetKey(msg, "order-42")            // for Cancel and Reschedule
 //	err = publisher.Publish("orders.close", msg)
 //
-// A message whose handler fails comes again after SubscriberConfig.NackDelay: without end, or until it is a dead
-// letter after MaxDeliveries. What a handler can ask and decide is in Delivery (DeliveryFromContext).
+// A message whose handler fails is delivered again after SubscriberConfig.NackDelay. With MaxDeliveries it becomes a
+// dead letter after that many deliveries, else it is retried without limit. Delivery (DeliveryFromContext) tells a
+// handler about its message, and lets it postpone or bury the message.
 //
-// Beside it are packages for operators (admin, dashboard, and the command cmd/redisdelay), for tests
-// (redisdelaytest), schedules (periodic), other brokers (relay, requeuer) and other languages (inbox).
-// docs/use/basics.md is the first hour, and docs/README.md lists all pages.
+// Other packages are for operators (admin, dashboard, and the command cmd/redisdelay), tests (redisdelaytest),
+// schedules (periodic), other brokers (relay, requeuer) and other languages (inbox). Start with docs/use/basics.md;
+// docs/README.md lists all pages.
 package redisdelay

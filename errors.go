@@ -29,13 +29,12 @@ var (
 	// Nothing is stored.
 	ErrTooManyPending = publish.ErrTooManyPending
 
-	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages
-	// are stored: Redis did not answer in time, also not to the question whether they are stored. Publishing them again may store them twice, unless they
-	// carry a key that is still in use: see PublisherConfig.DeduplicationWindow. Other errors are
-	// certain: with a *ReplicationError all messages are stored, with a *PartialPublishError some,
-	// with any other none.
+	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages are stored, because Redis did
+	// not answer in time. Publishing them again may store them twice, unless they have a key that is still in use (see
+	// PublisherConfig.DeduplicationWindow). Other errors are certain: with a *ReplicationError all messages are stored,
+	// with a *PartialPublishError some of them, and with any other error none.
 	//
-	// Cancel and Reschedule return it when they were sent to Redis and no usable answer came: they may have taken effect.
+	// Cancel and Reschedule return it when the call was sent to Redis but not answered, so it may have taken effect.
 	// Calling them again is safe.
 	ErrOutcomeUnknown = publish.ErrOutcomeUnknown
 

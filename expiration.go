@@ -25,12 +25,12 @@ const (
 	DropExpired ExpiryPolicy = "drop"
 )
 
-// SetExpiration makes a message expire at a time: no handler gets it from then on, not for a retry either. For example, a
-// one-time password is useless five minutes after it is due. The zero time removes the expiration.
+// SetExpiration makes a message expire at a time: from then on, it is not delivered to a handler, not even for a retry.
+// For example, a one-time password is useless five minutes after it is due. The zero time removes the expiration.
 //
-// Subscribers check the expiration when they hand out the message, by Redis's clock, so the time is wrong by as much as the
-// publisher's clock. SubscriberConfig.OnExpired decides what happens to an expired message. A handler that already has the
-// message keeps it. A message that no consumer claims stays in Redis after its expiration.
+// Subscribers check the expiration when they hand out the message. They use Redis's clock, so an error of the
+// publisher's clock shifts the expiration. SubscriberConfig.OnExpired decides what happens to an expired message. A
+// handler that already has the message keeps it. A message that no consumer claims stays in Redis after its expiration.
 //
 // The expiration is part of the stored message. Reschedule, and requeueing a dead letter, do not move it.
 // A handler that publishes its own message again, as a requeuer or a poison queue does, publishes it without the expiration that it
@@ -43,7 +43,8 @@ func SetExpiration(msg *message.Message, at time.Time) {
 	setMetadata(msg, ExpirationMetadata, at.UTC().Format(time.RFC3339Nano))
 }
 
-// Expiration returns when a message expires (SetExpiration), the zero time if it does not. The error wraps ErrInvalidExpiration.
+// Expiration returns when a message expires (SetExpiration). It is the zero time if the message does not expire. The
+// error wraps ErrInvalidExpiration.
 func Expiration(msg *message.Message) (time.Time, error) {
 	text, set := msg.Metadata[ExpirationMetadata]
 	if !set {

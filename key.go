@@ -107,30 +107,27 @@ func setMetadata(msg *message.Message, name, value string) {
 	msg.Metadata.Set(name, value)
 }
 
-// Cancel takes back the message that holds a key (SetKey), from every group that
-// has not acked it, and returns where it stood: it is too late for groups in StateDone, and
-// a handler may be at work for those in StateInDelivery. A consumer that has claimed the
-// message finds out at its next heartbeat, within a third of its LeaseDuration, which cancels the message's context; the message
-// does not come back.
+// Cancel cancels the message that holds a key (SetKey) in every group that has not acked it, and returns its status
+// before. It is too late for groups in StateDone, and a handler may be running for those in StateInDelivery. A consumer
+// that has claimed the message notices it at its next heartbeat, within a third of its LeaseDuration, and cancels the
+// message's context. The message is not delivered again.
 //
-// It acts on the message that holds the key when Redis runs the call, even if that
-// message is replaced all the time, and ends the key's DeduplicationWindow.
-// ErrMessageNotFound says that none holds the key: then the window, if any, stays.
+// It cancels the message that holds the key when Redis runs the call, and ends the key's DeduplicationWindow.
+// ErrMessageNotFound says that no message holds the key; then the window, if any, stays.
 //
-// A dead letter stays (package admin discards it). Cancel takes the message back from the
-// other groups all the same, unless another message holds the key by now; ErrMessageDead says
-// that nothing but dead letters was left, and nothing has changed.
+// A dead letter stays (package admin discards it). Cancel still cancels the message in the other groups, unless another
+// message holds the key by now. ErrMessageDead says that only dead letters were left, and nothing has changed.
 //
-// If the number of partitions was raised, several messages may hold the key. All are taken
-// back; the Status is that of the one published last.
+// If the number of partitions was raised, several messages may hold the key. All of them are cancelled. The Status is
+// that of the message published last.
 //
 // The call ends with ctx or after PublishTimeout. Calls of many goroutines share round trips. Unlike Publish, Cancel does
 // not try again after an error; calling it again is safe.
 //
-// Errors: ErrEmptyTopic, ErrInvalidKey, ErrPublisherClosed, ErrMessageNotFound,
-// ErrMessageDead, ErrOutcomeUnknown, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of
-// Redis. With ErrOutcomeUnknown, the call was sent and no usable answer came: the message may have been taken back, or may
-// still be until the deadline. With any other error nothing has changed, for example because the call was never sent.
+// Errors: ErrEmptyTopic, ErrInvalidKey, ErrPublisherClosed, ErrMessageNotFound, ErrMessageDead, ErrOutcomeUnknown,
+// ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. With ErrOutcomeUnknown, the call was
+// sent but not answered: the message may have been cancelled, or may still be until the deadline. With any other error
+// nothing has changed, for example because the call was never sent.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Status, error) {
 	if err := validateTarget("cancel", topic, key); err != nil {
 		return Status{}, err
@@ -141,11 +138,10 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Status, erro
 	return publicStatus(status), public(err)
 }
 
-// Reschedule gives the message that holds a key (SetKey) a new due time, if it
-// waits for its first delivery or for a retry, and returns where it stood. With several
-// groups, it moves the message only where it waits: nothing changes for a group that
-// handles it, has acked it, or has it as a dead letter. The message's delay metadata and expiration
-// (SetExpiration) stay as they are.
+// Reschedule gives the message that holds a key (SetKey) a new due time, if it waits for its first delivery or for a
+// retry, and returns its status before. With several groups, it moves the message only in the groups in which it waits:
+// nothing changes for a group that handles it, has acked it, or has it as a dead letter. The message's delay metadata
+// and expiration (SetExpiration) stay as they are.
 //
 // ErrMessageNotFound says that no waiting message holds the key; if the Status has an ID,
 // one is being handled. ErrMessageDead says that it is a dead letter. Several messages may
@@ -231,13 +227,13 @@ func validateKey(key string, maximum int, invalid error) error {
 	}
 }
 
-// Canceler takes back messages by their keys. A Publisher is one. Code that needs only this can be
-// tested with another implementation, or be given a decorator.
+// Canceler cancels messages by their keys. A Publisher implements it. Code that depends only on this interface can be
+// tested with a fake, or be given a decorator.
 type Canceler interface {
 	Cancel(ctx context.Context, topic, key string) (Status, error)
 }
 
-// Rescheduler gives messages new due times by their keys. A Publisher is one.
+// Rescheduler gives messages new due times by their keys. A Publisher implements it.
 type Rescheduler interface {
 	Reschedule(ctx context.Context, topic, key string, to delay.Delay) (Status, error)
 }
@@ -247,15 +243,14 @@ var (
 	_ Rescheduler = (*Publisher)(nil)
 )
 
-// Status says where a message stood at the moment when Redis ran a call for its key, before
-// the call changed anything. The zero value says that there is no such message, or that
-// nothing is known of it.
+// Status is the state of a message when Redis ran a call for its key, before the call changed anything. The zero value
+// says that there is no such message, or that its state is unknown.
 type Status struct {
 	// ID is the message's id, as in Delivery.
 	ID string
 
-	// Scheduled says that no group had been given the message yet: it was not due, or nobody
-	// had looked since. Groups is empty then.
+	// Scheduled says that no group had been given the message yet: it was not due, or no consumer had claimed since it
+	// became due. Groups is empty then.
 	Scheduled bool
 
 	// Groups has the state of the message for each consumer group of the topic, and for groups
@@ -263,14 +258,14 @@ type Status struct {
 	Groups map[string]State
 }
 
-// State is where a message stands for a consumer group.
+// State is the state of a message for a consumer group.
 type State string
 
 // The states of a message for a consumer group.
 const (
-	// StateQueued says that the message waits and that no delivery of it counts: it has not
-	// been delivered yet, was given back before a handler saw it, was put off (Defer) each
-	// time, or is a dead letter that was requeued.
+	// StateQueued says that the message waits and that no delivery of it counts: it has not been delivered yet, was
+	// returned to the queue before a handler saw it, was postponed (Defer) each time, or is a dead letter that was
+	// requeued.
 	StateQueued State = "queued"
 
 	// StateRetrying says that the message waits for its next delivery: a handler has nacked it,

@@ -18,9 +18,9 @@ type Marshaler interface {
 	Marshal(topic string, msg *message.Message) ([]byte, error)
 }
 
-// Unmarshaler decodes what a Marshaler encoded. A message becomes a dead letter if Unmarshal fails,
-// panics or returns nil. The message may keep body. Unmarshal may be called more than once for a
-// delivery, and must be safe for concurrent use.
+// Unmarshaler decodes what a Marshaler encoded. A message becomes a dead letter if Unmarshal fails, panics or returns
+// nil. The result may share memory with body. Unmarshal may be called more than once for a delivery, and must be safe
+// for concurrent use.
 type Unmarshaler interface {
 	Unmarshal(topic string, body []byte) (*message.Message, error)
 }

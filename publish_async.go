@@ -11,8 +11,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 )
 
-// PublishFuture is the outcome of a PublishAsync call, once it is known. It is safe for concurrent
-// use, and need not be looked at: Flush returns the first error.
+// PublishFuture is the future outcome of a PublishAsync call. It is safe for concurrent use. You may ignore it, because
+// Flush returns the first error.
 type PublishFuture struct{ future *publish.Future }
 
 // Done is closed when the outcome is known.
@@ -22,7 +22,7 @@ func (f *PublishFuture) Done() <-chan struct{} { return f.future.Done() }
 // stored, else the error that Publish would have returned.
 func (f *PublishFuture) Err() error { return public(f.future.Err()) }
 
-// Wait waits for the outcome and returns it. If ctx ends first, it returns why: the call goes on.
+// Wait waits for the outcome and returns it. If ctx ends first, it returns the error of ctx, and the call continues.
 func (f *PublishFuture) Wait(ctx context.Context) error {
 	select {
 	case <-f.Done():
@@ -37,11 +37,10 @@ func (f *PublishFuture) Wait(ctx context.Context) error {
 	}
 }
 
-// OnDone has a function called with the outcome when it is known: at once if it is, else by the
-// goroutine that tells the Observer. It must be quick and must not block: the outcomes of other calls
-// wait for it and, at MaxPending messages, PublishAsync as well. So it must not call PublishAsync, Flush
-// or Close: to publish again, tell a goroutine of yours. A panic in the goroutine that tells the
-// Observer is logged.
+// OnDone registers a function that is called with the outcome: at once if it is known, else by the goroutine that
+// reports to the Observer. The function must be quick and must not block, because the outcomes of other calls wait for
+// it and, at MaxPending messages, PublishAsync as well. So it must not call PublishAsync, Flush or Close. To publish
+// again, use another goroutine. A panic in the goroutine that reports to the Observer is logged.
 func (f *PublishFuture) OnDone(call func(err error)) {
 	f.future.OnDone(func(err error) { call(public(err)) })
 }
@@ -63,9 +62,9 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // partitions, which are independent. Publish calls for the same partition, of any goroutine, wait their
 // turn among the PublishAsync calls.
 //
-// A delay counts from when the call is sent to Redis. While many calls wait, that is some
-// milliseconds after PublishAsync; while Redis is away, up to PublishTimeout. That makes messages later, also those
-// with delay.Until. Cancel and Reschedule find a message once its outcome is known.
+// A delay counts from when the call is sent to Redis. While many calls wait, that is some milliseconds after
+// PublishAsync; while Redis is unavailable, up to PublishTimeout. Messages are later by this time, also those with
+// delay.Until. Cancel and Reschedule find a message once its outcome is known.
 //
 // The context of the messages ends the call, as it ends Publish: give them one that lasts.
 func (p *Publisher) PublishAsync(topic string, messages ...*message.Message) *PublishFuture {

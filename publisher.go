@@ -70,8 +70,8 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 	return p, nil
 }
 
-// Config returns the configuration that is in force, with its defaults. Its Observer is the given one in a
-// wrapper, which turns errors into those of this package. It is safe for concurrent use.
+// Config returns the configuration that is in force, with its defaults. Its Observer wraps the given one, and turns
+// internal errors into those of this package. It is safe for concurrent use.
 func (p *Publisher) Config() PublisherConfig { return p.config }
 
 // Publish stores messages, each due after its delay. It returns when they are
@@ -88,7 +88,7 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // A delay of 0 or less makes a message due at once; one that ends more than 292 years from now is a *DelayError. A call
 // without messages stores nothing and returns nil.
 //
-// Calls that follow one another are stored in their order.
+// Consecutive calls are stored in their order.
 //
 // A call of up to 500 messages and 4 MiB is stored whole or not at all, unless keys
 // (SetOrderingKey, SetKey, PartitionKey) send its messages to several partitions, or SetOnDuplicate gives them
@@ -102,16 +102,16 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // Marshaler, of Delay.DefaultDelayGenerator, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
 // *PartialPublishError or a *ReplicationError: docs/use/basics.md has a table.
 //
-// A message whose own context has ended is refused, with one exception: middlewares such
-// as Watermill's Timeout leave an ended context on a message. If that context comes from a
-// delivery whose lease is held, the context of the delivery counts instead.
+// Publish rejects a message whose context has ended, with one exception: middlewares such as Watermill's Timeout leave
+// an ended context on a message. If that context comes from a delivery whose lease is held, the context of the delivery
+// counts instead.
 //
 // A delivered message that had a delay is due at once when its handler publishes it again: the old delay is
 // over, and neither its context nor DefaultDelayGenerator gives it another. A new delay that delay.Message
 // sets counts.
 //
-// Publish writes a delay that comes from Delay or the context into the metadata of a new message, where it counts if the
-// message is published again. Two calls at once must not have the same message.
+// Publish writes a delay that comes from Delay or the context into the metadata of a new message, where it counts if
+// the message is published again. Concurrent calls must not share a message.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err := prepare(topic, messages); err != nil {
 		return err
@@ -148,11 +148,10 @@ func prepare(topic string, messages []*message.Message) error {
 	return nil
 }
 
-// Close waits for the calls under way, PublishTimeout at most, those of PublishAsync among them. Later
-// calls return ErrPublisherClosed, as does a Publish that has not yet learned how many partitions its
-// topic has. It leaves the Redis client open, may be called more than once and from many goroutines,
-// and returns the same to all. An error means that calls to Redis still hang; they end with the
-// client's own timeouts.
+// Close waits for the current calls, including those of PublishAsync, up to PublishTimeout. Later calls return
+// ErrPublisherClosed, as does a Publish that has not yet learned how many partitions its topic has. It leaves the Redis
+// client open. It may be called more than once and concurrently, and always returns the same error. An error means that
+// calls to Redis still hang; they end with the client's own timeouts.
 func (p *Publisher) Close() error {
 	p.close.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
@@ -189,10 +188,10 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 	return remaining, nil
 }
 
-// RegisterGroup makes a consumer group known in a topic, as Subscriber.SubscribeInitialize does, so that the group gets every
-// message that is published afterwards. It changes nothing in a group that is known. An empty group is DefaultConsumerGroup. It
-// retries through connection errors until ctx ends or PublishTimeout has passed. The ctx of a delivered message counts for as long
-// as the consumer holds the message, as in Publish.
+// RegisterGroup registers a consumer group in a topic, as Subscriber.SubscribeInitialize does, so that the group gets
+// every message that is published afterwards. A registered group stays as it is. An empty group is
+// DefaultConsumerGroup. It retries through connection errors until ctx ends or PublishTimeout has passed. The ctx of a
+// delivered message counts for as long as the consumer holds the message, as in Publish.
 //
 // Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired, ErrServerTooOld, ErrProtocolTooNew,
 // *KeyTypeError, a *ConfigError for Broadcast, which is the name of no group, or that of ctx or of Redis. The group may be

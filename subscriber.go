@@ -37,9 +37,9 @@ var (
 	// has 100 consumer groups and this one is not among them.
 	ErrTooManyGroups = queue.ErrTooManyGroups
 
-	// ErrGroupRetired is returned by Subscribe and SubscribeInitialize for a consumer group
-	// that was retired (Control.RetireGroup). A subscription that runs claims nothing from
-	// then on, logs this error once, and goes on when the group is restored.
+	// ErrGroupRetired is returned by Subscribe and SubscribeInitialize for a consumer group that was retired
+	// (Control.RetireGroup). A running subscription stops claiming, logs this error once, and continues when the group
+	// is restored.
 	ErrGroupRetired = queue.ErrGroupRetired
 )
 
@@ -97,12 +97,11 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 // it is Broadcast: each Subscribe has a group of its own, which Delivery.Group names.
 func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 
-// SubscribeInitialize registers the consumer group. From then on it gets every message of the topic that falls due,
-// and those already due that no group has taken yet. Subscribe does the same; call SubscribeInitialize to register
-// a group before its first subscriber runs. A group with a GroupExpiry waits that long for it. With
-// Broadcast, it registers the group that the Subscriber's next Subscribe to the topic takes; called
-// again before that, it registers the same group. Close ends a group that no Subscribe has taken. The
-// errors are those of Subscribe.
+// SubscribeInitialize registers the consumer group. From then on it gets every message of the topic that becomes due,
+// and those already due that no group has claimed. Subscribe does the same; call SubscribeInitialize to register a
+// group before its first subscriber runs. A group with a GroupExpiry waits that long for it. With Broadcast, it
+// registers the group that the Subscriber's next Subscribe to the topic takes; called again before that, it registers
+// the same group. Close ends a group that no Subscribe has taken. The errors are those of Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := s.begin(topic); err != nil {
 		return err
@@ -162,9 +161,9 @@ func (m membership) Listen(partition int, consumer string, handler queue.HintHan
 	return m.Membership.Group(partition).Listen(consumer, m.ping, handler)
 }
 
-// Subscribe registers the consumer group and delivers its messages until ctx ends, or Stop
-// or Close is called; nothing else ends a subscription. Then it gives back the messages
-// that no handler has seen, waits up to CloseTimeout for handlers, and closes the channel.
+// Subscribe registers the consumer group and delivers its messages until ctx ends, or Stop or Close is called; nothing
+// else ends a subscription. Then it returns the messages that no handler has seen to the queue, waits up to
+// CloseTimeout for handlers, and closes the channel.
 //
 // A message's context carries the values of ctx and a Delivery
 // (DeliveryFromContext). It ends after Ack or Nack; with ErrLeaseLost when the lease is
@@ -177,9 +176,9 @@ func (m membership) Listen(partition int, consumer string, handler queue.HintHan
 // its messages. With Broadcast, each gets all of them: it is a group of its own, which ends with the
 // subscription, within CloseTimeout and a second; if that fails, the group ends by its GroupExpiry.
 //
-// The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups, ErrGroupRetired, ErrLimitTooLow,
-// ErrServerTooOld, ErrProtocolTooNew, *KeyTypeError, or that of ctx or of Redis when the group cannot be
-// registered. Subscribe does not try again: a Router fails to start while Redis is away.
+// The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups, ErrGroupRetired, ErrLimitTooLow, ErrServerTooOld,
+// ErrProtocolTooNew, *KeyTypeError, or that of ctx or of Redis when the group cannot be registered. Subscribe does not
+// retry: a Router fails to start while Redis is unavailable.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	subscription, err := s.subscribe(ctx, topic, func(*delivery.Config) {})
 	if err != nil {
@@ -282,10 +281,10 @@ func (s *Subscriber) endsGroup(ctx context.Context, place observe.Place) (end fu
 	}
 }
 
-// Stop ends all subscriptions, as Subscribe describes, and does not wait for them: from soon after it returns, no handler gets
-// another message, those that have one may settle it for CloseTimeout, and then the channels are closed. A service calls it
-// when it is told to end, so that others get what is due meanwhile, and calls Close in the end. It returns nil, also when it is
-// called again.
+// Stop ends all subscriptions, as Subscribe describes, and does not wait for them. Shortly after it returns, handlers
+// receive no new messages. They can settle the messages that they have for CloseTimeout; then the channels are closed.
+// Call Stop when a service begins to shut down, so that other processes receive the due messages, and Close at the end.
+// It always returns nil, and may be called again.
 func (s *Subscriber) Stop() error {
 	s.mu.Lock()
 	s.closed = true
@@ -294,12 +293,10 @@ func (s *Subscriber) Stop() error {
 	return nil
 }
 
-// Close ends all subscriptions, as Subscribe describes, and waits for them, at most
-// CloseTimeout and a second. It leaves the Redis client open, may be called more than
-// once and from many goroutines, and waits each time. An error means that acks or
-// messages to give back did not reach Redis; those messages are delivered again when
-// their leases end. With Broadcast, Close also ends the groups, if there is time left; else they
-// expire.
+// Close ends all subscriptions, as Subscribe describes, and waits for them, at most CloseTimeout and a second. It
+// leaves the Redis client open, may be called more than once and concurrently, and waits each time. An error means that
+// acks or returned messages did not reach Redis; those messages are delivered again when their leases end. With
+// Broadcast, Close also ends the groups, if there is time left; else they expire.
 func (s *Subscriber) Close() error {
 	end := time.Now().Add(s.config.CloseTimeout + closeGrace)
 	_ = s.Stop()
@@ -326,10 +323,9 @@ func (s *Subscriber) Close() error {
 // ready, 1 to 1,000, and never waits for more. A subscription has one batch at a time, in order,
 // whatever MaxInFlight says.
 //
-// Each message is acked or nacked as usual, and is settled in Redis once those before it in
-// the batch are. Messages that handle has not settled when it returns, or panics, are nacked.
-// The next batch comes when handle has returned. To slow the subscription down, let handle wait
-// once all is settled: that holds up no other consumer.
+// Each message is acked or nacked as usual, and is settled in Redis once those before it in the batch are. Messages
+// that handle has not settled when it returns, or panics, are nacked. The next batch comes when handle has returned. To
+// slow the subscription down, let handle wait after all messages are settled. This does not delay other consumers.
 //
 // Contexts, deliveries, the end of the subscription and errors are those of Subscribe, but the
 // context of a message ends, if not before, when handle has returned and the batch is settled.
