@@ -59,8 +59,8 @@ var mistakes = []struct {
 	},
 	{
 		"windows that are over stay", "keys", "keys", []edit{
-			{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,"},
-			{"internal/queue/lua/push.lua", "if last then may_expire(taken,", "if last then tostring(taken,"},
+			{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', dedup,", "redis.pcall('EXISTS', dedup,"},
+			{"internal/queue/lua/push.lua", "if last then may_expire(dedup,", "if last then tostring(dedup,"},
 		},
 	},
 }

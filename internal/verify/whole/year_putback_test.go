@@ -15,8 +15,8 @@ var leaks = []struct {
 }{
 	{"a Publisher leaves its record", "publishers", []edit{{"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", ""}}},
 	{"windows that are over stay", "dedup", []edit{
-		{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', taken,", "redis.pcall('EXISTS', taken,"},
-		{"internal/queue/lua/push.lua", "if last then may_expire(taken,", "if last then tostring(taken,"},
+		{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', dedup,", "redis.pcall('EXISTS', dedup,"},
+		{"internal/queue/lua/push.lua", "if last then may_expire(dedup,", "if last then tostring(dedup,"},
 	}},
 	{"a group that expires does not end", "groups", []edit{{
 		"internal/queue/lua/expire.lua", "if how ~= 'end' then", "if true then",
