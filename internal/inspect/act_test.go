@@ -32,50 +32,6 @@ func (r *scene) withdraw(seen ...Seen) []string {
 	return left
 }
 
-func TestWithdrawTakesBackWhatIsStillScheduledAsItWasSeen(t *testing.T) {
-	r := newScene(t)
-	r.group("g")
-	a, b, c, d := keyed(1, "a"), keyed(2, "b"), keyed(3, "c"), "d"
-	require.Empty(t, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(a, 60), after(b, 60), after(c, 60), after(d, 60)}))
-	want := r.State()
-	seen := r.seen(r.partition.Key(script.Scheduled, ""), a, b, c, d)
-	require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), b, r.Now().UnixMilli()+120_000)))
-	require.NoError(t, errOf(r.partition.CancelID(t.Context(), c)))
-	for _, gone := range []string{a, c, d} {
-		delete(want, "scheduled "+gone)
-		delete(want, "messages "+gone)
-		delete(want, "keys "+gone[len(gone)-1:])
-		delete(want, "dedup "+gone[len(gone)-1:])
-	}
-	want["scheduled "+b] = "now+120s"
-
-	left, err := Withdraw(t.Context(), r.partition, seen)
-	require.NoError(t, err)
-	assert.Equal(t, []string{b, c}, left)
-	assert.Equal(t, want, r.State())
-
-	left, err = Withdraw(t.Context(), r.partition, seen)
-	require.NoError(t, err)
-	assert.Equal(t, []string{a, b, c, d}, left, "a late copy changes nothing")
-	assert.Equal(t, want, r.State())
-}
-
-// TestWithdrawLeavesTheKeyToWhoeverHoldsIt by now.
-func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
-	r := newScene(t)
-	first, second := keyed(1, "k"), keyed(2, "k")
-	r.push(after(first, 60))
-	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.MessageKeys, ""), "k").Err())
-	require.Empty(t, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(second, 60)}))
-	want := r.State()
-	delete(want, "scheduled "+first)
-	delete(want, "messages "+first)
-	left, err := Withdraw(t.Context(), r.partition, r.seen(r.partition.Key(script.Scheduled, ""), first))
-	require.NoError(t, err)
-	assert.Empty(t, left)
-	assert.Equal(t, want, r.State())
-}
-
 func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	r := newScene(t)
 	ids := r.Store(r.partition.Key(script.Scheduled, ""), 40, 1<<20)
@@ -85,37 +41,6 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	assert.Empty(t, left)
 	assert.Empty(t, r.State())
 	assert.Len(t, calls(), 2)
-}
-
-func TestRetimeMovesWhatWaitsAsItWasSeen(t *testing.T) {
-	for _, place := range []Place{InScheduled, InQueue} {
-		t.Run(string(place), func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.push(after("a", 60), after("b", 60), after("c", 60))
-			key, name := r.partition.Key(script.Scheduled, ""), "scheduled "
-			if place == InQueue {
-				key, name = r.partition.Key(script.QueueOf, "g"), "queue:g "
-				require.NoError(t, r.Client.Rename(t.Context(), r.partition.Key(script.Scheduled, ""), key).Err())
-			}
-			seen := r.seen(key, "a", "b", "c")
-			require.NoError(t, errOf(r.partition.RescheduleID(t.Context(), "b", r.Now().UnixMilli()+90_000)))
-			next := r.listen(g, "c")
-			want := r.State()
-			want[name+"a"], want[name+"c"] = "now+5s", "now+5s"
-			due := r.Now().UnixMilli() + 5_000
-			left, err := Retime(t.Context(), g, place, due, append(seen, Seen{"unknown", "1"}))
-			require.NoError(t, err)
-			assert.Equal(t, []string{"b", "unknown"}, left)
-			assert.Equal(t, want, r.State())
-			assert.InDelta(t, 5, next().In.Seconds(), 1, "consumers hear that something is due earlier")
-
-			left, err = Retime(t.Context(), g, place, due+3_600_000, seen)
-			require.NoError(t, err)
-			assert.Equal(t, []string{"a", "b", "c"}, left, "a late copy of another call changes nothing")
-			assert.Equal(t, want, r.State())
-		})
-	}
 }
 
 // TestRetimeMakesDueWhatIsScheduledForTheEndOfTime: only in a queue does such a score mean a place in line.
@@ -154,4 +79,20 @@ func fails(t *testing.T, kind string, call func(r *scene, g *queue.Group) error)
 	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1, "a")).Err())
 	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
 	r.FailsOnType(kind, func() error { return call(r, g) })
+}
+
+// TestWithdrawLeavesTheKeyToWhoeverHoldsIt by now.
+func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
+	r := newScene(t)
+	first, second := keyed(1, "k"), keyed(2, "k")
+	r.push(after(first, 60))
+	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.MessageKeys, ""), "k").Err())
+	require.Empty(t, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(second, 60)}))
+	want := r.State()
+	delete(want, "scheduled "+first)
+	delete(want, "messages "+first)
+	left, err := Withdraw(t.Context(), r.partition, r.seen(r.partition.Key(script.Scheduled, ""), first))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Equal(t, want, r.State())
 }

@@ -14,56 +14,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestClaimMovesDueMessagesStraightToTheOnlyGroup(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"), after("b", 60))
-
-	claims, err := g.Claim(t.Context(), r.request("c", 10))
-	require.NoError(t, err)
-	require.Len(t, claims.Messages, 1)
-	m := claims.Messages[0]
-	assert.Equal(t, "a", m.ID)
-	assert.Equal(t, "body a", string(m.Body))
-	assert.Equal(t, 1, m.Attempt)
-	assert.WithinDuration(t, r.Now(), m.DueAt, 10*time.Second)
-	assert.WithinDuration(t, r.Now().Add(lease), m.LeasedUntil, 10*time.Second)
-	assert.InDelta(t, lease, claims.Next, float64(time.Second), "the lease ends before the next message is due")
-	assert.Equal(t, map[string]string{
-		"groups g":  "member",
-		"unack:g a": "now+30s", "messages a": "body a",
-		"scheduled b": "now+60s", "messages b": "body b",
-	}, r.State())
-}
-
-func TestAGroupRegisteredBeforeTheDueTimeGetsTheMessageToo(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(after("a", 60))
-	assert.Empty(t, r.claim(g, "c", 10))
-	h := r.group("h")
-	now := z(float64(r.Now().UnixMilli()), "a")
-	require.NoError(t, r.Client.ZAddXX(t.Context(), r.partition.Key(script.Scheduled, ""), now).Err())
-	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-	assert.Equal(t, []string{"a#1"}, r.claim(h, "d", 10))
-}
-
-func TestMessagesWaitForTheFirstGroup(t *testing.T) {
-	r := newScene(t)
-	r.push(due("a"))
-	assert.Equal(t, map[string]string{"scheduled a": "now+0s", "messages a": "body a"}, r.State())
-	assert.Equal(t, []string{"a#1"}, r.claim(r.group("g"), "c", 10))
-}
-
-func TestClaimRegistersAGroupThatWasRemoved(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	require.NoError(t, r.Client.Del(t.Context(), r.partition.Key(script.Groups, "")).Err())
-	r.push(due("a"))
-	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-	assert.Contains(t, r.State(), "groups g")
-}
-
 func TestClaimAcceptsAnyScoreThatAnotherProgramWrote(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
@@ -134,35 +84,6 @@ func TestClaimIsNeverEarly(t *testing.T) {
 	}
 }
 
-func TestClaimOrdersByDueTimeThenByID(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("c"), due("a"), due("b"))
-	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(10, "c"), z(20, "b"), z(20, "a")).Err())
-	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(15, "retry")).Err())
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "retry", "x").Err())
-	assert.Equal(t, []string{"c#1", "retry#1"}, r.claim(g, "c", 2))
-	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 9))
-}
-
-func TestTheOnlyGroupGetsWhatIsInItsQueueAndWhatIsNewInOneOrder(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	scheduled, queue := r.partition.Key(script.Scheduled, ""), r.partition.Key(script.QueueOf, "g")
-	r.push(due("a"), due("c"), due("e"), due("f"), due("b"), due("d"))
-	require.NoError(t, r.Client.ZAdd(t.Context(), scheduled, z(1, "a"), z(3, "c"), z(5, "e"), z(6, "f")).Err())
-	require.NoError(t, r.Client.ZRem(t.Context(), scheduled, "b", "d").Err())
-	require.NoError(t, r.Client.ZAdd(t.Context(), queue, z(2, "b"), z(4, "d")).Err())
-
-	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(g, "c", 3))
-	assert.Equal(t, []string{"e", "f"}, r.Client.ZRange(t.Context(), scheduled, 0, -1).Val(), "what the claim has not taken stays where it was")
-	assert.Equal(t, []string{"d"}, r.Client.ZRange(t.Context(), queue, 0, -1).Val())
-	require.NoError(t, r.Client.ZAdd(t.Context(), queue, z(7, "g")).Err())
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Messages, ""), "g", "x").Err())
-	assert.Equal(t, []string{"d#1", "e#1", "f#1", "g#1"}, r.claim(g, "c", 9))
-	assert.Zero(t, r.Client.Exists(t.Context(), scheduled, queue).Val())
-}
-
 func TestWhatATornFileLeftInTheQueueAndInScheduledIsDeliveredOnce(t *testing.T) {
 	for name, score := range map[string]float64{"with one due time": 3, "earlier in the queue": 1, "later in the queue": 5} {
 		t.Run(name, func(t *testing.T) {
@@ -217,24 +138,6 @@ func TestClaimStopsAtAFewMegabytes(t *testing.T) {
 	assert.Equal(t, []string{"2#1", "3#1"}, r.claim(g, "c", 10))
 }
 
-func TestClaimSaysWhenTheNextMessageIsDue(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	next := func() time.Duration {
-		claims, err := g.Claim(t.Context(), r.request("c", 1))
-		require.NoError(t, err)
-		require.Empty(t, claims.Messages)
-		return claims.Next
-	}
-	assert.Negative(t, next())
-	r.push(after("a", 60))
-	assert.InDelta(t, time.Minute, next(), float64(4*time.Second))
-	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.UnackOf, "g"), z(float64(r.Now().Add(20*time.Second).UnixMilli()), "b")).Err())
-	assert.InDelta(t, 20*time.Second, next(), float64(4*time.Second))
-	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(float64(r.Now().Add(10*time.Second).UnixMilli()), "c")).Err())
-	assert.InDelta(t, 10*time.Second, next(), float64(4*time.Second))
-}
-
 // TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing, also when nothing is due.
 func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 	for _, kind := range []string{
@@ -263,20 +166,6 @@ func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestClaimSentAgainLeavesOutMessagesNoLongerHeld(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("acked"), due("held"), due("taken"))
-	request := r.request("c", 3)
-	require.Len(t, r.claimWith(g, request), 3)
-	_, err := g.Ack(t.Context(), done("acked"))
-	require.NoError(t, err)
-	r.Expire(g.Name(), "taken")
-	require.Equal(t, []string{"taken#2/0/1"}, r.claim(g, "d", 3))
-
-	assert.Equal(t, []string{"held#1"}, r.claimWith(g, request))
-}
-
 func TestClaimForgetsYesterdaysConsumers(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
@@ -289,81 +178,6 @@ func TestClaimForgetsYesterdaysConsumers(t *testing.T) {
 	assert.Equal(t, []string{"c"}, fields)
 	r.claim(g, "c", 1)
 	assert.Positive(t, r.Client.TTL(t.Context(), key).Val())
-}
-
-func TestClaimTakesExpiredLeasesWithTheNextAttempt(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"), due("b"))
-	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
-	r.Expire(g.Name(), "a")
-	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
-	assert.Equal(t, map[string]string{
-		"groups g":  "member",
-		"unack:g a": "now+30s", "messages a": "body a", "attempts:g a": "2/0/1",
-		"unack:g b": "now+30s", "messages b": "body b",
-	}, r.State())
-}
-
-// TestAMessageThatKillsItsConsumerBecomesADeadLetter although nobody knows whether its
-// handlers saw it. It is handed out at most once more than MaxDeliveries.
-func TestAMessageThatKillsItsConsumerBecomesADeadLetter(t *testing.T) {
-	for max, tokens := range [][]string{1: {"1", "2/0/1"}, 3: {"1", "2/0/1", "3/0/2", "4/0/3"}} {
-		if tokens == nil {
-			continue
-		}
-		r := newScene(t)
-		g := r.group("g")
-		r.push(due("a"))
-		claim := func() Claims {
-			request := r.request("c", 1)
-			request.MaxDeliveries = max
-			claims, err := g.Claim(t.Context(), request)
-			require.NoError(t, err)
-			return claims
-		}
-		for _, token := range tokens {
-			require.Equal(t, []string{"a#" + token}, deliveries(claim()))
-			r.Expire(g.Name(), "a")
-		}
-		claims := claim()
-		assert.Empty(t, claims.Messages)
-		reason := fmt.Sprintf("not acked in 0 deliveries, and lost with its consumer %d times", max)
-		assert.Equal(t, []Buried{{"a", reason}}, claims.Buried)
-		assert.Equal(t, map[string]string{
-			"groups g": "member", "messages a": "body a",
-			"dead:g a": "now+0s", "reasons:g a": reason, "attempts:g a": tokens[max],
-		}, r.State())
-	}
-}
-
-// TestAMessageOnlyHeldAheadDoesNotCountAsDelivered has consumers with one worker claim ten
-// messages, hand out the first and die.
-func TestAMessageOnlyHeldAheadDoesNotCountAsDelivered(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	for i := range 20 {
-		r.push(due(fmt.Sprintf("%02d", i)))
-	}
-	handedOut, buried := map[string]int{}, 0
-	for range 500 {
-		request := r.request("c", 10)
-		request.Free, request.MaxDeliveries = 1, 3
-		claims, err := g.Claim(t.Context(), request)
-		require.NoError(t, err)
-		for _, b := range claims.Buried {
-			buried++
-			require.GreaterOrEqual(t, handedOut[b.ID], 3, "%s: %s", b.ID, b.Reason)
-			require.LessOrEqual(t, handedOut[b.ID], 4)
-		}
-		for i, m := range claims.Messages {
-			if i == 0 {
-				handedOut[m.ID]++
-			}
-			r.Expire(g.Name(), m.ID)
-		}
-	}
-	assert.Equal(t, 20, buried)
 }
 
 func TestClaimBuriesAMessageWithoutABody(t *testing.T) {

@@ -1,10 +1,8 @@
 package queue
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,74 +29,6 @@ func with(state map[string]string, text string) map[string]string {
 		}
 	}
 	return list
-}
-
-func TestAPausedGroupGetsNothingUntilItIsResumed(t *testing.T) {
-	r := newScene(t)
-	g, h := r.group("g"), r.group("h")
-	topic := r.topicOf(1)
-	r.push(due("a"), due("b"))
-	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
-	heard := r.listen(g, "c")
-	other := r.listen(h, "c")
-
-	require.NoError(t, topic.Pause(t.Context(), "g", Pause{By: "anna", Reason: "migration"}))
-	assert.Equal(t, Hint{Paused: true}, heard())
-	claims, err := g.Claim(t.Context(), r.request("c", 10))
-	require.NoError(t, err)
-	assert.Empty(t, claims.Messages)
-	assert.Negative(t, claims.Next, "the pause has no end")
-	assert.Equal(t, []string{"a#1", "b#1"}, r.claim(h, "c", 10), "the other group is not paused")
-	assert.Equal(t, map[string]string{"settings paused:g": `{"by":"anna","reason":"migration"}`}, with(r.State(), "settings"))
-
-	acked, err := g.Ack(t.Context(), done("a"))
-	require.NoError(t, err)
-	assert.Empty(t, acked.Stale, "deliveries under way go on")
-	r.push(due("c"))
-	assert.Zero(t, other(), "publishing goes on, and the pause was not for this group")
-
-	require.NoError(t, topic.Pause(t.Context(), "g", Pause{Reason: "still"}), "twice is no error")
-	require.NoError(t, topic.Resume(t.Context(), "g"))
-	require.NoError(t, topic.Resume(t.Context(), "g"), "twice is no error")
-	for hint := heard(); hint.Paused || hint.Looked; hint = heard() { // after which it is woken
-	}
-	assert.Equal(t, []string{"b#1", "c#1"}, r.claim(g, "c", 10))
-	assert.Empty(t, with(r.State(), "settings"))
-}
-
-func TestAPauseOfAllGroupsEndsByItself(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	topic := r.topicOf(1)
-	r.push(due("a"))
-	require.NoError(t, topic.Pause(t.Context(), "", Pause{Duration: time.Hour}))
-	claims, err := g.Claim(t.Context(), r.request("c", 10))
-	require.NoError(t, err)
-	assert.Empty(t, claims.Messages)
-	assert.InDelta(t, time.Hour, claims.Next, float64(time.Minute))
-	over := fmt.Sprint(r.Now().UnixMilli(), " 1000 {}")
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Settings, ""), "paused", over).Err())
-	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-}
-
-// TestAPausedGroupTakesOverNoExpiredLease but a repeated claim gets the same answer.
-func TestAPausedGroupTakesOverNoExpiredLease(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	topic := r.topicOf(1)
-	r.push(due("a"))
-	request := r.request("c", 1)
-	require.Equal(t, []string{"a#1"}, r.claimWith(g, request))
-	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
-	assert.Equal(t, []string{"a#1"}, r.claimWith(g, request), "the reply was lost")
-	r.Expire(g.Name(), "a")
-	spent := r.request("d", 1)
-	spent.MaxDeliveries = 1
-	before := r.State()
-	assert.Empty(t, r.claimWith(g, spent))
-	assert.Equal(t, before, r.State())
-	require.NoError(t, topic.Resume(t.Context(), "g"))
-	assert.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 1))
 }
 
 func TestNewPartitionsKnowThePauses(t *testing.T) {
@@ -185,40 +115,5 @@ func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
 		exists, err := r.Client.Exists(t.Context(), slow.Partition(n).Key(script.Settings, "")).Result()
 		require.NoError(t, err)
 		assert.Zero(t, exists, "partition %d", n)
-	}
-}
-
-// TestAPauseThatReplacesAnotherWakes the consumers, so that they learn when it ends.
-func TestAPauseThatReplacesAnotherWakes(t *testing.T) {
-	for _, paused := range []string{"", "g"} {
-		s := newScene(t)
-		g, h := s.group("g"), s.group("h")
-		topic := s.topicOf(1)
-		heard, other := s.listen(g, "c"), s.listen(h, "c")
-		require.NoError(t, topic.Pause(t.Context(), paused, Pause{}))
-		require.NoError(t, topic.Pause(t.Context(), paused, Pause{Duration: time.Minute}))
-		assert.Equal(t, []Hint{{Paused: true}, {Paused: true}, {Alone: paused != ""}}, []Hint{heard(), heard(), heard()})
-		if paused != "" {
-			require.NoError(t, topic.Pause(t.Context(), "h", Pause{}))
-			assert.Equal(t, Hint{Paused: true}, other(), "the first that it hears")
-		}
-	}
-}
-
-func TestResumingWakesTheConsumersOfTheGroup(t *testing.T) {
-	for _, paused := range []string{"", "g"} {
-		s := newScene(t)
-		g, h := s.group("g"), s.group("h")
-		topic := s.topicOf(1)
-		require.NoError(t, topic.Pause(t.Context(), paused, Pause{}))
-		heard, other := s.listen(g, "c"), s.listen(h, "c")
-		require.NoError(t, topic.Resume(t.Context(), paused))
-		assert.Equal(t, Hint{Alone: paused != ""}, heard())
-		require.NoError(t, topic.Pause(t.Context(), "h", Pause{}))
-		want := Hint{Paused: true}
-		if paused == "" {
-			assert.Equal(t, Hint{}, other())
-		}
-		assert.Equal(t, want, other(), "the next that it hears")
 	}
 }

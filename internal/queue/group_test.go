@@ -274,16 +274,3 @@ func TestGroupsThatComeAndGoHoldUpNobody(t *testing.T) {
 		})
 	}
 }
-
-// TestAGroupGetsWhatFallsDueOnceItHasCome, though a claim names the groups of before.
-func TestAGroupGetsWhatFallsDueOnceItHasCome(t *testing.T) {
-	r := newScene(t)
-	g, _ := r.group("g"), r.group("h")
-	r.push(due("a"))
-	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-	require.NotZero(t, g.others.asOf, "it knows the groups now")
-	late := r.group("late")
-	r.push(due("b"))
-	require.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
-	assert.Equal(t, []string{"b#1"}, r.claim(late, "d", 10))
-}

@@ -49,17 +49,6 @@ func TestAPublisherThatStartsBringsNoLimitsBack(t *testing.T) {
 	assert.NotContains(t, r.controlOf(1), "limits:g")
 }
 
-func TestARestoredGroupHasNeitherPauseNorLimits(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	topic := r.topicOf(1)
-	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 8}))
-	require.NoError(t, topic.Pause(t.Context(), "g", Pause{By: "x"}))
-	require.NoError(t, g.retire(t.Context(), RetireForced)) // and then the caller dies
-	require.NoError(t, topic.Restore(t.Context(), "g"))
-	assert.Empty(t, r.controlOf(0))
-}
-
 func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(2)

@@ -3,7 +3,6 @@ package queue
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,28 +11,6 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
-
-func TestRescheduleMovesAWaitingMessage(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	id := keyed(1, "k")
-	r.push(after(id, 60))
-	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 5*time.Second)))
-	want := map[string]string{"groups g": "member", "messages " + id: "body " + id, "keys k": id}
-	want["scheduled "+id] = "now+5s"
-	assert.Equal(t, want, r.State())
-
-	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
-	r.claim(g, "c", 1)
-	assert.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)), ErrNotFound, "a message being handled does not wait")
-
-	nack(t, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute})
-	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 2*time.Minute)))
-	delete(want, "scheduled "+id)
-	want["queue:g "+id], want["attempts:g "+id] = "now+120s", "1/1/0"
-	assert.Equal(t, want, r.State())
-	assert.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "unknown", 0)), ErrNotFound)
-}
 
 // TestAKeyThatIsHeldAllTheTimeIsFound although its message keeps being replaced.
 func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
@@ -100,36 +77,6 @@ func (r *scene) keyedCallFor(key string, s *script.Script, request int64, left t
 	}
 }
 
-func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
-	first, second := keyed(1, "k"), keyed(2, "k")
-	for s, word := range map[*script.Script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
-		t.Run(word, func(t *testing.T) {
-			r := newScene(t)
-			r.push(after(first, 60))
-			call, older := r.keyedCall(s, 2, time.Minute), r.keyedCall(s, 1, time.Minute)
-			answer := []any{word, first, "scheduled"}
-			assert.Equal(t, answer, call())
-			r.pushBatch(1<<40, ReplaceDuplicates, []Message{after(second, 60)})
-			before := r.State()
-			assert.Equal(t, answer, call(), "the answer is the same")
-			assert.Equal(t, []any{"none"}, older(), "nobody waits for it any more")
-			assert.Equal(t, before, r.State())
-		})
-	}
-}
-
-func TestACallThatFoundNothingFindsNothingWhenSentAgain(t *testing.T) {
-	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
-		r := newScene(t)
-		call := r.keyedCall(s, 1, time.Minute)
-		assert.Equal(t, []any{"none"}, call())
-		r.push(after(keyed(1, "k"), 60))
-		before := r.State()
-		assert.Equal(t, []any{"none"}, call())
-		assert.Equal(t, before, r.State())
-	}
-}
-
 // TestACallThatArrivesTooLateChangesNothing since its caller has given up, and may have
 // published the next message with the key.
 func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
@@ -159,21 +106,6 @@ func TestAHalfDoneCancelIsFinishedWhenSentAgain(t *testing.T) {
 	assert.Empty(t, r.State())
 }
 
-func TestCancelClearsAGroupWhoseRegistrationIsGone(t *testing.T) {
-	r := newScene(t)
-	g, h := r.group("g"), r.group("h")
-	id := keyed(1, "k")
-	r.push(due(id))
-	require.Len(t, r.claim(g, "c", 1), 1)
-	require.Len(t, r.claim(h, "c", 1), 1)
-	nack(t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
-	require.NoError(t, r.Client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "h").Err())
-	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 2*time.Minute)))
-	assert.Equal(t, "now+120s", r.State()["queue:h "+id])
-	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
-}
-
 func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 	kinds := []string{
 		"scheduled", "messages", "groups", "refs", "keys", "dedup", "at_limit", "publishers", "queue:h", "unack:h", "dead:h", "attempts:h", "nack_metadata:h",
@@ -201,46 +133,6 @@ func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
 	}
 }
 
-// TestByItsIDAMessageIsCancelledAsByItsKey wherever it is.
-func TestByItsIDAMessageIsCancelledAsByItsKey(t *testing.T) {
-	eachStatus(t, func(r *scene, name, id string, want Status) {
-		got, err := r.partition.CancelID(r.Ctx(), id)
-		assert.Equal(r.T, statuses[name].cancel, err)
-		assert.Equal(r.T, want, got)
-		left := map[string]string{"groups g": "member", "groups h": "member"}
-		for field, value := range statuses[name].afterCancel {
-			left[strings.ReplaceAll(field, "%s", id)] = strings.ReplaceAll(value, "%s", id)
-		}
-		assert.Equal(r.T, left, r.State())
-	})
-}
-
-// TestByItsIDAMessageIsRescheduledAsByItsKey and to the millisecond, as often as it is called.
-func TestByItsIDAMessageIsRescheduledAsByItsKey(t *testing.T) {
-	eachStatus(t, func(r *scene, name, id string, want Status) {
-		due := r.Now().UnixMilli() + 3_600_000
-		state := r.State()
-		for key := range state {
-			set, member, _ := strings.Cut(key, " ")
-			if member == id && (set == "scheduled" || strings.HasPrefix(set, "queue:")) {
-				state[key] = "now+3600s"
-			}
-		}
-		for range 2 {
-			got, err := r.partition.RescheduleID(r.Ctx(), id, due)
-			assert.Equal(r.T, statuses[name].reschedule, err)
-			assert.Equal(r.T, want, got)
-			assert.Equal(r.T, state, r.State())
-		}
-		if want.Scheduled {
-			assert.Equal(r.T, float64(due), r.Client.ZScore(r.Ctx(), r.partition.Key(script.Scheduled, ""), id).Val())
-			_, err := r.partition.RescheduleAt(r.Ctx(), "k", due+1)
-			require.NoError(r.T, err)
-			assert.Equal(r.T, float64(due+1), r.Client.ZScore(r.Ctx(), r.partition.Key(script.Scheduled, ""), id).Val())
-		}
-	})
-}
-
 // TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder and its window.
 func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	r := newScene(t)
@@ -262,4 +154,34 @@ func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	require.NoError(t, errOf(r.partition.CancelID(t.Context(), second)))
 	assert.NotContains(t, r.State(), "dedup k", "the holder's window ends with it")
 	assert.NotContains(t, r.State(), "keys k")
+}
+
+func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
+	first, second := keyed(1, "k"), keyed(2, "k")
+	for s, word := range map[*script.Script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
+		t.Run(word, func(t *testing.T) {
+			r := newScene(t)
+			r.push(after(first, 60))
+			call, older := r.keyedCall(s, 2, time.Minute), r.keyedCall(s, 1, time.Minute)
+			answer := []any{word, first, "scheduled"}
+			assert.Equal(t, answer, call())
+			r.pushBatch(1<<40, ReplaceDuplicates, []Message{after(second, 60)})
+			before := r.State()
+			assert.Equal(t, answer, call(), "the answer is the same")
+			assert.Equal(t, []any{"none"}, older(), "nobody waits for it any more")
+			assert.Equal(t, before, r.State())
+		})
+	}
+}
+
+func TestACallThatFoundNothingFindsNothingWhenSentAgain(t *testing.T) {
+	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
+		r := newScene(t)
+		call := r.keyedCall(s, 1, time.Minute)
+		assert.Equal(t, []any{"none"}, call())
+		r.push(after(keyed(1, "k"), 60))
+		before := r.State()
+		assert.Equal(t, []any{"none"}, call())
+		assert.Equal(t, before, r.State())
+	}
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 )
 
 // limit limits a group of the scene's topic, which has one partition.
@@ -21,81 +19,6 @@ func (r *scene) limit(name string, l Limits) {
 
 func perSecond(messages, burst int) Limits {
 	return Limits{Messages: messages, Per: time.Second, Burst: burst}
-}
-
-func TestAGroupHoldsNoMoreMessagesThanItsLimit(t *testing.T) {
-	r := newScene(t)
-	g, h := r.group("g"), r.group("h")
-	r.push(due("a"), due("b"), due("c"))
-	r.limit("g", Limits{MaxInFlight: 2})
-	claims, err := g.Claim(t.Context(), r.request("c", 10))
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a#1", "b#1"}, deliveries(claims))
-	assert.InDelta(t, lease, claims.Next, float64(time.Second), "the next is due when a lease ends")
-	assert.Contains(t, r.State(), "at_limit g")
-	assert.Empty(t, r.claim(g, "d", 10), "other consumers get none either")
-	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(h, "e", 10), "the other group has no limit")
-	r.limit("g", Limits{})
-	assert.Equal(t, []string{"c#1"}, r.claim(g, "d", 10))
-	assert.Empty(t, with(r.State(), "limits"))
-}
-
-func TestAGroupClaimsNoFasterThanItsRate(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.limit("g", perSecond(20, 3))
-	r.push(due("a"), due("b"), due("c"), due("d"), due("e"))
-	request := r.request("c", 10)
-	start := time.Now()
-	claims, err := g.Claim(t.Context(), request)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, deliveries(claims), "the burst")
-	assert.Positive(t, claims.Next)
-	assert.LessOrEqual(t, claims.Next, 50*time.Millisecond)
-	before := with(r.State(), "rate")
-	assert.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claimWith(g, request), "the reply was lost")
-	assert.Equal(t, before, with(r.State(), "rate"), "a repeated claim counts once")
-	got := 3
-	for got < 5 {
-		<-time.After(max(claims.Next, time.Millisecond))
-		claims, err = g.Claim(t.Context(), r.request("c", 10))
-		require.NoError(t, err)
-		got += len(claims.Messages)
-		assert.LessOrEqual(t, got, 3+int(time.Since(start)/(50*time.Millisecond)))
-	}
-}
-
-// TestWhatIsGivenBackAtOnceUsesUpNoRate: another consumer may claim the message, and only it.
-func TestWhatIsGivenBackAtOnceUsesUpNoRate(t *testing.T) {
-	const every = 8 * time.Minute
-	for age, want := range map[time.Duration]time.Duration{
-		0:             0,
-		time.Minute:   time.Minute,
-		every:         every,
-		3 * time.Hour: every,
-	} {
-		t.Run(age.String(), func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.limit("g", Limits{Messages: 1, Per: every, Burst: 1})
-			r.push(due("a"), due("b"))
-			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			release := []Release{{Delivery{"a", "1"}, r.Now(), age}}
-			for range 2 { // its reply was lost
-				_, err := g.Release(t.Context(), release)
-				require.NoError(t, err)
-			}
-			claims, err := g.Claim(t.Context(), r.request("d", 10))
-			require.NoError(t, err)
-			if want == 0 {
-				require.Len(t, claims.Messages, 1)
-				want = every
-			} else {
-				require.Empty(t, claims.Messages)
-			}
-			assert.InDelta(t, want, claims.Next, float64(20*time.Second))
-		})
-	}
 }
 
 // TestAClockThatIsSetBackHoldsAGroupUpForItsBurst at most.
@@ -112,66 +35,6 @@ func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
 	assert.InDelta(t, 100*time.Millisecond, claims.Next, float64(10*time.Millisecond), "until the first of the burst is back")
 	<-time.After(claims.Next)
 	assert.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-}
-
-// TestAFasterRateHoldsFromNowOn, whatever was claimed at the slower one before.
-func TestAFasterRateHoldsFromNowOn(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.limit("g", Limits{Messages: 1, Per: time.Hour, Burst: 2})
-	r.push(due("a"), due("b"), due("c"))
-	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
-	r.limit("g", perSecond(20, 2))
-	<-time.After(60 * time.Millisecond)
-	assert.Equal(t, []string{"c#1"}, r.claim(g, "c", 10))
-}
-
-// TestAGroupOverItsLimitGetsNothingInPlaceOfASpentMessage, since it holds too many as it is.
-func TestAGroupOverItsLimitGetsNothingInPlaceOfASpentMessage(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"), due("b"), due("c"))
-	require.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(g, "c", 10))
-	r.limit("g", Limits{MaxInFlight: 2})
-	r.push(due("d"))
-	r.Expire(g.Name(), "a")
-	require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
-	r.Expire(g.Name(), "a")
-	request := r.request("e", 10)
-	request.MaxDeliveries = 1
-	assert.Empty(t, r.claimWith(g, request), "a is buried, b and c are two")
-	assert.Contains(t, r.State(), "dead:g a")
-}
-
-func TestWithLittleRoomNothingIsHeldAhead(t *testing.T) {
-	for name, c := range map[string]struct {
-		limits      Limits
-		want        int
-		needsWorker bool
-	}{
-		"in flight, little room":  {Limits{MaxInFlight: 39}, 3, true},
-		"in flight, enough":       {Limits{MaxInFlight: 40}, 10, false},
-		"rate, little left":       {perSecond(1, 39), 3, true},
-		"rate, enough":            {perSecond(1, 40), 10, false},
-		"less room than workers":  {Limits{MaxInFlight: 2}, 2, false},
-		"less left than workers":  {perSecond(1, 2), 2, false},
-		"both, the lower decides": {Limits{MaxInFlight: 2, Messages: 1, Per: time.Second, Burst: 1}, 1, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.limit("g", c.limits)
-			for i := range 12 {
-				r.push(due(fmt.Sprintf("%02d", i)))
-			}
-			request := r.request("c", 10)
-			request.Free = 3
-			claims, err := g.Claim(t.Context(), request)
-			require.NoError(t, err)
-			assert.Len(t, claims.Messages, c.want)
-			assert.Equal(t, c.needsWorker, claims.NeedsWorker)
-		})
-	}
 }
 
 func TestLimitsAreDividedAmongPartitions(t *testing.T) {
@@ -235,20 +98,6 @@ func TestSharesShrinkWhenPartitionsAreAdded(t *testing.T) {
 	assert.Equal(t, want, shares(t, r, topic, 4), "nothing has changed")
 	require.ErrorIs(t, topic.Limit(t.Context(), "g", perSecond(100, 3)), ErrLimitTooLow)
 	require.NoError(t, topic.Limit(t.Context(), "g", perSecond(3, 4)), "the rate itself can be divided")
-}
-
-func TestARetiredGroupLeavesNoLimits(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.limit("g", Limits{MaxInFlight: 1, Messages: 1, Per: time.Second, Burst: 1})
-	r.push(due("a"), due("b"))
-	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-	topic := r.topicOf(1)
-	require.NoError(t, topic.Retire(t.Context(), "g", RetireForced, func(int) {}))
-	require.NoError(t, topic.Restore(t.Context(), "g"))
-	assert.Empty(t, with(r.State(), ":g"))
-	assert.Empty(t, with(r.State(), "settings"))
-	assert.Empty(t, with(r.State(), "at_limit"))
 }
 
 // TestLimitsForTooFewPartitionsAreNotSet: a publisher may raise the number after it was read.
@@ -320,28 +169,6 @@ func findsFewerPartitions(t *testing.T, steps []int) {
 	assert.Equal(t, want, shares(t, r, topic, 4))
 }
 
-func TestAGroupThatIsNotKnownAnyMoreComesBackWithItsLimits(t *testing.T) {
-	r := newScene(t)
-	topic := r.topicOf(1)
-	m := topic.Membership("g", GroupOptions{Limits: Limits{MaxInFlight: 1}})
-	_, err := m.Partitions(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []string{"1 0.000000 0 1"}, shares(t, r, topic, 1))
-	_, err = m.Partitions(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 2}))
-	_, err = m.Partitions(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, []string{"2 0.000000 0 2"}, shares(t, r, topic, 1), "only the first call limits it")
-
-	keys, err := r.Client.Keys(t.Context(), scripttest.EscapeGlob(string(r.partition.Names))+"*").Result()
-	require.NoError(t, err)
-	require.NoError(t, r.Client.Del(t.Context(), keys...).Err()) // Redis has lost everything
-	r.push(due("a"), due("b"))
-	assert.Equal(t, []string{"a#1"}, r.claim(m.Group(0), "c", 10))
-	assert.Equal(t, []string{"1 0.000000 0 1"}, shares(t, r, topic, 1))
-}
-
 // settlements are the ways in which a consumer makes room.
 var settlements = map[string]func(r *scene, g *Group, d Delivery) error{
 	"ack": func(r *scene, g *Group, d Delivery) error {
@@ -366,62 +193,6 @@ var settlements = map[string]func(r *scene, g *Group, d Delivery) error{
 		_, err := g.Bury(r.Ctx(), []Burial{{Delivery: d, Reason: "bad"}})
 		return err
 	},
-}
-
-func TestWhoeverMakesRoomWakesTheGroup(t *testing.T) {
-	for name, settle := range settlements {
-		t.Run(name, func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.limit("g", Limits{MaxInFlight: 1})
-			r.push(due("a"))
-			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			assert.NotContains(t, r.State(), "at_limit g", "nothing else is due, so nobody waits for room")
-			r.push(due("b"))
-			require.Empty(t, r.claim(g, "c", 10))
-			require.Contains(t, r.State(), "at_limit g")
-			heard := r.listen(g, "c")
-			require.NoError(t, settle(r, g, Delivery{"a", "1"}))
-			assert.Zero(t, heard().In)
-			assert.NotContains(t, r.State(), "at_limit g")
-			assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
-		})
-	}
-}
-
-// TestAGroupOverItsLimitIsWokenOnceThereIsRoom, not by each message that it settles before.
-func TestAGroupOverItsLimitIsWokenOnceThereIsRoom(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"), due("b"), due("c"))
-	require.Equal(t, []string{"a#1", "b#1", "c#1"}, r.claim(g, "c", 10))
-	r.limit("g", Limits{MaxInFlight: 2})
-	r.push(due("d"))
-	require.Empty(t, r.claim(g, "c", 10))
-	for _, step := range []struct {
-		id   string
-		room bool
-	}{{"a", false}, {"b", true}} {
-		acked, err := g.Ack(t.Context(), done(step.id))
-		require.NoError(t, err)
-		assert.Equal(t, step.room, acked.Room, step.id)
-	}
-	assert.Equal(t, []string{"d#1"}, r.claim(g, "c", 10))
-}
-
-func TestMessagesOfLostLeasesNeedNoRoom(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.limit("g", Limits{MaxInFlight: 2})
-	r.push(due("a"), due("b"), due("c"))
-	require.Equal(t, []string{"a#1", "b#1"}, r.claim(g, "c", 10))
-	r.Expire(g.Name(), "a")
-	assert.Equal(t, []string{"a#2/0/1"}, r.claim(g, "d", 10))
-	r.Expire(g.Name(), "a")
-	request := r.request("e", 10)
-	request.MaxDeliveries = 1
-	assert.Equal(t, []string{"c#1"}, r.claimWith(g, request), "the spent one leaves its place to another")
-	assert.Equal(t, int64(2), r.Client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val())
 }
 
 func TestACanceledMessageMakesRoom(t *testing.T) {

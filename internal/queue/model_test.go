@@ -21,7 +21,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-var modelSteps = flag.Int("model.steps", 3000, "how many random operations the model test makes")
+var modelSteps = flag.Int("model.steps", 15_000, "how many random operations the model test makes")
 
 // TestModel makes random operations on the scripts, in a real Redis, and on package store, which
 // says what they mean. After each, the answers, the notifications and all data must be the same.

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -14,53 +13,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// forget deletes the publishers' records, as an eviction policy may: they expire.
-func (r *scene) forget() {
-	r.T.Helper()
-	require.NoError(r.T, r.Client.Del(r.Ctx(), r.partition.Key(script.Publishers, "")).Err())
-}
-
-// TestAKeyedPushSentAgainWithoutItsRecordChangesNothing since one of its own ids holds each key.
-func TestAKeyedPushSentAgainWithoutItsRecordChangesNothing(t *testing.T) {
-	for name, calls := range map[string][][]Message{
-		"two keys":       {{after(keyed(1, "k"), 60)}, {after(keyed(2, "l"), 60), after("plain", 60)}},
-		"one key twice":  {{after(keyed(1, "k"), 60)}, {after(keyed(2, "k"), 60)}},
-		"one key thrice": {{after("plain", 60), after(keyed(1, "k"), 60)}, {after(keyed(2, "k"), 60)}, {after(keyed(3, "k"), 60)}},
-	} {
-		for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
-			t.Run(name+", "+string(policy), func(t *testing.T) {
-				r := newScene(t)
-				duplicates := r.pushBatch(1, policy, calls...)
-				state := r.State()
-				r.forget()
-				assert.Equal(t, duplicates, r.pushBatch(1, policy, calls...))
-				assert.Equal(t, state, r.State())
-			})
-		}
-	}
-}
-
-// TestAMessageOfAnEarlierBatchThatComesAgainIsReplaced: an inbox that was set back makes one batch of two.
-func TestAMessageOfAnEarlierBatchThatComesAgainIsReplaced(t *testing.T) {
-	all := []string{keyed(1, "k"), keyed(2, "k"), keyed(3, "k")}
-	for n := range all {
-		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
-			r := newScene(t)
-			push := func(number int64, ids []string) {
-				var calls [][]Message
-				for _, id := range ids {
-					calls = append(calls, []Message{after(id, 60)})
-				}
-				r.pushBatch(number, ReplaceDuplicates, calls...)
-			}
-			push(1, all[:n+1])
-			push(2, all)
-			last := all[2]
-			assert.Equal(t, map[string]string{"scheduled " + last: "now+60s", "messages " + last: "body " + last, "keys k": last}, r.State())
-		})
-	}
-}
-
 func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -70,34 +22,6 @@ func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
 			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.State())
 		})
-	}
-}
-
-func TestOneKeyTwiceInABatch(t *testing.T) {
-	first, second := keyed(1, "k"), keyed(2, "k")
-	for policy, left := range map[Duplicates]string{RejectDuplicates: first, IgnoreDuplicates: first, ReplaceDuplicates: second} {
-		t.Run(string(policy), func(t *testing.T) {
-			r := newScene(t)
-			duplicates := r.pushBatch(1, policy, []Message{after(first, 60)}, []Message{after(second, 60)})
-			assert.Equal(t, policy != ReplaceDuplicates, len(duplicates) == 1)
-			assert.Equal(t, map[string]string{
-				"scheduled " + left: "now+60s", "messages " + left: "body " + left, "keys k": left,
-			}, r.State())
-		})
-	}
-}
-
-func TestPushNamesTheMessageWhoseKeyIsInUse(t *testing.T) {
-	r := newScene(t)
-	r.push(after(keyed(1, "k"), 60))
-	batch := Batch{Publisher: "p", Number: batches.Add(1), Duplicates: RejectDuplicates, Calls: [][]Message{
-		{after("x", 60)}, {after("y", 60), after("z", 60), after(keyed(2, "k"), 60)}, {after(keyed(3, "k"), 60)},
-	}}
-	want := []Duplicate{{Call: 1, Message: 2}, {Call: 2, Message: 0}}
-	for range 2 { // the second time from the record
-		rejected, err := r.partition.Push(t.Context(), batch)
-		require.NoError(t, err)
-		assert.Equal(t, want, rejected)
 	}
 }
 

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strconv"
@@ -29,30 +28,6 @@ func (r *scene) pushBatch(number int64, duplicates Duplicates, calls ...[]Messag
 	return list
 }
 
-func TestPushStoresBodyAndDueTime(t *testing.T) {
-	r := newScene(t)
-	r.push(due("a"), after("b", 60), Message{ID: "c", Delay: -5 * time.Millisecond, Body: nil})
-	assert.Equal(t, map[string]string{
-		"scheduled a": "now+0s", "messages a": "body a",
-		"scheduled b": "now+60s", "messages b": "body b",
-		"scheduled c": "now+0s", "messages c": "",
-	}, r.State())
-}
-
-// TestAMessageIsDueAtItsTimeOrAtOnce, whether push or put stores it.
-func TestAMessageIsDueAtItsTimeOrAtOnce(t *testing.T) {
-	r := newScene(t)
-	called := r.watched()
-	at := r.Now().Add(time.Minute).UnixMilli()
-	for _, n := range []string{"1", "2"} {
-		r.push(Message{ID: "past" + n, At: 1}, Message{ID: "at" + n, At: at, Delay: time.Hour}, after("after"+n, 30))
-		assert.Equal(t, "now+0s", r.State()["scheduled past"+n])
-		assert.Equal(t, "now+30s", r.State()["scheduled after"+n])
-		assert.EqualValues(t, at, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), "at"+n).Val())
-	}
-	assert.Equal(t, []string{"put", "push", "put"}, *called)
-}
-
 func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
 	r := newScene(t)
 	for i := range 200 {
@@ -77,84 +52,6 @@ func TestPushKeepsFarDueTimesExact(t *testing.T) {
 	due := float64(before + math.MaxInt64/1_000_000 + 1)
 	assert.InDelta(t, due, score, 10_000)
 	assert.GreaterOrEqual(t, score, due)
-}
-
-func TestPushSentAgainStoresOnce(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
-	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-	_, err := g.Ack(t.Context(), done("a"))
-	require.NoError(t, err)
-
-	r.pushBatch(1, RejectDuplicates, []Message{due("a")})
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.State(), "the acked message must not come back")
-
-	r.pushBatch(2, RejectDuplicates, []Message{due("b")})
-	_, err = r.partition.Push(t.Context(), Batch{
-		Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}},
-	})
-	require.ErrorIs(t, err, ErrStalePublisher)
-	assert.False(t, script.Refused(err), "it may be stored")
-	assert.NotContains(t, r.State(), "messages a", "a late older batch must not be stored")
-	assert.Contains(t, r.State(), "messages b")
-}
-
-func TestPushSentAgainRejectsTheSameCalls(t *testing.T) {
-	r := newScene(t)
-	r.push(after(keyed(1, "k"), 60))
-	calls := [][]Message{
-		{after("x", 60)},
-		{after("y", 60), after(keyed(2, "k"), 60)},
-		{after(keyed(3, "free"), 60)},
-	}
-	number := batches.Add(1)
-	first := r.pushBatch(number, RejectDuplicates, calls...)
-	state := r.State()
-	assert.Equal(t, []int{1}, first)
-	assert.Equal(t, first, r.pushBatch(number, RejectDuplicates, calls...))
-	assert.Equal(t, state, r.State())
-}
-
-func TestPushRejectsAWholeCallWhenOneKeyIsInUse(t *testing.T) {
-	r := newScene(t)
-	old, other := keyed(1, "k"), keyed(9, "k")
-	refused := r.pushBatch(1, RejectDuplicates,
-		[]Message{after(old, 60)},
-		[]Message{after("x", 60), after(keyed(2, "k"), 60)},
-		[]Message{after(keyed(3, "twice"), 60), after(keyed(4, "twice"), 60)},
-		[]Message{after("y", 60)},
-	)
-	assert.Equal(t, []int{1, 2}, refused)
-	assert.Equal(t, map[string]string{
-		"scheduled " + old: "now+60s", "messages " + old: "body " + old, "keys k": old,
-		"scheduled y": "now+60s", "messages y": "body y",
-	}, r.State())
-	assert.Equal(t, []int{0}, r.pushBatch(2, RejectDuplicates, []Message{due(other)}))
-}
-
-func TestPushIgnoresOnlyTheDuplicatesAndReportsThem(t *testing.T) {
-	r := newScene(t)
-	old, free := keyed(1, "k"), keyed(3, "free")
-	r.pushBatch(1, IgnoreDuplicates, []Message{after(old, 60)})
-	want := map[string]string{
-		"scheduled " + old: "now+60s", "messages " + old: "body " + old, "keys k": old,
-		"scheduled x": "now+60s", "messages x": "body x",
-		"scheduled " + free: "now+60s", "messages " + free: "body " + free, "keys free": free,
-	}
-	for _, again := range []string{"the first time", "sent again", "sent again without its record"} {
-		ignored, err := r.partition.Push(t.Context(), Batch{Publisher: "q", Number: 1, Duplicates: IgnoreDuplicates, Calls: [][]Message{
-			{after(keyed(2, "k"), 5), after("x", 60)},
-			{after(free, 60), after(keyed(4, "free"), 5), after(keyed(5, "k"), 5)}, // one of them a duplicate within its call
-			{after(keyed(6, "free"), 5)},                                           // within its batch
-		}})
-		require.NoError(t, err)
-		assert.Equal(t, []Duplicate{{0, 0}, {1, 1}, {1, 2}, {2, 0}}, ignored, again)
-		assert.Equal(t, want, r.State(), again)
-		if again == "sent again" {
-			require.NoError(t, r.partition.Unrecord(t.Context(), []string{"q"}))
-		}
-	}
 }
 
 // TestAReopenedBatchStillReportsWhatItIgnored, as the inbox asks for it.
@@ -186,16 +83,6 @@ func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
 			assert.Equal(t, before, r.State())
 		})
 	}
-}
-
-func TestPushWakesOnlyWhenSomethingIsDueEarlier(t *testing.T) {
-	r := newScene(t)
-	l := r.listen(r.group("g"), "c")
-	r.push(after("a", 60))
-	assert.InDelta(t, 60*time.Second, l().In, float64(time.Second))
-	r.push(after("b", 120))
-	r.push(after("c", 30))
-	assert.InDelta(t, 30*time.Second, l().In, float64(time.Second), "the later message gives no hint")
 }
 
 func TestPushForgetsYesterdaysPublishers(t *testing.T) {
@@ -250,37 +137,6 @@ func TestMessagesWithoutAKeyTakeTheShortWay(t *testing.T) {
 			called := r.watched()
 			_, _ = r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 7, Duplicates: RejectDuplicates, Calls: c.calls})
 			assert.Equal(t, c.want, *called)
-		})
-	}
-}
-
-// TestTheShortWayStoresWhatPushStores: the same state, the same record and the same
-// notification.
-func TestTheShortWayStoresWhatPushStores(t *testing.T) {
-	for name, calls := range map[string][][]Message{
-		"due":                        {{due("a"), due("b")}, {due("c")}},
-		"the first earlier than all": {{after("a", 60), after("b", 80)}},
-		"delayed":                    {{after("a", 60), after("b", 60)}},
-		"mixed":                      {{after("b", 60), due("a")}, {after("c", 60), after("d", 30), {ID: "e", Delay: -time.Second, Body: nil}}},
-		"later than some":            {{after("z", 90)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var states []map[string]string
-			var woken []int
-			for _, store := range []func(*Partition, Batch) error{
-				func(p *Partition, b Batch) error { return errOf(p.push(context.Background(), b)) },
-				func(p *Partition, b Batch) error { return errOf(p.put(context.Background(), b)) },
-			} {
-				r := newScene(t)
-				r.push(after("before", 70))
-				hints := r.Watch("PUBLISH", r.partition.Channel())
-				require.NoError(t, store(r.partition, Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: calls}))
-				states, woken = append(states, r.State()), append(woken, len(hints()))
-				record := strings.Fields(r.Client.HGet(t.Context(), r.partition.Key(script.Publishers, ""), "p").Val())
-				assert.Equal(t, []string{"1099511627776", calls[0][0].ID}, []string{record[0], record[2]})
-			}
-			assert.Equal(t, states[0], states[1])
-			assert.Equal(t, woken[0], woken[1])
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -42,68 +41,6 @@ func (r *scene) entries() (ids []string) {
 		ids = append(ids, id)
 	}
 	return ids
-}
-
-func TestRelayAddsToTheStreamAndRemovesAllOfAMessage(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	id := keyed(1, "k")
-	r.push(due(id), due("b"), due("c"))
-	r.claim(g, "c", 10)
-	r.Expire(g.Name(), id)
-	require.Equal(t, []string{id + "#2/0/1"}, r.claim(g, "c", 10))
-
-	entries := []Entry{entryOf(id, "2/0/1"), entryOf("unknown", "1"), entryOf("b", "1")}
-	assert.Equal(t, []string{"unknown"}, r.relay(g, r.stream(), entries...))
-	want := map[string]string{"groups g": "member", "unack:g c": "now+30s", "messages c": "body c"}
-	assert.Equal(t, want, r.State())
-	assert.Equal(t, []string{id, "b"}, r.entries())
-
-	assert.Equal(t, []string{id, "unknown", "b"}, r.relay(g, r.stream(), entries...), "sent again")
-	assert.Equal(t, want, r.State())
-	assert.Equal(t, []string{id, "b"}, r.entries())
-}
-
-func TestRelayKeepsTheBodyUntilTheLastGroupIsDone(t *testing.T) {
-	r := newScene(t)
-	g, h := r.group("g"), r.group("h")
-	r.push(due("a"))
-	r.claim(g, "c", 10)
-	r.claim(h, "d", 10)
-	r.relay(g, r.stream(), entryOf("a", "1"))
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "groups h": "member",
-		"unack:h a": "now+30s", "messages a": "body a", "refs a": `["h"]`,
-	}, r.State())
-	ack(t, h, "a")
-	assert.Equal(t, map[string]string{"groups g": "member", "groups h": "member"}, r.State())
-}
-
-// TestAStaleRelayAddsNothing for each way in which a delivery ends.
-func TestAStaleRelayAddsNothing(t *testing.T) {
-	d := Delivery{"a", "1"}
-	for name, arrange := range map[string]func(r *scene, g *Group){
-		"leased anew": func(r *scene, g *Group) {
-			r.Expire(g.Name(), "a")
-			require.Equal(t, []string{"a#2/0/1"}, r.claim(g, "other", 1))
-		},
-		"acked":    func(_ *scene, g *Group) { ack(t, g, "a") },
-		"nacked":   func(_ *scene, g *Group) { nack(t, g, Nack{Delivery: d, Delay: time.Minute}) },
-		"released": func(_ *scene, g *Group) { _, _ = g.Release(t.Context(), []Release{{d, time.UnixMilli(7), 0}}) },
-		"buried":   func(_ *scene, g *Group) { _, _ = g.Bury(t.Context(), []Burial{{d, "bad"}}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.push(due("a"))
-			require.Equal(t, []string{"a#1"}, r.claim(g, "stalled", 1))
-			arrange(r, g)
-			before := r.State()
-			assert.Equal(t, []string{"a"}, r.relay(g, r.stream(), entryOf("a", "1")))
-			assert.Equal(t, before, r.State())
-			assert.Empty(t, r.entries())
-		})
-	}
 }
 
 func TestAStreamOfAnotherTypeChangesNothing(t *testing.T) {

@@ -20,49 +20,6 @@ func retire(t *testing.T, topic *Topic, group string, how Retirement) (freed int
 	return sum.Load(), err
 }
 
-func TestRetiringFreesWhatOnlyTheGroupNeeds(t *testing.T) {
-	r := newScene(t)
-	g, h := r.group("g"), r.group("h")
-	topic := r.topicOf(1)
-	r.push(due(keyed(1, "acked by h")), due(keyed(2, "needed by h")), due("dead"), due("leased"), due("again"), after("later", 60))
-	require.Len(t, r.claim(h, "c", 10), 5)
-	_, err := h.Ack(t.Context(), done(keyed(1, "acked by h"), "dead", "leased", "again"))
-	require.NoError(t, err)
-	require.Len(t, r.claim(g, "c", 10), 5)
-	_, err = g.Bury(t.Context(), []Burial{{Delivery{"dead", "1"}, "bad"}})
-	require.NoError(t, err)
-	_, _, err = g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{"again", "1"}, Metadata: []byte("changed")}})
-	require.NoError(t, err)
-
-	freed, err := retire(t, topic, "g", RetireIdle)
-	require.NoError(t, err)
-	assert.Equal(t, int64(5), freed)
-	id := keyed(2, "needed by h")
-	state := r.State()
-	assert.Equal(t, map[string]string{"settings retired:g": ""}, with(state, "settings"))
-	delete(state, "settings retired:g")
-	assert.Equal(t, map[string]string{
-		"groups h": "member", "unack:h " + id: "now+30s", "messages " + id: "body " + id, "refs " + id: `["h"]`,
-		"keys needed by h": id, "scheduled later": "now+60s", "messages later": "body later",
-	}, state)
-	freed, err = retire(t, topic, "g", RetireIdle)
-	require.NoError(t, err)
-	assert.Zero(t, freed, "twice is no error")
-
-	require.ErrorIs(t, g.Register(t.Context()), ErrGroupRetired)
-	_, err = g.Claim(t.Context(), r.request("c", 1))
-	require.ErrorIs(t, err, ErrGroupRetired)
-	acked, err := g.Ack(t.Context(), done("leased"))
-	require.NoError(t, err)
-	assert.Equal(t, []string{"leased"}, acked.Stale)
-	heard := r.listen(g, "c")
-	require.NoError(t, topic.Restore(t.Context(), "g"))
-	assert.Equal(t, Hint{Alone: true}, heard(), "subscriptions that still run go on")
-	require.NoError(t, topic.Restore(t.Context(), "g"), "twice is no error")
-	require.NoError(t, g.Register(t.Context()))
-	assert.Empty(t, r.claim(g, "c", 10), "it starts anew")
-}
-
 func TestRetiringContinuesWhereItStopped(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
@@ -90,20 +47,6 @@ func TestRetiringContinuesWhereItStopped(t *testing.T) {
 	length, err := r.Client.HLen(t.Context(), r.partition.Key(script.Messages, "")).Result()
 	require.NoError(t, err)
 	assert.Equal(t, int64(800), length, "what h gets")
-}
-
-func TestOnlyARetiredGroupIsForgotten(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"))
-	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))
-	before := r.State()
-	_, err := g.forget(t.Context())
-	require.ErrorIs(t, err, errNotRetired)
-	assert.Equal(t, before, r.State())
-	_, err = retire(t, r.topicOf(1), "unknown", RetireForced)
-	require.ErrorIs(t, err, ErrGroupNotFound)
-	assert.Equal(t, before, r.State())
 }
 
 func TestAGroupWithLiveConsumersIsRetiredOnlyByForce(t *testing.T) {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -41,92 +40,6 @@ func (r *scene) endWindow(key string) {
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.partition.Key(script.Dedup, ""), redis.Z{Score: 1000, Member: key}).Err())
 }
 
-func TestAWindowKeepsAKeyTakenAfterItsMessageHasEnded(t *testing.T) {
-	id, next := keyed(1, "k"), keyed(2, "k")
-	window := map[string]string{"groups g": "member", "dedup k": "now+60s"}
-	for name, end := range map[string]struct {
-		how  func(r *scene, g *Group)
-		left map[string]string
-	}{
-		"acked": {func(r *scene, g *Group) { ack(r.T, g, id) }, nil},
-		"buried": {func(r *scene, g *Group) {
-			_, err := g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad"}})
-			require.NoError(r.T, err)
-		}, map[string]string{"dead:g " + id: "now+0s", "reasons:g " + id: "bad", "messages " + id: "body " + id, "keys k": "!" + id}},
-	} {
-		for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates} {
-			t.Run(name+", "+string(policy), func(t *testing.T) {
-				r := newScene(t)
-				g := r.group("g")
-				require.Empty(t, r.pushWindow(1, policy, []Message{due(id)}))
-				require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
-				end.how(r, g)
-				want := maps.Clone(window)
-				maps.Copy(want, end.left)
-				require.Equal(t, want, r.State())
-
-				assert.Len(t, r.pushWindow(2, policy, []Message{due(next)}), 1)
-				assert.Equal(t, want, r.State(), "with a window")
-				assert.Len(t, r.pushBatch(3, policy, []Message{due(next)}), 1)
-				assert.Equal(t, want, r.State(), "without one")
-
-				r.endWindow("k")
-				assert.Empty(t, r.pushBatch(4, policy, []Message{after(next, 60)}))
-				delete(want, "dedup k")
-				want["scheduled "+next], want["messages "+next], want["keys k"] = "now+60s", "body "+next, next
-				assert.Equal(t, want, r.State(), "the window is over, and dropped")
-			})
-		}
-	}
-}
-
-func TestReplaceHeedsNoWindow(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	id, next := keyed(1, "k"), keyed(2, "k")
-	r.pushWindow(1, RejectDuplicates, []Message{due(id)})
-	r.claim(g, "c", 1)
-	ack(t, g, id)
-	assert.Empty(t, r.pushBatch(2, ReplaceDuplicates, []Message{after(next, 60)}))
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "scheduled " + next: "now+60s", "messages " + next: "body " + next, "keys k": next, "dedup k": "now+60s",
-	}, r.State())
-}
-
-func TestAWindowRejectsAWholeCallAndIgnoresOnlyTheDuplicate(t *testing.T) {
-	for policy, stored := range map[Duplicates]bool{RejectDuplicates: false, IgnoreDuplicates: true} {
-		t.Run(string(policy), func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.pushWindow(1, policy, []Message{due(keyed(1, "k"))})
-			r.claim(g, "c", 1)
-			ack(t, g, keyed(1, "k"))
-			other := keyed(3, "l")
-			duplicates := r.pushWindow(2, policy, []Message{after("x", 60), after(keyed(2, "k"), 60), after(other, 60)})
-			want := map[string]string{"groups g": "member", "dedup k": "now+60s"}
-			if stored {
-				for _, id := range []string{"x", other} {
-					want["scheduled "+id], want["messages "+id] = "now+60s", "body "+id
-				}
-				want["keys l"], want["dedup l"] = other, "now+60s"
-			}
-			assert.Len(t, duplicates, 1)
-			assert.Equal(t, want, r.State())
-		})
-	}
-}
-
-func TestOneKeyTwiceInABatchWithAWindow(t *testing.T) {
-	first, second := keyed(1, "k"), keyed(2, "k")
-	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates} {
-		r := newScene(t)
-		assert.Len(t, r.pushWindow(1, policy, []Message{after(first, 60)}, []Message{after(second, 60)}), 1)
-		assert.Equal(t, map[string]string{
-			"scheduled " + first: "now+60s", "messages " + first: "body " + first, "keys k": first, "dedup k": "now+60s",
-		}, r.State())
-	}
-}
-
 func TestCancelEndsTheWindow(t *testing.T) {
 	r := newScene(t)
 	first, second := keyed(1, "k"), keyed(2, "k")
@@ -147,34 +60,6 @@ func TestCancelEndsTheWindow(t *testing.T) {
 	assert.Equal(t, state, r.State(), "a call sent again leaves the next window alone")
 	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
 	assert.Equal(t, state, r.State(), "no message holds the key")
-}
-
-// TestAPushSentAgainIsNoDuplicateOfItself with its record and without it.
-func TestAPushSentAgainIsNoDuplicateOfItself(t *testing.T) {
-	for _, policy := range []Duplicates{RejectDuplicates, IgnoreDuplicates} {
-		t.Run(string(policy), func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			id := keyed(1, "k")
-			push := func() []int { return r.pushWindow(1, policy, []Message{after(id, 60)}) }
-			require.Empty(t, push())
-			state := r.State()
-			assert.Empty(t, push())
-			r.forget()
-			assert.Empty(t, push(), "its own id holds the key")
-			assert.Equal(t, state, r.State())
-
-			require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
-			require.Len(t, r.claim(g, "c", 1), 1)
-			ack(t, g, id)
-			state = map[string]string{"groups g": "member", "dedup k": "now+60s"}
-			assert.Empty(t, push())
-			assert.Equal(t, state, r.State())
-			r.forget()
-			assert.Len(t, push(), 1, "nothing shows whose window it is")
-			assert.Equal(t, state, r.State(), "an acked message does not come back")
-		})
-	}
 }
 
 // TestAWindowIsNeverTooShort and at most 2 ms too long.
