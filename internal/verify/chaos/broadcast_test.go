@@ -19,12 +19,12 @@ import (
 // are killed, beside a steady group, which loses nothing. Once all have gone, their groups
 // expire, and nothing of them is left.
 func TestBroadcastSubscribersComeAndGo(t *testing.T) {
+	onlyInFull(t)
 	t.Parallel() // it mostly waits for groups to expire
 	s := newScene(t)
-	processes, each := size(3, 10), size(2, 5)
-	churn := time.Duration(size(4, 600)) * time.Second
-	expiry := time.Duration(size(2, 0)) * time.Second // 0: the default
-	const gone = 90 * time.Second                     // as docs/use/groups.md promises if nothing else happens in the topic
+	processes, each := 10, 5
+	const churn = 10 * time.Minute
+	const gone = 90 * time.Second // as docs/use/groups.md promises if nothing else happens in the topic
 	steady := spawn(t, s.job(func(j *job) { j.MaxInFlight = 20 }), s.history)
 	s.until("the steady group is there: no message goes to the guests alone", quiet, func() bool { return len(s.groups()) > 0 })
 	publisher := spawn(t, s.job(func(j *job) {
@@ -34,7 +34,7 @@ func TestBroadcastSubscribersComeAndGo(t *testing.T) {
 	start := func() *process {
 		spawned++
 		return spawn(t, s.job(func(j *job) {
-			j.Group, j.Consumers, j.Expiry, j.MaxInFlight, j.Handling = redisdelay.Broadcast, each, expiry, 5, 5*time.Millisecond
+			j.Group, j.Consumers, j.MaxInFlight, j.Handling = redisdelay.Broadcast, each, 5, 5*time.Millisecond
 			if spawned%2 == 0 { // the others are killed
 				j.Lives = churn/40 + rand.N(churn/20)
 			}

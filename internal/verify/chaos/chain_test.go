@@ -75,7 +75,7 @@ func (j job) pass(publisher message.Publisher, topic string, msg *message.Messag
 // TestAChainOfTopicsStoresEachLastMessageOnce although its consumers are killed, and
 // handlers publish again what the consumer before them has published.
 func TestAChainOfTopicsStoresEachLastMessageOnce(t *testing.T) {
-	beside(t)
+	onlyInFull(t)
 	s := newScene(t)
 	topics := []string{s.Topic + "/1", s.Topic + "/2", s.Topic + "/3"}
 	relay := s.job(func(j *job) {
@@ -87,7 +87,7 @@ func TestAChainOfTopicsStoresEachLastMessageOnce(t *testing.T) {
 		consumers[i] = spawn(t, relay, s.history)
 	}
 	publisher := s.Publisher()
-	kills, each := size(15, 100), 30
+	kills, each := 100, 30
 	for n := range kills {
 		var call []*message.Message
 		for i := range each {

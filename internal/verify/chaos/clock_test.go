@@ -74,20 +74,20 @@ func newSceneWithClock(t *testing.T) (*scene, *clock) {
 // TestHostsFiveMinutesOff sets Redis's clock five minutes off the clock of the publishers
 // and consumers. The history is in the hosts' time, where durations must be right.
 func TestHostsFiveMinutesOff(t *testing.T) {
+	onlyInFull(t)
 	for name, offset := range map[string]time.Duration{"ahead": 5 * time.Minute, "behind": -5 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			beside(t)
 			s, clock := newSceneWithClock(t)
 			clock.set(offset)
 			<-time.After(10 * time.Millisecond)
 			now := s.Client.Time(t.Context()).Val()
 			require.InDelta(t, offset, time.Until(now), float64(time.Second), "the clock is not set")
 
-			lease := time.Duration(size(30, 1)) * time.Second // less than the clocks differ by
+			lease := time.Second // less than the clocks differ by
 			stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = lease, 10 }), s.dial())
 			for i, d := range []time.Duration{1500 * time.Millisecond, 250 * time.Millisecond, 37 * time.Millisecond} {
 				publish := s.job(func(j *job) {
-					j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, string(rune('a'+i)), size(200, 2000), 10, d
+					j.Publish, j.Name, j.Count, j.Batch, j.Delay = true, string(rune('a'+i)), 2000, 10, d
 				})
 				require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 			}
@@ -107,12 +107,12 @@ func TestHostsFiveMinutesOff(t *testing.T) {
 // TestRedisClockStepped steps Redis's clock back and forth. Messages may be late or early
 // by the steps, but are never lost.
 func TestRedisClockStepped(t *testing.T) {
-	beside(t)
+	onlyInFull(t)
 	const most = 3 * time.Second
 	s, clock := newSceneWithClock(t)
 	stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = time.Second, 10 }), s.dial())
 	published := make(chan error, 1)
-	count := size(300, 3000)
+	count := 3000
 	go func() {
 		j := s.job(func(j *job) {
 			j.Publish, j.Name, j.Count, j.Every, j.Delay = true, "m", count, 10*time.Millisecond, 500*time.Millisecond

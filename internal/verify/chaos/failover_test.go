@@ -153,6 +153,7 @@ func TestClusterMigrations(t *testing.T) {
 
 // TestSentinelFailovers kills the master, and demotes a live one, under load.
 func TestSentinelFailovers(t *testing.T) {
+	onlyInFull(t)
 	t.Parallel() // it mostly waits for elections
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +164,7 @@ func TestSentinelFailovers(t *testing.T) {
 				})
 			})
 			end := s.traffic(1, waitReplicas)
-			for n := range size(1, 20) {
+			for n := range 20 {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if n%4 == 1 {
 					require.NoError(t, sentinel.Failover(ctx))
@@ -188,11 +189,9 @@ func TestSentinelFailovers(t *testing.T) {
 // while. Without WAIT, all messages published meanwhile are lost, though Publish returned
 // nil; with it, Publish returns an error.
 func TestSentinelStalledReplica(t *testing.T) {
+	onlyInFull(t)
 	t.Parallel() // it mostly waits for elections
 	for name, waitReplicas := range map[string]int{"without WAIT": 0, "with WAIT": 1} {
-		if !*full && waitReplicas == 0 { // the short form has only what is promised
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
 			sentinel := redistest.NewSentinel(t)
 			s := newSceneOn(t, func() redis.UniversalClient {

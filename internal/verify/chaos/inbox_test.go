@@ -76,6 +76,7 @@ func (s *scene) writeEntries(count int) map[string]int64 {
 // TestEachEntryOfTheInboxIsStoredOnceWhateverDies adds entries while the processes that store and consume them are killed, sometimes
 // all at once, and so is Redis.
 func TestEachEntryOfTheInboxIsStoredOnceWhateverDies(t *testing.T) {
+	onlyInFull(t)
 	s := newScene(t, redistest.Durable...)
 	crowd := make([]*process, 3)
 	start := func(i int) {
@@ -84,7 +85,7 @@ func TestEachEntryOfTheInboxIsStoredOnceWhateverDies(t *testing.T) {
 	for i := range crowd {
 		start(i)
 	}
-	count, deaths := size(2000, 50_000), size(6, 100)
+	const count, deaths = 50_000, 100
 	var due map[string]int64
 	var writing sync.WaitGroup
 	writing.Go(func() { due = s.writeEntries(count) })

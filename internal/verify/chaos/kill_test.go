@@ -67,13 +67,14 @@ func TestPublishersKilled(t *testing.T) {
 // TestStaleConsumers stops consumer processes past their leases, lets others take over,
 // and continues them while the others still handle the messages.
 func TestStaleConsumers(t *testing.T) {
+	onlyInFull(t)
 	s := newScene(t)
 	const lease = 300 * time.Millisecond
 	consume := s.job(func(j *job) {
 		j.Lease, j.MaxInFlight, j.Handling = lease, 3, 20*time.Millisecond
 		j.Poison, j.FailFirst = "m-", 1
 	})
-	stalling := make([]*process, size(4, 20))
+	stalling := make([]*process, 20)
 	for i := range stalling {
 		stalling[i] = spawn(t, consume, s.history)
 	}
@@ -82,7 +83,7 @@ func TestStaleConsumers(t *testing.T) {
 	steady.Lease = 30 * lease // so that a busy machine cannot make it lose one
 	steadily := spawn(t, steady, s.history)
 	publisher := spawn(t, s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 5, 20*time.Millisecond }), s.history)
-	for range size(5, 25) { // rounds for each of the processes
+	for range 25 { // rounds for each of the processes
 		for _, p := range stalling {
 			p.signal(syscall.SIGSTOP)
 		}

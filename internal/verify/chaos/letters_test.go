@@ -19,12 +19,13 @@ var notAcked = regexp.MustCompile(`^not acked in (\d+) deliveries$`)
 // TestDeadLettersWereSeen kills processes while they hold messages that no handler has
 // seen. These must not become dead letters as if one had.
 func TestDeadLettersWereSeen(t *testing.T) {
+	onlyInFull(t)
 	for _, maxDeliveries := range []int{1, 3} {
 		for _, inFlight := range []int{1, 10} {
 			t.Run(fmt.Sprintf("MaxDeliveries %d, MaxInFlight %d", maxDeliveries, inFlight), func(t *testing.T) {
 				t.Parallel()
 				s := newScene(t)
-				count := size(300, 1500)
+				count := 1500
 				publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", count, 100 })
 				require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 				deaths := s.dying(3, s.job(func(j *job) {
@@ -120,12 +121,13 @@ func (s *scene) judgeLetters(count, most int) {
 // TestAMessageThatKillsItsConsumer publishes messages that end the process of their
 // handler. They become dead letters after at most MaxDeliveries + 1 hand-outs.
 func TestAMessageThatKillsItsConsumer(t *testing.T) {
+	onlyInFull(t)
 	for _, maxDeliveries := range []int{1, 3} {
 		for _, inFlight := range []int{1, 10} {
 			t.Run(fmt.Sprintf("MaxDeliveries %d, MaxInFlight %d", maxDeliveries, inFlight), func(t *testing.T) {
 				t.Parallel()
 				s := newScene(t)
-				good, killers := size(100, 500), size(1, 5)
+				good, killers := 500, 5
 				for _, some := range []struct {
 					name  string
 					count int

@@ -95,13 +95,13 @@ func (s *scene) publishDue(count, partitions int) {
 // TestTheRateOfAGroupHolds for 20 consumers together: in no window are more messages claimed
 // than its length and the burst allow, and hardly fewer on the whole.
 func TestTheRateOfAGroupHolds(t *testing.T) {
+	onlyInFull(t)
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
-			beside(t)
 			s := newScene(t)
 			paused := s.paused()
 			const rate, burst = 100, 10
-			length := time.Duration(size(4, 60)) * time.Second
+			length := 60 * time.Second
 			s.publishDue(rate*int(length.Seconds())*2, partitions)
 			l := s.subscribeLimited(20, redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: rate, Burst: burst}}, time.Millisecond)
 			<-time.After(length)
@@ -131,11 +131,12 @@ func TestTheRateOfAGroupHolds(t *testing.T) {
 
 // TestAGroupNeverHasMoreInFlightThanItsLimit looks into Redis all the time.
 func TestAGroupNeverHasMoreInFlightThanItsLimit(t *testing.T) {
+	onlyInFull(t)
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
 			s := newScene(t)
 			const limit = 5
-			count := size(200, 5000)
+			count := 5000
 			s.publishDue(count, partitions)
 			l := s.subscribeLimited(20, redisdelay.GroupLimits{MaxInFlight: limit}, 5*time.Millisecond)
 			keys := s.Client.Keys(t.Context(), "*"+s.Topic+":*:groups").Val()

@@ -21,18 +21,17 @@ import (
 // TestPoison mixes messages that always fail with good ones. It measures the lateness with
 // and without them in turns, since a busy machine delays both.
 func TestPoison(t *testing.T) {
-	good, bad := size(1000, 10_000), size(10, 100)
+	onlyInFull(t)
+	good, bad := 10_000, 100
 	var without, with []time.Duration
-	for range size(1, 3) {
+	for range 3 {
 		without = append(without, latenessOfTheGood(t, good, 0))
 		with = append(with, latenessOfTheGood(t, good, bad))
 	}
 	t.Logf("lateness of the good messages, p99: %s without poison, %s with it", without, with)
-	if *full { // the short form runs beside other tests, which may take the processor
-		slices.Sort(without)
-		slices.Sort(with)
-		assert.LessOrEqual(t, with[1], 2*without[1], "medians")
-	}
+	slices.Sort(without)
+	slices.Sort(with)
+	assert.LessOrEqual(t, with[1], 2*without[1], "medians")
 }
 
 // latenessOfTheGood is the 99th percentile of how late the good messages of a steady
@@ -81,18 +80,17 @@ func latenessOfTheGood(t *testing.T, good, bad int) time.Duration {
 
 // TestThunderingBacklog makes many messages due at the same moment.
 func TestThunderingBacklog(t *testing.T) {
-	if *full {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // a processor for Redis
-	}
+	onlyInFull(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // a processor for Redis
 	s := newScene(t)
-	count := size(20_000, 300_000)
+	count := 300_000
 	require.NoError(t, s.Client.ConfigSet(t.Context(), "slowlog-log-slower-than", "10000").Err())
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.dial()}, nil)
 	require.NoError(t, err)
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.dial()}, nil)
 	require.NoError(t, err)
 	name := s.Topic
-	within := time.Duration(size(2, 15)) * time.Second
+	within := 15 * time.Second
 	for !s.backlog(publisher, subscriber, count, within) { // too slow: some were due before the last was stored
 		within *= 2
 		s.Topic = fmt.Sprint(name, "-", within)
@@ -118,9 +116,7 @@ func TestThunderingBacklog(t *testing.T) {
 	assert.Len(t, slices.Compact(order), count)
 	s.drained()
 	assert.Zero(t, s.Client.HLen(t.Context(), s.Key("messages")).Val())
-	if *full { // the short form runs beside other tests, which may take the processor
-		s.logSlow()
-	}
+	s.logSlow()
 }
 
 // backlog publishes messages with the same later due time to a topic with a group, and
@@ -158,6 +154,7 @@ func (s *scene) scores() map[string]int64 {
 
 // TestShutdown starts and stops consumers under load.
 func TestShutdown(t *testing.T) {
+	onlyInFull(t)
 	s := newScene(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	published := make(chan error, 1)
@@ -165,12 +162,12 @@ func TestShutdown(t *testing.T) {
 		j := s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 3, time.Millisecond })
 		published <- j.run(ctx, s.dial(), s.history.Add)
 	}()
-	for range size(40, 500) {
+	for range 500 {
 		stop := s.inProcess(s.job(func(j *job) { j.Lease, j.MaxInFlight = 10*time.Minute, 1+rand.IntN(5) }), s.dial())
 		<-time.After(time.Duration(rand.IntN(30)) * time.Millisecond)
 		start := time.Now()
 		stop()
-		require.Less(t, time.Since(start), time.Duration(size(8, 2))*time.Second) // far less than a lease, or CloseTimeout
+		require.Less(t, time.Since(start), 2*time.Second) // far less than a lease, or CloseTimeout
 	}
 	cancel()
 	require.NoError(t, <-published)

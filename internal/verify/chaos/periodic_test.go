@@ -268,9 +268,7 @@ func TestEachSecondIsStoredOnceWhateverDies(t *testing.T) {
 
 // TestEachSecondIsStoredOnceOverClusterFailovers is the same while masters are killed.
 func TestEachSecondIsStoredOnceOverClusterFailovers(t *testing.T) {
-	if !*full {
-		t.Skip("takes a minute")
-	}
+	onlyInFull(t)
 	cluster := redistest.NewCluster(t)
 	s := newSceneOn(t, func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
@@ -291,9 +289,7 @@ func TestEachSecondIsStoredOnceOverClusterFailovers(t *testing.T) {
 
 // TestEachSecondIsStoredOnceOverSentinelFailovers is the same with sentinels.
 func TestEachSecondIsStoredOnceOverSentinelFailovers(t *testing.T) {
-	if !*full {
-		t.Skip("takes a minute")
-	}
+	onlyInFull(t)
 	sentinel := redistest.NewSentinel(t)
 	s := newSceneOn(t, func() redis.UniversalClient { return sentinel.Client(t) })
 	s.sentinels, s.master = sentinel.Addrs(), sentinel.MasterName

@@ -22,11 +22,9 @@ import (
 // TestAClientThatReadsFromReplicas uses clients that send reads to replicas, which lag
 // behind their masters.
 func TestAClientThatReadsFromReplicas(t *testing.T) {
+	onlyInFull(t)
 	cluster := redistest.NewCluster(t, "--cluster-node-timeout", "5000") // no master is to be replaced
 	for name, options := range fixture.ReplicaReaders() {
-		if !*full && name != "RouteRandomly" { // TestNothingIsReadFromReplicas has all of them
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
 			s := newSceneOn(t, func() redis.UniversalClient {
 				own := options // the client changes its options
@@ -101,7 +99,7 @@ func (s *scene) cancelsAtOnce(t *testing.T, clients []redis.UniversalClient) {
 	for n, client := range clients {
 		publisher := s.publisher(redisdelay.PublisherConfig{Client: client})
 		callers.Go(func() {
-			for i := range size(500, 5000) / len(clients) {
+			for i := range 5000 / len(clients) {
 				key := fmt.Sprint("key-", n, "-", i)
 				msg := fixture.Delayed(key, time.Hour)
 				redisdelay.SetKey(msg, key)
@@ -124,7 +122,7 @@ func (s *scene) raisesPartitions(t *testing.T, clients []redis.UniversalClient) 
 	t.Helper()
 	const partitions = 8
 	missed := 0
-	for n := range size(6, 100) {
+	for n := range 100 {
 		trial := &scene{Scene: s.Beside(fmt.Sprint("-", n)), history: &History{}}
 		trial.T = t
 		client := clients[n%len(clients)]
@@ -159,7 +157,7 @@ func (s *scene) receives(client redis.UniversalClient, group string, count int) 
 		got.Add(1)
 		msg.Ack()
 	})
-	within := time.Duration(size(15, 3)) * time.Second
+	within := 3 * time.Second
 	for deadline := time.Now().Add(within); int(got.Load()) < count && time.Now().Before(deadline); {
 		<-time.After(5 * time.Millisecond)
 	}

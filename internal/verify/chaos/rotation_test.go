@@ -21,7 +21,7 @@ import (
 // certain, since Redis has no memory then. A Publish that fails for certain must have stored
 // nothing, however the client's own retries end.
 func TestPasswordRotation(t *testing.T) {
-	beside(t)
+	onlyInFull(t)
 	s := newScene(t)
 	password := &atomic.Value{}
 	rotate := func() {
@@ -46,7 +46,7 @@ func TestPasswordRotation(t *testing.T) {
 			}).run(ctx, client, s.history.Add))
 		})
 	}
-	for range size(12, 60) {
+	for range 60 {
 		before := s.history.Count(Handled)
 		s.until("messages are handled", quiet, func() bool { return s.history.Count(Handled) > before })
 		<-time.After(rand.N(50 * time.Millisecond))

@@ -28,6 +28,14 @@ func size(short, long int) int {
 	return short
 }
 
+// onlyInFull skips a case whose short form would find nothing that the simulation, the explorer or other tests do not.
+func onlyInFull(t *testing.T) {
+	t.Helper()
+	if !*full {
+		t.Skip("only with -full: make chaos failover")
+	}
+}
+
 // beside lets the short form of a case run beside others. The full form has the machine for itself, and so has one that
 // the race detector slows down.
 func beside(t *testing.T) {

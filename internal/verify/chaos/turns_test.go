@@ -18,11 +18,12 @@ import (
 // TestTurns publishes messages with ordering keys and random delays, and cancels some, to consumers that fail, and that
 // are killed or stopped past their leases all the time. Each key is handled in order, one message at a time.
 func TestTurns(t *testing.T) {
+	onlyInFull(t)
 	s := newScene(t)
-	count := size(2000, 50_000)
+	count := 50_000
 	c := s.crowd(10)
 	publisher := spawn(t, s.inTurns(count), s.history)
-	c.disturb(count, time.Duration(size(80, 500))*time.Second)
+	c.disturb(count, 500*time.Second)
 	publisher.wait()
 	s.drained()
 	stop(c.processes)
@@ -47,9 +48,7 @@ func TestTurns(t *testing.T) {
 //   - a delivery that was claimed in the last second before a master was killed, if its message was cancelled
 //     or an older delivery of it ended it. It may be lost too, but no later claim shows that.
 func TestTurnsOverClusterFailovers(t *testing.T) {
-	if !*full {
-		t.Skip("takes minutes")
-	}
+	onlyInFull(t)
 	cluster := redistest.NewCluster(t)
 	s := newSceneOn(t, func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
@@ -152,7 +151,7 @@ const turnsPartitions = 6
 // inTurns is the job that publishes messages with ordering keys, and cancels some.
 func (s *scene) inTurns(count int) job {
 	return s.job(func(j *job) {
-		j.Publish, j.Name, j.Count, j.Batch, j.Keys, j.Spread, j.Every = true, "m", count, 20, size(20, 200), 500*time.Millisecond, 10*time.Millisecond
+		j.Publish, j.Name, j.Count, j.Batch, j.Keys, j.Spread, j.Every = true, "m", count, 20, 200, 500*time.Millisecond, 10*time.Millisecond
 		j.CancelOneOf = 20
 		if s.cluster != nil {
 			j.Keys, j.Partitions, j.WaitReplicas, j.Every, j.Timeout = 100, turnsPartitions, 1, 100*time.Millisecond, time.Minute
