@@ -22,6 +22,7 @@ import (
 )
 
 func TestTheTokenAlwaysGrowsEvenAfterARequeue(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.MaxDeliveries = 2 })
 	s.Publish("a")
@@ -42,6 +43,7 @@ func TestTheTokenAlwaysGrowsEvenAfterARequeue(t *testing.T) {
 }
 
 func TestHandlersSeeTheirDelivery(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	const by = 200 * time.Millisecond
@@ -78,6 +80,7 @@ func TestHandlersSeeTheirDelivery(t *testing.T) {
 }
 
 func TestAMessageContextCarriesValuesAndEndsWithTheSettlement(t *testing.T) {
+	t.Parallel()
 	type key struct{}
 	s := fixture.New(t)
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "value"))
@@ -110,6 +113,7 @@ func oneDelivery(c *subConfig) {
 }
 
 func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	retried := make(retries, 10)
 	messages := s.Subscribe(oneDelivery, retried.observe)
@@ -137,6 +141,7 @@ func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
 }
 
 func TestAMessageIsDeferredThoughItsHandlerHasDroppedTheMetadata(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", 20*time.Millisecond)))
@@ -152,6 +157,7 @@ func TestAMessageIsDeferredThoughItsHandlerHasDroppedTheMetadata(t *testing.T) {
 }
 
 func TestADeferralCountsFromItsOwnTimeAndKeepsToTheFloor(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	retried := make(retries, 10)
 	messages := s.Subscribe(retried.observe)
@@ -175,6 +181,7 @@ func TestADeferralCountsFromItsOwnTimeAndKeepsToTheFloor(t *testing.T) {
 }
 
 func TestABuriedMessageIsADeadLetterWithItsReason(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("ü", redisdelay.MaxReasonBytes)
 	for reason, want := range map[string]string{
 		"no such order": "no such order",
@@ -194,11 +201,12 @@ func TestABuriedMessageIsADeadLetterWithItsReason(t *testing.T) {
 		letter := dead.Letters(s, 1)[0]
 		assert.Equal(t, want, letter.Reason)
 		assert.Equal(t, message.Metadata{"seen by": "us"}, letter.Content.Message.Metadata)
-		assert.Equal(t, 1, s.Log.Count("A message has become a dead letter"))
+		require.Eventually(t, func() bool { return s.Log.Count("A message has become a dead letter") == 1 }, fixture.Soon, 5*time.Millisecond)
 	}
 }
 
 func TestTheLastDecisionCountsAndAnAckIgnoresIt(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	s.Publish("acked", "buried", "deferred")
@@ -228,6 +236,7 @@ func TestTheLastDecisionCountsAndAnAckIgnoresIt(t *testing.T) {
 
 // TestADecisionIsSafeForConcurrentUse decides while another goroutine nacks. One decision takes effect, once.
 func TestADecisionIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	settled := make(chan observe.Settled, 10)
 	messages := s.Subscribe(func(c *subConfig) { c.Observer.Settled = func(e observe.Settled) { settled <- e } })
@@ -289,6 +298,7 @@ func TestADeliveryOfNobodyDecidesNothing(t *testing.T) {
 
 // TestADecisionEndsWithItsDelivery: it is about one delivery, not about the message.
 func TestADecisionEndsWithItsDelivery(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	sub := s.Subscriber(func(c *subConfig) { c.CloseTimeout = 50 * time.Millisecond })
 	messages, err := sub.Subscribe(t.Context(), s.Topic)
@@ -309,6 +319,7 @@ func TestADecisionEndsWithItsDelivery(t *testing.T) {
 }
 
 func TestADecisionKeepsOnlyMetadataThatHaveChanged(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	published := message.NewMessage("a", []byte("payload"))
@@ -351,6 +362,7 @@ func TestADecisionKeepsOnlyMetadataThatHaveChanged(t *testing.T) {
 }
 
 func TestADeferralDoesNotGrowTheDelayOfDelayOnError(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	s.Publish("a")
@@ -387,6 +399,7 @@ func TestADeferralDoesNotGrowTheDelayOfDelayOnError(t *testing.T) {
 
 // TestADecisionsMetadataMayBeTooLarge: the decision holds, and the old metadata stays.
 func TestADecisionsMetadataMayBeTooLarge(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	s.Publish("a")

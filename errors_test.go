@@ -19,6 +19,7 @@ import (
 )
 
 func TestADuplicateErrorNamesItsKeyAndMessage(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "order-42", time.Hour)))
@@ -30,6 +31,7 @@ func TestADuplicateErrorNamesItsKeyAndMessage(t *testing.T) {
 }
 
 func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	key := "invoice-" + strings.Repeat("x", 100_000)
@@ -46,6 +48,7 @@ func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
 }
 
 func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	require.EqualError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "")), "redisdelay: cancel: invalid message key: it is empty")
@@ -94,6 +97,7 @@ func otherName(config *tls.Config) *tls.Config {
 }
 
 func TestPanicsInConfigFunctionsAreErrors(t *testing.T) {
+	t.Parallel()
 	tests := map[string]func(*redisdelay.PublisherConfig){
 		"Marshaler": func(c *redisdelay.PublisherConfig) { c.Marshaler = panickyMarshaler{} },
 		"PartitionKey": func(c *redisdelay.PublisherConfig) {

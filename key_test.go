@@ -21,6 +21,7 @@ import (
 )
 
 func TestDuplicates(t *testing.T) {
+	t.Parallel()
 	uuidsWaiting := func(s *fixture.Scene) []string {
 		messages := s.Subscribe()
 		require.NoError(s.T, fixture.ErrOf(s.Publisher().Reschedule(s.T.Context(), s.Topic, "k", delay.For(0))))
@@ -51,6 +52,7 @@ func TestDuplicates(t *testing.T) {
 
 // TestAnIgnoredDuplicateIsReported by Publish and PublishAsync, within a call, a batch and a topic.
 func TestAnIgnoredDuplicateIsReported(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
 			var mu sync.Mutex
@@ -82,6 +84,7 @@ func TestAnIgnoredDuplicateIsReported(t *testing.T) {
 }
 
 func TestAMessageMayHaveADuplicatePolicyOfItsOwn(t *testing.T) {
+	t.Parallel()
 	with := func(uuid, key string, policy redisdelay.DuplicatePolicy) *message.Message {
 		msg := fixture.Keyed(uuid, key, time.Hour)
 		redisdelay.SetOnDuplicate(msg, policy)
@@ -109,6 +112,7 @@ func TestAMessageMayHaveADuplicatePolicyOfItsOwn(t *testing.T) {
 }
 
 func TestCancelAndReschedule(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe()
@@ -123,6 +127,7 @@ func TestCancelAndReschedule(t *testing.T) {
 }
 
 func TestAMessageCanceledWhileHandledDoesNotComeBack(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond })
@@ -136,6 +141,7 @@ func TestAMessageCanceledWhileHandledDoesNotComeBack(t *testing.T) {
 }
 
 func TestAHandlerMayTakeOverTheKeyOfItsMessage(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
 	messages := s.Subscribe()
@@ -152,6 +158,7 @@ func TestAHandlerMayTakeOverTheKeyOfItsMessage(t *testing.T) {
 
 // TestAKeyThatIsHeldThroughoutIsAlwaysFound replaces the key's message all the time.
 func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	replacing := s.Publisher(fixture.Partitions(4), func(c *redisdelay.PublisherConfig) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
 	publish := func() error { return replacing.Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)) }
@@ -184,6 +191,7 @@ func TestAKeyThatIsHeldThroughoutIsAlwaysFound(t *testing.T) {
 // TestAKeyIsFoundInAnyPartition raises the number of partitions, after which the next
 // message with a key may go to another partition.
 func TestAKeyIsFoundInAnyPartition(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	for _, p := range []*redisdelay.Publisher{s.Publisher(), s.Publisher(fixture.Partitions(8))} {
 		for n := range 10 {
@@ -205,6 +213,7 @@ func TestAKeyIsFoundInAnyPartition(t *testing.T) {
 }
 
 func TestCancelAndRescheduleOnAMistypedTopicLeaveNoTrace(t *testing.T) {
+	t.Parallel()
 	s := fixture.NewOn(t, redistest.New(t))
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Partitions = 12 })
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)))
@@ -228,6 +237,7 @@ func inGroup(name string) func(*subConfig) {
 }
 
 func TestCancelAndRescheduleTellWhereTheMessageStood(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	var changed []observe.Changed
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
@@ -278,6 +288,7 @@ func TestCancelAndRescheduleTellWhereTheMessageStood(t *testing.T) {
 }
 
 func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe()
@@ -310,6 +321,7 @@ func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 
 // TestADeadLetterOfOneGroupIsTakenBackFromTheOther and stays a dead letter, whole.
 func TestADeadLetterOfOneGroupIsTakenBackFromTheOther(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe()
@@ -349,6 +361,7 @@ func (c *counting) Cancel(ctx context.Context, topic, key string) (redisdelay.St
 }
 
 func TestAHandlersNeedsCanBeDecorated(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	c := &counting{Canceler: p}
@@ -366,13 +379,15 @@ func window(length time.Duration, policy redisdelay.DuplicatePolicy) func(*redis
 }
 
 func TestAKeyStaysInUseForTheWindow(t *testing.T) {
+	t.Parallel()
 	for policy, refusal := range map[redisdelay.DuplicatePolicy]error{
 		redisdelay.RejectDuplicate: redisdelay.ErrDuplicateMessage,
 		redisdelay.IgnoreDuplicate: nil,
 	} {
 		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
 			s := fixture.New(t)
-			const length = 400 * time.Millisecond
+			const length = 5 * time.Second // more than a busy machine needs for three calls
 			p, messages := s.Publisher(window(length, policy)), s.Subscribe()
 			start := time.Now()
 			require.NoError(t, p.Publish(s.Topic, fixture.Keyed("first", "k", 0)))
@@ -399,6 +414,7 @@ func TestAKeyStaysInUseForTheWindow(t *testing.T) {
 }
 
 func TestCancelFreesTheKeyWithinTheWindow(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(window(time.Hour, redisdelay.RejectDuplicate))
 	messages := s.Subscribe()
@@ -419,6 +435,7 @@ func TestCancelFreesTheKeyWithinTheWindow(t *testing.T) {
 // TestAnImportThatRunsTwiceStoresEachMessageOnce in several partitions, although its first
 // messages have been handled when it starts anew.
 func TestAnImportThatRunsTwiceStoresEachMessageOnce(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.MaxInFlight = 100 })
 	const rows = 60
@@ -446,6 +463,7 @@ func TestAnImportThatRunsTwiceStoresEachMessageOnce(t *testing.T) {
 }
 
 func TestAStepKeyIsTheSameInEachRedelivery(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "key", 0)))
@@ -464,6 +482,7 @@ func TestAStepKeyIsTheSameInEachRedelivery(t *testing.T) {
 }
 
 func TestAStepThatMakesNoValidKeyIsRefusedByPublish(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	s.Publish("a")

@@ -53,6 +53,7 @@ type journalLines struct {
 }
 
 func TestTheLogNamesWhatHappensToAMessage(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	log := journal{fields: watermill.LogFields{}, lines: &journalLines{}}
 	sub, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.Client, MaxDeliveries: 2}, log)

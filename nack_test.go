@@ -25,6 +25,7 @@ import (
 )
 
 func TestNackDelayDecidesWhenAMessageComesBack(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	var mu sync.Mutex
 	var attempts []int
@@ -75,6 +76,7 @@ func (r retries) next(t *testing.T) time.Duration {
 }
 
 func TestNoDelayIsBelowTheFloor(t *testing.T) {
+	t.Parallel()
 	delays := map[string]func(c *subConfig) func(msg *message.Message){
 		"NackDelay": func(c *subConfig) func(*message.Message) {
 			c.NackDelay = func(int) time.Duration { return -time.Hour }
@@ -101,6 +103,7 @@ func TestNoDelayIsBelowTheFloor(t *testing.T) {
 }
 
 func TestDelayOnErrorKeepsItsDelayAndMetadata(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	retried := make(retries, 10)
 	messages := s.Subscribe(retried.observe, func(c *subConfig) {
@@ -150,6 +153,7 @@ func prepend(first *message.Message, rest <-chan *message.Message) <-chan *messa
 
 // TestANackKeepsThePayloadAsItWasPublished lets a middleware decrypt it in place.
 func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	s.Publish("a")
@@ -177,6 +181,7 @@ func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
 }
 
 func TestMetadataThatIsTooLargeIsNotKept(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	s.Publish("a")
@@ -192,6 +197,7 @@ func TestMetadataThatIsTooLargeIsNotKept(t *testing.T) {
 }
 
 func TestAPanicInNackDelayFallsBackToTheDefault(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	retried := make(retries, 10)
 	messages := s.Subscribe(retried.observe, func(c *subConfig) { c.NackDelay = func(int) time.Duration { panic("no idea") } })
@@ -246,6 +252,7 @@ func TestBackoffGrowsFromItsInitialDelayToItsLongest(t *testing.T) {
 }
 
 func TestDeadLettersCanBeSeenRequeuedAndDiscarded(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) {
 		c.MaxDeliveries = 2
@@ -271,6 +278,7 @@ func TestDeadLettersCanBeSeenRequeuedAndDiscarded(t *testing.T) {
 }
 
 func TestAMessageThatAlwaysFailsBecomesADeadLetter(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) {
 		c.MaxDeliveries = 3
@@ -289,6 +297,7 @@ func TestAMessageThatAlwaysFailsBecomesADeadLetter(t *testing.T) {
 }
 
 func TestABodyThatCannotBeDecodedHoldsUpNothing(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	for i, body := range []string{"", "garbage", "\x93\xa0\xc0"} {
 		id := fmt.Sprintf("0000%d", i)
@@ -323,6 +332,7 @@ func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) 
 }
 
 func TestAPanicInTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = panicky{} })
 	s.Publish("good", "bad", "better")
@@ -351,6 +361,7 @@ func (q quoting) Unmarshal(topic string, body []byte) (*message.Message, error) 
 }
 
 func TestWhateverTheErrorOfAnUnmarshalerIsItMakesADeadLetterWithAShortReason(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = quoting{} })
 	large := message.NewMessage("large", bytes.Repeat([]byte{0xff}, 2<<20))

@@ -61,6 +61,7 @@ func through(t *testing.T, w *wire) *redis.Client {
 }
 
 func TestPublishAsyncStoresEachMessageOnceInOrder(t *testing.T) {
+	t.Parallel()
 	const messages = 3000
 	for name, w := range map[string]*wire{
 		"near":         {},
@@ -102,6 +103,7 @@ func TestPublishAsyncStoresEachMessageOnceInOrder(t *testing.T) {
 
 // TestOneCallerFillsBatches, so it takes few round trips.
 func TestOneCallerFillsBatches(t *testing.T) {
+	t.Parallel()
 	s, w := fixture.New(t), &wire{distance: time.Millisecond, lose: 1 << 40}
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = through(t, w) })
 	for n := range 5000 {
@@ -121,6 +123,7 @@ func (rawMarshaler) Unmarshal(_ string, body []byte) (*message.Message, error) {
 }
 
 func TestPublishAsyncCopiesWhatTheMarshalerShares(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
 		c.Marshaler, c.Client = rawMarshaler{}, through(t, &wire{distance: 5 * time.Millisecond})
@@ -142,6 +145,7 @@ func TestPublishAsyncCopiesWhatTheMarshalerShares(t *testing.T) {
 // TestPublishCopiesWhatTheMarshalerShares: a call to Redis may go on after Publish has returned, and is repeated for others of its
 // batch.
 func TestPublishCopiesWhatTheMarshalerShares(t *testing.T) {
+	t.Parallel()
 	s, payload := fixture.New(t), []byte("a")
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
 		c.Marshaler, c.Client = rawMarshaler{}, through(t, &wire{sending: func() { copy(payload, "b") }})
@@ -151,6 +155,7 @@ func TestPublishCopiesWhatTheMarshalerShares(t *testing.T) {
 }
 
 func TestPublishAsyncTellsOfBadInputAsPublishDoes(t *testing.T) {
+	t.Parallel()
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	late := message.NewMessage("late", nil)
@@ -197,6 +202,7 @@ func TestPublishAsyncTellsOfBadInputAsPublishDoes(t *testing.T) {
 
 // TestPublishAsyncTellsWhichCallHasADuplicate, and the observer is told of each call once.
 func TestPublishAsyncTellsWhichCallHasADuplicate(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var events []observe.Published
 	s := fixture.New(t)
@@ -224,6 +230,7 @@ func TestPublishAsyncTellsWhichCallHasADuplicate(t *testing.T) {
 }
 
 func TestPublishAsyncHasPublicErrors(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	key := s.Key("scheduled")
 	require.NoError(t, s.Client.Set(t.Context(), key, "x", 0).Err())
@@ -238,6 +245,7 @@ func TestPublishAsyncHasPublicErrors(t *testing.T) {
 }
 
 func TestPublishAsyncEndsInTimeWhileRedisHangs(t *testing.T) {
+	t.Parallel()
 	const timeout = 2 * time.Second
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
@@ -262,6 +270,7 @@ func TestPublishAsyncEndsInTimeWhileRedisHangs(t *testing.T) {
 }
 
 func TestCloseWaitsForPublishAsync(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = through(t, &wire{distance: 5 * time.Millisecond}) })
 	var calls []*redisdelay.PublishFuture
@@ -279,6 +288,7 @@ func TestCloseWaitsForPublishAsync(t *testing.T) {
 }
 
 func TestWhatNobodyHasAskedForIsLogged(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
 		c.Observer.Published = func(observe.Published) { panic("oops") }

@@ -27,6 +27,7 @@ type failingMarshaler struct{}
 func (failingMarshaler) Marshal(string, *message.Message) ([]byte, error) { return nil, errMarshal }
 
 func TestPublishRefusesBadInputAndStoresNothing(t *testing.T) {
+	t.Parallel()
 	good := message.NewMessage("good", nil)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -80,6 +81,7 @@ func refusingDelays(c *redisdelay.PublisherConfig) {
 }
 
 func TestPublishNeedsATopic(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	require.ErrorIs(t, p.Publish("", message.NewMessage("a", nil)), redisdelay.ErrEmptyTopic)
@@ -88,6 +90,7 @@ func TestPublishNeedsATopic(t *testing.T) {
 }
 
 func TestPublishAfterCloseFailsAndLeavesTheClientOpen(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	require.NoError(t, p.Close())
@@ -105,6 +108,7 @@ func TestPublishAfterCloseFailsAndLeavesTheClientOpen(t *testing.T) {
 }
 
 func TestPublishNamesAKeyOfAnotherType(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	key := s.Key("scheduled")
 	require.NoError(t, s.Client.Set(t.Context(), key, "x", 0).Err())
@@ -116,6 +120,7 @@ func TestPublishNamesAKeyOfAnotherType(t *testing.T) {
 }
 
 func TestDelayComesFromTheContextOrTheGenerator(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
@@ -140,6 +145,7 @@ func TestDelayComesFromTheContextOrTheGenerator(t *testing.T) {
 
 // TestATimeThatStandsAloneIsNoMissingDelay, whatever the generator and the context say.
 func TestATimeThatStandsAloneIsNoMissingDelay(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
 		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(time.Millisecond), nil }
@@ -172,6 +178,7 @@ func TestATimeThatStandsAloneIsNoMissingDelay(t *testing.T) {
 
 // TestAMessageWithOnlyATimeIsDueAtOnceWhenItIsPublishedAgain, as others are.
 func TestAMessageWithOnlyATimeIsDueAtOnceWhenItIsPublishedAgain(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
 		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(time.Hour), nil }
@@ -187,6 +194,7 @@ func TestAMessageWithOnlyATimeIsDueAtOnceWhenItIsPublishedAgain(t *testing.T) {
 }
 
 func TestALargeCallIsStoredInPartsInOrder(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	var uuids []string
 	for i := range 2500 {
@@ -198,6 +206,7 @@ func TestALargeCallIsStoredInPartsInOrder(t *testing.T) {
 }
 
 func TestMessagesOfOnePublisherWithOneDelayKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
 	var uuids []string
@@ -209,6 +218,7 @@ func TestMessagesOfOnePublisherWithOneDelayKeepTheirOrder(t *testing.T) {
 }
 
 func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	client := redistest.Shared(t).Client(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
@@ -219,6 +229,7 @@ func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
 }
 
 func TestAPublisherTellsTheConfigInForce(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	config := s.Publisher().Config()
 	assert.Equal(t, redisdelay.DefaultPrefix, config.Prefix)
@@ -228,6 +239,7 @@ func TestAPublisherTellsTheConfigInForce(t *testing.T) {
 
 // TestPublishersOfRequestsLeaveNothingBehind but their messages.
 func TestPublishersOfRequestsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	s.Publish("a") // Redis has the scripts from then on
 	for range 20 {
@@ -244,6 +256,7 @@ func TestPublishersOfRequestsLeaveNothingBehind(t *testing.T) {
 
 // TestSubscribersOfRequestsLeaveNoRecords of their claims.
 func TestSubscribersOfRequestsLeaveNoRecords(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	s.Publish("a")
 	for n := range 5 {

@@ -2,6 +2,7 @@ package redisdelay_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -36,7 +37,9 @@ func newPubSubOfGroup(t *testing.T, group string) (message.Publisher, message.Su
 	client, logger := redistest.Client(t), watermill.NewStdLogger(false, false)
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, logger)
 	require.NoError(t, err)
-	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, ConsumerGroup: group}, logger)
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
+		Client: client, ConsumerGroup: group, CloseTimeout: time.Second, // the suite closes while it holds messages
+	}, logger)
 	require.NoError(t, err)
 	t.Cleanup(func() { // not all of the suite's tests do
 		require.NoError(t, publisher.Close())

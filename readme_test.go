@@ -65,6 +65,7 @@ func run(ctx context.Context, closeOrder func(order []byte)) error {
 
 // TestTheCodeInTheREADMERuns as part of a program, with a shorter delay.
 func TestTheCodeInTheREADMERuns(t *testing.T) {
+	t.Parallel()
 	code := blocks(t, "go")
 	require.Len(t, code, 1)
 	formatted, err := format.Source([]byte(code[0]))

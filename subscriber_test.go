@@ -30,6 +30,7 @@ func (sloppy) Unmarshal(_ string, body []byte) (*message.Message, error) {
 }
 
 func TestASloppyUnmarshalerDoesNotBlockTheSubscription(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = sloppy{} })
 	s.Publish("nil", "a", "b")
@@ -38,6 +39,7 @@ func TestASloppyUnmarshalerDoesNotBlockTheSubscription(t *testing.T) {
 }
 
 func TestEveryGroupGetsEachMessageOnce(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	groups := map[string]<-chan *message.Message{}
 	for _, group := range []string{"", "a", "b:}{", "ключ"} {
@@ -54,6 +56,7 @@ func TestEveryGroupGetsEachMessageOnce(t *testing.T) {
 }
 
 func TestSubscriptionsOfAGroupShareItsMessages(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	sub := s.Subscriber()
 	const count = 500
@@ -89,6 +92,7 @@ func TestSubscriptionsOfAGroupShareItsMessages(t *testing.T) {
 }
 
 func TestMaxInFlightMessagesAreHandedOut(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 3 })
 	s.Publish("a", "b", "c", "d", "e")
@@ -105,6 +109,7 @@ func TestMaxInFlightMessagesAreHandedOut(t *testing.T) {
 }
 
 func TestASlowMessageHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	slow := s.Subscribe()
 	var warm []string
@@ -134,6 +139,7 @@ func TestASlowMessageHoldsUpNoOther(t *testing.T) {
 }
 
 func TestOneBadMessageDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
 	var good []string
@@ -156,6 +162,7 @@ func TestOneBadMessageDoesNotStopTheOthers(t *testing.T) {
 }
 
 func TestSubscribeRefusesBadInput(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	sub := s.Subscriber()
 	_, err := sub.Subscribe(t.Context(), "")
@@ -177,6 +184,7 @@ func TestSubscribeRefusesBadInput(t *testing.T) {
 }
 
 func TestSubscribeInitializeRegistersTheGroup(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	require.NoError(t, s.Subscriber(func(c *subConfig) { c.ConsumerGroup = "early" }).SubscribeInitialize(s.Topic))
 	s.Publish("a")
@@ -218,6 +226,7 @@ func nextBatch(t *testing.T, got <-chan []string) []string {
 }
 
 func TestBatchesHaveWhatIsReadyInOrder(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	var want, all []string
 	for i := range 1000 {
@@ -242,6 +251,7 @@ func TestBatchesHaveWhatIsReadyInOrder(t *testing.T) {
 }
 
 func TestEachMessageOfABatchHasItsOwnEnd(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	s.Publish("acked", "nacked", "left", "buried", "deferred")
 	first := true
@@ -271,6 +281,7 @@ func TestEachMessageOfABatchHasItsOwnEnd(t *testing.T) {
 }
 
 func TestAPanicInABatchNacksWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	s.Publish("a", "b")
 	first := true
@@ -297,6 +308,7 @@ func TestAPanicInABatchNacksWhatIsLeft(t *testing.T) {
 }
 
 func TestALostLeaseEndsTheContextOfItsMessageOnly(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	publisher := s.Publisher()
 	require.NoError(t, publisher.Publish(s.Topic, fixture.Keyed("a", "a", 0), fixture.Keyed("b", "b", 0)))
@@ -321,6 +333,7 @@ func TestALostLeaseEndsTheContextOfItsMessageOnly(t *testing.T) {
 }
 
 func TestCloseWaitsForABatch(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	s.Publish("a", "b")
 	subscriber := s.Subscriber()
@@ -337,6 +350,7 @@ func TestCloseWaitsForABatch(t *testing.T) {
 }
 
 func TestBadBatchesAreRefused(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	subscriber := s.Subscriber()
 	var bad *redisdelay.ConfigError
@@ -349,6 +363,7 @@ func TestBadBatchesAreRefused(t *testing.T) {
 }
 
 func TestDelayOfIsWhatPublishWouldWait(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	publisher := s.Publisher(func(c *redisdelay.PublisherConfig) {
 		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) {
@@ -374,6 +389,7 @@ func TestDelayOfIsWhatPublishWouldWait(t *testing.T) {
 }
 
 func TestRegisterGroupMakesAGroupGetWhatComes(t *testing.T) {
+	t.Parallel()
 	s := fixture.New(t)
 	publisher := s.Publisher()
 	other := s.Subscribe()

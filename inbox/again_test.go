@@ -107,6 +107,7 @@ func (s scene) ack() {
 
 // TestABatchIsSplitAsItWasBefore has a process die that has stored a batch, and not ended it; the next one would split it otherwise.
 func TestABatchIsSplitAsItWasBefore(t *testing.T) {
+	t.Parallel()
 	large := strings.Repeat("x", 2000)
 	limit := func(c *Config) { c.MaxMessageBytes = 1000 }
 	for name, test := range map[string]struct {
@@ -144,6 +145,7 @@ func TestABatchIsSplitAsItWasBefore(t *testing.T) {
 // TestARefusedDuplicateStaysTheSame has a process die with a batch that it has stored but for a duplicate, before entries are
 // removed.
 func TestARefusedDuplicateStaysTheSame(t *testing.T) {
+	t.Parallel()
 	for name, removed := range map[string][]int{
 		"none": nil, "the first": {0}, "the second": {1}, "the first two": {0, 1}, "the last": {3}, "the duplicate": {2},
 		"all others": {0, 1, 3}, "all but the second": {0, 2, 3},
@@ -180,6 +182,7 @@ func TestARefusedDuplicateStaysTheSame(t *testing.T) {
 
 // TestADuplicateIsRefusedAlsoIfEntriesAreRemovedBeforeABatchIsStored: its number is that of the plan.
 func TestADuplicateIsRefusedAlsoIfEntriesAreRemovedBeforeABatchIsStored(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	s.add("", "key", "k", "delay_ms", "3600000")
 	i := s.inbox(unchanged)
@@ -219,6 +222,7 @@ func (p panics) Marshal(topic string, msg *message.Message) ([]byte, error) {
 
 // TestAPanicInTheMarshalerRefusesTheEntry, whatever the value of the panic is, and stops no other.
 func TestAPanicInTheMarshalerRefusesTheEntry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	s.add("")
 	bad := s.add("bad")
@@ -242,6 +246,7 @@ func TestAPanicInTheMarshalerRefusesTheEntry(t *testing.T) {
 
 // TestTheRestOfABatchIsStoredWhereItWasToGo has a process die when it has stored in one partition of two.
 func TestTheRestOfABatchIsStoredWhereItWasToGo(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	s := newScene(t, redistest.Client(t))
 	for range n {
@@ -262,6 +267,7 @@ func TestTheRestOfABatchIsStoredWhereItWasToGo(t *testing.T) {
 
 // TestAMessageIsToldOnce although its batch is settled again, since one of its partitions was away.
 func TestAMessageIsToldOnce(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	var calls atomic.Int32
 	key := any(s.key(1, script.Publishers))
@@ -294,6 +300,7 @@ func TestAMessageIsToldOnce(t *testing.T) {
 
 // TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch, which it cannot store either.
 func TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	s.add("")
 	key := any(s.key(0, script.Publishers))
@@ -337,6 +344,7 @@ func TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch(t *testing.T) {
 
 // TestAnInboxThatWasSetBackIsNotStuck: a later batch is stored in the partition than Redis knows of where it has the inbox.
 func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	i := s.inbox(unchanged)
 	s.add("")
@@ -356,6 +364,7 @@ func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
 
 // TestABatchDoesNotCountAsOneThatRedisHasForgotten: the clock is behind the numbers, which begin again where they were.
 func TestABatchDoesNotCountAsOneThatRedisHasForgotten(t *testing.T) {
+	t.Parallel()
 	const batches = 5 // two of them may have the same number, rarely
 	s := newScene(t, redistest.Client(t))
 	i := s.inbox(unchanged)
@@ -374,6 +383,7 @@ func TestABatchDoesNotCountAsOneThatRedisHasForgotten(t *testing.T) {
 
 // TestAnIDThatIsNoTimeMakesNothingEarly: somebody gave ids of their own. Redis's own ids go on from there.
 func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
+	t.Parallel()
 	for name, first := range map[string]int64{"microseconds": 1767225600000000, "seconds": 1767225600, "a counter": 1} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, redistest.Client(t))
@@ -399,6 +409,7 @@ func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
 
 // TestAProcessThatStopsEndsWhatItHasStored, so that no other one has to find out.
 func TestAProcessThatStopsEndsWhatItHasStored(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	s.add("")
 	ctx, stop := context.WithCancel(t.Context())
@@ -517,6 +528,7 @@ func TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry(t *testing.T) {
 
 // TestALateChangeLeavesLaterOnesAlone has a process stop before it makes a change, while another makes it and goes on.
 func TestALateChangeLeavesLaterOnesAlone(t *testing.T) {
+	t.Parallel()
 	hour := time.Hour.Milliseconds()
 	publish := []string{"key", "k", "delay_ms", fmt.Sprint(hour)}
 	cancel := []string{"op", "cancel", "key", "k"}
@@ -550,6 +562,7 @@ func TestALateChangeLeavesLaterOnesAlone(t *testing.T) {
 
 // TestAChangeIsMadeOnce although a process dies before it has ended the batch, and another publisher takes the key meanwhile.
 func TestAChangeIsMadeOnce(t *testing.T) {
+	t.Parallel()
 	for _, before := range []string{"k", "other"} {
 		t.Run("there was a message with the key "+before, func(t *testing.T) {
 			s := newScene(t, redistest.Client(t))
@@ -575,6 +588,7 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 
 // TestAChangeOfAMistypedTopicLeavesNoTrace there.
 func TestAChangeOfAMistypedTopicLeavesNoTrace(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	s.add("", "op", "cancel", "key", "k")
 	s.add("", "op", "reschedule", "key", "k", "delay_ms", "1")
@@ -585,6 +599,7 @@ func TestAChangeOfAMistypedTopicLeavesNoTrace(t *testing.T) {
 
 // TestADueTimeDoesNotDependOnWhenABatchIsStored: else those of two batches may be in another order than their entries.
 func TestADueTimeDoesNotDependOnWhenABatchIsStored(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	i := s.inbox(unchanged)
 	now := func() time.Time { return s.client.Time(t.Context()).Val() }
@@ -622,6 +637,7 @@ func (f *far) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // TestABatchForManyTopicsIsStoredInTime, also when it takes long to open one.
 func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
+	t.Parallel()
 	const topics = 200
 	s := newScene(t, redistest.Client(t))
 	add := func() {
@@ -658,6 +674,7 @@ func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
 
 // TestABatchThatIsStoredAgainLosesNoMessageOfAKey that comes twice in it: the record of the first time is gone.
 func TestAnIgnoredDuplicateIsReportedAlsoWhenItsBatchIsStoredAgain(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	for _, payload := range []string{"first", "second"} {
 		s.add(payload, "key", "k", "delay_ms", "3600000")
@@ -682,6 +699,7 @@ func TestAnIgnoredDuplicateIsReportedAlsoWhenItsBatchIsStoredAgain(t *testing.T)
 }
 
 func TestABatchThatIsStoredAgainLosesNoMessageOfAKey(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, redistest.Client(t))
 	for _, payload := range []string{"first", "second"} {
 		s.add(payload, "key", "k", "delay_ms", "3600000")

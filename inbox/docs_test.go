@@ -26,6 +26,7 @@ func pageText(t *testing.T) string {
 
 // TestTheCommandsInTheDocsPublishAndCancel runs what the page types, on the prefix of a test.
 func TestTheCommandsInTheDocsPublishAndCancel(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	i := s.inbox(t)
 	count := func() int64 {
@@ -62,6 +63,7 @@ func TestThePageHasEachFieldOfAnEntry(t *testing.T) {
 }
 
 func TestTheProgramInTheDocsRuns(t *testing.T) {
+	t.Parallel()
 	source, err := os.ReadFile("docs_test.go")
 	require.NoError(t, err)
 	shown := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(pageText(t))

@@ -111,6 +111,7 @@ func (s scene) settled(t *testing.T, i *inbox.Inbox) []inbox.Refusal {
 }
 
 func TestAnEntryBecomesAMessage(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe(t, "orders")
 	run(t, s.inbox(t))
@@ -122,6 +123,7 @@ func TestAnEntryBecomesAMessage(t *testing.T) {
 }
 
 func TestADelayCountsFromWhenRedisTookTheEntry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	now, err := s.client.Time(t.Context()).Result()
 	require.NoError(t, err)
@@ -145,6 +147,7 @@ func TestADelayCountsFromWhenRedisTookTheEntry(t *testing.T) {
 
 // TestADueTimeMayBeFarAhead, up to the year 2286.
 func TestADueTimeMayBeFarAhead(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.add(t, "topic", "orders", "due_ms", "9999999999999")
 	i := s.inbox(t)
@@ -158,6 +161,7 @@ func TestADueTimeMayBeFarAhead(t *testing.T) {
 
 // TestAnyIDOfAnEntryIsRead, and Redis takes others after it.
 func TestAnyIDOfAnEntryIsRead(t *testing.T) {
+	t.Parallel()
 	for name, id := range map[string]string{
 		"the largest": "18446744073709551615-18446744073709551615", "microseconds": "1796018400000000-0", "a counter": "7-0", "the least": "0-1",
 	} {
@@ -181,6 +185,7 @@ func TestAnyIDOfAnEntryIsRead(t *testing.T) {
 }
 
 func TestKeysAreCancelledRescheduledAndRefusedInTheOrderOfTheEntries(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe(t, "orders")
 	s.add(t, "topic", "orders", "key", "a", "payload", "a1", "delay_ms", "60000")
@@ -201,6 +206,7 @@ func TestKeysAreCancelledRescheduledAndRefusedInTheOrderOfTheEntries(t *testing.
 }
 
 func TestWhatCannotBeStoredIsRefusedAndStopsNoOther(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe(t, "orders")
 	bad := map[string][]string{
@@ -237,6 +243,7 @@ func TestWhatCannotBeStoredIsRefusedAndStopsNoOther(t *testing.T) {
 }
 
 func TestOrderAndExpiration(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe(t, "orders")
 	for i := range 5 {
@@ -259,6 +266,7 @@ func TestOrderAndExpiration(t *testing.T) {
 
 // TestAHandlerSeesTheKeysAndTheExpirationOfAnEntry, and what it publishes again keeps its place in line.
 func TestAHandlerSeesTheKeysAndTheExpirationOfAnEntry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	messages, others := s.subscribe(t, "orders"), s.subscribe(t, "others")
 	run(t, s.inbox(t))
@@ -279,6 +287,7 @@ func TestAHandlerSeesTheKeysAndTheExpirationOfAnEntry(t *testing.T) {
 
 // TestARefusedEntryThatIsAddedAgainHasItsNewReason, although somebody has copied all its fields.
 func TestARefusedEntryThatIsAddedAgainHasItsNewReason(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.add(t, "topics", "orders", "_entry", "1-1", "_reason", "old")
 	i := s.inbox(t)
@@ -293,6 +302,7 @@ func TestARefusedEntryThatIsAddedAgainHasItsNewReason(t *testing.T) {
 // TestProcessesThatDieDoubleNothing ends processes at random moments, also between storing a batch and saying so: calls to
 // Redis fail then, or their replies are lost.
 func TestProcessesThatDieDoubleNothing(t *testing.T) {
+	t.Parallel()
 	const n, topics = 5000, 3
 	s := newScene(t)
 	var mu sync.Mutex
@@ -443,6 +453,7 @@ func (throttled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func TestAnEntryOfAnySizeStopsNoOther(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe(t, "orders")
 	s.add(t, "topic", "orders", "payload", string(make([]byte, 32<<20)))
@@ -460,6 +471,7 @@ func TestAnEntryOfAnySizeStopsNoOther(t *testing.T) {
 }
 
 func TestTheReasonOfARefusedEntryIsBounded(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	long := strings.Repeat("\x00", 1<<20)
 	s.add(t, "topic", "orders", "delay_ms", long)

@@ -19,6 +19,7 @@ import (
 // TestAReaderThatComesLateStoresNothing has a process stop with a batch in its hands while another stores it and goes on: also
 // when the messages have been handled meanwhile.
 func TestAReaderThatComesLateStoresNothing(t *testing.T) {
+	t.Parallel()
 	client := redistest.Client(t)
 	i, err := New(Config{Client: client, Prefix: "test-" + watermill.NewShortUUID()}, nil)
 	require.NoError(t, err)

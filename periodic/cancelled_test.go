@@ -20,6 +20,7 @@ import (
 
 // TestATickThatIsCancelledTakesNoOtherWithIt: a schedule is replaced after a person has cancelled its last pending tick.
 func TestATickThatIsCancelledTakesNoOtherWithIt(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
 	s := periodic.Schedule{ID: "hourly", Topic: "hours", Cron: "@hourly", StoreAtLeast: 4}
@@ -52,6 +53,7 @@ func firstPending(t *testing.T, a *admin.Admin, topic string) periodic.Tick {
 
 // TestATickThatIsPutOffComesWhenItsScheduleChanges although its nominal time is over.
 func TestATickThatIsPutOffComesWhenItsScheduleChanges(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	s := periodic.Schedule{
 		ID: "report", Topic: "reports", Cron: "@every 2s", StoreAtLeast: 1, StoreAhead: time.Second, Payload: []byte("old"),

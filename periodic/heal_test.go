@@ -106,6 +106,7 @@ func (l *lab) comesTo(ticks int) {
 }
 
 func TestRestartsChangeNoPendingTick(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
 	before := l.client.HGetAll(t.Context(), l.key("messages")).Val()
@@ -125,6 +126,7 @@ func (l *lab) mustRevision() int64 { revision, _ := l.definition(); return revis
 func (l *lab) mustRest() string    { _, rest := l.definition(); return rest }
 
 func TestRemoveAndSetAtTheSameMomentEndWithTheLast(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	run(t, newPeriodic(t, l.client, l.prefix))
 	for round := range 10 {
@@ -152,6 +154,7 @@ func TestRemoveAndSetAtTheSameMomentEndWithTheLast(t *testing.T) {
 }
 
 func TestALostRecordIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
 	before := l.pending()
@@ -165,6 +168,7 @@ func TestALostRecordIsMadeAnew(t *testing.T) {
 
 // TestADeletedTopicGetsNoOldTicks of a schedule that was changed since: they may have been handled.
 func TestADeletedTopicGetsNoOldTicks(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("old"))
 	before := l.pending()
@@ -180,6 +184,7 @@ func TestADeletedTopicGetsNoOldTicks(t *testing.T) {
 }
 
 func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("old"))
 	revision, rest := l.definition()
@@ -199,6 +204,7 @@ func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
 
 // TestAHostLeavesAScheduleThatItCannotUseToOthers at once: it does not hold it.
 func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(l *lab){
 		"its zone is not known":      func(l *lab) { l.moveTo("Mars", time.Hour) },
 		"its definition is not JSON": func(l *lab) { l.redefine(l.mustRevision(), "{", time.Hour) },
@@ -241,8 +247,10 @@ func unusableHoldUpNoOther(t *testing.T, count, bytes int) {
 
 // TestADamagedDefinitionStopsNoOther, is listed, and may be removed and replaced.
 func TestADamagedDefinitionStopsNoOther(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{"no revision": "garbage", "no space": "17", "no JSON": "17 {", "empty": "17 {}", "no schedule": `17 {"CatchUp":"later"}`} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := newLab(t, redistest.Client(t))
 			damage := func() {
 				require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", "report", text).Err())
@@ -337,6 +345,7 @@ func TestATopicWhoseMasterHangsHoldsUpNoOther(t *testing.T) {
 }
 
 func TestTicksComeOnAClusterWithPartitions(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.SharedCluster(t).Client(t), prefixOf(t)
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, Prefix: prefix, Partitions: 3}, nil)
 	require.NoError(t, err)
@@ -384,6 +393,7 @@ func eachSecond(times []time.Time) bool {
 }
 
 func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
 	require.NoError(t, l.p.Remove(t.Context(), "report"))
@@ -399,6 +409,7 @@ func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
 }
 
 func TestATopicOfANewerProtocolGetsNoTicksAndHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":topics}", "reports", "99").Err())
 	_, err := l.p.Apply(t.Context(), "shop", 1, []periodic.Schedule{
@@ -410,6 +421,7 @@ func TestATopicOfANewerProtocolGetsNoTicksAndHoldsUpNoOther(t *testing.T) {
 }
 
 func TestAnObserverIsToldOfEachTickOnce(t *testing.T) {
+	t.Parallel()
 	client, stored := redistest.Client(t), 0
 	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefixOf(t), Observer: observe.Observer{
 		Ticked: func(e observe.Ticked) {
@@ -440,6 +452,7 @@ func (m panicky) Marshal(topic string, msg *message.Message) ([]byte, error) {
 }
 
 func TestAPanicInTheMarshalerStopsNoOtherSchedule(t *testing.T) {
+	t.Parallel()
 	client, prefix, panics := redistest.Client(t), prefixOf(t), &atomic.Bool{}
 	p, err := periodic.New(periodic.Config{
 		Client: client, Prefix: prefix, Marshaler: panicky{panics: panics}, PollInterval: 100 * time.Millisecond,
@@ -464,6 +477,7 @@ func TestAPanicInTheMarshalerStopsNoOtherSchedule(t *testing.T) {
 
 // TestMissedTicksAreReportedOnce, with the tick that makes up for them.
 func TestMissedTicksAreReportedOnce(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	var stored, missed int
 	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, Observer: observe.Observer{
@@ -483,6 +497,7 @@ func TestMissedTicksAreReportedOnce(t *testing.T) {
 
 // TestAScheduleThatHadEndedCountsFromNow if it gets a later end: nobody has declared the ticks between.
 func TestAScheduleThatHadEndedCountsFromNow(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly", End: time.Now().Add(-30 * time.Hour)}
 	require.NoError(t, l.p.Set(t.Context(), s))
@@ -506,6 +521,7 @@ func runFor(t *testing.T, p *periodic.Periodic, moment time.Duration) {
 
 // TestDefinitionsAloneAreEnough to go on: Redis has lost when the next ticks are to be stored.
 func TestDefinitionsAloneAreEnough(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
 	l.wants(4, 0)
@@ -531,6 +547,7 @@ func TestDefinitionsAloneAreEnough(t *testing.T) {
 
 // TestAChangeWakesRun: it would sleep for a day.
 func TestAChangeWakesRun(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefix, PollInterval: 24 * time.Hour}, nil)
 	require.NoError(t, err)

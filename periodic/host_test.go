@@ -70,6 +70,7 @@ func runOnHost(t *testing.T, showing time.Time, server *redistest.Server, prefix
 // TestAHostWithOldTimeZonesDoublesAndLosesNoTick: its ticks are at a wrong hour, but each day has one, also when a host with the
 // right time zones takes over.
 func TestAHostWithOldTimeZonesDoublesAndLosesNoTick(t *testing.T) {
+	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"behind": 0, "ahead": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, redistest.Client(t))

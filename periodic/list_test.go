@@ -15,6 +15,7 @@ import (
 
 // TestAScheduleThatThisHostCannotUseIsListed with the problem: its zone is new, and known where it was defined.
 func TestAScheduleThatThisHostCannotUseIsListed(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
 	l.moveTo("Mars", 0)
@@ -40,6 +41,7 @@ func TestAScheduleThatThisHostCannotUseIsListed(t *testing.T) {
 
 // TestTheNextTickIsTheFirstThatIsStored: what was due only because of the offset, before the schedule was set, never comes.
 func TestTheNextTickIsTheFirstThatIsStored(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
 	require.NoError(t, p.Set(t.Context(), periodic.Schedule{ID: "late", Topic: "hours", Cron: "@every 1h", Offset: 23 * time.Hour}))
@@ -54,6 +56,7 @@ func TestTheNextTickIsTheFirstThatIsStored(t *testing.T) {
 
 // TestAHostThatDoesNotKnowTheZonePausesAndRemoves: that needs no times.
 func TestAHostThatDoesNotKnowTheZonePausesAndRemoves(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(l *lab) error{
 		"pause":  func(l *lab) error { return l.p.Pause(l.t.Context(), "report", redisdelay.Pause{}) },
 		"remove": func(l *lab) error { return l.p.Remove(l.t.Context(), "report") },

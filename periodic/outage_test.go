@@ -42,6 +42,7 @@ func TestAnOutageEndsWithRun(t *testing.T) {
 
 // TestAScheduleThatCannotBeStoredIsOneOutage, however many rounds have nothing to do with it. Others begin to fail meanwhile.
 func TestAScheduleThatCannotBeStoredIsOneOutage(t *testing.T) {
+	t.Parallel()
 	l, log := newLab(t, redistest.Client(t)), &fixture.Log{}
 	var began, ended, failed, good atomic.Int64
 	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, PollInterval: 100 * time.Millisecond, Observer: observe.Observer{

@@ -73,6 +73,7 @@ func next(t *testing.T, ticks <-chan periodic.Tick) periodic.Tick {
 }
 
 func TestEachSecondHasOneTickOfManyProcesses(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	ticks := subscribe(t, client, prefix, "heartbeats")
 	schedule := periodic.Schedule{
@@ -95,6 +96,7 @@ func TestEachSecondHasOneTickOfManyProcesses(t *testing.T) {
 }
 
 func TestSetRemoveAndReplaceChangePendingTicks(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
 	pending := func() int64 {
@@ -138,6 +140,7 @@ func TestSetRemoveAndReplaceChangePendingTicks(t *testing.T) {
 }
 
 func TestAnOlderVersionUndoesNothing(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
 	schedules := func(ids ...string) (list []periodic.Schedule) {
@@ -167,6 +170,7 @@ func TestAnOlderVersionUndoesNothing(t *testing.T) {
 }
 
 func TestFiftyInstancesOfTwoVersionsEndWithTheNewest(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	var all sync.WaitGroup
 	for i := range 50 {
@@ -203,6 +207,7 @@ func TestFiftyInstancesOfTwoVersionsEndWithTheNewest(t *testing.T) {
 }
 
 func TestTrigger(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
 	require.NoError(t, p.Set(t.Context(), periodic.Schedule{
@@ -219,6 +224,7 @@ func TestTrigger(t *testing.T) {
 }
 
 func TestBadSchedulesAreRefused(t *testing.T) {
+	t.Parallel()
 	p := newPeriodic(t, redistest.Client(t), prefixOf(t))
 	good := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@daily"}
 	for name, bad := range map[string]func(s *periodic.Schedule){
@@ -244,6 +250,7 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 }
 
 func TestApplyRefusesAnOwnerOrAVersionThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	p := newPeriodic(t, redistest.Client(t), prefixOf(t))
 	for owner, version := range map[string]int64{"": 1, "a b": 1, "shop": 0} {
 		_, err := p.Apply(t.Context(), owner, version, nil)
@@ -273,6 +280,7 @@ func isVersions(arg any) bool {
 }
 
 func TestAScheduleThatOthersKeepChangingIsAConflict(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	other := newPeriodic(t, redistest.Client(t), prefix)
 	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@daily"}
@@ -297,6 +305,7 @@ func TestCatchUpAllWantsATime(t *testing.T) {
 }
 
 func TestAScheduleWhoseMessageCanNeverBeMadeIsRefused(t *testing.T) {
+	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefix, Marshaler: redisdelay.JSONMarshaler{}}, nil)
 	require.NoError(t, err)
@@ -341,6 +350,7 @@ func (w *weighing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 }
 
 func TestLargeTicksOfManySchedulesAreStoredInPortions(t *testing.T) {
+	t.Parallel()
 	client, prefix, hook := redis.NewClient(redistest.Client(t).Options()), prefixOf(t), &weighing{}
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
 	client.AddHook(hook)

@@ -61,6 +61,7 @@ func (l *lab) record() []string {
 
 // TestACallThatIsSentTwiceStoresATickOnce in the record, too, which would else have fewer ticks than are wanted.
 func TestACallThatIsSentTwiceStoresATickOnce(t *testing.T) {
+	t.Parallel()
 	client := redistest.Client(t)
 	l := newLab(t, client)
 	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", StoreAtLeast: 3}
@@ -80,6 +81,7 @@ func TestACallThatIsSentTwiceStoresATickOnce(t *testing.T) {
 
 // TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft although the definition is changed already. No process runs the schedule.
 func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	weekly := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Payload: []byte("old")}
 	changed := weekly
 	changed.Payload = []byte("new")
@@ -185,6 +187,7 @@ func reads(t *testing.T, client *redis.Client) int {
 
 // TestWhatChangesNothingWritesNothing: Redis may refuse writes.
 func TestWhatChangesNothingWritesNothing(t *testing.T) {
+	t.Parallel()
 	client := redistest.Client(t)
 	l := newLab(t, client)
 	require.NoError(t, l.set("x"))
@@ -203,6 +206,7 @@ func TestWhatChangesNothingWritesNothing(t *testing.T) {
 
 // TestApplyOfWhatIsStoredReadsNoTopic: fifty instances declare ten thousand schedules.
 func TestApplyOfWhatIsStoredReadsNoTopic(t *testing.T) {
+	t.Parallel()
 	client := redistest.Client(t)
 	l := newLab(t, client)
 	var schedules []periodic.Schedule

@@ -16,6 +16,5 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	redistest.Parallel(6) // tests with a real Prometheus mostly wait for it
 	redistest.Main(m)
 }

@@ -25,6 +25,7 @@ func expiring(uuid string, by time.Duration, at time.Time) *message.Message {
 
 // TestAnExpirationPassesTheRelay unchanged, and what has expired before is not published.
 func TestAnExpirationPassesTheRelay(t *testing.T) {
+	t.Parallel()
 	for name, streams := range map[string]bool{"to a publisher": false, "to a stream": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)

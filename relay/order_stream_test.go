@@ -32,6 +32,7 @@ const (
 // TestAStreamGetsEachKeyByDueTimeAndThenByPublishing from several relays, while some calls fail or lose their answers, and
 // relays come and go.
 func TestAStreamGetsEachKeyByDueTimeAndThenByPublishing(t *testing.T) {
+	t.Parallel()
 	for name, form := range map[string]struct {
 		config func(s *scene, c *relay.Config)
 		once   func(uuids []string) []string // what a stream may have twice

@@ -47,6 +47,7 @@ func keptTurns(t *testing.T, uuids []string) {
 
 // TestRelaysKeepTheOrderOfAKey towards a target that fails, and now and then after it has taken the messages.
 func TestRelaysKeepTheOrderOfAKey(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	var taken []string            // guarded by the target
 	distinct := map[string]bool{} // also

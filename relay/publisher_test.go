@@ -21,6 +21,7 @@ import (
 )
 
 func TestOnlyMessagesWithADelayWait(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
 	inContext := message.NewMessage("by its context", nil)
@@ -41,6 +42,7 @@ func TestOnlyMessagesWithADelayWait(t *testing.T) {
 
 // TestAKeyCountsAmongMessagesWithADelay: the others are not looked for in Redis.
 func TestAKeyCountsAmongMessagesWithADelay(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
 	require.NoError(t, publisher.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour)))
@@ -52,6 +54,7 @@ func TestAKeyCountsAmongMessagesWithADelay(t *testing.T) {
 }
 
 func TestADefaultDelayCounts(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher(func(c *redisdelay.PublisherConfig) {
 		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) {
@@ -66,6 +69,7 @@ func TestADefaultDelayCounts(t *testing.T) {
 // TestNothingGoesPastTheRelay: another group that handles a message does not end it for the
 // relay, which has not run yet.
 func TestNothingGoesPastTheRelay(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	other := s.Subscribe()
 	require.NoError(t, s.publisher().Publish(s.Topic, fixture.Delayed("m", 20*time.Millisecond)))
@@ -76,6 +80,7 @@ func TestNothingGoesPastTheRelay(t *testing.T) {
 
 // TestATopicThatWasDeletedIsRelayedAgain, also if another group is there before the relay.
 func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
+	t.Parallel()
 	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
 	publisher, now := s.publisher(), time.Now()
 	publisher.SetClock(func() time.Time { return now })
@@ -94,6 +99,7 @@ func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
 
 // TestARunningRelayGoesOnWithATopicThatRedisHasLost.
 func TestARunningRelayGoesOnWithATopicThatRedisHasLost(t *testing.T) {
+	t.Parallel()
 	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
 	publisher, now := s.publisher(), time.Now()
 	publisher.SetClock(func() time.Time { return now })
@@ -109,6 +115,7 @@ func TestARunningRelayGoesOnWithATopicThatRedisHasLost(t *testing.T) {
 }
 
 func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
 	s.run()
@@ -127,6 +134,7 @@ func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {
 }
 
 func TestAFailingTargetIsToldApartFromAFailingRedis(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
 	s.target.refusing(func(string, []*message.Message) error { return errDown })
@@ -154,6 +162,7 @@ func withoutReplicas(c *redisdelay.PublisherConfig) {
 }
 
 func TestMessagesThatReplicasLackAreStored(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher(withoutReplicas)
 	var shortfall *redisdelay.ReplicationError
@@ -171,6 +180,7 @@ func TestMessagesThatReplicasLackAreStored(t *testing.T) {
 
 // TestAPartitionThatStoresNothingIsTold, also if replicas lack what the other one has stored.
 func TestAPartitionThatStoresNothingIsTold(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher(withoutReplicas, func(c *redisdelay.PublisherConfig) { c.Partitions = 2 })
 	require.Error(t, publisher.Publish(s.Topic, fixture.Delayed("first", time.Hour)))
@@ -193,6 +203,7 @@ func TestAPartitionThatStoresNothingIsTold(t *testing.T) {
 }
 
 func TestCloseClosesBothPublishers(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
 	require.NoError(t, publisher.Close())
@@ -202,6 +213,7 @@ func TestCloseClosesBothPublishers(t *testing.T) {
 }
 
 func TestBadConfigsAreRefused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	delayed := s.Publisher()
 	for field, config := range map[string]relay.PublisherConfig{

@@ -34,6 +34,7 @@ func numbers(n int) (list []string) {
 }
 
 func TestARefusedMessageHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing("0", "3", "7"))
 	s.due(numbers(10)...)
@@ -47,6 +48,7 @@ func TestARefusedMessageHoldsUpNoOther(t *testing.T) {
 
 // TestManyRefusedMessagesHoldUpNoOther for long, although they look like a target that is down.
 func TestManyRefusedMessagesHoldUpNoOther(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing(numbers(40)...))
 	s.due(numbers(45)...)
@@ -56,6 +58,7 @@ func TestManyRefusedMessagesHoldUpNoOther(t *testing.T) {
 }
 
 func TestAPermanentRefusalMakesADeadLetter(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))
 	s.due("bad", "good")
@@ -73,6 +76,7 @@ func TestAPermanentRefusalMakesADeadLetter(t *testing.T) {
 
 // TestPermanentRefusalsHoldUpNoOther and do not look like a target that is down, however many there are.
 func TestPermanentRefusalsHoldUpNoOther(t *testing.T) {
+	t.Parallel()
 	permanent := func(c *relay.Config) {
 		c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "refused") }
 	}
@@ -91,6 +95,7 @@ func TestPermanentRefusalsHoldUpNoOther(t *testing.T) {
 }
 
 func TestRepeatedRefusalsMakeADeadLetterWhileTheTargetTakesOthers(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))
 	s.due("bad")
@@ -117,6 +122,7 @@ func TestRepeatedRefusalsMakeADeadLetterWhileTheTargetTakesOthers(t *testing.T) 
 }
 
 func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	other := &scene{s.Beside("/other"), s.target}
 	down := func(topic string, _ []*message.Message) error {
@@ -147,6 +153,7 @@ func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
 
 // TestAfterAnOutageBatchesAreWhole but for the first one. Messages that were refused go alone.
 func TestAfterAnOutageBatchesAreWhole(t *testing.T) {
+	t.Parallel()
 	const size, all = 30, 120
 	s := newScene(t)
 	s.target.refusing(func(string, []*message.Message) error { return errDown })
@@ -162,6 +169,7 @@ func TestAfterAnOutageBatchesAreWhole(t *testing.T) {
 }
 
 func TestAPermanentThatPanicsHoldsUpNothing(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))
 	s.due("bad", "good", "better")
@@ -173,6 +181,7 @@ func TestAPermanentThatPanicsHoldsUpNothing(t *testing.T) {
 }
 
 func TestAPanickingTargetIsOneThatRefuses(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	first := true
 	s.target.refusing(func(string, []*message.Message) error {
@@ -190,6 +199,7 @@ func TestAPanickingTargetIsOneThatRefuses(t *testing.T) {
 
 // TestRunLetsAPublishFinish and gives back what it has not begun.
 func TestRunLetsAPublishFinish(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	began, end := make(chan struct{}), make(chan struct{})
 	s.target.refusing(func(string, []*message.Message) error {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestADelayedMessageReachesTheTargetAsPublishedWhenItIsDue(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.run()
 	msg := message.NewMessage("m", []byte("payload"))
@@ -42,6 +43,7 @@ func TestADelayedMessageReachesTheTargetAsPublishedWhenItIsDue(t *testing.T) {
 }
 
 func TestABatchIsPublishedInOneCallAndInOrder(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
 	var want []string

@@ -54,6 +54,7 @@ func (s *scene) dial() redis.UniversalClient { return redistest.Client(s.T) }
 
 // TestAFullBatchGoesToAStreamInCallsOfFewArguments: the scene fails on a call with more than hosted servers take.
 func TestAFullBatchGoesToAStreamInCallsOfFewArguments(t *testing.T) {
+	t.Parallel()
 	const count = 500
 	s := newScene(t)
 	var call []*message.Message
@@ -68,6 +69,7 @@ func TestAFullBatchGoesToAStreamInCallsOfFewArguments(t *testing.T) {
 }
 
 func TestStreamsGetMessagesInBothForms(t *testing.T) {
+	t.Parallel()
 	for name, form := range map[string]struct {
 		client    func(s *scene) redis.UniversalClient
 		inOneStep bool
@@ -125,6 +127,7 @@ func (m marshalling) Marshal(topic string, msg *message.Message) (map[string]any
 
 // TestAMessageThatAnotherConsumerHasClaimedIsNotMoved, and that is reported. The other one dies, so the relay moves it later.
 func TestAMessageThatAnotherConsumerHasClaimedIsNotMoved(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.due("a")
 	unack := s.Key("unack:relay")
@@ -152,6 +155,7 @@ func TestAMessageThatAnotherConsumerHasClaimedIsNotMoved(t *testing.T) {
 }
 
 func TestAStreamIsTrimmedAsRedisstreamDoes(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.due(numbers(1000)...)
 	s.run(func(c *relay.Config) {
@@ -164,6 +168,7 @@ func TestAStreamIsTrimmedAsRedisstreamDoes(t *testing.T) {
 
 // TestAMessageThatFitsInNoStreamBecomesADeadLetter: redisstream reserves a name in metadata.
 func TestAMessageThatFitsInNoStreamBecomesADeadLetter(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	bad := fixture.Delayed("bad", time.Millisecond)
 	bad.Metadata.Set(redisstream.UUIDHeaderKey, "x")
@@ -176,6 +181,7 @@ func TestAMessageThatFitsInNoStreamBecomesADeadLetter(t *testing.T) {
 
 // TestAMessageThatCannotBePublishedToAStreamBecomesADeadLetter at once, as one that cannot be moved.
 func TestAMessageThatCannotBePublishedToAStreamBecomesADeadLetter(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	bad := fixture.Delayed("bad", time.Millisecond)
 	bad.Metadata.Set(redisstream.UUIDHeaderKey, "x")
@@ -186,6 +192,7 @@ func TestAMessageThatCannotBePublishedToAStreamBecomesADeadLetter(t *testing.T) 
 
 // TestAMarshallerGetsACopy, as a target does.
 func TestAMarshallerGetsACopy(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.due("a")
 	m := &changing{}
@@ -211,6 +218,7 @@ func (c *changing) Marshal(topic string, msg *message.Message) (map[string]any, 
 
 // TestAMoveWhoseAnswerIsLostMovesOnce.
 func TestAMoveWhoseAnswerIsLostMovesOnce(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	client := s.dial()
 	lost := &losing{}
@@ -244,6 +252,7 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // TestAClusterBehindOneAddressGetsMessagesAtLeastOnce: only Redis can tell that there is one.
 func TestAClusterBehindOneAddressGetsMessagesAtLeastOnce(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	client := s.dial()
 	client.AddHook(hiding{stream: s.Topic})
@@ -282,6 +291,7 @@ func (crossSlot) Error() string { return "CROSSSLOT Keys in request don't hash t
 func (crossSlot) RedisError()   {}
 
 func TestOnAClusterStreamsInTheSameSlotGetMessagesInOneStep(t *testing.T) {
+	t.Parallel()
 	client := redistest.SharedCluster(t).Client(t)
 	r, err := relay.New(relay.Config{Client: client, Streams: &redisstream.PublisherConfig{Client: client}, Topics: []string{"any"}}, nil)
 	require.NoError(t, err)
@@ -306,6 +316,7 @@ func TestOnAClusterStreamsInTheSameSlotGetMessagesInOneStep(t *testing.T) {
 }
 
 func TestBadConfigsOfARelayAreRefused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	streams := &redisstream.PublisherConfig{Client: s.Client}
 	for field, config := range map[string]relay.Config{

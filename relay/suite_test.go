@@ -24,6 +24,7 @@ import (
 // TestPubSubRelayedToGoChannel is Watermill's suite with every message delayed and then
 // relayed to Watermill's own Pub/Sub in memory, with the features of that one.
 func TestPubSubRelayedToGoChannel(t *testing.T) {
+	t.Parallel()
 	tests.TestPubSub(t, tests.Features{ForceShort: true, ExactlyOnceDelivery: true, RequireSingleInstance: true}, func(t *testing.T) (message.Publisher, message.Subscriber) {
 		target := gochannel.NewGoChannel(
 			gochannel.Config{OutputChannelBuffer: 10_000, Persistent: true}, watermill.NewStdLogger(false, false),
@@ -36,6 +37,7 @@ func TestPubSubRelayedToGoChannel(t *testing.T) {
 // TestPubSubRelayedToRedisStreams is the suite with stock redisstream behind the relay, with
 // its features.
 func TestPubSubRelayedToRedisStreams(t *testing.T) {
+	t.Parallel()
 	features := tests.Features{
 		ForceShort: true, ConsumerGroups: true, GuaranteedOrderWithSingleSubscriber: true, Persistent: true, NewSubscriberReceivesOldMessages: true,
 	}

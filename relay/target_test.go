@@ -13,6 +13,7 @@ import (
 )
 
 func TestATargetThatIsReadByTheRelayIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	far := redis.NewClient(&redis.Options{Addr: "redis.invalid:6379"})
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
@@ -45,6 +46,7 @@ func TestATargetThatIsReadByTheRelayIsRefused(t *testing.T) {
 
 // TestATopicNamedLikeAKeyIsRefused: its stream would take the place of what a topic has in Redis.
 func TestATopicNamedLikeAKeyIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	target, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: s.dial()}, nil)
 	require.NoError(t, err)

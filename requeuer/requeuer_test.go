@@ -30,6 +30,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestAMessageThatFailsWaitsLongerEachTimeAndHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
 	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
 	r, err := requeuer.New(requeuer.Config{
 		Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
@@ -102,6 +103,7 @@ func (p *tracked) Publish(topic string, messages ...*message.Message) error {
 
 // TestARetryNeedsAPublisherThatTracksNoUUIDs, or the broker drops it.
 func TestARetryNeedsAPublisherThatTracksNoUUIDs(t *testing.T) {
+	t.Parallel()
 	for name, tracks := range map[string]bool{"the publisher that tracks": true, "one of its own": false} {
 		t.Run(name, func(t *testing.T) {
 			broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
@@ -167,6 +169,7 @@ func serve(
 
 // TestWhatFailsWaitsWhateverMiddlewareIsInside rather than come again at once.
 func TestWhatFailsWaitsWhateverMiddlewareIsInside(t *testing.T) {
+	t.Parallel()
 	for name, inner := range map[string]message.HandlerMiddleware{
 		"a Timeout, which leaves an ended context": middleware.Timeout(time.Minute),
 		"a panic": func(h message.HandlerFunc) message.HandlerFunc {
@@ -225,6 +228,7 @@ func (a away) DialHook(next redis.DialHook) redis.DialHook {
 const waits = "Could not subscribe to the failed messages; trying again"
 
 func TestRunWaitsForRedis(t *testing.T) {
+	t.Parallel()
 	client, server, log := redistest.Client(t), away{back: make(chan struct{})}, &fixture.Log{}
 	client.AddHook(server)
 	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
@@ -245,6 +249,7 @@ func TestRunWaitsForRedis(t *testing.T) {
 }
 
 func TestRunEndsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	client, log := redistest.Client(t), &fixture.Log{}
 	client.AddHook(away{})
 	r, err := requeuer.New(requeuer.Config{Client: client, Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil)}, log)
@@ -261,6 +266,7 @@ func TestRunEndsWhileRedisIsAway(t *testing.T) {
 // TestKeysAndAnExpirationMeanNothingWhileAMessageWaits: they are those of the broker's messages, as a relay leaves them. Messages
 // with the same ones wait beside each other, and have them when they come back.
 func TestKeysAndAnExpirationMeanNothingWhileAMessageWaits(t *testing.T) {
+	t.Parallel()
 	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
 	client, prefix := redistest.Client(t), "test-"+watermill.NewShortUUID()
 	r, err := requeuer.New(requeuer.Config{
@@ -370,6 +376,7 @@ func TestEachFieldOfTheDelayHasItsDefault(t *testing.T) {
 
 // TestWhatAFailedHandlerReturnsIsNotPublished, as without a requeuer: it would be, with each failure.
 func TestWhatAFailedHandlerReturnsIsNotPublished(t *testing.T) {
+	t.Parallel()
 	r, err := requeuer.New(requeuer.Config{
 		Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil),
 	}, nil)
@@ -389,6 +396,7 @@ func TestWhatAFailedHandlerReturnsIsNotPublished(t *testing.T) {
 }
 
 func TestADelayThatWouldRetryAllTheTimeIsRefused(t *testing.T) {
+	t.Parallel()
 	for want, bad := range map[string]middleware.DelayOnError{
 		"InitialInterval is -1s, want at least 100ms":             {InitialInterval: -time.Second},
 		"InitialInterval is 99ms, want at least 100ms":            {InitialInterval: 99 * time.Millisecond},

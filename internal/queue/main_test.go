@@ -6,7 +6,4 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-func TestMain(m *testing.M) {
-	redistest.Parallel(8) // what is parallel mostly waits
-	redistest.Main(m)
-}
+func TestMain(m *testing.M) { redistest.Main(m) }

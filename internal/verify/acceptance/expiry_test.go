@@ -176,10 +176,12 @@ func TestControlDoesNotFindGroupsThatNobodyHas(t *testing.T) {
 // TestAnIdleGroupLastsThoughTheClockOfRedisIsSetForward: its consumer, who says only rarely that he is alive, is woken before the
 // group ends.
 func TestAnIdleGroupLastsThoughTheClockOfRedisIsSetForward(t *testing.T) {
+	t.Parallel()
 	for _, expiry := range []time.Duration{time.Minute, 5 * time.Second} { // longer and shorter than the notice
 		t.Run(expiry.String(), func(t *testing.T) {
+			t.Parallel()
 			s := fixture.New(t)
-			messages := s.Subscribe(group("g"), func(c *subConfig) { c.GroupExpiry, c.PollInterval = expiry, time.Minute })
+			messages := s.Subscribe(group("g"), func(c *subConfig) { c.GroupExpiry, c.PollInterval = expiry, 5*time.Second })
 			s.Publish("a")
 			s.Expect(messages, "a")
 			s.Idle(messages)

@@ -15,7 +15,6 @@ func TestMain(m *testing.M) {
 		consume(strings.Fields(args))
 		return
 	}
-	redistest.Parallel(8) // Watermill's suite, and what else only waits
 	// Watermill's TestReconnect never ends the goroutines that publish and record what
 	// was published.
 	redistest.Main(m,

@@ -12,6 +12,5 @@ func TestMain(m *testing.M) {
 		work(job)
 		return
 	}
-	redistest.Parallel(8) // these tests mostly wait
 	redistest.Main(m)
 }

@@ -53,21 +53,13 @@ func (c *perPackage[T]) stop() error {
 	return c.started.Stop()
 }
 
-// Parallel sets how many parallel tests run at once, unless -parallel does. They are as many as there are
-// processors by default, which is few for tests that mostly wait. Call it before Main.
-func Parallel(n int) {
-	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", strconv.Itoa(n))
-	}
-}
-
 // Main runs a package's tests, stops the shared servers and looks for leaked goroutines,
 // except those that the options ignore. Call it from TestMain.
 func Main(m *testing.M, options ...goleak.Option) { os.Exit(Run(m, options...)) }
 
 // Run is Main for a TestMain that has something to do afterwards. It returns the exit code.
 func Run(m *testing.M, options ...goleak.Option) int {
+	runInParallel(8)
 	code := m.Run()
 	for _, stop := range []func() error{shared.stop, sharedCluster.stop, sharedSentinel.stop} {
 		if err := stop(); err != nil {
@@ -84,6 +76,15 @@ func Run(m *testing.M, options ...goleak.Option) int {
 		code = 1
 	}
 	return code
+}
+
+// runInParallel sets how many parallel tests run at once, unless -parallel does. The default, the number of
+// processors, is low for tests that mostly wait.
+func runInParallel(n int) {
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", strconv.Itoa(n))
+	}
 }
 
 // Shared returns the package's server.
