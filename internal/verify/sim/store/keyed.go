@@ -92,6 +92,11 @@ func (p *Partition) concerns(name, id string) bool {
 	return p.groups[name].registered || slices.Contains(p.refs[id], name)
 }
 
+// Orphaned tells whether a message was cancelled while a group was retired, which leaves it there.
+func (p *Partition) Orphaned(name, id string) bool {
+	return p.groups[name] != nil && p.groups[name].orphans[id]
+}
+
 // status is where a message is.
 func (p *Partition) status(id string) Status {
 	s := Status{ID: id, Scheduled: p.scheduled.has(id), Groups: map[string]State{}}
