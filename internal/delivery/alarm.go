@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// idle is when an alarm calls again if nothing is to be done.
+const idle = time.Hour
+
 // alarm calls a function at once when it is rung, and again at the time that the last call has returned. Calls do not overlap.
 // Each has a goroutine that ends with it, so a subscription that waits for hours keeps no goroutine for its alarm.
 type alarm struct {
@@ -56,5 +59,13 @@ func (a *alarm) call() {
 	a.timer.Reset(time.Until(next))
 	if a.rung.Load() { // Reset may have undone that
 		a.timer.Reset(0)
+	}
+}
+
+// signal sends a signal on a channel that holds one.
+func signal(channel chan<- struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default:
 	}
 }

@@ -21,12 +21,12 @@ type handed struct {
 // handleBatch calls Handle with messages. It settles each message once that message and all
 // before it are acked or nacked. It returns when Handle returns, or when the time for that is
 // over: then the goroutine of Handle ends on its own.
-func (s *Subscription) handleBatch(base context.Context, w *worker, items []*item) {
+func (d *dispatcher) handleBatch(base context.Context, w *worker, items []*item) {
 	var batch []handed
 	for i, it := range items {
 		ctx, cancel := context.WithCancelCause(context.WithValue(base, inHandKey{}, InHand{it}))
 		defer cancel(nil)
-		msg, next := s.prepare(ctx, cancel, it, items[i+1:]...)
+		msg, next := d.prepare(ctx, cancel, it, items[i+1:]...)
 		if msg != nil {
 			batch = append(batch, handed{item: it, msg: msg, delivered: msg.Context(), cancel: cancel})
 		}
@@ -35,40 +35,40 @@ func (s *Subscription) handleBatch(base context.Context, w *worker, items []*ite
 		}
 	}
 	w.stage.Store(handling)
-	batch = s.admitBatch(batch)
+	batch = d.admitBatch(batch)
 	if len(batch) == 0 {
 		return
 	}
 	messages := mapped(batch, func(h handed) *message.Message { return h.msg })
 	for i, h := range batch {
-		s.buffer.passed(h.item, true)
+		d.buffer.passed(h.item, true)
 		h.item.handedOut.Store(true)
 		batch[i].at = h.item.partition.report.handedOut(h.item)
 	}
 	done := make(chan struct{})
 	go func() { // ends with Handle
 		defer close(done)
-		s.config.Handle(messages)
+		d.config.Handle(messages)
 	}()
 	for _, h := range batch {
-		s.awaitHandled(h, done)
-		s.settle(h.delivered, h.msg, h.item) //nolint:contextcheck // the context that the message was handed out with
+		d.awaitHandled(h, done)
+		d.settle(h.delivered, h.msg, h.item) //nolint:contextcheck // the context that the message was handed out with
 	}
 	select {
 	case <-done:
-	case <-s.abandon:
+	case <-d.abandon:
 	}
 }
 
 // admitBatch returns what Handle may get of a batch: it took time to decode all of it.
-func (s *Subscription) admitBatch(batch []handed) (admitted []handed) {
+func (d *dispatcher) admitBatch(batch []handed) (admitted []handed) {
 	items := mapped(batch, func(h handed) *item { return h.item })
-	if s.ctx.Err() != nil { // as offer does
-		s.giveBack(items)
+	if d.ctx.Err() != nil { // as offer does
+		d.giveBack(items)
 		return nil
 	}
 	for i, h := range batch {
-		ok, next := s.admit(h.item, h.cancel, items[i+1:]...)
+		ok, next := d.admit(h.item, h.cancel, items[i+1:]...)
 		if ok {
 			admitted = append(admitted, h)
 		}
@@ -80,13 +80,13 @@ func (s *Subscription) admitBatch(batch []handed) (admitted []handed) {
 }
 
 // awaitHandled waits until a message is settled. Handle has returned when done is closed.
-func (s *Subscription) awaitHandled(h handed, done <-chan struct{}) {
+func (d *dispatcher) awaitHandled(h handed, done <-chan struct{}) {
 	select {
 	case <-h.msg.Acked():
 	case <-h.msg.Nacked():
 	case <-done:
 		h.msg.Nack() // no effect after an Ack
-	case <-s.abandon:
+	case <-d.abandon:
 		h.cancel(ErrCloseTimeout)
 	}
 	if !h.at.IsZero() {

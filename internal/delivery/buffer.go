@@ -39,6 +39,24 @@ type buffer struct {
 	budget    budget    // guarded by mu
 }
 
+// What a worker does with its message. An offer ends when it is accepted or recalled,
+// whichever comes first.
+const (
+	preparing int32 = iota
+	offering
+	handling
+	recalled
+)
+
+// worker hands out one message at a time.
+type worker struct {
+	recall chan struct{} // holds a signal to give back the message on offer
+	stage  atomic.Int32
+
+	item  *item     // guarded by buffer.mu
+	since time.Time // guarded by buffer.mu; when the worker got the item
+}
+
 func newBuffer(maxBytes, workers, each int, alarm *alarm) *buffer {
 	b := &buffer{maxBytes: maxBytes, maxWorkers: workers, each: each, alarm: alarm}
 	b.window.Store(int64(each))
@@ -214,7 +232,7 @@ func (b *buffer) recallOffers(now time.Time) {
 			b.unread()
 		}
 		some = true
-		w.item.partition.settler.beginRelease(1)
+		w.item.releasing.Add(1)
 		w.recall <- struct{}{}
 	}
 }
@@ -225,7 +243,7 @@ func (b *buffer) takeBack() []*item {
 	back := slices.Clone(b.items[b.head:])
 	for _, it := range back {
 		b.count(-1, it)
-		it.partition.settler.beginRelease(1) // now, so that no claim can overtake it
+		it.releasing.Add(1) // now, so that no claim can overtake it
 	}
 	clear(b.items)
 	b.items, b.head = b.items[:0], 0

@@ -13,12 +13,6 @@ import (
 )
 
 const (
-	// Claims, settlements and leases of a partition may all fail at once, for the same
-	// reason. They take turns to try again, so that retries of a partition begin at least
-	// minBackoff apart, and do not flood Redis or the observer.
-	minBackoff = 500 * time.Millisecond
-	maxBackoff = 2 * time.Second
-
 	// giveWay is how long a consumer leaves messages that it could not fetch to others, which have been notified of them.
 	giveWay = 300 * time.Millisecond
 
@@ -30,41 +24,41 @@ const (
 // fetch claims messages whenever something may be due, until ctx ends. Calls make a goroutine's stack grow, and fetch may
 // wait for long. So after each round of claims, a new goroutine with a small stack takes over.
 func (p *partition) fetch() {
-	if p.hints.await(p.subscription.ctx) {
-		p.claimDue(p.subscription.ctx)
-		p.subscription.running.fetchers.Go(p.fetch)
+	if p.hints.await(p.ctx) {
+		p.claimDue(p.ctx)
+		p.running.fetchers.Go(p.fetch)
 	}
 }
 
 // claimDue claims messages as the budget allows it, until nothing is due or ctx ends.
 func (p *partition) claimDue(ctx context.Context) {
-	retrying := p.subscription.retrying
+	retrying := p.retrying
 	request := queue.Request{
-		Consumer:      p.subscription.config.Consumer,
-		Lease:         p.subscription.config.Lease,
-		MaxDeliveries: p.subscription.config.MaxDeliveries,
+		Consumer:      p.config.Consumer,
+		Lease:         p.config.Lease,
+		MaxDeliveries: p.config.MaxDeliveries,
 	}
 	for ctx.Err() == nil && p.hints.wait() <= 0 && p.awaitSettler(ctx) {
-		r := p.subscription.buffer.reserve(ctx, p.need)
+		r := p.buffer.reserve(ctx, p.need)
 		if r == nil {
 			return
 		}
 		if p.behind() { // it fell behind meanwhile
-			p.subscription.buffer.fill(r, nil)
+			p.buffer.fill(r, nil)
 			continue
 		}
 		p.requests++
 		request.Number = p.requests
 		request.Presence = p.leases.presence()
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
-		p.settler.release(p.subscription.buffer.fill(r, p.claim(ctx, retrying, request))...)
+		p.settler.release(p.buffer.fill(r, p.claim(ctx, retrying, request))...)
 	}
 }
 
 // behind reports whether claiming must wait for the settler: acks pile up, or messages are
 // being given back, and others must not overtake them.
 func (p *partition) behind() bool {
-	return p.leases.count() >= p.subscription.buffer.maxHeld() || p.settler.hasReleases()
+	return p.leases.count() >= p.buffer.maxHeld() || p.settler.hasReleases()
 }
 
 func (p *partition) awaitSettler(ctx context.Context) bool {
@@ -84,7 +78,7 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 // the request until the group is restored or ctx ends.
 func (p *partition) claim(ctx, retrying context.Context, request queue.Request) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
-	retired := backoff.Backoff{Min: p.subscription.config.PollInterval, Max: p.subscription.config.PollInterval}
+	retired := backoff.Backoff{Min: p.config.PollInterval, Max: p.config.PollInterval}
 	for repeated := false; ; repeated = true {
 		p.hints.reset()
 		start := time.Now()
@@ -152,18 +146,18 @@ func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
 		p.need = freeWorker
 	}
 	if claims.Recreated {
-		p.subscription.noteGrown() // Redis may have lost more than the group
-		if p.subscription.firstToRecreate() {
+		p.topology.noteGrown() // Redis may have lost more than the group
+		if p.topology.firstToRecreate() {
 			p.report.recreated()
 		}
 	}
 	if p.number == 0 {
-		p.subscription.noteTopic(claims)
+		p.topology.noteClaim(claims)
 	}
 	p.report.buried(claims.Buried)
 	items := p.leases.hold(claims.Messages, start)
 	for _, it := range items {
-		it.partition = p
+		it.partition, it.releasing = p, &p.settler.releasing
 	}
 	p.report.claimed(items)
 	return items

@@ -10,19 +10,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// keepLeases looks after the leases of all partitions: it extends them, and gives up those that were not extended in time.
-// What may take long has goroutines of its own, so that no partition and no observer holds up another partition. It returns
-// when to look again.
-func (s *Subscription) keepLeases() (next time.Time) {
-	next = time.Now().Add(idle)
-	for _, p := range s.partitions {
-		if at := p.leases.tend(s.calls, &s.running.keepers); at.Before(next) {
-			next = at
-		}
-	}
-	return next
-}
-
 // tend does what is to be done now. It returns when to look again.
 func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 	l.mu.Lock()

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -10,14 +11,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-const (
-	// idle is how long a partition that holds nothing needs no look at its leases.
-	idle = time.Hour
+// answerWithin is how long after a call of its group a consumer says that it is alive, unless a claim has said so. A group
+// may end 9 s after it was called: if the first attempt fails at once, a second one is in time.
+const answerWithin = 3 * time.Second
 
-	// answerWithin is how long after a call of its group a consumer says that it is alive, unless a claim has said so. A group
-	// may end 9 s after it was called: if the first attempt fails at once, a second one is in time.
-	answerWithin = 3 * time.Second
-)
+// ErrLeaseLost says that the consumer no longer holds the message: another consumer may
+// have it, or it was cancelled, or its group was retired.
+var ErrLeaseLost = errors.New("the lease of the message is lost")
 
 // leases keeps the leases of all messages of a partition that are held: in the
 // buffer, handed out, or with their acks on the way.
@@ -49,14 +49,14 @@ type leases struct {
 	failed bool // owned by extend
 }
 
-func newLeases(p *partition) *leases {
-	config, now := &p.subscription.config, time.Now()
+func newLeases(config *Config, group Group, turns *backoff.Turns, report *reporter, alarm *alarm) *leases {
+	now := time.Now()
 	l := &leases{
 		config: config,
-		group:  p.group,
-		turns:  p.turns,
-		report: &p.report,
-		alarm:  p.subscription.alarm,
+		group:  group,
+		turns:  turns,
+		report: report,
+		alarm:  alarm,
 		margin: min(config.Lease/10, time.Second),
 		// A consumer without info is on no list of consumers. Each partition has its own list, and expires groups by it.
 		reportsAlive: config.ConsumerInfo != nil,

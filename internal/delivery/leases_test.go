@@ -16,8 +16,9 @@ import (
 )
 
 func newTestLeases() *leases {
-	s := New(nil, Config{Lease: testLease})
-	return newLeases(&partition{subscription: s, report: newReporter(s, 0)})
+	config := &Config{Lease: testLease}
+	report := newReporter(config, nil, 0)
+	return newLeases(config, nil, nil, &report, newAlarm())
 }
 
 func claimed(id, token string) []queue.Claimed {

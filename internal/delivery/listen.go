@@ -11,16 +11,11 @@ import (
 // because all subscriptions of a client share a connection.
 type notifications struct {
 	partition *partition
-	reports   *sync.WaitGroup
 
 	mu        sync.Mutex
 	failure   error // guarded by mu; to be reported
 	works     bool  // guarded by mu; to be reported, after failure
 	reporting bool  // guarded by mu; report runs
-}
-
-func newNotifications(p *partition, reports *sync.WaitGroup) *notifications {
-	return &notifications{partition: p, reports: reports}
 }
 
 // OnHint implements queue.HintHandler.
@@ -36,11 +31,10 @@ func (e *notifications) OnHint(hint queue.Hint) {
 		signal(p.called)
 		p.leases.answerSoon()
 	case hint.Grown:
-		p.subscription.noteGrown()
+		p.topology.noteGrown()
 		return
 	case hint.Paused:
-		p.subscription.paused.Store(true)
-		p.subscription.alarm.ring()
+		p.topology.notePaused()
 		return
 	}
 	p.hints.notified(hint)
@@ -61,7 +55,7 @@ func (e *notifications) queueReport(failure error) {
 	}
 	if !e.reporting {
 		e.reporting = true
-		e.reports.Go(e.report)
+		e.partition.running.keepers.Go(e.report)
 	}
 }
 

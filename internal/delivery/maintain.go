@@ -10,8 +10,8 @@ import (
 // maintain does what is to be done now about the subscription, and returns when to look again. It does nothing that takes long:
 // that has a goroutine of its own.
 func (s *Subscription) maintain() (next time.Time) {
-	if s.paused.Swap(false) {
-		s.releaseAll(s.buffer.takeBackAll())
+	if s.topology.paused.Swap(false) {
+		releaseAll(s.buffer.takeBackAll())
 	}
 	next = s.keepLeases()
 	for _, other := range []time.Time{s.releaseOverdue(), s.grow()} {
@@ -22,11 +22,24 @@ func (s *Subscription) maintain() (next time.Time) {
 	return next
 }
 
+// keepLeases looks after the leases of all partitions: it extends them, and gives up those that were not extended in time.
+// What may take long has goroutines of its own, so that no partition and no observer holds up another partition. It returns
+// when to look again.
+func (s *Subscription) keepLeases() (next time.Time) {
+	next = time.Now().Add(idle)
+	for _, p := range s.partitions {
+		if at := p.leases.tend(s.calls, &s.running.keepers); at.Before(next) {
+			next = at
+		}
+	}
+	return next
+}
+
 // releaseOverdue gives back messages that wait too long. It returns when to look again; zero if nothing waits.
 func (s *Subscription) releaseOverdue() (next time.Time) {
 	now := time.Now()
 	back, in, ok := s.buffer.takeBackOverdue(now)
-	s.releaseAll(back)
+	releaseAll(back)
 	if !ok {
 		return time.Time{}
 	}
@@ -53,12 +66,6 @@ func (g *growth) begin(c Config) {
 	g.at, g.lookAt = now.Add(c.PollInterval), now.Add(jitter(maxGrowInterval))
 }
 
-// noteGrown says that there may be more partitions.
-func (s *Subscription) noteGrown() {
-	s.grown.Store(true)
-	s.alarm.ring()
-}
-
 // grow opens partitions that look has found, and starts it when it is time. It returns when to think of it again; zero while
 // look runs.
 func (s *Subscription) grow() (next time.Time) {
@@ -70,7 +77,7 @@ func (s *Subscription) grow() (next time.Time) {
 	if due {
 		g.at = now.Add(s.config.PollInterval)
 	}
-	if s.grown.Swap(false) || due && (g.failed.Load() || !s.upToDate() || !now.Before(g.lookAt)) {
+	if s.topology.grown.Swap(false) || due && (g.failed.Load() || !s.topology.upToDate(&s.config) || !now.Before(g.lookAt)) {
 		g.lookAt = now.Add(jitter(maxGrowInterval))
 		g.looking.Store(true)
 		s.running.fetchers.Go(s.look)
@@ -82,7 +89,7 @@ func (s *Subscription) grow() (next time.Time) {
 func (s *Subscription) look() {
 	defer s.alarm.ring()
 	defer s.growth.looking.Store(false)
-	report := newReporter(s, -1)
+	report := newReporter(&s.config, s.outages, -1)
 	number, err := s.topic.Partitions(s.ctx)
 	report.attempted(s.ctx, observe.Growing, err)
 	if s.growth.failed.Store(err != nil); err != nil { // claims do not say again what this look was for
@@ -99,7 +106,7 @@ func (s *Subscription) look() {
 // open opens partitions until there are this many.
 func (s *Subscription) open(partitions int) {
 	for number := len(s.partitions); number < partitions; number++ {
-		p := newPartition(s, number)
+		p := newPartition(&s.shared, number)
 		s.partitions = append(s.partitions, p)
 		p.run()
 	}

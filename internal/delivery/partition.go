@@ -2,128 +2,103 @@ package delivery
 
 import (
 	"context"
-	"sync/atomic"
-	"time"
+	"sync"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
-	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/outage"
 )
+
+// shared is what the partitions and workers of a subscription share.
+type shared struct {
+	// immutable
+	topic   Topic
+	config  Config
+	buffer  *buffer
+	outages *outage.State
+	alarm   *alarm // calls maintain
+
+	// set by Start
+	ctx      context.Context // of the subscription
+	retrying context.Context // of claims; outlasts ctx by lastRetries
+	calls    context.Context // of the other calls to Redis; outlasts ctx until all is settled
+
+	topology topology
+	running  goroutines
+}
+
+// goroutines are a subscription's, in the order in which they end. While shutDown waits for a WaitGroup, only goroutines
+// that the WaitGroup counts already add others to it.
+type goroutines struct {
+	workers  sync.WaitGroup // end each with its message, or soon after ctx
+	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
+	settlers sync.WaitGroup // end when nothing is to be settled
+	leavers  sync.WaitGroup // the last call of each settler that has ended
+	keepers  sync.WaitGroup // end with the context of calls, or soon after ctx
+}
 
 // partition is a topic partition of a subscription: it claims messages into the buffer,
 // which all partitions share, keeps their leases and settles them.
 type partition struct {
-	subscription *Subscription
-	number       int
-	group        Group
-	hints        hints
-	leases       *leases
-	settler      *settler
-	report       reporter
-	turns        *backoff.Turns // for everything that fails and is retried
-	listening    chan struct{}  // tells claim that notifications work again
-	called       chan struct{}  // tells claim that a notification was for the group alone: it may be restored
-	listener     Listener       // set before fetch starts
-	need         need           // owned by fetch; which messages the next claim gets
-	requests     int64          // owned by fetch; the number of the last one
-	retired      bool           // owned by fetch; the group was when it claimed last
+	*shared
+	number    int
+	group     Group
+	hints     hints
+	leases    *leases
+	settler   *settler
+	report    reporter
+	turns     *backoff.Turns // for everything that fails and is retried
+	listening chan struct{}  // tells claim that notifications work again
+	called    chan struct{}  // tells claim that a notification was for the group alone: it may be restored
+	listener  Listener       // set before fetch starts
+	need      need           // owned by fetch; which messages the next claim gets
+	requests  int64          // owned by fetch; the number of the last one
+	retired   bool           // owned by fetch; the group was when it claimed last
 }
 
-func newPartition(s *Subscription, number int) *partition {
+func newPartition(s *shared, number int) *partition {
 	p := &partition{
-		subscription: s,
-		number:       number,
-		group:        s.topic.Group(number),
-		hints:        newHints(s.config),
-		report:       newReporter(s, number),
-		turns:        backoff.NewTurns(minBackoff),
-		listening:    make(chan struct{}, 1),
-		called:       make(chan struct{}, 1),
+		shared:    s,
+		number:    number,
+		group:     s.topic.Group(number),
+		hints:     newHints(s.config),
+		report:    newReporter(&s.config, s.outages, number),
+		turns:     backoff.NewTurns(minBackoff),
+		listening: make(chan struct{}, 1),
+		called:    make(chan struct{}, 1),
 	}
-	p.leases = newLeases(p)
-	p.settler = newSettler(p)
+	p.leases = newLeases(&s.config, p.group, p.turns, &p.report, s.alarm)
+	p.settler = &settler{
+		config: &s.config, group: p.group, leases: p.leases, hints: &p.hints, turns: p.turns, report: &p.report,
+		calls: s.calls, settlers: &s.running.settlers, leavers: &s.running.leavers,
+		advanced: make(chan struct{}, 1),
+	}
 	return p
 }
 
 // run starts the partition.
 func (p *partition) run() {
-	s := p.subscription
-	p.settler.start = func() { s.running.settlers.Go(p.settle) }
-	s.running.keepers.Add(1) // before OnError and OnHint start others; until stopListening has ended
-	p.listener = s.topic.Listen(p.number, s.config.Consumer, newNotifications(p, &s.running.keepers))
-	s.running.fetchers.Go(p.fetch)
+	p.running.keepers.Add(1) // before OnError and OnHint start others; until stopListening has ended
+	p.listener = p.topic.Listen(p.number, p.config.Consumer, &notifications{partition: p})
+	p.running.fetchers.Go(p.fetch)
 }
 
 // stopListening ends the notifications, and does not wait for that.
 func (p *partition) stopListening() {
 	go func() { // ends with Close; run has added it to keepers
-		defer p.subscription.running.keepers.Done()
+		defer p.running.keepers.Done()
 		p.listener.Close()
 	}()
 }
 
-// settle settles what is pending. In the end, the consumer leaves the group.
-func (p *partition) settle() {
-	calls := p.subscription.calls
-	if over := p.settler.run(calls); over {
-		p.leases.leave()
-		p.subscription.running.leavers.Go(func() {
-			_ = p.group.Leave(calls, p.subscription.config.Consumer) // else it counts as alive for a while
-		})
+// releaseAll releases messages, all those of a partition at once: a later message must not
+// be claimed before an earlier one.
+func releaseAll(items []*item) {
+	lists := map[*partition][]*item{}
+	for _, it := range items {
+		lists[it.partition] = append(lists[it.partition], it)
 	}
-}
-
-// item is one claimed message.
-type item struct {
-	queue.Claimed
-	partition *partition
-	requested time.Time     // when its claim set out
-	size      int           // bytes of body and metadata
-	expiresAt time.Time     // by Redis's clock, zero for never; owned by its worker
-	took      time.Duration // how long a handler had the message; set before it is settled
-	failure   string        // what went wrong, as far as a nack says; set before its report
-	buried    bool          // owned by the settler; it is reported as a dead letter
-	dropped   bool          // it has expired, and is no dead letter; set before it is settled
-	// handedOut says that a handler has the message, so that the delivery counts.
-	handedOut atomic.Bool
-	// ended says that Redis already knows that the group is done with the message.
-	ended atomic.Bool
-
-	trustedUntil time.Time // guarded by leases.mu; when the lease stops being certain
-	lost         bool      // guarded by leases.mu
-	// extended is how often the lease was extended. Guarded by leases.mu.
-	extended int
-	// sent is how often its settlement was sent. Guarded by leases.mu.
-	sent int
-	// doubted says that Redis did not know the delivery any more while its settlement was under
-	// way. Guarded by leases.mu.
-	doubted bool
-	cancel  context.CancelCauseFunc // guarded by leases.mu; set when it is handed out
-}
-
-func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
-
-// expired tells whether the message has expired, so that no handler gets it.
-func (it *item) expired() bool {
-	return !it.expiresAt.IsZero() && !it.redisClock(time.Now()).Before(it.expiresAt)
-}
-
-// expiry gets a value when the message expires; nil if it does not.
-func (it *item) expiry() <-chan time.Time {
-	if it.expiresAt.IsZero() {
-		return nil
-	}
-	return time.After(it.expiresAt.Sub(it.redisClock(time.Now())))
-}
-
-// redisClock is Redis's clock at a time by this host's clock: its clock when it answered the claim, plus the time since then.
-func (it *item) redisClock(now time.Time) time.Time {
-	return it.AnsweredAt.Add(now.Sub(it.ArrivedAt))
-}
-
-// signal sends a signal on a channel that holds one.
-func signal(channel chan<- struct{}) {
-	select {
-	case channel <- struct{}{}:
-	default:
+	for p, list := range lists {
+		p.settler.release(list...)
+		p.settler.endRelease(len(list)) // the buffer expected them
 	}
 }

@@ -7,13 +7,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Extended is a delivery that a handler has when a heartbeat is sent.
-type Extended struct {
-	ID    string
-	Fence int64 // names the delivery
-	Times int   // how often its lease was extended, with the heartbeat that says so
-}
-
 // presence is the consumer's heartbeat payload. It stays the same between two heartbeats, so a claim
 // costs nothing more.
 func (l *leases) presence() queue.Presence {

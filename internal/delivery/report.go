@@ -18,10 +18,10 @@ type reporter struct {
 	place    observe.Place
 }
 
-func newReporter(s *Subscription, partition int) reporter {
-	place := s.config.Place
+func newReporter(c *Config, outages *outage.State, partition int) reporter {
+	place := c.Place
 	place.Partition = partition
-	return reporter{observer: &s.config.Observer, outages: s.outages, place: place}
+	return reporter{observer: &c.Observer, outages: outages, place: place}
 }
 
 // forTopic is the reporter of what concerns the topic as a whole.

@@ -62,25 +62,3 @@ func soonest(sent round, unsentNacks []nack, unsentReleases []*item) (in time.Du
 	}
 	return in, due
 }
-
-// inChunks calls do with one chunk of a list after another until it fails, and returns
-// what is left.
-func inChunks[T any](values []T, size int, do func([]T) error) (remaining []T, err error) {
-	for len(values) > 0 {
-		n := min(size, len(values))
-		if err := do(values[:n]); err != nil {
-			return values, err
-		}
-		values = values[n:]
-	}
-	return nil, nil
-}
-
-// mapped has what of makes of each value.
-func mapped[T, U any](values []T, of func(T) U) []U {
-	result := make([]U, len(values))
-	for i, value := range values {
-		result[i] = of(value)
-	}
-	return result
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -31,23 +32,18 @@ type settler struct {
 	hints  *hints
 	turns  *backoff.Turns
 	report *reporter
-	start  func() // starts a goroutine that calls run; it does not wait
+	calls  context.Context
+	// settlers count settle, leavers its last call.
+	settlers, leavers *sync.WaitGroup
 
-	advanced chan struct{} // tells fetch that messages have been settled
+	advanced  chan struct{} // tells fetch that messages have been settled
+	releasing atomic.Int64  // messages to be released, until Redis has answered. While there are any, nothing is claimed
 
-	mu        sync.Mutex
-	pending   round // guarded by mu
-	releasing int   // guarded by mu; releases that Redis has not answered
-	running   bool  // guarded by mu; run will look for what is pending
-	ending    bool  // guarded by mu; once nothing is pending, it is over
-	over      bool  // guarded by mu; run has ended for good, and what comes later is not settled
-}
-
-func newSettler(p *partition) *settler {
-	return &settler{
-		config: &p.subscription.config, group: p.group, leases: p.leases, hints: &p.hints, turns: p.turns, report: &p.report,
-		advanced: make(chan struct{}, 1),
-	}
+	mu      sync.Mutex
+	pending round // guarded by mu
+	running bool  // guarded by mu; run will look for what is pending
+	ending  bool  // guarded by mu; once nothing is pending, it is over
+	over    bool  // guarded by mu; run has ended for good, and what comes later is not settled
 }
 
 func (s *settler) ack(it *item) {
@@ -84,7 +80,7 @@ func (s *settler) release(items ...*item) {
 		return
 	}
 	s.add(func(r *round) {
-		s.releasing += len(items)
+		s.releasing.Add(int64(len(items)))
 		r.releases = append(r.releases, items...)
 		for _, it := range items {
 			it.Body = nil
@@ -117,15 +113,15 @@ func (s *settler) add(to func(*round)) {
 	}
 }
 
-// wake starts run unless it runs. The caller holds mu.
+// wake starts settle unless it runs. The caller holds mu.
 func (s *settler) wake() {
 	if !s.running && !s.over {
 		s.running = true
-		s.start()
+		s.settlers.Go(s.settle)
 	}
 }
 
-// end makes the settler end for good once nothing is pending. It starts run for that unless it runs.
+// end makes the settler end for good once nothing is pending. It starts settle for that unless it runs.
 func (s *settler) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,26 +129,23 @@ func (s *settler) end() {
 	s.wake()
 }
 
-// beginRelease announces messages to be released. Until endRelease, nothing is claimed.
-func (s *settler) beginRelease(messages int) { s.addReleasing(messages) }
-
-// endRelease says that announced messages are pending releases, or need none.
+// endRelease says that messages which were counted in releasing are pending releases, or need none.
 func (s *settler) endRelease(messages int) {
-	s.addReleasing(-messages)
+	s.releasing.Add(-int64(messages))
 	signal(s.advanced)
 }
 
-func (s *settler) addReleasing(messages int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.releasing += messages
-}
-
 // hasReleases reports whether messages are on their way back.
-func (s *settler) hasReleases() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.releasing > 0
+func (s *settler) hasReleases() bool { return s.releasing.Load() > 0 }
+
+// settle settles what is pending. In the end, the consumer leaves the group.
+func (s *settler) settle() {
+	if over := s.run(s.calls); over {
+		s.leases.leave()
+		s.leavers.Go(func() {
+			_ = s.group.Leave(s.calls, s.config.Consumer) // else it counts as alive for a while
+		})
+	}
 }
 
 // run sends rounds until nothing is pending or ctx ends. It returns whether that is for good. It sends
@@ -283,7 +276,7 @@ func (s *settler) sendReleases(ctx context.Context, items []*item) error {
 	if err != nil {
 		return err
 	}
-	s.addReleasing(-len(items))
+	s.releasing.Add(-int64(len(items)))
 	s.leases.settled(items, stale)
 	for _, it := range items {
 		s.report.settled(it, observe.Released, 0, stale)

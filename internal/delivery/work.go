@@ -2,8 +2,9 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -12,55 +13,36 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// What a worker does with its message. An offer ends when it is accepted or recalled,
-// whichever comes first.
-const (
-	preparing int32 = iota
-	offering
-	handling
-	recalled
-)
+// ErrCloseTimeout says that a handler took longer than CloseTimeout to end.
+var ErrCloseTimeout = errors.New("the subscription was closed and its handler took too long")
 
-// worker hands out one message at a time.
-type worker struct {
-	recall chan struct{} // holds a signal to give back the message on offer
-	stage  atomic.Int32
-
-	item  *item     // guarded by buffer.mu
-	since time.Time // guarded by buffer.mu; when the worker got the item
+// dispatcher hands out messages. Workers run it.
+type dispatcher struct {
+	shared
+	out    chan *message.Message
+	offers sync.RWMutex // read-locked to send on out, locked to close it
+	// abandon is closed when the time for handlers to finish is over.
+	abandon chan struct{}
 }
 
 // work hands out the worker's message and one after another that waits.
-func (s *Subscription) work(w *worker, it *item) {
-	base := context.WithoutCancel(s.ctx) // base of the messages' contexts
-	for ; it != nil; it = s.buffer.next(w) {
-		if s.config.Handle != nil {
-			s.handleBatch(base, w, append([]*item{it}, s.buffer.more()...))
+func (d *dispatcher) work(w *worker, it *item) {
+	base := context.WithoutCancel(d.ctx) // base of the messages' contexts
+	for ; it != nil; it = d.buffer.next(w) {
+		if d.config.Handle != nil {
+			d.handleBatch(base, w, append([]*item{it}, d.buffer.more()...))
 		} else {
-			s.handle(s.ctx, base, w, it)
+			d.handle(d.ctx, base, w, it)
 		}
 	}
 }
 
-// releaseAll releases messages, all those of a partition at once: a later message must not
-// be claimed before an earlier one.
-func (s *Subscription) releaseAll(items []*item) {
-	lists := map[*partition][]*item{}
-	for _, it := range items {
-		lists[it.partition] = append(lists[it.partition], it)
-	}
-	for p, list := range lists {
-		p.settler.release(list...)
-		p.settler.endRelease(len(list)) // the buffer expected them
-	}
-}
-
 // handle offers a message on the channel and waits until it is settled.
-func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
+func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	handed, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg, next := s.prepare(handed, cancel, it)
+	msg, next := d.prepare(handed, cancel, it)
 	if msg == nil {
 		if next { // as fast as that, the worker takes the next
 			w.stage.Store(handling)
@@ -68,8 +50,8 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
-	accepted, recalled := s.offer(ctx, handed, w, it, msg)
-	s.buffer.passed(it, accepted)
+	accepted, recalled := d.offer(ctx, handed, w, it, msg)
+	d.buffer.passed(it, accepted)
 	if !accepted {
 		p.settler.release(it) // has no effect if the lease is lost
 	}
@@ -78,29 +60,29 @@ func (s *Subscription) handle(ctx, base context.Context, w *worker, it *item) {
 	}
 	if accepted {
 		it.handedOut.Store(true)
-		s.await(msg, it, cancel)
-		s.settle(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
+		d.await(msg, it, cancel)
+		d.settle(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
 	}
 }
 
 // prepare makes the message to hand out. handed is its context, which cancel ends. It returns nil if
 // the item cannot be decoded, which settles it, or is not admitted; next is as admit has it.
-func (s *Subscription) prepare(
+func (d *dispatcher) prepare(
 	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {
 	p := it.partition
-	if admitted, next := s.admit(it, nil, behind...); !admitted {
+	if admitted, next := d.admit(it, nil, behind...); !admitted {
 		return nil, next
 	}
-	msg, expiresAt, err := s.config.Decode(handed, it.Claimed)
+	msg, expiresAt, err := d.config.Decode(handed, it.Claimed)
 	it.expiresAt, it.Body = expiresAt, nil // freed with the message; items are freed many at a time
 	if err != nil {
-		s.buffer.passed(it, true)
+		d.buffer.passed(it, true)
 		p.report.messageFailed(observe.Decoding, it.ID, err)
 		p.settler.bury(it, queue.Reason(fmt.Sprint("cannot decode: ", err))) // fmt survives a panic in Error
 		return nil, true
 	}
-	if admitted, next := s.admit(it, cancel, behind...); !admitted { // Decode may have taken long
+	if admitted, next := d.admit(it, cancel, behind...); !admitted { // Decode may have taken long
 		return nil, next
 	}
 	return msg, true
@@ -109,13 +91,13 @@ func (s *Subscription) prepare(
 // admit tells whether a handler may get the item now; cancel tells the handler when the lease is lost. An item that has
 // expired, as far as that is decoded, is settled. If the lease is uncertain, the item is given back with those behind it and all
 // that wait, and next is false.
-func (s *Subscription) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) (admitted, next bool) {
+func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) (admitted, next bool) {
 	if !it.partition.leases.handOut(it, cancel) { // first: another consumer may have handed it out in time
-		s.giveBack(append([]*item{it}, behind...))
+		d.giveBack(append([]*item{it}, behind...))
 		return false, false
 	}
 	if it.expired() {
-		s.buffer.passed(it, true)
+		d.buffer.passed(it, true)
 		it.partition.settler.expire(it)
 		return false, true
 	}
@@ -123,21 +105,21 @@ func (s *Subscription) admit(it *item, cancel context.CancelCauseFunc, behind ..
 }
 
 // giveBack releases what a worker has and no handler has seen, with all that wait.
-func (s *Subscription) giveBack(back []*item) {
+func (d *dispatcher) giveBack(back []*item) {
 	for _, it := range back {
-		s.buffer.passed(it, false)
-		it.partition.settler.beginRelease(1) // before the recall, which voids claims under way: none may overtake
+		d.buffer.passed(it, false)
+		it.releasing.Add(1) // before the recall, which voids claims under way: none may overtake
 	}
-	s.releaseAll(append(back, s.buffer.takeBackAll()...))
+	releaseAll(append(back, d.buffer.takeBackAll()...))
 }
 
 // await waits until the handler settles the message or its time is over.
-func (s *Subscription) await(msg *message.Message, it *item, cancel context.CancelCauseFunc) {
+func (d *dispatcher) await(msg *message.Message, it *item, cancel context.CancelCauseFunc) {
 	at := it.partition.report.handedOut(it)
 	select {
 	case <-msg.Acked():
 	case <-msg.Nacked():
-	case <-s.abandon:
+	case <-d.abandon:
 		cancel(ErrCloseTimeout)
 	}
 	if !at.IsZero() {
@@ -147,7 +129,7 @@ func (s *Subscription) await(msg *message.Message, it *item, cancel context.Canc
 
 // settle settles a message that a handler has had. A message that was neither acked nor
 // nacked in time is given back; the delivery counts, since the handler has seen it.
-func (s *Subscription) settle(delivered context.Context, msg *message.Message, it *item) {
+func (d *dispatcher) settle(delivered context.Context, msg *message.Message, it *item) {
 	p := it.partition
 	select {
 	case <-msg.Acked():
@@ -157,7 +139,7 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 			p.settler.ack(it)
 		}
 	case <-msg.Nacked():
-		nack, err := s.config.Redelivery(delivered, msg)
+		nack, err := d.config.Redelivery(delivered, msg)
 		if err != nil {
 			p.report.messageFailed(observe.Retrying, it.ID, err)
 		}
@@ -169,28 +151,28 @@ func (s *Subscription) settle(delivered context.Context, msg *message.Message, i
 
 // offer hands a message out, unless ctx or the message's own context ends first, the message expires or the
 // offer is recalled. It may be both accepted and recalled.
-func (s *Subscription) offer(ctx, handed context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
-	s.offers.RLock()
-	defer s.offers.RUnlock()
+func (d *dispatcher) offer(ctx, handed context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
+	d.offers.RLock()
+	defer d.offers.RUnlock()
 	if ctx.Err() != nil { // the channel may be closed
 		return false, false
 	}
 	w.stage.Store(offering)
 	next, signaled := preparing, false
 	select {
-	case s.out <- msg: // a fast reader is already waiting
+	case d.out <- msg: // a fast reader is already waiting
 		next = handling
 	default:
-		s.buffer.look()
+		d.buffer.look()
 		select {
-		case s.out <- msg:
+		case d.out <- msg:
 			next = handling
 		case <-w.recall:
 			signaled = true
 		case <-ctx.Done():
 		case <-handed.Done():
 		case <-it.expiry():
-			s.buffer.expired()
+			d.buffer.expired()
 			next = recalled // by the worker itself
 		}
 	}
