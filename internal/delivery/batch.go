@@ -2,21 +2,11 @@ package delivery
 
 import (
 	"context"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
-
-// handed is a message of a batch that its handler has.
-type handed struct {
-	item      *item
-	msg       *message.Message
-	delivered context.Context
-	cancel    context.CancelCauseFunc
-	at        time.Time // if the observer needs it
-}
 
 // handleBatch calls Handle with messages. It settles each message once that message and all
 // before it are acked or nacked. It returns when Handle returns, or when the time for that is
@@ -51,8 +41,7 @@ func (d *dispatcher) handleBatch(base context.Context, w *worker, items []*item)
 		d.config.Handle(messages)
 	}()
 	for _, h := range batch {
-		d.awaitHandled(h, done)
-		d.settle(h.delivered, h.msg, h.item) //nolint:contextcheck // the context that the message was handed out with
+		d.finish(h, done)
 	}
 	select {
 	case <-done:
@@ -77,21 +66,6 @@ func (d *dispatcher) admitBatch(batch []handed) (admitted []handed) {
 		}
 	}
 	return admitted
-}
-
-// awaitHandled waits until a message is settled. Handle has returned when done is closed.
-func (d *dispatcher) awaitHandled(h handed, done <-chan struct{}) {
-	select {
-	case <-h.msg.Acked():
-	case <-h.msg.Nacked():
-	case <-done:
-		h.msg.Nack() // no effect after an Ack
-	case <-d.abandon:
-		h.cancel(ErrCloseTimeout)
-	}
-	if !h.at.IsZero() {
-		h.item.took = time.Since(h.at)
-	}
 }
 
 type inHandKey struct{}

@@ -22,8 +22,8 @@ type buffer struct {
 	maxWorkers int                       // immutable
 	each       int                       // immutable; how many messages a worker takes at once
 	start      func(w *worker, it *item) // set before the first claim; starts a worker with a message
-	alarm      *alarm                    // rung when releaseOverdue has something to watch
-	watched    atomic.Bool               // releaseOverdue will look
+	alarm      *alarm                    // rung when takeBackOverdue has something to watch
+	watched    atomic.Bool               // takeBackOverdue will look
 	waiting    atomic.Int64              // messages that no handler has
 	bytes      atomic.Int64              // of those messages
 	window     atomic.Int64              // limit of waiting; see budget
@@ -37,6 +37,13 @@ type buffer struct {
 	takeBacks int       // guarded by mu; how often messages were taken back
 	pace      pace      // guarded by mu
 	budget    budget    // guarded by mu
+}
+
+func newBuffer(maxBytes, workers, each int, alarm *alarm) *buffer {
+	b := &buffer{maxBytes: maxBytes, maxWorkers: workers, each: each, alarm: alarm}
+	b.window.Store(int64(each))
+	b.budget.limit = maxClaim
+	return b
 }
 
 // What a worker does with its message. An offer ends when it is accepted or recalled,
@@ -55,13 +62,6 @@ type worker struct {
 
 	item  *item     // guarded by buffer.mu
 	since time.Time // guarded by buffer.mu; when the worker got the item
-}
-
-func newBuffer(maxBytes, workers, each int, alarm *alarm) *buffer {
-	b := &buffer{maxBytes: maxBytes, maxWorkers: workers, each: each, alarm: alarm}
-	b.window.Store(int64(each))
-	b.budget.limit = maxClaim
-	return b
 }
 
 // free is how many more workers can be started. The caller holds mu.
@@ -156,7 +156,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	return nil
 }
 
-// look makes releaseOverdue watch what waits: items, or an offer that is not accepted at once.
+// look makes takeBackOverdue watch what waits: items, or an offer that is not accepted at once.
 func (b *buffer) look() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
 		b.alarm.ring()
@@ -188,22 +188,22 @@ func (b *buffer) passed(it *item, taken bool) {
 
 // takeBackOverdue takes back all messages if one has waited for maxHold: the handlers have
 // become slow or nobody reads, and other consumers may be free. It returns the messages to
-// give back, and when to look again; not ok means that nothing waits.
-func (b *buffer) takeBackOverdue(now time.Time) (back []*item, in time.Duration, ok bool) {
+// give back, and when to look again; zero if nothing waits.
+func (b *buffer) takeBackOverdue(now time.Time) (back []*item, next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watched.Store(false) // before looking, so that no offer is missed
 	oldest, ok := b.oldest()
 	if !ok {
-		return nil, 0, false
+		return nil, time.Time{}
 	}
 	b.watched.Store(true)
-	if remaining := oldest.Add(maxHold).Sub(now); remaining > 0 {
-		return nil, remaining, true
+	if next = oldest.Add(maxHold); next.After(now) {
+		return nil, next
 	}
 	b.window.Store(int64(b.each))
 	b.recallOffers(now)
-	return b.takeBack(), 0, true
+	return b.takeBack(), now
 }
 
 // oldest is when the longest waiting message was claimed. It may be in the buffer or on

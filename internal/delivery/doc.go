@@ -22,10 +22,10 @@
 //	subscription  subscription.go maintain.go                  starts, maintains and ends everything
 //	work          work.go batch.go                             decodes messages and hands them out
 //	fetch         partition.go fetch.go listen.go              claims messages of one partition
-//	settle        settle.go round.go                           sends the outcomes of one partition
-//	buffer        buffer.go budget.go pace.go                  decides how many messages may be claimed
-//	leases        leases.go keep.go presence.go                keeps the leases of one partition
-//	hints         hints.go fallback.go                         decides when to claim
+//	settle        settle.go                                    sends the outcomes of one partition
+//	buffer        buffer.go budget.go                          decides how many messages may be claimed
+//	leases        leases.go keep.go                            keeps the leases of one partition
+//	hints         hints.go                                     decides when to claim
 //	base          config.go item.go topology.go report.go alarm.go
 //
 // A process may have thousands of subscriptions, most of them idle. An idle one has a goroutine for each partition of the

@@ -32,7 +32,6 @@ func (p *partition) fetch() {
 
 // claimDue claims messages as the budget allows it, until nothing is due or ctx ends.
 func (p *partition) claimDue(ctx context.Context) {
-	retrying := p.retrying
 	request := queue.Request{
 		Consumer:      p.config.Consumer,
 		Lease:         p.config.Lease,
@@ -51,7 +50,7 @@ func (p *partition) claimDue(ctx context.Context) {
 		request.Number = p.requests
 		request.Presence = p.leases.presence()
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
-		p.settler.release(p.buffer.fill(r, p.claim(ctx, retrying, request))...)
+		p.settler.release(p.buffer.fill(r, p.claim(ctx, p.retrying, request))...)
 	}
 }
 

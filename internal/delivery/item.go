@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // item is one claimed message.
@@ -17,9 +18,12 @@ type item struct {
 	size      int           // bytes of body and metadata
 	expiresAt time.Time     // by Redis's clock, zero for never; owned by its worker
 	took      time.Duration // how long a handler had the message; set before it is settled
-	failure   string        // what went wrong, as far as a nack says; set before its report
+	reason    string        // why it is buried without a nack; set before it is settled
 	buried    bool          // owned by the settler; it is reported as a dead letter
-	dropped   bool          // it has expired, and is no dead letter; set before it is settled
+	// how the delivery ends, what went wrong as far as a nack says, and when the message is due again. Set before its report.
+	how     observe.Settlement
+	failure string
+	retryIn time.Duration
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
 	// ended says that Redis already knows that the group is done with the message.

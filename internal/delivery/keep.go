@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -16,10 +17,8 @@ func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 	defer l.mu.Unlock()
 	now := time.Now()
 	if !now.Before(l.checkAt) {
-		reporting := len(l.lost) > 0
-		l.dropUncertain(now)
-		if !reporting && len(l.lost) > 0 {
-			running.Go(l.reportLost)
+		if lost := l.dropUncertain(now); len(lost) > 0 {
+			running.Go(func() { l.report.leasesLost(lost) })
 		}
 	}
 	at := l.extendAt
@@ -41,35 +40,19 @@ func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 
 // dropUncertain loses the leases that are not certain now. It needs no answer from Redis. The caller
 // holds mu.
-func (l *leases) dropUncertain(now time.Time) {
+func (l *leases) dropUncertain(now time.Time) (lost []*item) {
 	l.checkAt = now.Add(idle)
 	for _, it := range l.held {
 		switch {
 		case it.doubted: // the answer to its settlement says more
 		case !now.Before(it.trustedUntil):
 			l.lose(it)
-			l.lost = append(l.lost, it)
+			lost = append(lost, it)
 		case it.trustedUntil.Before(l.checkAt):
 			l.checkAt = it.trustedUntil
 		}
 	}
-}
-
-// reportLost tells the observer which messages were given up.
-func (l *leases) reportLost() {
-	for reported := 0; ; {
-		l.mu.Lock()
-		some := l.lost[reported:]
-		if l.lost = some; len(some) == 0 { // the next loss is reported by another goroutine
-			l.lost = nil
-		}
-		l.mu.Unlock()
-		if len(some) == 0 {
-			return
-		}
-		l.report.leasesLost(some)
-		reported = len(some)
-	}
+	return lost
 }
 
 // extend extends all leases. It does so every third of their duration, sooner after an error,
@@ -187,9 +170,9 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range held {
-		it := l.find(d.Delivery)
+		it := l.held[d.ID]
 		switch {
-		case it == nil:
+		case it == nil || it.Token != d.Token:
 		case slices.Contains(stale, d.ID) && it.sent > 0:
 			it.doubted = true
 		case slices.Contains(stale, d.ID):
@@ -200,4 +183,43 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 			it.extended++
 		}
 	}
+}
+
+// presence is the consumer's heartbeat payload. It stays the same between two heartbeats, so a claim
+// costs nothing more.
+func (l *leases) presence() queue.Presence {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return queue.Presence{Alive: l.config.alive(), Info: l.info}
+}
+
+// renewInfo renews the consumer info before a heartbeat. That of an idle consumer does not change.
+func (l *leases) renewInfo() {
+	handled := l.handled()
+	if !l.reportsAlive || len(handled) == 0 && l.info != "" && !l.infoHasMessages {
+		return
+	}
+	info := l.config.ConsumerInfo(handled)
+	l.infoHasMessages = len(handled) > 0
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.info = info
+}
+
+// handled returns the messages that handlers have, in the order of arrival.
+func (l *leases) handled() []Extended {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var items []*item
+	for _, it := range l.held {
+		if it.handedOut.Load() {
+			items = append(items, it)
+		}
+	}
+	slices.SortFunc(items, func(a, b *item) int { return cmp.Or(a.ArrivedAt.Compare(b.ArrivedAt), cmp.Compare(a.ID, b.ID)) })
+	list := make([]Extended, len(items))
+	for i, it := range items {
+		list[i] = Extended{ID: it.ID, Fence: it.Fence, Times: it.extended + 1}
+	}
+	return list
 }

@@ -38,7 +38,6 @@ type leases struct {
 	held        map[string]*item // guarded by mu; by id
 	checkAt     time.Time        // guarded by mu; when leases may stop being certain, or far ahead
 	extendAt    time.Time        // guarded by mu; when to extend them; zero while that is under way
-	lost        []*item          // guarded by mu; to be reported
 	aliveSentAt time.Time        // guarded by mu; when Redis was last told that the consumer is alive
 	calledAt    time.Time        // guarded by mu; when the group was last called, or an answer to that has failed
 	left        bool             // guarded by mu; the consumer leaves the group, so no heartbeat may bring it back
@@ -52,11 +51,7 @@ type leases struct {
 func newLeases(config *Config, group Group, turns *backoff.Turns, report *reporter, alarm *alarm) *leases {
 	now := time.Now()
 	l := &leases{
-		config: config,
-		group:  group,
-		turns:  turns,
-		report: report,
-		alarm:  alarm,
+		config: config, group: group, turns: turns, report: report, alarm: alarm,
 		margin: min(config.Lease/10, time.Second),
 		// A consumer without info is on no list of consumers. Each partition has its own list, and expires groups by it.
 		reportsAlive: config.ConsumerInfo != nil,
@@ -167,14 +162,6 @@ func (l *leases) settled(items []*item, stale []string) {
 			lost = append(lost, it)
 		}
 	}
-}
-
-// find returns a delivery if it is still held. The caller holds mu.
-func (l *leases) find(d queue.Delivery) *item {
-	if it := l.held[d.ID]; it != nil && it.Token == d.Token {
-		return it
-	}
-	return nil
 }
 
 func (l *leases) count() int {

@@ -236,8 +236,7 @@ func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
 	const messages = 100
 	ways := map[string]func(l *leases, items []*item){
 		"not certain": func(l *leases, _ []*item) {
-			l.dropUncertain(time.Now().Add(testLease))
-			l.reportLost()
+			l.report.leasesLost(l.dropUncertain(time.Now().Add(testLease)))
 		},
 		"not current": func(l *leases, items []*item) {
 			l.extended(

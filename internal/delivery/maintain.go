@@ -14,7 +14,9 @@ func (s *Subscription) maintain() (next time.Time) {
 		releaseAll(s.buffer.takeBackAll())
 	}
 	next = s.keepLeases()
-	for _, other := range []time.Time{s.releaseOverdue(), s.grow()} {
+	overdue, overdueAt := s.buffer.takeBackOverdue(time.Now())
+	releaseAll(overdue)
+	for _, other := range []time.Time{overdueAt, s.grow()} {
 		if !other.IsZero() && other.Before(next) {
 			next = other
 		}
@@ -33,17 +35,6 @@ func (s *Subscription) keepLeases() (next time.Time) {
 		}
 	}
 	return next
-}
-
-// releaseOverdue gives back messages that wait too long. It returns when to look again; zero if nothing waits.
-func (s *Subscription) releaseOverdue() (next time.Time) {
-	now := time.Now()
-	back, in, ok := s.buffer.takeBackOverdue(now)
-	releaseAll(back)
-	if !ok {
-		return time.Time{}
-	}
-	return now.Add(in)
 }
 
 // maxGrowInterval is the longest time between two looks at the topic, even if claims show no change: Redis may have

@@ -59,10 +59,10 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 
 // settled reports how a delivery has ended. stale has the ids of deliveries that were no
 // longer current.
-func (r *reporter) settled(it *item, how observe.Settlement, retryIn time.Duration, stale []string) {
+func (r *reporter) settled(it *item, stale []string) {
 	if r.observer.Settled != nil {
 		r.observer.Settled(observe.Settled{
-			Place: r.place, ID: it.ID, Token: it.Fence, How: how, Took: it.took, RetryIn: retryIn, Error: it.failure,
+			Place: r.place, ID: it.ID, Token: it.Fence, How: it.how, Took: it.took, RetryIn: it.retryIn, Error: it.failure,
 			Stale: slices.Contains(stale, it.ID),
 		})
 	}
@@ -74,7 +74,8 @@ func (r *reporter) unsettled(items []*item) {
 		if it.handedOut.Load() {
 			it.took = max(it.took, 1) // more than that of a message that no handler had
 		}
-		r.settled(it, observe.Unsettled, 0, nil)
+		it.how = observe.Unsettled
+		r.settled(it, nil)
 	}
 }
 

@@ -286,7 +286,7 @@ func TestWithoutAnObserverNothingIsAllocated(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		r.claimed(items)
 		r.handedOut(it)
-		r.settled(it, observe.Acked, 0, stale)
+		r.settled(it, stale)
 		r.buried(buried)
 		r.leasesLost(items)
 		r.failed(observe.Claiming, errAway)

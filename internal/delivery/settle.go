@@ -47,32 +47,34 @@ type settler struct {
 }
 
 func (s *settler) ack(it *item) {
+	it.how = observe.Acked
 	s.add(func(r *round) { r.acks = append(r.acks, it) })
 }
 
 // forget drops an acked message whose end Redis already knows.
 func (s *settler) forget(it *item) {
-	s.leases.settled([]*item{it}, nil)
-	s.report.settled(it, observe.Acked, 0, nil)
+	it.how = observe.Acked
+	s.settled([]*item{it}, nil)
 	signal(s.advanced)
 }
 
 func (s *settler) nack(it *item, n queue.Nack) {
-	n.Delivery = it.delivery()
-	how := observe.Nacked
 	switch {
 	case n.Reason != "":
-		how = observe.BuriedByHandler
+		it.how = observe.BuriedByHandler
 	case n.Deferred:
-		how = observe.Deferred
+		it.how = observe.Deferred
+	default:
+		it.how = observe.Nacked
 	}
-	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, how, n, time.Now()}) })
+	n.Delivery = it.delivery()
+	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, n, time.Now()}) })
 }
 
 // abandon makes a message due at once for other consumers.
 func (s *settler) abandon(it *item) {
-	n := queue.Nack{Delivery: it.delivery()}
-	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, observe.Abandoned, n, time.Now()}) })
+	it.how = observe.Abandoned
+	s.add(func(r *round) { r.nacks = append(r.nacks, nack{it, queue.Nack{Delivery: it.delivery()}, time.Now()}) })
 }
 
 func (s *settler) release(items ...*item) {
@@ -83,23 +85,26 @@ func (s *settler) release(items ...*item) {
 		s.releasing.Add(int64(len(items)))
 		r.releases = append(r.releases, items...)
 		for _, it := range items {
-			it.Body = nil
+			it.how, it.Body = observe.Released, nil
 		}
 	})
 }
 
 func (s *settler) bury(it *item, reason string) {
-	s.add(func(r *round) { r.burials = append(r.burials, burial{it, observe.Undecodable, reason}) })
+	it.how, it.reason = observe.Undecodable, reason
+	s.add(func(r *round) { r.burials = append(r.burials, it) })
 }
 
 // expire ends a message that has expired.
 func (s *settler) expire(it *item) {
-	if s.config.DropExpired {
-		it.dropped = true
-		s.ack(it)
-		return
-	}
-	s.add(func(r *round) { r.burials = append(r.burials, burial{it, observe.Expired, "expired"}) })
+	it.how, it.reason = observe.Expired, "expired"
+	s.add(func(r *round) {
+		if s.config.DropExpired {
+			r.acks = append(r.acks, it)
+		} else {
+			r.burials = append(r.burials, it)
+		}
+	})
 }
 
 func (s *settler) add(to func(*round)) {
@@ -185,8 +190,7 @@ func (s *settler) goesOn(ctx context.Context) (more, over bool) {
 
 // reportUnsettled reports the settlements that will not be sent to Redis.
 func (s *settler) reportUnsettled() {
-	remaining := s.collect()
-	s.report.unsettled(remaining.items())
+	s.report.unsettled(s.collect().items())
 }
 
 func (s *settler) collect() round {
@@ -203,7 +207,7 @@ func (s *settler) send(ctx context.Context, r round) error {
 	acks, err1 := inChunks(r.acks, queue.MaxMessages, func(acks []*item) error { return s.sendAcks(ctx, acks) })
 	nacks, err2 := inChunks(r.nacks, maxNacks, func(nacks []nack) error { return s.sendNacks(ctx, nacks) })
 	releases, err3 := inChunks(r.releases, maxReleases, func(items []*item) error { return s.sendReleases(ctx, items) })
-	burials, err4 := inChunks(r.burials, maxBurials, func(burials []burial) error { return s.sendBurials(ctx, burials) })
+	burials, err4 := inChunks(r.burials, maxBurials, func(items []*item) error { return s.sendBurials(ctx, items) })
 	s.requeue(round{acks, nacks, releases, burials})
 	if in, due := soonest(r, nacks, releases); due {
 		s.hints.add(in)
@@ -212,20 +216,13 @@ func (s *settler) send(ctx context.Context, r round) error {
 	return errors.Join(err1, err2, err3, err4)
 }
 
-func (s *settler) sendAcks(ctx context.Context, acks []*item) error {
-	s.leases.settling(acks)
-	acked, err := s.group.Ack(ctx, mapped(acks, func(it *item) queue.Done { return queue.Done{Delivery: it.delivery(), Size: it.size} }))
+func (s *settler) sendAcks(ctx context.Context, items []*item) error {
+	s.leases.settling(items)
+	acked, err := s.group.Ack(ctx, mapped(items, func(it *item) queue.Done { return queue.Done{Delivery: it.delivery(), Size: it.size} }))
 	if err != nil {
 		return err
 	}
-	s.leases.settled(acks, acked.Stale)
-	for _, it := range acks {
-		how := observe.Acked
-		if it.dropped {
-			how = observe.Expired
-		}
-		s.report.settled(it, how, 0, acked.Stale)
-	}
+	s.settled(items, acked.Stale)
 	if acked.Room { // this consumer claims first; the others are notified
 		s.hints.add(0)
 	}
@@ -239,31 +236,29 @@ func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
 		nacks[i].age()
 	}
 	stale, buried, err := s.group.Nack(ctx, s.config.MaxDeliveries, mapped(nacks, func(n nack) queue.Nack { return n.nack }))
-	s.reportBuried(nacks, buried) // they are buried even after an error
+	s.reportBuried(items, buried) // they are buried even after an error
 	if err != nil {
 		return err
 	}
-	s.leases.settled(items, stale)
 	for _, n := range nacks {
-		retryIn := n.nack.Delay
-		if n.item.buried || slices.Contains(stale, n.item.ID) {
-			retryIn = 0
-		}
 		n.item.failure = n.nack.Error
-		s.report.settled(n.item, n.how, retryIn, stale)
+		if !n.item.buried && !slices.Contains(stale, n.item.ID) {
+			n.item.retryIn = n.nack.Delay
+		}
 	}
+	s.settled(items, stale)
 	return nil
 }
 
 // reportBuried reports each nack that has made a dead letter once. A nack that is sent again has the
 // same answer again.
-func (s *settler) reportBuried(nacks []nack, buried []queue.Buried) {
+func (s *settler) reportBuried(items []*item, buried []queue.Buried) {
 	for _, b := range buried {
-		i := slices.IndexFunc(nacks, func(n nack) bool { return n.item.ID == b.ID })
-		if i < 0 || nacks[i].item.buried {
+		i := slices.IndexFunc(items, func(it *item) bool { return it.ID == b.ID })
+		if i < 0 || items[i].buried {
 			continue
 		}
-		nacks[i].item.buried = true
+		items[i].buried = true
 		s.report.buried([]queue.Buried{b})
 	}
 }
@@ -277,30 +272,33 @@ func (s *settler) sendReleases(ctx context.Context, items []*item) error {
 		return err
 	}
 	s.releasing.Add(-int64(len(items)))
-	s.leases.settled(items, stale)
-	for _, it := range items {
-		s.report.settled(it, observe.Released, 0, stale)
-	}
+	s.settled(items, stale)
 	return nil
 }
 
-func (s *settler) sendBurials(ctx context.Context, burials []burial) error {
-	items := mapped(burials, func(b burial) *item { return b.item })
+func (s *settler) sendBurials(ctx context.Context, items []*item) error {
 	s.leases.settling(items)
-	stale, err := s.group.Bury(ctx, mapped(burials, func(b burial) queue.Burial {
-		return queue.Burial{Delivery: b.item.delivery(), Reason: b.reason}
+	stale, err := s.group.Bury(ctx, mapped(items, func(it *item) queue.Burial {
+		return queue.Burial{Delivery: it.delivery(), Reason: it.reason}
 	}))
 	if err != nil {
 		return err
 	}
-	s.leases.settled(items, stale)
-	for _, b := range burials {
-		if !slices.Contains(stale, b.item.ID) {
-			s.report.buried([]queue.Buried{{ID: b.item.ID, Reason: b.reason}})
+	for _, it := range items {
+		if !slices.Contains(stale, it.ID) {
+			s.report.buried([]queue.Buried{{ID: it.ID, Reason: it.reason}})
 		}
-		s.report.settled(b.item, b.how, 0, stale)
 	}
+	s.settled(items, stale)
 	return nil
+}
+
+// settled ends deliveries whose settlement Redis has answered.
+func (s *settler) settled(items []*item, stale []string) {
+	s.leases.settled(items, stale)
+	for _, it := range items {
+		s.report.settled(it, stale)
+	}
 }
 
 func (s *settler) requeue(remaining round) {
@@ -313,4 +311,48 @@ func (s *settler) requeue(remaining round) {
 		r.releases = append(remaining.releases, r.releases...)
 		r.burials = append(remaining.burials, r.burials...)
 	})
+}
+
+// round is the settlements that go out together.
+type round struct {
+	acks     []*item
+	nacks    []nack
+	releases []*item
+	burials  []*item // messages that cannot be given to a handler
+}
+
+// nack is a message whose handler failed, did not finish in time, or decided about it.
+type nack struct {
+	item  *item
+	nack  queue.Nack
+	since time.Time // when nack.Delay began
+}
+
+// age shortens the delay of a message that is put off by what has passed since: it comes at its time, also if Redis was away.
+func (n *nack) age() {
+	if n.nack.Deferred {
+		n.nack.Delay, n.since = max(0, n.nack.Delay-time.Since(n.since)), time.Now()
+	}
+}
+
+func (r round) empty() bool {
+	return len(r.acks)+len(r.nacks)+len(r.releases)+len(r.burials) == 0
+}
+
+// items are all messages of the round.
+func (r round) items() []*item {
+	return slices.Concat(r.acks, mapped(r.nacks, func(n nack) *item { return n.item }), r.releases, r.burials)
+}
+
+// soonest is when the next of the sent nacks and releases is due again.
+func soonest(sent round, unsentNacks []nack, unsentReleases []*item) (in time.Duration, due bool) {
+	if len(sent.releases) > len(unsentReleases) {
+		return 0, true
+	}
+	for _, n := range sent.nacks[:len(sent.nacks)-len(unsentNacks)] {
+		if !n.item.buried && (!due || n.nack.Delay < in) {
+			in, due = n.nack.Delay, true
+		}
+	}
+	return in, due
 }

@@ -25,6 +25,15 @@ type dispatcher struct {
 	abandon chan struct{}
 }
 
+// handed is a message that its handler has.
+type handed struct {
+	item      *item
+	msg       *message.Message
+	delivered context.Context
+	cancel    context.CancelCauseFunc
+	at        time.Time // if the observer needs it
+}
+
 // work hands out the worker's message and one after another that waits.
 func (d *dispatcher) work(w *worker, it *item) {
 	base := context.WithoutCancel(d.ctx) // base of the messages' contexts
@@ -40,9 +49,9 @@ func (d *dispatcher) work(w *worker, it *item) {
 // handle offers a message on the channel and waits until it is settled.
 func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
-	handed, cancel := context.WithCancelCause(base)
+	own, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg, next := d.prepare(handed, cancel, it)
+	msg, next := d.prepare(own, cancel, it)
 	if msg == nil {
 		if next { // as fast as that, the worker takes the next
 			w.stage.Store(handling)
@@ -50,7 +59,7 @@ func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
-	accepted, recalled := d.offer(ctx, handed, w, it, msg)
+	accepted, recalled := d.offer(ctx, own, w, it, msg)
 	d.buffer.passed(it, accepted)
 	if !accepted {
 		p.settler.release(it) // has no effect if the lease is lost
@@ -60,21 +69,20 @@ func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 	}
 	if accepted {
 		it.handedOut.Store(true)
-		d.await(msg, it, cancel)
-		d.settle(delivered, msg, it) //nolint:contextcheck // the context that the message was handed out with
+		d.finish(handed{it, msg, delivered, cancel, p.report.handedOut(it)}, nil)
 	}
 }
 
-// prepare makes the message to hand out. handed is its context, which cancel ends. It returns nil if
+// prepare makes the message to hand out. own is its context, which cancel ends. It returns nil if
 // the item cannot be decoded, which settles it, or is not admitted; next is as admit has it.
 func (d *dispatcher) prepare(
-	handed context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
+	own context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {
 	p := it.partition
 	if admitted, next := d.admit(it, nil, behind...); !admitted {
 		return nil, next
 	}
-	msg, expiresAt, err := d.config.Decode(handed, it.Claimed)
+	msg, expiresAt, err := d.config.Decode(own, it.Claimed)
 	it.expiresAt, it.Body = expiresAt, nil // freed with the message; items are freed many at a time
 	if err != nil {
 		d.buffer.passed(it, true)
@@ -113,33 +121,31 @@ func (d *dispatcher) giveBack(back []*item) {
 	releaseAll(append(back, d.buffer.takeBackAll()...))
 }
 
-// await waits until the handler settles the message or its time is over.
-func (d *dispatcher) await(msg *message.Message, it *item, cancel context.CancelCauseFunc) {
-	at := it.partition.report.handedOut(it)
+// finish waits until a handler has settled its message or its time is over, and passes the outcome on. A Handle settles no more
+// once returned is closed. A message that was neither acked nor nacked in time is given back; the delivery counts, since the
+// handler has seen it.
+func (d *dispatcher) finish(h handed, returned <-chan struct{}) {
 	select {
-	case <-msg.Acked():
-	case <-msg.Nacked():
+	case <-h.msg.Acked():
+	case <-h.msg.Nacked():
+	case <-returned:
+		h.msg.Nack() // no effect after an Ack
 	case <-d.abandon:
-		cancel(ErrCloseTimeout)
+		h.cancel(ErrCloseTimeout)
 	}
-	if !at.IsZero() {
-		it.took = time.Since(at)
+	p, it := h.item.partition, h.item
+	if !h.at.IsZero() {
+		it.took = time.Since(h.at)
 	}
-}
-
-// settle settles a message that a handler has had. A message that was neither acked nor
-// nacked in time is given back; the delivery counts, since the handler has seen it.
-func (d *dispatcher) settle(delivered context.Context, msg *message.Message, it *item) {
-	p := it.partition
 	select {
-	case <-msg.Acked():
+	case <-h.msg.Acked():
 		if it.ended.Load() {
 			p.settler.forget(it)
 		} else {
 			p.settler.ack(it)
 		}
-	case <-msg.Nacked():
-		nack, err := d.config.Redelivery(delivered, msg)
+	case <-h.msg.Nacked():
+		nack, err := d.config.Redelivery(h.delivered, h.msg)
 		if err != nil {
 			p.report.messageFailed(observe.Retrying, it.ID, err)
 		}
@@ -151,7 +157,7 @@ func (d *dispatcher) settle(delivered context.Context, msg *message.Message, it 
 
 // offer hands a message out, unless ctx or the message's own context ends first, the message expires or the
 // offer is recalled. It may be both accepted and recalled.
-func (d *dispatcher) offer(ctx, handed context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
+func (d *dispatcher) offer(ctx, own context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
 	d.offers.RLock()
 	defer d.offers.RUnlock()
 	if ctx.Err() != nil { // the channel may be closed
@@ -170,7 +176,7 @@ func (d *dispatcher) offer(ctx, handed context.Context, w *worker, it *item, msg
 		case <-w.recall:
 			signaled = true
 		case <-ctx.Done():
-		case <-handed.Done():
+		case <-own.Done():
 		case <-it.expiry():
 			d.buffer.expired()
 			next = recalled // by the worker itself

@@ -33,7 +33,7 @@ var mistakes = []struct {
 	{
 		"who hears nothing waits until the connection is there again, and that begins with a pause", "notifications", "late", []edit{
 			{"internal/notify/conn.go", "pause.Reset()\n\t\t\tcontinue", "pause.Reset()"},
-			{"internal/delivery/fallback.go", "fallbackInterval = 150 * time.Millisecond", "fallbackInterval = time.Minute"},
+			{"internal/delivery/hints.go", "fallbackInterval = 150 * time.Millisecond", "fallbackInterval = time.Minute"},
 		},
 	},
 	{
