@@ -29,19 +29,19 @@ type shop struct {
 	publisher  *redisdelay.Publisher
 	subscriber *redisdelay.Subscriber
 	router     *message.Router
-	orders     orders // your own, in your database
+	orders     orders // your own type, for your database
 }
 
 func (s *shop) closeLater(order string) error {
 	msg := message.NewMessage(watermill.NewUUID(), []byte(order))
 	delay.Message(msg, delay.For(30*time.Minute)) // or delay.Until(at)
-	redisdelay.SetKey(msg, order)                 // to take it back by; see below
+	redisdelay.SetKey(msg, order)                 // to cancel or reschedule it, see below
 	return s.publisher.Publish("orders.close", msg)
 }
 
 // end of recipe
 
-// recipe: handle
+// recipe: handle messages
 func newShop(client redis.UniversalClient, orders orders, logger watermill.LoggerAdapter) (*shop, error) {
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, logger)
 	if err != nil {
@@ -50,8 +50,8 @@ func newShop(client redis.UniversalClient, orders orders, logger watermill.Logge
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client:        client,
 		ConsumerGroup: "billing",
-		MaxInFlight:   10, // handlers at work at once; by default one
-		MaxDeliveries: 20, // then a dead letter, after some eleven minutes; by default a message is retried without end
+		MaxInFlight:   10, // concurrent handlers; default: 1
+		MaxDeliveries: 20, // then it is a dead letter, after about eleven minutes; default: retry forever
 	}, logger)
 	if err != nil {
 		return nil, err
@@ -61,18 +61,18 @@ func newShop(client redis.UniversalClient, orders orders, logger watermill.Logge
 		return nil, err
 	}
 	s := &shop{client, publisher, subscriber, router, orders}
-	router.AddMiddleware(redisdelay.RecordErrors) // keeps the handler's error with its message
+	router.AddMiddleware(redisdelay.RecordErrors) // stores the handler's error with its message
 	router.AddConsumerHandler("close", "orders.close", subscriber, s.closeOrder)
 	return s, nil
 }
 
 func (s *shop) closeOrder(msg *message.Message) error {
-	return s.orders.Close(msg.Context(), string(msg.Payload)) // unless it is paid
+	return s.orders.Close(msg.Context(), string(msg.Payload)) // unless it has been paid
 }
 
 // end of recipe
 
-// recipe: take it back, or give it more time
+// recipe: cancel and reschedule
 func (s *shop) paid(ctx context.Context, order string) (redisdelay.Status, error) {
 	return s.publisher.Cancel(ctx, "orders.close", order)
 }
@@ -83,7 +83,7 @@ func (s *shop) snoozed(ctx context.Context, order string) (redisdelay.Status, er
 
 // end of recipe
 
-// recipe: end
+// recipe: shut down
 func (s *shop) serve(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
