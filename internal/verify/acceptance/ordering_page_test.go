@@ -23,19 +23,19 @@ import (
 // recipe: a wallet
 func deposit(msg *message.Message) error {
 	d, _ := redisdelay.DeliveryFromContext(msg.Context())
-	// One statement: a handler whose lease is lost writes nothing any more.
+	// One statement checks the token and writes, so a handler that has lost its lease writes nothing.
 	return wallets.Add(msg.Context(), msg.UUID, d.Token, msg.Payload)
 }
 
 // end of recipe
 
-// recipe: the resource is locked
-var errLocked = errors.New("somebody else works on it")
+// recipe: a locked resource
+var errLocked = errors.New("the resource is locked")
 
 func update(msg *message.Message) error {
 	d, _ := redisdelay.DeliveryFromContext(msg.Context())
 	if locked(msg) {
-		// No failed delivery; its key waits, others go on. The error is needed: Defer takes effect with the Nack, and
+		// Does not count as a delivery, and only this key waits. Defer takes effect with the Nack, so return an error:
 		// nil would ack the message.
 		return errors.Join(errLocked, d.Defer(delay.For(10*time.Second)))
 	}
