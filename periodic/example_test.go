@@ -37,7 +37,7 @@ func everyMondayAtSeven(ctx context.Context, rdb redis.UniversalClient, version 
 	}}); err != nil {
 		return err
 	}
-	return schedules.Run(ctx) // until ctx ends, in as many processes as you like
+	return schedules.Run(ctx) // until ctx ends; any number of processes may run it
 }
 
 func report(msg *message.Message) error {
