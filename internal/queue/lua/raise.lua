@@ -10,7 +10,7 @@
 --            { group, lasts in ms, ... }, 1 if groups may end soon else 0 }: with the groups, the
 --          pauses and limits, and the groups that expire if the number is not the one known
 --          { 0, { group }, { max }, { }, 0 } if the limits of a group allow only max partitions;
---          nothing nack_metadata
+--          nothing changed
 
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 

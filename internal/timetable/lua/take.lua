@@ -6,7 +6,7 @@
 -- ARGV[2]  lease  after how many ms others may take them
 -- Returns  { lost, now, next, lease, schedule, since, definition, ... }: how many schedules have only a definition; in ms, Redis's
 --          clock, when the next one is to be taken ('' if none), until when those that follow are taken; and of each, when it was
---          to be dedup, and its revision and definition
+--          to be taken, and its revision and definition
 
 local MAX_BYTES = 1048576 -- of definitions, unless the first one has more
 local _, now_ms = now_us()
