@@ -265,8 +265,7 @@ func newScrubber(files string) *scrubber {
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "TIME"},
 		{`\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(\.\d+)?)?`, "TIME"},
 		{`\b\d\d:\d\d(:\d\d(\.\d+)?)?\b`, "TIME"},
-		{`\bfor \d+m\b`, "for Xs"}, // a whole minute
-		{`\b\d+(ms|s)\b|\b\d+m\d+s\b|  \bnow$`, "Xs"},
+		{`\b\d+(ms|s|m)\b|\b\d+m\d+s\b|  \bnow$`, "Xs"},
 		{`\b\d+h\d+m\b`, "XhYm"},
 		{`\b\d+d\d+h\b|\b\d+y\d+d\b`, "XdYh"},
 		{`(\d+\.)?eyJ[\w=-]+`, "CURSOR"},
