@@ -41,7 +41,7 @@ languages: redis-server
 stress: redis-server
 	$(GO) test -race -tags=stress -count=1 -timeout 30m -v -run '^TestPubSub' ./internal/verify/acceptance
 
-## full: run all long forms one after another and print a table of the results; three and a half hours. FORMS='explore sim'
+## full: run all long forms one after another and print a table of the results; about three hours. FORMS='explore sim'
 ## runs only these
 FORMS ?=
 full:

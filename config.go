@@ -264,7 +264,8 @@ type SubscriberConfig struct {
 	// MaxDeliveries makes a message a dead letter of the group after that many deliveries without an Ack. With the
 	// default NackDelay, 5 deliveries last 2 seconds, 10 a minute and 20 eleven minutes. A message that was prefetched
 	// and returned unseen does not count as delivered. A message that kills its consumer at once may be delivered once
-	// more than this. With Broadcast, the dead letters go with the subscription's group. Default: 0, no limit.
+	// more than this. With Broadcast, the dead letters are deleted with
+	// the subscription's group. Default: 0, no limit.
 	MaxDeliveries int
 
 	// GroupLimits limits all consumers of the group together, whereas MaxInFlight limits one subscription. Subscribe,

@@ -96,8 +96,8 @@ func (p *Publisher) Config() PublisherConfig { return p.config }
 // says that only some messages of a call are stored.
 //
 // Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
-// ErrInvalidKey, ErrInvalidDuplicatePolicy, ErrInvalidOrderingKey, ErrInvalidExpiration, ErrMessageTooLarge, ErrDuplicateMessage, ErrOutcomeUnknown,
-// ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
+// ErrInvalidKey, ErrInvalidDuplicatePolicy, ErrInvalidOrderingKey, ErrInvalidExpiration, ErrMessageTooLarge,
+// ErrDuplicateMessage, ErrOutcomeUnknown, ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
 // *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
 // Marshaler, of Delay.DefaultDelayGenerator, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
 // *PartialPublishError or a *ReplicationError: docs/use/basics.md has a table.
@@ -337,9 +337,9 @@ func traitsOf(msg *message.Message) (t script.Traits, err error) {
 }
 
 // storedCopy returns the message to store. If a handler publishes its own message again, the copy has no
-// expiration, unless the handler has set another one. If the handler has given it a new delay, such as that of DelayOnError inside
-// a poison queue, the copy marks it as made while handling, and not by the publisher: see markMade. The mark
-// is in the copy alone, so this call still counts the delay.
+// expiration, unless the handler has set another one. If the handler has given it a new delay, such as that of
+// DelayOnError inside a poison queue, the copy marks it as made while handling, and not by the publisher: see markMade.
+// Only the copy has the mark, so this call still counts the delay.
 func storedCopy(msg, delayed *message.Message) *message.Message {
 	delivery, again := publishedAgain(msg)
 	if !again {

@@ -21,7 +21,7 @@ type ReasonCount struct {
 	Others         bool      // all that have none of the reasons that were met first; Reason is ""
 }
 
-// maxReasons is how many reasons of a group are told apart.
+// maxReasons is how many reasons of a group are counted separately.
 const maxReasons = 1000
 
 // withDigits matches what may be an id. Of these, numbers of up to three digits are none: they
@@ -38,8 +38,8 @@ func kindOf(reason string) string {
 	})
 }
 
-// Reasons counts the dead letters that a query matches by group and reason, those with the most first. A group's first
-// 1,000 reasons are told apart. It reads all dead letters in steps, and calls progress, which may be nil, with the
+// Reasons counts the dead letters that a query matches by group and reason, those with the most first. It counts
+// the first 1,000 reasons of a group separately, and the others together. It reads all dead letters in steps, and calls progress, which may be nil, with the
 // number that it has counted. Query.In must be Dead or "", which means Dead here. The errors are those of Entries;
 // after an error, the counts cover the dead letters that were read before it.
 func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {
@@ -76,7 +76,7 @@ func (t *reasonTable) list() []ReasonCount {
 // reasonTable counts reasons.
 type reasonTable struct {
 	counts map[ReasonCount]*ReasonCount // by Group, Reason and Others
-	kinds  map[string]int               // how many are told apart of a group
+	kinds  map[string]int               // how many of a group are counted separately
 }
 
 func (t *reasonTable) add(group, reason string, at time.Time) {

@@ -86,12 +86,12 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // relay begins to relay a topic. It tries until that succeeds or ctx ends.
 func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, topic string) {
-	l := newRoute(ctx, r, topic)
+	rt := newRoute(ctx, r, topic)
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	outages := outage.New(logging(r.logger), 0)
 	place := observe.Place{Topic: topic, Group: r.config.ConsumerGroup, Partition: -1}
 	for {
-		err := subscriber.SubscribeBatches(ctx, topic, r.config.BatchSize, l.handle)
+		err := subscriber.SubscribeBatches(ctx, topic, r.config.BatchSize, rt.handle)
 		if err == nil {
 			fields := fieldsOf(place)
 			fields["in_one_step"] = r.InOneStep(topic)

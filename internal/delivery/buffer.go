@@ -57,7 +57,7 @@ const (
 
 // worker hands out one message at a time.
 type worker struct {
-	recall chan struct{} // holds a signal to give back the message on offer
+	recall chan struct{} // holds a signal to release the message on offer
 	stage  atomic.Int32
 
 	item  *item     // guarded by buffer.mu
@@ -188,7 +188,7 @@ func (b *buffer) passed(it *item, taken bool) {
 
 // takeBackOverdue takes back all messages if one has waited for maxHold: the handlers have
 // become slow or nobody reads, and other consumers may be free. It returns the messages to
-// give back, and when to look again; zero if nothing waits.
+// release, and when to check again; zero if nothing waits.
 func (b *buffer) takeBackOverdue(now time.Time) (back []*item, next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -220,7 +220,7 @@ func (b *buffer) oldest() (since time.Time, ok bool) {
 	return since, ok
 }
 
-// recallOffers makes workers give back messages that they have offered for too long. The
+// recallOffers makes workers release messages that they have offered for too long. The
 // caller holds mu.
 func (b *buffer) recallOffers(now time.Time) {
 	some := false

@@ -20,6 +20,10 @@ type KeyFaults struct {
 	Volatile []string               // expire, though this library lets no such key expire
 }
 
+func (f *KeyFaults) add(more KeyFaults) {
+	f.Types, f.Volatile = append(f.Types, more.Types...), append(f.Volatile, more.Volatile...)
+}
+
 // FindKeyFaults checks the keys of the partition, with those of some groups.
 func FindKeyFaults(ctx context.Context, p *queue.Partition, groups []string) (KeyFaults, error) {
 	return keyFaults(ctx, p.Client(), p.All(groups))
@@ -33,7 +37,7 @@ func FindPrefixKeyFaults(ctx context.Context, c *script.Client) (KeyFaults, erro
 		if err != nil {
 			return all, err
 		}
-		all.Types, all.Volatile = append(all.Types, f.Types...), append(all.Volatile, f.Volatile...)
+		all.add(f)
 	}
 	return all, nil
 }
@@ -46,7 +50,7 @@ func keyFaults(ctx context.Context, c *script.Client, keys []script.Key) (KeyFau
 		if err != nil {
 			return all, err
 		}
-		all.Types, all.Volatile = append(all.Types, f.Types...), append(all.Volatile, f.Volatile...)
+		all.add(f)
 	}
 	return all, nil
 }
@@ -74,7 +78,7 @@ func faultsOf(ctx context.Context, c *script.Client, keys []script.Key) (faults 
 	return faults, err
 }
 
-// Persist lets keys that exist last.
+// Persist removes the expiry of keys.
 func Persist(ctx context.Context, c *script.Client, keys []string) error {
 	for _, key := range keys {
 		_, err := script.Promptly(ctx, c, func(ctx context.Context) (bool, error) { return c.Redis().Persist(ctx, key).Result() })
@@ -88,10 +92,10 @@ func Persist(ctx context.Context, c *script.Client, keys []string) error {
 // ErrCannotScan says that Redis or its client does not list keys.
 var ErrCannotScan = errors.New("keys cannot be listed")
 
-// scannedAt is how many keys Redis goes through in one call for Unlisted.
+// scannedAt is how many keys Redis scans in one call for Unlisted.
 const scannedAt = 1000
 
-// Unlisted are topics that have keys and are not in a list, sorted. It goes through all keys of the database, in bounded steps.
+// Unlisted returns the topics that have keys and are not in a list, sorted. It scans all keys of the database, in bounded steps.
 // The error may be ErrCannotScan.
 func Unlisted(ctx context.Context, c *script.Client, list []string) ([]string, error) {
 	nodes, err := script.Promptly(ctx, c, func(ctx context.Context) ([]redis.UniversalClient, error) { return masters(ctx, c) })

@@ -272,7 +272,8 @@ func offset(number int) int {
 	return number%3*MaxPartitions/3 + int(bits.Reverse8(uint8(number/3))>>2)
 }
 
-// salt is what to append to a tag so that its slot is near the middle of a cell. The number of the cell may be too high by one round.
+// salt is what to append to a tag so that its slot is near the middle of a cell. The cells form a ring, so their numbers may
+// exceed MaxPartitions.
 func salt(tag string, cell int) string {
 	middle := (2*(cell%MaxPartitions) + 1) * slots / (2 * MaxPartitions)
 	start := crc16(0, tag)

@@ -26,7 +26,7 @@ type Link struct {
 // pipe is one direction of a Link.
 type pipe struct {
 	mu        sync.Mutex
-	bandwidth int       // guarded by mu; bytes/s; 0: nothing passes
+	bandwidth int       // bytes/s
 	free      time.Time // guarded by mu; when all that has entered has passed
 }
 
@@ -50,15 +50,6 @@ func NewLink(t testing.TB, target string, bandwidth int) *Link {
 		l.conns.Wait()
 	})
 	return l
-}
-
-// SetBandwidth changes the bandwidth; with 0, the Link is silent and looks open.
-func (l *Link) SetBandwidth(bandwidth int) {
-	for _, p := range []*pipe{l.up, l.down} {
-		p.mu.Lock()
-		p.bandwidth = bandwidth
-		p.mu.Unlock()
-	}
 }
 
 func (l *Link) accept() {
@@ -99,27 +90,19 @@ func (l *Link) pass(to, from net.Conn, through *pipe, end func()) {
 
 // pass waits until some bytes have passed; false if ctx ends before.
 func (p *pipe) pass(ctx context.Context, bytes int) bool {
-	for {
-		p.mu.Lock()
-		bandwidth, now := p.bandwidth, time.Now()
-		wait := 10 * time.Millisecond
-		if bandwidth > 0 {
-			if idle := now.Add(-catchUp); p.free.Before(idle) {
-				p.free = idle
-			}
-			p.free = p.free.Add(time.Duration(bytes) * time.Second / time.Duration(bandwidth))
-			wait = p.free.Sub(now)
-		}
-		p.mu.Unlock()
-		if wait > time.Millisecond || bandwidth == 0 { // a timer is late by as much
-			select {
-			case <-time.After(wait):
-			case <-ctx.Done():
-				return false
-			}
-		}
-		if bandwidth > 0 {
-			return ctx.Err() == nil
+	p.mu.Lock()
+	now := time.Now()
+	if idle := now.Add(-catchUp); p.free.Before(idle) {
+		p.free = idle
+	}
+	p.free = p.free.Add(time.Duration(bytes) * time.Second / time.Duration(p.bandwidth))
+	wait := p.free.Sub(now)
+	p.mu.Unlock()
+	if wait > time.Millisecond { // a timer is late by as much
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
 		}
 	}
+	return ctx.Err() == nil
 }
