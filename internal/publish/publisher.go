@@ -1,8 +1,3 @@
-// Package publish stores the messages of Publish calls, and finds them by their keys.
-//
-// Concurrent calls share script calls: while a batch for a topic partition is under way, calls for
-// that partition collect in the next batch. No call waits for others to join, and calls stay
-// independent: each is stored whole or not at all and has its own result.
 package publish
 
 import (
