@@ -155,7 +155,7 @@ lint:
 	$(LINT) run ./...
 	for module in $(MODULES) bench; do (cd $$module && $(LINT) run ./...) || exit 1; done
 
-## examples: run each example to its end, on an embedded Redis or a cluster of its own
+## examples: run each example to its end, on an embedded Redis
 examples:
 	./scripts/run-examples.sh
 

@@ -12,5 +12,3 @@ for broker in gochannel redisstream; do
 	go run ./examples/relay -broker "$broker"
 done
 go run ./examples/migrate
-[ -n "${REDIS_ADDRS:-}" ] || ./scripts/install-redis.sh # cluster needs real servers
-go run ./examples/cluster
