@@ -57,28 +57,27 @@ func wait(ctx context.Context, d time.Duration, hope <-chan struct{}) bool {
 	}
 }
 
-// Turns spaces out the attempts of several loops that fail for the same reason: each
-// takes a turn before it tries again. It is safe for concurrent use.
-type Turns struct {
-	gap time.Duration // immutable; between two turns
+// Spacing keeps a gap between the attempts of several loops that fail for the same reason. It is safe for concurrent use.
+type Spacing struct {
+	gap time.Duration // immutable
 
 	mu   sync.Mutex
-	last time.Time // guarded by mu; of the last turn, which may be in the future
+	last time.Time // guarded by mu; of the last attempt, which may be in the future
 }
 
-// NewTurns returns Turns that are a gap apart.
-func NewTurns(gap time.Duration) *Turns { return &Turns{gap: gap} }
+// NewSpacing returns a Spacing with a gap.
+func NewSpacing(gap time.Duration) *Spacing { return &Spacing{gap: gap} }
 
-// Wait blocks until it is the caller's turn. It returns false at once when ctx ends.
-func (t *Turns) Wait(ctx context.Context) bool {
-	return wait(ctx, time.Until(t.next(time.Now())), nil)
+// Wait blocks until the caller may make its attempt. It returns false at once when ctx ends.
+func (s *Spacing) Wait(ctx context.Context) bool {
+	return wait(ctx, time.Until(s.next(time.Now())), nil)
 }
 
-func (t *Turns) next(now time.Time) time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = latest(now, t.last.Add(t.gap))
-	return t.last
+func (s *Spacing) next(now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = latest(now, s.last.Add(s.gap))
+	return s.last
 }
 
 func latest(a, b time.Time) time.Time {

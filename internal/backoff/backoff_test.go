@@ -38,13 +38,13 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 
 func TestTurnsAreAGapApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns, start := NewTurns(time.Second), time.Now()
+		spacing, start := NewSpacing(time.Second), time.Now()
 		var loops sync.WaitGroup
 		var mu sync.Mutex
 		var taken []time.Duration
 		for range 3 {
 			loops.Go(func() {
-				assert.True(t, turns.Wait(t.Context()))
+				assert.True(t, spacing.Wait(t.Context()))
 				mu.Lock()
 				defer mu.Unlock()
 				taken = append(taken, time.Since(start))
@@ -55,15 +55,15 @@ func TestTurnsAreAGapApart(t *testing.T) {
 
 		time.Sleep(10 * time.Second) //nolint:forbidigo // advances the bubble's clock
 		start = time.Now()
-		assert.True(t, turns.Wait(t.Context()))
+		assert.True(t, spacing.Wait(t.Context()))
 		assert.Zero(t, time.Since(start), "the last turn was long ago")
 	})
 }
 
 func TestATurnEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	turns := NewTurns(time.Hour)
-	assert.True(t, turns.Wait(ctx))
+	spacing := NewSpacing(time.Hour)
+	assert.True(t, spacing.Wait(ctx))
 	cancel()
-	assert.False(t, turns.Wait(ctx))
+	assert.False(t, spacing.Wait(ctx))
 }

@@ -120,7 +120,7 @@ func (p *partition) pauseClaims(retrying context.Context, pause *backoff.Backoff
 	case <-p.listening: // a signal from before this failure
 	default:
 	}
-	return pause.WaitUnless(retrying, p.listening) && p.turns.Wait(retrying)
+	return pause.WaitUnless(retrying, p.listening) && p.spacing.Wait(retrying)
 }
 
 // noteClaimWorked reports that claiming works, and returns whether it had failed before.

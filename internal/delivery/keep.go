@@ -58,7 +58,7 @@ func (l *leases) dropUncertain(now time.Time) (lost []*item) {
 // extend extends all leases. It does so every third of their duration, sooner after an error,
 // and later while there are none. Only one runs at a time.
 func (l *leases) extend(ctx context.Context) {
-	if l.failed && !l.turns.Wait(ctx) {
+	if l.failed && !l.spacing.Wait(ctx) {
 		return
 	}
 	err := l.extendAll(ctx)

@@ -30,7 +30,7 @@ type leases struct {
 	group        Group
 	margin       time.Duration
 	reportsAlive bool // sends heartbeats even if nothing is held
-	turns        *backoff.Turns
+	spacing      *backoff.Spacing
 	report       *reporter
 	alarm        *alarm // calls tend
 
@@ -48,10 +48,10 @@ type leases struct {
 	failed bool // owned by extend
 }
 
-func newLeases(config *Config, group Group, turns *backoff.Turns, report *reporter, alarm *alarm) *leases {
+func newLeases(config *Config, group Group, spacing *backoff.Spacing, report *reporter, alarm *alarm) *leases {
 	now := time.Now()
 	l := &leases{
-		config: config, group: group, turns: turns, report: report, alarm: alarm,
+		config: config, group: group, spacing: spacing, report: report, alarm: alarm,
 		margin: min(config.Lease/10, time.Second),
 		// A consumer without info is on no list of consumers. Each partition has its own list, and expires groups by it.
 		reportsAlive: config.ConsumerInfo != nil,

@@ -46,13 +46,13 @@ type partition struct {
 	leases    *leases
 	settler   *settler
 	report    reporter
-	turns     *backoff.Turns // for everything that fails and is retried
-	listening chan struct{}  // tells claim that notifications work again
-	called    chan struct{}  // tells claim that a notification was for the group alone: it may be restored
-	listener  Listener       // set before fetch starts
-	need      need           // owned by fetch; which messages the next claim gets
-	requests  int64          // owned by fetch; the number of the last one
-	retired   bool           // owned by fetch; the group was when it claimed last
+	spacing   *backoff.Spacing // for everything that fails and is retried
+	listening chan struct{}    // tells claim that notifications work again
+	called    chan struct{}    // tells claim that a notification was for the group alone: it may be restored
+	listener  Listener         // set before fetch starts
+	need      need             // owned by fetch; which messages the next claim gets
+	requests  int64            // owned by fetch; the number of the last one
+	retired   bool             // owned by fetch; the group was when it claimed last
 }
 
 func newPartition(s *shared, number int) *partition {
@@ -62,13 +62,13 @@ func newPartition(s *shared, number int) *partition {
 		group:     s.topic.Group(number),
 		hints:     newHints(s.config),
 		report:    newReporter(&s.config, s.outages, number),
-		turns:     backoff.NewTurns(minBackoff),
+		spacing:   backoff.NewSpacing(minBackoff),
 		listening: make(chan struct{}, 1),
 		called:    make(chan struct{}, 1),
 	}
-	p.leases = newLeases(&s.config, p.group, p.turns, &p.report, s.alarm)
+	p.leases = newLeases(&s.config, p.group, p.spacing, &p.report, s.alarm)
 	p.settler = &settler{
-		config: &s.config, group: p.group, leases: p.leases, hints: &p.hints, turns: p.turns, report: &p.report,
+		config: &s.config, group: p.group, leases: p.leases, hints: &p.hints, spacing: p.spacing, report: &p.report,
 		calls: s.calls, settlers: &s.running.settlers, leavers: &s.running.leavers,
 		advanced: make(chan struct{}, 1),
 	}

@@ -26,13 +26,13 @@ const (
 // settler sends the outcomes of deliveries to Redis. Messages settled during one round of
 // calls go out in the next; no message waits for others to join it.
 type settler struct {
-	config *Config
-	group  Group
-	leases *leases
-	hints  *hints
-	turns  *backoff.Turns
-	report *reporter
-	calls  context.Context
+	config  *Config
+	group   Group
+	leases  *leases
+	hints   *hints
+	spacing *backoff.Spacing
+	report  *reporter
+	calls   context.Context
 	// settlers count settle, leavers its last call.
 	settlers, leavers *sync.WaitGroup
 
@@ -171,7 +171,7 @@ func (s *settler) run(ctx context.Context) (over bool) {
 		case ctx.Err() == nil:
 			s.report.failed(observe.Settling, err)
 		}
-		_ = pause.Wait(ctx) && s.turns.Wait(ctx) // goesOn looks at ctx
+		_ = pause.Wait(ctx) && s.spacing.Wait(ctx) // goesOn looks at ctx
 	}
 	if over {
 		s.reportUnsettled()

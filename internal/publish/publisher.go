@@ -95,7 +95,7 @@ type Publisher struct {
 	lanes      *lanes
 	pending    *pending
 	background *background   // the calls to Redis that lanes does not make
-	turn       atomic.Uint64 // chooses the partition of messages without a key
+	next       atomic.Uint64 // chooses the partition of messages without a key
 	closed     atomic.Bool
 }
 
@@ -189,7 +189,7 @@ func (p *Publisher) name(messages []Message) {
 
 // distribute chooses partitions for messages.
 func (p *Publisher) distribute(messages []Message, partitions int) []share {
-	turn := int(p.turn.Add(1) % uint64(partitions))
+	turn := int(p.next.Add(1) % uint64(partitions))
 	if partitions == 1 || !slices.ContainsFunc(messages, func(m Message) bool { return chooser(m) != "" }) {
 		return []share{{partition: turn, messages: messages}}
 	}

@@ -51,9 +51,9 @@ type request struct {
 type change struct {
 	// immutable
 	request
-	ctx  context.Context // of the caller, for its deadline
-	turn time.Time       // until when the caller waits: the earliest comes first
-	done chan struct{}   // closed when the call has ended
+	ctx      context.Context // of the caller, for its deadline
+	deadline time.Time       // until when the caller waits: the earliest is sent first
+	done     chan struct{}   // closed when the call has ended
 
 	// owned by the sender that has the call
 	caller   *caller         // nil before the first attempt
@@ -89,9 +89,9 @@ type pipeline struct {
 // share the next ones. Those with the same timeout come in their order; one that has less time comes before them.
 type changes struct {
 	mu      sync.Mutex
-	waiting turns    // guarded by mu
-	senders int      // guarded by mu
-	groups  []string // guarded by mu; those that the partition had lately
+	waiting byDeadline // guarded by mu
+	senders int        // guarded by mu
+	groups  []string   // guarded by mu; those that the partition had lately
 
 	// guarded by mu
 	name string    // of the callers
@@ -107,22 +107,22 @@ type caller struct {
 	repeatable bool  // a copy of a request may still run
 }
 
-// turns is a heap of calls.
-type turns []*change
+// byDeadline is a heap of calls.
+type byDeadline []*change
 
-func (t turns) Len() int           { return len(t) }
-func (t turns) Less(i, j int) bool { return t[i].turn.Before(t[j].turn) }
-func (t turns) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (h byDeadline) Len() int           { return len(h) }
+func (h byDeadline) Less(i, j int) bool { return h[i].deadline.Before(h[j].deadline) }
+func (h byDeadline) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 
 // Push implements heap.Interface.
-func (t *turns) Push(c any) { *t = append(*t, c.(*change)) }
+func (h *byDeadline) Push(c any) { *h = append(*h, c.(*change)) }
 
 // Pop implements heap.Interface.
-func (t *turns) Pop() any {
-	last := len(*t) - 1
-	c := (*t)[last]
-	(*t)[last] = nil
-	*t = (*t)[:last]
+func (h *byDeadline) Pop() any {
+	last := len(*h) - 1
+	c := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
 	return c
 }
 
@@ -173,7 +173,7 @@ func (p *Partition) change(ctx context.Context, r request) (Status, int, error) 
 	if ctx.Err() != nil {
 		return Status{}, 0, unchanged(context.Cause(ctx))
 	}
-	c := &change{request: r, ctx: ctx, turn: time.Now().Add(script.Patience(ctx)), done: make(chan struct{})}
+	c := &change{request: r, ctx: ctx, deadline: time.Now().Add(script.Patience(ctx)), done: make(chan struct{})}
 	if p.changes.join(c) {
 		p.Client().Go(p.sendChanges) // a pipeline outlives any one of its callers
 	}
@@ -216,7 +216,7 @@ func (cs *changes) leave(c *change, cause error) {
 	}
 }
 
-// join makes a call wait for its turn, and tells whether a new sender has to begin.
+// join makes a call wait to be sent, and tells whether a new sender has to begin.
 func (cs *changes) join(c *change) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -214,7 +214,7 @@ func TestTheCallWithTheLeastTimeComesFirst(t *testing.T) {
 	now := time.Now()
 	var want []*change
 	for n := range 200 {
-		want = append(want, &change{ctx: t.Context(), turn: now.Add(time.Duration(n) * time.Second)})
+		want = append(want, &change{ctx: t.Context(), deadline: now.Add(time.Duration(n) * time.Second)})
 	}
 	for n := range want {
 		cs.join(want[(n*77+5)%200]) // each once
