@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -150,6 +151,28 @@ func TestACopyOfAPipelineChangesNothing(t *testing.T) {
 			assert.Equal(t, before, r.State(), "the records are kept, since copies may come")
 		})
 	}
+}
+
+// TestARepeatedRescheduleKeepsTheDueTimeOfTheFirst: a delay counts from when Redis has run the call for the first time.
+func TestARepeatedRescheduleKeepsTheDueTimeOfTheFirst(t *testing.T) {
+	r := newScene(t)
+	r.group("g")
+	r.pushMany(1)
+	due := func() []redis.Z {
+		scores, err := r.Client.ZRangeWithScores(t.Context(), r.partition.Key(script.Scheduled, ""), 0, -1).Result()
+		require.NoError(t, err)
+		return scores
+	}
+	var first []redis.Z
+	topic := r.via(func(trip func() error) error {
+		_ = trip() // its answer is lost
+		first = due()
+		<-time.After(5 * time.Millisecond)
+		return trip()
+	})
+	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, errOf(topic.Reschedule(t.Context(), "k0", time.Hour)))
+	assert.Equal(t, first, due())
 }
 
 // TestACancelThatWasNotSentHasChangedNothing, and one that was sent may have.
