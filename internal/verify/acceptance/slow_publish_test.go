@@ -41,6 +41,9 @@ func repeated(times, value int) []int {
 	return list
 }
 
+// patient makes a publisher try for so long that a slow machine makes no test fail.
+func patient(c *redisdelay.PublisherConfig) { c.PublishTimeout = 2 * time.Minute }
+
 // stored is how many messages Redis has.
 func stored(t *testing.T, s *fixture.Scene) int {
 	t.Helper()
@@ -54,7 +57,7 @@ func TestASlowConnectionStoresEverything(t *testing.T) {
 	s := fixture.NewOn(t, server)
 	client := redis.NewClient(&redis.Options{Addr: redistest.NewLink(t, server.Addr, 300e3).Addr, ReadTimeout: 300 * time.Millisecond})
 	t.Cleanup(func() { _ = client.Close() })
-	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client, c.PublishTimeout = client, 30*time.Second })
+	p := s.Publisher(patient, func(c *redisdelay.PublisherConfig) { c.Client = client })
 	start := time.Now()
 	for _, err := range publishAtOnce(t, s, p, repeated(60, 10_000)) {
 		assert.NoError(t, err)
@@ -67,7 +70,7 @@ func TestASlowConnectionStoresEverything(t *testing.T) {
 func TestACallThatRedisRefusesFailsNoOther(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.NewOn(t, redistest.New(t, "--proto-max-bulk-len", "1mb"))
-	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = 2 * time.Minute }) // each large call is sent some times
+	p := s.Publisher(patient)
 	large := p.PublishAsync(s.Topic, message.NewMessage("large", make([]byte, 2<<20)))
 	small := p.PublishAsync(s.Topic, message.NewMessage("small", make([]byte, 8)))
 	require.NoError(t, small.Wait(t.Context()))
@@ -95,7 +98,7 @@ func TestACallThatRedisRefusesFailsNoOther(t *testing.T) {
 func TestEverythingIsStoredAlthoughTheServerCutsLargeBatches(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.NewOn(t, redistest.New(t, "--maxmemory-clients", "4mb"))
-	for _, err := range publishAtOnce(t, s, s.Publisher(), repeated(1000, 10_000)) {
+	for _, err := range publishAtOnce(t, s, s.Publisher(patient), repeated(1000, 10_000)) {
 		assert.NoError(t, err)
 	}
 	assert.Equal(t, 1000, stored(t, s))
