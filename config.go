@@ -25,94 +25,82 @@ const (
 	// DefaultConsumerGroup is the group of a Subscriber that names none.
 	DefaultConsumerGroup = "default"
 
-	// Broadcast as the ConsumerGroup of a Subscriber gives every subscription all messages. Each call of Subscribe
-	// makes a group with a name of its own (Delivery.Group). The group gets each message of the topic that was not
-	// given to the groups before Subscribe. It ends with the subscription, or GroupExpiry after a crash. Use it for
-	// messages that every instance of a program needs, such as updates of caches and websockets. Each group costs Redis
-	// a little for each message. A topic can have 100 groups. While a topic has no group at all, its messages wait.
+	// Broadcast as the ConsumerGroup of a Subscriber delivers every message to every subscription, for example to
+	// update a cache in each instance of a program. Each Subscribe creates a group (Delivery.Group). It receives the
+	// messages that become due afterwards, and those already due that no group has claimed. The group ends with the
+	// subscription or, after a crash, by GroupExpiry. A topic can have 100 groups. Messages that become due while it
+	// has none wait for the next group.
 	Broadcast = "<broadcast>"
 
-	// MinRedeliveryDelay is the shortest time between a Nack and the next delivery,
-	// even if NackDelay or the delay metadata of a middleware asks for less. It keeps
-	// a message that always fails from occupying its consumers.
+	// MinRedeliveryDelay is the shortest time from a Nack to the next delivery, so that a message that always fails
+	// does not occupy its consumers. Shorter delays are raised to it.
 	MinRedeliveryDelay = 100 * time.Millisecond
 )
 
 // PublisherConfig configures a Publisher. Only Client is required. No duration may be above 100 years.
 type PublisherConfig struct {
-	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
-	// one. A redis.Ring is refused. The caller owns it: it must outlive the Publisher,
-	// whose Close leaves it open.
+	// Client is a go-redis client for standalone Redis, Sentinel or Cluster, or a type that embeds one. A redis.Ring is
+	// an error. The caller closes it, after the Publisher.
 	Client redis.UniversalClient
 
-	// Prefix starts the name of every key. Publishers and subscribers that share
-	// messages share it. It must not contain braces. Default: DefaultPrefix.
+	// Prefix starts the name of every key in Redis. Publishers and subscribers of a topic need the same one. It must
+	// not contain braces. Default: DefaultPrefix.
 	Prefix string
 
 	// Marshaler encodes messages. Default: DefaultMarshaler.
 	Marshaler Marshaler
 
-	// Partitions is the minimum number of partitions of each topic published to, 1 to
-	// 192. Redis keeps the number, and it only grows: subscribers are notified, other
-	// publishers notice within 5s, idle ones from their second Publish on. More than 1 is for
-	// Redis Cluster, where 3, 6, 12, 24 … spread a topic evenly over the masters. Default: 1.
+	// Partitions is the minimum number of partitions of each topic, 1 to 192, to spread a topic over the masters of a
+	// Cluster (docs/operate/scaling.md). Redis stores the number, which only grows: of several publishers, the highest
+	// minimum applies. A Publisher may not know a new number for up to 5s or, if it is idle, until its second call.
+	// That loses nothing, because subscribers receive from all partitions. Default: 1.
 	Partitions int
 
-	// PartitionKey chooses a message's partition: messages with the same key share
-	// one, and keep their order for a single subscriber with MaxInFlight 1, unless
-	// the number of partitions is raised between them. "" means no key; nil, the
-	// default, means that no message has one. The messages of a call without a key
-	// share one partition, and calls rotate through the partitions. SetOrderingKey
-	// and, after it, SetKey take precedence. It must be safe for concurrent use.
+	// PartitionKey chooses the partition of a message without an ordering key (SetOrderingKey) and without a key
+	// (SetKey): messages with the same PartitionKey share a partition, until the number of partitions grows. "" means
+	// none; such messages of one Publish call share a partition, and calls rotate through the partitions. It must be
+	// safe for concurrent use. Default: nil, none.
 	PartitionKey func(topic string, msg *message.Message) string
 
-	// OnDuplicate applies to messages that carry a key (SetKey) and no policy of their own
-	// (SetOnDuplicate). Default: RejectDuplicate.
+	// OnDuplicate applies to messages with a key (SetKey) and without a policy of their own (SetOnDuplicate).
+	// Default: RejectDuplicate.
 	OnDuplicate DuplicatePolicy
 
-	// DeduplicationWindow is for how long after Publish the key of a message (SetKey) stays in use,
-	// even if its message has been acked or has become a dead letter by then: so Publish can be
-	// called again after ErrOutcomeUnknown, or an importer can run twice. Whole milliseconds,
-	// rounded up, by Redis's clock; at least 1ms and at most 100 years. A duplicate does not
-	// prolong it, and Cancel ends it. It binds all publishers of a topic with RejectDuplicate or
-	// IgnoreDuplicate, whatever window they have themselves. Redis keeps each key, and about 100
-	// bytes more, for that long. With ReplaceDuplicate it is an error, since that stores every
-	// message. Default: 0, which means until all groups are done with the message.
+	// DeduplicationWindow is how long after Publish the key of a message (SetKey) stays in use, even if the message
+	// is acked or dead by then. So Publish can be repeated after ErrOutcomeUnknown. Publish stores the window with the
+	// key: it applies to all publishers with RejectDuplicate or IgnoreDuplicate, but not to keys that they publish
+	// without a window. Duplicates do not prolong it, and Cancel ends it. Each key takes about 100 bytes of Redis and
+	// its own length. 1ms to 100 years, by Redis's clock, rounded up to milliseconds; an error with ReplaceDuplicate.
+	// Default: 0, only until all groups are done with the message.
 	DeduplicationWindow time.Duration
 
-	// Delay configures the delay of messages that carry no delay metadata: it
-	// comes from delay.WithContext or, failing that, DefaultDelayGenerator.
-	// AllowNoDelay is always in force: a message without a delay is due at once.
+	// Delay.DefaultDelayGenerator gives a delay to messages that have none in their metadata or context. Default: none,
+	// such messages are due at once. AllowNoDelay is ignored.
 	Delay delay.PublisherConfig
 
-	// MaxMessageBytes limits the size of an encoded message. A larger one makes
-	// Publish return ErrMessageTooLarge. Default: 4 MiB. At most 512 MiB, which
-	// is Redis's own limit.
+	// MaxMessageBytes limits the size of an encoded message (ErrMessageTooLarge). At most 512 MiB. Default: 4 MiB.
 	MaxMessageBytes int
 
-	// PublishTimeout is how long a Publish call tries, unless the context of the
-	// messages ends earlier. It bounds Cancel, Reschedule and Close, too. At least 10ms. Default: 10s.
+	// PublishTimeout is how long Publish, PublishAsync, Cancel, Reschedule and Close try at most. At least 10ms.
+	// Default: 10s.
 	PublishTimeout time.Duration
 
-	// MaxPending limits the messages of PublishAsync calls that have no outcome yet, for all topics
-	// together. At the limit, or at 16 MiB of encoded messages, PublishAsync waits. A call may exceed
-	// both if no other is pending. Default: 4,000, with which one goroutine is as fast as it gets.
+	// MaxPending is how many messages of PublishAsync may have no outcome yet, over all topics. At this limit, and at
+	// 16 MiB of encoded messages, PublishAsync waits. A single call may exceed both. Default: 4,000; more does not make
+	// one goroutine faster.
 	MaxPending int
 
-	// WaitReplicas is how many replicas must have received a message before Publish
-	// returns nil; with fewer it returns a *ReplicationError. Replication is
-	// asynchronous, so without this a failover loses what the new master has not
-	// received (docs/operate/scaling.md). See WAIT in Redis's documentation. Default: 0.
+	// WaitReplicas is how many replicas must have received the messages before Publish returns nil; with fewer, it
+	// returns a *ReplicationError. With 0, a failover may lose messages that the new master has not received
+	// (docs/operate/scaling.md). Default: 0.
 	WaitReplicas int
 
-	// WaitTimeout is how long Publish waits for replicas, in whole milliseconds: at least
-	// 1ms, and less than the client's ReadTimeout. Default: 1s. It has no effect without
-	// WaitReplicas.
+	// WaitTimeout is how long Publish waits for WaitReplicas, in whole milliseconds, less than the client's
+	// ReadTimeout. At least 1ms. Default: 1s.
 	WaitTimeout time.Duration
 
-	// Observer receives events about Publish, Cancel and Reschedule calls, calls to Redis, and outages, for metrics and
-	// traces. Use observe.Join for several. The logger given to NewPublisher reports them as well. Default: none, which
-	// costs nothing.
+	// Observer receives events about calls and outages, for metrics and traces (observe.Join for several). The logger
+	// reports them as well. Default: none.
 	Observer observe.Observer
 }
 
@@ -211,95 +199,78 @@ func setDefault[T comparable](field *T, value T) {
 
 // SubscriberConfig configures a Subscriber. Only Client is required. No duration may be above 100 years.
 type SubscriberConfig struct {
-	// Client is a go-redis client: standalone, Sentinel or Cluster, or a type that embeds
-	// one. A redis.Ring is refused. The caller owns it: it must outlive the Subscriber,
-	// whose Close leaves it open. Besides the client's connections, all subscriptions of a
-	// client share one for notifications to each server.
+	// Client is as in PublisherConfig. All subscriptions of a client share one more connection to each server, for
+	// notifications.
 	Client redis.UniversalClient
 
-	// Prefix starts the name of every key. Publishers and subscribers that share
-	// messages share it. It must not contain braces. Default: DefaultPrefix.
+	// Prefix is as in PublisherConfig. Default: DefaultPrefix.
 	Prefix string
 
-	// Unmarshaler decodes messages. Metadata that a middleware changes together with the
-	// delay is kept for the next delivery, whatever the Unmarshaler.
-	// Default: DefaultMarshaler.
+	// Unmarshaler decodes messages. Default: DefaultMarshaler.
 	Unmarshaler Unmarshaler
 
-	// ConsumerGroup shares the messages of a topic among its subscribers; every group gets each
-	// message. Broadcast makes each Subscribe a group of its own, as an empty ConsumerGroup does in
+	// ConsumerGroup is the group of the subscriptions. Every group receives each message, and its subscriptions share
+	// the messages. Broadcast makes each Subscribe a group of its own; an empty group does not, unlike in
 	// watermill-redisstream. AllGroups is an error. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
-	// GroupExpiry ends the group in a topic when it has had no live subscription there for that long: its messages, waiting
-	// and dead, are deleted, and the next Subscribe starts an empty group. A subscription is alive for up to a minute after
-	// its last call, with the defaults (docs/use/groups.md); the group lasts at least that long. Any publisher or
-	// subscription of the topic ends it, within 15s, or within 45s if all are idle. If subscribers of the group differ,
-	// the last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0, which means never. For Broadcast: 50s,
-	// so a group is gone within a minute and a half of a crash.
+	// GroupExpiry is how long the group of a topic lasts without a live subscription (docs/use/groups.md). Then its
+	// messages, waiting and dead, are deleted; the next Subscribe starts an empty group. That takes up to 45s longer.
+	// If subscribers of a group differ, the last Subscribe or SubscribeInitialize decides. At least 1s. Default: 0,
+	// forever; for Broadcast, 50s.
 	GroupExpiry time.Duration
 
-	// Consumer names this subscriber for people who look into Redis. It need not be
-	// unique. Default: the host name.
+	// Consumer is the name of this subscriber in package admin. It need not be unique. Default: the host name.
 	Consumer string
 
-	// MaxInFlight is how many messages of one subscription may be handed out and
-	// not yet acked or nacked, at most 1,000. More than 1 is for readers that handle
-	// messages concurrently, as Watermill's Router does: it offers them that many
-	// messages at once, and gives up order. Default: 1.
+	// MaxInFlight is how many messages of one subscription handlers may have at once, 1 to 1,000. More than 1 needs a
+	// reader that handles messages concurrently, such as Watermill's Router, and gives up order. Default: 1.
 	MaxInFlight int
 
-	// LeaseDuration is how long a message stays with a consumer that no longer calls Redis. A live consumer extends its
-	// leases every third of it, so a handler may take longer. At least 100ms. Default: 30s.
+	// LeaseDuration is how long after the last call of a dead or disconnected consumer another one receives its
+	// messages. Live consumers extend their leases, so handlers may take longer. At least 100ms. Default: 30s.
 	LeaseDuration time.Duration
 
-	// NackDelay is the time from a Nack to the next delivery; attempt is 1 after
-	// the first delivery. A delay below MinRedeliveryDelay is raised to it. A delay that a
-	// middleware sets in the metadata, or Defer, takes precedence. NackDelay must be
-	// safe for concurrent use; see Backoff. Default: 100ms doubled with each attempt and
-	// lengthened by up to half, at most 1 minute; not lengthened in package redisdelaytest,
-	// so that each run of a test has the same times.
+	// NackDelay returns the time from a Nack to the next delivery, at least MinRedeliveryDelay; attempt is 1 after the
+	// first delivery. Delivery.Defer, and a delay that a middleware sets in the metadata, take precedence. It must be
+	// safe for concurrent use; see Backoff. Default: 100ms, doubled with each attempt, up to 1 minute, each lengthened
+	// by up to half at random (not in package redisdelaytest).
 	NackDelay func(attempt int) time.Duration
 
-	// MaxDeliveries makes a message a dead letter of the group after that many deliveries without an Ack. With the
-	// default NackDelay, 5 deliveries last 2 seconds, 10 a minute and 20 eleven minutes. A message that was prefetched
-	// and returned unseen does not count as delivered. A message that kills its consumer at once may be delivered once
-	// more than this. With Broadcast, the dead letters are deleted with
-	// the subscription's group. Default: 0, no limit.
+	// MaxDeliveries is after how many deliveries without an Ack a message becomes a dead letter of the group.
+	// Prefetched messages that no handler has seen do not count. A message that kills its process may be delivered once
+	// more. With the default NackDelay, 5 deliveries take 2 seconds, 10 a minute and 20 eleven minutes. Default: 0, no
+	// limit.
 	MaxDeliveries int
 
-	// GroupLimits limits all consumers of the group together, whereas MaxInFlight limits one subscription. Subscribe,
-	// SubscribeInitialize and a subscription that recreates its group set them; they stay until another Subscriber or a
-	// Control sets others. Default: none are set, and those that the group has stay.
+	// GroupLimits limits all consumers of the group together. Subscribe and SubscribeInitialize store it in Redis, and
+	// replace the limits that the group has. The zero value keeps them; Control.LimitGroup removes them. Default: zero.
 	GroupLimits GroupLimits
 
-	// OnExpired says what to do with messages that have expired (SetExpiration). Default: BuryExpired.
+	// OnExpired is what happens to messages that have expired (SetExpiration). Default: BuryExpired.
 	OnExpired ExpiryPolicy
 
-	// MaxBufferBytes limits the messages that a subscription has prefetched, and that no handler has
-	// yet, by the bytes of their bodies. At least 1 MiB; one message may be larger. Default: 16 MiB.
+	// MaxBufferBytes limits the bodies of prefetched messages of a subscription that no handler has yet. A single
+	// message may be larger. At least 1 MiB. Default: 16 MiB.
 	MaxBufferBytes int
 
-	// PollInterval is how often a subscription polls Redis while it receives no notifications, and so how late a message may be
-	// then. When notifications stop, it polls every 150ms for about 10s, and then less and less often, down to every
-	// PollInterval.
-	//
-	// While notifications work, which PingInterval checks, an idle subscription polls every 30s, or twice in a GroupExpiry
-	// below a minute, or every PollInterval if that is longer. With a PollInterval below PingInterval + 3s, it always polls that
-	// often. At least 100ms. Default: 5s; a year in package redisdelaytest, which loses no notification.
+	// PollInterval is how late messages may be if notifications fail: a subscription without them polls this often. It
+	// rarely needs to change. Below PingInterval + 3s, subscriptions always poll this often, which costs Redis
+	// commands; else, they poll about every 30s while notifications arrive. At least 100ms. Default: 5s; a year in
+	// package redisdelaytest.
 	PollInterval time.Duration
 
-	// PingInterval is how often a heartbeat checks that notifications arrive. Subscriptions of one Client with the same
-	// PingInterval share a connection for notifications and its heartbeats. At least 100ms. Default: 2s; a year in package
-	// redisdelaytest.
+	// PingInterval is how often a subscription's connection for notifications is checked. It rarely needs to change.
+	// Subscriptions of a Client share the connection if they have the same PingInterval. At least 100ms. Default: 2s; a
+	// year in package redisdelaytest.
 	PingInterval time.Duration
 
-	// CloseTimeout is how long Stop, Close, or the end of a Subscribe context, lets
-	// handlers finish before it cancels their contexts. At least 1ms. Default: 10s.
+	// CloseTimeout is how long handlers may finish after Stop, Close or the end of the Subscribe context, before the
+	// contexts of their messages end. At least 1ms. Default: 10s.
 	CloseTimeout time.Duration
 
-	// Observer receives events about messages, calls to Redis, and failures, for metrics and traces. Use observe.Join
-	// for several. The logger given to NewSubscriber reports them as well. Default: none, which costs nothing.
+	// Observer receives events about messages, calls and outages, for metrics and traces (observe.Join for several).
+	// The logger reports them as well. Default: none.
 	Observer observe.Observer
 }
 
@@ -388,7 +359,7 @@ func (c SubscriberConfig) Validate() error {
 // maxDuration keeps sums of durations from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// ConfigError says which field of a config, or which argument of a call, is invalid, and why.
+// ConfigError names the invalid field of a config, or argument of a call, and the problem.
 type ConfigError struct {
 	Field   string
 	Problem string

@@ -11,29 +11,30 @@ import (
 )
 
 var (
-	// ErrTopicNotFound is returned by a Control for a topic that nobody has published to
-	// or subscribed to.
+	// ErrTopicNotFound is returned by a Control for a topic that no process has published to or subscribed to.
 	ErrTopicNotFound = queue.ErrTopicNotFound
 
-	// ErrGroupNotFound is returned by a Control for a consumer group that the topic does not
-	// have: its name is wrong, nobody has subscribed yet, or it is retired or has expired.
+	// ErrGroupNotFound is returned by a Control for a consumer group that the topic does not have, for example because
+	// it has not subscribed yet, is retired, or has expired.
 	ErrGroupNotFound = queue.ErrGroupNotFound
 
-	// ErrGroupAlive is returned by RetireGroup for a consumer group with subscriptions
-	// that are alive. Its text names them.
+	// ErrGroupAlive is returned by RetireGroup for a group with live subscriptions. Its text names them.
 	ErrGroupAlive = queue.ErrGroupAlive
 )
 
-// AllGroups stands for all consumer groups of a topic in Pause, Resume and Drain. The other calls need the name of a group.
+// AllGroups stands for all consumer groups of a topic in Pause, Resume and Drain. The other calls need the name of a
+// group.
 const AllGroups = "<all>"
 
-// drainEvery is how often Drain looks.
+// drainEvery is how often Drain counts.
 const drainEvery = 200 * time.Millisecond
 
 // Control pauses, drains, limits and retires the consumer groups of topics. The settings are stored in Redis and apply
-// to all consumers at once. A Control is safe for concurrent use, also with other Controls, publishers and subscribers,
-// and needs no Close. A call ends with its context. After an error, it may have been carried out in some partitions,
-// and can be repeated.
+// to all consumers at once. A Control is safe for concurrent use and needs no Close.
+//
+// Besides the errors of the package comment, a call returns ErrTopicNotFound, ErrGroupNotFound, or a *ConfigError
+// for an invalid argument. After an error of ctx or Redis, a call may have taken effect, perhaps only in some
+// partitions. Repeat it.
 type Control struct{ store *queue.Store }
 
 // NewControl returns a Control. It does no I/O. The error is a *ConfigError.
@@ -51,17 +52,17 @@ func NewControl(config ControlConfig) (*Control, error) {
 
 // Pause is a pause of consumer groups, or of a schedule of package periodic.
 type Pause struct {
-	// For is how long the pause lasts, by Redis's clock: 1ms to 100 years. 0: until Resume, as for all schedules.
+	// For is how long the pause lasts, 1ms to 100 years, by Redis's clock. 0, the only value for schedules: until Resume.
 	For time.Duration `json:",omitempty"`
 
-	By, Reason string // for people: package admin shows them; "": unknown
+	By, Reason string // shown by package admin; optional
 
-	// Since and All describe a pause that is in force. Calls that pause ignore them.
+	// Since and All are set in a pause that is in force, as packages admin and periodic return it. Calls ignore them.
 	Since time.Time // when it began
-	All   bool      `json:",omitempty"` // whether it is of AllGroups
+	All   bool      `json:",omitempty"` // it is the pause of AllGroups
 }
 
-// Until is when a pause that is in force ends by itself; zero if it does not.
+// Until returns when a pause that is in force ends by itself: Since plus For, or zero without For.
 func (p Pause) Until() time.Time {
 	if p.For == 0 {
 		return time.Time{}
@@ -69,14 +70,10 @@ func (p Pause) Until() time.Time {
 	return p.Since.Add(p.For)
 }
 
-// Pause stops a group, or AllGroups, from claiming: no consumer claims a message after it has returned. Running
-// handlers continue, with leases, acks and nacks, and publishing continues. Consumers return prefetched messages to the
-// queue, except a message that is already offered on the channel. A new pause replaces the old one of the same group.
-// The pause of AllGroups is separate from those of the groups.
-//
-// The error is a *ConfigError for a bad Pause.For or an empty group, ErrEmptyTopic, ErrTopicNotFound,
-// ErrGroupNotFound, ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. After one of the
-// last three, the call may have had its effect, or may still have it.
+// Pause stops the consumers of a group, or of AllGroups, from claiming messages. Running handlers continue, and so does
+// publishing. Consumers return prefetched messages to the queue, except one that is already offered on the channel. A
+// new pause replaces the old one of the group. The pause of AllGroups is separate: a group claims only if neither is in
+// force.
 func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
 	if pause.For != 0 {
 		if err := validateDuration("For", pause.For, time.Millisecond); err != nil {
@@ -88,9 +85,7 @@ func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) e
 	})
 }
 
-// Resume ends the pause of a group, or that of AllGroups, and wakes its consumers.
-// Without a pause it does nothing, but returns ErrGroupNotFound if there is no such group
-// either. The other errors are those of Pause.
+// Resume ends the pause of a group, or that of AllGroups, and wakes its consumers. Without a pause it does nothing.
 func (c *Control) Resume(ctx context.Context, topic, group string) error {
 	return c.callForAny(group, "resume", topic, func(t *queue.Topic, group string) error { return t.Resume(ctx, group) })
 }
@@ -102,13 +97,10 @@ type Remaining struct {
 	InDelivery int // messages that a consumer holds
 }
 
-// Drain waits until a group, or AllGroups, has no message that is due, waits for a retry or is in delivery. It calls
-// progress, which may be nil, with what remains, at once and then about every 200ms. It deletes nothing and pauses
-// nothing, so messages that become due meanwhile count, too. A group that is paused or has no consumer may never be
-// drained, so give ctx a deadline.
-//
-// The errors are those of Pause: ErrGroupNotFound also if the group is retired meanwhile. A topic without groups has nothing to
-// drain, even if messages are due.
+// Drain waits until a group, or AllGroups, has no messages that are due, wait for a retry, or are in delivery. It calls
+// progress, if not nil, with what remains: at once, and then about every 200ms. It neither deletes nor pauses, so
+// messages that become due meanwhile count. A paused group, or one without consumers, may never drain, so give ctx a
+// deadline. A topic without groups is drained. If the group is retired meanwhile, the error is ErrGroupNotFound.
 func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Remaining)) error {
 	return c.callForAny(group, "drain", topic, func(t *queue.Topic, group string) error {
 		ticker := time.NewTicker(drainEvery)
@@ -136,21 +128,20 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 
 // RetireOptions change what RetireGroup does.
 type RetireOptions struct {
-	// Force retires a group whose subscriptions are alive, too. Their handlers learn it at the
-	// next heartbeat (ErrLeaseLost).
+	// Force also retires a group with live subscriptions. Their handlers are notified at the next heartbeat
+	// (ErrLeaseLost).
 	Force bool
 }
 
-// RetireGroup removes a consumer group from a topic and frees all messages that it holds, in bounded steps: messages
-// that wait, are in delivery or dead. A message that other groups need stays until they have handled it. RetireGroup
-// returns how many messages this call has freed. If it is interrupted, call it again. Concurrent calls are safe.
+// RetireGroup removes a consumer group from a topic, and frees its messages, waiting, in delivery or dead, in bounded
+// steps. Messages that other groups need stay for them. It returns how many messages this call has freed. If it is
+// interrupted, call it again.
 //
-// Until RestoreGroup, Subscribe returns ErrGroupRetired, and a running subscription stops claiming. A group that is
-// about to expire (SubscriberConfig.GroupExpiry) can be retired, too, so that no Subscribe recreates it.
+// Until RestoreGroup, Subscribe returns ErrGroupRetired, and running subscriptions claim nothing. A group that expires
+// (SubscriberConfig.GroupExpiry) can be retired, so that no Subscribe recreates it.
 //
-// The error is a *ConfigError for AllGroups, ErrGroupAlive if a subscription of the group is alive and
-// RetireOptions.Force is not set, or as for Pause. With the defaults, a subscription is alive for a minute after its
-// last call to Redis, unless it was closed (docs/use/groups.md).
+// If a subscription of the group is alive and Force is not set, the error is ErrGroupAlive. With the defaults, a
+// subscription is alive until it is closed, or for a minute after its last call (docs/use/groups.md).
 func (c *Control) RetireGroup(ctx context.Context, topic, group string, options RetireOptions) (freed int, err error) {
 	how := queue.RetireIdle
 	if options.Force {
@@ -162,10 +153,9 @@ func (c *Control) RetireGroup(ctx context.Context, topic, group string, options 
 	return freed, err
 }
 
-// RestoreGroup allows a retired group again. It starts with its next subscriber, or with those that are still running.
-// It gets the messages that become due from then on. If the topic had no other group meanwhile, it also gets the
-// messages that are due and that no group has claimed: they wait for the next group, whichever it is. A group that is
-// not retired stays as it is. The error is a *ConfigError for AllGroups, or as for Pause, but never ErrGroupNotFound.
+// RestoreGroup allows a retired group again. It starts, empty, with its next subscriber, or with those that still run,
+// and gets the messages that become due from then on, and those already due that no group has claimed. It does nothing
+// for a group that is not retired.
 func (c *Control) RestoreGroup(ctx context.Context, topic, group string) error {
 	return c.callFor(group, "restore group of", topic, func(t *queue.Topic) error { return t.Restore(ctx, group) })
 }
@@ -199,43 +189,39 @@ func (c *Control) call(verb, topic string, do func(t *queue.Topic) error) error 
 	return nil
 }
 
-// ErrLimitTooLow is returned by Subscribe, SubscribeInitialize and LimitGroup when the limits
-// of a group are lower than the number of partitions, and by Publish when it would raise that
-// number above them: each partition has to have a share.
+// ErrLimitTooLow is returned by Subscribe, SubscribeInitialize and LimitGroup for limits below the number of
+// partitions, and by Publish when it would raise that number above a limit: each partition needs a share.
 var ErrLimitTooLow = queue.ErrLimitTooLow
 
-// GroupLimits limits a consumer group on a topic, over all its consumers together. They are
-// kept in Redis and enforced there: no consumer has to know the others. Watermill's Throttle
-// limits the handlers of one process.
+// GroupLimits limits a consumer group on a topic, over all its consumers. Redis stores and enforces the limits.
 //
-// With partitions, each has its share of MaxInFlight and of the Rate, because partitions may be on different servers:
-// the sum is never exceeded, but a partition cannot use the unused share of another. While partitions are added, or a
-// limit is lowered, what is in delivery then may exceed it.
+// Each partition of the topic has an equal share of MaxInFlight and of Rate. The sum is never exceeded, but a partition
+// cannot use the unused share of another. After a limit is lowered or partitions are added, more messages may be in
+// delivery until they are settled.
 type GroupLimits struct {
-	// MaxInFlight is how many messages all consumers may hold at once, from the claim to the
-	// ack or nack. A message whose lease has run out counts until it is claimed again and
-	// settled. From the number of partitions to 1,000,000,000. Default: 0, any number.
+	// MaxInFlight is how many messages all consumers may hold at once, from the claim to the Ack or Nack. A message
+	// whose lease has ended counts until another consumer has settled it. From the number of partitions to
+	// 1,000,000,000. Default: 0, no limit.
 	MaxInFlight int
 
-	// Rate is how many messages the handlers of all consumers may get in a time. Default: any number.
+	// Rate is how many messages handlers of all consumers may get in a time. Default: no limit.
 	Rate Rate
 
-	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the messages of the key that
-	// are due wait in line until the letter is requeued or discarded. A message that is buried while another one of its
-	// key has the turn halts nothing. It works without a limit. Limits that are set later without it, also by another
-	// Subscriber, end it: then all halted keys continue.
+	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the next messages of the key
+	// wait until the letter is requeued or discarded. A message that is buried while another one of its key is being
+	// handled does not halt it. HaltsKeys may be the only field that is set. Limits without it end all halts.
 	HaltsKeys bool
 }
 
-// Rate is a number of messages in a time. Every delivery to a handler counts, also a redelivery. In any time t,
-// handlers get at most Burst + Messages × t / Per. There may be more claims, because a message that is returned to the
-// queue before a handler has seen it hardly counts.
+// Rate is a number of messages in a time. Every delivery to a handler counts, also a redelivery: in any time t,
+// handlers get at most Burst + Messages × t / Per. If a message is returned to the queue before a handler has seen it,
+// its share of the rate is refunded, but less the longer it was held.
 type Rate struct {
 	Messages int           // at most 1,000,000,000. Default: 0, any number; then Per and Burst must be 0, too
 	Per      time.Duration // 1ms to 100 years. Default: 1s
 
-	// Burst is how many messages may be claimed at once after the group has been idle. At
-	// least the number of partitions. Default: Messages.
+	// Burst is how many messages may be claimed at once after the group has been idle. At least the number of
+	// partitions. Default: Messages.
 	Burst int
 }
 
@@ -273,10 +259,9 @@ func (l GroupLimits) inQueue() queue.Limits {
 	return queue.Limits{MaxInFlight: l.MaxInFlight, Messages: l.Rate.Messages, Per: l.Rate.Per, Burst: l.Rate.Burst, HaltsKeys: l.HaltsKeys}
 }
 
-// LimitGroup replaces the limits of a consumer group. The zero GroupLimits remove them. They apply to all later claims.
-// A subscriber with SubscriberConfig.GroupLimits sets its own when it subscribes.
-//
-// The error is a *ConfigError, also for AllGroups, ErrLimitTooLow, ErrGroupNotFound, or as for Pause.
+// LimitGroup replaces the limits of a consumer group, for all later claims. The zero GroupLimits remove them. A
+// subscriber with SubscriberConfig.GroupLimits stores its own when it subscribes. If a limit is below the number of
+// partitions, the error is ErrLimitTooLow.
 func (c *Control) LimitGroup(ctx context.Context, topic, group string, limits GroupLimits) error {
 	limits.setDefaults()
 	if err := limits.validate(); err != nil {

@@ -14,11 +14,11 @@ import (
 
 var errTooLate = errors.New("it is more than 292 years from now")
 
-// DelayError says that the delay metadata of a message is invalid.
+// DelayError is returned for an invalid delay.
 type DelayError struct {
 	Header string // delay.DelayedUntilKey or delay.DelayedForKey
 	Value  string
-	Err    error
+	Err    error // for logs
 }
 
 func (e *DelayError) Error() string {
@@ -172,13 +172,10 @@ func (h delayHeaders) fromAfter() (time.Duration, error) {
 	return after, nil
 }
 
-// Backoff returns a SubscriberConfig.NackDelay that begins with initial and grows by factor with each attempt, up to
-// longest. Like the default one, it lengthens each delay by up to half, but not beyond longest, so that messages that
-// failed together are not retried together.
-//
-// An initial below MinRedeliveryDelay counts as that, a longest below initial as initial, and a
-// factor below 1 or NaN as 1: the delays stay the same. With any arguments and attempts, delays are
-// from initial to longest. The function is safe for concurrent use.
+// Backoff returns a SubscriberConfig.NackDelay that begins with initial, at least MinRedeliveryDelay, and grows by
+// factor with each attempt up to longest, at least initial. A factor below 1, or NaN, counts as 1. Each delay is
+// lengthened by up to half at random, but not beyond longest, so that messages that failed together are not retried
+// together. The function is safe for concurrent use.
 func Backoff(initial, longest time.Duration, factor float64) func(attempt int) time.Duration {
 	initial = max(initial, MinRedeliveryDelay)
 	longest = max(longest, initial)

@@ -16,44 +16,38 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Delivery describes one delivery of a message.
+// Delivery is one delivery of a message to a handler.
 type Delivery struct {
 	// Topic and Group are where the message was delivered.
 	Topic, Group string
 
-	// ID is the message's id in Redis: a ULID of 26 characters, and behind it the ordering key and the key of the
-	// message, if it has them. So its length varies. It is unique, unlike the UUID, and the same in
-	// every delivery and group. Those of one Publisher sort in the order of publishing.
+	// ID is the message's id in Redis: a ULID of 26 characters, followed by the ordering key and the key of the
+	// message, if it has them. It is unique, and the same in every delivery and group. The ids of one Publisher sort in
+	// the order of publishing.
 	ID string
 
-	// Attempt counts the deliveries of the message to handlers of the group, from 1, as far as Redis knows: if a
-	// handler's process dies before the next heartbeat, the same number may come twice. Prefetching a message does not
-	// count, and a postponed message (Defer) is delivered with the same number again. A dead letter that is requeued
-	// starts again at 1.
+	// Attempt counts the deliveries of the message to handlers of the group, from 1. Prefetched and postponed (Defer)
+	// deliveries do not count, and a requeued dead letter starts again at 1. If a process dies right after it received
+	// the message, the number may repeat.
 	Attempt int
 
-	// MaxDeliveries is that of the Subscriber; 0 for no limit. See Last.
+	// MaxDeliveries is that of the Subscriber; 0: no limit. See Last.
 	MaxDeliveries int
 
-	// Token grows with each delivery of the message to the group, also when a dead letter
-	// is requeued, and is never repeated while Redis keeps what it has stored: a torn
-	// append-only file can repeat the first one (docs/use/reliability.md). Redis ignores the
-	// Ack, Nack, Defer or Bury of a delivery once another consumer has claimed the message,
-	// which gives it a higher token. Pass the token on as a fencing token: a service that keeps
-	// the highest token of a message can reject the work of a consumer that has lost the message
-	// without noticing. Tokens of different messages are not comparable.
+	// Token is a fencing token: it grows with each delivery of the message to the group, also of a requeued dead
+	// letter. Redis ignores the settlement of a delivery after another consumer has claimed the message. A service that
+	// handlers call can keep the highest token of each message (ID) and group, and reject calls with a lower one. An
+	// equal token is the same delivery. Only data that Redis has lost can repeat a token (docs/use/reliability.md).
 	Token int64
 
-	// DueAt is when this delivery was due, in whole milliseconds of Redis's clock:
-	// after a Nack, the time that it set; after a lease ran out, the end of the lease.
+	// DueAt is when this delivery was due, in milliseconds of Redis's clock: after a Nack, the time that it set; after
+	// a lost lease, the end of the lease.
 	DueAt time.Time
 
-	// LeasedUntil is when the lease ends that the claim began, by Redis's clock. A live consumer
-	// extends the lease, which does not change this field.
+	// LeasedUntil is when the first lease of this delivery ends, by Redis's clock. Extensions do not change it.
 	LeasedUntil time.Time
 
-	// LastError is the text of the last error that was recorded for the message in the group
-	// (RecordErrors); "" if there is none.
+	// LastError is the last recorded error of the message in the group (RecordErrors); "": none.
 	LastError string
 
 	due        time.Time       // DueAt by this host's clock
@@ -64,15 +58,13 @@ type Delivery struct {
 	handling   *handling       // nil in a Delivery that is not from DeliveryFromContext
 }
 
-// StepKey is a message key (SetKey) for a message that the handler of this delivery
-// publishes: the 26 characters of the ULID in ID, "/" and the step. It is the same in each
-// redelivery, also of a dead letter that is requeued, so the message is stored only once if
-// the Publisher has IgnoreDuplicate and a DeduplicationWindow that is longer than
-// redeliveries may take.
+// StepKey returns a key ([SetKey]) for a message that the handler of this delivery publishes: the ULID of ID, "/" and
+// step. It is the same in each redelivery, also of a requeued dead letter, so the message is stored only once if the
+// Publisher has IgnoreDuplicate and a DeduplicationWindow longer than redeliveries may take.
 //
-// Messages to one topic need different steps: those that one handler publishes, and those of two
-// groups that handle the same message. The step has at most MaxKeyBytes-27 bytes; with a longer
-// one, or with the empty key that the zero Delivery makes, Publish returns ErrInvalidKey.
+// Handlers of different groups, and messages of one handler to the same topic, need different steps. StepKey does not
+// check the length: with a step of more than MaxKeyBytes-27 bytes, Publish returns ErrInvalidKey. For the zero
+// Delivery, it returns "".
 func (d Delivery) StepKey(step string) string {
 	if d.ID == "" {
 		return ""
@@ -80,9 +72,8 @@ func (d Delivery) StepKey(step string) string {
 	return d.ID[:min(len(d.ID), script.IDLength)] + "/" + step
 }
 
-// Late is how long the message has been due. It is measured with Redis's clock at the delivery and this host's
-// monotonic clock since, so a wrong wall clock does not matter. It is negative if the message is early, and 0 for a
-// Delivery that is not from DeliveryFromContext.
+// Late returns how long the message has been due, negative if it is early. It does not depend on this host's wall
+// clock. It is 0 for a Delivery that is not from DeliveryFromContext.
 func (d Delivery) Late() time.Duration {
 	if d.due.IsZero() {
 		return 0
@@ -91,21 +82,22 @@ func (d Delivery) Late() time.Duration {
 }
 
 // Last reports whether this is the last delivery that MaxDeliveries allows: with a Nack, the message becomes a dead
-// letter of the group, unless the handler postpones it (Defer). If the consumer dies instead, the message becomes one
-// too, or is delivered once more. It is false without a limit.
+// letter, unless the handler postpones it (Defer). It is false without a limit. Do not rely on it for cleanup that must
+// happen: if the process dies, the message becomes a dead letter without another delivery, or has one more, for which
+// Last is true.
 func (d Delivery) Last() bool { return d.MaxDeliveries > 0 && d.Attempt >= d.MaxDeliveries }
 
 type deliveryKey struct{}
 
-// DeliveryFromContext returns the delivery that a message context belongs to,
-// and whether there is one: a Subscriber of this package delivered the message.
+// DeliveryFromContext returns the delivery that a message context belongs to. It returns false if no Subscriber of this
+// package delivered the message.
 func DeliveryFromContext(ctx context.Context) (Delivery, bool) {
 	d, ok := ctx.Value(deliveryKey{}).(Delivery)
 	return d, ok
 }
 
-// MaxReasonBytes is the maximum length of the reason of a dead letter that its handler
-// has made (Delivery.Bury), and of an error that is kept with a message (Delivery.RecordError).
+// MaxReasonBytes is the maximum length of the reason of a dead letter (Delivery.Bury) and of a recorded error
+// (Delivery.RecordError).
 const MaxReasonBytes = queue.MaxReasonBytes // 1000
 
 const noReason = "buried by its handler"
@@ -145,21 +137,19 @@ func (h *handling) decide(made decision) error {
 	}
 }
 
-// Defer postpones the message, and this delivery does not count: MaxDeliveries does not limit how often a message is
-// postponed, and the next delivery has the same Attempt.
+// Defer postpones the message without counting this delivery: the next one has the same Attempt, and MaxDeliveries does
+// not limit how often a message is postponed.
 //
-// The decision takes effect with the Nack of this delivery, which a Router makes when the
-// handler returns an error; an Ack ignores it. So do not return the result of Defer alone: it is
-// nil, and the message would be acked. The decision goes before NackDelay and any delay in the
-// metadata. The last decision counts, Defer or Bury. It is dropped if the consumer loses the
-// message or the handler outlasts CloseTimeout.
+// The decision takes effect with the Nack of this delivery, which a Router makes if the handler returns an error. So do
+// not return the result of Defer, which is nil: an Ack ignores the decision. The last decision counts, Defer or Bury.
+// It takes precedence over NackDelay and a delay in the metadata, and is dropped if the lease is lost or the handler
+// outlasts CloseTimeout.
 //
-// The delay counts from now, even while Redis is unavailable, is at least MinRedeliveryDelay, and ends by Redis's
-// clock. What has changed in the message's metadata is kept for the next delivery, as after a Nack with a delay in the
-// metadata, except the delay itself: so DelayOnError does not grow its delay.
+// The delay counts from now, even while Redis is unavailable, and is at least MinRedeliveryDelay. Changed metadata,
+// except delays, are kept for the next delivery.
 //
-// It is safe for concurrent use. The error is a *DelayError for an invalid delay, or says that the message is already
-// settled or that the Delivery is not from DeliveryFromContext; then nothing is decided.
+// It is safe for concurrent use. The error is a *DelayError, or says that the message is already settled or that the
+// Delivery is not from DeliveryFromContext.
 func (d Delivery) Defer(to delay.Delay) error {
 	now := time.Now()
 	remaining, err := remainingOf(to, now)
@@ -172,16 +162,14 @@ func (d Delivery) Defer(to delay.Delay) error {
 	return nil
 }
 
-// Bury decides that the message can never be handled: it becomes a dead letter of the group
-// with the Nack of this delivery, whatever MaxDeliveries says. An Ack ignores the decision; see Defer.
+// Bury makes the message a dead letter of the group, whatever MaxDeliveries says. Like Defer, it is a decision that
+// takes effect with the Nack of this delivery.
 //
-// The reason is what package admin, the log and the Observer show. Its length is limited to
-// MaxReasonBytes, and the rest is dropped; an empty one reads "buried by its handler". The
-// delivery counts. What has changed in the message's metadata is kept, and is part of the
-// dead letter.
+// Package admin, the log and the Observer show the reason, which is cut to MaxReasonBytes; the default is "buried by
+// its handler". The delivery counts. Changed metadata become part of the dead letter.
 //
-// It is safe for concurrent use. The error says that the message is already settled or that the
-// Delivery is not from DeliveryFromContext; then nothing is decided.
+// It is safe for concurrent use. The error says that the message is already settled or that the Delivery is not from
+// DeliveryFromContext.
 func (d Delivery) Bury(reason string) error {
 	if reason = queue.Reason(reason); reason == "" {
 		reason = noReason
@@ -192,15 +180,13 @@ func (d Delivery) Bury(reason string) error {
 	return nil
 }
 
-// Deferred reports whether the handler has postponed the message (Defer), and has not decided otherwise since. It is
-// safe for concurrent use.
+// Deferred reports whether the last decision of the handler is Defer. It is safe for concurrent use.
 func (d Delivery) Deferred() bool {
 	made := d.decided()
 	return made != nil && made.reason == ""
 }
 
-// Buried reports whether the handler has made the message a dead letter (Bury), and has not decided otherwise since. It is safe
-// for concurrent use.
+// Buried reports whether the last decision of the handler is Bury. It is safe for concurrent use.
 func (d Delivery) Buried() bool {
 	made := d.decided()
 	return made != nil && made.reason != ""
@@ -244,14 +230,13 @@ func (c *codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
 	return msg.Metadata, true
 }
 
-// RecordErrors is a Watermill middleware that keeps the error of a handler with its message
-// (Delivery.RecordError), so that a retry and a dead letter say what went wrong:
+// RecordErrors is a Watermill middleware that records the errors and panics of handlers ([Delivery.RecordError]), so
+// that retries and dead letters say what went wrong:
 //
 //	router.AddMiddleware(redisdelay.RecordErrors)
 //
-// Place it first, so that it is the outermost and sees the error that reaches the router. It may also
-// stand inside PoisonQueue and others that hide errors, since an ack forgets the error. It records
-// a panic and passes it on, so Recoverer may be inside or outside it. It does nothing for messages of
+// Place it first, so that it sees the error that reaches the router. It may also stand inside middlewares that hide
+// errors, such as PoisonQueue, because an ack forgets the error. It passes panics on, and does nothing for messages of
 // other Subscribers.
 func RecordErrors(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
@@ -271,14 +256,12 @@ func RecordErrors(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// RecordError keeps an error with the message if this delivery is nacked: package admin shows it as LastError, the next
-// delivery has it in LastError, the Observer gets it with the Nack (observe.Settled), and if the message becomes a dead
-// letter by MaxDeliveries, its reason ends with it. The last error counts; nil takes it back. An ack forgets all of
-// them. The middleware RecordErrors calls it for each handler.
+// RecordError keeps an error with the message if this delivery is nacked, for package admin, the next delivery
+// (Delivery.LastError), the Observer (observe.Settled), and the reason of a dead letter by MaxDeliveries. The last
+// error counts; nil withdraws it. An ack forgets all of them.
 //
-// The text is made valid UTF-8 and limited to MaxReasonBytes; the rest is dropped, as is the stack
-// trace that Watermill's Recoverer adds. It is not part of the message's metadata. It is safe for
-// concurrent use, and does nothing if the Delivery is not from DeliveryFromContext.
+// The text is cut to MaxReasonBytes, and the stack trace of Watermill's Recoverer is removed. It is safe for concurrent
+// use, and does nothing if the Delivery is not from DeliveryFromContext.
 func (d Delivery) RecordError(err error) {
 	if d.handling == nil {
 		return

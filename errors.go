@@ -14,56 +14,46 @@ var (
 	// ErrPublisherClosed is returned by a Publisher after Close.
 	ErrPublisherClosed = publish.ErrClosed
 
-	// ErrEmptyTopic is returned by every call that takes a topic if its name is empty.
+	// ErrEmptyTopic is returned by calls with an empty topic name.
 	ErrEmptyTopic = errors.New("the topic has no name")
 
-	// ErrNilMessage is returned by Publish when one of the messages is nil.
+	// ErrNilMessage is returned by Publish if a message is nil.
 	ErrNilMessage = errors.New("the message is nil")
 
-	// ErrMessageTooLarge is returned by Publish for a message whose encoding is
-	// larger than PublisherConfig.MaxMessageBytes.
+	// ErrMessageTooLarge is returned by Publish if an encoded message is larger than PublisherConfig.MaxMessageBytes.
 	ErrMessageTooLarge = errors.New("the message is too large")
 
-	// ErrTooManyPending is the outcome of a PublishAsync call that found no room (PublisherConfig.MaxPending)
-	// before PublishTimeout had passed, or the context of its messages or the Publisher had ended.
-	// Nothing is stored.
+	// ErrTooManyPending is the outcome of a PublishAsync call that waited for PublisherConfig.MaxPending until
+	// PublishTimeout, the end of its context, or Close. Nothing is stored.
 	ErrTooManyPending = publish.ErrTooManyPending
 
-	// ErrOutcomeUnknown is returned by Publish when it does not know whether the messages are stored, because Redis did
-	// not answer in time. Publishing them again may store them twice, unless they have a key that is still in use (see
-	// PublisherConfig.DeduplicationWindow). Other errors are certain: with a *ReplicationError all messages are stored,
-	// with a *PartialPublishError some of them, and with any other error none.
-	//
-	// Cancel and Reschedule return it when the call was sent to Redis but not answered, so it may have taken effect.
-	// Calling them again is safe.
+	// ErrOutcomeUnknown is returned by Publish, Cancel and Reschedule if Redis did not answer in time, so the call may
+	// have taken effect. Cancel and Reschedule can be repeated. Publishing again may store the messages twice, unless
+	// they have keys and a PublisherConfig.DeduplicationWindow.
 	ErrOutcomeUnknown = publish.ErrOutcomeUnknown
 
-	// ErrStalePublisher is returned by Publish when another batch was stored under the
-	// number of this one, or under a later one: the process is an older copy of itself, as
-	// after a virtual machine is restored from a snapshot. Nothing is stored, unless the
-	// error is ErrOutcomeUnknown as well. Later calls are not affected.
+	// ErrStalePublisher is returned by Publish if the process is an older copy of itself, for example because its
+	// virtual machine was restored from a snapshot. Nothing is stored, unless the error is also ErrOutcomeUnknown. The
+	// next Publish works, so call it again if the messages are still needed.
 	ErrStalePublisher = queue.ErrStalePublisher
 
-	// ErrServerTooOld is returned by every call for a topic when the server is older than
-	// Redis 7.0.
+	// ErrServerTooOld is returned by calls for a topic if the server is older than Redis 7.0.
 	ErrServerTooOld = script.ErrServerTooOld
 
-	// ErrProtocolTooNew is returned by every call for a topic when a newer version of this
-	// library has written the topic's data in a form that this version does not understand.
-	// Nothing is changed. To solve it, update this library.
+	// ErrProtocolTooNew is returned by calls for a topic that a newer version of this library has stored in another
+	// form. Nothing is changed. Update this library.
 	ErrProtocolTooNew = queue.ErrProtocolTooNew
 )
 
-// PartialPublishError is returned by Publish when only some messages of a call are
-// stored. It can happen to calls that are large, or whose messages go to several
-// partitions or have different duplicate policies (SetOnDuplicate).
+// PartialPublishError is returned by Publish if only some messages of a call are stored: the call was large, or its
+// messages go to several partitions or have different duplicate policies ([SetOnDuplicate]).
 type PartialPublishError struct {
 	Stored int // messages of the call that are stored, or ignored as duplicates
 	Total  int // messages of the call
-	// Missing has the indexes, sorted, of the messages that are not stored or, if Err is
-	// ErrOutcomeUnknown, may not be. The index counts the messages of the call from 0.
+	// Missing has the sorted indexes, from 0, of the messages that are not stored or, if Err is ErrOutcomeUnknown, may
+	// not be.
 	Missing []int
-	Err     error // why
+	Err     error // why; one of the other errors of Publish
 }
 
 func (e *PartialPublishError) Error() string {
@@ -73,13 +63,12 @@ func (e *PartialPublishError) Error() string {
 // Unwrap returns Err.
 func (e *PartialPublishError) Unwrap() error { return e.Err }
 
-// ReplicationError is returned by Publish when fewer replicas than
-// PublisherConfig.WaitReplicas received the messages in time, or Redis refused to wait
-// for them. The messages are stored, but may be lost if the master fails soon.
+// ReplicationError is returned by Publish if fewer replicas than PublisherConfig.WaitReplicas received the messages in
+// time. The messages are stored, but may be lost if the master fails soon.
 type ReplicationError struct {
 	Want int   // replicas
 	Got  int   // replicas that have the messages
-	Err  error // why Redis did not wait; nil if it did
+	Err  error // for logs: why WAIT failed; nil if it did not
 }
 
 func (e *ReplicationError) Error() string {
@@ -92,13 +81,12 @@ func (e *ReplicationError) Error() string {
 // Unwrap returns Err.
 func (e *ReplicationError) Unwrap() error { return e.Err }
 
-// KeyTypeError is returned when a key in Redis that belongs to this library holds a value
-// of another type: another program has written it.
+// KeyTypeError is returned if another program has stored a value of another type in a Redis key of this library.
 type KeyTypeError struct {
 	Key  string
 	Type string // the type that it has, as TYPE names it
 	Want string // the type that it should have
-	Err  error  // what Redis said
+	Err  error  // for logs: what Redis replied
 }
 
 func (e *KeyTypeError) Error() string {
@@ -161,10 +149,10 @@ func public(err error) error {
 	return publicError{err}
 }
 
-// PanicError is returned for a panic in one of your functions, such as a Marshaler, PublisherConfig.PartitionKey or a hook of the
-// Redis client. After a panic in a hook, the outcome of a Publish is unknown (ErrOutcomeUnknown). A panic in an Unmarshaler, in
-// NackDelay, or in a hook during a call of a Subscriber goes to the Observer (Failed) and to the log; one in the handler of
-// SubscribeBatches goes to the log.
+// PanicError is returned for a panic in one of your functions, such as a Marshaler or a hook of the Redis client. After
+// a panic in a hook, the outcome of Publish is unknown (ErrOutcomeUnknown). Panics in an Unmarshaler, in NackDelay, or
+// in a hook during a call of a Subscriber are reported to the Observer (Failed) and the log; those in the handler of
+// SubscribeBatches to the log.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of its goroutine
@@ -172,7 +160,7 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap returns the value of the panic if it is an error.
+// Unwrap returns Value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

@@ -17,84 +17,70 @@ import (
 )
 
 var (
-	// ErrInvalidKey is returned for a message key (SetKey) that is empty or longer
-	// than MaxKeyBytes.
+	// ErrInvalidKey is returned for a message key (SetKey) that is empty or longer than MaxKeyBytes.
 	ErrInvalidKey = errors.New("invalid message key")
 
 	// ErrInvalidDuplicatePolicy is returned for a message with an unknown policy (SetOnDuplicate).
 	ErrInvalidDuplicatePolicy = errors.New("invalid duplicate policy")
 
-	// ErrDuplicateMessage is returned by Publish under RejectDuplicate when the
-	// key of one of the messages is in use. No message of the call is stored, unless
-	// the error is a *PartialPublishError or ErrOutcomeUnknown as well.
+	// ErrDuplicateMessage is returned by Publish under RejectDuplicate if the key of a message is in use. No message of
+	// the call is stored, unless the error is also a *PartialPublishError or ErrOutcomeUnknown.
 	ErrDuplicateMessage = publish.ErrDuplicate
 
-	// ErrMessageNotFound is returned for a key, or in package admin an id, that leads to no message:
-	// it is done in all groups, was cancelled, or never was in this topic. Cancel and Reschedule
-	// also return it for a message that they cannot change; then the Status says where it is.
+	// ErrMessageNotFound is returned if no message can be changed: none has the key or, in package admin, the id, or it
+	// is in a state that the call does not change. The Status then has its ID and says where it is.
 	ErrMessageNotFound = queue.ErrNotFound
 
-	// ErrMessageDead wraps ErrMessageNotFound. Cancel and Reschedule return it when only dead letters
-	// are left of the message.
+	// ErrMessageDead is returned by Cancel and Reschedule if the message has only dead letters left, which they do not
+	// change. It wraps ErrMessageNotFound, so check it first.
 	ErrMessageDead = queue.ErrDead
 )
 
 const (
-	// KeyMetadata is the metadata that holds a message's key. See SetKey.
+	// KeyMetadata is the metadata that holds the key of a message (SetKey).
 	KeyMetadata = "_redisdelay_key"
 
-	// OnDuplicateMetadata is the metadata that holds a message's duplicate policy. See SetOnDuplicate.
+	// OnDuplicateMetadata is the metadata that holds the duplicate policy of a message (SetOnDuplicate).
 	OnDuplicateMetadata = "_redisdelay_on_duplicate"
 
 	// MaxKeyBytes is the maximum length of a message key in bytes.
 	MaxKeyBytes = 512
 )
 
-// DuplicatePolicy says what Publish does with a message whose key (SetKey) is in use: held
-// by a message that is still waiting or being handled, or published within a
-// PublisherConfig.DeduplicationWindow.
+// DuplicatePolicy is what Publish does with a message whose key is in use ([SetKey]).
 type DuplicatePolicy string
 
 const (
-	// RejectDuplicate makes Publish return ErrDuplicateMessage and store no message
-	// of the call. It is the default.
+	// RejectDuplicate stores no message of the call: Publish returns ErrDuplicateMessage. The default.
 	RejectDuplicate DuplicatePolicy = "reject"
 
-	// IgnoreDuplicate drops the new message. Publish succeeds; the Observer (observe.Published),
-	// the metrics and the debug log report the dropped message.
+	// IgnoreDuplicate drops the new message. Publish succeeds; observe.Published, the metrics and the debug log report
+	// it.
 	IgnoreDuplicate DuplicatePolicy = "ignore"
 
-	// ReplaceDuplicate stores the new message and drops the old one, unless a group has been given
-	// it, which happens once it is due: then both are delivered. It ignores the DeduplicationWindow
-	// of a finished message.
+	// ReplaceDuplicate stores the new message and drops the old one. If the old one was already given to a group, both
+	// are delivered. It ignores a DeduplicationWindow, and starts a new one.
 	ReplaceDuplicate DuplicatePolicy = "replace"
 )
 
-// SetKey gives a message a key of 1 to MaxKeyBytes bytes; with an empty or longer one, Publish returns
-// ErrInvalidKey. Within a topic, one waiting message holds a key:
-// PublisherConfig.OnDuplicate says what happens to a second one, and Cancel and
-// Reschedule find the message by it. The key is free again once all groups have
-// acked the message, one of them has made it a dead letter, or it is cancelled. Until another
-// message takes it, Cancel and Reschedule still find a dead letter by the key that it had.
-// With a PublisherConfig.DeduplicationWindow, it stays in use for longer. For what a handler
-// publishes, Delivery.StepKey makes a key that is the same in each redelivery. On a topic with partitions, messages of
-// one key are duplicates only if their ordering keys (SetOrderingKey) are the same, too.
+// SetKey gives a message a key of 1 to MaxKeyBytes bytes; otherwise Publish returns ErrInvalidKey. In a topic, a key is
+// in use from Publish until all groups have acked its message, a group has made it a dead letter, or it is cancelled,
+// and at least for the PublisherConfig.DeduplicationWindow. PublisherConfig.OnDuplicate is what happens to another
+// message with a key in use. Cancel and Reschedule find a message by its key, a dead letter until another message takes
+// the key.
 //
-// A message keeps its key while a handler has it. A handler that publishes the next message under the
-// same key therefore needs ReplaceDuplicate: with IgnoreDuplicate, the next message is dropped.
+// The key is in use while a handler has the message. To publish the next message under the same key, the handler needs
+// ReplaceDuplicate. For the keys of other messages that a handler publishes, see [Delivery.StepKey].
 //
-// A handler that publishes its own message again, as a requeuer or a poison queue does, publishes it
-// without its key, to whatever topic and although its metadata still shows the key. Give the message a
-// new UUID to keep it.
+// On a topic with several partitions, messages with the same key are duplicates only if their ordering keys
+// ([SetOrderingKey]) are the same, too. A republished message has no key (see the package comment).
 func SetKey(msg *message.Message, key string) {
 	setMetadata(msg, KeyMetadata, key)
 }
 
-// SetOnDuplicate says what Publish does with this message if its key (SetKey) is in use. It takes
-// precedence over PublisherConfig.OnDuplicate. With an unknown policy, Publish returns
-// ErrInvalidDuplicatePolicy. The policy is metadata, so an outbox keeps it. With ReplaceDuplicate, a DeduplicationWindow
-// begins anew. Messages of one Publish call that have different policies may be stored in part: see
-// PartialPublishError.
+// SetOnDuplicate gives a message a duplicate policy, which takes precedence over PublisherConfig.OnDuplicate. With an
+// unknown policy, Publish returns ErrInvalidDuplicatePolicy. Messages of one Publish call with different policies may
+// be stored in part ([*PartialPublishError]).
 func SetOnDuplicate(msg *message.Message, policy DuplicatePolicy) {
 	setMetadata(msg, OnDuplicateMetadata, string(policy))
 }
@@ -107,27 +93,20 @@ func setMetadata(msg *message.Message, name, value string) {
 	msg.Metadata.Set(name, value)
 }
 
-// Cancel cancels the message that holds a key (SetKey) in every group that has not acked it, and returns its status
-// before. It is too late for groups in StateDone, and a handler may be running for those in StateInDelivery. A consumer
-// that has claimed the message notices it at its next heartbeat, within a third of its LeaseDuration, and cancels the
-// message's context. The message is not delivered again.
+// Cancel cancels the message that holds a key ([SetKey]) in every group that has not acked it, ends the key's
+// DeduplicationWindow, and returns the status before. A message in delivery (StateInDelivery) is not delivered again;
+// the context of its handler ends at the consumer's next heartbeat, within a third of its LeaseDuration. Dead letters
+// stay. If the number of partitions was raised, several messages may hold the key: all are cancelled, and the Status is
+// that of the one published last.
 //
-// It cancels the message that holds the key when Redis runs the call, and ends the key's DeduplicationWindow.
-// ErrMessageNotFound says that no message holds the key; then the window, if any, stays.
+// The call ends with ctx or after PublishTimeout. It does not retry, but may be repeated. Errors:
 //
-// A dead letter stays (package admin discards it). Cancel still cancels the message in the other groups, unless another
-// message holds the key by now. ErrMessageDead says that only dead letters were left, and nothing has changed.
+//   - [ErrMessageNotFound]: no message holds the key. The window stays.
+//   - [ErrMessageDead]: only dead letters are left.
+//   - [ErrOutcomeUnknown]: the message may be cancelled, at the latest when the call's time is over.
+//   - [ErrInvalidKey], [ErrPublisherClosed].
 //
-// If the number of partitions was raised, several messages may hold the key. All of them are cancelled. The Status is
-// that of the message published last.
-//
-// The call ends with ctx or after PublishTimeout. Calls of many goroutines share round trips. Unlike Publish, Cancel does
-// not try again after an error; calling it again is safe.
-//
-// Errors: ErrEmptyTopic, ErrInvalidKey, ErrPublisherClosed, ErrMessageNotFound, ErrMessageDead, ErrOutcomeUnknown,
-// ErrProtocolTooNew, ErrServerTooOld, *KeyTypeError, or that of ctx or of Redis. With ErrOutcomeUnknown, the call was
-// sent but not answered: the message may have been cancelled, or may still be until the deadline. With any other error
-// nothing has changed, for example because the call was never sent.
+// Except with ErrOutcomeUnknown, nothing has changed after an error.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Status, error) {
 	if err := validateTarget("cancel", topic, key); err != nil {
 		return Status{}, err
@@ -138,20 +117,12 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) (Status, erro
 	return publicStatus(status), public(err)
 }
 
-// Reschedule gives the message that holds a key (SetKey) a new due time, if it waits for its first delivery or for a
-// retry, and returns its status before. With several groups, it moves the message only in the groups in which it waits:
-// nothing changes for a group that handles it, has acked it, or has it as a dead letter. The message's delay metadata
-// and expiration (SetExpiration) stay as they are.
+// Reschedule gives the message that holds a key ([SetKey]) a new due time in the groups in which it waits for its first
+// delivery or for a retry, and returns the status before. Its delay metadata and expiration ([SetExpiration]) stay as
+// they are. A repeated call counts the delay anew.
 //
-// ErrMessageNotFound says that no waiting message holds the key; if the Status has an ID,
-// one is being handled. ErrMessageDead says that it is a dead letter. Several messages may
-// hold the key, as for Cancel.
-//
-// The call ends with ctx or after PublishTimeout. Unlike Publish, it does not try again
-// after an error; calling it again is safe, and counts the delay from then on.
-//
-// Errors: those of Cancel, and *DelayError. With ErrOutcomeUnknown, the message may have been moved, or may still be until
-// the deadline. With any other error nothing has changed.
+// The errors are those of Cancel and [*DelayError]. After ErrMessageNotFound, a Status with an ID says that the message
+// is being handled.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (Status, error) {
 	if err := validateTarget("reschedule", topic, key); err != nil {
 		return Status{}, err
@@ -243,18 +214,17 @@ var (
 	_ Rescheduler = (*Publisher)(nil)
 )
 
-// Status is the state of a message when Redis ran a call for its key, before the call changed anything. The zero value
-// says that there is no such message, or that its state is unknown.
+// Status is the state of a message before a call for its key changed it. The zero value says that there is no such
+// message, or that its state is unknown.
 type Status struct {
-	// ID is the message's id, as in Delivery.
+	// ID is that of Delivery.
 	ID string
 
-	// Scheduled says that no group had been given the message yet: it was not due, or no consumer had claimed since it
-	// became due. Groups is empty then.
+	// Scheduled says that no group had been given the message: it was not due, or due and not claimed yet. Groups is
+	// empty then, so In returns nil.
 	Scheduled bool
 
-	// Groups has the state of the message for each consumer group of the topic, and for groups
-	// that are being retired and still hold it.
+	// Groups has the state for each consumer group of the topic, and for retiring groups that still hold the message.
 	Groups map[string]State
 }
 
@@ -263,28 +233,26 @@ type State string
 
 // The states of a message for a consumer group.
 const (
-	// StateQueued says that the message waits and that no delivery of it counts: it has not been delivered yet, was
-	// returned to the queue before a handler saw it, was postponed (Defer) each time, or is a dead letter that was
-	// requeued.
+	// StateQueued says that the message waits, and no delivery counts: it was not delivered, was returned before a
+	// handler saw it, was postponed (Defer) each time, or is a requeued dead letter.
 	StateQueued State = "queued"
 
-	// StateRetrying says that the message waits for its next delivery: a handler has nacked it,
-	// or was lost with it.
+	// StateRetrying says that the message waits for its next delivery: a handler nacked it, or was lost.
 	StateRetrying State = "retrying"
 
-	// StateInDelivery says that a consumer holds the message: a handler has it, or will have
-	// it soon. The consumer may be lost, as long as no other has taken over.
+	// StateInDelivery says that a consumer holds the message: a handler has it, or will have it soon. A consumer that
+	// died counts until another one takes over.
 	StateInDelivery State = "in-delivery"
 
-	// StateDone says that the group needs nothing more of the message: it has acked or
-	// discarded it, or has begun only after the message was given to the other groups.
+	// StateDone says that the group is done with the message: it has acked or discarded it, or started only after the
+	// message was given to the other groups.
 	StateDone State = "done"
 
 	// StateDead says that the message is a dead letter of the group.
 	StateDead State = "dead"
 )
 
-// In returns the names of the groups for which the message was in a state, sorted.
+// In returns the sorted names of the groups for which the message was in a state.
 func (s Status) In(state State) []string {
 	var names []string
 	for name, other := range s.Groups {
@@ -296,7 +264,7 @@ func (s Status) In(state State) []string {
 	return names
 }
 
-// String describes the status for people, as in "billing: done, shipping: queued".
+// String describes the status, such as "billing: done, shipping: queued".
 func (s Status) String() string {
 	switch {
 	case s.ID == "":

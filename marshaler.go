@@ -12,28 +12,24 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Marshaler encodes a message for storage. The result may share memory with the message: the Publisher
-// copies it. If Marshal fails or panics, no message of the call is stored. It must be safe for concurrent use.
+// Marshaler encodes messages. The result may share memory with the message. If Marshal fails or panics, no message of
+// the call is stored. It must be safe for concurrent use.
 type Marshaler interface {
 	Marshal(topic string, msg *message.Message) ([]byte, error)
 }
 
-// Unmarshaler decodes what a Marshaler encoded. A message becomes a dead letter if Unmarshal fails, panics or returns
-// nil. The result may share memory with body. Unmarshal may be called more than once for a delivery, and must be safe
-// for concurrent use.
+// Unmarshaler decodes messages. If Unmarshal fails, panics or returns nil, the message becomes a dead letter. The
+// result may share memory with body. Unmarshal may be called several times for a delivery, and must be safe for
+// concurrent use.
 type Unmarshaler interface {
 	Unmarshal(topic string, body []byte) (*message.Message, error)
 }
 
-// DefaultMarshaler encodes a message as a MessagePack array of three: the UUID
-// as a string, the metadata as the bytes of a MessagePack map of strings (nil
-// for none), and the payload as bytes (nil for a nil payload).
+// DefaultMarshaler encodes a message as a MessagePack array of the UUID (a string), the metadata (bytes of a
+// MessagePack map of strings; nil for none) and the payload (bytes; nil for a nil payload). UUID, metadata and payload
+// are decoded byte for byte. Any other body is an error.
 //
-// The keys of Watermill's delay metadata are written as the numbers 1 (until) and 2
-// (for), which saves 44 bytes in most messages.
-//
-// UUID, metadata and payload come back byte for byte, whatever they contain. Any
-// other body is an error.
+// The metadata keys of Watermill's delay are the numbers 1 (until) and 2 (for), which saves 44 bytes in most messages.
 type DefaultMarshaler struct{}
 
 var (
@@ -138,7 +134,7 @@ func decodeKey(dec *msgpack.Decoder) (string, error) {
 	}
 }
 
-// Unmarshal decodes a message. Its payload is a part of body.
+// Unmarshal decodes a message. Its payload shares the memory of body.
 func (DefaultMarshaler) Unmarshal(_ string, body []byte) (*message.Message, error) {
 	reader := bytes.NewReader(body)
 	dec := msgpack.GetDecoder()

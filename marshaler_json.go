@@ -14,16 +14,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/jsontext"
 )
 
-// JSONMarshaler encodes a message as a JSON object, for programs in languages without MessagePack and for people who look
-// into Redis:
+// JSONMarshaler encodes a message as a JSON object, which other programs and operators can read:
 //
 //	{"uuid": "…", "metadata": {"source": "shop"}, "payload": "{\"order\":42}"}
 //
-// The payload is a string; one that is not UTF-8 is in "payload_base64" instead. UUID and metadata have to be UTF-8, else
-// Marshal fails. White space or a byte order mark before the object is ignored. Unmarshal also decodes what DefaultMarshaler has
-// encoded, which begins with another byte. So a topic may have both: first give all subscribers a JSONMarshaler, then the publishers.
-//
-// An unknown field in the object is an error. Metadata that are null or missing are none.
+// A payload that is not UTF-8 is in payload_base64 instead. If the UUID or the metadata are not UTF-8, Marshal fails.
+// Unmarshal ignores white space and a byte order mark before the object, and rejects unknown fields. It also decodes
+// messages of DefaultMarshaler. To migrate a topic, give a JSONMarshaler first to all subscribers, then to the
+// publishers.
 type JSONMarshaler struct{}
 
 var (

@@ -11,18 +11,17 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 )
 
-// PublishFuture is the future outcome of a PublishAsync call. It is safe for concurrent use. You may ignore it, because
-// Flush returns the first error.
+// PublishFuture is the future outcome of a PublishAsync call. It is safe for concurrent use. You may ignore it and call
+// Flush.
 type PublishFuture struct{ future *publish.Future }
 
-// Done is closed when the outcome is known.
+// Done returns a channel that is closed when the outcome is known.
 func (f *PublishFuture) Done() <-chan struct{} { return f.future.Done() }
 
-// Err returns nil until Done is closed. After that it returns the outcome: nil if the messages are
-// stored, else the error that Publish would have returned.
+// Err returns nil until Done is closed. Then it returns the error that Publish would have returned.
 func (f *PublishFuture) Err() error { return public(f.future.Err()) }
 
-// Wait waits for the outcome and returns it. If ctx ends first, it returns the error of ctx, and the call continues.
+// Wait waits for the outcome and returns it, or the error of ctx if that ends first. Then the call continues.
 func (f *PublishFuture) Wait(ctx context.Context) error {
 	select {
 	case <-f.Done():
@@ -37,36 +36,29 @@ func (f *PublishFuture) Wait(ctx context.Context) error {
 	}
 }
 
-// OnDone registers a function that is called with the outcome: at once if it is known, else by the goroutine that
-// reports to the Observer. The function must be quick and must not block, because the outcomes of other calls wait for
-// it and, at MaxPending messages, PublishAsync as well. So it must not call PublishAsync, Flush or Close. To publish
-// again, use another goroutine. A panic in the goroutine that reports to the Observer is logged.
+// OnDone registers a function that is called with the outcome. If it is known already, OnDone calls the function
+// itself. Else, one goroutine calls the functions of all futures, and logs their panics. The function must not block
+// and must not call PublishAsync, Flush or Close, which may wait for that goroutine. To publish again, start another
+// goroutine.
 func (f *PublishFuture) OnDone(call func(err error)) {
 	f.future.OnDone(func(err error) { call(public(err)) })
 }
 
-// PublishAsync is Publish that does not wait until the messages are stored. One goroutine publishes
-// as fast with it as many do with Publish, since its calls share round trips. The outcome of each call is
-// the one that Publish would return, and comes within PublishTimeout: from the future, also for
-// errors that are known at once, or from Flush. The messages are encoded before PublishAsync
-// returns, so they may be changed afterwards.
+// PublishAsync is Publish without waiting until the messages are stored. One goroutine publishes as fast with it as
+// many do with Publish. The outcome is the error that Publish would return. It is known within PublishTimeout, from the
+// future or from Flush. The messages are encoded before PublishAsync returns, so they may be changed then.
 //
-// It waits in two cases: while MaxPending messages have no outcome, and for an answer of Redis before the
-// first message for a topic. The wait ends when
-// PublishTimeout has passed, or the context of a message or the Publisher ends: then nothing is stored. In
-// the first case, the error is ErrTooManyPending.
+// It waits while MaxPending messages have no outcome, and for Redis before the first message of a topic. The wait ends
+// with PublishTimeout, the context of a message, or Close; then nothing is stored, and at MaxPending the outcome is
+// [ErrTooManyPending].
 //
-// The calls of one goroutine for a topic are stored in their order, whether they are PublishAsync or
-// Publish calls. A call that fails does not stop those after it. With several partitions, only messages of
-// the same key (PartitionKey, SetKey, SetOrderingKey) keep their order: other calls rotate through the
-// partitions, which are independent. Publish calls for the same partition, of any goroutine, wait their
-// turn among the PublishAsync calls.
+// The calls of one goroutine for a topic, also those of Publish, are stored in their order, also after one of them has
+// failed. With several partitions, only messages of the same key ([SetOrderingKey], [SetKey], PartitionKey) keep their
+// order.
 //
-// A delay counts from when the call is sent to Redis. While many calls wait, that is some milliseconds after
-// PublishAsync; while Redis is unavailable, up to PublishTimeout. Messages are later by this time, also those with
-// delay.Until. Cancel and Reschedule find a message once its outcome is known.
-//
-// The context of the messages ends the call, as it ends Publish: give them one that lasts.
+// A delay counts from when the call is sent to Redis. Messages are due later by the time until then: some milliseconds
+// while many calls wait, up to PublishTimeout while Redis is unavailable. Cancel and Reschedule find a message when its
+// outcome is known. Do not end the context of the messages when PublishAsync returns: that ends the call.
 func (p *Publisher) PublishAsync(topic string, messages ...*message.Message) *PublishFuture {
 	if err := prepare(topic, messages); err != nil {
 		return &PublishFuture{p.publisher.Refuse(err)}
@@ -109,13 +101,10 @@ func returnsOwnMemory(m Marshaler) bool {
 // known, or not reported to the Observer yet. They count for MaxPending.
 func (p *Publisher) PublishAsyncPending() int { return p.publisher.Pending() }
 
-// Flush waits until the outcomes of all earlier PublishAsync calls are known and reported to the Observer,
-// and returns the first error of a call since the last Flush, whether or not its future was asked. If ctx
-// ends first, Flush returns why, and a later Flush returns the error of the calls. It does not make the
-// calls faster.
-//
-// If several goroutines publish, only one of them gets an error from Flush. Let each ask its own
-// futures, or one flush for all.
+// Flush waits until the outcomes of all earlier PublishAsync calls are known, and returns the first error since the
+// last Flush. The error is returned once: if several goroutines publish, the first one to return from Flush gets it, so
+// let each of them use its futures instead. If ctx ends first, Flush returns the error of ctx, and a later Flush that
+// of the calls.
 func (p *Publisher) Flush(ctx context.Context) error {
 	if err := p.publisher.Flush(ctx); err != nil {
 		return public(err)

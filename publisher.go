@@ -36,8 +36,7 @@ type Publisher struct {
 
 var _ message.Publisher = (*Publisher)(nil)
 
-// NewPublisher returns a Publisher. It does no I/O. The error is a *ConfigError.
-// A nil logger means none.
+// NewPublisher returns a Publisher. It does no I/O. The error is a *ConfigError. A nil logger logs nothing.
 func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publisher, error) {
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
@@ -74,44 +73,38 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 // internal errors into those of this package. It is safe for concurrent use.
 func (p *Publisher) Config() PublisherConfig { return p.config }
 
-// Publish stores messages, each due after its delay. It returns when they are
-// stored, and retries through connection errors and failovers until the context of
-// a message ends or PublishTimeout has passed. Calls of many goroutines share round
-// trips.
+// Publish stores messages, each due after its delay, and returns when they are stored. It retries until the context of
+// a message ends or PublishTimeout has passed. Consecutive calls are stored in their order; concurrent calls share
+// round trips and must not share a message.
 //
-// A delay counts from when it is made (delay.For, delay.Until): make a new one for each
-// message, right before Publish. Then it is exact to the millisecond. A message published
-// later may be up to a second late, since Watermill's metadata has whole seconds. Until,
-// and a For made on another host, go by the publisher's clock: as far as it is wrong,
-// messages are early or late. While Publish retries, a delay counts from the attempt that is stored.
+// The delay of a message is that of delay.Message, of its context (delay.WithContext) or of PublisherConfig.Delay.
+// Without one, or if it is 0 or less, the message is due at once. Make the delay right before Publish: then the message
+// is due to the millisecond, otherwise up to a second late. delay.Until, and a delay made on another host, depend on
+// the publisher's clock. If Publish has to retry, the message is due later by the time that the retries took. Publish
+// writes a delay of the context or the config into the metadata of the message.
 //
-// A delay of 0 or less makes a message due at once; one that ends more than 292 years from now is a *DelayError. A call
-// without messages stores nothing and returns nil.
+// A call of up to 500 messages and 4 MiB is stored whole or not at all, unless its messages go to several partitions
+// ([SetOrderingKey], [SetKey], PartitionKey) or have different duplicate policies ([SetOnDuplicate]).
 //
-// Consecutive calls are stored in their order.
+// Errors after which messages may be stored (docs/use/basics.md has a table):
 //
-// A call of up to 500 messages and 4 MiB is stored whole or not at all, unless keys
-// (SetOrderingKey, SetKey, PartitionKey) send its messages to several partitions, or SetOnDuplicate gives them
-// different policies. A *PartialPublishError
-// says that only some messages of a call are stored.
+//   - [ErrOutcomeUnknown]: some or all may be.
+//   - [*PartialPublishError]: some are.
+//   - [*ReplicationError]: all are.
 //
-// Errors: ErrPublisherClosed, ErrEmptyTopic, ErrNilMessage, *DelayError,
-// ErrInvalidKey, ErrInvalidDuplicatePolicy, ErrInvalidOrderingKey, ErrInvalidExpiration, ErrMessageTooLarge,
-// ErrDuplicateMessage, ErrOutcomeUnknown, ErrStalePublisher, ErrServerTooOld, ErrProtocolTooNew, ErrLimitTooLow,
-// *ReplicationError, *KeyTypeError, *PanicError, the error of the message's context, of the
-// Marshaler, of Delay.DefaultDelayGenerator, or of Redis. Nothing is stored unless the error is ErrOutcomeUnknown, a
-// *PartialPublishError or a *ReplicationError: docs/use/basics.md has a table.
+// With any other error, nothing is stored:
 //
-// Publish rejects a message whose context has ended, with one exception: middlewares such as Watermill's Timeout leave
-// an ended context on a message. If that context comes from a delivery whose lease is held, the context of the delivery
-// counts instead.
+//   - [ErrDuplicateMessage]: a key is in use.
+//   - [ErrStalePublisher]: call Publish again.
+//   - [ErrLimitTooLow]: Publish would add partitions beyond a limit of a group.
+//   - [ErrPublisherClosed], or the error of a context that has ended.
+//   - For an invalid message: [ErrNilMessage], [ErrMessageTooLarge], [*DelayError], [ErrInvalidKey],
+//     [ErrInvalidOrderingKey], [ErrInvalidExpiration], [ErrInvalidDuplicatePolicy], or the error of the Marshaler or of
+//     Delay.DefaultDelayGenerator.
+//   - [*PanicError]: one of your functions has panicked.
 //
-// A delivered message that had a delay is due at once when its handler publishes it again: the old delay is
-// over, and neither its context nor DefaultDelayGenerator gives it another. A new delay that delay.Message
-// sets counts.
-//
-// Publish writes a delay that comes from Delay or the context into the metadata of a new message, where it counts if
-// the message is published again. Concurrent calls must not share a message.
+// If the context of a delivered message has ended because of a middleware such as Watermill's Timeout, Publish uses the
+// context of the delivery instead.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err := prepare(topic, messages); err != nil {
 		return err
@@ -148,10 +141,9 @@ func prepare(topic string, messages []*message.Message) error {
 	return nil
 }
 
-// Close waits for the current calls, including those of PublishAsync, up to PublishTimeout. Later calls return
-// ErrPublisherClosed, as does a Publish that has not yet learned how many partitions its topic has. It leaves the Redis
-// client open. It may be called more than once and concurrently, and always returns the same error. An error means that
-// calls to Redis still hang; they end with the client's own timeouts.
+// Close waits up to PublishTimeout for the current calls, including those of PublishAsync. Later calls, and calls that
+// do not know yet how many partitions their topic has, return ErrPublisherClosed. It leaves the Redis client open.
+// Every Close returns the same error; it means that calls to Redis still hang, until the client's own timeouts.
 func (p *Publisher) Close() error {
 	p.close.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)

@@ -24,30 +24,26 @@ var (
 	// ErrSubscriberClosed is returned by a Subscriber after Stop or Close.
 	ErrSubscriberClosed = errors.New("the subscriber is closed")
 
-	// ErrLeaseLost is the cause (context.Cause) of a message context that ended because
-	// the consumer no longer holds the message: another consumer may have it, or it was
-	// cancelled, or its group was retired.
+	// ErrLeaseLost is the cause (context.Cause) of the end of a message context if the consumer no longer holds the
+	// message: another consumer may have it, it was cancelled, or its group was retired.
 	ErrLeaseLost = delivery.ErrLeaseLost
 
-	// ErrCloseTimeout is the cause of a message context that ended because its
-	// handler did not finish within CloseTimeout.
+	// ErrCloseTimeout is the cause of the end of a message context if the handler did not finish within CloseTimeout.
 	ErrCloseTimeout = delivery.ErrCloseTimeout
 
-	// ErrTooManyGroups is returned by Subscribe and SubscribeInitialize when the topic
-	// has 100 consumer groups and this one is not among them.
+	// ErrTooManyGroups is returned by Subscribe and SubscribeInitialize for a new group if the topic has 100 groups.
 	ErrTooManyGroups = queue.ErrTooManyGroups
 
-	// ErrGroupRetired is returned by Subscribe and SubscribeInitialize for a consumer group that was retired
-	// (Control.RetireGroup). A running subscription stops claiming, logs this error once, and continues when the group
-	// is restored.
+	// ErrGroupRetired is returned by Subscribe and SubscribeInitialize for a retired group (Control.RetireGroup).
+	// Running subscriptions stop claiming, log it once, and continue when the group is restored.
 	ErrGroupRetired = queue.ErrGroupRetired
 )
 
 // closeGrace is how much longer than CloseTimeout the end of a subscription may take.
 const closeGrace = time.Second
 
-// Subscriber delivers messages to one consumer group, or with Broadcast to a group for each
-// Subscribe. It is safe for concurrent use.
+// Subscriber delivers messages to one consumer group or, with Broadcast, to a group for each Subscribe. It is safe for
+// concurrent use.
 type Subscriber struct {
 	config   SubscriberConfig
 	observer observe.Observer // of the config, and the log
@@ -70,8 +66,7 @@ var (
 	_ message.SubscribeInitializer = (*Subscriber)(nil)
 )
 
-// NewSubscriber returns a Subscriber. It does no I/O. The error is a
-// *ConfigError. A nil logger means none.
+// NewSubscriber returns a Subscriber. It does no I/O. The error is a *ConfigError. A nil logger logs nothing.
 func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
@@ -93,15 +88,12 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	return s, nil
 }
 
-// ConsumerGroup returns the group of the Subscriber as configured, or the default. With Broadcast
-// it is Broadcast: each Subscribe has a group of its own, which Delivery.Group names.
+// ConsumerGroup returns the configured group or the default. With Broadcast, see Delivery.Group.
 func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 
-// SubscribeInitialize registers the consumer group. From then on it gets every message of the topic that becomes due,
-// and those already due that no group has claimed. Subscribe does the same; call SubscribeInitialize to register a
-// group before its first subscriber runs. A group with a GroupExpiry waits that long for it. With Broadcast, it
-// registers the group that the Subscriber's next Subscribe to the topic takes; called again before that, it registers
-// the same group. Close ends a group that no Subscribe has taken. The errors are those of Subscribe.
+// SubscribeInitialize registers the consumer group, as Subscribe does, so that it receives the messages that become due
+// before its first subscriber runs. A group with a GroupExpiry waits that long for it. With Broadcast, it registers the
+// group of the next Subscribe to the topic; Close ends it if there was none. The errors are those of Subscribe.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := s.begin(topic); err != nil {
 		return err
@@ -161,24 +153,22 @@ func (m membership) Listen(partition int, consumer string, handler queue.HintHan
 	return m.Membership.Group(partition).Listen(consumer, m.ping, handler)
 }
 
-// Subscribe registers the consumer group and delivers its messages until ctx ends, or Stop or Close is called; nothing
-// else ends a subscription. Then it returns the messages that no handler has seen to the queue, waits up to
-// CloseTimeout for handlers, and closes the channel.
+// Subscribe registers the consumer group and delivers its messages until ctx ends or Stop or Close is called; nothing
+// else ends a subscription. A new group receives the messages that become due from then on, and those already due that
+// no group has claimed. When the subscription ends, it returns prefetched messages to the queue, waits up to
+// CloseTimeout for handlers, and closes the channel. Subscriptions of the same group share its messages, also those of
+// one Subscriber.
 //
-// A message's context carries the values of ctx and a Delivery
-// (DeliveryFromContext). It ends after Ack or Nack; with ErrLeaseLost when the lease is
-// lost: another consumer may have the message, or it was cancelled, or its group was
-// retired; and with ErrCloseTimeout when a handler outlasts CloseTimeout: an Ack or Nack
-// after that has no effect. A delay in ctx (delay.WithContext) delays what handlers publish
-// with msg.Context().
+// The context of a message carries the values of ctx and a Delivery ([DeliveryFromContext]). It ends with the Ack or
+// Nack, or with the cause ErrLeaseLost or ErrCloseTimeout; an Ack or Nack after those has no effect. A delay in ctx
+// (delay.WithContext) delays what handlers publish with msg.Context().
 //
-// Subscribe may be called many times, also for one topic: the subscriptions share
-// its messages. With Broadcast, each gets all of them: it is a group of its own, which ends with the
-// subscription, within CloseTimeout and a second; if that fails, the group ends by its GroupExpiry.
+// Subscribe does not retry, so a Router fails to start while Redis is unavailable. Errors:
 //
-// The error is ErrEmptyTopic, ErrSubscriberClosed, ErrTooManyGroups, ErrGroupRetired, ErrLimitTooLow, ErrServerTooOld,
-// ErrProtocolTooNew, *KeyTypeError, or that of ctx or of Redis when the group cannot be registered. Subscribe does not
-// retry: a Router fails to start while Redis is unavailable.
+//   - [ErrSubscriberClosed]
+//   - [ErrTooManyGroups]
+//   - [ErrGroupRetired]
+//   - [ErrLimitTooLow]
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	subscription, err := s.subscribe(ctx, topic, func(*delivery.Config) {})
 	if err != nil {
@@ -281,10 +271,8 @@ func (s *Subscriber) endsGroup(ctx context.Context, place observe.Place) (end fu
 	}
 }
 
-// Stop ends all subscriptions, as Subscribe describes, and does not wait for them. Shortly after it returns, handlers
-// receive no new messages. They can settle the messages that they have for CloseTimeout; then the channels are closed.
-// Call Stop when a service begins to shut down, so that other processes receive the due messages, and Close at the end.
-// It always returns nil, and may be called again.
+// Stop ends all subscriptions, as Subscribe describes, without waiting. Call it when a service begins to shut down, so
+// that other processes receive the messages, and Close at the end. It always returns nil, and may be called again.
 func (s *Subscriber) Stop() error {
 	s.mu.Lock()
 	s.closed = true
@@ -293,10 +281,9 @@ func (s *Subscriber) Stop() error {
 	return nil
 }
 
-// Close ends all subscriptions, as Subscribe describes, and waits for them, at most CloseTimeout and a second. It
-// leaves the Redis client open, may be called more than once and concurrently, and waits each time. An error means that
-// acks or returned messages did not reach Redis; those messages are delivered again when their leases end. With
-// Broadcast, Close also ends the groups, if there is time left; else they expire.
+// Close ends all subscriptions, as Subscribe describes, and waits for them, at most CloseTimeout and a second. With
+// Broadcast, it also ends their groups. It leaves the Redis client open, and may be called again. The error means that
+// acks or returned messages did not reach Redis; those messages are delivered again when their leases end.
 func (s *Subscriber) Close() error {
 	end := time.Now().Add(s.config.CloseTimeout + closeGrace)
 	_ = s.Stop()
@@ -318,18 +305,14 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// SubscribeBatches is Subscribe for work that is quicker for many messages at once, such as a bulk
-// insert or a publisher that takes batches. It calls handle with up to size messages that are
-// ready, 1 to 1,000, and never waits for more. A subscription has one batch at a time, in order,
-// whatever MaxInFlight says.
+// SubscribeBatches is Subscribe for work that is faster for many messages at once, such as a bulk insert. It calls
+// handle with the messages that are ready, up to size (1 to 1,000), and does not wait for more. A subscription has one
+// batch at a time, in order, whatever MaxInFlight is.
 //
-// Each message is acked or nacked as usual, and is settled in Redis once those before it in the batch are. Messages
-// that handle has not settled when it returns, or panics, are nacked. The next batch comes when handle has returned. To
-// slow the subscription down, let handle wait after all messages are settled. This does not delay other consumers.
+// Handle acks or nacks each message. Those that it leaves when it returns or panics are nacked. A message is settled in
+// Redis once those before it in the batch are. Its context ends when the batch is settled.
 //
-// Contexts, deliveries, the end of the subscription and errors are those of Subscribe, but the
-// context of a message ends, if not before, when handle has returned and the batch is settled.
-// A size out of range and a nil handle are a *ConfigError.
+// The errors are those of Subscribe, and a *ConfigError for an invalid size or a nil handle.
 func (s *Subscriber) SubscribeBatches(
 	ctx context.Context, topic string, size int, handle func(batch []*message.Message),
 ) error {
