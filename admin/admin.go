@@ -1,26 +1,28 @@
 // Package admin inspects and manages the topics of a prefix. It is for operators, and for programs that show their
-// users pending messages. The command redisdelay (cmd/redisdelay) makes it available in a terminal.
+// users pending messages. The command redisdelay (cmd/redisdelay) makes it available in a terminal, and
+// docs/operate/operating.md shows its use.
 //
-// All calls work on standalone Redis, Sentinel and Cluster, and with any number of partitions. They are safe while
-// publishers and subscribers run, and with topics of any size, because no step makes Redis read more than 1,000
-// messages. Times are those of Redis's clock.
+// All calls work on standalone Redis, Sentinel and Cluster, while publishers and subscribers run, and with topics of
+// any size, because no step makes Redis read more than 1,000 messages. Times are those of Redis's clock. An argument
+// progress may be nil; it is not called concurrently.
 //
-// docs/operate/operating.md shows typical questions and the commands that answer them.
+// # Errors
+//
+// Besides the errors of package redisdelay, a call for a topic returns [ErrTopicNotFound] and, for a group that the
+// topic does not have, [ErrGroupNotFound]. A retired group counts as found. An invalid query or selection is a
+// [*QueryError]. An iterator ends after an error. The documentation of a call lists its other errors.
 //
 // # Bulk operations
 //
-// Bury, Cancel, DeliverNow, Discard, Requeue and Reschedule change the messages of a Selection, in steps of at most
-// 1,000 messages. After each step that selected a message, they call progress, unless it is nil, and never
-// concurrently. When ctx ends, the current step has 250 ms to finish. The error is as for Entries, or that of ctx. After
-// an error, the Progress counts only what was certainly done.
+// Bury, Cancel, DeliverNow, Discard, Requeue and Reschedule change the messages of a [Selection], in steps of at most
+// 1,000 messages, and call progress after each step. When ctx ends, the current step has 250 ms to finish. After an
+// error, the [Progress] counts only what was certainly done. They may be repeated.
 //
-// With a Query, the operation covers the messages that match when it starts, up to the latest Entry.At among them. So
-// it always ends, however many messages arrive. It skips messages whose time moves later while it runs, such as an
-// extended lease, and may skip a message that starts to wait for its ordering key. It may include messages that arrive
-// meanwhile with an earlier time. To continue an operation that was interrupted, pass the Cursor of its Progress.
-// It may also be repeated.
+// With a Query, the operation covers the messages that match when it starts, up to the latest Entry.At among them, so
+// it always ends. It skips messages whose time moves later meanwhile, such as an extended lease, and may include
+// messages that arrive with an earlier time. To continue an interrupted operation, pass the Cursor of its Progress.
 //
-// With ids or keys, the operation processes the messages in the given order, and each counts once.
+// With ids or keys, the operation processes the messages in the given order.
 package admin
 
 import (
@@ -37,19 +39,19 @@ import (
 )
 
 var (
-	// ErrTopicNotFound is returned for a topic that nobody has published to or subscribed to.
+	// ErrTopicNotFound is returned for a topic that no process has published to or subscribed to.
 	ErrTopicNotFound = redisdelay.ErrTopicNotFound
 
 	// ErrGroupNotFound is returned for a consumer group that the topic does not have.
 	ErrGroupNotFound = redisdelay.ErrGroupNotFound
 
-	// ErrMessageNotFound is returned for an id or a key that leads to no message: the message is
-	// done in all groups, was cancelled, or never was in this topic.
+	// ErrMessageNotFound is returned for an id or a key without a message: it is done in all groups, was cancelled, or
+	// never was in the topic.
 	ErrMessageNotFound = redisdelay.ErrMessageNotFound
 )
 
-// Admin inspects and manages topics. It pauses, resumes, drains, limits, retires and restores
-// groups as a redisdelay.Control does. It is safe for concurrent use, and needs no Close.
+// Admin inspects and manages topics. Its Control pauses, drains, limits and retires groups. It is safe for concurrent
+// use, and needs no Close.
 type Admin struct {
 	*redisdelay.Control
 	store       *queue.Store

@@ -18,21 +18,19 @@ import (
 
 // Why a message is skipped, besides ErrMessageNotFound and redisdelay.ErrMessageDead.
 var (
-	// ErrNotDead says that a message is not a dead letter of the selected groups, or became one only after the
-	// operation had begun.
+	// ErrNotDead means that the message is not a dead letter of the selected groups, or became one after the operation
+	// started.
 	ErrNotDead = errors.New("the message is not a dead letter that was there when this began")
 
-	// ErrNotWaiting says that a message does not wait for any of the selected groups, or that its time has changed
-	// since the operation read it.
+	// ErrNotWaiting means that the message does not wait for a selected group, or that its time changed meanwhile.
 	ErrNotWaiting = errors.New("the message does not wait")
 )
 
-// ErrInvalidReason is returned by Bury for a reason that is empty, is not UTF-8, or is longer
-// than redisdelay.MaxReasonBytes.
+// ErrInvalidReason is returned by Bury for a reason that is empty, not UTF-8, or longer than redisdelay.MaxReasonBytes.
 var ErrInvalidReason = errors.New("invalid reason")
 
 // Selection selects messages of a topic for a bulk operation: by id (ByID), by key (ByKey), or by a Query (Matching).
-// The zero value selects no message.
+// The zero value selects none.
 type Selection struct {
 	ids, keys []string
 	group     string // with ids or keys; "": all
@@ -45,11 +43,12 @@ func ByID(ids ...string) Selection { return Selection{ids: ids} }
 // ByKey selects messages by their keys, as Ref.Key does.
 func ByKey(keys ...string) Selection { return Selection{keys: keys} }
 
-// Matching selects all messages that a query matches. Query.Limit is ignored, and the default of Query.In depends on
-// the operation.
+// Matching selects all messages that a query matches. Query.Limit is ignored; the default of Query.In depends on the
+// operation.
 func Matching(q Query) Selection { return Selection{query: &q} }
 
-// OfGroup limits a selection to one group. With ids or keys, only Requeue, Discard and Bury support it.
+// OfGroup limits a selection to one group. With ids or keys, that is an error in Cancel, Reschedule and DeliverNow,
+// which change a message for all groups.
 func (s Selection) OfGroup(group string) Selection {
 	if s.query == nil {
 		s.group = group
@@ -60,27 +59,25 @@ func (s Selection) OfGroup(group string) Selection {
 	return Matching(q)
 }
 
-// Progress is the progress of a bulk operation. With a Query, each message counts once for each group, as an Entry
-// does; with ids and keys it counts once. If a reply of Redis is lost, go-redis repeats the call: Cancel, Reschedule,
-// Requeue and Discard may then count as skipped the messages that the first attempt of this call has changed.
+// Progress is the progress of a bulk operation. With a Query, a message counts for each of its groups, as an Entry
+// does; with ids or keys it counts once. After a lost reply, messages that this call has changed may count as skipped.
 type Progress struct {
 	Done    int    // messages that were changed
-	Skipped int    // messages that were looked at and left: gone, not in the right place, or a key in use
-	Last    error  // why the last one was skipped; nil if none was
-	Cursor  string // with a Query: its Cursor to go on from here; "" at the end
+	Skipped int    // messages that were not changed: gone, not in the right place, or a key in use
+	Last    error  // why the last skipped message was skipped; nil if none was
+	Cursor  string // with a Query: the Cursor to continue from here; "" at the end
 }
 
-// Cancel cancels messages in all groups in which they wait or are in delivery, as redisdelay.Publisher.Cancel does.
-// Dead letters stay. The default of Query.In is Scheduled. With Query.From and Before, Cancel removes the messages that
-// are due in that range. It is a bulk operation; see the package comment.
+// Cancel cancels messages in all groups in which they wait or are in delivery, as redisdelay.Publisher.Cancel does. The
+// default of Query.In is Scheduled. It is a bulk operation; see the package comment.
 func (a *Admin) Cancel(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, cancelOperation(), progress)
 }
 
 // Reschedule gives messages that wait for their due time or a retry a new due time. It counts from the start of the
-// operation, by the clock of the first partition's Redis, and is the same for all messages, even if the operation
-// continues from a Cursor. Messages in delivery and dead letters are skipped. Query.In must be Scheduled, which is the
-// default, or Waiting. The error may be a *redisdelay.DelayError, too. It is a bulk operation; see the package comment.
+// operation and is the same for all messages, even if the operation continues from a Cursor. Messages in delivery and
+// dead letters are skipped. Query.In must be Scheduled, the default, or Waiting. An invalid delay is a
+// *redisdelay.DelayError. It is a bulk operation; see the package comment.
 func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, to delay.Delay, progress func(Progress)) (Progress, error) {
 	remaining, err := remainingOf(to)
 	if err != nil {
@@ -89,29 +86,29 @@ func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, t
 	return a.run(ctx, topic, which, rescheduleOperation(remaining), progress)
 }
 
-// DeliverNow makes waiting messages due now. It is a bulk operation; see the package comment.
+// DeliverNow is Reschedule to the present.
 func (a *Admin) DeliverNow(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.Reschedule(ctx, topic, which, delay.For(0), progress)
 }
 
-// Requeue makes dead letters due again and counts their deliveries from 1. A message that has expired
-// (redisdelay.SetExpiration) expires again. A requeued message holds no key; redisdelay.Publisher.Cancel and Reschedule
-// find it by the key that it had until another message takes that. Messages that fail again meanwhile stay dead.
-// Query.In must be Dead, which is the default. It is a bulk operation; see the package comment.
+// Requeue makes dead letters due again and counts their deliveries from 1. The messages hold no key, but Cancel and
+// Reschedule find them by the key that they had, until another message takes it. An expired message
+// (redisdelay.SetExpiration) expires again. Query.In must be Dead, the default. It is a bulk operation; see the package
+// comment.
 func (a *Admin) Requeue(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, requeueOperation(), progress)
 }
 
-// Discard deletes the dead letters that existed when it began. Query.In must be Dead, which is the default. It is a
-// bulk operation; see the package comment.
+// Discard deletes the dead letters that existed when it started. Query.In must be Dead, the default. It is a bulk
+// operation; see the package comment.
 func (a *Admin) Discard(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, discardOperation(), progress)
 }
 
-// Bury makes messages that wait for a group, or are in delivery, dead letters of it. A running handler is notified at
-// its next heartbeat (redisdelay.ErrLeaseLost). Messages that no group has been given yet are skipped. Query.In must be
-// Waiting, which is the default, or InDelivery. The reason has 1 to redisdelay.MaxReasonBytes bytes (ErrInvalidReason).
-// It is a bulk operation; see the package comment.
+// Bury makes messages that wait for a group, or are in delivery, dead letters of the group. Running handlers are
+// notified at the next heartbeat (redisdelay.ErrLeaseLost). Messages that no group has been given yet are skipped.
+// Query.In must be Waiting, the default, or InDelivery. The error may be ErrInvalidReason. It is a bulk operation; see
+// the package comment.
 func (a *Admin) Bury(ctx context.Context, topic string, which Selection, reason string, progress func(Progress)) (Progress, error) {
 	reason = strings.TrimSpace(reason)
 	if n := len(reason); n == 0 || n > redisdelay.MaxReasonBytes || !utf8.ValidString(reason) {

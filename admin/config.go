@@ -11,15 +11,14 @@ import (
 
 // Config configures an Admin.
 type Config struct {
-	// Client is a client of the Redis that has the topics: standalone, Sentinel or Cluster, as
-	// for redisdelay.PublisherConfig. The caller closes it.
+	// Client is a client of the Redis that has the topics, as in redisdelay.PublisherConfig. The caller closes it.
 	Client redis.UniversalClient
 
-	// Prefix is that of the publishers and subscribers. Default: "redisdelay".
+	// Prefix is that of the publishers and subscribers. Default: redisdelay.DefaultPrefix.
 	Prefix string
 
-	// Unmarshaler decodes messages for people to read; it must be safe for concurrent use. If it is a redisdelay.Marshaler
-	// too, Import encodes messages with it. Default: redisdelay.DefaultMarshaler, and redisdelay.JSONMarshaler for the bodies that it has encoded.
+	// Unmarshaler decodes messages. It must be safe for concurrent use. Import needs one that is also a
+	// redisdelay.Marshaler. Default: DefaultMarshaler, which also reads the JSON of JSONMarshaler and keeps it as JSON.
 	Unmarshaler redisdelay.Unmarshaler
 }
 

@@ -11,28 +11,27 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Severity says how bad a Finding is.
+// Severity is how bad a Finding is.
 type Severity string
 
 // The severities.
 const (
 	Info    Severity = "info"    // all is well, or cannot be known
-	Warning Severity = "warning" // somebody should look
-	Problem Severity = "problem" // messages are lost, or do not move
+	Warning Severity = "warning" // an operator should check
+	Problem Severity = "problem" // messages are lost, or are not delivered
 )
 
-// Finding is something that Examine or Fix has found: in a topic or, with Topic "", at a server, in the schedules, in the
-// inbox, or in the list of topics.
+// Finding is a fault, or a fact, that Examine or Fix has found.
 type Finding struct {
 	Severity Severity
-	Check    string // one of the checks
-	Topic    string // "" if it is about a server, the schedules, the inbox or the list of topics
-	Text     string // for people
-	Fixable  bool   // Fix does something about it that loses nothing
-	Fixed    bool   // Fix has done that
+	Check    string // one of the Check constants
+	Topic    string // "" for a server, the schedules, the inbox or the list of topics
+	Text     string
+	Fixable  bool // Fix repairs it
+	Fixed    bool // Fix has repaired it
 }
 
-// The checks of Examine.
+// The checks of Examine, for programs that filter its findings.
 const (
 	CheckServer      = "server"      // the version of a server
 	CheckPersistence = "persistence" // the persistence of a server
@@ -61,28 +60,21 @@ const (
 	CheckTurns       = "turns"       // turns of ordering keys whose messages are gone
 )
 
-// Examine checks the servers' version, role and settings, the rights of the user, the difference of clocks, and whether
-// a process runs the schedules of periodic messages and the inbox. If no topic is given, it examines all topics, and
-// scans all keys of the database to find topics that are missing from the list of topics. In each topic it looks for
-// keys that another program has written or lets expire, messages that have no body, are in no set or in two, leftovers
-// of deleted messages and groups, groups without consumers or past their expiry, pauses without an end, dead letters,
-// and ordering keys that dead letters halt. It reads all messages of the topics in bounded steps, so it takes some ten
-// seconds for each million. It calls found, which must not be nil, with each finding at once, and changes nothing.
-// Unless progress is nil, Examine calls it after each step of a topic. Neither is called concurrently.
+// Examine is the command redisdelay doctor: it looks for faults in the servers, their settings and clocks, the rights
+// of the user, the schedules of periodic messages, the inbox, and the given topics, by default all. See the Check
+// constants. It calls found, which must not be nil and is not called concurrently, with each Finding, and changes
+// nothing. It reads all messages of the topics in bounded steps, which takes some ten seconds for each million. It
+// calls progress after each step.
 //
-// If the user lacks the right to make a check, Examine reports an Info. The error is ErrTopicNotFound,
-// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, or that of Redis. The other servers and topics are examined
-// nevertheless. Examine ends early if ctx ends, or if another program has overwritten the list of topics
-// (*redisdelay.KeyTypeError).
+// A check that the user has no right to make is reported as an Info. Topics and servers that cannot be examined do not
+// stop the others; the error wraps those of all.
 func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	return newDiagnosis(a, found, progress).diagnose(ctx, topics)
 }
 
-// Fix is Examine, and repairs what can be repaired without losing a message: it drops message keys that lead to no body
-// and entries of messages that are gone, frees what a retirement has left, forgets old arrivals, lists missing topics
-// again, and keeps keys that would expire. If the message that has the turn of an ordering key is gone, the group's
-// next claim passes the turn on, so Fix leaves it. The operator must repair all other faults. For example, a body in no
-// set may be a message whose Publish has succeeded.
+// Fix is Examine, and repairs what it can without losing a message (Finding.Fixable), such as stale records and topics
+// that are missing from the list. All other faults need a decision of the operator: for example, a body in no set may
+// be a message whose Publish has succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	d := newDiagnosis(a, found, progress)
 	d.mends = true
@@ -92,7 +84,7 @@ func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Exam
 // Examined is the progress of Examine or Fix in a topic.
 type Examined struct {
 	Topic string
-	Done  int // entries that were looked at
+	Done  int // entries that were read
 	Total int // about how many there are
 }
 

@@ -16,45 +16,45 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
-// Set is one of the sets that messages are in.
+// Set is a set of messages.
 type Set string
 
-// The sets. A message is in Scheduled, or for each group that needs it in one of the others.
+// The sets. A message is in Scheduled until it is given to the groups, then in one other set for each group that needs it.
+// A scheduled message that is due is in Waiting as well.
 const (
 	Scheduled  Set = "scheduled"   // no group has been given it yet
-	Waiting    Set = "waiting"     // due and scheduled, or waits in the queue of a group, also for a retry that is not due yet
+	Waiting    Set = "waiting"     // scheduled and due, or in the queue of a group, also for a later retry
 	InDelivery Set = "in-delivery" // a consumer holds it
 	Dead       Set = "dead"        // a dead letter
 )
 
-// DefaultLimit and MaxLimit are the default and the most of Query.Limit.
+// DefaultLimit and MaxLimit are the default and the maximum of Query.Limit.
 const (
 	DefaultLimit = 100
 	MaxLimit     = 1000
 )
 
-// Query chooses messages of a topic. The zero value is all scheduled ones. These have no deliveries, so
-// a MinAttempts above 0 leaves all of them out.
+// Query chooses messages of a topic. The zero value chooses all scheduled messages. They have no deliveries, so
+// MinAttempts above 0 excludes them.
 type Query struct {
 	In Set // default: Scheduled
-	// Group limits the query to one group; "": all groups. Scheduled takes no Group. With one, Waiting leaves out due
-	// messages that no group has been given yet, although they wait for this group, too.
+	// Group limits the query to one group; "": all groups. It is an error with Scheduled. With Waiting, it excludes due
+	// messages that no group has been given yet.
 	Group string
 
-	// From and Before limit Entry.At: the due time; for InDelivery the end of the lease; for Dead
-	// when the message became a dead letter. From is included, Before is not. Zero: no limit.
+	// From and Before limit Entry.At: the due time or, for InDelivery, the end of the lease or, for Dead, when the
+	// message became a dead letter. From is included, Before is not. Zero: no limit.
 	From, Before time.Time
 
 	KeyPrefix   string // only messages with a key that begins with this
 	Reason      string // only dead letters whose reason contains this
 	MinAttempts int    // only messages with at least so many deliveries
 
-	// Limit is how many Entries returns at most: 1 to MaxLimit. Default: DefaultLimit. Calls
-	// that go through all ignore it.
+	// Limit is the maximum number of Entries, 1 to MaxLimit. Calls that read all entries ignore it. Default:
+	// DefaultLimit.
 	Limit int
 
-	// Cursor continues where an earlier call has ended. It holds for the same topic and query,
-	// but for the Limit.
+	// Cursor continues where an earlier call ended. Topic and query must be the same, except for the Limit.
 	Cursor string
 }
 
@@ -89,13 +89,10 @@ const (
 	pageBytes = 1 << 20
 )
 
-// Entries returns one page of the messages that a query matches, sorted by Entry.At, then by ID. Consecutive pages show
-// each message that is not moved exactly once, even if other messages are added or removed meanwhile. A message that is
-// moved to a later time may be shown again. A page has fewer entries than Limit if their bodies have more than 8 MiB.
-//
-// The error is a *QueryError, ErrTopicNotFound, ErrGroupNotFound, redisdelay.ErrEmptyTopic,
-// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis. A retired group counts as found. After an
-// error, the Page has the entries that were found before it.
+// Entries returns one page of the messages that a query matches, sorted by Entry.At, then by ID. Consecutive pages have
+// each message once, even if others are added or removed meanwhile; a message that moves to a later time may appear
+// again. A page has fewer entries than Limit if their bodies exceed 8 MiB. After an error, it has the entries that were
+// read before.
 func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error) {
 	q.setDefaults()
 	m, c, err := a.begin(ctx, topic, q, q.Limit)
@@ -141,8 +138,7 @@ func (a *Admin) begin(ctx context.Context, topic string, q Query, limit int) (*m
 	return newMerger(sources, c, limit), c, nil
 }
 
-// All iterates over all messages that a query matches, from its Cursor on, in the order of Entries. It reads only a few
-// pages ahead. The sequence ends after an error. The errors are those of Entries.
+// All iterates over all messages that a query matches, from its Cursor on, in the order of Entries.
 func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry, error] {
 	q.setDefaults()
 	q.Limit = MaxLimit
@@ -189,9 +185,8 @@ func stateIn(place inspect.Place, attempts int) redisdelay.State {
 	return redisdelay.StateQueued
 }
 
-// Count counts the messages that a query matches. It ignores Limit and Cursor. Without KeyPrefix, Reason and
-// MinAttempts, Redis counts without reading the messages; with them, Count reads all messages of the range in steps.
-// The errors are those of Entries. After an error, the result is the count up to then.
+// Count counts the messages that a query matches. It ignores Limit and Cursor. With KeyPrefix, Reason or MinAttempts,
+// it reads all messages of the range. After an error, the result is the count until then.
 func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 	q.Limit, q.Cursor = 0, ""
 	q.setDefaults()
@@ -211,8 +206,7 @@ func (a *Admin) Count(ctx context.Context, topic string, q Query) (int, error) {
 	return int(sum.Load()), wrap(err, "count %q", topic)
 }
 
-// QueryError says which field of a Query or an UpcomingQuery is invalid, and why. It is also returned for an invalid
-// id, key or group of a Selection.
+// QueryError names the invalid field of a Query, an UpcomingQuery or a Selection, and the problem.
 type QueryError struct{ Field, Problem string }
 
 func (e *QueryError) Error() string { return "query field " + e.Field + " " + e.Problem }

@@ -15,25 +15,23 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Explanation says in words why a message is where it is, and when it will move.
+// Explanation says where a message is and why, and when it will move.
 type Explanation struct {
 	Message Message
-	Tick    string   // such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "" if it is of no schedule
+	Tick    string   // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
 	Summary string   // one sentence, such as "due in 29m"; it begins with Tick
 	Lines   []string // one for each group, sorted by group
 }
 
 // ExplainOptions change what Explain does.
 type ExplainOptions struct {
-	// Watch is how long Explain measures the rate at which a group's due messages are handled, in order to estimate
-	// when it is this message's turn. It measures only if at least 1,000 due messages are ahead of it, and the topic
-	// has at most 16 groups. Default: 0, no estimate.
+	// Watch is how long Explain measures the rate of a group, to estimate when the message is delivered. It measures
+	// only with at least 1,000 due messages ahead of it, and at most 16 groups. Default: 0, no estimate.
 	Watch time.Duration
 }
 
 // Explain explains where a message is and what it waits for: its due time, a retry, another message of its ordering
-// key, a pause, a limit, a consumer. Times of day include the local time zone. For a retry, it gives the maximum number
-// of deliveries, if a live consumer has reported its MaxDeliveries. The errors are those of Message.
+// key, a pause, a limit, a consumer. The texts have times of the local time zone. The errors are those of Message.
 func (a *Admin) Explain(ctx context.Context, topic string, ref Ref, options ExplainOptions) (Explanation, error) {
 	t, message, err := a.look(ctx, topic, ref)
 	if err != nil {

@@ -22,14 +22,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Export writes messages as JSON lines (docs/operate/cli.md), in the order of Entries: with id, key,
-// due time in ms if they are scheduled, UUID, metadata, and payload. An id, a key or a payload that is not UTF-8 is in base64
-// instead: id64, key64, payload64. The whole body is in base64, as body64, if the Unmarshaler cannot decode it or could not
-// encode it again in the same form, or if its UUID or metadata are not UTF-8. A message without a body is skipped. Export
-// changes nothing.
+// Export writes messages as JSON lines (docs/operate/cli.md), in the order of Entries, with id, key, due time in ms if
+// they are scheduled, UUID, metadata, and payload. What is not UTF-8 is in base64 (id64, key64, payload64), and so is
+// the body (body64) if decoding and encoding would change it. Messages without a body are skipped.
 //
 // Query.Limit is how many messages it reads at once. To continue after an error, use the Cursor of the Progress: the
-// messages that it counts are written. progress may be nil. The error is that of w, or as for Entries.
+// messages that it counts are written. The error may be that of w.
 func (a *Admin) Export(ctx context.Context, topic string, q Query, w io.Writer, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	err := a.export(ctx, topic, q, w, p)

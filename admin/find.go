@@ -16,27 +16,26 @@ import (
 
 // Search is the progress of Find.
 type Search struct {
-	Topics int // those that it has begun to look into
-	Looked int // messages that it has looked at
-	Total  int // messages that there are; more may come meanwhile
+	Topics int // topics that it has started to read
+	Looked int // messages that it has read
+	Total  int // about how many messages there are
 }
 
-// String describes the progress for people.
+// String describes the progress.
 func (s Search) String() string {
 	return fmt.Sprintf("looked at %s of %s", humanize.Count(s.Looked, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
 }
 
 // Find searches for messages by their UUID, which a Router logs, or by the ULID that their ids begin with. It searches
-// one topic or, for "", all topics of the prefix, in all states: scheduled, waiting, in delivery or dead. A message
-// that is moved or settled during the search may be missed.
+// one topic or, for "", all topics of the prefix, in all sets. A message that moves meanwhile may be missed. A body
+// that cannot be decoded is found if it contains the text.
 //
-// It reads all bodies, in steps of about 500 messages with pauses between them, so a million messages take seconds. It
-// calls progress, which may be nil, after each step. With the default Unmarshaler and a text of letters, digits, dots,
-// hyphens and underscores, Redis sends only bodies that contain the text; else it sends all, and Find decodes them. A
-// body that cannot be decoded counts as found if it contains the text.
+// It reads all bodies, in steps with pauses, and calls progress after each step. A million messages take seconds with
+// the default Unmarshaler and a text of letters, digits, dots, hyphens and underscores, and longer with others, because
+// Redis then sends all bodies.
 //
-// The sequence ends after an error, which says how far the search has come: ErrMessageNotFound if no message was found,
-// or as for Entries. The errors of topics that cannot be read come last.
+// The error says how far the search has come. It is ErrMessageNotFound if no message was found. Errors of topics that
+// cannot be read come last.
 func (a *Admin) Find(ctx context.Context, topic, text string, progress func(Search)) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		s := &search{admin: a, text: text, report: progress, yield: yield}

@@ -10,8 +10,7 @@ import (
 )
 
 // Halted iterates over the dead letters of a group, or of all groups for "", that halt their ordering keys
-// (redisdelay.GroupLimits.HaltsKeys): one for each group, key and partition, unsorted. It may miss dead letters that
-// change meanwhile. The sequence ends after an error. The errors are those of Entries.
+// (redisdelay.GroupLimits.HaltsKeys): one for each group, key and partition, unsorted.
 func (a *Admin) Halted(ctx context.Context, topic, group string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		sources, err := a.sources(ctx, topic, Query{In: Dead, Group: group})

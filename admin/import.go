@@ -20,11 +20,10 @@ import (
 
 // Why Import skips a message.
 var (
-	// ErrKeyInUse says that another message of the topic holds the key, or that the key's deduplication window has not
-	// ended.
+	// ErrKeyInUse means that the message key is in use (redisdelay.SetKey).
 	ErrKeyInUse = errors.New("the message key is in use there")
 
-	// ErrStoredBefore says that the topic has the message, or that Import stored it within the last day.
+	// ErrStoredBefore means that the topic has the message, or that Import stored it within the last day.
 	ErrStoredBefore = errors.New("the message was stored there before")
 )
 
@@ -35,7 +34,7 @@ const (
 	importBytes = 1 << 20 // bodies in one call, about
 )
 
-// LineError says which line Import cannot use.
+// LineError is an invalid line of an Import.
 type LineError struct {
 	Line int // from 1
 	Err  error
@@ -47,21 +46,16 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 
-// Import publishes what Export wrote, in a topic of any server and prefix, which it creates if necessary, with the same
-// ids, keys and due times. A due time in the past is kept. A message without a due time is due at once. The Unmarshaler
-// of the Config encodes the messages, so it must be a redisdelay.Marshaler unless all lines have a body64.
+// Import publishes what Export wrote, to a topic of any server and prefix, with the same ids, keys and due times. A
+// message without a due time is due at once. It also accepts lines with only a payload and a due time, from which it
+// derives the id; unknown fields are errors. Config.Unmarshaler must be a redisdelay.Marshaler unless all lines have a
+// body64.
 //
-// It also accepts lines with only a payload and a due time, for example from a sorted set of an application. The id is
-// then derived from the text of the line and its number. Without a uuid, the id is the UUID. Empty lines are skipped,
-// and unknown fields are errors.
+// Import may be repeated: it skips lines that were imported before (ErrStoredBefore), for a day even if their messages
+// are done, and lines whose key is in use (ErrKeyInUse).
 //
-// A line that was imported before is skipped (ErrStoredBefore), for a day even if its message is done by then, so an
-// Import may be repeated. A line whose key is in use is skipped (ErrKeyInUse). An invalid line ends the import with a
-// *LineError; the lines before it are imported. The error may also be that of r, redisdelay.ErrEmptyTopic,
-// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. progress may be nil.
-//
-// A line has at most 128 MiB. If no line arrives for 100 ms, Import stores the lines that it has read. When ctx ends or
-// Redis fails, it returns even if a Read of r blocks. The goroutine of that Read ends when the Read returns, so close r
+// An invalid line, or one of more than 128 MiB, ends the import with a *LineError; the lines before it are imported.
+// The error may also be that of r. When ctx ends or Redis fails, Import returns even if a Read of r blocks, so close r
 // and do not use it again.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}

@@ -17,14 +17,14 @@ const (
 	inboxSearched = 1000
 )
 
-// Inbox says how full the inbox of package inbox is.
+// Inbox is the state of the inbox of package inbox.
 type Inbox struct {
-	Waiting int64         // entries that nobody has stored
-	Oldest  time.Duration // for how long the first of them has waited; 0 if there is none, or if its id is no time
-	Refused int64         // entries that are kept because they cannot be stored
+	Waiting int64         // entries that are not stored yet
+	Oldest  time.Duration // how long the first of them has waited; 0 for none, or if its writer chose an id that is not a time
+	Refused int64         // rejected entries that are kept
 }
 
-// Inbox returns how full the inbox is, in one call. The error is that of ctx or of Redis.
+// Inbox returns the state of the inbox, in one call to Redis.
 func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	g, err := intake.New(a.store.Client).Glance(ctx)
 	if err != nil {
@@ -33,10 +33,9 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
 
-// WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with the
-// key, or with Ref.ID as its UUID. It reads the first 1,000 entries, up to about 8 MiB. The time is zero if the message
-// is not among them, and the current time if the id of its entry is not a time. The error is redisdelay.ErrEmptyTopic,
-// or that of ctx or of Redis.
+// WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with
+// Ref.Key, or with Ref.ID as its UUID. It reads the first 1,000 entries, up to about 8 MiB. The result is the zero time
+// if the message is not among them, and the current time if its writer chose an entry id that is not a time.
 func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
 	if topic == "" {
 		return time.Time{}, wrap(redisdelay.ErrEmptyTopic, "look into the inbox")

@@ -18,9 +18,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Ref names one message of a topic: by its ID, or by its key (redisdelay.SetKey) if that is
-// set. A key leads to the message that holds it or, until another takes it, to the dead
-// letter that has lost it.
+// Ref names one message of a topic, by its ID or its Key (redisdelay.SetKey). If both are set, the Key is used. It
+// finds the message that holds the key or, until another message takes the key, the dead letter that held it.
 type Ref struct{ ID, Key string }
 
 // Message is a message with its state for each group of its topic.
@@ -30,8 +29,8 @@ type Message struct {
 	OrderingKey string
 	Topic       string
 	Partition   int
-	PublishedAt time.Time // by the publisher's clock; zero if it is not known, such as for a line that was imported without an id
-	At          time.Time // Redis's clock when it was looked at
+	PublishedAt time.Time // by the publisher's clock; zero if unknown, as for a line imported without an id
+	At          time.Time // when it was read
 	Size        int       // bytes of the body
 	Content     Content   // as published
 
@@ -48,14 +47,14 @@ type GroupStatus struct {
 	DueAt       time.Time // queued, retrying; else zero
 	InLine      bool      // queued, retrying: it is due, and waits in line for its ordering key
 	LeasedUntil time.Time // in delivery; else zero
-	Consumer    string    // in delivery: the name of the consumer that holds it; "" if it is not known
-	Extended    int       // in delivery: how often the lease was extended, as far as is known
+	Consumer    string    // in delivery: the name of the consumer that holds it; "" if unknown
+	Extended    int       // in delivery: how often the lease was extended, if known
 	BuriedAt    time.Time // dead
 	Reason      string    // dead
 	Content     Content   // with the metadata and error that the group's last Nack left; zero if none did
 }
 
-// String names the message for people.
+// String returns the key or the id, with a word that says which.
 func (r Ref) String() string {
 	if r.Key != "" {
 		return fmt.Sprintf("key %q", r.Key)
@@ -65,8 +64,8 @@ func (r Ref) String() string {
 
 var errNoRef = errors.New("neither an id nor a key is given")
 
-// Message returns a message. The error is ErrMessageNotFound, or as for Entries. If the number
-// of partitions was raised, several messages may hold a key: it returns the one published last.
+// Message returns a message. The error may be ErrMessageNotFound. If several messages hold a key, because the number of
+// partitions was raised, it returns the one published last.
 func (a *Admin) Message(ctx context.Context, topic string, ref Ref) (Message, error) {
 	_, m, err := a.look(ctx, topic, ref)
 	return m, wrap(err, "look for %s in %q", ref, topic)

@@ -11,14 +11,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
-// ReasonCount is how many dead letters of a group have a reason.
+// ReasonCount is the number of dead letters of a group with a reason.
 type ReasonCount struct {
 	Group          string
-	Reason         string // with … for each id and long number: they differ from message to message
-	Example        string // the reason of one of them, as it is
+	Reason         string // with … for each id and each long number
+	Example        string // the unchanged reason of one of them
 	Count          int
 	Oldest, Newest time.Time // when they became dead letters
-	Others         bool      // all that have none of the reasons that were met first; Reason is ""
+	Others         bool      // all dead letters with further reasons; Reason is ""
 }
 
 // maxReasons is how many reasons of a group are counted separately.
@@ -38,10 +38,10 @@ func kindOf(reason string) string {
 	})
 }
 
-// Reasons counts the dead letters that a query matches by group and reason, those with the most first. It counts
-// the first 1,000 reasons of a group separately, and the others together. It reads all dead letters in steps, and calls progress, which may be nil, with the
-// number that it has counted. Query.In must be Dead or "", which means Dead here. The errors are those of Entries;
-// after an error, the counts cover the dead letters that were read before it.
+// Reasons counts the dead letters that a query matches by group and reason, the most frequent first. It counts the
+// first 1,000 reasons of a group separately, and the others together. It reads all dead letters in steps and calls
+// progress with the number that it has counted. Query.In must be Dead or empty. After an error, the counts cover what
+// was read.
 func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {
 	q.In = cmp.Or(q.In, Dead)
 	if q.In != Dead {

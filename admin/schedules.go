@@ -11,9 +11,8 @@ import (
 )
 
 // SchedulesBehind counts the schedules of periodic messages whose next ticks should have been stored more than
-// periodic.BehindAfter ago: no process runs them, or none can use them. longest is how long ago the first of these ticks should
-// have been stored; 0 if there is none. Schedules with a function do not count, nor those that a process takes but cannot store
-// (periodic.Status.Behind tells). It costs one call, however many schedules there are. The error is that of ctx or of Redis.
+// periodic.BehindAfter ago: no process runs them, or none supports them. longest is how long ago the first of these
+// ticks should have been stored; 0 for none. It costs one call to Redis, however many schedules there are.
 func (a *Admin) SchedulesBehind(ctx context.Context) (count int, longest time.Duration, err error) {
 	count, longest, err = timetable.New(a.store.Client).Behind(ctx, periodic.BehindAfter)
 	return count, longest, wrap(err, "count the schedules that are behind")

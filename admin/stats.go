@@ -16,7 +16,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Topics lists the topics of the prefix, sorted by name. The error is that of ctx or of Redis, or a *redisdelay.KeyTypeError.
+// Topics lists the topics of the prefix, sorted by name.
 func (a *Admin) Topics(ctx context.Context) ([]string, error) {
 	listed, err := inspect.Topics(ctx, a.store)
 	if err != nil {
@@ -30,15 +30,16 @@ func (a *Admin) Topics(ctx context.Context) ([]string, error) {
 }
 
 // Counts are the numbers of messages in each state. In the counts of a topic, a message counts once for each group that
-// has it.
+// has it. Scheduled, Queued, Retrying, InLine, InDelivery and Dead add up to all; Due and LeaseExpired are parts of
+// others.
 type Counts struct {
-	Scheduled    int // messages that no group has been given yet, including those that are due; 0 for a group
-	Due          int // of these, how many are due; 0 for a group
-	Queued       int // messages that are due and wait for a consumer, also for a retry (redisdelay.StateRetrying)
-	Retrying     int // messages that the group has been given and that are due later: retries, or put off
-	InLine       int // messages that are due, and wait in line for their ordering keys
-	InDelivery   int // messages that a consumer holds
-	LeaseExpired int // of these, those whose lease has run out: the next claim takes them over
+	Scheduled    int // not given to the groups yet; 0 for a group
+	Due          int // the part of Scheduled that is due; 0 for a group
+	Queued       int // due in the queue of a group, for the first delivery or a retry
+	Retrying     int // due later in the queue of a group: retried or postponed
+	InLine       int // due, but waiting in line for their ordering keys
+	InDelivery   int // held by a consumer
+	LeaseExpired int // the part of InDelivery whose lease has ended: the next claim takes it over
 	Dead         int // dead letters
 }
 
@@ -48,44 +49,44 @@ func (c *Counts) Add(other Counts) { (*inspect.Counts)(c).Add(inspect.Counts(oth
 // held is how many messages groups have.
 func (c Counts) held() int { return c.Queued + c.InLine + c.Retrying + c.InDelivery + c.Dead }
 
-// TopicStats are the statistics of a topic. The partitions are counted at slightly different moments. So are the groups
-// of a partition, if it has more than ten, or more than two with Details.
+// TopicStats are the statistics of a topic. Partitions, and many groups of a partition, are counted at slightly
+// different moments.
 type TopicStats struct {
 	Topic      string
-	At         time.Time // Redis's clock when the first partition was looked at
+	At         time.Time // when the first partition was read
 	Partitions int
 
 	Counts              // of the topic and all its groups
-	OldestDue time.Time // the earliest due time of those that are Due; zero if none is
+	OldestDue time.Time // the earliest due time of the part that is Due; zero for none
 
-	// Overdue is how long ago the oldest due message that no consumer has claimed fell due. Messages in line do
-	// not count. It is 0 if no other message waits, or only for groups that are paused.
+	// Overdue is how long ago the oldest message that is due and not claimed became due. Messages in line, and those
+	// that wait only for paused groups, do not count. 0: none.
 	Overdue time.Duration
 
-	// DueWithin are how many of the Scheduled are due already or within each of StatsOptions.DueWithin.
+	// DueWithin has the number of scheduled messages that are due within each of StatsOptions.DueWithin, or already.
 	DueWithin []int
 
-	Messages int // messages in all, whatever groups still need them
-	Keys     int // message keys that lead to a message, also to a dead letter that has lost its key
+	Messages int // stored messages, each counted once
+	Keys     int // message keys (redisdelay.SetKey) by which a message or a dead letter is found
 
 	// Filled only with StatsOptions.Details:
-	NextDue time.Time // the earliest due time after At; zero if nothing else is scheduled
-	Windows int       // message keys that are taken for a deduplication window
-	Bytes   int64     // of the messages' bodies alone, estimated from a sample
-	Memory  int64     // that all of the topic's keys take in Redis, estimated from samples; 0 if the user may not ask
+	NextDue time.Time // the earliest due time of a scheduled message after At; zero for none
+	Windows int       // deduplication windows (redisdelay.PublisherConfig.DeduplicationWindow)
+	Bytes   int64     // of the messages' bodies, estimated from a sample
+	Memory  int64     // of all of the topic's keys in Redis, estimated from samples; 0 if the user has no right to ask
 
 	Pause  *redisdelay.Pause // of all groups; nil if there is none
 	Groups []GroupStats
 }
 
-// GroupState tells whether a consumer group gets messages.
+// GroupState is whether a consumer group gets messages.
 type GroupState string
 
 // The states of a consumer group.
 const (
 	GroupActive   GroupState = "active"
 	GroupRetired  GroupState = "retired"  // until RestoreGroup; see redisdelay.Control
-	GroupExpired  GroupState = "expired"  // it had no consumer for its GroupExpiry; what it held is being freed
+	GroupExpired  GroupState = "expired"  // had no consumer for its GroupExpiry; its messages are being freed
 	GroupRetiring GroupState = "retiring" // retired, and still holds messages
 )
 
@@ -96,31 +97,30 @@ type GroupStats struct {
 	At    time.Time
 
 	Counts
-	OldestQueued time.Time // the earliest due time of the queued; zero if none
+	OldestQueued time.Time // the earliest due time of the Queued; zero for none
 
-	// HaltedKeys is how many ordering keys wait for a dead letter (redisdelay.GroupLimits.HaltsKeys), among the
-	// newest 1,000 dead letters of each partition: so it is exact if there are no more.
+	// HaltedKeys is how many ordering keys wait for a dead letter (redisdelay.GroupLimits.HaltsKeys), among the newest
+	// 1,000 dead letters of each partition.
 	HaltedKeys int
 
-	// Overdue is how long ago the oldest due message that this group has not claimed fell due, also
-	// if it is still Due in the topic. Messages in line do not count. It is 0 if no other waits, or the group is paused or
-	// not active.
+	// Overdue is how long ago the oldest message that is due and that this group has not claimed became due, even if it
+	// is only Due in the topic. Messages in line do not count. 0: none, or the group is paused or not active.
 	Overdue time.Duration
 
-	Pause     *redisdelay.Pause // the group's own, or that of all groups if it lasts longer; nil if there is none
+	Pause     *redisdelay.Pause // the group's own, or that of all groups if it lasts longer; nil for none
 	Limits    *redisdelay.GroupLimits
-	ExpiresAt time.Time // when it ends at the earliest if no consumer is seen; zero if it lasts for ever
-	Alive     int       // consumers that are alive
+	ExpiresAt time.Time // when it ends at the earliest without a consumer; zero for never
+	Alive     int       // number of live consumers
 
 	// Filled only with StatsOptions.Details:
-	NextRetry     time.Time // when the first of the retrying is due; zero if none
-	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero if none
-	OldestDead    time.Time // when the first of the dead letters was buried; zero if none
+	NextRetry     time.Time // the earliest due time of the Retrying; zero for none
+	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero for none
+	OldestDead    time.Time // when the first dead letter was buried; zero for none
 	Consumers     []Consumer
 }
 
-// Consumer is a subscription that is alive: it has called Redis within its lease, or within twice the longest time
-// between its polls. With the default PollInterval, that is a minute.
+// Consumer is a live subscription: with the defaults, one that was not closed and has called Redis within the last
+// minute (docs/use/groups.md).
 type Consumer struct {
 	Topic, Group string
 	ID           string // unique to the subscription
@@ -130,8 +130,8 @@ type Consumer struct {
 	Seen         time.Time // when a partition last saw it
 	AliveUntil   time.Time
 
-	// Holds are messages that the consumer's handlers had at its last heartbeat, every third of its lease, with how
-	// often their leases had been extended by then. At most 50 per partition, oldest first.
+	// Holds has the ids of messages that handlers had at the last heartbeat, every third of the lease, with the number
+	// of extensions of their leases. At most 50 per partition, oldest first.
 	Holds map[string]int
 }
 
@@ -140,21 +140,18 @@ type StatsOptions struct {
 	// Topics are the topics to count. Default: all topics of the prefix.
 	Topics []string
 
-	// Details also fills the fields of TopicStats and GroupStats that are marked with Details. This takes several calls
-	// for each group of each partition. Without it, all topics take a few round trips, and Redis about 20 µs for each
-	// partition and 10 µs for each of its groups.
+	// Details also fills the fields of TopicStats and GroupStats that are marked with Details, with several calls for
+	// each group of each partition. Without it, Redis takes about 20 µs for each partition and 10 µs for each of its
+	// groups.
 	Details bool
 
-	// DueWithin asks for TopicStats.DueWithin. Each of its times takes Redis about 10 µs for each partition.
+	// DueWithin has the times for TopicStats.DueWithin. Each takes Redis about 10 µs for each partition.
 	DueWithin []time.Duration
 }
 
-// Stats returns the statistics of topics and their groups, in the order of StatsOptions.Topics or, by default, sorted by name.
-//
-// If some topics cannot be read, for example because a master does not answer before ctx ends, Stats returns the statistics of
-// the other topics and an error that wraps the error of each topic: ErrTopicNotFound for one of StatsOptions.Topics,
-// redisdelay.ErrEmptyTopic, redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of ctx or of Redis. The
-// statistics are empty if the list of topics itself cannot be read.
+// Stats returns the statistics of topics and their groups, in the order of StatsOptions.Topics or sorted by name. If
+// some topics cannot be read, it returns the others, and an error that wraps the error of each. If the list of topics
+// cannot be read, the statistics are empty.
 func (a *Admin) Stats(ctx context.Context, options StatsOptions) ([]TopicStats, error) {
 	read := a.quickStats
 	if options.Details {
@@ -304,7 +301,6 @@ func latest(a, b time.Time) time.Time {
 }
 
 // Groups returns the statistics of all groups of a topic, including retired groups, sorted by name and with details.
-// The errors are those of Stats.
 func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) {
 	t, err := a.open(ctx, topic)
 	var s TopicStats

@@ -10,46 +10,45 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// The default and the most of UpcomingQuery.Buckets, and the default of its Span.
+// The default and the maximum of UpcomingQuery.Buckets, and the default of its Span.
 const (
 	DefaultBuckets = 60
 	MaxBuckets     = 100
 	DefaultSpan    = time.Hour
 )
 
-// UpcomingQuery says what Upcoming counts. The zero value is the scheduled messages of the next hour, by minutes.
+// UpcomingQuery is what Upcoming counts. The zero value counts the scheduled messages of the next hour, by minutes.
 type UpcomingQuery struct {
-	// Span is how far to look ahead, at least a millisecond for each bucket. Default: DefaultSpan.
+	// Span is how far ahead to count, at least a millisecond for each bucket. Default: DefaultSpan.
 	Span time.Duration
 
-	// Buckets is into how many equal parts the span is cut: 1 to MaxBuckets. Default: DefaultBuckets.
+	// Buckets is the number of equal parts of Span, 1 to MaxBuckets. Default: DefaultBuckets.
 	Buckets int
 
-	// Group adds what waits for a consumer group: messages that are due and given to it, also those in line for
-	// their ordering keys, those that its consumers hold, and retries. "": only messages that no group
-	// has been given yet. A retired group counts as found.
+	// Group adds the messages of a consumer group: in its queue, also for a later retry or in line for their ordering
+	// keys, and in delivery. "": only messages that no group has been given yet.
 	Group string
 }
 
-// Bucket is one interval of Upcoming. It counts the messages that are due after After and no later than Until.
+// Bucket is one interval of Upcoming: the messages due after After and no later than Until.
 type Bucket struct {
 	After, Until time.Time
 	Messages     int
-	Retries      int // of these, those that the group has been given, and that wait for a later time
+	Retries      int // the part of Messages that is retried or postponed
 }
 
-// Upcoming are the numbers of messages of a topic that are due, and that become due in each interval of time.
+// Upcoming are the numbers of messages of a topic that are due, and that become due in each interval.
 type Upcoming struct {
 	Topic, Group string
 	At           time.Time // Redis's clock
 
-	DueNow     int // messages that are due and that no consumer has claimed
-	InDelivery int // messages that the group's consumers hold; 0 without a Group
+	DueNow     int // due, but not claimed
+	InDelivery int // held by the group's consumers; 0 without a Group
 	Buckets    []Bucket
-	Later      int // messages that are due after the last bucket
+	Later      int // due after the last bucket
 }
 
-// Total is how many messages become due in all buckets.
+// Total returns how many messages become due in all buckets.
 func (u Upcoming) Total() int {
 	sum := 0
 	for _, b := range u.Buckets {
@@ -58,7 +57,7 @@ func (u Upcoming) Total() int {
 	return sum
 }
 
-// Until is the end of the last bucket.
+// Until returns the end of the last bucket.
 func (u Upcoming) Until() time.Time {
 	if len(u.Buckets) == 0 {
 		return u.At
@@ -66,13 +65,9 @@ func (u Upcoming) Until() time.Time {
 	return u.Buckets[len(u.Buckets)-1].Until
 }
 
-// Upcoming counts the messages of a topic that become due in each of the next buckets of time. It counts by ranges, so
-// the cost does not depend on the number of messages: about 10 µs of Redis for each partition and bucket, twice that with
-// a Group, 16 counts at a time. While consumers run, the counts are of slightly different moments, so a message that moves
-// meanwhile may count twice or not at all.
-//
-// The error is a *QueryError, ErrTopicNotFound, ErrGroupNotFound, redisdelay.ErrEmptyTopic,
-// redisdelay.ErrProtocolTooNew, *redisdelay.KeyTypeError, or that of Redis.
+// Upcoming counts the messages of a topic that become due in each of the next buckets of time. The cost does not depend
+// on the number of messages: about 10 µs of Redis for each partition and bucket, twice that with a Group. A message
+// that moves meanwhile may count twice or not at all.
 func (a *Admin) Upcoming(ctx context.Context, topic string, q UpcomingQuery) (Upcoming, error) {
 	q.setDefaults()
 	u, err := a.upcoming(ctx, topic, q)
