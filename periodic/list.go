@@ -11,36 +11,35 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// BehindAfter is how late the next ticks of a schedule may be stored before it counts as behind: no process runs the
-// schedules, or none supports this schedule. admin.Admin.SchedulesBehind counts the schedules that are behind.
+// BehindAfter is how late the next ticks of a schedule must be stored until admin.Admin.SchedulesBehind, the command
+// line and the dashboard report the schedule: no process runs the schedules, or none supports this one.
 const BehindAfter = time.Minute
 
 // Status is a schedule with its state in Redis.
 type Status struct {
 	Schedule
 
-	Words   string            // when it ticks, for people
-	Owner   string            // who declares it (Apply); "" if it was set
-	Version int64             // of the declaration that has changed it last
-	Paused  *redisdelay.Pause // nil if it is not
+	Words   string            // when it ticks
+	Owner   string            // the owner that declares it (Apply); "": defined with Set
+	Version int64             // of the declaration that changed it last
+	Paused  *redisdelay.Pause // nil if not paused
 
-	// Next are the nominal times of the next ticks, at most as many as requested. It is empty while the schedule is
-	// paused, or if this process does not support it.
+	// Next are the nominal times of the next ticks, as many as requested, or fewer near the end. It is empty if the
+	// schedule is paused or not supported by this process.
 	Next []time.Time
 
 	// Stored is how many ticks are stored ahead.
 	Stored int
 
-	// Behind is how long ago the next ticks should have been stored; 0 if they are stored in time. Ticks that are
-	// stored already become due on time. See BehindAfter.
+	// Behind is how long ago the next ticks should have been stored; 0: they are stored in time. See BehindAfter.
 	Behind time.Duration
 
-	// Problem says why this process cannot run the schedule, or which of its data is missing in Redis; "" if there is
-	// no problem.
+	// Problem says why this process cannot run the schedule, or which of its data is missing or damaged in Redis; "":
+	// none.
 	Problem string
 }
 
-// List returns all schedules, sorted by ID, each with the next times. The error is that of ctx or of Redis.
+// List returns all schedules, sorted by ID, each with the next times.
 func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 	all, err := p.table.All(ctx)
 	if err != nil {
@@ -56,8 +55,8 @@ func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 	return status, wrap(err, "list schedules")
 }
 
-// Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or that of ctx or of Redis, or says
-// that the definition is damaged. List reports a damaged definition in Status.Problem.
+// Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or says that the definition is
+// damaged.
 func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, error) {
 	d, err := p.find(ctx, id)
 	if err != nil {

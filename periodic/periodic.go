@@ -1,10 +1,12 @@
 // Package periodic publishes messages on schedules, such as every Monday at seven in Berlin, or every 15 minutes.
 //
-// There is no leader. The next ticks of a schedule are stored ahead as ordinary delayed messages. Every process that
-// calls Run stores more of them. Each tick is stored once, even if processes die. If all processes are down, the stored
-// ticks are still delivered.
+// There is no leader. A service declares its schedules with [Periodic.Apply] and calls [Periodic.Run] in each process,
+// which stores the next ticks ahead as ordinary delayed messages. Each tick is stored once, even if processes die. If
+// all processes are down, the stored ticks are still delivered. Due times depend only on the nominal times of the ticks
+// and on Redis's clock.
 //
-// Due times depend only on the nominal times of the ticks and on Redis's clock, never on the clock of a host.
+// Calls for a schedule may be repeated after an error of Redis, and then complete what is missing. An error may also be
+// that of ctx or of Redis, or say that a stored definition is damaged.
 //
 // docs/use/periodic.md has an example program, and describes daylight saving time and failures.
 package periodic
@@ -29,13 +31,13 @@ import (
 
 // Errors.
 var (
-	// ErrScheduleNotFound is returned for an ID that no schedule has.
+	// ErrScheduleNotFound is returned if no schedule has the ID.
 	ErrScheduleNotFound = errors.New("there is no such schedule")
 
 	// ErrOwned is returned for a schedule that another owner has declared (Apply).
 	ErrOwned = errors.New("the schedule is of another owner")
 
-	// ErrConflict is returned if concurrent calls kept changing the same schedule. Call again.
+	// ErrConflict is returned if concurrent calls keep changing the same schedule. Call again.
 	ErrConflict = errors.New("others keep changing the schedule")
 )
 
@@ -53,7 +55,7 @@ type Periodic struct {
 	changed  chan struct{}           // guarded by mu; closed, and replaced, when a schedule is changed
 }
 
-// New returns a Periodic. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
+// New returns a Periodic. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
 func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
@@ -81,17 +83,16 @@ type Applied struct {
 	Superseded bool
 }
 
-// Apply declares all schedules of an owner, such as the name of a service. Each instance of the owner calls it when it
-// starts. Unchanged schedules keep their pending ticks. A changed schedule is replaced together with its pending ticks,
-// in one step. Schedules that the owner declared before and that are missing now are removed, so an empty list removes
-// all of them. Pauses stay. A schedule that was defined with Set becomes the owner's.
+// Apply declares all schedules of an owner, such as the name of a service. Each instance of the service calls it at its
+// start. An unchanged schedule keeps its pending ticks; a changed one is replaced together with them, in one step.
+// Schedules that the owner declared before and that are missing now are removed, so an empty list removes all. Pauses
+// stay. Schedules that were defined with Set become the owner's.
 //
-// The version orders declarations, for example the number or the time of a build. A declaration that is older than the
-// last one changes nothing, so a rolling deployment does not go back and forth. 0 or less is an error. Two different
-// declarations with the same version replace each other, so do not reuse a version.
+// The version, at least 1, orders declarations, for example by the time of a build: a declaration older than the last
+// one changes nothing (Applied.Superseded), so a rolling deployment does not go back and forth. Do not reuse a version
+// for different declarations.
 //
-// It may be repeated after an error. Errors: ErrInvalidSchedule, also for an invalid owner or version; ErrOwned;
-// ErrConflict; that of ctx or of Redis.
+// Errors: [ErrInvalidSchedule], also for an invalid owner or version; [ErrOwned]; [ErrConflict].
 func (p *Periodic) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
 	applied, err := p.apply(ctx, timetable.Declaration{Owner: owner, Version: version}, schedules)
 	return applied, wrap(err, "apply the schedules of %q", owner)
@@ -126,15 +127,12 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 	return applied, err
 }
 
-// Set defines a schedule. It replaces a schedule with the same ID together with its pending ticks, in one step. If the
-// times are the same as before, the new schedule continues after the last tick of the old one, else its ticks start
-// now. They also start now if the topic changes; then Set removes the schedule from the old topic first. A pause stays.
-// Setting an unchanged schedule changes nothing. When Set returns, the first ticks are stored; further ticks need a
-// process that calls Run.
+// Set defines a single schedule, for example one that a user has made; for those of a service, use Apply. It replaces a
+// schedule with the same ID together with its pending ticks, in one step. With the same topic and times, the new
+// schedule continues after the last tick of the old one; otherwise its ticks start now. A pause stays. When Set
+// returns, the first ticks are stored; further ticks need a process that calls Run.
 //
-// Errors: ErrInvalidSchedule, ErrOwned for a schedule that an owner has declared (Apply), ErrConflict, that of ctx or
-// of Redis. After an error of Redis the schedule may or may not be set. Call Set again then: it completes what is
-// missing. The same holds for Pause, Resume and Remove.
+// Errors: [ErrInvalidSchedule]; [ErrOwned] for a schedule that an owner declares; [ErrConflict].
 func (p *Periodic) Set(ctx context.Context, s Schedule) error {
 	_, err := p.define(ctx, timetable.Declaration{}, []Schedule{s})
 	return wrap(err, "set schedule %q", s.ID)
@@ -297,17 +295,16 @@ func (d definition) removed() definition {
 	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Owner: d.Owner, Removed: true}
 }
 
-// Remove removes a schedule and its pending ticks. A schedule that an owner declares (Apply) is defined again by the
-// next declaration. Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis. After an error, call it again:
-// ErrScheduleNotFound then means that the schedule and its ticks are gone.
+// Remove removes a schedule and its pending ticks. A schedule that an owner declares is defined again by the next
+// Apply. Errors: [ErrScheduleNotFound], also if a repeated call finds that the first one has succeeded; [ErrConflict].
 func (p *Periodic) Remove(ctx context.Context, id string) error {
 	err := p.change(ctx, id, func(old definition) (definition, bool) { return old.removed(), true })
 	return wrap(err, "remove schedule %q", id)
 }
 
-// Pause removes the pending ticks of a schedule. No others are stored until Resume. If the schedule is paused already,
-// By and Reason are replaced, and Since stays. Errors: a *redisdelay.ConfigError for a pause with an end (For),
-// ErrScheduleNotFound, ErrConflict, one that says that the definition is damaged, that of ctx or of Redis.
+// Pause removes the pending ticks of a schedule, and stores no others until Resume. A pause of a paused schedule
+// replaces By and Reason. Errors: a *redisdelay.ConfigError if For is set, because schedules have no pauses that end by
+// themselves; [ErrScheduleNotFound]; [ErrConflict].
 func (p *Periodic) Pause(ctx context.Context, id string, pause redisdelay.Pause) error {
 	if pause.For != 0 {
 		return &redisdelay.ConfigError{Field: "For", Problem: "must be 0: a schedule is paused until Resume"}
@@ -324,8 +321,8 @@ func (p *Periodic) Pause(ctx context.Context, id string, pause redisdelay.Pause)
 	return wrap(err, "pause schedule %q", id)
 }
 
-// Resume ends a pause. The ticks of the pause are not made up for. A schedule that is not paused stays as it is.
-// Errors: ErrScheduleNotFound, ErrConflict, that of ctx or of Redis.
+// Resume ends a pause, if there is one. The ticks of the pause are not made up for. Errors: [ErrScheduleNotFound];
+// [ErrConflict].
 func (p *Periodic) Resume(ctx context.Context, id string) error {
 	err := p.change(ctx, id, func(old definition) (definition, bool) {
 		next := old

@@ -22,8 +22,8 @@ const storing observe.Activity = "store ticks"
 // forgetFailure is after what time a schedule that this process could not store, and has not taken again, counts as another's.
 const forgetFailure = 2 * time.Minute
 
-// Run stores the ticks of all schedules ahead, until ctx ends, and returns nil. Any number of processes may run it. If
-// Redis is unavailable, even at the start, Run logs the outage once and continues when Redis is available again.
+// Run stores the ticks of all schedules ahead until ctx ends, and returns nil. Any number of processes may run it. It
+// starts and continues while Redis is unavailable, and logs an outage once.
 func (p *Periodic) Run(ctx context.Context) error {
 	outages := outage.New(observe.Join(p.config.Observer, p.logging()), 0)
 	defer outages.Close()

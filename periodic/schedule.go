@@ -31,65 +31,63 @@ const (
 // ErrInvalidSchedule is wrapped by errors that name an invalid field of a Schedule.
 var ErrInvalidSchedule = errors.New("invalid schedule")
 
-// Schedule defines when messages are published, and which. ID, Topic and Cron are required.
+// Schedule defines messages and when they are published. ID, Topic and Cron are required.
 type Schedule struct {
-	// ID names the schedule, in all topics of the Prefix: up to 200 bytes without spaces and control characters.
+	// ID names the schedule in all topics of the Prefix: 1 to 200 bytes without spaces and control characters.
 	ID string
 
-	// Topic is the topic of its messages. If the topic has several partitions, they go to the first one.
+	// Topic is the topic of the messages. If it has several partitions, they go to the first one.
 	Topic string
 
-	// Cron says when the schedule ticks: five fields (minute, hour, day of the month, month, day of the week), @hourly,
-	// @daily, @weekly, @monthly, @yearly, or @every and a duration, such as "@every 15m", which counts from the Unix
+	// Cron has five fields (minute, hour, day of the month, month, day of the week), or is @hourly, @daily, @midnight,
+	// @weekly, @monthly, @yearly, @annually, or @every and a duration, such as "@every 15m", which counts from the Unix
 	// epoch. Up to 256 characters.
 	//
-	// A fixed hour and minute happens once on each civil day that matches: where clocks are put forward past it, at the
-	// first instant after the gap; where they are put back, the first time. An hour with * or a step follows elapsed
-	// time, so that hourly stays hourly.
+	// A fixed hour and minute ticks once on each matching day. If a change of the clocks skips it, it ticks at the
+	// first instant after the gap; if it repeats it, the first time. An hour with * or a step follows elapsed time.
 	Cron string
 
-	// Zone is the time zone of Cron, such as "Europe/Berlin". Default: UTC. Its rules are those of the host or, if the host has none,
-	// those that are compiled in (time/tzdata).
+	// Zone is the time zone of Cron, such as "Europe/Berlin". Its rules are those of the host or, without them, those
+	// compiled in (time/tzdata). Default: UTC.
 	Zone string
 
-	// Offset delays all ticks. For example, 15m moves "@every 1h" to a quarter past. Default: 0. At most a day.
+	// Offset delays all ticks, at most a day. For example, 15m moves "@every 1h" to a quarter past. Default: 0.
 	Offset time.Duration
 
-	// Jitter delays all ticks of the schedule by the same time, which is below Jitter and depends only on the ID. It
-	// spreads thousands of schedules for midnight, and the distances between the ticks of each stay the same. Default:
-	// 0. At most a day.
+	// Jitter delays all ticks of the schedule by the same time below Jitter, which depends on the ID. It spreads many
+	// schedules with the same Cron. At most a day. Default: 0.
 	Jitter time.Duration
 
 	// Start and End limit the nominal times. Start is included, End is not. Default: no limits.
 	Start, End time.Time
 
-	// Payload and Metadata are those of each message, which has 4 MiB at most when it is encoded. Metadata must be UTF-8, and
-	// must not have an ordering key, a key, an expiration, a delay, or the metadata of a tick.
+	// Payload and Metadata are those of each message, which has at most 4 MiB when it is encoded. Metadata must be
+	// UTF-8, and must not have a key, an ordering key, an expiration, a delay, or metadata of this package.
 	Payload  []byte
 	Metadata message.Metadata
 
-	// StoreAtLeast is the minimum number of ticks that are stored ahead, 1 to MaxAhead. StoreAhead, 1s to 366 days, is
-	// the time for which all ticks are stored ahead, up to MaxAhead ticks. More are stored when half of that time is
-	// over, or when fewer than StoreAtLeast are left. Stored ticks are delivered even if no process calls Run.
-	// Defaults: 2, 5 minutes.
+	// StoreAhead is how far ahead ticks are stored, 1s to 366 days. If there are fewer than StoreAtLeast ticks in that
+	// time, so many are stored (1 to MaxAhead); if there are more than MaxAhead (500), only those, so "@every 1s" is
+	// never stored further ahead than 500s. Stored ticks are delivered even if no process calls Run. Defaults: 2 and 5
+	// minutes.
 	StoreAtLeast int
 	StoreAhead   time.Duration
 
 	// CatchUp is what happens to ticks that were not stored in time. Default: CatchUpOne.
 	CatchUp CatchUp
 
-	// Overlap is what happens to a tick that becomes due while a handler has the tick before it. Default: OverlapAll.
+	// Overlap is what happens to a tick that is due while the one before it is being handled. Default: OverlapAll.
 	Overlap Overlap
 }
 
-// CatchUp says what happens to missed ticks: those that were not stored in time, because no process ran the schedules
-// for longer than the ticks were stored ahead, or because Redis was unavailable. Its form for JSON is "one", "none" or
-// a duration.
+// CatchUp is what happens to missed ticks: those that were not stored in time, because no process called Run for longer
+// than ticks were stored ahead, or because Redis was unavailable. The zero value is CatchUpOne. In JSON it is "one",
+// "none" or a duration.
 type CatchUp struct{ within time.Duration }
 
+// The values of CatchUp without a period. Do not assign to them.
 var (
-	// CatchUpOne stores the latest missed tick, which is due at once. Tick.Missed is the number of missed ticks before
-	// it.
+	// CatchUpOne stores the latest missed tick, due at once. Tick.Missed is the number of missed ticks before it.
 	CatchUpOne = CatchUp{}
 
 	// CatchUpNone stores no missed tick.
@@ -98,8 +96,8 @@ var (
 	badCatchUp = CatchUp{-2}
 )
 
-// CatchUpAll stores all ticks that were missed within the last period of this length, in order, each due at once. The
-// period must be above 0 and at most 366 days, else Schedule.Validate returns an error.
+// CatchUpAll stores all ticks that were missed within the last period of this length, in order, due at once. A period
+// of 0 or less, or above 366 days, makes the Schedule invalid.
 func CatchUpAll(within time.Duration) CatchUp {
 	if within <= 0 {
 		return badCatchUp // neither of the others
@@ -107,19 +105,20 @@ func CatchUpAll(within time.Duration) CatchUp {
 	return CatchUp{within}
 }
 
-// Overlap says what happens to a tick that becomes due while a handler has the tick before it.
+// Overlap is what happens, in each consumer group, to a tick that becomes due while the tick before it is being
+// handled.
 type Overlap string
 
 const (
-	// OverlapAll hands out each tick when it is due.
+	// OverlapAll delivers each tick when it is due.
 	OverlapAll Overlap = "all"
 
-	// OverlapInOrder hands out one tick of the schedule at a time, in order, through retries: the ticks have an ordering
-	// key (redisdelay.SetOrderingKey).
+	// OverlapInOrder delivers one tick at a time, in order, through retries. The ticks have an ordering key
+	// (redisdelay.SetOrderingKey).
 	OverlapInOrder Overlap = "in-order"
 
-	// OverlapSkip is OverlapInOrder, but a tick is skipped if no handler has received it when the next tick is due: it
-	// expires then (redisdelay.SetExpiration), and SubscriberConfig.OnExpired decides what happens to it.
+	// OverlapSkip is OverlapInOrder, and a tick that no handler has when the next one is due expires
+	// (redisdelay.SetExpiration). SubscriberConfig.OnExpired is what happens to it.
 	OverlapSkip Overlap = "skip"
 )
 
@@ -158,7 +157,7 @@ func (s *Schedule) setDefaults() {
 	s.Start, s.End = s.Start.UTC().Truncate(time.Millisecond), s.End.UTC().Truncate(time.Millisecond)
 }
 
-// Words says for people when a schedule ticks: "on Monday at 07:00, Europe/Berlin".
+// Words describes when a schedule ticks: "on Monday at 07:00, Europe/Berlin".
 func (s Schedule) Words() string {
 	words := cron.Words(s.Cron)
 	if s.Zone != "" && s.Zone != "UTC" && !strings.HasPrefix(s.Cron, "@every") {

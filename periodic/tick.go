@@ -21,7 +21,7 @@ const (
 	// ScheduleMetadata is the schedule's ID.
 	ScheduleMetadata = "_redisdelay_schedule"
 
-	// NominalMetadata is the nominal time with its zone, as RFC 9557 writes it: 2026-11-30T07:00:00+01:00[Europe/Berlin].
+	// NominalMetadata is the nominal time with its zone, as in RFC 9557: 2026-11-30T07:00:00+01:00[Europe/Berlin].
 	NominalMetadata = "_redisdelay_tick"
 
 	// VersionMetadata is the version of the declaration (Apply); absent if there is none.
@@ -34,7 +34,7 @@ const (
 	MissedMetadata = "_redisdelay_tick_missed"
 )
 
-// Origin says why a tick was published.
+// Origin is why a tick was published.
 type Origin string
 
 // The origins of a tick.
@@ -55,7 +55,7 @@ type Tick struct {
 // MissedLimit is the maximum of Tick.Missed.
 const MissedLimit = 10_000
 
-// String is the tick in words: report-eu for Monday 2026-11-30 07:00 Europe/Berlin.
+// String returns the tick in words: report-eu for Monday 2026-11-30 07:00 Europe/Berlin.
 func (t Tick) String() string {
 	zone := t.Nominal.Location().String()
 	if zone == "" { // it has only an offset
@@ -87,8 +87,8 @@ func (t Tick) put(metadata message.Metadata) {
 	}
 }
 
-// TickOf reads the tick of a message. It returns false if the message does not come from a schedule. On a host that
-// does not know the time zone, the nominal time has only its UTC offset.
+// TickOf returns the tick of a message, and false if the message is not from a schedule. If this host does not know the
+// time zone, the nominal time has only its UTC offset.
 func TickOf(msg *message.Message) (Tick, bool) {
 	at, zone, zoned := strings.Cut(msg.Metadata.Get(NominalMetadata), "[")
 	nominal, err := time.Parse(time.RFC3339Nano, at)

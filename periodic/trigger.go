@@ -12,9 +12,8 @@ import (
 )
 
 // Trigger publishes a message of a schedule at once, also while it is paused. The ticks of the schedule stay as they
-// are. Errors: ErrScheduleNotFound, ErrInvalidSchedule if this host does not support the schedule, for example because
-// it does not know the time zone, that of the Marshaler, of ctx or of Redis. After an error of Redis the message may
-// have been published.
+// are. A repeated call may publish another message. Errors: [ErrScheduleNotFound]; [ErrInvalidSchedule] if this process
+// does not support the schedule, for example its time zone; that of the Marshaler.
 func (p *Periodic) Trigger(ctx context.Context, id string) error {
 	return wrap(p.trigger(ctx, id), "trigger schedule %q", id)
 }
