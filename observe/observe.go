@@ -4,10 +4,10 @@ package observe
 
 import "time"
 
-// Observer receives events. A nil function is not called and costs nothing. The functions are called synchronously,
-// from many goroutines at once. They must return quickly, must not block or panic, and must not keep a slice that they
-// are given. They must not call PublishAsync, Flush or Close, because these may wait for the function that called them.
-// For the same reason, Failed, OutageBegan and OutageEnded must not publish to the topic of the event.
+// Observer receives events. A nil function is not called and costs nothing. The functions are called from many
+// goroutines at once, which wait for them, so they must be quick. They must not panic, keep a slice of an event, or
+// call PublishAsync, Flush or Close, which may wait for the function. For the same reason, Failed, OutageBegan and
+// OutageEnded must not publish to the topic of the event.
 type Observer struct {
 	Published   func(Published)   // a Publish or PublishAsync call has ended
 	Changed     func(Changed)     // a Cancel or Reschedule call has ended
@@ -32,31 +32,29 @@ type Place struct {
 	Partition int    // -1 for the topic as a whole
 }
 
-// Published is the end of a Publish or PublishAsync call. Calls without messages, after Close, or with an invalid delay
-// or key are not reported, nor are calls with a message that cannot be encoded or is too large. One goroutine reports
-// the PublishAsync calls that were sent, in the order in which they end. They count for MaxPending until the Observer
-// has returned.
+// Published is the end of a Publish or PublishAsync call. Calls that end before they are sent are not reported: those
+// without messages, with an invalid message, or after Close. One goroutine reports PublishAsync calls, in the order in
+// which they end.
 type Published struct {
 	Topic    string
 	Messages int
-	// Ignored has the keys of those messages that were dropped because their keys are in use
-	// (redisdelay.IgnoreDuplicate), one for each message. They are no error for the caller.
+	// Ignored has the key of each message that was dropped as a duplicate (redisdelay.IgnoreDuplicate), which is no
+	// error.
 	Ignored []string
 	Took    time.Duration
 	Err     error // as returned to the caller; nil if all messages are stored, except those Ignored
 }
 
-// Changed is the end of a Cancel or Reschedule call. A call after Close, or with an invalid key or delay, is not
-// reported.
+// Changed is the end of a Cancel or Reschedule call. A call after Close, or with an invalid argument, is not reported.
 type Changed struct {
 	Topic string
 	Key   string
-	ID    string // of the message with the key; empty if there was none, or it is not known
-	How   Change
-	Err   error // as returned to the caller; nil if something has changed
+	ID    string // of the message with the key; "" if there was none, or it is unknown
+	How   Change // the call: Canceled or Rescheduled
+	Err   error  // as returned to the caller; nil if a message was changed
 }
 
-// Change is the kind of a Changed event.
+// Change is which call a Changed event reports.
 type Change string
 
 // The calls that Changed reports.
@@ -65,7 +63,7 @@ const (
 	Rescheduled Change = "reschedule"
 )
 
-// Claimed is a claim that leased messages to a subscription.
+// Claimed is a call that leased messages to a subscription.
 type Claimed struct {
 	Place
 	IDs   []string
@@ -81,8 +79,8 @@ type HandedOut struct {
 	Late    time.Duration // since it was due, by Redis's clock; negative if early
 }
 
-// Settled is the end of a delivery. It is recorded in Redis, unless How is Unsettled. It is reported once for each
-// Claimed message, except messages whose Unmarshaler never returns.
+// Settled is the end of a delivery. It is reported once for each message of a Claimed event, unless its Unmarshaler
+// hangs. Redis has recorded it, unless How is Unsettled.
 type Settled struct {
 	Place
 	ID    string
@@ -90,14 +88,13 @@ type Settled struct {
 	How   Settlement
 	// Took is how long a handler had the message. An Unsettled delivery has 0 only if no handler had it.
 	Took time.Duration
-	// RetryIn is, after Nacked and Deferred, how long until the message is due again; 0 if it
-	// became a dead letter (Buried) or the nack was Stale.
+	// RetryIn is, after Nacked and Deferred, how long until the message is due; 0 if it is dead or Stale.
 	RetryIn time.Duration
-	// Error is the recorded error of the handler (redisdelay.RecordErrors); "" if there is none.
+	// Error is the recorded error of the handler (redisdelay.RecordErrors); "": none.
 	Error string
-	// Stale says that the settlement had no effect: another consumer has claimed the message since, or it was settled
-	// or cancelled before. After a stale Ack, the message may be delivered again although its handler has succeeded.
-	// Stale is also true if a reply was lost and the call was repeated.
+	// Stale says that the settlement had no effect, because another consumer has claimed the message, or it was settled
+	// or cancelled. After a stale Ack, the message may be delivered again. Stale is also true if a lost reply made
+	// go-redis repeat the call.
 	Stale bool
 }
 
@@ -109,15 +106,15 @@ const (
 	Acked           Settlement = "ack"
 	Nacked          Settlement = "nack"
 	Deferred        Settlement = "defer"       // postponed by its handler (Delivery.Defer), without a failure
-	BuriedByHandler Settlement = "bury"        // its handler has made it a dead letter (Delivery.Bury); Buried is reported as well
+	BuriedByHandler Settlement = "bury"        // made a dead letter by its handler (Delivery.Bury); Buried is reported as well
 	Released        Settlement = "release"     // returned to the queue; no handler has seen it
 	Abandoned       Settlement = "abandon"     // its handler has not returned within CloseTimeout
 	Undecodable     Settlement = "undecodable" // no handler has seen it; Buried is reported as well
 	// Expired is a message that expired before a handler had it (redisdelay.SetExpiration). Buried is reported as well,
 	// unless the message was dropped.
 	Expired Settlement = "expired"
-	// Unsettled is a delivery whose outcome may not have reached Redis before the subscription ended. If it has not,
-	// the message is delivered again after its lease.
+	// Unsettled is a delivery that ended while Redis was unreachable, before the end of the subscription. If Redis has
+	// not recorded it, the message is delivered again after its lease.
 	Unsettled Settlement = "unsettled"
 )
 
@@ -138,30 +135,27 @@ type LeaseLost struct {
 	HandedOut bool // a handler has it; the context of its message has ended
 }
 
-// Ended is a consumer group that has expired without a live subscription. Any publisher or
-// subscription of the topic may end it. Each partition ends it separately, so several processes may
-// report it, and more than once.
+// Ended is a consumer group that expired without a live subscription. Any publisher or subscription of the topic may
+// end it, in each partition separately, so several processes may report it, more than once.
 type Ended struct {
 	Place     // of the group; Partition is -1
 	Freed int // messages of the group that this process freed
 }
 
-// Recreated is a group that its subscription has recreated: the group had expired because this subscription stalled, or
-// Redis had lost it. Messages that became due meanwhile are lost to the group. It is reported once for all partitions;
-// Partition is -1.
+// Recreated is a group that its subscription has recreated, because it had expired while the subscription stalled, or
+// Redis had lost it. The group has lost the messages that became due meanwhile. It is reported once; Partition is -1.
 type Recreated struct{ Place }
 
-// Ticked is reported by package periodic when a process has stored ticks of a schedule ahead, or has found missed
-// ticks. Each tick is reported once, unless the process ends in between.
+// Ticked is reported by package periodic when a process has stored ticks of a schedule ahead, or found missed ticks.
+// Each tick is reported once, unless the process ends in between.
 type Ticked struct {
 	Topic    string
 	Schedule string
 	Stored   int
-	Missed   int // ticks that were missed and are not made up for
+	Missed   int // missed ticks that are not made up for (periodic.CatchUp)
 }
 
-// Called is one script call to Redis. Partition is -1 for a call that concerns no partition, such as a change of the
-// list of topics.
+// Called is one script call to Redis. Partition is -1 for a call that concerns no partition.
 type Called struct {
 	Topic     string
 	Partition int
@@ -170,7 +164,8 @@ type Called struct {
 	Err       error
 }
 
-// Failed is a failed attempt. It is retried, except for Decoding and Retrying.
+// Failed is a failed attempt, which is retried except for Decoding and Retrying. Its number depends on how often the
+// retries happen, so count OutageBegan to count incidents.
 type Failed struct {
 	Place
 	What Activity
@@ -178,27 +173,26 @@ type Failed struct {
 	Err  error
 }
 
-// OutageBegan is the first failure of an activity in a place. OutageEnded follows, once; failures
-// between them are reported only to Failed. A retired group is an outage of Claiming, with
-// Partition -1. Decoding and Retrying concern one message, and have no outages.
+// OutageBegan is the first failure of an activity in a place. OutageEnded follows once. The failures in between are
+// reported only to Failed. A retired group is an outage of Claiming, with Partition -1.
 type OutageBegan struct {
 	Place
 	What   Activity
 	Err    error // of the first attempt that failed
-	Others int   // in how many other places this activity of the same Publisher or subscription fails
+	Others int   // other places in which this activity of the Publisher or subscription fails; a log may report only the first
 }
 
-// OutageEnded is the end of an outage: the activity works again or, if Stopped, is no longer tried, because nothing is
-// left to do or the Publisher or subscription has ended.
+// OutageEnded is the end of an outage: the activity works again or, if Stopped, is no longer attempted, for example
+// because the subscription has ended.
 type OutageEnded struct {
 	Place
 	What    Activity
 	After   time.Duration // since the outage began
-	Others  int           // in how many other places this activity of the same Publisher or subscription still fails
+	Others  int           // other places in which it still fails
 	Stopped bool
 }
 
-// Activity is a kind of work of a Publisher or a subscription that can fail.
+// Activity is work of a Publisher or a subscription that can fail.
 type Activity string
 
 // What may fail.
@@ -206,10 +200,10 @@ const (
 	Publishing Activity = "publish"
 	Claiming   Activity = "claim"
 	Settling   Activity = "settle"
-	Extending  Activity = "extend"
-	Listening  Activity = "listen" // for notifications; polls go on
-	Growing    Activity = "grow"   // looking for new partitions
-	Ending     Activity = "end"    // ending groups that have expired
+	Extending  Activity = "extend" // heartbeats: extending leases
+	Listening  Activity = "listen" // receiving notifications; the subscription polls instead
+	Growing    Activity = "grow"   // checking for new partitions
+	Ending     Activity = "end"    // ending expired groups
 
 	// These concern one message and are not retried:
 	Decoding Activity = "decode" // it becomes a dead letter
