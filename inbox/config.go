@@ -13,34 +13,36 @@ import (
 
 // Config configures an Inbox. Only Client is required.
 type Config struct {
-	// Client and Prefix are those of the topics, as in redisdelay.PublisherConfig. The caller closes the client. Run holds one
-	// connection while the inbox is empty.
+	// Client and Prefix are those of the topics, as in redisdelay.PublisherConfig. The caller closes the client. Run
+	// uses one connection while it waits for entries.
 	Client redis.UniversalClient
 	Prefix string
 
 	// Marshaler encodes the messages. Default: redisdelay.DefaultMarshaler.
 	Marshaler redisdelay.Marshaler
 
-	// Partitions is how many partitions each topic has at least, as in redisdelay.PublisherConfig. Default: 1.
+	// Partitions is the minimum number of partitions of each topic, as in redisdelay.PublisherConfig. Default: 1.
 	Partitions int
 
-	// OnDuplicate says what becomes of an entry whose message key is in use. Under redisdelay.RejectDuplicate, which is the
-	// default, it is refused.
+	// OnDuplicate is what happens to an entry whose key is in use. With redisdelay.RejectDuplicate, the default, it is
+	// refused.
 	OnDuplicate redisdelay.DuplicatePolicy
 
-	// MaxMessageBytes limits the size of an encoded message; an entry with a larger one is refused, and so is one whose fields
-	// have 1 MiB more than that, whatever the Marshaler would make of it. Default: 4 MiB.
+	// MaxMessageBytes limits the size of an encoded message. Larger ones are refused, as are entries whose fields
+	// exceed it by more than 1 MiB. Default: 4 MiB.
 	MaxMessageBytes int
 
-	// TakeOverAfter is for how long a batch belongs to the process that has read it. After that, others store it as well; each
-	// entry is stored once all the same. At least 100ms. Default: 5s.
+	// TakeOverAfter is how long a process may take for a batch before others store it, too. Entries are stored once all
+	// the same, but a value below the time that a batch takes makes processes repeat each other's work. At least 100ms.
+	// Default: 5s.
 	TakeOverAfter time.Duration
 
-	// KeepRefused is about how many refused entries are kept, up to 64 KiB of each: up to 640 MiB by default. Default: 10,000.
+	// KeepRefused is about how many refused entries Redis keeps, up to 64 KiB of each: 640 MiB with the default.
+	// Default: 10,000.
 	KeepRefused int
 
-	// Observer is told of what is stored in each partition, and of what is refused (Published), of keys that are cancelled or
-	// rescheduled (Changed), of calls to Redis, and of outages. Default: none.
+	// Observer receives stored and refused entries (Published, for each partition), cancelled and rescheduled keys
+	// (Changed), calls to Redis, and outages. Default: none.
 	Observer observe.Observer
 }
 
@@ -56,8 +58,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError. A zero field is replaced by its
-// default first.
+// Validate reports the first invalid field as a *redisdelay.ConfigError. A zero field counts as its default.
 func (c Config) Validate() error {
 	c.setDefaults()
 	shared := redisdelay.PublisherConfig{

@@ -18,14 +18,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Operation is what an entry asks for, in the field op.
+// Operation is the field op of an entry.
 type Operation string
 
-// The operations. An entry without the field op is published.
+// The operations. The default is Publish.
 const (
 	Publish    Operation = "publish"
-	Cancel     Operation = "cancel"     // takes back the message with the key
-	Reschedule Operation = "reschedule" // gives the waiting message with the key another due time
+	Cancel     Operation = "cancel"     // cancels the message with the key
+	Reschedule Operation = "reschedule" // gives the waiting message with the key a new due time
 )
 
 const (

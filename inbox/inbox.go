@@ -2,11 +2,8 @@
 //
 //	XADD {redisdelay:inbox}:entries * topic orders payload hello delay_ms 1800000
 //
-// A program needs no library but a client for Redis. See docs/use/inbox.md for the fields of an entry.
-//
-// An entry is stored once, whatever dies: a batch of entries stays the same until it is settled, and is stored under its
-// number. docs/use/inbox.md has the exceptions. The delay counts from when Redis took the entry, so a slow inbox makes only
-// those messages late that are due before their entry is read.
+// docs/use/inbox.md describes the fields of an entry. An entry is stored once, even if processes die during that; the
+// page has the exceptions. The delay counts from the XADD.
 package inbox
 
 import (
@@ -45,7 +42,7 @@ const (
 // reading is what Run does all the time.
 const reading observe.Activity = "read the inbox"
 
-// Inbox stores what programs write to the inbox. It is safe for concurrent use.
+// Inbox stores the entries of the inbox. It is safe for concurrent use.
 type Inbox struct {
 	config Config
 	logger watermill.LoggerAdapter
@@ -56,7 +53,7 @@ type Inbox struct {
 	known   map[string]*queue.Topic // guarded by knownMu; up to maxTopics that were used
 }
 
-// New returns an Inbox. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
+// New returns an Inbox. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
 func New(config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
@@ -89,9 +86,9 @@ func (i *Inbox) topic(name string) *queue.Topic {
 	return topic
 }
 
-// Run stores the entries of the inbox in their order, until ctx ends, and returns nil. Any number of processes may
-// run it: one stores a batch, and another takes over if that one dies. Redis may be away, also when Run begins:
-// it goes on when Redis is back, and logs an outage once.
+// Run stores the entries of the inbox in their order until ctx ends, and returns nil. Any number of processes may run
+// it: one stores a batch, and another takes over if that one dies. It starts and continues while Redis is unavailable,
+// and logs an outage once.
 func (i *Inbox) Run(ctx context.Context) error {
 	outages := outage.New(observe.Join(i.config.Observer, i.logging()), 0)
 	defer outages.Close()
@@ -140,8 +137,8 @@ type reader struct {
 	failed  int64 // the batch that it could not store
 }
 
-// round ends the batch of the last round, and stores the next one, or waits for it. It has not worked if another reader has
-// the batch that failed here: that one may fail as well.
+// round ends the batch of the last round, and stores the next one or waits for it. worked is false if another reader
+// has the batch that failed here, because it may fail there as well.
 func (r *reader) round(ctx context.Context) (worked bool, err error) {
 	b, err := r.inbox.intake.Next(ctx, r.as, r.settled, r.refused...)
 	if err != nil {

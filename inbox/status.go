@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Status says how full the inbox is.
+// Status is the state of the inbox.
 type Status struct {
-	Waiting int64         // entries
-	Oldest  time.Duration // for how long the first of them has waited; 0 if there is none, or if its id is no time
-	Refused int64         // entries that are kept because they cannot be stored
+	Waiting int64         // entries that are not stored yet
+	Oldest  time.Duration // how long the first of them has waited; 0 for none, or if its writer chose an id that is not a time
+	Refused int64         // refused entries that are kept
 }
 
-// Status returns how full the inbox is. The error is that of ctx or of Redis.
+// Status returns the state of the inbox, in one call to Redis. The error is that of ctx or of Redis.
 func (i *Inbox) Status(ctx context.Context) (Status, error) {
 	g, err := i.intake.Glance(ctx)
 	if err != nil {
@@ -22,15 +22,14 @@ func (i *Inbox) Status(ctx context.Context) (Status, error) {
 	return Status{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
 
-// Refusal is an entry that could not be stored. At is when it was refused, by Redis's clock.
+// Refusal is an entry that cannot be stored.
 type Refusal struct {
-	ID     string // of the entry in the inbox
-	At     time.Time
+	ID     string    // of the entry in the inbox
+	At     time.Time // when it was refused, by Redis's clock
 	Reason string
 
-	// Fields are those of the entry. Of an entry with more than 64 KiB or 1,000 fields they are the first 1 KiB of each name and
-	// value, 64 KiB and 1,000 fields at most, and the field _bytes says how many bytes it had. Of a field that the entry had
-	// twice, it is one of them.
+	// Fields are those of the entry, of a repeated name only one. If the entry has more than 64 KiB or 1,000 fields,
+	// they are cut to that and to 1 KiB for each name and value, and a field _bytes has the size of the entry.
 	Fields map[string]string
 }
 
@@ -40,8 +39,8 @@ const (
 	reasonField = "_reason"
 )
 
-// Refused returns up to most entries that were refused last, the newest first; none if most is 0 or less. To try one again, add
-// its Fields to the inbox once more, unless they have _bytes. The error is that of ctx or of Redis.
+// Refused returns up to most refused entries, the newest first. To retry one, add its Fields to the inbox again, unless
+// they are cut (_bytes). The error is that of ctx or of Redis.
 func (i *Inbox) Refused(ctx context.Context, most int) ([]Refusal, error) {
 	entries, err := i.intake.Refused(ctx, int64(most))
 	if err != nil {
