@@ -20,13 +20,12 @@ const DefaultConsumerGroup = "relay"
 
 // PublisherConfig configures a Publisher. Target and Delayed are required.
 type PublisherConfig struct {
-	// Target publishes what is due. Its topics have the same names as those of Delayed. It must
-	// not be a redisdelay.Publisher of the same Redis and Prefix.
+	// Target publishes messages that are due, to topics of the same names. It must not be a redisdelay.Publisher of the
+	// same Redis and Prefix.
 	Target message.Publisher
 
-	// Delayed keeps what is delayed. A default delay (redisdelay.PublisherConfig.Delay) works as
-	// without a relay, and so do keys of messages with a delay. Messages without a delay go to
-	// Target whatever their key.
+	// Delayed stores messages with a delay. Its default delay (redisdelay.PublisherConfig.Delay) applies. The keys
+	// (redisdelay.SetKey) of messages without a delay have no effect.
 	Delayed *redisdelay.Publisher
 
 	// ConsumerGroup is that of the Relay. Default: DefaultConsumerGroup.
@@ -35,7 +34,7 @@ type PublisherConfig struct {
 
 func (c *PublisherConfig) setDefaults() { setDefault(&c.ConsumerGroup, DefaultConsumerGroup) }
 
-// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError.
+// Validate reports the first invalid field as a *redisdelay.ConfigError.
 func (c PublisherConfig) Validate() error {
 	c.setDefaults()
 	switch {
@@ -50,11 +49,10 @@ func (c PublisherConfig) Validate() error {
 	}
 }
 
-// Config configures a Relay. Client, Topics, and either Target or Streams, are required.
+// Config configures a Relay. Client, Topics, and one of Target and Streams are required.
 type Config struct {
-	// Client, Prefix and Unmarshaler are those of the delayed messages, as in
-	// redisdelay.SubscriberConfig. Two brokers on one Redis that have topics of the same name
-	// need a Prefix each. The caller owns the client.
+	// Client, Prefix and Unmarshaler are those of the delayed messages, as in redisdelay.SubscriberConfig. Brokers that
+	// share a Redis and have topics of the same name need different Prefixes. The caller closes the client.
 	Client      redis.UniversalClient
 	Prefix      string
 	Unmarshaler redisdelay.Unmarshaler
@@ -62,53 +60,48 @@ type Config struct {
 	// ConsumerGroup is that of the Publisher. Default: DefaultConsumerGroup.
 	ConsumerGroup string
 
-	// Target publishes what is due, to the topic of the same name. It must be safe for
-	// concurrent use. It must not be a redisdelay.Publisher of the same Redis and Prefix, also
-	// behind a decorator: the relay would receive its own messages again. The caller closes it,
-	// after Run and all calls have returned.
+	// Target publishes messages that are due, to the topic of the same name. It must be safe for concurrent use. It
+	// must not be a redisdelay.Publisher of the same Redis and Prefix, even behind a decorator, because the relay would
+	// receive its own messages. The caller closes it, after Run and all calls of it have returned. Setting both Target
+	// and Streams is an error.
 	Target message.Publisher
 
-	// Streams publishes what is due to Redis streams, as a redisstream.Publisher with this
-	// config does. If its Client is the Client above, moving a message to its stream is one
-	// step, so that no crash makes two of it: Relay.InOneStep tells. A topic that is named like a key
-	// of this library is refused.
+	// Streams publishes messages that are due to Redis streams, as a redisstream.Publisher with this config does. With
+	// the same Client as above, a message moves in one step, so that a crash cannot duplicate it (Relay.InOneStep). A
+	// topic with the name of a key of this library is an error.
 	Streams *redisstream.PublisherConfig
 
 	// Topics are the topics to relay.
 	Topics []string
 
-	// BatchSize is how many messages one Publish call of the target gets at most, 1 to 500.
-	// Only messages that are ready share a call. Default: 100.
+	// BatchSize is the maximum number of messages in one Publish call of the target, 1 to 500. A call does not wait for
+	// more messages. Default: 100.
 	BatchSize int
 
-	// Permanent tells which errors of the target are about the message and will not go
-	// away. The message becomes a dead letter at once. It must be safe for concurrent use. A
-	// panic is logged, and counts as false. Default: no error is permanent.
+	// Permanent reports whether an error of the target is about the message and will not go away. The message then
+	// becomes a dead letter at once, so Permanent must return false for an outage. It must be safe for concurrent use;
+	// a panic counts as false. Default: always false.
 	Permanent func(error) bool
 
-	// MaxRefusals makes a message a dead letter after that many refusals by the target. A refusal
-	// counts only if the target has accepted another message of the topic since the refusal before:
-	// so the first one does not count, nor does any while the target is down. If only a part of it
-	// is down, such as one of its partitions, refusals count. Each process counts for itself, since
-	// it started. The pauses between the attempts grow from 100ms to a minute. Default: 20, which
-	// takes about twelve minutes.
+	// MaxRefusals is after how many refusals by the target a message becomes a dead letter. A refusal counts only if
+	// the target has accepted another message of the topic since the previous one, so an outage of the whole target
+	// does not count, but one of a part does. Each process counts for itself. The pauses between attempts grow from
+	// 100ms to a minute. Default: 20, about twelve minutes.
 	MaxRefusals int
 
-	// OnExpired says what to do with messages that have expired (redisdelay.SetExpiration): they are never published.
+	// OnExpired is what happens to messages that have expired (redisdelay.SetExpiration). They are never published.
 	// Default: redisdelay.BuryExpired.
 	OnExpired redisdelay.ExpiryPolicy
 
-	// LeaseDuration, PollInterval, PingInterval and CloseTimeout are as in
-	// redisdelay.SubscriberConfig. CloseTimeout is how long Run lets a Publish call of the target
-	// finish. Defaults: 30s, 5s, 2s, 10s.
+	// LeaseDuration, PollInterval, PingInterval and CloseTimeout are as in redisdelay.SubscriberConfig, with the same
+	// defaults. CloseTimeout applies to Publish calls of the target.
 	LeaseDuration time.Duration
 	PollInterval  time.Duration
 	PingInterval  time.Duration
 	CloseTimeout  time.Duration
 
-	// Observer is told what happens to delayed messages. An ack says that the target has the
-	// message or, if streams are fed in one step, that the relay is done with it: it may have
-	// been cancelled, or another relay may have it. Default: none.
+	// Observer receives events about delayed messages. An ack says that the target has the message or, with InOneStep,
+	// that the relay is done with it: it may have been cancelled, or another relay may have it. Default: none.
 	Observer observe.Observer
 }
 
@@ -121,8 +114,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports the first field that cannot be used, as a *redisdelay.ConfigError. A
-// zero field is replaced by its default first.
+// Validate reports the first invalid field as a *redisdelay.ConfigError. A zero field counts as its default.
 func (c Config) Validate() error {
 	c.setDefaults()
 	if err := c.subscriber().Validate(); err != nil {

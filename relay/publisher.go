@@ -1,14 +1,13 @@
-// Package relay gives delays to the publisher of any broker.
+// Package relay adds delays to the publisher of any broker.
 //
-// A Publisher passes messages without a delay straight on to the broker, its target, and
-// keeps the others in Redis. A Relay, in any number of processes, publishes those to the
-// target when they are due. Consumers stay as they are.
+// A Publisher passes messages without a delay to the broker, its target, and stores the others in Redis. A Relay, in
+// any number of processes, publishes those to the target when they are due. Consumers stay as they are.
 //
 //	publisher, err := relay.NewPublisher(relay.PublisherConfig{Target: target, Delayed: delayed})
 //	r, err := relay.New(relay.Config{Client: client, Target: target, Topics: topics}, logger)
 //	go r.Run(ctx)
 //
-// docs/use/relay.md has the lines for several brokers, and says what happens when something dies.
+// docs/use/relay.md has examples for several brokers, and describes failures.
 package relay
 
 import (
@@ -24,8 +23,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// Publisher publishes messages that are due to its target, and lets others wait in Redis for
-// a Relay. It is safe for concurrent use if its target is.
+// Publisher publishes due messages to its target, and stores the others for a Relay. It is safe for concurrent use if
+// its target is.
 type Publisher struct {
 	config PublisherConfig
 
@@ -60,16 +59,13 @@ func NewPublisher(config PublisherConfig) (*Publisher, error) {
 	return &Publisher{config: config, now: time.Now, topics: map[string]time.Time{}}, nil
 }
 
-// Publish publishes messages without a delay, and those whose delay is over, with one call of
-// the target. Before that, it stores those with a delay, with one call of Delayed: they wait in
-// a topic of the same name. Messages of each of the two kinds keep their order.
+// Publish stores the messages with a delay with one call of Delayed, in a topic of the same name, and then publishes
+// the others with one call of the target. Messages of each kind keep their order.
 //
-// If the target fails after messages with a delay were stored, the error is a
-// *redisdelay.PartialPublishError. It wraps the target's error, and the target may have some of
-// the others. If storing fails, also in part, nothing has gone to the target. That too few
-// replicas have the messages (*redisdelay.ReplicationError) is no such failure: the target gets
-// its own. The other errors are those of redisdelay.Publisher, those of registering the relay's
-// group, which are a Subscriber's, and those of the target.
+// If Delayed fails, nothing was sent to the target, except that a *redisdelay.ReplicationError does not stop the call.
+// If the target fails after messages were stored, the error is a *redisdelay.PartialPublishError that wraps the
+// target's error. Other errors are those of redisdelay.Publisher.Publish, redisdelay.Subscriber.Subscribe (because it
+// registers the relay's group) and the target.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	var due, delayed kind
 	for i, msg := range messages {
@@ -174,22 +170,19 @@ func partly(err error, total int, delayed, due kind) error {
 	return &redisdelay.PartialPublishError{Stored: partial.Stored, Total: total, Missing: missing, Err: partial.Err}
 }
 
-// Cancel takes back the message that holds a key (redisdelay.SetKey), as
-// redisdelay.Publisher.Cancel does, unless the relay has published it: then the error is
-// redisdelay.ErrMessageNotFound. If the state of the relay's group in the Status is
-// StateInDelivery, the relay may be publishing it.
+// Cancel cancels the message that holds a key, as redisdelay.Publisher.Cancel does. If the relay has published it, the
+// error is redisdelay.ErrMessageNotFound. If it is in delivery to the relay's group, the relay may be publishing it.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) (redisdelay.Status, error) {
 	return p.config.Delayed.Cancel(ctx, topic, key)
 }
 
-// Reschedule gives the message that holds a key a new due time, as
-// redisdelay.Publisher.Reschedule does, unless the relay has published it: then the error is
-// redisdelay.ErrMessageNotFound.
+// Reschedule gives the message that holds a key a new due time, as redisdelay.Publisher.Reschedule does. If the relay
+// has published it, the error is redisdelay.ErrMessageNotFound.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.Delay) (redisdelay.Status, error) {
 	return p.config.Delayed.Reschedule(ctx, topic, key, to)
 }
 
-// Close closes Delayed and then Target. Later calls return what the first one has returned.
+// Close closes Delayed and then Target. Every call returns the same error.
 func (p *Publisher) Close() error {
 	p.close.Do(func() { p.err = errors.Join(p.config.Delayed.Close(), p.config.Target.Close()) })
 	return p.err

@@ -17,8 +17,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Relay publishes delayed messages to a target when they are due. It is safe for concurrent
-// use.
+// Relay publishes delayed messages to a target when they are due. It is safe for concurrent use.
 type Relay struct {
 	config Config
 	store  *queue.Store
@@ -27,8 +26,7 @@ type Relay struct {
 	apart  sync.Map // topics of which Redis has said that the stream is in another slot
 }
 
-// New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger
-// means none.
+// New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
 func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
@@ -58,18 +56,15 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 	return r, nil
 }
 
-// Run publishes what is due until ctx ends. Then it lets the Publish calls under way finish,
-// for CloseTimeout at most, and gives back what it holds, in a second more at most. A call that takes longer runs on, and
-// its messages are published again: close the target when no call is under way. Any number of
-// processes may run a relay for the same topics.
+// Run publishes messages that are due until ctx ends. Then it waits up to CloseTimeout for Publish calls of the target,
+// and up to a second to return its messages to the queue. A call that takes longer continues, and its messages are
+// published again. Any number of processes may run a relay for the same topics. It starts and continues while Redis or
+// the target are unavailable, and logs an outage once.
 //
-// Messages of each partition of a topic are published in the order of their due times, in
-// batches, by each process for itself: with one process and one partition, which is the
-// default, they stay in order unless the target fails.
+// A process publishes the messages of a partition in the order of their due times, unless the target fails. So a topic
+// with one partition, the default, keeps its order with one process.
 //
-// Redis and the target may be away, also when Run begins: it goes on when they are back, and
-// logs an outage once. The error says that not everything was settled in time; messages that
-// the target has may be published again then.
+// The error means that Redis did not record in time which messages were published, so some may be published again.
 func (r *Relay) Run(ctx context.Context) error {
 	subscriber, err := redisdelay.NewSubscriber(r.config.subscriber(), r.logger)
 	if err != nil {
@@ -108,15 +103,12 @@ func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, to
 	}
 }
 
-// InOneStep tells whether moving a message of a topic to its stream is one step, so that
-// nothing that dies makes two of it: its stream must be on the server of the queue, reached by
-// the same client, and on a Cluster the stream and the messages must share a slot. This is so
-// if `CLUSTER KEYSLOT <topic>` and `CLUSTER KEYSLOT {<prefix>:<topic>:0}` are equal, with %25,
-// %7D and %3A for each %, } and : of the topic in the second one. Else messages are relayed at
-// least once. The log says the same when the relay begins with a topic.
+// InOneStep reports whether messages of a topic move to their stream in one step, so that a crash cannot duplicate
+// them. Otherwise they are relayed at least once. It needs Config.Streams with the same client and, on a Cluster, a
+// stream in the same slot: `CLUSTER KEYSLOT <topic>` and `CLUSTER KEYSLOT {<prefix>:<topic>:0}` must be equal, with
+// %25, %7D and %3A for each %, } and : of the topic in the second one. The log says it, too.
 //
-// A topic has one slot for each partition. The answer is for the first one; each message goes
-// by its own. If a proxy or a client for one node hides that there is a Cluster, the relay
+// The answer is for the first partition; the others have slots of their own. If a proxy hides a Cluster, the relay
 // finds out with the first message, and logs that.
 func (r *Relay) InOneStep(topic string) bool {
 	_, apart := r.apart.Load(topic)

@@ -105,9 +105,9 @@ func attempt(msg *message.Message) int {
 	return delivery.Attempt
 }
 
-// oneByOne publishes messages one by one, those first that were delivered least. It puts off
-// those that are left when the target takes none, or Run ends. It returns how many it has
-// taken, and the last refusal that may be about the target.
+// oneByOne publishes messages one by one, starting with those that have the fewest deliveries. If the target takes
+// none, or Run ends, it postpones the remaining messages. It returns how many the target has taken, and the last
+// refusal that may be about the target.
 func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
 	// A target that seems to be down may only refuse the messages that come first again and again.
 	slices.SortStableFunc(messages, func(a, b *message.Message) int { return cmp.Compare(attempt(a), attempt(b)) })
