@@ -14,7 +14,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// DefaultTopic is where failed messages wait.
+// DefaultTopic is the topic in which failed messages wait.
 const DefaultTopic = "requeue"
 
 // Config configures a Requeuer. Client and Publisher are required.
@@ -23,24 +23,24 @@ type Config struct {
 	Client redis.UniversalClient
 	Prefix string
 
-	// Publisher publishes messages to their topics again, with their UUIDs: a broker that drops a UUID that it has had (JetStream,
-	// with TrackMsgId) would lose them. The caller closes it.
+	// Publisher publishes messages to their topics again, with their UUIDs. A broker must not drop repeated UUIDs, as
+	// JetStream does with TrackMsgId. The caller closes it.
 	Publisher message.Publisher
 
-	// Topic is where failed messages wait in Redis. Requeuers with the same Redis, Prefix and Topic publish each other's
-	// messages: those of another broker, or with another PublishTopic, need a Topic or a Prefix of their own.
-	// Default: DefaultTopic.
+	// Topic is the topic in Redis in which failed messages wait. Requeuers with the same Redis, Prefix and Topic
+	// publish each other's messages, so another broker or PublishTopic needs another Topic or Prefix. Default:
+	// DefaultTopic.
 	Topic string
 
-	// PublishTopic says where a message goes back to. All consumer groups of that topic get the retry, also those that
-	// have handled the message: a topic that only this service reads avoids that. After an error or a panic, and if Publisher
-	// fails, the message is tried again after 100ms, and then more rarely, down to once a minute, without end. Default: the topic
-	// that its handler has got it from.
+	// PublishTopic returns the topic to which a message is published again. All consumer groups of that topic receive
+	// it, even those that have handled it, so prefer a topic that only this service reads. After an error or a panic,
+	// the message is retried after 100ms, and then less often, down to once a minute, without limit. Default: the topic
+	// from which the handler received it.
 	PublishTopic func(msg *message.Message) (string, error)
 
-	// DelayOnError makes the delays: InitialInterval, then the last one times Multiplier, at most MaxInterval. Each field has its
-	// own default: 5s; 2; and 1h, or InitialInterval if that is longer. The intervals must be at least
-	// redisdelay.MinRedeliveryDelay, and Multiplier at least 1; it counts as a whole number, as Watermill has it.
+	// DelayOnError sets the delays: InitialInterval, then the last delay times Multiplier (at least 1, cut to a whole
+	// number), up to MaxInterval. The intervals must be at least redisdelay.MinRedeliveryDelay. Defaults: 5s; 2; 1h, or
+	// InitialInterval if that is longer.
 	DelayOnError middleware.DelayOnError
 }
 

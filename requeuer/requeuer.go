@@ -1,13 +1,11 @@
-// Package requeuer retries messages of any broker later: what a handler fails on waits in Redis, without holding up the
-// messages behind it, and goes back to its topic when its delay is over. The delay grows with each failure.
+// Package requeuer retries messages of any broker later. A message whose handler fails waits in Redis, so that it does
+// not block the messages behind it, and is published to its topic again after a delay, which grows with each failure.
 //
 //	r, err := requeuer.New(requeuer.Config{Client: client, Publisher: broker}, logger)
 //	router.AddMiddleware(r.Middleware()...)
-//	go r.Run(ctx) // publishes to the broker again what is due
+//	go r.Run(ctx) // publishes due messages to the broker
 //
-// See examples/requeue.
-//
-// A service whose messages come from a redisdelay.Subscriber needs no requeuer: a nack waits by itself.
+// See examples/requeue. Messages of a redisdelay.Subscriber need no requeuer, because they wait after a Nack.
 package requeuer
 
 import (
@@ -26,7 +24,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// Requeuer keeps failed messages in Redis until they are retried. It is safe for concurrent use.
+// Requeuer stores failed messages in Redis until they are retried. It is safe for concurrent use.
 type Requeuer struct {
 	failed     *redisdelay.Publisher
 	subscriber *redisdelay.Subscriber
@@ -34,7 +32,7 @@ type Requeuer struct {
 	requeuer   *requeuer.Requeuer
 }
 
-// New returns a Requeuer. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger means none.
+// New returns a Requeuer. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
 func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	config.setDefaults()
 	if logger == nil {
@@ -73,21 +71,21 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	return r, nil
 }
 
-// keepDelay leaves the delay that is over in a form from which DelayOnError makes the next one: as the Subscriber hands out
-// a delay, it is one that a publisher gave, which is no duration to a parser.
+// keepDelay lets DelayOnError derive the next delay from the last one, by replacing the mark of a publisher's delay,
+// which cannot be parsed as a duration, with that of a delay made by a handler.
 func keepDelay(msg *message.Message) {
 	if after, given := strings.CutPrefix(msg.Metadata.Get(delay.DelayedForKey), "+ "); given {
 		msg.Metadata.Set(delay.DelayedForKey, "+"+after)
 	}
 }
 
-// Middleware is for the handlers whose failed messages are to be retried:
+// Middleware returns the middlewares for handlers whose failed messages are retried:
 //
 //	router.AddMiddleware(r.Middleware()...)
 //
-// A handler that fails or panics has its message acked once Redis has it, and nacked if Redis does not take it. What it returns with
-// its error is not published. While the message waits, its key, ordering key and expiration mean nothing; it goes back with their
-// metadata as they came.
+// If a handler fails or panics, its message is acked once Redis has stored it, and otherwise nacked. The messages that
+// it returns are not published. The key, ordering key and expiration of a message have no effect while it waits, and
+// are published unchanged with it.
 func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
 
 // withoutMessages drops what a failed handler has returned, as a Router does. PoisonQueue, which is outside, takes the error, so
@@ -102,14 +100,12 @@ func withoutMessages(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// Run publishes messages again when their delays are over, until ctx ends. Any number of processes may run it. A message is
-// published at least once: it may come twice if the process dies between publishing it and saying so.
-//
-// Redis may be away, also when Run begins: it goes on when Redis is back, and logs once that it waits. The error says that
-// Close was called too early, or that Run was called before: a Requeuer runs once.
+// Run publishes messages again when their delays are over, until ctx ends. Any number of processes may run it. If a
+// process dies, a message may be published twice. Run starts and continues while Redis is unavailable. The error says
+// that Close was called too early, or that Run was called before: a Requeuer runs once.
 func (r *Requeuer) Run(ctx context.Context) error { return r.requeuer.Run(ctx) }
 
-// Close ends what New has made. Call it when the routers with the Middleware, and Run, have ended.
+// Close closes what New has created. Call it after the routers with the Middleware, and Run, have ended.
 func (r *Requeuer) Close() error { return errors.Join(r.subscriber.Close(), r.failed.Close()) }
 
 // patient subscribes when Redis is there. A Router that cannot subscribe ends for good.
