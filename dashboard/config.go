@@ -14,38 +14,38 @@ import (
 
 // Config configures a Dashboard.
 type Config struct {
-	// Admin reads and changes the topics. It is required.
+	// Admin reads and changes the topics. Required.
 	Admin *admin.Admin
 
-	// Periodic has the schedules. Default: none, and there is no page of schedules.
+	// Periodic reads and changes the schedules. Default: none, no page of schedules.
 	Periodic *periodic.Periodic
 
-	// Access says what a request may do. It is called for each request, and again whenever an open page may be updated, also
-	// concurrently. Default: ReadOnly, for everybody who can reach the Dashboard.
+	// Access returns what a request may do. It is called for each request and each update of an open page,
+	// concurrently. Default: ReadOnly for all requests.
 	Access func(*http.Request) Access
 
-	// Actor names the person behind a request: as the one who has paused a group, and in the log. Default: the user of
-	// HTTP's basic authentication, or the address that the request came from.
+	// Actor names the user of a request, for pauses and the log. Default: the user of HTTP basic authentication, or the
+	// address of the client.
 	Actor func(*http.Request) string
 
-	// Decode turns the payload of a message into text for people, such as JSON made of protobuf. It is called concurrently,
-	// and only for those who may see payloads. An error is shown in place of the payload. Default: JSON with indentation, other
-	// text as it is, or hex.
+	// Decode turns the payload of a message into text, such as protobuf into JSON. It is called concurrently, and only
+	// for requests that may read payloads. An error is shown in place of the payload. Default: indented JSON, other
+	// text unchanged, or hex.
 	Decode func(topic string, msg *message.Message) (string, error)
 
-	// Redact changes a copy of a message before anybody sees its payload or its metadata, such as to take out a name. It is called
-	// concurrently. Decode and the search in payloads get what it leaves; a payload cannot be downloaded then. Keys, the errors
-	// of handlers and the reasons of dead letters are shown as they are. Default: nothing is changed.
+	// Redact changes a copy of a message before its payload and metadata are shown or searched, for example to remove
+	// names. It is called concurrently. Payloads cannot be downloaded then. It does not apply to keys, errors and the
+	// reasons of dead letters. Default: none.
 	Redact func(topic string, msg *message.Message)
 
-	// Environment is shown as a badge on each page, such as "production". Default: none.
+	// Environment is a badge on each page, such as "production". Default: none.
 	Environment string
 
-	// Interval is how often an open page is refreshed. All pages of the process share what was read from Redis in an interval. A
-	// result that took long to read is shared for 20 times as long, up to 10s. Default: 1s, which is the least.
+	// Interval is how often an open page is refreshed. All pages share what was read from Redis in an interval, or in
+	// 20 times as long as the reading took, up to 10s. At least 1s. Default: 1s.
 	Interval time.Duration
 
-	// Logger gets a line for each change: who, what, and how many messages. No line has a payload. Default: none.
+	// Logger logs each change: the actor, the action and the number of messages, without payloads. Default: none.
 	Logger watermill.LoggerAdapter
 }
 
@@ -64,7 +64,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate says what is wrong with the Config, after defaults. The error is a *redisdelay.ConfigError.
+// Validate reports the first invalid field as a *redisdelay.ConfigError. A zero field counts as its default.
 func (c Config) Validate() error {
 	switch {
 	case c.Admin == nil:
