@@ -1,10 +1,8 @@
-// Package redisdelaytest tests code that uses redisdelay in no time: an order that closes after
-// 30 minutes, or reminders over a month, in milliseconds.
+// Package redisdelaytest runs tests of code that uses redisdelay in simulated time: 30 minutes, or a month, pass in
+// milliseconds.
 //
-// It works in the bubbles of testing/synctest, where time stands still while anything is at
-// work, and jumps ahead when all wait. There, New starts a Redis in memory whose connections
-// need no network. All clocks agree: those of Redis and of its keys that expire, of timers and
-// leases, and time.Now.
+// In a bubble of testing/synctest, time stands still while a goroutine works, and jumps ahead when all wait. There, New
+// starts a Redis in memory, whose connections need no network. Redis, timers, leases and time.Now share one clock.
 //
 //	func TestAnOrderIsClosedAfter30Minutes(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -23,8 +21,8 @@
 //		})
 //	}
 //
-// Code under test may use routers, CQRS and any middleware, but no network of its own: a real
-// connection would stop the clock. docs/use/testing.md has the whole example.
+// Code under test may use routers, CQRS and any middleware, but no network, because a real connection stops the clock.
+// docs/use/testing.md has the whole example.
 package redisdelaytest
 
 import (
@@ -46,7 +44,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 )
 
-// Redis is a Redis in memory, for one test. It ends with the test.
+// Redis is a Redis in memory for one test.
 type Redis struct {
 	t      testing.TB
 	server *miniredis.Miniredis
@@ -60,10 +58,10 @@ type client struct{ *redis.Client }
 // LosesNoNotifications says so to the defaults of redisdelay.SubscriberConfig.
 func (client) LosesNoNotifications() {}
 
-// New starts a Redis. It must be called in a bubble of synctest.Test, with the bubble's t; else
-// it fails the test. Close publishers, subscribers and routers before the test ends, with defer
-// or t.Cleanup: goroutines that are left end all tests of the package with the panic "deadlock:
-// main bubble goroutine has exited but blocked goroutines remain".
+// New starts a Redis that ends with the test. It must be called in synctest.Test, with the t of the bubble; otherwise
+// the test fails. Close publishers, subscribers and routers before the test ends, with defer or t.Cleanup: remaining
+// goroutines end all tests of the package with the panic "deadlock: main bubble goroutine has exited but blocked
+// goroutines remain".
 func New(t testing.TB) *Redis {
 	t.Helper()
 	if !inBubble() {
@@ -92,12 +90,12 @@ func inBubble() (is bool) {
 	return
 }
 
-// Client is a client of the Redis, for admin, Control, and code that makes publishers and subscribers itself. It
-// is closed with the test. Subscribers with it poll and ping once a year, unless their config says otherwise.
+// Client returns a client, for admin, Control, and code that makes publishers and subscribers itself. It is closed with
+// the test. Its subscribers poll and ping once a year, unless their config says otherwise.
 func (r *Redis) Client() redis.UniversalClient { return r.client }
 
-// Options are for redis.NewClient, for code that takes a *redis.Client. Close that client before the test ends. Subscribers with it
-// poll and ping as on a real server, so a month takes seconds or minutes.
+// Options returns options for redis.NewClient, for code that needs a *redis.Client. Close that client before the test
+// ends. Its subscribers poll and ping as usual, so a month takes seconds or minutes.
 func (r *Redis) Options() *redis.Options {
 	return &redis.Options{
 		Addr:   "127.0.0.1:6379", // nobody dials it; a name would be looked up
@@ -113,13 +111,13 @@ func (r *Redis) dial(context.Context, string, string) (net.Conn, error) {
 	return newRoomy(conn), nil
 }
 
-// PublisherConfig is a config with the Client, and else with the defaults.
+// PublisherConfig returns a config with the Client and the defaults.
 func (r *Redis) PublisherConfig() redisdelay.PublisherConfig {
 	return redisdelay.PublisherConfig{Client: r.client}
 }
 
-// SubscriberConfig is a config with the Client and a consumer group. Its NackDelay does not vary, so that all runs of a test have the
-// same times.
+// SubscriberConfig returns a config with the Client, a consumer group, and a NackDelay without random parts, so that
+// all runs of a test have the same times.
 func (r *Redis) SubscriberConfig(group string) redisdelay.SubscriberConfig {
 	return redisdelay.SubscriberConfig{
 		Client: r.client, ConsumerGroup: group,
@@ -129,15 +127,13 @@ func (r *Redis) SubscriberConfig(group string) redisdelay.SubscriberConfig {
 	}
 }
 
-// Wait waits until all goroutines of the test wait for something: then all due messages are
-// handled, unless a handler waits. Only one goroutine at a time may be in Wait or Advance.
+// Wait waits until all goroutines of the test wait. Then all due messages are handled, unless a handler waits. Only one
+// goroutine at a time may be in Wait or Advance.
 func (r *Redis) Wait() { synctest.Wait() }
 
-// Advance lets time pass, and then waits as Wait does. Messages that fall due meanwhile are
-// delivered in their order, each at its time; what handlers do then happens at that time.
-// Messages that are due at the same moment are handled in any order if they have several topics or subscribers, or if
-// MaxInFlight is above 1. After a message with an ordering key, the next message of that key may be handled before or
-// after other messages that are due. A negative time fails the test.
+// Advance lets time pass, and then waits as Wait does. Messages that become due meanwhile are delivered in their order,
+// each at its time. Messages that are due at the same time are handled in any order if they have several topics,
+// subscribers or ordering keys, or if MaxInFlight is above 1. A negative time fails the test.
 func (r *Redis) Advance(by time.Duration) {
 	r.t.Helper()
 	if by < 0 {
@@ -149,7 +145,7 @@ func (r *Redis) Advance(by time.Duration) {
 	synctest.Wait()
 }
 
-// Pending is a message that waits.
+// Pending is a waiting message.
 type Pending struct {
 	ID    string
 	Key   string // "" if it has none
@@ -159,9 +155,9 @@ type Pending struct {
 	Message *message.Message // a copy; nil if it cannot be decoded
 }
 
-// Pending lists the messages of a topic that wait: for their due time, for a retry, or for a
-// consumer. They are sorted by due time. It knows only the default Prefix and encoding; for others,
-// use package admin with Client. A topic that does not exist has none.
+// Pending lists the messages of a topic that wait for their due time, a retry or a consumer, sorted by due time. It
+// knows only the default Prefix and Marshaler; otherwise use package admin with Client. A topic that does not exist has
+// none.
 func (r *Redis) Pending(topic string) []Pending {
 	r.t.Helper()
 	ctx := context.WithoutCancel(r.t.Context()) // which has ended in t.Cleanup
