@@ -12,15 +12,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// Collector shows what is in Redis. It is a prometheus.Collector, safe for concurrent use.
-// Several scrapes at once read Redis once. All processes show the same, and each that
-// registers a Collector reads Redis by itself: register it in one, or take the max of a
-// series, not the sum. Make it with NewCollector: the zero value panics.
+// Collector exports the data in Redis. It is a prometheus.Collector, and safe for concurrent use. All processes export
+// the same data, so register it in one of them, or aggregate with max, not sum. Create it with NewCollector: the zero
+// value panics.
 //
-// When Redis cannot be read, or not in time, scrapes show what could be read, and
-// redisdelay_redis_up is 0. No scrape waits longer than Timeout. What reads is a goroutine
-// that ends with the reading: a client without ContextTimeoutEnabled may wait for a reply until
-// its own ReadTimeout, and try again. Meanwhile further scrapes wait for the same reading.
+// Concurrent scrapes share one reading of Redis. If that fails, or takes longer than Timeout, a scrape exports what
+// could be read, and redisdelay_redis_up is 0. The reading continues until the client's own timeouts, and further
+// scrapes wait for it.
 type Collector struct {
 	config CollectorConfig  // immutable
 	now    func() time.Time // immutable

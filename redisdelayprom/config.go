@@ -11,35 +11,32 @@ import (
 )
 
 const (
-	// DefaultMaxPlaces is how many topics, and how many consumer groups of topics, have series
-	// of their own by default. A group of a topic has 77 in Metrics and 11 in a Collector.
+	// DefaultMaxPlaces is the default of MaxPlaces. A group of a topic has 77 series in Metrics and 11 in a Collector.
 	DefaultMaxPlaces = 2000
 
-	// DefaultMaxAge is for how long a Collector shows what it has read, by default.
+	// DefaultMaxAge is the default of CollectorConfig.MaxAge.
 	DefaultMaxAge = 10 * time.Second
 
-	// DefaultTimeout is how long a scrape waits for a Collector, by default: less than the 10 s
-	// after which Prometheus gives a scrape up.
+	// DefaultTimeout is the default of CollectorConfig.Timeout, less than the 10s after which Prometheus ends a scrape.
 	DefaultTimeout = 5 * time.Second
 
-	// MaxDueWithin is the maximum number of times ahead in CollectorConfig.DueWithin.
+	// MaxDueWithin is the maximum number of times in CollectorConfig.DueWithin.
 	MaxDueWithin = 10
 
 	minTimeout = 10 * time.Millisecond
 
-	// Other is the topic, and the group, of what is beyond MaxPlaces.
+	// Other is the topic, and the group, of all that exceed MaxPlaces.
 	Other = "other"
 )
 
 // Config configures Metrics. The zero value is ready to use.
 type Config struct {
-	// MaxPlaces is how many topics have series of their own, and how many pairs of a topic
-	// and a consumer group: the first that come. All others share those of topic "other", and
-	// of its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
+	// MaxPlaces is the maximum number of topics with series of their own, and of pairs of a topic and a consumer group.
+	// Later ones are added to topic "other" and group "other". Each Broadcast subscription is a group. Default:
+	// DefaultMaxPlaces.
 	MaxPlaces int
 
-	// ByPartition adds the label partition to what subscriptions do with messages. It
-	// multiplies these series.
+	// ByPartition adds the label partition to the series of subscriptions, which multiplies them.
 	ByPartition bool
 }
 
@@ -49,25 +46,22 @@ func (c Config) validate() error { return checkPlaces(c.MaxPlaces) }
 
 // CollectorConfig configures a Collector.
 type CollectorConfig struct {
-	// Admin reads what is in Redis. Required.
+	// Admin reads the data. Required.
 	Admin *admin.Admin
 
-	// MaxAge is for how long what was read is shown to further scrapes. Negative: each
-	// scrape reads. Default: DefaultMaxAge.
+	// MaxAge is how long scrapes share a reading of Redis. Negative: each scrape reads. Default: DefaultMaxAge.
 	MaxAge time.Duration
 
-	// Timeout is how long a scrape waits for the reading, at least 10 ms. Default:
-	// DefaultTimeout.
+	// Timeout is how long a scrape waits for a reading, at least 10ms. Default: DefaultTimeout.
 	Timeout time.Duration
 
-	// MaxPlaces is how many topics have series of their own, and how many pairs of a topic
-	// and a consumer group: the first by name. All others, and topics whose groups do not all
-	// fit, are added up as topic "other", and its group "other". Each broadcast subscriber is a group. Default: DefaultMaxPlaces.
+	// MaxPlaces is as in Config, except that the first names in alphabetical order have series of their own, and that a
+	// topic whose groups exceed it is added to topic "other" as a whole. Default: DefaultMaxPlaces.
 	MaxPlaces int
 
-	// DueWithin are times ahead, of whole milliseconds, each at least a second and none twice. For each, a topic has a
-	// series of topic_due_within_messages: what to scale consumers by before a storm. Up to MaxDueWithin. Each costs a
-	// reading one more call of some 10 µs for each partition of all topics. Default: none.
+	// DueWithin has up to MaxDueWithin different times of whole milliseconds, at least 1s. For each, a topic has a
+	// series of topic_due_within_messages, to scale consumers before a peak. Each takes Redis some 10 µs for each
+	// partition. Default: none.
 	DueWithin []time.Duration
 }
 

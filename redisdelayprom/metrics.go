@@ -1,9 +1,6 @@
-// Package redisdelayprom shows Prometheus what a redisdelay process does, and what is in
-// its Redis. It is named apart from Prometheus's own package prometheus, which stands beside
-// it wherever it is used.
-//
-// Metrics is for what the publishers and subscribers of this process do, Collector for what is
-// in Redis, which is the same for all processes. docs/operate/watching.md lists all metrics.
+// Package redisdelayprom exports metrics to Prometheus: Metrics has those of the publishers and subscribers of this
+// process, Collector those of the data in Redis, which are the same in all processes. docs/operate/watching.md lists
+// all metrics.
 package redisdelayprom
 
 import (
@@ -16,9 +13,8 @@ import (
 
 const namespace = "redisdelay"
 
-// Metrics counts what publishers and subscribers do. It is a prometheus.Collector. It is
-// safe for concurrent use. One is enough for a process, and two cannot be registered in one
-// registry. Make it with New: the zero value panics.
+// Metrics counts what publishers and subscribers do. It is a prometheus.Collector, and safe for concurrent use. A
+// registry can have only one. Create it with New: the zero value panics.
 type Metrics struct {
 	// immutable
 	published, changed, buried  *prometheus.CounterVec
@@ -41,8 +37,7 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// New returns Metrics, which count what their Observer is told. The error is a
-// *redisdelay.ConfigError.
+// New returns Metrics. The error is a *redisdelay.ConfigError.
 func New(config Config) (*Metrics, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {

@@ -4,8 +4,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Observer returns an Observer that counts, for the Observer of a redisdelay.PublisherConfig or SubscriberConfig, and of the
-// configs of packages relay, inbox and periodic. One may be given to all of them.
+// Observer returns an Observer that counts. It may be given to any number of publishers and subscribers, and to
+// packages relay, inbox and periodic.
 func (m *Metrics) Observer() observe.Observer {
 	return observe.Observer{
 		Published:   m.onPublished,
