@@ -6,7 +6,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// AsyncPublisher is a Publisher that need not be waited for, as a *redisdelay.Publisher is.
+// AsyncPublisher is a Publisher with PublishAsync, such as a *redisdelay.Publisher.
 type AsyncPublisher interface {
 	message.Publisher
 	PublishAsync(topic string, messages ...*message.Message) *redisdelay.PublishFuture
@@ -20,8 +20,8 @@ type asyncPublisher struct {
 	next AsyncPublisher
 }
 
-// AsyncPublisher is Publisher for one that has PublishAsync. The span of a PublishAsync call ends
-// when the outcome is known. Keep the *redisdelay.Publisher for Flush.
+// AsyncPublisher is Publisher for one that has PublishAsync. The span of a PublishAsync call ends when the outcome is
+// known. Keep the *redisdelay.Publisher for Flush.
 func (t *Telemetry) AsyncPublisher(next AsyncPublisher) AsyncPublisher {
 	return &asyncPublisher{publisher{next, t}, next}
 }

@@ -16,14 +16,13 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// Middleware is a Watermill middleware that reports each handling as a span "process TOPIC", which
-// is in the context of the message and of the messages that the handler returns. The span has a
-// link to the span that published the message, and is a trace of its own, or a child
-// (Config.ChildWithin). It ends when the handler returns. It is an error if the handler panics, or
-// returns an error and has not put the message off (Delivery.Defer).
+// Middleware is a Watermill middleware that reports each handling as a span "process TOPIC", which is in the contexts
+// of the message and of the messages that the handler returns. It links to the span that published the message, or is
+// its child (Config.ChildWithin). It is an error if the handler panics, or returns an error without postponing the
+// message (Delivery.Defer).
 //
-// Telemetry.AddTo adds it to all handlers of a Router. Without a Router, wrap the function that
-// handles a message, and settle the message after that. Adding it twice reports once.
+// AddTo adds it to all handlers of a Router. Without a Router, wrap the function that handles a message, and settle the
+// message afterwards. Adding it twice reports once.
 func (t *Telemetry) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
 		if t.handles(msg) {

@@ -16,14 +16,12 @@ func settles(script string) bool {
 	return script == "ack" || script == "nack" || script == "release" || script == "bury"
 }
 
-// Observer is for the Observer of a SubscriberConfig, and of a PublisherConfig if the Logger
-// is to hear of Cancel, Reschedule and ignored duplicates. It reports how each handled delivery has ended as a span
-// such as "ack TOPIC" or "nack TOPIC", a child of the handling's, from the Ack or Nack until
-// Redis has it; and how long calls to Redis take. Use observe.Join for several Observers.
+// Observer returns an Observer for a SubscriberConfig, or for a PublisherConfig to log Cancel, Reschedule and ignored
+// duplicates. It reports how each handled delivery ended as a span such as "ack TOPIC", a child of the handling's, from
+// the Ack or Nack until Redis has recorded it, and the duration of calls to Redis.
 //
-// Give it to all Subscribers whose handlings this Telemetry reports, or to none. For each
-// handling that no Observer reports as settled, about 1.5 kB are kept until 4,096 later ones
-// have ended.
+// Give it to all Subscribers whose handlings this Telemetry reports, or to none: without a reported end, each handling
+// takes about 1.5 kB until 4,096 later ones have ended.
 func (t *Telemetry) Observer() observe.Observer {
 	t.observing.Store(true)
 	return observe.Observer{

@@ -19,19 +19,13 @@ type publisher struct {
 	telemetry *Telemetry
 }
 
-// Publisher returns a Publisher that reports each Publish call as a span "send TOPIC", whose
-// context the messages carry in their metadata: handlers link to it. It publishes copies, so
-// the caller's messages stay as they are.
+// Publisher returns a Publisher that reports each Publish call as a span "send TOPIC", and writes the context of the
+// span to the metadata of copies of the messages. Close closes next. Keep the *redisdelay.Publisher for Cancel and
+// Reschedule.
 //
-// The span in the context of the first message is the parent of the call's span, which links
-// to those of the others.
-//
-// A message that carries the context of another span in its metadata keeps it, and the call's
-// span links to it: so the context survives Watermill's forwarder. A handler that publishes
-// the message that it was given, as a requeuer does, publishes it with the context of the new
-// call.
-//
-// Keep the *redisdelay.Publisher for Cancel and Reschedule. Close of the returned Publisher closes next.
+// The parent of the span is the span in the context of the first message; those of the others are links. If the
+// metadata of a message contain the context of another span, as with Watermill's forwarder, they keep it, and the span
+// links to it. A message that its handler publishes again gets the new context.
 func (t *Telemetry) Publisher(next message.Publisher) message.Publisher {
 	return &publisher{next, t}
 }

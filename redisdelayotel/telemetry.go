@@ -1,14 +1,12 @@
-// Package redisdelayotel reports by OpenTelemetry what happens to messages: traces that follow a
-// message from Publish through its delay to each handling, and metrics, both by the semantic
-// conventions for messaging, and log lines with trace ids. One line adds it to a Router:
+// Package redisdelayotel exports to OpenTelemetry: traces that follow a message from Publish through its delay to each
+// handling, metrics, both by the semantic conventions for messaging, and log lines with trace ids. One line adds it to
+// a Router:
 //
 //	telemetry, err := redisdelayotel.New(redisdelayotel.Config{})
 //	telemetry.AddTo(router)
 //
-// Publishers that the Router does not know are wrapped (Telemetry.Publisher). With
-// Telemetry.Observer in a SubscriberConfig, traces also show how each delivery was settled.
-//
-// docs/operate/tracing.md shows what a trace looks like.
+// Wrap publishers that the Router does not know (Telemetry.Publisher). With Telemetry.Observer in a SubscriberConfig,
+// traces also show how each delivery was settled. docs/operate/tracing.md shows a trace.
 package redisdelayotel
 
 import (
@@ -30,36 +28,32 @@ import (
 // DefaultSystem is the messaging.system of spans and metrics.
 const DefaultSystem = "redisdelay"
 
-// Config configures a Telemetry. The zero value is for a program that has set OpenTelemetry's
-// global providers.
+// Config configures a Telemetry. The zero value uses the global providers of OpenTelemetry.
 type Config struct {
-	// TracerProvider makes the spans. Default: the global one.
+	// TracerProvider creates the spans. Default: the global one.
 	TracerProvider trace.TracerProvider
 
-	// MeterProvider takes the metrics. Default: the global one.
+	// MeterProvider creates the metrics. Default: the global one.
 	MeterProvider metric.MeterProvider
 
-	// Propagator writes the trace context of Publish to a message's metadata, where handlers
-	// find it. Default: the global one or, until there is one, W3C trace context and baggage.
+	// Propagator writes the trace context of Publish to the metadata of a message. Default: the global one or, if none
+	// is set, W3C trace context and baggage.
 	Propagator propagation.TextMapPropagator
 
-	// ChildWithin makes a handling a part of the trace that published its message, as a child
-	// of the publishing span, if it begins no later than this after Publish, by the clocks of
-	// the two hosts. Any other handling is a trace of its own with a link to that span, so that
-	// no trace lasts as long as a delay. Default: 0, never.
+	// ChildWithin is how long after Publish a handling must start, by the clocks of the two hosts, to be a child of the
+	// publishing span. Later ones are traces of their own with a link to that span, so that no trace lasts as long as a
+	// delay. Default: 0, never a child.
 	ChildWithin time.Duration
 
-	// Logger gets a line at debug level for each step of a message's way, with trace ids.
-	// Default: none. Package redisdelay logs by itself to the logger that it is given.
+	// Logger logs each step of a message at debug level, with trace ids. Default: none. Package redisdelay has a logger
+	// of its own.
 	Logger *slog.Logger
 
-	// Server is the address of Redis, as host:port or the path of a socket, for server.address and
-	// server.port of all spans. Of a Cluster or Sentinels, any address by which people know it will
-	// do. Default: none, and spans do not name it.
+	// Server is the address of Redis for server.address and server.port of all spans, as host:port or the path of a
+	// socket. For a Cluster or Sentinel, use any address that operators know. Default: none.
 	Server string
 
-	// System is the messaging.system. Another one is for the publishers and handlers of
-	// another Pub/Sub in the same program. Default: DefaultSystem.
+	// System is the messaging.system, to use this package with another Pub/Sub of the program. Default: DefaultSystem.
 	System string
 }
 
@@ -95,9 +89,8 @@ type Telemetry struct {
 	handlings handlings
 }
 
-// New returns a Telemetry. It does no I/O. It has nothing to close: whoever made the providers
-// flushes them. The error is a *redisdelay.ConfigError, or that of the
-// MeterProvider.
+// New returns a Telemetry. It does no I/O, and needs no Close; flush the providers yourself. The error is a
+// *redisdelay.ConfigError, or that of the MeterProvider.
 func New(config Config) (*Telemetry, error) {
 	config.setDefaults()
 	if config.ChildWithin < 0 {
@@ -123,9 +116,8 @@ func New(config Config) (*Telemetry, error) {
 	}, nil
 }
 
-// AddTo reports on all handlers of a Router and on what they return to be published. Call it
-// before adding other middlewares, so that a handling is reported as the Router sees it, with
-// all retries and with the time that they take. A second call changes nothing.
+// AddTo reports all handlers of a Router and the messages that they return. Call it before adding other middlewares, so
+// that their retries are part of a handling. A second call changes nothing.
 func (t *Telemetry) AddTo(router *message.Router) {
 	router.AddMiddleware(t.Middleware)
 	router.AddPublisherDecorators(func(p message.Publisher) (message.Publisher, error) { return t.Publisher(p), nil })
