@@ -88,7 +88,7 @@ func (b *buffer) next(w *worker) *item {
 	return it
 }
 
-// more takes out what else a worker can take that has just got a message.
+// more takes the further messages of a worker's batch, after the first one.
 func (b *buffer) more() (items []*item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

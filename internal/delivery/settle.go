@@ -134,13 +134,13 @@ func (s *settler) end() {
 	s.wake()
 }
 
-// endRelease says that messages which were counted in releasing are pending releases, or need none.
+// endRelease ends the count of releasing messages: their releases are pending now, or not needed.
 func (s *settler) endRelease(messages int) {
 	s.releasing.Add(-int64(messages))
 	signal(s.advanced)
 }
 
-// hasReleases reports whether messages are on their way back.
+// hasReleases reports whether messages are being returned to the queue.
 func (s *settler) hasReleases() bool { return s.releasing.Load() > 0 }
 
 // settle settles what is pending. In the end, the consumer leaves the group.

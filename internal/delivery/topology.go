@@ -62,11 +62,11 @@ func (t *topology) noteClaim(claims queue.Claims) {
 	}
 }
 
-// endingLooks is how many looks follow a claim that shows that groups may end soon. Ending a group takes two
-// looks, 9 s apart or more.
+// endingLooks is how many checks follow a claim that reports expiring groups. Ending a group takes two checks, at least
+// 9 s apart.
 const endingLooks = 3
 
-// upToDate reports whether a claim has shown lately that look has nothing to do. The last claim of an idle consumer
+// upToDate reports whether a recent claim has shown that there is nothing to check. The last claim of an idle consumer
 // may be a quiet interval and a round trip ago.
 func (t *topology) upToDate(c *Config) bool {
 	at, ending := t.upToDateAt.Load(), t.endingAt.Load()

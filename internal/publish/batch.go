@@ -43,9 +43,9 @@ type call struct {
 	err             error    // set before the batch is done
 
 	// guarded by lanes.mu
-	batch  *batch  // that it is in; nil once its caller has left or, of a PublishAsync call, the piece has ended
+	batch  *batch  // nil after the caller of Publish has left, or after the piece of a PublishAsync call has ended
 	future *Future // nil for a Publish call
-	share  int     // of the future's, which it is a piece of
+	share  int     // index of the future's share that this is a piece of
 }
 
 func newCall(messages []Message, deadline time.Time) call {

@@ -23,10 +23,11 @@ const (
 	// some 60 calls on a topic with one group.
 	pipelineKeys = 1000
 
-	// maxAttempts is how often a call is made that did not name the right groups, or was late by Redis's clock.
+	// maxAttempts is how often a call is sent that named other groups than the topic has, or arrived late by Redis's
+	// clock.
 	maxAttempts = 6
 
-	// forever is until when a call counts that may come at any time, in ms by Redis's clock.
+	// forever is the deadline of a call that may take effect at any time, in ms of Redis's clock.
 	forever = 1 << 52
 )
 
@@ -147,15 +148,15 @@ func (cs *changes) assign(c *change) {
 	c.caller.request++
 }
 
-// release frees the caller of a call that makes no other attempt. If a copy of the last one comes after the caller's next
-// request, it changes nothing. The lock is held.
+// release makes the caller of a finished call available for other calls. A copy of the finished call that arrives after
+// the caller's next request has no effect. The lock is held.
 func (cs *changes) release(c *change) {
 	if c.caller != nil && c.as == (caller{}) {
 		cs.idle = append(cs.idle, c.caller)
 	}
 }
 
-// over are the names of the callers that are not in use and of whose requests no copy can run any more.
+// over returns the names of the idle callers whose requests Redis can no longer run again.
 func (cs *changes) over() (names []string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -167,8 +168,8 @@ func (cs *changes) over() (names []string) {
 	return names
 }
 
-// change makes one call of Cancel or Reschedule, which also returns how many partitions there are if the request asks for
-// that. Any error but ErrNotFound that is not an ErrOutcomeUnknown says that the call has changed nothing.
+// change makes one call of Cancel or Reschedule. It also returns the number of partitions if the request asks for it.
+// The call has changed nothing if the error is neither ErrNotFound nor ErrOutcomeUnknown.
 func (p *Partition) change(ctx context.Context, r request) (Status, int, error) {
 	if ctx.Err() != nil {
 		return Status{}, 0, unchanged(context.Cause(ctx))

@@ -96,10 +96,12 @@ if number == request then
   return reply(0, batch)
 end
 
--- plan returns what holds the group back: a pause, its limits, and whether they leave little
--- (scarce); how many messages the claim may lease (limit), how many that are not in unack yet
--- (capacity), and how many it looks at (reach): more than the limit (beyond) if the first must be
--- buried, or waits for its ordering key.
+-- plan returns the budget of the claim:
+--   pause_ends, limits  the group's pause and limits, and scarce, whether they leave room for few messages
+--   limit               how many messages the claim may lease, and capacity, how many that are not in unack yet
+--   reach               how many it reads; beyond is set if these are more than the limit, because the first
+--                       message must be buried or waits for its ordering key
+--   halts               whether dead letters halt ordering keys
 local function plan()
   local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for so many claims
   local MAX_BURIED = 100 -- messages that a claim may bury beyond its limit
@@ -137,8 +139,8 @@ local function find_due(budget, lost)
   end
   local first, retry = tonumber(due[2]), head(queue)
   if fan_out(audience(), due, queue, scheduled, refs) then return due_of(queue, now_ms, count), queue end
-  -- A caller with old groups is not asked for the new ones as long as its own has something that
-  -- comes before what is for all.
+  -- The caller does not know the latest groups, which new messages must be given to. It need not learn them
+  -- while the queue of its own group has messages that are due before the new ones.
   if asof > 0 and (after > 0 or retry and retry <= first) then
     local before = due_of(queue, due[2], count)
     if still_scheduled(ids_of(before), audience) then return before, queue end

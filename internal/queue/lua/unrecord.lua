@@ -1,5 +1,5 @@
--- unrecord.lua: remove the records of a publisher that has ended. It calls this only if no copy
--- of its batches can come any more: without its record, one would be stored again.
+-- unrecord.lua: remove the records of a closed publisher. The publisher calls it only if no repeated call
+-- of its batches can arrive later, because Redis would store such a batch again without the record.
 --
 -- KEYS     publishers
 -- ARGV[1..]  publishers

@@ -11,14 +11,14 @@ end
 -- which begin with a time in ms; "limits:G" and "rate:G" (lib_claim.lua); and "expiry:G"
 -- (lib_expiry.lua).
 
--- tombstone is 'retired' if a group has been retired, and 'expired' if it has ended by
--- itself and what it held is not freed yet; else nil.
+-- tombstone returns 'retired' for a retired group, 'expired' for an expired group whose messages are not
+-- freed yet, else nil.
 local function tombstone(settings, group)
   local value = redis.call('HGET', settings, 'retired:' .. group)
   return value and (string.match(value, '^%d+ (expired)$') or 'retired') or nil
 end
 
--- unknown tells whether a group, which is not '' for all, is not registered.
+-- unknown returns whether a group is not registered; '' stands for all groups and is never unknown.
 local function unknown(groups, group)
   return group ~= '' and redis.call('SISMEMBER', groups, group) == 0
 end
