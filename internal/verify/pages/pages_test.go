@@ -72,7 +72,7 @@ func TestTheListOfExamplesHasEachOne(t *testing.T) {
 	for _, m := range commands {
 		assert.FileExists(t, filepath.Join(root, m[1], "main.go"))
 	}
-	assert.Greater(t, len(commands), 10)
+	assert.NotEmpty(t, commands)
 }
 
 func pages(t *testing.T) []string {
