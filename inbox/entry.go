@@ -43,8 +43,8 @@ const (
 	ownMetadata = "_redisdelay_"
 )
 
-// order is what an entry asks for.
-type order struct {
+// request is what an entry asks for.
+type request struct {
 	operation    Operation
 	topic        string
 	traits       script.Traits
@@ -55,94 +55,94 @@ type order struct {
 	msg          *message.Message
 }
 
-// orderOf reads an entry. The error is unusable.
-func orderOf(e intake.Entry) (order, error) {
-	o, err := parse(e)
+// requestOf reads an entry. The error is unusable.
+func requestOf(e intake.Entry) (request, error) {
+	r, err := parse(e)
 	if err != nil {
 		err = unusable{err}
 	}
-	return o, err
+	return r, err
 }
 
-func parse(e intake.Entry) (order, error) {
-	o := order{operation: Publish, msg: message.NewMessage("inbox-"+e.ID, nil)}
+func parse(e intake.Entry) (request, error) {
+	r := request{operation: Publish, msg: message.NewMessage("inbox-"+e.ID, nil)}
 	if e.Bytes > 0 {
-		return o, fmt.Errorf("%w: its fields have %d bytes", redisdelay.ErrMessageTooLarge, e.Bytes)
+		return r, fmt.Errorf("%w: its fields have %d bytes", redisdelay.ErrMessageTooLarge, e.Bytes)
 	}
 	seen := map[string]bool{}
 	for _, field := range e.Fields {
 		name, value := field[0], field[1]
 		if seen[name] {
-			return o, fmt.Errorf("field %.100q is there twice", name)
+			return r, fmt.Errorf("field %.100q is there twice", name)
 		}
 		seen[name] = true
-		if err := o.read(name, value); err != nil {
-			return o, fmt.Errorf("field %.100q: %w", name, err)
+		if err := r.read(name, value); err != nil {
+			return r, fmt.Errorf("field %.100q: %w", name, err)
 		}
 	}
 	switch {
-	case o.topic == "":
-		return o, errors.New(`field "topic" is missing`)
+	case r.topic == "":
+		return r, errors.New(`field "topic" is missing`)
 	case seen["delay_ms"] && seen["due_ms"]:
-		return o, errors.New(`there are two due times, "delay_ms" and "due_ms"`)
-	case o.operation != Publish && o.traits.Key == "":
-		return o, errors.New(`field "key" is missing`)
-	case o.operation == Reschedule && !seen["delay_ms"] && !seen["due_ms"]:
-		return o, errors.New(`field "delay_ms" or "due_ms" is missing`)
+		return r, errors.New(`there are two due times, "delay_ms" and "due_ms"`)
+	case r.operation != Publish && r.traits.Key == "":
+		return r, errors.New(`field "key" is missing`)
+	case r.operation == Reschedule && !seen["delay_ms"] && !seen["due_ms"]:
+		return r, errors.New(`field "delay_ms" or "due_ms" is missing`)
 	}
-	o.describe()
-	return o, nil
+	r.describe()
+	return r, nil
 }
 
 // describe gives the message the metadata that Publish would give it.
-func (o *order) describe() {
-	if o.traits.Key != "" {
-		redisdelay.SetKey(o.msg, o.traits.Key)
+func (r *request) describe() {
+	if r.traits.Key != "" {
+		redisdelay.SetKey(r.msg, r.traits.Key)
 	}
-	if o.traits.OrderingKey != "" {
-		redisdelay.SetOrderingKey(o.msg, o.traits.OrderingKey)
+	if r.traits.OrderingKey != "" {
+		redisdelay.SetOrderingKey(r.msg, r.traits.OrderingKey)
 	}
-	if o.expires > 0 {
-		redisdelay.SetExpiration(o.msg, time.UnixMilli(o.expires))
+	if r.expires > 0 {
+		redisdelay.SetExpiration(r.msg, time.UnixMilli(r.expires))
 	}
 }
 
 // read takes a field.
-func (o *order) read(name, value string) (err error) {
+func (r *request) read(name, value string) (err error) {
 	switch name {
 	case "op":
-		switch o.operation = Operation(value); o.operation {
+		switch r.operation = Operation(value); r.operation {
 		case Publish, Cancel, Reschedule:
 		default:
 			return fmt.Errorf("is %.100q, want %s, %s or %s", value, Publish, Cancel, Reschedule)
 		}
 	case "topic":
-		o.topic = value
+		r.topic = value
 	case "uuid":
-		o.msg.UUID = value
+		r.msg.UUID = value
 	case "payload":
-		o.msg.Payload = []byte(value)
+		r.msg.Payload = []byte(value)
 	case "key":
-		o.traits.Key, err = keyOf(value, redisdelay.MaxKeyBytes)
+		r.traits.Key, err = keyOf(value, redisdelay.MaxKeyBytes)
 	case "ordering_key":
-		o.traits.OrderingKey, err = keyOf(value, redisdelay.MaxOrderingKeyBytes)
+		r.traits.OrderingKey, err = keyOf(value, redisdelay.MaxOrderingKeyBytes)
 	case "partition_key":
-		o.partitionKey = value
+		r.partitionKey = value
 	case "delay_ms":
-		if o.delay, err = duration(value); o.delay > 0 {
-			o.delay += time.Millisecond // the time in the id is rounded down, and no message is early
+		if r.delay, err = duration(value); r.delay > 0 {
+			r.delay += time.Millisecond // the time in the id is rounded down, and no message is early
 		}
 	case "due_ms":
-		o.due, err = milliseconds(value, minDue, maxDue)
+		r.due, err = milliseconds(value, minDue, maxDue)
 	case "expires_ms":
-		o.expires, err = milliseconds(value, minDue, maxDue)
+		r.expires, err = milliseconds(value, minDue, maxDue)
 	default:
-		return o.readMetadata(name, value)
+		return r.readMetadata(name, value)
 	}
 	return err
 }
 
-func (o *order) readMetadata(name, value string) error {
+func (r *request) readMetadata(name, value string) error {
 	name, is := strings.CutPrefix(name, metadataField)
 	switch {
 	case !is:
@@ -150,7 +150,7 @@ func (o *order) readMetadata(name, value string) error {
 	case strings.HasPrefix(name, ownMetadata):
 		return errors.New("is metadata that only the library writes")
 	}
-	o.msg.Metadata.Set(name, value)
+	r.msg.Metadata.Set(name, value)
 	return nil
 }
 
@@ -175,8 +175,8 @@ func milliseconds(value string, least, most int64) (int64, error) {
 }
 
 // chooser is the key that chooses the partition of the message; see redisdelay.PublisherConfig.PartitionKey.
-func (o order) chooser(e intake.Entry) string {
-	return cmp.Or(o.traits.OrderingKey, o.traits.Key, o.partitionKey, e.ID)
+func (r request) chooser(e intake.Entry) string {
+	return cmp.Or(r.traits.OrderingKey, r.traits.Key, r.partitionKey, e.ID)
 }
 
 // idOf is the id of the message of an entry: always the same, and in the order of the entries.

@@ -55,7 +55,7 @@ func TestAReaderThatComesLateStoresNothing(t *testing.T) {
 	require.NoError(t, settle(next("other", same.Number)))
 	require.ErrorIs(t, settle(late), intake.ErrEnded)
 	pushing := &settling{Inbox: i, batch: late} // it has asked for the plan before
-	pushing.load(plan{}, place{topic: "t"}, fate{entry: late.Entries[0], message: queue.Message{ID: idOf(i.config.Prefix, late.Entries[0], script.Traits{})}})
+	pushing.add(plan{}, place{topic: "t"}, outcome{entry: late.Entries[0], message: queue.Message{ID: idOf(i.config.Prefix, late.Entries[0], script.Traits{})}})
 	require.ErrorIs(t, pushing.push(t.Context()), intake.ErrEnded)
 	assert.EqualValues(t, 1, stored())
 }

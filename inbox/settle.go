@@ -36,8 +36,8 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprint(p.partition, " ", strconv.QuoteToASCII(p.topic)) }
 
-// load is what goes to one place.
-type load struct {
+// share is what goes to one place.
+type share struct {
 	place
 	entries []string          // as in the plan, so a number means the same entry each time
 	calls   [][]queue.Message // of the entries; empty if the entry was removed from the inbox since
@@ -56,19 +56,19 @@ type settling struct {
 	batch intake.Batch
 	began time.Time
 
-	topics map[string]*opened
-	fates  []fate
-	loads  []*load
+	topics   map[string]*opened
+	outcomes []outcome
+	shares   []*share
 
 	mu      sync.Mutex
 	refused []intake.Refusal    // guarded by mu
-	told    []observe.Published // guarded by mu; for the Observer, once all is done: until then it may be done again
+	events  []observe.Published // guarded by mu; for the Observer, once all is done: until then it may be done again
 }
 
-// fate is what would become of an entry if this process was the first to settle its batch.
-type fate struct {
+// outcome is what would become of an entry if this process was the first to settle its batch.
+type outcome struct {
 	entry   intake.Entry
-	order   order
+	request request
 	message queue.Message // without an ID: there is none
 	err     error         // why it would be refused
 }
@@ -78,7 +78,7 @@ type fate struct {
 type plan struct {
 	Partitions map[string]int      // of the topics, each quoted: it may be no UTF-8
 	Refused    []string            // entries
-	Loads      map[string][]string // of places: the entries in their order; those of older processes have none
+	Shares     map[string][]string // of places: the entries in their order
 }
 
 // errRefused is for an entry that this process could store.
@@ -95,36 +95,40 @@ func (u unusable) Unwrap() error { return u.error }
 func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, error) {
 	s := &settling{Inbox: i, batch: b, began: time.Now(), topics: map[string]*opened{}}
 	for _, e := range b.Entries {
-		f := fate{entry: e}
-		f.order, f.err = orderOf(e)
-		s.fates = append(s.fates, f)
+		f := outcome{entry: e}
+		f.request, f.err = requestOf(e)
+		s.outcomes = append(s.outcomes, f)
 	}
 	s.open(ctx)
-	for n := range s.fates {
-		f := &s.fates[n]
-		if f.err == nil {
-			f.message, f.err = s.take(ctx, f.entry, f.order)
+	for n := range s.outcomes {
+		f := &s.outcomes[n]
+		switch {
+		case f.err != nil:
+		case f.request.operation == Publish:
+			f.message, f.err = s.message(f.entry, f.request)
+		default:
+			f.err = s.change(ctx, f.entry, f.request)
 		}
 		if f.err != nil && !lasting(f.err) {
 			return nil, f.err
 		}
 	}
 	var p plan
-	if slices.ContainsFunc(s.fates, func(f fate) bool { return f.message.ID != "" }) {
+	if slices.ContainsFunc(s.outcomes, func(f outcome) bool { return f.message.ID != "" }) {
 		// Without anything to store, the batch may be a change, which needs no plan and may be what frees the memory for one.
 		var err error
 		if p, err = s.plan(ctx); err != nil {
 			return nil, err
 		}
 	}
-	for _, f := range s.fates {
+	for _, f := range s.outcomes {
 		s.follow(p, f)
 	}
 	if err := s.push(ctx); err != nil {
 		return nil, err
 	}
 	if tell := s.config.Observer.Published; tell != nil {
-		for _, e := range s.told {
+		for _, e := range s.events {
 			tell(e)
 		}
 	}
@@ -133,17 +137,17 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, e
 
 // plan returns the plan that counts.
 func (s *settling) plan(ctx context.Context) (plan, error) {
-	p := plan{Partitions: map[string]int{}, Loads: map[string][]string{}}
+	p := plan{Partitions: map[string]int{}, Shares: map[string][]string{}}
 	for name, topic := range s.topics {
 		p.Partitions[strconv.QuoteToASCII(name)] = topic.partitions
 	}
-	for _, f := range s.fates {
+	for _, f := range s.outcomes {
 		switch {
 		case f.err != nil:
 			p.Refused = append(p.Refused, f.entry.ID)
 		case f.message.ID != "":
 			where := s.placeOf(p, f).String()
-			p.Loads[where] = append(p.Loads[where], f.entry.ID)
+			p.Shares[where] = append(p.Shares[where], f.entry.ID)
 		}
 	}
 	mine, err := json.Marshal(p)
@@ -158,33 +162,33 @@ func (s *settling) plan(ctx context.Context) (plan, error) {
 	return p, json.Unmarshal([]byte(counts), &p)
 }
 
-// follow refuses an entry or adds it to a load. The plan counts, also for one that is too large by now: it may be stored already.
-func (s *settling) follow(p plan, f fate) {
-	topic, refused := f.order.topic, slices.Contains(p.Refused, f.entry.ID)
+// follow refuses an entry or adds it to a share. The plan counts, also for one that is too large by now: it may be stored already.
+func (s *settling) follow(p plan, f outcome) {
+	topic, refused := f.request.topic, slices.Contains(p.Refused, f.entry.ID)
 	switch {
 	case f.err != nil && (refused || f.message.ID == ""):
 		s.refuse(topic, f.err, f.entry.ID)
 	case refused:
 		s.refuse(topic, errRefused, f.entry.ID)
 	case f.message.ID != "":
-		s.load(p, s.placeOf(p, f), f)
+		s.add(p, s.placeOf(p, f), f)
 	}
 }
 
-func (s *settling) placeOf(p plan, f fate) place {
-	topic := f.order.topic
+func (s *settling) placeOf(p plan, f outcome) place {
+	topic := f.request.topic
 	partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], s.topics[topic].partitions)
-	return place{topic, queue.PartitionOf(f.order.chooser(f.entry), partitions)}
+	return place{topic, queue.PartitionOf(f.request.chooser(f.entry), partitions)}
 }
 
-func (s *settling) load(p plan, where place, f fate) {
-	at := slices.IndexFunc(s.loads, func(l *load) bool { return l.place == where })
+func (s *settling) add(p plan, where place, f outcome) {
+	at := slices.IndexFunc(s.shares, func(l *share) bool { return l.place == where })
 	if at < 0 {
-		at = len(s.loads)
-		planned := p.Loads[where.String()]
-		s.loads = append(s.loads, &load{where, slices.Clone(planned), make([][]queue.Message, len(planned))})
+		at = len(s.shares)
+		planned := p.Shares[where.String()]
+		s.shares = append(s.shares, &share{where, slices.Clone(planned), make([][]queue.Message, len(planned))})
 	}
-	l := s.loads[at]
+	l := s.shares[at]
 	n := slices.Index(l.entries, f.entry.ID)
 	if n < 0 {
 		n = len(l.entries)
@@ -193,8 +197,8 @@ func (s *settling) load(p plan, where place, f fate) {
 	l.calls[n] = []queue.Message{f.message}
 }
 
-// remaining are the entries of the load that were not removed.
-func (l *load) remaining() (entries []string) {
+// remaining are the entries of the share that were not removed.
+func (l *share) remaining() (entries []string) {
 	for n, id := range l.entries {
 		if len(l.calls[n]) > 0 {
 			entries = append(entries, id)
@@ -225,19 +229,19 @@ func (s *settling) published(e observe.Published) {
 	e.Took = time.Since(s.began)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, e)
+	s.events = append(s.events, e)
 }
 
 // open opens the topics that messages go to.
 func (s *settling) open(ctx context.Context) {
-	for _, f := range s.fates {
-		if f.err != nil || f.order.operation != Publish {
+	for _, f := range s.outcomes {
+		if f.err != nil || f.request.operation != Publish {
 			continue
 		}
-		t := s.topics[f.order.topic]
+		t := s.topics[f.request.topic]
 		if t == nil {
-			t = &opened{Topic: s.topic(f.order.topic)}
-			s.topics[f.order.topic] = t
+			t = &opened{Topic: s.topic(f.request.topic)}
+			s.topics[f.request.topic] = t
 		}
 	}
 	topics := slices.Collect(maps.Values(s.topics))
@@ -264,20 +268,12 @@ func each(n int, do func(n int)) {
 	calls.Wait()
 }
 
-// take does what an entry asks for, or returns what is to be stored for it.
-func (s *settling) take(ctx context.Context, e intake.Entry, o order) (queue.Message, error) {
-	if o.operation != Publish {
-		return queue.Message{}, s.change(ctx, e, o)
-	}
-	if err := s.topics[o.topic].err; err != nil {
+// message is what is stored for an entry. It is returned also if it is too large.
+func (s *settling) message(e intake.Entry, r request) (queue.Message, error) {
+	if err := s.topics[r.topic].err; err != nil {
 		return queue.Message{}, err
 	}
-	return s.message(e, o)
-}
-
-// message is what is stored for an entry. It is returned also if it is too large.
-func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
-	body, err := s.encode(o)
+	body, err := s.encode(r)
 	if err != nil {
 		return queue.Message{}, unusable{fmt.Errorf("cannot encode: %w", err)}
 	}
@@ -285,42 +281,42 @@ func (s *settling) message(e intake.Entry, o order) (queue.Message, error) {
 		err = unusable{fmt.Errorf("%w: %d bytes, at most %d are allowed", redisdelay.ErrMessageTooLarge, len(body), s.config.MaxMessageBytes)}
 	}
 	return queue.Message{
-		ID: idOf(s.config.Prefix, e, o.traits), Traits: o.traits, At: s.due(e, o), Body: body, Name: e.ID,
+		ID: idOf(s.config.Prefix, e, r.traits), Traits: r.traits, At: s.due(e, r), Body: body, Name: e.ID,
 	}, err
 }
 
 // encode asks the Marshaler. A panic is a fault of the entry: it would end each process that takes over.
-func (s *settling) encode(o order) (body []byte, err error) {
+func (s *settling) encode(r request) (body []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &redisdelay.PanicError{Value: value, Stack: debug.Stack()}
 		}
 	}()
-	return s.config.Marshaler.Marshal(o.topic, o.msg)
+	return s.config.Marshaler.Marshal(r.topic, r.msg)
 }
 
 // due is when a message is due, in ms. A delay counts from the time of the entry or, if that is unknown, from now.
-func (s *settling) due(e intake.Entry, o order) int64 {
-	if o.due > 0 {
-		return o.due
+func (s *settling) due(e intake.Entry, r request) int64 {
+	if r.due > 0 {
+		return r.due
 	}
 	from, known := e.Time(s.batch.Now)
 	if !known {
 		from = s.batch.Now
 	}
-	return from.UnixMilli() + o.delay.Milliseconds()
+	return from.UnixMilli() + r.delay.Milliseconds()
 }
 
 // change cancels or reschedules the message with a key. If there is none, there is nothing to do. An entry that makes a change
 // is a batch by itself, so the number of the batch is that of the change.
-func (s *settling) change(ctx context.Context, e intake.Entry, o order) error {
-	topic, event := s.topic(o.topic), observe.Changed{Topic: o.topic, Key: o.traits.Key, How: observe.Canceled}
+func (s *settling) change(ctx context.Context, e intake.Entry, r request) error {
+	topic, event := s.topic(r.topic), observe.Changed{Topic: r.topic, Key: r.traits.Key, How: observe.Canceled}
 	var status queue.Status
-	if o.operation == Cancel {
-		status, event.Err = topic.CancelOnce(ctx, publisherName, s.batch.Number, o.traits.Key)
+	if r.operation == Cancel {
+		status, event.Err = topic.CancelOnce(ctx, publisherName, s.batch.Number, r.traits.Key)
 	} else {
 		event.How = observe.Rescheduled
-		status, event.Err = topic.RescheduleOnce(ctx, publisherName, s.batch.Number, o.traits.Key, s.due(e, o))
+		status, event.Err = topic.RescheduleOnce(ctx, publisherName, s.batch.Number, r.traits.Key, s.due(e, r))
 	}
 	event.ID = status.ID
 	if told := s.config.Observer.Changed; told != nil {
@@ -334,12 +330,12 @@ func (s *settling) change(ctx context.Context, e intake.Entry, o order) error {
 
 // push stores what the entries ask for, for each place in one call.
 func (s *settling) push(ctx context.Context) error {
-	errs := make([]error, len(s.loads))
-	each(len(errs), func(n int) { errs[n] = s.pushTo(ctx, s.loads[n]) })
+	errs := make([]error, len(s.shares))
+	each(len(errs), func(n int) { errs[n] = s.pushTo(ctx, s.shares[n]) })
 	return errors.Join(errs...)
 }
 
-func (s *settling) pushTo(ctx context.Context, l *load) error {
+func (s *settling) pushTo(ctx context.Context, l *share) error {
 	duplicates, err := s.pushAs(ctx, publisherName, l)
 	if errors.Is(err, queue.ErrStalePublisher) && !script.Refused(err) {
 		duplicates, err = s.pushAfterLater(ctx, l)
@@ -369,10 +365,10 @@ func (s *settling) pushTo(ctx context.Context, l *load) error {
 	return nil
 }
 
-// pushAs stores a load once, however often it is called. If the record has another first message under the number of the batch, the
-// load is stored: the plan is the same, so only an entry was removed from the inbox since. The duplicates are those of the
-// record. If the load has failed, as when Redis was full, it can be stored the next time.
-func (s *settling) pushAs(ctx context.Context, name string, l *load) ([]queue.Duplicate, error) {
+// pushAs stores a share once, however often it is called. If the record has another first message under the number of the batch, the
+// share is stored: the plan is the same, so only an entry was removed from the inbox since. The duplicates are those of the
+// record. If the share has failed, as when Redis was full, it can be stored the next time.
+func (s *settling) pushAs(ctx context.Context, name string, l *share) ([]queue.Duplicate, error) {
 	b := queue.Batch{Publisher: name, Number: s.batch.Number, Duplicates: queue.Duplicates(s.config.OnDuplicate), Calls: l.calls}
 	partition := s.topic(l.topic).Partition(l.partition)
 	duplicates, err := partition.Push(ctx, b)
@@ -390,9 +386,9 @@ func (s *settling) pushAs(ctx context.Context, name string, l *load) ([]queue.Du
 	}
 }
 
-// pushAfterLater stores a load although a later batch is stored there, if its own batch has not ended: then the Redis with the
-// inbox was set back, by a failover, say. The load gets a record of its own, since what became of it before is not known.
-func (s *settling) pushAfterLater(ctx context.Context, l *load) ([]queue.Duplicate, error) {
+// pushAfterLater stores a share although a later batch is stored there, if its own batch has not ended: then the Redis with the
+// inbox was set back, by a failover, say. The share gets a record of its own, since what became of it before is not known.
+func (s *settling) pushAfterLater(ctx context.Context, l *share) ([]queue.Duplicate, error) {
 	if _, err := s.intake.Plan(ctx, s.batch.Number, ""); err != nil {
 		return nil, err
 	}
