@@ -64,7 +64,7 @@ func (rt *route) handle(batch []*message.Message) {
 	taken, remaining, err := 0, batch, error(nil)
 	if !rt.target.Fails(handingOn, rt.place()) {
 		fresh, retries := split(batch)
-		if remaining, err = retries, rt.hand(fresh); err != nil {
+		if remaining, err = retries, rt.deliver(fresh); err != nil {
 			remaining = unsettled(batch)
 		}
 		taken = len(batch) - len(unsettled(batch))
@@ -81,14 +81,14 @@ func (rt *route) handle(batch []*message.Message) {
 	}
 	switch {
 	case taken+some > 0:
-		rt.works()
+		rt.worked()
 	case err != nil: // else nothing was offered, or only what is refused for good
 		rt.rest(err)
 	}
 }
 
 // split separates messages that were delivered before, since a message that the target refuses
-// would fail each of its batches. Messages that were only put off count as fresh.
+// would fail each of its batches. Messages that were only postponed count as fresh.
 func split(batch []*message.Message) (fresh, retries []*message.Message) {
 	for _, msg := range batch {
 		if attempt(msg) > 1 {
@@ -114,11 +114,11 @@ func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, r
 	since, offered := time.Now(), 0
 	for i, msg := range messages {
 		if rt.stopping.Err() != nil || !works && offered >= maxProbes || time.Since(since) > patience {
-			rt.putOff(messages[i:])
+			rt.postpone(messages[i:])
 			break
 		}
 		offered++
-		if err := rt.hand(messages[i : i+1]); err != nil {
+		if err := rt.deliver(messages[i : i+1]); err != nil {
 			if rt.refuse(msg, err) {
 				offered, since = offered-1, time.Now() // a target that works refuses it, too
 			} else {
@@ -170,8 +170,8 @@ func (rt *route) ask(refusal error) (permanent bool, err error) {
 	return rt.relay.config.Permanent(refusal), nil
 }
 
-// putOff gives back messages that were not offered, for the time of the next rest.
-func (rt *route) putOff(messages []*message.Message) {
+// postpone returns messages that were not offered, for the time of the next rest.
+func (rt *route) postpone(messages []*message.Message) {
 	for _, msg := range messages {
 		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
 		_ = delivery.Defer(delay.For(minRest)) // else it is nacked, and comes as well
@@ -179,23 +179,23 @@ func (rt *route) putOff(messages []*message.Message) {
 	}
 }
 
-// works notes that the target takes messages.
-func (rt *route) works() {
+// worked notes that the target takes messages.
+func (rt *route) worked() {
 	rt.pause.Reset()
 	rt.target.Worked(handingOn, rt.place())
 }
 
-// rest waits after a batch of which the target has taken nothing. The messages are given back
+// rest waits after a batch of which the target has taken nothing. The messages are released
 // meanwhile, and none is claimed.
 func (rt *route) rest(err error) {
 	rt.target.Failed(handingOn, rt.place(), err)
 	rt.pause.Wait(rt.stopping)
 }
 
-// hand hands on messages, in order, and acks those that the target has. With an error, it may
+// deliver delivers messages to the target, in order, and acks those that the target has. With an error, it may
 // have others as well.
-func (rt *route) hand(messages []*message.Message) error {
-	if messages = rt.living(messages); len(messages) == 0 {
+func (rt *route) deliver(messages []*message.Message) error {
+	if messages = rt.unexpired(messages); len(messages) == 0 {
 		return nil
 	}
 	var err error
@@ -214,7 +214,7 @@ func (rt *route) hand(messages []*message.Message) error {
 
 // publish publishes messages with one call of the target.
 func (rt *route) publish(messages []*message.Message) (err error) {
-	if messages = rt.held(messages); len(messages) == 0 {
+	if messages = rt.stillHeld(messages); len(messages) == 0 {
 		return nil
 	}
 	copies := make([]*message.Message, len(messages))
@@ -231,17 +231,17 @@ func (rt *route) publish(messages []*message.Message) (err error) {
 	return nil
 }
 
-// living returns the messages that have not expired. It puts off the others: the subscription ends them instead of
+// unexpired returns the messages that have not expired. It postpones the others: the subscription ends them instead of
 // handing them out again.
-func (rt *route) living(messages []*message.Message) (living []*message.Message) {
+func (rt *route) unexpired(messages []*message.Message) (unexpired []*message.Message) {
 	for i, msg := range messages {
 		if expired(msg) {
-			rt.putOff(messages[i : i+1])
+			rt.postpone(messages[i : i+1])
 			continue
 		}
-		living = append(living, msg)
+		unexpired = append(unexpired, msg)
 	}
-	return living
+	return unexpired
 }
 
 // copyOf copies a message for the target. Consumers may be given the message itself, and must not find this delivery in its
@@ -252,11 +252,11 @@ func (rt *route) copyOf(msg *message.Message) *message.Message {
 	return c
 }
 
-// held returns the messages that may be published. It gives back the others: all of them when Run
+// stillHeld returns the messages that may be published. It releases the others: all of them when Run
 // ends, else those that the relay has lost, because they were cancelled or their lease has run out.
-func (rt *route) held(messages []*message.Message) (held []*message.Message) {
+func (rt *route) stillHeld(messages []*message.Message) (held []*message.Message) {
 	if rt.stopping.Err() != nil {
-		rt.putOff(messages)
+		rt.postpone(messages)
 		return nil
 	}
 	for _, msg := range messages {
