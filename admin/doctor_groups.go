@@ -83,7 +83,7 @@ func (c *checkup) reportPast() {
 		plural(groups.count, "it lasts", "they last"), plural(groups.count, "s", ""), messageCount(messages), groups.list())
 }
 
-// tombstones looks at what retired groups still hold, and frees it.
+// tombstones reports messages that retired groups still hold, and frees them.
 func (c *checkup) tombstones(ctx context.Context) error {
 	var groups tally
 	messages := 0
@@ -106,7 +106,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 	return nil
 }
 
-// pauses looks for pauses that end only if somebody resumes.
+// pauses reports pauses that end only with Resume.
 func (c *checkup) pauses() {
 	var list []string
 	add := func(what string, p *redisdelay.Pause) {

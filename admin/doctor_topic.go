@@ -21,7 +21,7 @@ type checkup struct {
 	stats    TopicStats
 	past     map[string]bool // groups that are past their end
 	looked   int
-	expected int // entries to look at
+	expected int // entries to examine
 }
 
 // open begins the examination of a topic. A topic that cannot be read, since keys of it hold
@@ -89,11 +89,11 @@ func (c *checkup) run(ctx context.Context) error {
 	return c.groups(ctx, groupLists)
 }
 
-// expectedIn is how many entries there are to look at in a topic: bodies, keys, and the ids in
-// all places.
+// expectedIn is the number of entries to examine in a topic: bodies, keys, and the ids in all
+// places.
 func expectedIn(s TopicStats) int { return s.Messages + s.Keys + s.Scheduled + s.held() }
 
-// tick tells how many more entries were looked at. A scan may meet one of them twice.
+// tick reports that more entries were examined. A scan may return an entry twice.
 func (c *checkup) tick(looked int) {
 	c.looked = min(c.looked+looked, c.expected)
 	c.progress(Examined{Topic: c.name, Done: c.looked, Total: c.expected})
@@ -243,7 +243,7 @@ func (c *checkup) reportOf(list *census) {
 			humanize.Count(n, "message is", "messages are"), list.twice.list(), torn)
 	}
 	if n := list.halted.count; n > 0 {
-		c.report(Warning, CheckHalted, c.name, "%s: %s. Their messages wait until somebody requeues or discards the dead letters",
+		c.report(Warning, CheckHalted, c.name, "%s: %s. Their messages wait until the dead letters are requeued or discarded",
 			humanize.Count(n, "ordering key is halted", "ordering keys are halted"), list.halted.list())
 	}
 	if n := list.turns.count; n > 0 {

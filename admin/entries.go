@@ -261,7 +261,7 @@ func ceilMilli(t time.Time) int64 {
 	return ms
 }
 
-// filters tells whether the messages of a range have to be looked at.
+// filters reports whether a query must check each message of a range.
 func (q Query) filters() bool { return q.KeyPrefix != "" || q.Reason != "" || q.MinAttempts > 0 }
 
 // pageSize is how many messages one call reads at most. Redis takes about half a

@@ -449,7 +449,7 @@ func (e *explainer) paused(group string, p *redisdelay.Pause) string {
 		text += " since " + e.clock(p.Since)
 	}
 	if p.Until().IsZero() {
-		text += " until somebody resumes"
+		text += " until resumed"
 	} else {
 		text += " until " + e.clock(p.Until())
 	}

@@ -47,7 +47,7 @@ func (e *explainer) holds(group string, owner inspect.Found) string {
 		case state == redisdelay.StateInDelivery:
 			return "which is in delivery in group " + group
 		case state == redisdelay.StateDead && halts:
-			return "which is dead in group " + group + ", and halts the key until somebody requeues or discards it"
+			return "which is dead in group " + group + ", and halts the key until it is requeued or discarded"
 		case state == redisdelay.StateDead:
 			return "which is dead in group " + group + ": the next claims go on with the key"
 		case f.At.IsZero() || f.InLine:

@@ -156,9 +156,9 @@ func TestExplainPauses(t *testing.T) {
 	}
 	pause("B", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"},
 		"group B is paused by anna since "+someTime+" until "+someTime+`: "migration"`)
-	pause("B", redisdelay.Pause{}, "group B is paused since "+someTime+" until somebody resumes")
+	pause("B", redisdelay.Pause{}, "group B is paused since "+someTime+" until resumed")
 	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, "B"))
-	pause(redisdelay.AllGroups, redisdelay.Pause{By: "bob"}, "all groups are paused by bob since "+someTime+" until somebody resumes")
+	pause(redisdelay.AllGroups, redisdelay.Pause{By: "bob"}, "all groups are paused by bob since "+someTime+" until resumed")
 }
 
 func TestExplainLimits(t *testing.T) {

@@ -87,7 +87,7 @@ type line struct {
 var (
 	errNoObject    = errors.New("it is not the JSON object of a message")
 	errTwoValues   = errors.New("there is more after the JSON object")
-	errTwoBodies   = errors.New("only one of payload, payload64 and body64 may be given; beside body64, no uuid or metadata")
+	errTwoBodies   = errors.New("only one of payload, payload64 and body64 may be given, and body64 excludes uuid and metadata")
 	errNoContent   = errors.New("none of uuid, payload, payload64 and body64 is given")
 	errTwoIDs      = errors.New("id and id64 are both given")
 	errTwoKeys     = errors.New("key and key64 are both given")

@@ -23,7 +23,7 @@ type Search struct {
 
 // String describes the progress.
 func (s Search) String() string {
-	return fmt.Sprintf("looked at %s of %s", humanize.Count(s.Looked, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
+	return fmt.Sprintf("searched %s of %s", humanize.Count(s.Looked, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
 }
 
 // Find searches for messages by their UUID, which a Router logs, or by the ULID that their ids begin with. It searches
@@ -81,7 +81,7 @@ func (s *search) run(ctx context.Context, asked string) error {
 		opened = append(opened, t)
 	}
 	for _, t := range opened {
-		if ctx.Err() != nil { // a topic that was all looked at hides the end of ctx
+		if ctx.Err() != nil { // a topic that was searched completely hides the end of ctx
 			return context.Cause(ctx)
 		}
 		s.far.Topics++
@@ -118,7 +118,7 @@ func (s *search) open(ctx context.Context, name string) (topic, error) {
 	return t, err
 }
 
-// into looks into one topic.
+// into searches one topic.
 func (s *search) into(ctx context.Context, t topic) error {
 	text := s.text
 	if !s.literal() {

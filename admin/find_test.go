@@ -63,7 +63,7 @@ func TestFindLooksWhereverAMessageIs(t *testing.T) {
 	}
 	_, err := find(t.Context(), s.admin, s.Topic, "uuid", nil)
 	require.ErrorIs(t, err, ErrMessageNotFound)
-	assert.ErrorContains(t, err, "looked at 53 messages of 1 topic")
+	assert.ErrorContains(t, err, "searched 53 messages of 1 topic")
 	_, err = find(t.Context(), s.admin, "nowhere", "uuid", nil)
 	require.ErrorIs(t, err, ErrTopicNotFound)
 	for _, err := range s.admin.Find(t.Context(), s.Topic, "dead", nil) {
@@ -180,5 +180,5 @@ func TestAFindWhoseTimeEndsBetweenTwoTopicsSaysSo(t *testing.T) {
 	_, err := find(ctx, s.admin, "", "not there", func(Search) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, ErrMessageNotFound)
-	assert.ErrorContains(t, err, "looked at 1 message of 1 topic")
+	assert.ErrorContains(t, err, "searched 1 message of 1 topic")
 }

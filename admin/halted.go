@@ -23,7 +23,7 @@ func (a *Admin) Halted(ctx context.Context, topic, group string) iter.Seq2[Entry
 	}
 }
 
-// haltedIn yields those of a partition. Redis may name a letter twice.
+// haltedIn yields those of a partition. Redis may name a dead letter twice.
 func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func(Entry, error) bool) error {
 	seen := map[string]bool{}
 	return inspect.FindTurns(ctx, s.group, func(_ int, halted, _ []string) error {

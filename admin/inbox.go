@@ -13,7 +13,7 @@ const (
 	// inboxLate is after how long a doctor worries about an entry of the inbox.
 	inboxLate = time.Minute
 
-	// inboxSearched is how many entries WaitsInInbox looks at, unless they are large.
+	// inboxSearched is how many entries WaitsInInbox reads, unless they are large.
 	inboxSearched = 1000
 )
 
@@ -28,7 +28,7 @@ type Inbox struct {
 func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	g, err := intake.New(a.store.Client).Glance(ctx)
 	if err != nil {
-		return Inbox{}, wrap(err, "look into the inbox")
+		return Inbox{}, wrap(err, "read the inbox")
 	}
 	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
 }
@@ -38,11 +38,11 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 // if the message is not among them, and the current time if its writer chose an entry id that is not a time.
 func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
 	if topic == "" {
-		return time.Time{}, wrap(redisdelay.ErrEmptyTopic, "look into the inbox")
+		return time.Time{}, wrap(redisdelay.ErrEmptyTopic, "read the inbox")
 	}
 	entries, err := intake.New(a.store.Client).Waiting(ctx, inboxSearched)
 	if err != nil {
-		return time.Time{}, wrap(err, "look into the inbox")
+		return time.Time{}, wrap(err, "read the inbox")
 	}
 	for _, e := range entries {
 		fields := map[string]string{"uuid": "inbox-" + e.ID, "op": "publish"} // the defaults
@@ -61,7 +61,7 @@ func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (sinc
 	return time.Time{}, nil
 }
 
-// inbox examines whether somebody stores what is in the inbox.
+// inbox examines whether a process stores the entries of the inbox.
 func (d diagnosis) inbox(ctx context.Context) error {
 	i, err := d.admin.Inbox(ctx)
 	if err != nil {

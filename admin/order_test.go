@@ -77,7 +77,7 @@ func TestExplainNamesTheDeadLetterThatHaltsAKey(t *testing.T) {
 	g, first := s.lined()
 	s.halt(true)
 	s.bury(g, "bad", first)
-	s.behind("order-2", "waits behind order-1, which is dead in group billing, and halts the key until somebody requeues or discards it")
+	s.behind("order-2", "waits behind order-1, which is dead in group billing, and halts the key until it is requeued or discarded")
 
 	require.NoError(t, s.Client.HDel(t.Context(), s.Key("settings"), "limits:billing").Err())
 	s.behind("order-2", "waits behind order-1, which is dead in group billing: the next claims go on with the key")
@@ -239,8 +239,8 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 		f := s.findings(false)[CheckHalted]
 		assert.Equal(t, Finding{
 			Severity: Warning, Check: CheckHalted, Topic: s.Topic,
-			Text: fmt.Sprintf(`1 ordering key is halted: "wallet-7" of "billing", by %q. Their messages wait until somebody `+
-				"requeues or discards the dead letters", first.ID),
+			Text: fmt.Sprintf(`1 ordering key is halted: "wallet-7" of "billing", by %q. Their messages wait until the dead `+
+				"letters are requeued or discarded", first.ID),
 		}, f)
 		one := s.stats().Groups[0]
 		assert.Equal(t, 1, one.HaltedKeys)

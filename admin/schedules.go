@@ -18,7 +18,7 @@ func (a *Admin) SchedulesBehind(ctx context.Context) (count int, longest time.Du
 	return count, longest, wrap(err, "count the schedules that are behind")
 }
 
-// schedules examines whether somebody runs the schedules.
+// schedules examines whether a process runs the schedules.
 func (d diagnosis) schedules(ctx context.Context) error {
 	count, longest, err := d.admin.SchedulesBehind(ctx)
 	if err == nil && count > 0 {

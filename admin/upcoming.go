@@ -149,7 +149,7 @@ func (c *counting) add(p *queue.Partition, u *Upcoming) {
 	c.count(inspect.Range{Group: group, Place: inspect.InUnack, Before: inspect.NoEnd}, &u.InDelivery)
 }
 
-// spread counts a place by due times: what is due, what falls due in each bucket, and what does later.
+// spread counts the messages of a place by due time: due now, due in each bucket, and due later.
 func (c *counting) spread(g *queue.Group, place inspect.Place, u *Upcoming, into func(*Bucket) *int) {
 	// Scores are whole milliseconds, so what is due until a time is what is due before the next millisecond.
 	next := func(t time.Time) int64 { return t.UnixMilli() + 1 }

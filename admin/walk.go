@@ -283,8 +283,8 @@ type step struct {
 
 // walk goes through all that a query matches when it begins, one partition after the other and in it one
 // group after the other, in steps, and calls do with each step. What comes meanwhile is
-// included only if it is before the last of the others: else an operation beside busy publishers
-// and consumers would never end. The cursor of a step is where an operation goes on after it. Entries
+// included only if it is before the last of the others: else an operation would never end while
+// publishers and consumers are busy. The cursor of a step is where an operation goes on after it. Entries
 // have no bodies. A step may have no entries.
 func (a *Admin) walk(ctx context.Context, topic string, q Query, do func(step) error) error {
 	q.setDefaults()

@@ -30,8 +30,8 @@ type Collector struct {
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// beside is what a scrape shows besides topics.
-type beside struct {
+// extra is the part of a scrape that is not about topics.
+type extra struct {
 	schedules int
 	longest   time.Duration
 	inbox     admin.Inbox
@@ -45,7 +45,7 @@ type reading struct {
 	done   chan struct{} // closed when the fields below are set
 	end    time.Time
 	topics []admin.TopicStats
-	beside *beside
+	extra  *extra
 	err    error // why not all could be read
 
 	counted bool // guarded by Collector.mu; it has failed
@@ -94,18 +94,18 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	show := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, kind, value, labels...)
 	}
-	topics, beside, took, up, failures := c.outcome(r)
+	topics, extra, took, up, failures := c.outcome(r)
 	show(redisUp, prometheus.GaugeValue, one(up))
 	show(scrapeDuration, prometheus.GaugeValue, took.Seconds())
 	show(scrapeErrors, prometheus.CounterValue, failures)
-	if beside != nil && beside.noSchedules == nil {
-		show(schedulesBehind, prometheus.GaugeValue, float64(beside.schedules))
-		show(behindFor, prometheus.GaugeValue, beside.longest.Seconds())
+	if extra != nil && extra.noSchedules == nil {
+		show(schedulesBehind, prometheus.GaugeValue, float64(extra.schedules))
+		show(behindFor, prometheus.GaugeValue, extra.longest.Seconds())
 	}
-	if beside != nil && beside.noInbox == nil {
-		show(inboxWaiting, prometheus.GaugeValue, float64(beside.inbox.Waiting))
-		show(inboxOldest, prometheus.GaugeValue, beside.inbox.Oldest.Seconds())
-		show(inboxRefused, prometheus.GaugeValue, float64(beside.inbox.Refused))
+	if extra != nil && extra.noInbox == nil {
+		show(inboxWaiting, prometheus.GaugeValue, float64(extra.inbox.Waiting))
+		show(inboxOldest, prometheus.GaugeValue, extra.inbox.Oldest.Seconds())
+		show(inboxRefused, prometheus.GaugeValue, float64(extra.inbox.Refused))
 	}
 	for _, t := range topics {
 		for _, g := range topicGauges {
@@ -141,24 +141,24 @@ func (c *Collector) read(r *reading) {
 	// Earlier than scrapes give up: if one master hangs, they show what the others have.
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout*9/10)
 	defer cancel()
-	others := make(chan *beside, 1) // beside the topics: a master that hangs may have only some of them
+	others := make(chan *extra, 1) // apart from the topics: a master that hangs may have only some of them
 	go func() {
-		b := &beside{}
+		b := &extra{}
 		b.schedules, b.longest, b.noSchedules = c.config.Admin.SchedulesBehind(ctx)
 		b.inbox, b.noInbox = c.config.Admin.Inbox(ctx)
 		others <- b
 	}()
 	topics, err := c.config.Admin.Stats(ctx, admin.StatsOptions{DueWithin: c.config.DueWithin})
-	r.topics, r.beside = fold(topics, c.config.MaxPlaces), <-others
-	r.err, r.end = errors.Join(err, r.beside.noSchedules, r.beside.noInbox), c.now()
+	r.topics, r.extra = fold(topics, c.config.MaxPlaces), <-others
+	r.err, r.end = errors.Join(err, r.extra.noSchedules, r.extra.noInbox), c.now()
 }
 
 // outcome is what a scrape shows of a reading that has ended, or of which it waits no
 // longer for the end.
-func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, others *beside, took time.Duration, up bool, failures float64) {
+func (c *Collector) outcome(r *reading) (topics []admin.TopicStats, others *extra, took time.Duration, up bool, failures float64) {
 	took = c.now().Sub(r.start)
 	if r.ended() {
-		topics, others, took, up = r.topics, r.beside, r.end.Sub(r.start), r.err == nil
+		topics, others, took, up = r.topics, r.extra, r.end.Sub(r.start), r.err == nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -59,7 +59,7 @@ var groupGauges = []groupGauge{
 		func(g admin.GroupStats) float64 { return float64(g.Queued) }),
 	ofGroup("in_line_messages", "Messages that are due and wait in line for their ordering keys.",
 		func(g admin.GroupStats) float64 { return float64(g.InLine) }),
-	ofGroup("retrying_messages", "Messages that wait for a later time: a retry, or because they were put off.",
+	ofGroup("retrying_messages", "Messages that wait for a retry, or were postponed or rescheduled.",
 		func(g admin.GroupStats) float64 { return float64(g.Retrying) }),
 	ofGroup("in_delivery_messages", "Messages that consumers hold.",
 		func(g admin.GroupStats) float64 { return float64(g.InDelivery) }),

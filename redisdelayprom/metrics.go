@@ -89,7 +89,7 @@ func (m *Metrics) countDeliveries(place []string) {
 	m.settled = counter("settled_messages_total",
 		"Deliveries that have ended, by how: ack, nack, defer, bury, release (no handler has seen it), "+
 			"abandon (its handler has outlasted Close), undecodable, expired (before a handler had it), stale (the delivery was no longer the current one), "+
-			"or unsettled (Redis could not be told before the subscription ended).",
+			"or unsettled (Redis was unreachable when the subscription ended).",
 		with("how")...)
 	m.leasesLost = counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", place...)
 	m.buried = counter("buried_messages_total",

@@ -64,7 +64,7 @@ func (a *app) pause() *cobra.Command {
 			if err := a.admin.Pause(ctx, topic, group, p); err != nil {
 				return err
 			}
-			until := "until somebody resumes"
+			until := "until resumed"
 			if p.For > 0 {
 				until = "for " + humanize.Duration(p.For)
 			}
@@ -83,7 +83,7 @@ func whoami() string {
 		name = cmp.Or(name, u.Username)
 	}
 	host, _ := os.Hostname()
-	return cmp.Or(name, "somebody") + "@" + host
+	return cmp.Or(name, "unknown") + "@" + host
 }
 
 func (a *app) resume() *cobra.Command {
@@ -298,12 +298,12 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 	if a.json() {
 		return a.object(operationJSON{Topic: topic, Operation: "retire", Group: group, Done: freed, Complete: true})
 	}
-	return a.printf("retired %s, freed %s; redisdelay restore lets it come back\n",
+	return a.printf("retired %s, freed %s; redisdelay restore lets it start again\n",
 		nameOf(topic, group), humanize.Count(freed, "message", "messages"))
 }
 
 func (a *app) restore() *cobra.Command {
-	return a.command("restore TOPIC GROUP", "Let a retired group come back with its next subscriber", nil,
+	return a.command("restore TOPIC GROUP", "Let a retired group start again with its next subscriber", nil,
 		func(ctx context.Context, args []string) error {
 			g, err := a.group(ctx, args[0], args[1])
 			if err != nil && !errors.Is(err, admin.ErrGroupNotFound) {
@@ -314,7 +314,7 @@ func (a *app) restore() *cobra.Command {
 			}
 			result := "%s was not retired"
 			if g.State == admin.GroupRetired || g.State == admin.GroupRetiring {
-				result = "%s may come back"
+				result = "%s can start again"
 			}
 			return a.result("restore", args[0], args[1], result, nameOf(args[0], args[1]))
 		})

@@ -111,7 +111,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 	return errors.Join(err, server.Shutdown(ending))
 }
 
-// actor names the person behind a request, as far as somebody has asked who it is.
+// actor names the person behind a request, if a login or a proxy has identified the person.
 func (w *web) actor(r *http.Request) string {
 	user, _, _ := r.BasicAuth()
 	switch {
@@ -173,7 +173,7 @@ func (a *app) tell(event string, fields map[string]any) error {
 // auditLog writes a line for each change.
 type auditLog struct{ app *app }
 
-// Info writes a line. One that cannot be written has nobody who could be told.
+// Info writes a line. An error is ignored, because there is nowhere to report it.
 func (l auditLog) Info(msg string, fields watermill.LogFields) {
 	_ = l.app.tell(msg, watermill.LogFields{}.Add(fields))
 }

@@ -30,7 +30,7 @@ func (a *app) doctor() *cobra.Command {
 			}
 			return errors.Join(d.failed, d.more(), d.advise(fix), d.outcome())
 		})
-	cmd.Flags().BoolVar(&fix, "fix", false, "mend what can be mended without losing a message")
+	cmd.Flags().BoolVar(&fix, "fix", false, "make the repairs that lose no message")
 	cmd.Example = "redisdelay doctor\nredisdelay doctor orders --fix"
 	return cmd
 }
@@ -109,7 +109,7 @@ func (d *diagnosis) advise(fix bool) error {
 	if !d.fixable || fix || d.app.json() {
 		return nil
 	}
-	return d.app.printf("redisdelay doctor --fix mends what can be mended without losing a message\n")
+	return d.app.printf("redisdelay doctor --fix makes the repairs that lose no message\n")
 }
 
 func (d *diagnosis) outcome() error {

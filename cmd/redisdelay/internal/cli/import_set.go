@@ -62,7 +62,7 @@ stored is taken out of it, unless its score has changed meanwhile. A job that wa
 before it is due, since it was cancelled or handled early, stays in the set, and the command fails. A hash stays.
 
 While old workers still pop what is due, --due-after 10m --remove takes only what they will not touch for ten minutes. These
-begin with the command: give more time than it takes, or both may handle what falls due while it stores it.
+begin with the command: give more time than it takes, or both may handle a job that becomes due before it is stored.
 
 With --from, what waits in a queue of another library becomes messages, and nothing of it changes. A job is not
 imported, and the command fails, if --keyed makes it a key that another message holds.`
@@ -129,7 +129,7 @@ func (s *setImport) run(ctx context.Context, args []string) error {
 	}
 	verb := "imported"
 	if s.dryRun {
-		verb = "looked at"
+		verb = "read"
 	}
 	s.bar = s.app.newBar(verb, s.total)
 	for _, set := range sets {

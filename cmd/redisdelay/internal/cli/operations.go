@@ -128,7 +128,7 @@ func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op opera
 	return a.printf("nothing is done: this is a dry run\n")
 }
 
-// dryAll looks at messages that an operation would be for. It returns how many there are, and the first error.
+// dryAll explains the messages that an operation would change. It returns how many there are, and the first error.
 func (a *app) dryAll(ctx context.Context, topic string, which []admin.Ref) (found int, failed error) {
 	for _, ref := range which {
 		err := a.dry(ctx, topic, ref)
@@ -142,7 +142,7 @@ func (a *app) dryAll(ctx context.Context, topic string, which []admin.Ref) (foun
 	return found, failed
 }
 
-// dry looks at one of them.
+// dry explains one of them.
 func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 	e, err := a.admin.Explain(ctx, topic, which, admin.ExplainOptions{})
 	if err != nil || a.json() {

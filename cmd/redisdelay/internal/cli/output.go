@@ -44,7 +44,7 @@ func paint(s style, text string) styled {
 }
 
 // clean makes values safe for a terminal. All that is printed for people comes through here, by
-// printf, say, a grid or fields: whoever publishes must not move the cursor of the person who looks.
+// printf, say, a grid or fields: a publisher must not move the cursor of the operator's terminal.
 func clean(values ...any) []any {
 	safe := make([]any, len(values))
 	for i, value := range values {

@@ -100,7 +100,7 @@ func (a *app) showSchedules(list []periodic.Status) error {
 	return a.print(g.without("BEHIND", "PAUSED", "OWNER", "PROBLEM"))
 }
 
-// behindWords say for how long a schedule is behind, if somebody should know.
+// behindWords say for how long a schedule is behind, if that is long enough to matter.
 func behindWords(s periodic.Status) string {
 	if s.Behind < periodic.BehindAfter {
 		return ""
@@ -244,7 +244,7 @@ func (a *app) periodicPause() *cobra.Command {
 			if err := p.Pause(ctx, args[0], why); err != nil {
 				return err
 			}
-			return a.scheduleDone("pause", args[0], "paused schedule %q until somebody resumes", args[0])
+			return a.scheduleDone("pause", args[0], "paused schedule %q until resumed", args[0])
 		})
 	cmd.Flags().Var(text(&why.Reason, "TEXT"), "reason", "why, for those who wonder")
 	cmd.Flags().Var(text(&why.By, "NAME"), "by", "who (default user@host)")
@@ -300,7 +300,7 @@ func (a *app) periodicRm() *cobra.Command {
 			}
 			back := ""
 			if s.Owner != "" {
-				back = fmt.Sprintf("; it comes back when %q declares it again", s.Owner)
+				back = fmt.Sprintf("; it exists again when %q declares it again", s.Owner)
 			}
 			return a.scheduleDone("rm", args[0], "removed schedule %q%s", args[0], back)
 		})
@@ -332,7 +332,7 @@ func (a *app) periodicRun() *cobra.Command {
 		}
 		return a.printf("%s\n", text)
 	})
-	cmd.Long = "Any number of processes may run them, beside services that do. If your services have a JSONMarshaler, give --body json:\n" +
+	cmd.Long = "Any number of processes may run them, next to services that do. If your services have a JSONMarshaler, give --body json:\n" +
 		"consumers without one cannot read the other form. For a Marshaler of your own, do not run this."
 	return a.bodyFlag(cmd)
 }

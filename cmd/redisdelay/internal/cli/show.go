@@ -235,8 +235,8 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	return nil
 }
 
-// named is how a person names a message to look at: by its id, key or UUID, the last of which
-// needs no topic.
+// named is how an operator names a message: by its id, key or UUID, the last of which needs no
+// topic.
 type named struct {
 	app       *app
 	key, uuid string
@@ -324,7 +324,7 @@ func unreadable(err error) bool {
 // search calls do with each message that has a UUID, or an id that begins so, in one topic or,
 // for "", in all.
 func (a *app) search(ctx context.Context, topic, text string, do func(ctx context.Context, m admin.Message) error) error {
-	bar := a.newBar("looked at", 0)
+	bar := a.newBar("searched", 0)
 	defer bar.clear()
 	for m, err := range a.admin.Find(ctx, topic, text, func(s admin.Search) {
 		bar.total = s.Total
@@ -393,7 +393,7 @@ var usualUUID = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-f
 
 func isUUID(text string) bool { return usualUUID.MatchString(text) }
 
-// short is an id as tables show it, beside the key.
+// short is an id as tables show it, next to the key.
 func (a *app) short(id string) string {
 	if a.wide || !script.IsID(id) {
 		return id

@@ -102,12 +102,12 @@ func TestAMessageIsFoundByTheUUIDThatTheLogsShow(t *testing.T) {
 
 	r := s.run("explain", "orders", otherUUID)
 	assert.Equal(t, 1, r.code)
-	assert.Contains(t, r.err, "looked at 31 messages of 1 topic")
+	assert.Contains(t, r.err, "searched 31 messages of 1 topic")
 	r = s.run("explain", otherUUID)
 	assert.Equal(t, 1, r.code)
-	assert.Contains(t, r.err, "looked at 32 messages of 2 topics")
+	assert.Contains(t, r.err, "searched 32 messages of 2 topics")
 	r = s.run("--terminal", "explain", otherUUID)
-	assert.Contains(t, r.err, "looked at")
+	assert.Contains(t, r.err, "searched")
 }
 
 func TestWhatIsNoIDSaysSo(t *testing.T) {

@@ -75,7 +75,7 @@ func (p probe) failed(s admin.TopicStats) string {
 const statsLong = `SCHEDULED    messages that no group has been given yet; of these, DUE are due
 QUEUED       messages that are due and wait for a consumer, in each group
 IN LINE      messages that are due and wait for their ordering keys, in each group
-RETRYING     messages that wait for a retry, or were put off, in each group
+RETRYING     messages that wait for a retry, or were postponed, in each group
 IN DELIVERY  messages that a consumer holds; of these, those with LEASE OVER
              have outlived their lease
 DEAD         dead letters
@@ -234,7 +234,7 @@ func pausedText(s admin.TopicStats) styled {
 
 // pauseWords says who has paused, since when, until when and why.
 func pauseWords(p *redisdelay.Pause, now time.Time) string {
-	text := "until somebody resumes"
+	text := "until resumed"
 	if !p.Until().IsZero() {
 		text = "until " + humanize.Absolute(p.Until(), now.Local())
 	}

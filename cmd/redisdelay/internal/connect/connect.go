@@ -30,7 +30,7 @@ type Target struct {
 	SentinelUser, SentinelPassword string // of the Sentinels themselves
 }
 
-// TargetError says which flag of a Target cannot be used. Its text has no password.
+// TargetError says which flag of a Target is invalid. Its text has no password.
 type TargetError struct{ Flag, Problem string }
 
 func (e *TargetError) Error() string { return e.Flag + " " + e.Problem }
