@@ -32,7 +32,7 @@ func drainOne() experiment {
 	return experiment{
 		name: "drain",
 		what: "A due backlog of 100,000 messages, one subscription, `for m := range messages { m.Ack() }`.\n" +
-			"The floor claims 100 messages, hands each over when the one before is acked, acks the 100 and begins again.",
+			"The Watermill floor repeats three steps: claim 100 messages, hand over each when the one before is acked, ack all 100.",
 		contestants: []contestant{
 			drain(redisDelay(), 1), drain(groupedDelay(), 1), drain(redisStream(), 1),
 			drain(floorPubSub(), 1),
@@ -48,7 +48,7 @@ func drainOne() experiment {
 func drainTen() experiment {
 	return experiment{
 		name:        "drain10",
-		what:        "The same with ten subscriptions of one group.",
+		what:        "The same as drain, with ten subscriptions of one group.",
 		contestants: []contestant{drain(redisDelay(), 10), drain(redisStream(), 10)},
 		bars:        []bar{{reading: rate, of: ours, against: []string{"redisstream"}, least: 4.5}},
 	}

@@ -18,7 +18,7 @@ const holdBack = "hold-back"
 // atDistance makes an experiment with Redis a millisecond away.
 func (e experiment) atDistance(bars ...bar) experiment {
 	e.name += ".far"
-	e.what = "With Redis 1 ms away: a proxy holds each reply back, and passes any number on at once. " + e.what
+	e.what = "With Redis 1 ms away: a proxy delays each reply and does not limit the throughput.\n" + e.what
 	e.distance, e.bars, e.rounds = time.Millisecond, bars, 0
 	return e
 }
@@ -29,7 +29,7 @@ func publishBy(goroutines, messages int, peers ...contestant) experiment {
 	stream.publisher = publisherWithPool(200)
 	return experiment{
 		name:        fmt.Sprintf("publish%d", goroutines),
-		what:        fmt.Sprintf("%d goroutines publish %d messages, one a call. redisstream's client has a pool of 200.", goroutines, messages),
+		what:        fmt.Sprintf("Goroutines: %d. Each publishes one message per call, %d in all. redisstream's client has a pool of 200.", goroutines, messages),
 		contestants: append([]contestant{publish(redisDelay(), messages, goroutines, 1), publish(stream, messages, goroutines, 1)}, peers...),
 	}
 }
@@ -43,7 +43,7 @@ func farExperiments() []experiment {
 	few := redisStream()
 	few.share = 50
 	drainFar := experiment{
-		name: "drain", what: "A due backlog, one subscription that acks.",
+		name: "drain", what: "A due backlog, and one subscription that acks each message.",
 		contestants: []contestant{drain(redisDelay(), 1), drain(few, 1)},
 	}
 	routed := routerBeside(2_000) // it takes them one by one

@@ -16,7 +16,7 @@ func fill(ctx context.Context, l *lab, topic string, n int) error {
 	for first := 0; first < n; first += part {
 		list := messagesFrom(first, min(part, n-first))
 		for _, msg := range list {
-			// After their numbers, payloads are random, because Redis would compress equal letters to nothing in its files.
+			// After their numbers, payloads are random, because Redis would compress equal bytes to nothing in its files.
 			copy(msg.Payload[8:], crand.Text()+crand.Text()+crand.Text()+crand.Text())
 			tomorrow(msg)
 		}

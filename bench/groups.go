@@ -24,9 +24,8 @@ const (
 func manyGroups() experiment {
 	return experiment{
 		name: fmt.Sprint("groups", mostGroups),
-		what: fmt.Sprintf("%d consumer groups of one topic, with a consumer each: what they cost while there is nothing to do, more than\n"+
-			"Redis takes when it is empty, and what one message costs that falls due, the mean of five. The last group's\n"+
-			"lateness is the worst of the five.", mostGroups),
+		what: fmt.Sprintf("%d consumer groups of one topic, with one consumer each: their cost while idle, compared with an empty Redis, and\n"+
+			"the cost of one message, as the mean of five messages. The lateness of the last group is the worst of the five.", mostGroups),
 		rounds:      2,
 		contestants: []contestant{{ours, manyGroupsRun}},
 		bars: []bar{
@@ -77,7 +76,7 @@ func (a arrivals) receive(msg *message.Message) {
 	msg.Ack()
 }
 
-// costOfMessages lets five messages fall due, one after another, and subtracts what the groups cost when idle.
+// costOfMessages lets five messages become due, one after another, and subtracts what the groups cost when idle.
 func costOfMessages(ctx context.Context, l *lab, idle usage, late arrivals) (sample, error) {
 	publisher, err := redisDelay().publisher(l)
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 func idleOne() experiment {
 	return experiment{
 		name: "idle",
-		what: "One subscription without messages for a minute: the commands that it sends (MONITOR, without those within\n" +
-			"scripts, which INFO would count; half a command a second are heartbeats, one for all subscriptions), and what that takes.",
+		what: "One subscription without messages for a minute: the commands that it sends, and their cost. MONITOR counts the commands,\n" +
+			"without those within scripts. Half a command per second is the heartbeat, which all subscriptions share.",
 		rounds:      2,
 		contestants: []contestant{{ours, idleRun}},
 		bars: []bar{
@@ -82,9 +82,8 @@ const (
 func idleTopics() experiment {
 	return experiment{
 		name: fmt.Sprint("idle", topics),
-		what: fmt.Sprintf("%d new topics, to which one Subscriber subscribes from %d goroutines, without messages for a minute: what each\n"+
-			"subscription takes in the process (goroutines; heap and stacks in use) and sends (MONITOR, without what is\n"+
-			"within scripts), and how long it takes to subscribe to all and to close.", topics, subscribing),
+		what: fmt.Sprintf("One Subscriber subscribes to %d new topics from %d goroutines. There are no messages for a minute. Memory is the heap and\n"+
+			"the stacks in use. MONITOR counts the commands, without those within scripts.", topics, subscribing),
 		rounds:      2,
 		contestants: []contestant{{ours, idleTopicsRun}},
 		bars: []bar{

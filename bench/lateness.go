@@ -21,9 +21,8 @@ func lateness() experiment {
 	const beside = ours + ", 50 more consumers"
 	return experiment{
 		name: "lateness",
-		what: "2,000 messages due at random times within 10 s: how long after its due time each is handed over. Redis runs\n" +
-			"on the same machine, so its clock is the harness's. A message that is early fails the run. Then the same\n" +
-			"with 50 more consumers of the group, idle but for their share.",
+		what: "2,000 messages are due at random times within 10 s: the time from the due time to the handler. Redis runs on the same\n" +
+			"machine, so both have the same clock. An early message fails the run.",
 		rounds: 3,
 		contestants: []contestant{
 			{ours, latenessRun(1)}, {beside, latenessRun(51)},

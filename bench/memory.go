@@ -12,8 +12,8 @@ const memoryEach = "memory"
 func memory() experiment {
 	return experiment{
 		name: "memory",
-		what: "What Redis holds (used_memory) for each of 100,000 messages scheduled 24 h ahead, with a UUID, the delay\n" +
-			"metadata and 100 bytes of payload; for asynq, ProcessIn.",
+		what: "used_memory for each of 100,000 messages that are scheduled 24 h ahead, with a UUID, the delay metadata and 100 bytes of\n" +
+			"payload. asynq uses ProcessIn.",
 		rounds: 1,
 		contestants: []contestant{
 			memoryRun(ours, scheduleOurs), memoryRun("asynq", scheduleAsynq),

@@ -27,8 +27,8 @@ func inOrder(list []*message.Message, name string, keys int) []*message.Message 
 func drainOrdered() experiment {
 	return experiment{
 		name: "order10",
-		what: "A due backlog of 100,000 messages and ten subscriptions of one group: without ordering keys, and with\n" +
-			"10,000 keys of ten messages each.",
+		what: "A due backlog of 100,000 messages, and ten subscriptions of one group: without ordering keys, and with 10,000 keys of\n" +
+			"ten messages each.",
 		contestants: []contestant{{ours, orderedRun(0, backlog)}, {ordered, orderedRun(10_000, backlog)}},
 		bars: []bar{
 			{reading: rate, of: ordered, against: []string{ours}, least: 0.4},
@@ -39,9 +39,8 @@ func drainOrdered() experiment {
 
 func drainOneKey() experiment {
 	return experiment{
-		name: "order1",
-		what: "10,000 due messages of one ordering key and ten subscriptions of one group: one message at a time is in\n" +
-			"delivery.",
+		name:        "order1",
+		what:        "10,000 due messages of one ordering key, and ten subscriptions of one group. Only one message at a time is in delivery.",
 		contestants: []contestant{{ordered, orderedRun(1, 10_000)}},
 		bars: []bar{
 			{reading: rate, of: ordered, least: 500},

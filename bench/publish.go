@@ -12,13 +12,13 @@ import (
 )
 
 // handOvers is why few goroutines that wait for each call do not reach their goals.
-const handOvers = "no: the caller can leave at its deadline, which costs two hand-overs"
+const handOvers = "no: callers can return at their deadline, which costs two hand-overs"
 
 func publishOne() experiment {
 	const messages = 20_000
 	return experiment{
 		name: "publish1",
-		what: "One goroutine publishes 20,000 messages, one a call. The floor is an EVALSHA (HSET and ZADD) for each.",
+		what: "One goroutine publishes 20,000 messages, one per call. The floor is one EVALSHA (HSET and ZADD) per message.",
 		contestants: []contestant{
 			publish(redisDelay(), messages, 1, 1), publishFloor("bare EVALSHA", messages, 1),
 		},
@@ -44,8 +44,8 @@ func publishBatches() experiment {
 	const messages, size = 100_000, 100
 	return experiment{
 		name: "publish100",
-		what: "One goroutine publishes messages, 100 a call. asynq enqueues them one by one, since it has no call for\n" +
-			"several. The floor is one EVALSHA (HSET and ZADD) for 100.",
+		what: "One goroutine publishes messages, 100 per call. asynq enqueues them one by one, because it has no call for several. The\n" +
+			"floor is one EVALSHA (HSET and ZADD) for 100 messages.",
 		contestants: []contestant{
 			publish(redisDelay(), messages, 1, size), publish(redisStream(), messages/peerShare, 1, size),
 			publishAsynq(messages/peerShare, 1), publishFloor("EVALSHA of 100", messages, size),
@@ -62,7 +62,7 @@ func publishBatches() experiment {
 func publishAsync(messages, waiting int) experiment {
 	return experiment{
 		name: "async",
-		what: "One goroutine publishes messages, one a call: redisdelay with PublishAsync, then Flush. redisstream waits for each.",
+		what: "One goroutine publishes messages, one per call: redisdelay with PublishAsync, then Flush. redisstream waits for each reply.",
 		contestants: []contestant{
 			publishFutures(messages), named("Publish", publish(redisDelay(), waiting, 1, 1)), publish(redisStream(), waiting, 1, 1),
 		},

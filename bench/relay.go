@@ -22,8 +22,8 @@ const (
 func relays() experiment {
 	return experiment{
 		name: "relay",
-		what: "A relay brings a due backlog of 50,000 messages to a Redis stream: moved in one step, and published by\n" +
-			"redisstream's Publisher. That Publisher alone, with 100 messages a call, is there to compare.",
+		what: "A relay transfers a due backlog of 50,000 messages to a Redis stream: moved by a script, or published by redisstream's\n" +
+			"Publisher. The third column is that Publisher alone, with 100 messages per call.",
 		contestants: []contestant{
 			{ours, func(ctx context.Context, l *lab) (sample, error) {
 				return relayBacklog(ctx, l, relay.Config{Streams: &redisstream.PublisherConfig{Client: l.common()}})

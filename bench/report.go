@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,11 +32,9 @@ func write(ctx context.Context, dir, command string, l *lab, outcomes []outcome)
 }
 
 const reader = `
-A ratio is that of two runs in the same round; what is given is the median over the
-rounds, then the least and the most. A bar is met if the median meets it; if a reason
-is given in the last column, the bar is a goal. CPU is user
-and system time, of Redis (INFO) and of this process (getrusage), which is publisher
-and consumer in one. Client and Redis share the cores, so the two compete.
+A ratio compares two runs of the same round. Each value is the median over the rounds, followed by the minimum and the maximum if there are
+several rounds. A bar is met if the median meets it. A bar with a reason in the last column is a goal. CPU is user and system time, of Redis
+(INFO) and of the client (getrusage). The client is publisher and consumer in one process, and competes with Redis for the cores.
 `
 
 func heading(ctx context.Context, command string, l *lab) (string, error) {
@@ -49,9 +48,9 @@ func heading(ctx context.Context, command string, l *lab) (string, error) {
 	}
 	return fmt.Sprintf(`# Benchmarks
 
-Made by `+"`%s`"+` (bench/) on %s: %s, %d cores; Redis %s on the same machine,
-without persistence where nothing else is said; %s. Default options everywhere, payloads of %d bytes, UUIDs.
-Every message arrived; duplicates are shown where there could be any.
+Measured by `+"`%s`"+` (bench/) on %s: %s, %d cores; Redis %s on the same machine, without persistence unless stated
+otherwise; %s. All options have their defaults. Messages have UUIDs and payloads of %d bytes. Every message arrived. Experiments
+that could have duplicates show them.
 
 `, command, time.Now().UTC().Format(time.DateOnly), cpu, runtime.NumCPU(), redisVersion, runtime.Version(), payloadSize), nil
 }
@@ -136,15 +135,48 @@ func (o outcome) unit(b bar) string {
 // section is an experiment's part of the report, with all measurements.
 func (o outcome) section() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "\n## %s\n\n%s\n\n| | | median | min–max | rounds |\n| --- | --- | --- | --- | --- |\n", o.name, o.what)
+	fmt.Fprintf(&text, "\n## %s\n\n%s\n\n| %d %s |", o.name, o.what, o.rounds(), plural(o.rounds(), "round"))
+	var readings []string // in the order of the first contestant that has them
 	for _, c := range o.contestants {
+		fmt.Fprintf(&text, " %s |", c.name)
 		for _, r := range o.samples[c.name][0] {
-			s := spreadOf(o.values(c.name, r.name))
-			fmt.Fprintf(&text, "| %s | %s | %s | %s–%s | %d |\n", c.name, r.name,
-				strings.TrimSpace(number(s.median)+" "+r.unit), number(s.least), number(s.most), len(o.samples[c.name]))
+			if !slices.Contains(readings, r.name) {
+				readings = append(readings, r.name)
+			}
 		}
 	}
+	text.WriteString("\n|" + strings.Repeat(" --- |", 1+len(o.contestants)) + "\n")
+	for _, name := range readings {
+		fmt.Fprintf(&text, "| %s |", name)
+		for _, c := range o.contestants {
+			fmt.Fprintf(&text, " %s |", o.cell(c.name, name))
+		}
+		text.WriteString("\n")
+	}
 	return text.String()
+}
+
+func (o outcome) rounds() int { return len(o.samples[o.contestants[0].name]) }
+
+// cell is the text of one reading of one contestant.
+func (o outcome) cell(contestant, reading string) string {
+	for _, r := range o.samples[contestant][0] {
+		if r.name == reading {
+			s := spreadOf(o.values(contestant, reading))
+			if o.rounds() == 1 || s.least == s.most {
+				return strings.TrimSpace(number(s.median) + " " + r.unit)
+			}
+			return s.text(r.unit)
+		}
+	}
+	return "–"
+}
+
+func plural(n int, one string) string {
+	if n == 1 {
+		return one
+	}
+	return one + "s"
 }
 
 func (s spread) text(unit string) string {

@@ -16,7 +16,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// probes are messages of which one falls due each 100 ms.
+// probes are messages of which one becomes due each 100 ms.
 type probes struct {
 	mu   sync.Mutex
 	seen []probe // guarded by mu
