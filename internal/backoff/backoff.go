@@ -9,7 +9,7 @@ import (
 )
 
 // Backoff doubles its pauses from Min to Max and varies each, so that many
-// clients of one server do not come back in step. The zero value is not useful;
+// clients of one server do not retry in step. The zero value is not useful;
 // it is for one goroutine.
 type Backoff struct {
 	Min, Max time.Duration

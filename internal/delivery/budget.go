@@ -30,7 +30,7 @@ const (
 )
 
 // budget is how much may be claimed: a message for each free worker, and in advance the
-// messages that workers will soon be free for. Only an accepted message shows that somebody
+// messages that workers will soon be free for. Only an accepted message shows that a consumer
 // reads. So a window limits how many messages may wait: it starts at one and widens with
 // each accepted message. Partitions get their shares in the order in which they ask. It is
 // guarded by buffer.mu.

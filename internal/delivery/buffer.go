@@ -129,7 +129,7 @@ func (b *buffer) pop() *item {
 func (b *buffer) queued() int { return len(b.items) - b.head }
 
 // fill puts in the messages of a claim and ends its reservation. It returns them to be
-// given back if messages were taken back while the claim was under way: those come
+// released if messages were taken back while the claim was under way: those come
 // first.
 func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	b.mu.Lock()
@@ -169,7 +169,7 @@ func (b *buffer) count(messages int, it *item) {
 	b.bytes.Add(int64(messages * it.size))
 }
 
-// passed records that a message no longer waits. If somebody has taken it, or it has ended without a handler, the window
+// passed records that a message no longer waits. If a consumer has taken it, or it has ended without a handler, the window
 // widens by one, and the next messages need not be claimed one by one.
 func (b *buffer) passed(it *item, taken bool) {
 	b.count(-1, it)
@@ -258,7 +258,7 @@ func (b *buffer) takeBackAll() []*item {
 	return b.takeBack()
 }
 
-// close takes out all items; messages of later claims are given back at once.
+// close takes out all items; messages of later claims are released at once.
 func (b *buffer) close() []*item {
 	b.mu.Lock()
 	defer b.mu.Unlock()

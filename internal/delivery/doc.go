@@ -16,7 +16,7 @@
 //	                              ▼
 //	Redis ◀─── ack, nack … ──── settle              repeats the call until Redis answers
 //
-// The files form layers. Calls go down: a file uses only its own layer and the layers below. Results come back as return
+// The files form layers. Calls go down: a file uses only its own layer and the layers below. Results are passed up as return
 // values, or as signals on channels. Two functions are passed down: buffer.start starts a worker, and the alarm calls maintain.
 //
 //	subscription  subscription.go maintain.go                  starts, maintains and ends everything
@@ -31,7 +31,7 @@
 // A process may have thousands of subscriptions, most of them idle. An idle one has a goroutine for each partition of the
 // topic, which runs fetch, so that a partition that does not answer delays no other. The others start when there is something to
 // do, and end when nothing is left: MaxInFlight workers at most, settle for each partition, and maintain for all of them. Each
-// extension of leases, each look at the topic, each end of a Listener and each report has a goroutine of its own while it lasts.
+// extension of leases, each check of the topic, each end of a Listener and each report has a goroutine of its own while it lasts.
 // The goroutine of notifications belongs to all subscriptions of a client. The end of the context starts shutDown, which waits
 // for the subscription's goroutines.
 package delivery

@@ -55,7 +55,7 @@ func (p *partition) claimDue(ctx context.Context) {
 }
 
 // behind reports whether claiming must wait for the settler: acks pile up, or messages are
-// being given back, and others must not overtake them.
+// being released, and others must not overtake them.
 func (p *partition) behind() bool {
 	return p.leases.count() >= p.buffer.maxHeld() || p.settler.hasReleases()
 }
@@ -126,7 +126,7 @@ func (p *partition) pauseClaims(retrying context.Context, pause *backoff.Backoff
 // noteClaimWorked reports that claiming works, and returns whether it had failed before.
 func (p *partition) noteClaimWorked() bool {
 	restored := p.retired
-	if restored { // another partition may have told
+	if restored { // another partition may have reported it
 		p.report.forTopic().worked(observe.Claiming)
 	}
 	p.retired = false

@@ -160,7 +160,7 @@ func (h *hints) lag() time.Duration {
 		return 0
 	}
 	far := min(maxFar, max(0, h.trip-closeBy))
-	return minYield + far + rand.N(h.yield+2*far) // random, so that consumers do not all look at once
+	return minYield + far + rand.N(h.yield+2*far) // random, so that consumers do not all claim at once
 }
 
 // wait is how long to wait for the next due time, or poll.

@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// tend does what is to be done now. It returns when to look again.
+// tend does what is to be done now. It returns when to check again.
 func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

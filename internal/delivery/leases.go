@@ -38,7 +38,7 @@ type leases struct {
 	held        map[string]*item // guarded by mu; by id
 	checkAt     time.Time        // guarded by mu; when leases may stop being certain, or far ahead
 	extendAt    time.Time        // guarded by mu; when to extend them; zero while that is under way
-	aliveSentAt time.Time        // guarded by mu; when Redis was last told that the consumer is alive
+	aliveSentAt time.Time        // guarded by mu; when a call last recorded in Redis that the consumer is alive
 	calledAt    time.Time        // guarded by mu; when the group was last called, or an answer to that has failed
 	left        bool             // guarded by mu; the consumer leaves the group, so no heartbeat may bring it back
 	// info is the consumer info of the last heartbeat. Claims repeat it.
@@ -146,7 +146,7 @@ func (l *leases) settling(items []*item) {
 }
 
 // settled forgets deliveries whose settlement Redis has answered. stale has the ids of those that
-// were no longer current. A message that was given back may already be held again: its new
+// were no longer current. A message that was released may already be held again: its new
 // delivery stays.
 func (l *leases) settled(items []*item, stale []string) {
 	var lost []*item

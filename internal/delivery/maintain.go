@@ -7,7 +7,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// maintain does what is to be done now about the subscription, and returns when to look again. It does nothing that takes long:
+// maintain does what is to be done now about the subscription, and returns when to check again. It does nothing that takes long:
 // that has a goroutine of its own.
 func (s *Subscription) maintain() (next time.Time) {
 	if s.topology.paused.Swap(false) {
@@ -25,8 +25,8 @@ func (s *Subscription) maintain() (next time.Time) {
 }
 
 // keepLeases looks after the leases of all partitions: it extends them, and gives up those that were not extended in time.
-// What may take long has goroutines of its own, so that no partition and no observer holds up another partition. It returns
-// when to look again.
+// What may take long has goroutines of its own, so that no partition and no observer delays another partition. It returns
+// when to check again.
 func (s *Subscription) keepLeases() (next time.Time) {
 	next = time.Now().Add(idle)
 	for _, p := range s.partitions {
@@ -37,7 +37,7 @@ func (s *Subscription) keepLeases() (next time.Time) {
 	return next
 }
 
-// maxGrowInterval is the longest time between two looks at the topic, even if claims show no change: Redis may have
+// maxGrowInterval is the longest time between two checks of the topic, even if claims show no change: Redis may have
 // lost the topic from its list, or have brought back, in another partition, a group that has ended.
 const maxGrowInterval = 10 * time.Minute
 

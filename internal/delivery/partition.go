@@ -30,7 +30,7 @@ type shared struct {
 // that the WaitGroup counts already add others to it.
 type goroutines struct {
 	workers  sync.WaitGroup // end each with its message, or soon after ctx
-	fetchers sync.WaitGroup // end with ctx, after their last claim and what they give back
+	fetchers sync.WaitGroup // end with ctx, after their last claim and their last release
 	settlers sync.WaitGroup // end when nothing is to be settled
 	leavers  sync.WaitGroup // the last call of each settler that has ended
 	keepers  sync.WaitGroup // end with the context of calls, or soon after ctx

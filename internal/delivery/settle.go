@@ -171,7 +171,7 @@ func (s *settler) run(ctx context.Context) (over bool) {
 		case ctx.Err() == nil:
 			s.report.failed(observe.Settling, err)
 		}
-		_ = pause.Wait(ctx) && s.spacing.Wait(ctx) // goesOn looks at ctx
+		_ = pause.Wait(ctx) && s.spacing.Wait(ctx) // goesOn checks ctx
 	}
 	if over {
 		s.reportUnsettled()
@@ -201,7 +201,7 @@ func (s *settler) collect() round {
 	return r
 }
 
-// send makes the calls of a round. A failed call does not hold up the others; what did not
+// send makes the calls of a round. A failed call does not delay the others; what did not
 // arrive is pending again.
 func (s *settler) send(ctx context.Context, r round) error {
 	acks, err1 := inChunks(r.acks, queue.MaxMessages, func(acks []*item) error { return s.sendAcks(ctx, acks) })
@@ -328,7 +328,7 @@ type nack struct {
 	since time.Time // when nack.Delay began
 }
 
-// age shortens the delay of a message that is put off by what has passed since: it comes at its time, also if Redis was away.
+// age shortens the delay of a postponed message by the time that has passed, so it is on time even if Redis was down.
 func (n *nack) age() {
 	if n.nack.Deferred {
 		n.nack.Delay, n.since = max(0, n.nack.Delay-time.Since(n.since)), time.Now()

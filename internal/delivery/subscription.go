@@ -15,7 +15,7 @@ import (
 // messages.
 const closeGrace = 500 * time.Millisecond
 
-var errUnsettled = errors.New("not all acks and messages to give back reached redis in time")
+var errUnsettled = errors.New("not all acks and releases reached redis in time")
 
 // Subscription delivers messages from Start until its context ends.
 type Subscription struct {
@@ -53,11 +53,11 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 }
 
 // Start delivers the messages of this many partitions, and of partitions added later, until
-// ctx ends. Then it gives back the messages not handed out, waits CloseTimeout for the
-// handlers of the others, gives back the rest, and calls ended. The error says that not all of
+// ctx ends. Then it releases the messages not handed out, waits CloseTimeout for the
+// handlers of the others, releases the rest, and calls ended. The error says that not all of
 // it reached Redis, or that a decoder has not ended; that goroutine ends on its own.
 func (s *Subscription) Start(ctx context.Context, partitions int, ended func(error)) {
-	// Calls to Redis outlive ctx: a claim under way must be given back, and acks
+	// Calls to Redis outlive ctx: messages of a claim under way must be released, and acks
 	// must arrive.
 	var endCalls, endRetries context.CancelFunc
 	s.ctx = ctx

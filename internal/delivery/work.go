@@ -97,7 +97,7 @@ func (d *dispatcher) prepare(
 }
 
 // admit tells whether a handler may get the item now; cancel tells the handler when the lease is lost. An item that has
-// expired, as far as that is decoded, is settled. If the lease is uncertain, the item is given back with those behind it and all
+// expired, as far as that is decoded, is settled. If the lease is uncertain, the item is released with those behind it and all
 // that wait, and next is false.
 func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) (admitted, next bool) {
 	if !it.partition.leases.handOut(it, cancel) { // first: another consumer may have handed it out in time
@@ -122,7 +122,7 @@ func (d *dispatcher) giveBack(back []*item) {
 }
 
 // finish waits until a handler has settled its message or its time is over, and passes the outcome on. A Handle settles no more
-// once returned is closed. A message that was neither acked nor nacked in time is given back; the delivery counts, since the
+// once returned is closed. A message that was neither acked nor nacked in time is released; the delivery counts, since the
 // handler has seen it.
 func (d *dispatcher) finish(h handed, returned <-chan struct{}) {
 	select {

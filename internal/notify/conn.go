@@ -262,7 +262,7 @@ func (n *nodeConn) due(now time.Time) (channels []*channel, refresh bool) {
 }
 
 // takeRequests returns the requests to send now and counts them as unanswered, in order. It also
-// returns when to look again.
+// returns when to check again.
 func (n *nodeConn) takeRequests(now time.Time) (requests []request, retryIn time.Duration) {
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()

@@ -37,7 +37,7 @@ type heartbeat struct {
 	backoff    backoff.Backoff // between refusals
 }
 
-// newChannel returns a channel for heartbeats beside one that is subscribed; "" if it is too early. The caller holds Hub.mu.
+// newChannel returns a channel for heartbeats on the node of one that is subscribed; "" if it is too early. The caller holds Hub.mu.
 func (n *nodeConn) newChannel(now time.Time) string {
 	if n.heartbeat.channel != "" || now.Before(n.heartbeat.next) {
 		return ""

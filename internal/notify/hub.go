@@ -117,7 +117,7 @@ const (
 	refused // until channel.retryAt
 )
 
-// become changes the state, so that the connection finds what to do without a look at all channels.
+// become changes the state, so that the connection need not check all channels.
 func (c *channel) become(s state) {
 	if c.state = s; s == wanted || s == refused {
 		c.conn.waiting[c] = struct{}{}

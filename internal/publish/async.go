@@ -85,7 +85,7 @@ func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
 	return nil
 }
 
-// endAt has a batch look at its calls when the deadline of one has come. One timer serves them
+// endAt makes a batch check its calls when the deadline of one has come. One timer serves them
 // all. The caller holds mu.
 func (ls *lanes) endAt(b *batch, deadline time.Time) {
 	switch {

@@ -14,7 +14,7 @@ const (
 	maxTries = 16
 )
 
-// background makes calls to Redis that may outlive whoever waits for them, such as looks at topics, each in a goroutine of its
+// background makes calls to Redis that may outlive their callers, such as checks of topics, each in a goroutine of its
 // own. It owns the goroutines until they end, at the latest by the Redis client's timeouts. It is safe for concurrent use.
 type background struct {
 	slots   chan struct{} // holds a value for each call under way

@@ -19,7 +19,7 @@ const maxPendingBytes = 4 * maxBytes
 // ErrTooManyPending says that there was no room for a PublishAsync call in time.
 var ErrTooManyPending = errors.New("too many messages of PublishAsync have no outcome yet")
 
-// pending are the PublishAsync calls whose outcome is not known, or has not been told to the
+// pending are the PublishAsync calls whose outcome is not known, or has not been reported to the
 // observer. It is safe for concurrent use.
 type pending struct {
 	// immutable
@@ -166,7 +166,7 @@ func (p *pending) fail(err error) {
 	}
 }
 
-// settle ends calls whose pieces have ended. Another goroutine tells the observer, which would hold up
+// settle ends calls whose pieces have ended. Another goroutine tells the observer, which would delay
 // the sender of a lane here. Until then the calls keep their room, so few wait for a slow observer.
 func (p *pending) settle(ended []*Future) {
 	if len(ended) == 0 {

@@ -54,7 +54,7 @@ type Config struct {
 	ReplicaTimeout time.Duration
 
 	MaxPending int // messages of PublishAsync calls that are under way; 0 for no limit
-	// Panicked is told of a panic of the observer, or of a function given to OnDone, that no
+	// Panicked is called after a panic of the observer, or of a function given to OnDone, that no
 	// caller would see; nil to end the program.
 	Panicked func(value any, stack []byte)
 }
@@ -285,7 +285,7 @@ func outcome(shares []share, stored []int, errs []error) error {
 // Pending is how many messages of PublishAsync calls are under way.
 func (p *Publisher) Pending() int { return p.pending.size() }
 
-// Flush waits until the PublishAsync calls under way have ended and their outcomes are told, or until
+// Flush waits until the PublishAsync calls under way have ended and their outcomes are reported, or until
 // ctx ends. It returns the first error of a call since the last Flush that did not end with ctx.
 func (p *Publisher) Flush(ctx context.Context) error { return p.pending.flush(ctx) }
 

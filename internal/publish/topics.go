@@ -15,11 +15,11 @@ import (
 
 const (
 	// lookEvery is how long a publisher relies on the number of partitions that it
-	// has seen before it looks again. Looking also restores a number that Redis has lost.
+	// has seen before it checks again. A check also restores a number that Redis has lost.
 	lookEvery = 5 * time.Second
 
 	// maxTopics is how many topics a generation has. Two generations are remembered.
-	// More would save nothing: they cannot all be looked at within lookEvery.
+	// More would save nothing: they cannot all be checked within lookEvery.
 	maxTopics = 1 << 14
 )
 
@@ -145,7 +145,7 @@ func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
 	}
 }
 
-// endExpired ends consumer groups that have no live subscriber any more, after a look at
+// endExpired ends consumer groups that have no live subscriber any more, after a check of
 // their topic.
 func (t *topics) endExpired(ctx context.Context, topic *knownTopic) {
 	ended, err := topic.EndExpired(ctx)
