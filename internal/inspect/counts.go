@@ -33,10 +33,10 @@ func (c *Counts) Add(other Counts) {
 	c.Dead += other.Dead
 }
 
-// More is what a call counts beside Counts.
+// More is what a call counts in addition to Counts.
 type More string
 
-// What a call can count. Nothing beside Counts costs the least.
+// What a call can count. Counts alone cost the least.
 const (
 	Nothing       More = ""
 	LiveConsumers More = "consumers"
@@ -152,7 +152,7 @@ func CountTopic(ctx context.Context, t *queue.Topic, group string) (Counts, erro
 }
 
 // groupsPerCall is how many groups one call counts at most: each may have a hundred consumers
-// of some KiB. With Details, each may have a thousand messages in delivery to look at.
+// of some KiB. With Details, each may have a thousand messages in delivery to read.
 const (
 	groupsPerCall   = 10
 	detailedPerCall = 2

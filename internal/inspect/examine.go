@@ -10,7 +10,7 @@ import (
 
 const (
 	// lookedAt is about the maximum of messages, keys or turns that one call for Find, FindOrphans, FindMisplaced,
-	// FindStrays or FindTurns looks at.
+	// FindStrays or FindTurns reads.
 	lookedAt = 500
 
 	// lookedUp is how many times FindOrphans looks for a message in a set, at most.
@@ -21,7 +21,7 @@ const (
 )
 
 // FindOrphans calls found with ids that have a body and are in no set: neither scheduled, nor in
-// any set of a group. It reads all bodies, in bounded steps, and looks into the groups
+// any set of a group. It reads all bodies, in bounded steps, and checks the groups
 // that are named, that are registered, and that need a body.
 func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found func(looked int, ids []string)) error {
 	names = slices.Clone(names)
@@ -50,7 +50,7 @@ func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found 
 	})
 }
 
-// fitting is how many bodies to look at next, after some of a size. A few large ones among many
+// fitting is how many bodies to read next, after some of a size. A few large ones among many
 // small ones are only met by and by.
 func fitting(looked, size int) int {
 	limit := max(10, 2*looked)
@@ -90,7 +90,7 @@ func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(
 // Record is a hash with an entry for each of some messages.
 type Record string
 
-// The records that FindLeftovers looks into. RefsRecord is of the partition, the others are of a group.
+// The records that FindLeftovers reads. RefsRecord is of the partition, the others are of a group.
 const (
 	RefsRecord         Record = "refs"
 	AttemptsRecord     Record = "attempts"

@@ -14,7 +14,7 @@ type Stored struct {
 
 // Find looks for messages whose body contains a text, or whose id is the text or begins with it
 // and then its keys; with "", it finds all. It reads all bodies, in bounded steps, and calls step after
-// each, with how many messages that has looked at. A message may be found twice. Find ends with
+// each, with how many messages it has read. A message may be found twice. Find ends with
 // an error of step.
 func Find(ctx context.Context, p *queue.Partition, text string, step func(looked int, found []Stored) error) error {
 	looked, size := 0, 0 // so far

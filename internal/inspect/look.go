@@ -66,7 +66,7 @@ func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 	return best, err
 }
 
-// maxLooked is how many groups Look looks into: all that are registered and, as far as there is room, those that
+// maxLooked is how many groups Look reads: all that are registered and, as far as there is room, those that
 // were retired last; and any that refs names. A group that was retired long ago holds nothing any more.
 const maxLooked = 2 * queue.MaxGroups
 
@@ -149,7 +149,7 @@ func (f *FoundFor) Exhausted(maxDeliveries int) string {
 }
 
 // Holder is the id of the consumer whose last claim has got a delivery of a message; "" if
-// that is not known: it has claimed others since. It looks at some 1,000 records.
+// that is not known: it has claimed others since. It reads some 1,000 records.
 func Holder(ctx context.Context, g *queue.Group, id string, fence int64) (string, error) {
 	const steps = 100
 	cursor := "0"

@@ -76,8 +76,8 @@ func haltedIn(reply script.Reply, err error) (int, error) {
 	return count, reply.End()
 }
 
-// AddHalted adds to the counts of a partition how many ordering keys the dead letters of some groups halt. It looks
-// at the newest dead letters, up to maxLetters: so the number is exact if there are no more.
+// AddHalted adds to the counts of a partition how many ordering keys the dead letters of some groups halt. It reads
+// the newest dead letters, up to maxLetters: so the number is exact if there are no more.
 func (t *TopicCounts) AddHalted(ctx context.Context, p *queue.Partition, groups []string) error {
 	for _, name := range groups {
 		halted, err := haltedIn(p.Client().Run(ctx, haltedCall(p, name)))

@@ -119,13 +119,13 @@ type PageEntry struct {
 // Page is what was found.
 type Page struct {
 	Entries []PageEntry
-	Next    Position // where to go on, after the last message that was looked at
+	Next    Position // where to go on, after the last message that was read
 	More    bool     // there may be more from Next on
 	Now     time.Time
 }
 
 // ReadPage returns some messages in a place of the group, or of the partition if it is
-// InScheduled. It looks at up to MaxMessages messages, so it may return few or none and
+// InScheduled. It reads up to MaxMessages messages, so it may return few or none and
 // say that there is More.
 func ReadPage(ctx context.Context, g *queue.Group, r PageRequest) (Page, error) {
 	bytes, content := queue.MaxReplyBytes, ""

@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// memorySamples is how many entries of a key Redis looks at to estimate the whole.
+// memorySamples is how many entries of a key Redis reads to estimate the whole.
 const memorySamples = 50
 
 // Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its

@@ -357,7 +357,7 @@ func (c *change) sent(err error, abandoned bool) {
 	c.repeatable, c.caller.repeatable = true, true
 }
 
-// learn notes what a script has told of the groups and of Redis's clock. The lock is held.
+// learn notes what a script has returned about the groups and Redis's clock. The lock is held.
 func (p *Partition) learn(reply script.Reply) error {
 	all, err := knownOf(reply)
 	if err != nil {

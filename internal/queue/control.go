@@ -268,7 +268,7 @@ func (p *Partition) limit(ctx context.Context, group string, l Limits, partition
 	return answer, err
 }
 
-// shareOfFirst gives the first partition its share for a number of partitions, unless somebody
+// shareOfFirst gives the first partition its share for a number of partitions, unless another call
 // has set other limits since.
 func (t *Topic) shareOfFirst(ctx context.Context, settings groupSettings, partitions int) error {
 	for i := 0; i+1 < len(settings.rules); i += 2 {

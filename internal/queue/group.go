@@ -35,7 +35,7 @@ type Group struct {
 	claims, calls *link.Window
 
 	// owned by Claim
-	others    known // groups of the partition; each claim names them, which saves a call when messages fall due
+	others    known // groups of the partition; each claim names them, which saves a call when messages become due
 	recreated bool  // it has registered the group
 	largest   int   // bytes of the largest message of the last claim that has got any
 }
@@ -127,7 +127,7 @@ func (t *Topic) Membership(group string, options GroupOptions) *Membership {
 }
 
 // Partitions lists the topic, registers the group in all partitions, so it gets what
-// falls due from now on, and returns how many partitions there are. The first call limits
+// becomes due from now on, and returns how many partitions there are. The first call limits
 // the group.
 func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	if err := m.topic.Enlist(ctx); err != nil {

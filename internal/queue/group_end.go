@@ -15,7 +15,7 @@ const (
 	// endFor is about how long each part of EndExpired takes, the sweep and then the freeing of messages. The next call goes on.
 	endFor = time.Second
 
-	// searchEvery is how often EndExpired looks into all partitions although the first one has no group that may
+	// searchEvery is how often EndExpired checks all partitions although the first one has no group that may
 	// end: a failover may have brought one back in another.
 	searchEvery = time.Minute
 )
@@ -28,7 +28,7 @@ type Ended struct {
 
 // search is what a Topic knows of groups that may have expired. Each partition decides by its own clock and its
 // own records of consumers whether a group ends, so a slow caller cannot end a group that has begun anew. The first
-// partition is the last to end a group: until then, whoever looks at the topic learns there that the group may end.
+// partition is the last to end a group: until then, any call that reads the topic learns there that the group may end.
 type search struct {
 	running    bool
 	partitions int            // how many there are
@@ -47,7 +47,7 @@ func (t *Topic) noticed(partitions int, near bool) {
 	}
 }
 
-// EndExpired ends groups that have expired, as far as the last look at the topic
+// EndExpired ends groups that have expired, as far as the last read of the topic
 // (Partitions, Raise) has found any, and frees what they hold. It takes about two seconds at
 // most, and may have to be called again. While a call is under way, another does nothing.
 // After an error, what it returns is true.
@@ -69,7 +69,7 @@ func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
 	return t.endSearch(found.of, err), err
 }
 
-// beginSearch returns how many partitions to look into.
+// beginSearch returns how many partitions to check.
 func (t *Topic) beginSearch() (partitions int, begun bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +82,7 @@ func (t *Topic) beginSearch() (partitions int, begun bool) {
 }
 
 // endSearch takes what was found, and returns the groups that have ended everywhere. If several callers end a group, one
-// of them returns it. After an error, the next call looks again.
+// of them returns it. After an error, the next call checks again.
 func (t *Topic) endSearch(found map[string]ending, err error) (list []Ended) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,7 +139,7 @@ func (g *Group) sweep(ctx context.Context) (near []string, more bool, err error)
 	return reply.Texts(), more, reply.End()
 }
 
-// endings are what a look at groups that may have expired finds.
+// endings are the results of a check of groups that may have expired.
 type endings struct {
 	deadline time.Time
 
@@ -150,7 +150,7 @@ type endings struct {
 // ending is what becomes of a group in all partitions together.
 type ending struct {
 	freed int  // messages
-	last  bool // the partition that was looked into last has ended it
+	last  bool // the partition that was checked last has ended it
 	left  bool // some partition has not
 }
 
@@ -229,7 +229,7 @@ func (g *Group) forgetAll(ctx context.Context, deadline time.Time) (freed int, e
 }
 
 // End removes a group whose only subscriber has ended, and frees all that it holds. The
-// group may come back. It does nothing if there is no such group. It ends the group in the first
+// group may start again. It does nothing if there is no such group. It ends the group in the first
 // partition last: if End is interrupted, the group expires in the partitions that still have it.
 func (t *Topic) End(ctx context.Context, group string) error {
 	end := func(ctx context.Context, p *Partition) error {
@@ -265,7 +265,7 @@ const (
 	// RetireForced retires the group anyway.
 	RetireForced Retirement = "forced"
 
-	// retireEnded retires it anyway, and lets it come back.
+	// retireEnded retires it anyway, and lets it start again.
 	retireEnded Retirement = "ended"
 	// retireFollow retires in other partitions a group that the first one has retired.
 	retireFollow Retirement = "follow"
@@ -301,7 +301,7 @@ func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progre
 	})
 }
 
-// Restore lets a retired group come back with its next subscriber. First it frees what an
+// Restore lets a retired group start again with its next subscriber. First it frees what an
 // interrupted retirement has left. It leaves a group that is not retired as it is.
 func (t *Topic) Restore(ctx context.Context, group string) error {
 	return t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {

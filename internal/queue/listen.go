@@ -120,7 +120,7 @@ func within(us int64) time.Duration {
 	return time.Duration(min(us, maxHint.Microseconds())) * time.Microsecond
 }
 
-// hubs has the hubs of all clients that somebody listens with. It is global, since subscribers
+// hubs has the hubs of all clients with listeners. It is global, since subscribers
 // have nothing in common but their client, and Watermill makes one for each handler. Only what
 // is in use is in it.
 var hubs = registry{hubs: map[hubKey]*sharedHub{}}
@@ -140,7 +140,7 @@ type sharedHub struct {
 	users int // guarded by registry.mu
 }
 
-// of returns the hub of a client and an interval until it is released. A client that cannot be told
+// of returns the hub of a client and an interval until it is released. A client that cannot be distinguished
 // apart from others, a struct with a map for instance, has one for each script.Client.
 func (r *registry) of(c *script.Client, interval time.Duration) (hub *notify.Hub, release func()) {
 	key := hubKey{c, interval}

@@ -33,7 +33,7 @@ const (
 var ErrProtocolTooNew = script.Permanent("the topic's data have another version than this library knows")
 
 // Enlist makes sure that the topic is on the list of topics, and that this library
-// understands its data; else it returns ErrProtocolTooNew. Whoever publishes or subscribes
+// understands its data; else it returns ErrProtocolTooNew. Each publisher and subscriber
 // calls it first, and again now and then: Enlist asks Redis once a minute, and lists a topic anew
 // that Redis has lost from the list.
 //
@@ -47,7 +47,7 @@ func (t *Topic) Enlist(ctx context.Context) error {
 	return err
 }
 
-// understand is Enlist for callers that only look at a topic or change single messages: it
+// understand is Enlist for callers that only read a topic or change single messages: it
 // adds nothing.
 func (t *Topic) understand(ctx context.Context) error {
 	if t.store.knowsListed(t.name) {

@@ -66,7 +66,7 @@ func (n Nack) decision() (decision string, detail any) {
 	}
 }
 
-// Release gives back a message that no handler has seen.
+// Release returns a message to the queue that no handler has seen.
 type Release struct {
 	Delivery
 	DueAt time.Time

@@ -23,7 +23,7 @@ type Store struct {
 }
 
 // NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
-// observer sees each call. The error says why the client cannot be used.
+// observer sees each call. The error says why the client is unsupported.
 func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
 	c, err := script.NewClient(client, prefix, observer)
 	if err != nil {

@@ -163,11 +163,11 @@ func ReadPartitions(reply script.Reply) (int, error) {
 }
 
 // propagate gives partitions, from known on, what the first one has, and returns how many
-// there are. It looks again afterwards: changes made meanwhile reached partitions that
+// there are. It reads them again afterwards: changes made meanwhile reached partitions that
 // did not have the rest yet. If there are limits, all partitions get their new, smaller share.
 func (t *Topic) propagate(ctx context.Context, settings groupSettings, known, number int) (int, error) {
 	for range 10 {
-		from := max(known, 1) // the first one is only told by those who decide
+		from := max(known, 1) // only callers that decide change the first one
 		if settings.limited() {
 			from = 1
 			if err := t.shareOfFirst(ctx, settings, number); err != nil {
@@ -202,7 +202,7 @@ func (p *Partition) adopt(ctx context.Context, settings groupSettings, partition
 	return err
 }
 
-// Each calls do for all partitions at once, so one that does not answer holds up no
+// Each calls do for all partitions at once, so one that does not answer delays no
 // other, and waits for all. It returns the error of reading how many there are, or the
 // joined errors of do.
 func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {

@@ -53,7 +53,7 @@ type (
 	ring interface{ Options() *redis.RingOptions }
 )
 
-// Why a client cannot be used.
+// Why a client is unsupported.
 var (
 	errRing = errors.New("is a redis.Ring: while a shard is away, its topics move to another one " +
 		"and their messages are orphaned; use a Cluster or Sentinel")
@@ -62,7 +62,7 @@ var (
 )
 
 // NewClient returns a Client for the keys of a prefix. It does no I/O. The observer sees each
-// call. The error says why the client cannot be used.
+// call. The error says why the client is unsupported.
 func NewClient(client redis.UniversalClient, prefix string, observer observe.Observer) (*Client, error) {
 	made := &Client{
 		redis: client, prefix: prefix, observer: observer, calls: newCalls(),

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Permanent returns an error that no other attempt can mend.
+// Permanent returns an error that no other attempt can fix.
 func Permanent(text string) error { return &permanentError{text} }
 
 type permanentError struct{ text string }
@@ -128,7 +128,7 @@ func TimedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &failure) && failure.Timeout()
 }
 
-// Unreachable reports whether err says that this client reaches no server until somebody mends it or a certificate. It says
+// Unreachable reports whether err says that this client reaches no server until an operator fixes it or a certificate. It says
 // nothing against what was to be written.
 func Unreachable(err error) bool {
 	var unknownAuthority x509.UnknownAuthorityError
@@ -149,7 +149,7 @@ func Unreachable(err error) bool {
 // scriptDenied begins Redis 7.0's answer when a user may call a script, but not a command in it. Later versions say NOPERM.
 const scriptDenied = "The user executing the script can't run this command"
 
-// Unwilling reports whether err is an answer of a server that refuses whatever this client writes, until somebody mends it: its
+// Unwilling reports whether err is an answer of a server that refuses whatever this client writes, until an operator fixes it: its
 // memory or its disk is full, or the client may not do that. It says nothing against what was to be written, but for a key
 // that the client may not touch.
 func Unwilling(err error) bool {

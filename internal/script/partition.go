@@ -123,7 +123,7 @@ func Patience(ctx context.Context) time.Duration {
 var errLate = errors.New("no answer in time, by Redis's clock")
 
 // clock is what a partition knows of Redis's clock, for the time limits of calls. No host's
-// clock is compared with Redis's: a call that comes too late is told the time.
+// clock is compared with Redis's: a call that comes too late gets the time in its reply.
 type clock struct {
 	mu    sync.Mutex
 	redis time.Time // guarded by mu

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// PipelineSize is how many calls go out at once. Redis answers them without a look at other clients, so claims wait for them:
+// PipelineSize is how many calls go out at once. Redis answers them without serving other clients, so claims wait for them:
 // of those that count a topic, some 0.8 ms.
 const PipelineSize = 16
 
@@ -46,7 +46,7 @@ func (c *Client) RunTogether(ctx context.Context, calls []Call) []Answer {
 }
 
 // ByMaster calls do for what each master has, side by side, so that one that does not
-// answer holds up no other. It returns the results in the order of the values.
+// answer delays no other. It returns the results in the order of the values.
 func ByMaster[T, R any](ctx context.Context, c *Client, values []T, key func(T) string, do func(some []T) []R) []R {
 	return byMaster(ctx, c, values, key, func(_ *redis.Client, some []T) []R { return do(some) })
 }

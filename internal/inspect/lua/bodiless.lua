@@ -4,8 +4,8 @@
 -- KEYS     messages, scheduled, queue, unack, dead
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  cursor     0 to begin
--- ARGV[3]  count      about how many to look at
--- Returns  { cursor, how many it has looked at, how many ids without a body follow, id, ..., and
+-- ARGV[3]  count      about how many to read
+-- Returns  { cursor, how many it has read, how many ids without a body follow, id, ..., and
 --          for each that is in a second place: id, place }: the cursor goes on from here; 0 after
 --          the last
 

@@ -4,8 +4,8 @@
 -- KEYS     messages
 -- ARGV[1]  text      '' for all
 -- ARGV[2]  cursor    0 to begin
--- ARGV[3]  count     about how many to look at
--- Returns  { cursor, how many it has looked at, of how many bytes, id, body, ... }: the cursor
+-- ARGV[3]  count     about how many to read
+-- Returns  { cursor, how many it has read, of how many bytes, id, body, ... }: the cursor
 --          goes on from here; 0 after the last
 
 local text, cursor, count = ARGV[1], ARGV[2], ARGV[3]

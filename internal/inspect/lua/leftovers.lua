@@ -6,8 +6,8 @@
 -- ARGV[1]  which     refs, attempts, reasons or nack_metadata
 -- ARGV[2]  how       'drop', or 'look' to change nothing
 -- ARGV[3]  cursor    0 to begin
--- ARGV[4]  count     about how many to look at, if they are small
--- Returns  { cursor, how many it has looked at, how many ids of entries that are left over
+-- ARGV[4]  count     about how many to read, if they are small
+-- Returns  { cursor, how many it has read, how many ids of entries that are left over
 --          follow, id, ..., and each id whose refs cannot be read }: the cursor goes on from here;
 --          0 after the last
 

@@ -2,10 +2,10 @@
 --
 -- KEYS     messages, groups, refs, scheduled; for each group: queue, unack, dead
 -- ARGV[1]  cursor  0 to begin
--- ARGV[2]  count   about how many bodies to look at, if they are small
+-- ARGV[2]  count   about how many bodies to read, if they are small
 -- ARGV[3..]  the groups, in the order of their keys
 -- Returns  { 'groups', name, ... }: there are these groups, too; to call again
---          { cursor, how many it has looked at, their bytes, id, ... }: the cursor goes on from
+--          { cursor, how many it has read, their bytes, id, ... }: the cursor goes on from
 --          here; 0 after the last
 
 local cursor, count, call = ARGV[1], tonumber(ARGV[2]), redis.call

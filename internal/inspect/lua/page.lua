@@ -1,5 +1,5 @@
 -- page.lua: read messages of one place, in the order of their scores and then of their ids.
--- It looks at up to 1,000 of them, wherever in the place they are, and changes nothing.
+-- It reads up to 1,000 of them, wherever in the place they are, and changes nothing.
 --
 -- KEYS     scheduled, queue, unack, dead, attempts, reasons, messages, nack_metadata
 -- ARGV[1]  place      scheduled, queue, unack or dead
@@ -12,15 +12,15 @@
 -- ARGV[8]  attempts   deliveries that count, at least
 -- ARGV[9]  bytes      of text to return at most, unless the first message has more
 -- ARGV[10] content    'bodies' to read bodies and metadata, or ''
--- Returns  { now in ms, 1 if more follow or else 0, score and id of the last that was looked
---          at or '' and '', { id, score, entry, deliveries, reason, size, body, metadata, ... } };
+-- Returns  { now in ms, 1 if more follow or else 0, score and id of the last that was read
+--          or '' and '', { id, score, entry, deliveries, reason, size, body, metadata, ... } };
 --          false for what is missing
 
 local place, score, start, before = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit, key, reason, min_attempts = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local bytes, content = tonumber(ARGV[9]), ARGV[10] == 'bodies'
 local call = redis.call
-local MAX_LOOKED = 1000 -- messages to look at
+local MAX_LOOKED = 1000 -- messages to read
 local WIDTH = 8 -- values of a message in the reply
 
 local sets = { scheduled = scheduled, queue = queue, unack = unack, dead = dead }

@@ -1,7 +1,7 @@
 -- retime.lua: give messages that wait, in scheduled or in the queue of a group, another due
 -- time. One that waits for another time than the caller has seen stays as it is, so a
 -- late copy of a call changes nothing. What waits in line for its ordering key is due already,
--- and keeps its place unless it is put off.
+-- and keeps its place unless it is postponed.
 --
 -- KEYS     scheduled, queue, turns, blocked
 -- ARGV[1]  place      'scheduled' or 'queue'

@@ -3,8 +3,8 @@
 -- KEYS     keys, messages
 -- ARGV[1]  how       'drop', or 'look' to change nothing
 -- ARGV[2]  cursor    0 to begin
--- ARGV[3]  count     about how many to look at
--- Returns  { cursor, how many it has looked at, key, ... }: the cursor goes on from here; 0
+-- ARGV[3]  count     about how many to read
+-- Returns  { cursor, how many it has read, key, ... }: the cursor goes on from here; 0
 --          after the last
 
 local how, cursor, count = ARGV[1], ARGV[2], ARGV[3]

@@ -4,8 +4,8 @@
 -- KEYS     turns, queue, unack, dead, settings
 -- ARGV[1]  group
 -- ARGV[2]  cursor  0 to begin
--- ARGV[3]  count   about how many turns to look at
--- Returns  { cursor, how many it has looked at, { id of a dead letter that halts its key, ... },
+-- ARGV[3]  count   about how many turns to read
+-- Returns  { cursor, how many it has read, { id of a dead letter that halts its key, ... },
 --          { id of a message that is nowhere, ... } }: the cursor goes on from here; 0 after the last
 
 local group, cursor, count = ARGV[1], ARGV[2], ARGV[3]

@@ -1,4 +1,4 @@
--- plan.lua: keep what is to become of the entries of a batch, before any is stored. So whoever tries again does the same, also
+-- plan.lua: keep what is to become of the entries of a batch, before any is stored. So a process that tries again does the same, also
 -- with other settings.
 --
 -- KEYS     reading

@@ -22,7 +22,7 @@ end
 for field, value in pairs(rules) do redis.call('HSET', settings, field, value) end
 for i = number + 1, first_rule - 1, 2 do
   local group, lasts = given[i], tonumber(given[i + 1])
-  -- A group that is known here has been told by its own subscribers.
+  -- A group that is known here was created by its own subscribers.
   if unknown(groups, group) and not tombstone(settings, group) then
     write_expiry(settings, expiry, group, tonumber(now_ms), lasts, now_ms + lasts, 0)
   end

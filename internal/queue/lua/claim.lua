@@ -68,7 +68,7 @@ local function reply(wait, batch)
   }
 end
 
--- audience is whom messages that fall due are for. It is made when a claim needs it, since
+-- audience are the groups that messages are for when they become due. It is made when a claim needs it, since
 -- that takes time for each group.
 local made_audience
 local function audience()
@@ -234,7 +234,7 @@ local function wait_us(budget, batch)
   local ends, limits = budget.pause_ends, budget.limits
   if ends then return ends == 0 and -1 or ends * 1000 - now end
   if batch.stop == 'worker' then return -2 end
-  -- Where a turn was to be healed there may be more: the group looks again at once.
+  -- Where a turn was to be healed there may be more: the group claims again at once.
   local first = (batch.stop or batch.healed) and 0 or earliest(scheduled, queue, unack)
   local wait = first and math.max(0, first * 1000 - now) or -1
   if wait ~= 0 or not limits then return wait end

@@ -7,7 +7,7 @@
 -- KEYS     groups, settings, consumers, expiry
 -- ARGV[1]  group
 -- ARGV[2]  how      'end', or 'notice' if it may not end yet: partition 0 is the last to end a group,
---                   so that its entry in expiry brings somebody back until all have
+--                   so that its entry in expiry makes a process continue until all have
 -- ARGV[3]  channel  where subscribers listen for notifications
 -- Returns  { 'alive' } if it does not end soon, { 'noticed' } if it may, { 'expired' } if it
 --          has ended, { 'gone' } if there is no such group or it does not expire, or
@@ -58,7 +58,7 @@ end
 
 if how ~= 'end' then return { 'noticed' } end
 
--- It stays in expiry: whoever looks next can go on. Without the right to remove it, nothing
+-- It stays in expiry: the next process that checks can continue. Without the right to remove it, nothing
 -- changes.
 redis.call('SREM', groups, '')
 redis.call('HSET', settings, 'retired:' .. group, now_text .. ' expired')

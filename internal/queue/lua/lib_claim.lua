@@ -36,7 +36,7 @@ local function earliest(...)
 end
 
 -- begins_exhausted tells whether the first due message must be buried. Only then does a claim
--- look at more messages than it may lease, since looking costs more than leasing.
+-- check more messages than it may lease, since checking costs more than leasing.
 local function begins_exhausted(zset, attempts, now_ms, max)
   local id = due_of(zset, now_ms, 1)[1]
   if not id then return false end
@@ -116,7 +116,7 @@ local function spend(limits, settings, group, count)
   redis.call('HSET', settings, rate_of(group), int(math.ceil(limits.back)))
 end
 
--- wait_for_limits is for how many µs limits keep a group from what is due. Whoever releases
+-- wait_for_limits is for how many µs limits keep a group from what is due. A call that releases
 -- capacity before sees at_limit, and wakes the group.
 local function wait_for_limits(limits, unack, at_limit, group, now)
   local wait = 0

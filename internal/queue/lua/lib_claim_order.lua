@@ -8,7 +8,7 @@
 local LINES_AT_ONCE = 100
 
 -- begins_busy tells whether another message has the turn of the first due message. Only then does a claim
--- look at more messages than it may lease.
+-- check more messages than it may lease.
 local function begins_busy(zset, now_ms)
   local id = due_of(zset, now_ms, 1)[1]
   local line = id and line_of(id)
@@ -90,7 +90,7 @@ local function line_up(batch)
   if batch.lost > 0 then redis.call('ZREM', unack, unpack(batch.waiting, 1, batch.lost)) end
 end
 
--- heal looks at a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody
+-- heal checks a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody
 -- has to the first in line, and tells whether it found any. A torn file may leave such turns; so may an operator who no
 -- longer lets dead letters halt their keys.
 local function heal(halts)

@@ -1,6 +1,6 @@
 -- lib_fan_out.lua: how a claim gives due messages to all groups. It follows lib_claim.lua.
 --
--- A message is for the groups that are registered when it falls due. A claim can write to the
+-- A message is for the groups that are registered when it becomes due. A claim can write to the
 -- queues of the groups that its caller names, as they were at a time by Redis's clock. A
 -- registered group that the caller does not name came at that time or later, so what was due
 -- before is not for it. A named group that is gone gets nothing.

@@ -130,7 +130,7 @@ end
 
 -- store reads all that it needs and then writes. It adds before it removes, and stopping
 -- between two writes does no harm: it leaves a body without a message, a message without
--- its key or its window, or the old message beside the new one. A window without its message
+-- its key or its window, or both the old message and the new one. A window without its message
 -- would refuse the next attempt, so it comes after the message.
 local function store()
   redis.call('ZCARD', scheduled) -- fails on a key of another type

@@ -64,7 +64,7 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     lines_of({ id }, turns, blocked, queue)
     if ahead then lines[#lines + 1] = { group = group, turns = turns, blocked = blocked, queue = queue } end
   end
-  -- What waits in line is due already, and keeps its place unless it is put off.
+  -- What waits in line is due already, and keeps its place unless it is postponed.
   if waits and (ahead or tonumber(waits) < IN_LINE) then waiting[#waiting + 1] = queue end
   found[1] = waits and 'rescheduled' or found[1]
   if state then

@@ -1,8 +1,8 @@
--- restore.lua: let a retired group come back when its next subscriber registers it.
+-- restore.lua: let a retired group start again when its next subscriber registers it.
 --
 -- KEYS     settings, queue, unack, dead
 -- ARGV[1]  group
--- ARGV[2]  how      'freed' if forget.lua has freed all and removed what the group was told
+-- ARGV[2]  how      'freed' if forget.lua has freed all and removed the settings of the group
 -- ARGV[3]  channel  where subscribers listen for notifications
 -- Returns  { 'restored' }; { 'not retired' }, which includes a group that has expired; or
 --          { 'held' } if forget.lua has to be called first; nothing changed

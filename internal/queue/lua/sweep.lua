@@ -4,7 +4,7 @@
 -- KEYS     publishers, dedup, imported, claims, expiry
 -- Returns  { 'more' if there is more to drop, or 'done', { group, ... } }
 
-local MAX_ENTRIES = 500 -- entries of each key that one call looks at
+local MAX_ENTRIES = 500 -- entries of each key that one call reads
 local _, now_ms = now_us()
 local now = tonumber(now_ms)
 local more = false
@@ -12,7 +12,7 @@ expect_hashes(publishers, claims)
 expect_zsets(dedup, imported)
 local soon = near(expiry, now)
 
--- sweep_records looks at random records and drops the old ones. While a quarter of them is old, there is
+-- sweep_records reads random records and drops the old ones. While a quarter of them is old, there is
 -- more to drop.
 local function sweep_records(hash)
   if redis.call('HLEN', hash) <= FEW then return end

@@ -31,7 +31,7 @@ local of, last, fired, rest = string.match(record or '', '^(%d+) (%S+) (%d+) ?(.
 if revision == 0 and not of then return { 'looked', now_ms, record or '' } end
 of, fired = tonumber(of) or 0, tonumber(fired) or 0
 
--- Of what was stored before, ahead is what is not due, by its score: somebody may have rescheduled it.
+-- Of what was stored before, ahead is what is not due, by its score: it may have been rescheduled.
 local ahead, pending, ids, nominals = {}, {}, {}, {}
 for nominal, id in string.gmatch(rest or '', '(%d+) (%S+)') do
   ids[#ids + 1], nominals[#ids + 1] = id, nominal
@@ -41,7 +41,7 @@ for i, id in ipairs(ids) do
   local due, nominal = tonumber(before[i] or nil), tonumber(nominals[i])
   if due and due > tonumber(now_ms) then
     ahead[#ahead + 1], pending[#pending + 1] = nominals[i] .. ' ' .. id, id
-  elseif nominal <= tonumber(now_ms) then -- else somebody has cancelled it, or made it due early
+  elseif nominal <= tonumber(now_ms) then -- else it was cancelled, or made due early
     fired = math.max(fired, nominal)
   end
 end

@@ -91,7 +91,7 @@ local function confirmed(token)
   return entry_of(fence, seen + 1, unsure), seen + 1, unsure
 end
 
--- unseen is the entry after that delivery was given back without a handler seeing it.
+-- unseen is the entry after that delivery was released without a handler seeing it.
 local function unseen(token)
   local fence, seen, unsure = split(token)
   return entry_of(fence, seen, math.max(0, unsure - 1))
@@ -198,7 +198,7 @@ end
 
 -- write_record stores a record and keeps its hash small: the hash expires a day
 -- after its last use (renewed once an hour, not on each call), unless it is large, and a
--- newcomer looks at a few random records and drops those that are a day old. Redis may
+-- newcomer reads a few random records and drops those that are a day old. Redis may
 -- refuse that part; it must not fail, since the caller's writes stand.
 local function write_record(hash, owner, number, now_ms, result, last_ms)
   redis.call('HSET', hash, owner, number .. ' ' .. now_ms .. ' ' .. result)

@@ -2,10 +2,10 @@
 -- lib_groups.lua in front of them.
 
 -- A group that expires has a field "expiry:G" in settings, "<lasts> <ends> <noticed>", in ms:
--- how long it lasts without a live consumer, when it ends at the earliest, and when somebody
--- noticed that this is near, 0 if nobody has. In expiry, its score is when to look.
+-- how long it lasts without a live consumer, when it ends at the earliest, and when a process
+-- noticed that this is near, 0 if none has. In expiry, its score is when to look.
 
-local NEAR_MS = 10000 -- a group is looked at so long before it ends
+local NEAR_MS = 10000 -- a group is checked so long before it ends
 local NOTICE_MS = 9000 -- and must be noticed so long before
 local LOOK_MS = 12 * HOUR_MS -- and at least that often: the hash of consumers expires after a day
 
@@ -17,7 +17,7 @@ local function expiry_of(settings, group)
 end
 
 -- write_expiry makes a group expire. It writes to the set expiry before it writes the field: a group
--- without the field is removed from the set again, but nobody would look at a group that is not in the
+-- without the field is removed from the set again, but no process would check a group that is not in the
 -- set. A group that was noticed gets a later score, so that it makes way for others.
 local function write_expiry(settings, expiry, group, now_ms, lasts, ends, noticed)
   local look = noticed > 0 and noticed + NOTICE_MS or now_ms + LOOK_MS
