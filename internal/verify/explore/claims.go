@@ -116,7 +116,7 @@ func (t *step) wanted() []string {
 	return list
 }
 
-// limits are how many messages a claim takes and looks at. With little room for its group it
+// limits are how many messages a claim takes and checks. With little room for its group it
 // is only for free workers; messages that others have lost need no room.
 func (t *step) limits(lost int) (limit, reach int) {
 	limit = t.op.limit
@@ -133,7 +133,7 @@ func (t *step) limits(lost int) (limit, reach int) {
 	return limit, reach
 }
 
-// reach is how many messages a claim looks at without limits of its group.
+// reach is how many messages a claim checks without limits of its group.
 func (t *step) reach() int {
 	for _, key := range []string{"scheduled", "queue:" + t.op.group} {
 		if first := t.dueUnder(key); len(first) > 0 && t.op.limit > 0 {
@@ -225,7 +225,7 @@ func (t *step) waitTruth() string {
 		return ""
 	}
 	switch {
-	case wait == 0 && t.heals(): // the group looks again at once
+	case wait == 0 && t.heals(): // the group claims again at once
 	case due && wait != 0 && wait != -2, due && wait == -2 && t.op.free >= t.op.limit:
 		return fmt.Sprintf("wait: %d, though more is due", wait)
 	case !due && left && wait <= 0, !due && !left && wait != -1:
@@ -241,13 +241,13 @@ func (t *step) givenTruth(g given) string {
 	want := t.before.claimToken(o.group, g.msg, isDue(t.before.value("unack:"+o.group, g.msg)))
 	last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
 	back := t.before.settled(o.group, g.msg)
-	// What a torn script sent in line comes back with the second restart, beside the dead letter that it has become
+	// What a torn script sent in line reappears with the second restart, next to the dead letter that it has become
 	// meanwhile; its attempts are gone, so it is delivered anew.
 	letter := t.before.relaxed(g.msg) && t.before.has("dead:"+o.group, g.msg)
 	known := !back && !letter && len(last) > 0 && last[1] != "-" && !t.before.has("~again", g.msg)
 	switch {
 	case back && !t.before.relaxed(g.msg):
-		return "comes back: " + g.msg + " was settled, but is delivered again"
+		return "reappears: " + g.msg + " was settled, but is delivered again"
 	case exhausted(entry, t.u.most) != "":
 		return "not buried: " + g.msg + " has no deliveries left"
 	case g.token != want && !t.before.relaxed(g.msg):

@@ -76,7 +76,7 @@ func (u *Universe) strict(s state, msg string, _ func(string)) string {
 	scheduled := s.has("scheduled", msg)
 	switch {
 	case scheduled && !alive:
-		return "comes back: " + msg + " is scheduled, but it has ended or was never stored"
+		return "reappears: " + msg + " is scheduled, but it has ended or was never stored"
 	case scheduled && fanned:
 		return "two states: " + msg + " is scheduled, and was given to the groups"
 	case alive && !scheduled && !fanned:
@@ -89,7 +89,7 @@ func (u *Universe) strict(s state, msg string, _ func(string)) string {
 		case waits && len(places) == 0:
 			return fmt.Sprintf("lost: %s is nowhere for %s", msg, g)
 		case !waits && len(places) > 0:
-			return fmt.Sprintf("comes back: %s is in %v, but %s is done with it", msg, places, g)
+			return fmt.Sprintf("reappears: %s is in %v, but %s is done with it", msg, places, g)
 		case len(places) > 1:
 			return fmt.Sprintf("two states: %s is in %v", msg, places)
 		}
@@ -97,7 +97,7 @@ func (u *Universe) strict(s state, msg string, _ func(string)) string {
 	return u.bookkeeping(s, msg, scheduled || len(u.holders(s, msg)) > 0)
 }
 
-// bookkeeping checks the keys beside the sets.
+// bookkeeping checks the keys other than the sets.
 func (u *Universe) bookkeeping(s state, msg string, held bool) string {
 	switch {
 	case held && !s.has("messages", msg):
@@ -183,7 +183,7 @@ func (u *Universe) weak(s state, msg string, count func(string)) string {
 	return ""
 }
 
-// unsettled tells whether a message still has to be delivered to somebody.
+// unsettled tells whether a message still has to be delivered to a group.
 func (u *Universe) unsettled(s state, msg string) bool {
 	fanned := false
 	for _, g := range u.groups {

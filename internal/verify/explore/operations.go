@@ -272,7 +272,7 @@ func (o op) String() string {
 		if o.arg == "dedup" {
 			return "the window of the key ends"
 		}
-		return fmt.Sprintf("%s in %s falls due", o.msg, o.arg)
+		return fmt.Sprintf("%s in %s becomes due", o.msg, o.arg)
 	case "lapse":
 		return fmt.Sprintf("the lease of %s in %s ends", o.msg, o.group)
 	case "register", "deregister":

@@ -67,8 +67,8 @@ func (t *step) passes(change entry) bool {
 		t.after.value("turns:"+g, t.u.lineOf(change.field)) == change.field
 }
 
-// inOrder checks that whoever gets a turn is the first in its line, and that a message that is still to be delivered,
-// or is dead and halts its key, keeps its turn, unless it is put off.
+// inOrder checks that a message that gets a turn is the first in its line, and that a message that is still to be delivered,
+// or is dead and halts its key, keeps its turn, unless it is postponed.
 func (t *step) inOrder() string {
 	if slices.ContainsFunc(t.u.msgs(), t.after.relaxed) {
 		return ""
@@ -97,7 +97,7 @@ func (t *step) aheadOf(other, g, msg string) bool {
 		slices.ContainsFunc(t.claim.given, func(given given) bool { return given.msg == other })
 }
 
-// heals tells whether a claim mends what a torn file has left of turns and lanes.
+// heals tells whether a claim repairs what a torn file has left of turns and lanes.
 func (t *step) heals() bool {
 	torn := slices.ContainsFunc(t.u.msgs(), t.before.relaxed)
 	return torn && slices.ContainsFunc(diff(t.before, t.after), func(change entry) bool {
@@ -105,7 +105,7 @@ func (t *step) heals() bool {
 	})
 }
 
-// healed checks that, after a claim, whoever is in line waits for a message that has its turn.
+// healed checks that, after a claim, a message in line waits for a message that has its turn.
 func (t *step) healed() string {
 	g := t.op.group
 	for _, msg := range t.u.msgs() {

@@ -222,7 +222,7 @@ func tokenParts(token string) (fence, seen, unsure int) {
 
 func tokenOf(fence, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", fence, seen, unsure) }
 
-// heldAgain is the token of a message that was given back unseen once, so it may be held
+// heldAgain is the token of a message that was released unseen once, so it may be held
 // ahead a second time.
 const heldAgain = "2/0/0"
 

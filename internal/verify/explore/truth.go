@@ -91,7 +91,7 @@ func diff(before, after state) (list []entry) {
 }
 
 // nothing checks that nothing changed, except some keys. A torn file may leave the mark of a
-// group that has room, and a leased message in the queue, too: whoever sees it removes it.
+// group that has room, and a leased message in the queue, too: the next reader removes it.
 func (t *step) nothing(but ...string) string {
 	for _, change := range diff(t.before, t.after) {
 		left := change.key == "at_limit" && len(t.before.all("unack:"+change.field)) < t.u.limit && !t.after.has("at_limit", change.field)
@@ -318,7 +318,7 @@ func (t *step) wantSettled() (into, entry string) {
 	}
 }
 
-// putAwayTruth checks a burial by a person: from queue or unack, whoever has the message.
+// putAwayTruth checks a burial by a person: from queue or unack, whichever consumer has the message.
 func (t *step) putAwayTruth() string {
 	o := t.op
 	waits := t.before.has("queue:"+o.group, o.msg) || t.before.has("unack:"+o.group, o.msg)
@@ -405,9 +405,9 @@ func (t *step) backTruth(was claimed, kept, back []string) string {
 		changed = []string{"claims:" + g, "unack:" + g, "queue:" + g, "attempts:" + g, "at_limit"}
 		switch {
 		case !slices.Equal(t.after.places(g, msg), []string{"queue:" + g}) || t.after.value("queue:"+g, msg) != past:
-			return fmt.Sprintf("given back: %s is in %v", msg, t.after.places(g, msg))
+			return fmt.Sprintf("released: %s is in %v", msg, t.after.places(g, msg))
 		case t.after.value("attempts:"+g, msg) != unseen(token):
-			return fmt.Sprintf("given back: %s of %s leaves %q in attempts", token, msg, t.after.value("attempts:"+g, msg))
+			return fmt.Sprintf("released: %s of %s leaves %q in attempts", token, msg, t.after.value("attempts:"+g, msg))
 		}
 	}
 	var left []string

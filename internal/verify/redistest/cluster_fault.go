@@ -29,7 +29,7 @@ func (c *Cluster) Kill(ctx context.Context, slot int) (*Server, error) {
 }
 
 // Heal brings back a master that Kill took away, once its replica has replaced it: a master
-// without persistence would otherwise come back empty. It returns when the cluster can
+// without persistence would otherwise return empty. It returns when the cluster can
 // lose another.
 func (c *Cluster) Heal(ctx context.Context, killed *Server) error {
 	c.mu.Lock()

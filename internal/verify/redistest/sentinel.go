@@ -52,7 +52,7 @@ func startSentinel(options []string) (*Sentinel, error) {
 }
 
 // newReplicated makes a server with a configuration file. Sentinels record there whose
-// replica it is, so that it comes back in the same role.
+// replica it is, so that it returns in the same role.
 func newReplicated(port int, options []string) *Server {
 	s := newServer(port, append(replicationOptions(), options...)...)
 	s.args = slices.Insert(s.args, 0, configFile)

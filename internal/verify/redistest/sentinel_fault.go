@@ -24,7 +24,7 @@ func (s *Sentinel) Kill(ctx context.Context) (*Server, error) {
 // Heal brings back a master that Kill took away, as a replica, once the sentinels have
 // replaced it. It returns when they can replace another.
 //
-// It is tempting to let it come back as a master, as it still considers itself, but
+// It is tempting to let it return as a master, as it still considers itself, but
 // without persistence it would be empty, and the sentinels wait for some time before they
 // make it a replica.
 func (s *Sentinel) Heal(ctx context.Context, killed *Server) error {

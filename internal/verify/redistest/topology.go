@@ -125,7 +125,7 @@ func (v view) self() member {
 }
 
 // owners returns the master of each slot. The newest claim counts, since a master that has
-// just come back does not know that it was replaced.
+// just returned does not know that it was replaced.
 func (seen views) owners() []member {
 	owners := make([]member, slotCount)
 	for _, v := range seen {

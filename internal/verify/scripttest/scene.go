@@ -1,4 +1,4 @@
-// Package scripttest looks at what scripts do to a partition of a topic on a real Redis, and writes what no
+// Package scripttest checks what scripts do to a partition of a topic on a real Redis, and writes what no
 // script would write. It knows the keys, and not what queues and operators do with them.
 package scripttest
 

@@ -92,7 +92,7 @@ func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Dur
 	})
 }
 
-// withKey calls do for all partitions. It reads their number first, which queue.Topic does beside the calls, and does not
+// withKey calls do for all partitions. It reads their number first, which queue.Topic does during the calls, and does not
 // raise it.
 func (t publishTopic) withKey(ctx context.Context, kind string, do func(partition int, now int64) (id string)) (queue.Status, error) {
 	number, err := call(ctx, t.p.link(0), "partitions", func(int64) int { return t.p.w.topic.Raise(1) })

@@ -40,7 +40,7 @@ func (w *World) claimedLate(c *consumer, l *link, claims store.Claims) {
 	}
 }
 
-// operated reports whether the group is told anything that keeps it from claiming, or was since
+// operated reports whether the group has a setting that keeps it from claiming, or was since
 // a time.
 func (g *group) operated(since time.Time) bool {
 	for _, r := range g.rules {

@@ -57,11 +57,11 @@ func (w *World) count(l *link, kind string) {
 	}
 }
 
-// checkClosed fails if a consumer does not leave when told to.
+// checkClosed fails if a consumer does not end when it must.
 func (w *World) checkClosed(c *consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !c.gone() && !c.stopped && c.wentOn.Before(c.stoppingAt) {
-		w.fail("close", "", "%s has not ended %v after it was told to", c.name, time.Since(c.stoppingAt))
+		w.fail("close", "", "%s has not ended %v after it was closed", c.name, time.Since(c.stoppingAt))
 	}
 }

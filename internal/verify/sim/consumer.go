@@ -32,8 +32,8 @@ type consumer struct {
 	busySince  time.Time           // when the last of them stopped waiting
 	handling   int                 // messages at handlers
 	unread     bool                // nobody reads, though handlers have fewer than MaxInFlight
-	noticed    time.Time           // when it finds out that somebody reads again
-	stoppingAt time.Time           // when it was told to leave
+	noticed    time.Time           // when it finds out that its channel is read again
+	stoppingAt time.Time           // when it was closed
 	stopped    bool
 	wentOn     time.Time
 	held       int // messages that it has and that no handler has

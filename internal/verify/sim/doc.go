@@ -21,7 +21,7 @@
 // while their consumers are alive: the operator always forces it. A stopped consumer's timers
 // continue; only its calls, its handlers and its readers stop.
 //
-// What a group has been told is also kept apart from the store (type rules). It says what a
+// The settings of a group are also kept apart from the store (type rules). It says what a
 // claim may get, and since when the group could claim a message: a message may wait for as
 // long as a pause, a limit or a retirement lasts, and then for as long as any other.
 //

@@ -55,7 +55,7 @@ func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.T
 	case t.place == leased && t.holder != c:
 		w.fail("lease", id, "is handed out by %s, but leased to %s", c.name, t.holder.name)
 	case t.place == waiting:
-		w.fail("lease", id, "is handed out by %s, but given back", c.name)
+		w.fail("lease", id, "is handed out by %s, but was released", c.name)
 	case t.holds(c, d.Token) && t.handed:
 		w.fail("lease", id, "is handed out twice by %s", c.name)
 	case t.holds(c, d.Token) && !now.Before(t.deadline):
@@ -66,7 +66,7 @@ func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.T
 }
 
 // checkTold fails if a message goes to another consumer before the handler that has it is
-// told.
+// notified.
 func (w *World) checkTold(t *track, to *consumer) {
 	if t.handed && !t.holder.gone() && t.handler.Err() == nil {
 		w.fail("lease", t.m.id, "goes to %s while a handler of %s has it, whose context is not cancelled", to.name, t.holder.name)

@@ -8,7 +8,7 @@ import (
 
 // The promises, in numbers.
 const (
-	maxWait    = 300 * time.Millisecond // of a due message while somebody is idle
+	maxWait    = 300 * time.Millisecond // of a due message while a consumer is idle
 	maxHold    = 200 * time.Millisecond // of a message by a consumer that cannot handle it
 	maxBlind   = 150 * time.Millisecond // until a reader is found after its pause
 	maxHeld    = 1500                   // messages, beyond those in flight
@@ -73,7 +73,7 @@ func (w *World) checkOpen(g *group) {
 }
 
 // excused reports whether nobody can do anything about a message: its consumer is dead or
-// stopped, does not know of it, or cannot give it back.
+// stopped, does not know of it, or cannot release it.
 func (t *track) excused(now time.Time) bool {
 	c := t.holder
 	if t.place != leased || c == nil || !now.Before(t.deadline) {

@@ -144,7 +144,7 @@ func (c *consumer) received(l *link, claims claimed, start time.Time) {
 func (c *consumer) ack(l *link, list []store.Delivery) queue.Acked {
 	stale, room := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
 	c.w.log(c.name, "acks (%d stale):", []any{len(stale)}, ids(list, func(d store.Delivery) string { return d.ID })...)
-	// A cancellation leaves what a retired group holds, so its consumers may be told either.
+	// A cancellation leaves what a retired group holds, so its consumers may get either reply.
 	orphaned := func(id string) bool { return c.w.topic.Partition(l.partition).Orphaned(c.group.name, id) }
 	var want []string
 	for _, d := range list { // perhaps two deliveries of a message, of which one is stale
@@ -156,7 +156,7 @@ func (c *consumer) ack(l *link, list []store.Delivery) queue.Acked {
 		}
 	}
 	if !slices.Equal(want, slices.DeleteFunc(slices.Clone(stale), orphaned)) {
-		c.w.fail("fence", "", "%s acks, and is told that %v are stale, not %v", c.name, stale, want)
+		c.w.fail("fence", "", "%s acks, and the reply says that %v are stale, not %v", c.name, stale, want)
 	}
 	return queue.Acked{Stale: stale, Room: room}
 }

@@ -176,7 +176,7 @@ func (o *operator) relent() {
 }
 
 // everywhere makes a call at the first partition, and then at all others at once. A
-// partition that is added meanwhile has adopted what the first one was told.
+// partition that is added meanwhile has adopted the settings of the first one.
 func (o *operator) everywhere(kind string, do func(n int, now int64)) {
 	at := func(n int) {
 		o.call(n, kind, func(now int64) bool {

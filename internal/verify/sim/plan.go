@@ -87,7 +87,7 @@ type Scripted struct {
 	Slow  time.Duration // how long the handler takes
 }
 
-// OperatorPlan is what somebody tells groups now and then.
+// OperatorPlan is what an operator does to groups now and then.
 type OperatorPlan struct {
 	Every       time.Duration // about how often; 0: never
 	Pauses      float64       // weights: pausing and resuming

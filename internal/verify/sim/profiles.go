@@ -10,7 +10,7 @@ import (
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
 	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn", "keys",
-	"paused", "limited", "retired", "told", "crowd", "turns",
+	"paused", "limited", "retired", "settings", "crowd", "turns",
 }
 
 // PlanOf makes a plan of a profile; nil if there is no such profile.
@@ -68,7 +68,7 @@ func PlanOf(profile string, seed uint64) *Plan {
 		operated(r, p, OperatorPlan{Retirements: 1})
 	case "crowd":
 		crowd(r, p)
-	case "told":
+	case "settings":
 		operated(r, p, OperatorPlan{Pauses: 1, Limits: 1, Retirements: 0.5})
 	case "turns":
 		turns(r, p)
@@ -100,7 +100,7 @@ func common(r *rand.Rand) *Plan {
 			g.Joins = between(r, 0, p.Duration)
 		}
 		for range pick(r, 1, 2, 2, 3, 5) {
-			g.Consumers = append(g.Consumers, somebody(r))
+			g.Consumers = append(g.Consumers, drawConsumer(r))
 		}
 		p.Groups = append(p.Groups, g)
 	}
@@ -110,8 +110,8 @@ func common(r *rand.Rand) *Plan {
 	return p
 }
 
-// somebody draws the plan of a consumer.
-func somebody(r *rand.Rand) ConsumerPlan {
+// drawConsumer draws the plan of a consumer.
+func drawConsumer(r *rand.Rand) ConsumerPlan {
 	c := ConsumerPlan{MaxInFlight: pick(r, 1, 1, 2, 5, 10, 20, 50, 100)}
 	c.Readers = c.MaxInFlight
 	if chance(r, 0.2) {
@@ -253,14 +253,14 @@ func stuck(r *rand.Rand, p *Plan) {
 
 // bursts sends rare bursts to consumers whose behavior changes.
 func bursts(r *rand.Rand, p *Plan) {
-	one(p, somebody(r), somebody(r))
+	one(p, drawConsumer(r), drawConsumer(r))
 	p.Groups[0].Consumers[0].Readers = p.Groups[0].Consumers[0].MaxInFlight
 	p.Groups[0].Consumers[1].Readers = p.Groups[0].Consumers[1].MaxInFlight
 	p.Publishers = []PublisherPlan{{MinBatch: 1, MaxBatch: 1000, MinGap: 100 * time.Millisecond, MaxGap: 20 * time.Second}}
 }
 
 // order publishes, after many fast messages, groups of three: a slow one, one that waits
-// behind it, and one just when the second is given back.
+// behind it, and one just when the second is released.
 func order(r *rand.Rand, p *Plan) {
 	one(p, ConsumerPlan{MaxInFlight: 1, Readers: 1, Paces: []Pace{{For: time.Hour, Max: 200 * time.Microsecond}}})
 	p.Faults.Latency = pick(r, 0, 100*time.Microsecond, time.Millisecond, 3*time.Millisecond)

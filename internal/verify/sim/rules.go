@@ -7,7 +7,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// rules is what a partition has been told about a group, and what the group has used of it.
+// rules are the settings of a group in a partition, and what the group has used of it.
 // They are kept apart from the store, to check it. All is guarded by World.mu.
 type rules struct {
 	pauses    map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end

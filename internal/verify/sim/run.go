@@ -12,7 +12,7 @@ func (w *World) Run() (Stats, *Failure) {
 	pause := func(d time.Duration) { _ = end.rest(context.Background(), d, nil) } // whether the simulation is over or not
 	for _, g := range w.groups {
 		for n, c := range g.plan.Consumers {
-			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%s", g.name, letters(n)), g, c) })
+			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%s", g.name, alphabetic(n)), g, c) })
 		}
 	}
 	for i, p := range w.plan.Publishers {
@@ -38,12 +38,12 @@ func (w *World) publish(p *publisher) {
 	w.writers.Go(p.run)
 }
 
-// letters numbers consumers: A to Z, then AA and so on.
-func letters(n int) string {
+// alphabetic numbers consumers: A to Z, then AA and so on.
+func alphabetic(n int) string {
 	if n < 26 {
 		return string(rune('A' + n))
 	}
-	return letters(n/26-1) + string(rune('A'+n%26))
+	return alphabetic(n/26-1) + string(rune('A'+n%26))
 }
 
 // manage keeps one consumer running: it replaces a consumer that has gone.

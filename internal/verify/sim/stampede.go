@@ -11,7 +11,7 @@ const (
 	// yields is within what time consumers look that let another go first.
 	yields = 12 * time.Millisecond
 
-	// claimsMore is how many there may be besides: of messages that are given back.
+	// claimsMore is how many there may be besides: of messages that are released.
 	claimsMore = 100
 )
 

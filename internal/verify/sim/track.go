@@ -66,7 +66,7 @@ type track struct {
 	handler  context.Context
 
 	seen    int  // how many handlers have seen it since it was published or requeued
-	retried bool // it came back from a handler
+	retried bool // it was returned by a handler
 	expired bool // its lease has ended
 }
 

@@ -10,8 +10,8 @@
 // operators. Each evening it looks for an owner of all that is in Redis and in the process.
 //
 // A run is a profile and a seed. All that the simulation draws follows from the seed, but the order
-// of goroutines and the jitter of the library do not: a failure may need several tries to come
-// back. What Redis itself needs for a call takes no virtual time: the cost of scripts is for the
+// of goroutines and the jitter of the library do not: a failure may need several tries to reappear.
+// What Redis itself needs for a call takes no virtual time: the cost of scripts is for the
 // benchmarks to measure. Mutexes stop virtual time, so the handshake of a connection, under which
 // go-redis holds one, is without a delay.
 package whole

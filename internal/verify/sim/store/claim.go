@@ -117,7 +117,7 @@ type waiting struct {
 }
 
 // take leases and buries messages within the bounds, and sends messages in line. It reports whether it has
-// taken all that it has looked at, and has found no turn to heal.
+// taken all that it has checked, and has found no turn to heal.
 func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int64) (all bool) {
 	r.Limit = b.limit
 	halts, hasTurns := p.halts(r.Group), len(g.turns) > 0
@@ -147,7 +147,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 	return all
 }
 
-// reach is how many messages a claim looks at, and whether that may be more than its limit.
+// reach is how many messages a claim checks, and whether that may be more than its limit.
 func (p *Partition) reach(g *group, r Request, now int64) (count int, further bool) {
 	if r.Limit == 0 {
 		return 0, false
@@ -194,7 +194,7 @@ func (p *Partition) carryOut(g *group, claims *Claims, b *batch, fresh []entry, 
 }
 
 // answer completes the answer to a claim: when to claim again. all says that the claim has not stopped
-// before a message, and has healed no turn: else the group looks again at once.
+// before a message, and has healed no turn: else the group claims again at once.
 func (p *Partition) answer(g *group, claims *Claims, r Request, b bounds, now int64, all bool) {
 	switch {
 	case b.paused && !b.idle:
@@ -274,7 +274,7 @@ func next(last Token, retried, lost bool) Token {
 	if !retried && !lost {
 		return firstClaim
 	}
-	if last == firstClaim && !lost { // it was given back unseen
+	if last == firstClaim && !lost { // it was released unseen
 		return aheadAgain
 	}
 	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}

@@ -6,7 +6,7 @@
 //
 // TestModel compares one partition. Raise, and what new partitions take over, are not compared
 // with the scripts. Nor are claims of a caller that knows only some of the groups: here, what
-// falls due goes to all registered groups.
+// becomes due goes to all registered groups.
 //
 // Arguments give Redis's clock in microseconds; due times and deadlines are whole
 // milliseconds, rounded as the scripts round them. A Topic is for one goroutine at a

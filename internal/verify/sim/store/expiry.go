@@ -1,7 +1,7 @@
 package store
 
 const (
-	nearMS   = 10_000 // a group is looked at so long before it ends
+	nearMS   = 10_000 // a group is checked so long before it ends
 	noticeMS = 9_000  // and must be noticed so long before
 	hourMS   = 3_600_000
 	lookMS   = 12 * hourMS // and at least that often
@@ -11,7 +11,7 @@ const (
 type expiry struct {
 	lasts   int64 // without a live consumer
 	ends    int64 // at the earliest
-	noticed int64 // when somebody noticed that it ends soon; 0: nobody has
+	noticed int64 // when a process noticed that it ends soon; 0: none has
 	look    int64 // when to look
 }
 

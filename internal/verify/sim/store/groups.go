@@ -25,7 +25,7 @@ type group struct {
 // Tombstone says why a group is gone.
 type Tombstone string
 
-// The tombstones. An expired group may come back once all that it held is freed.
+// The tombstones. An expired group may start again once all that it held is freed.
 const (
 	Retired Tombstone = "retired"
 	Expired Tombstone = "expired"
@@ -81,7 +81,7 @@ func (p *Partition) Groups() []string {
 // Retire removes a group, whether it has consumers or not. It stays away until Restore.
 func (p *Partition) Retire(name string) { p.remove(name, Retired) }
 
-// End removes a group whose only subscriber has ended. It may come back.
+// End removes a group whose only subscriber has ended. It may start again.
 func (p *Partition) End(name string) {
 	if p.tombstones[name] == "" {
 		p.remove(name, Expired)
@@ -130,7 +130,7 @@ func (p *Partition) Forget(name string, limit int) (freed []string, done, ok boo
 	return nil, true, true
 }
 
-// Restore lets a retired group come back with its next Register. ok is false if Forget has
+// Restore lets a retired group start again with its next Register. ok is false if Forget has
 // not freed all that it held.
 func (p *Partition) Restore(name string) (ok bool) {
 	if p.tombstones[name] != Retired {

@@ -137,7 +137,7 @@ func (p *Partition) Reschedule(now int64, id string, due int64) (s Status, ok bo
 	sets, ahead, earlier := []*zset{&p.scheduled}, due > nowMS(now), p.scheduled.has(id) && due < p.scheduled.earliest()
 	for name := range s.Groups {
 		g := p.groups[name]
-		// What waits in line is due already, and keeps its place unless it is put off.
+		// What waits in line is due already, and keeps its place unless it is postponed.
 		if !g.queue.has(id) || !ahead && g.queue.scores[id] >= inLine {
 			continue
 		}

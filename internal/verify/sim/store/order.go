@@ -148,7 +148,7 @@ func (g *group) beginsBusy(z *zset, now int64) bool {
 	return false
 }
 
-// heal passes on turns whose messages are nowhere, and tells whether there were any. The scripts look at some of
+// heal passes on turns whose messages are nowhere, and tells whether there were any. The scripts check some of
 // many, so a claim that finds one says that there may be more.
 func (g *group) heal(halts bool) (healed bool) {
 	for line, id := range g.turns {

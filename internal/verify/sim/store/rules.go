@@ -97,7 +97,7 @@ func (p *Partition) unlimit(name string) {
 	delete(p.rates, name)
 }
 
-// adopt takes over what the first partition has been told, and the share of its limits.
+// adopt takes over the settings of the first partition, and the share of its limits.
 func (p *Partition) adopt(first *Partition, partitions int) {
 	p.pauses, p.limits = maps.Clone(first.pauses), maps.Clone(first.limits)
 	p.shares = map[string]share{}
@@ -133,8 +133,8 @@ type bounds struct {
 func (p *Partition) boundsOf(g *group, r Request, now int64) bounds {
 	b := bounds{room: unbounded, limit: r.Limit}
 	for _, name := range []string{"", r.Group} {
-		ends, told := p.pauses[name]
-		if told && (ends == 0 || ends*1000 > now) {
+		ends, paused := p.pauses[name]
+		if paused && (ends == 0 || ends*1000 > now) {
 			if b.paused && (b.ends == 0 || ends != 0 && ends < b.ends) {
 				continue
 			}
@@ -183,7 +183,7 @@ func (b bounds) pauseLasts(now int64) int64 {
 	return b.ends*1000 - now
 }
 
-// heldBack is for how many µs limits keep the group from what is due. Whoever makes room
+// heldBack is for how many µs limits keep the group from what is due. A call that makes room
 // before wakes it.
 func (g *group) heldBack(b bounds, now int64) int64 {
 	wait := 0.0

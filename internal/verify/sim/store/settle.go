@@ -18,7 +18,7 @@ type Nack struct {
 	Error    string // follows the reason of the last delivery
 }
 
-// Release is a message that is given back before a handler has seen it.
+// Release is a message that is released before a handler has seen it.
 type Release struct {
 	Delivery
 	Due int64 // ms

@@ -16,7 +16,7 @@ type Token struct {
 var (
 	// firstClaim leaves no entry.
 	firstClaim = Token{Fence: 1}
-	// aheadAgain is the token of a message that was given back unseen once: like a
+	// aheadAgain is the token of a message that was released unseen once: like a
 	// message that is claimed for the first time, it may be held ahead.
 	aheadAgain = Token{Fence: 2}
 )
@@ -53,7 +53,7 @@ func (t Token) Attempt() int { return max(1, t.Deliveries+t.Unsure) }
 // confirmed is the token once a handler has seen the delivery.
 func (t Token) confirmed() Token { return Token{t.Fence, t.Deliveries + 1, max(0, t.Unsure-1)} }
 
-// unseen is the token once the delivery has been given back unseen.
+// unseen is the token once the delivery has been released unseen.
 func (t Token) unseen() Token { return Token{t.Fence, t.Deliveries, max(0, t.Unsure-1)} }
 
 // spent reports whether the group may not get the message again.
