@@ -220,7 +220,7 @@ func (c *codec) carryOut(delivered Delivery, made *decision, metadata message.Me
 	return nack, err
 }
 
-// metadataOf is the metadata of a message as it was delivered, if that can still be told: a
+// metadataOf is the metadata of a message as it was delivered, if that is still known: a
 // handler may have changed the body in place.
 func (c *codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
 	msg, _, err := c.delivered(d.handling.claimed)

@@ -94,7 +94,7 @@ func settlementText(how observe.Settlement) string {
 	case observe.Released:
 		return "Released a message"
 	case observe.Abandoned:
-		return "Gave back a message whose handler took too long"
+		return "Released a message whose handler took too long"
 	case observe.BuriedByHandler:
 		return "Buried a message, as its handler decided"
 	case observe.Expired:

@@ -119,8 +119,8 @@ func (p *Publisher) logUnflushed() {
 	}
 }
 
-// panicked logs a panic of a function that is told of the end of a PublishAsync call.
+// panicked logs a panic of a function that is called at the end of a PublishAsync call.
 func (p *Publisher) panicked(value any, stack []byte) {
-	p.logger.Error("A function that is told of published messages has panicked", &PanicError{Value: value, Stack: stack},
+	p.logger.Error("A function that receives results of PublishAsync has panicked", &PanicError{Value: value, Stack: stack},
 		watermill.LogFields{"stack": string(stack)})
 }

@@ -114,7 +114,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 
 // withDelay returns a message with the delay of its context or of the generator, if it has no delay metadata. Watermill's
 // publisher would overwrite a time that stands alone. A message that its handler publishes again gets the delay in a copy:
-// its own delay metadata say when it comes back after a Nack.
+// its own delay metadata say when it is redelivered after a Nack.
 func (p *Publisher) withDelay(topic string, msg *message.Message) (*message.Message, error) {
 	if headersOf(msg.Metadata) != (delayHeaders{}) {
 		return msg, nil

@@ -342,11 +342,11 @@ func guard(handle func([]*message.Message), batch []*message.Message) (err error
 }
 
 // broadcastExpiry is how long a group of a subscription's own lasts by default. It takes some
-// seconds until somebody notices.
+// seconds until a process notices.
 const broadcastExpiry = 50 * time.Second
 
 // broadcastGroup returns a group name that no other subscription has. The host is for people
-// who look into Redis; it is short, since names are stored with each message.
+// who read the data in Redis; it is short, since names are stored with each message.
 func broadcastGroup() string {
 	host, _ := os.Hostname()
 	return "broadcast-" + host[:min(len(host), 32)] + "-" + strings.ToLower(rand.Text()[:16])

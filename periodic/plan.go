@@ -18,7 +18,7 @@ const (
 	forgetAfter = 24 * time.Hour
 )
 
-// never is when a schedule is looked at that has nothing to do: later than any due time.
+// never is when a schedule is checked that has nothing to do: later than any due time.
 var never = time.UnixMilli(1 << 52)
 
 // A plan is what is to be stored of a schedule.
@@ -26,7 +26,7 @@ type plan struct {
 	ticks  []Tick
 	cursor string    // the cursor behind them
 	now    time.Time // when it was made
-	next   time.Time // when the schedule is to be looked at again
+	next   time.Time // when the schedule must be checked again
 	missed int       // ticks that are not made up for
 }
 
@@ -119,7 +119,7 @@ func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) 
 		p.add(d, next, 0)
 		coming, at = append(coming, next), next
 	}
-	// Look again when there are too few, or half of the time is over.
+	// Check again when there are too few, or half of the time is over.
 	last := coming[len(coming)-1].Add(t.delay)
 	p.next = coming[max(len(coming)-d.StoreAtLeast, 0)].Add(t.delay)
 	stored := d.StoreAhead

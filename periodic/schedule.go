@@ -193,7 +193,7 @@ func (s Schedule) check() (timing, error) {
 	}
 	expression, err := cron.Parse(s.Cron)
 	if err != nil {
-		return bad("Cron", "cannot be used: %w", err)
+		return bad("Cron", "is invalid: %w", err)
 	}
 	zone, err := time.LoadLocation(s.Zone)
 	if err != nil || s.Zone == "Local" {

@@ -37,7 +37,7 @@ type Publisher struct {
 
 const (
 	// registerEvery is how long a publisher relies on the group of the relay being there. It
-	// is gone when somebody has deleted the topic, or Redis has lost its data.
+	// does not exist if the topic was deleted, or Redis has lost its data.
 	registerEvery = 5 * time.Second
 
 	// maxTopics limits how many topics a publisher remembers.

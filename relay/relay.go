@@ -115,7 +115,7 @@ func (r *Relay) InOneStep(topic string) bool {
 	return !apart && r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
 }
 
-// What a relay does all the time, beside what its subscriptions do.
+// The background work of a relay, apart from its subscriptions.
 const (
 	beginning observe.Activity = "begin"
 	handingOn observe.Activity = "hand on"

@@ -56,7 +56,7 @@ func (c *Config) setDefaults() {
 	d.Multiplier = cmp.Or(d.Multiplier, 2)
 }
 
-// validate reports the first field that cannot be used, as a *redisdelay.ConfigError, except those that the publisher and the
+// validate reports the first invalid field, as a *redisdelay.ConfigError, except those that the publisher and the
 // subscriber check.
 func (c Config) validate() error {
 	if c.Publisher == nil {

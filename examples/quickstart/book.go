@@ -115,7 +115,7 @@ func (b *book) closeUnlessPaid(e *entry) string {
 	case e.paid:
 		return "paid at the last moment: left open"
 	case e.deliveries > 1:
-		return "message came again: closed already"
+		return "redelivered: closed already"
 	default:
 		b.settle()
 		return fmt.Sprintf("not paid in %s: closed, %d back in stock", e.CloseAfter, e.pieces())

@@ -76,7 +76,7 @@ func (s *shop) closeOrders(messages <-chan *message.Message) {
 	for msg := range messages {
 		if err := s.closeUnlessPaid(msg); err != nil {
 			s.logger.Error("Cannot close order", err, watermill.LogFields{"payload": string(msg.Payload)})
-			msg.Nack() // it comes again after SubscriberConfig.NackDelay
+			msg.Nack() // it is redelivered after SubscriberConfig.NackDelay
 			continue
 		}
 		msg.Ack()

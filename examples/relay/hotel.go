@@ -20,7 +20,7 @@ var (
 	errMissing = errors.New("mails are missing")
 )
 
-// guest is somebody who has booked a room.
+// guest is a person who has booked a room.
 type guest struct {
 	name        string
 	remindAfter time.Duration

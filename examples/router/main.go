@@ -3,7 +3,7 @@
 //
 //   - Retry calls the handler again, at once and in this process: for brief failures.
 //   - DelayOnError gives a message that keeps failing a growing delay. It waits in
-//     Redis meanwhile, where it holds up no other message.
+//     Redis meanwhile, where it delays no other message.
 //   - PoisonQueue moves a message that can never succeed to another topic, where
 //     another handler picks it up.
 //

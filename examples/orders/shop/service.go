@@ -31,7 +31,7 @@ type Config struct {
 	PayWithin time.Duration // how long an order stays open; 0 closes it at once
 	Logger    *slog.Logger  // nil: slog's default
 
-	// Observer is told what happens to messages. Publisher wraps the publisher of closings;
+	// Observer receives the events of messages. Publisher wraps the publisher of closings;
 	// nil leaves it as it is.
 	Observer  observe.Observer
 	Publisher func(message.Publisher) message.Publisher

@@ -79,7 +79,7 @@ func process(messages <-chan *message.Message) {
 	for msg := range messages {
 		log.Printf("received message: %s, payload: %s", msg.UUID, msg.Payload)
 
-		// Without an ack, the message comes again.
+		// Without an ack, the message is redelivered.
 		msg.Ack()
 	}
 }
