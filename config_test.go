@@ -152,7 +152,7 @@ func TestConfigErrorsSayWhatWasProbablyMeant(t *testing.T) {
 		"CloseTimeout is -1ns, want at least 1ms":                                          sub{Client: client, CloseTimeout: -1},
 		"PublishTimeout is 10ns, want at least 10ms: did you mean 10*time.Second?":         pub{Client: client, PublishTimeout: 10},
 		"WaitTimeout is 300ns, want at least 1ms: did you mean 300*time.Millisecond?":      pub{Client: client, WaitTimeout: 300},
-		"Client is a redis.Ring: while a shard is away, its topics move to another one":    pub{Client: ring},
+		"Client is a redis.Ring: while a shard is down, its topics move to another one":    pub{Client: ring},
 		"embed *redis.Client or *redis.ClusterClient instead of the interface, or forward": pub{Client: struct{ redis.UniversalClient }{client}},
 	} {
 		assert.ErrorContains(t, config.Validate(), want)

@@ -168,7 +168,7 @@ func (p DuplicatePolicy) known() bool {
 	return p == RejectDuplicate || p == IgnoreDuplicate || p == ReplaceDuplicate
 }
 
-// publishedAgain tells whether a message is the delivered one that its handler publishes again.
+// publishedAgain reports whether a message is the delivered one that its handler publishes again.
 func publishedAgain(msg *message.Message) (Delivery, bool) {
 	delivery, delivered := DeliveryFromContext(msg.Context())
 	return delivery, delivered && msg.UUID == delivery.uuid

@@ -152,7 +152,7 @@ func (o logObserver) outageBegan(e observe.OutageBegan) {
 	}
 }
 
-// oneOfMany tells whether the log leaves out an outage since others of the same activity last.
+// oneOfMany reports whether the log leaves out an outage since others of the same activity last.
 // Publishing has one line for the first and one for the last, however many topics and partitions
 // it affects.
 func oneOfMany(what observe.Activity, others int) bool {

@@ -88,7 +88,7 @@ func (p *Publisher) putAsync(topic string, messages []*message.Message) *publish
 	return future
 }
 
-// returnsOwnMemory tells whether a Marshaler is known to return no memory of the message.
+// returnsOwnMemory reports whether a Marshaler is known to return no memory of the message.
 func returnsOwnMemory(m Marshaler) bool {
 	switch m.(type) {
 	case DefaultMarshaler, JSONMarshaler:

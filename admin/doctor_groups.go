@@ -56,7 +56,7 @@ func (c *checkup) pastEnd(ctx context.Context, number int, groupList inspect.Gro
 	})
 }
 
-// isPast tells whether the group is past its end, however late its consumers were seen.
+// isPast reports whether the group is past its end, however late its consumers were seen.
 func isPast(ctx context.Context, g *queue.Group, groupList inspect.GroupList, name string) (bool, error) {
 	consumers, err := inspect.RememberedConsumers(ctx, g)
 	ends := groupList.Expiring[name]

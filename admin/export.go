@@ -128,7 +128,7 @@ func (a *Admin) lineOf(e Entry) (line, error) {
 	return l, nil
 }
 
-// isText tells whether JSON can hold the UUID and the metadata of a message.
+// isText reports whether JSON can hold the UUID and the metadata of a message.
 func isText(msg *message.Message) bool {
 	for key, value := range msg.Metadata {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {

@@ -153,7 +153,7 @@ func (s *search) into(ctx context.Context, t topic) error {
 	return nil
 }
 
-// literal tells whether a body contains the text of its UUID as it is: in MessagePack all of it, in JSON what no encoder
+// literal reports whether a body contains the text of its UUID as it is: in MessagePack all of it, in JSON what no encoder
 // escapes.
 func (s *search) literal() bool {
 	switch s.admin.unmarshaler.(type) {
@@ -167,7 +167,7 @@ func (s *search) literal() bool {
 	return false
 }
 
-// matches tells whether a message has the UUID, or an id that begins so.
+// matches reports whether a message has the UUID, or an id that begins so.
 func (s *search) matches(topic string, stored inspect.Stored) bool {
 	if rest, begins := strings.CutPrefix(stored.ID, s.text); begins && (rest == "" || strings.ContainsRune("~=:", rune(rest[0]))) {
 		return true

@@ -116,7 +116,7 @@ func deadOperation(verb string, do groupCall) operation {
 	}
 }
 
-// buriedAfter tells whether a message became a dead letter after a time. One from the future was there before the clock
+// buriedAfter reports whether a message became a dead letter after a time. One from the future was there before the clock
 // was set back.
 func (s step) buriedAfter(latest int64) func(inspect.PageEntry) bool {
 	now := s.now.UnixMilli()
@@ -225,7 +225,7 @@ func callEach(ids []string, call func(id string) error) (skips []skip, err error
 	return skips, err
 }
 
-// isSkipped tells whether an error says why a message was skipped.
+// isSkipped reports whether an error says why a message was skipped.
 func isSkipped(err error) bool {
 	return errors.Is(err, ErrMessageNotFound) || errors.Is(err, ErrNotWaiting) || errors.Is(err, ErrNotDead)
 }

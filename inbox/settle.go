@@ -207,7 +207,7 @@ func (l *share) remaining() (entries []string) {
 	return entries
 }
 
-// lasting tells whether it is of no use to try again.
+// lasting reports whether it is of no use to try again.
 func lasting(err error) bool {
 	outage := script.Transient(err) || script.Unreachable(err) || script.Unwilling(err)
 	return errors.As(err, new(unusable)) || !outage && !errors.Is(err, queue.ErrStalePublisher)

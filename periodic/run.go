@@ -53,7 +53,7 @@ func (p *Periodic) Run(ctx context.Context) error {
 	return nil
 }
 
-// note notes which schedules could not be stored, and tells whether there are more of them.
+// note notes which schedules could not be stored, and reports whether there are more of them.
 func (p *Periodic) note(failing map[string]time.Time, work []task) (more bool) {
 	for _, t := range work {
 		_, before := failing[t.ID]

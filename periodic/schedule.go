@@ -295,7 +295,7 @@ func (d definition) since() time.Time {
 // defined is when the last revision was made.
 func (d definition) defined() time.Time { return time.UnixMilli(d.revision / 1000) }
 
-// sameTimes tells whether two definitions have the same ticks.
+// sameTimes reports whether two definitions have the same ticks.
 func (d definition) sameTimes(o definition) bool {
 	return d.Cron == o.Cron && d.Zone == o.Zone && d.Offset == o.Offset && d.Jitter == o.Jitter &&
 		d.Start.Equal(o.Start) && !d.Removed && !o.Removed && (d.Paused == nil) == (o.Paused == nil)

@@ -97,7 +97,7 @@ func (p *Periodic) done(ctx context.Context, work []task) error {
 	return errors.Join(append(errs, p.table.Done(ctx, done))...)
 }
 
-// prepare tells whether this process can store the ticks of a schedule. Otherwise it releases the schedule at once: a process of
+// prepare reports whether this process can store the ticks of a schedule. Otherwise it releases the schedule at once: a process of
 // another version, or on another host, may be able to.
 func (p *Periodic) prepare(t *task) (usable bool) {
 	if t.damage == nil && (t.Removed || t.Paused != nil) { // which takes no times and no message

@@ -9,7 +9,7 @@ import (
 )
 
 // maxEnded is how many handlings that have ended may wait for their settlement. If there are more, most will never
-// be settled: their SubscriberConfig has no Telemetry.Observer, or their subscription ended while Redis was away.
+// be settled: their SubscriberConfig has no Telemetry.Observer, or their subscription ended while Redis was down.
 const maxEnded = 4096
 
 // deliveryKey names one delivery of a message.

@@ -42,7 +42,7 @@ func (p *publisher) Publish(topic string, messages ...*message.Message) (err err
 	return err
 }
 
-// reportable tells whether a call is one, and no other layer reports it.
+// reportable reports whether a call is one, and no other layer reports it.
 func reportable(topic string, messages []*message.Message) bool {
 	return len(messages) > 0 && !slices.Contains(messages, nil) && !reported(messages[0], topic)
 }

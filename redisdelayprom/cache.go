@@ -100,7 +100,7 @@ func (n *names) group(topic, group string) (topicLabel, groupLabel string, own b
 	return topic, group, true
 }
 
-// first tells whether a name is one of the first ones.
+// first reports whether a name is one of the first ones.
 func first[K comparable](known map[K]bool, name K, limit int) bool {
 	if !known[name] && len(known) < limit {
 		known[name] = true

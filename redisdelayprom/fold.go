@@ -29,7 +29,7 @@ func fold(topics []admin.TopicStats, limit int) []admin.TopicStats {
 	return append(own, sum(others))
 }
 
-// distinct makes the names of groups labels, and tells whether they still differ.
+// distinct makes the names of groups labels, and reports whether they still differ.
 func distinct(groups []admin.GroupStats) bool {
 	taken := map[string]bool{}
 	for i := range groups {

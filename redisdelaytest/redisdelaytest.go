@@ -83,7 +83,7 @@ func New(t testing.TB) *Redis {
 	return r
 }
 
-// inBubble tells whether the goroutine is in a bubble.
+// inBubble reports whether the goroutine is in a bubble.
 func inBubble() (is bool) {
 	defer func() { is = recover() == nil }() // Wait panics outside
 	synctest.Wait()

@@ -166,7 +166,7 @@ func (c Config) subscriber() redisdelay.SubscriberConfig {
 	}
 }
 
-// sameClient tells whether the streams are where the messages wait.
+// sameClient reports whether the streams are where the messages wait.
 func (c Config) sameClient() bool {
 	return c.Streams != nil && sameClient(c.Client, c.Streams.Client)
 }
@@ -196,7 +196,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// takesPlace tells whether the stream of a topic would take the place of another key.
+// takesPlace reports whether the stream of a topic would take the place of another key.
 func (c Config) takesPlace(topic string) bool {
 	_, streams := c.Target.(*redisstream.Publisher)
 	return (streams || c.Streams != nil) && script.IsKey(topic)
@@ -207,7 +207,7 @@ var errReadByRelay = &redisdelay.ConfigError{
 	Problem: "is a redisdelay.Publisher of the same Redis and Prefix, so the relay would receive its own messages; it needs another Prefix",
 }
 
-// readByRelay tells whether a target stores messages where a relay with this client and prefix
+// readByRelay reports whether a target stores messages where a relay with this client and prefix
 // takes them. It cannot see behind a decorator, nor that two addresses are of one server.
 func readByRelay(target message.Publisher, client redis.UniversalClient, prefix string) bool {
 	p, is := target.(*redisdelay.Publisher)
@@ -219,7 +219,7 @@ func readByRelay(target message.Publisher, client redis.UniversalClient, prefix 
 	return config.Prefix == prefix && sameRedis(config.Client, client)
 }
 
-// sameRedis tells whether two clients certainly use the same database.
+// sameRedis reports whether two clients certainly use the same database.
 func sameRedis(a, b redis.UniversalClient) bool {
 	if sameClient(a, b) {
 		return true

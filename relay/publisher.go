@@ -98,7 +98,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 }
 
-// complete tells whether all messages are stored in spite of an error: replicas lack them.
+// complete reports whether all messages are stored in spite of an error: replicas lack them.
 func complete(err error) bool {
 	var partial *redisdelay.PartialPublishError // may wrap the other one
 	var shortfall *redisdelay.ReplicationError

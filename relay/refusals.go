@@ -22,7 +22,7 @@ func (r *refusals) taken(id string) {
 	delete(r.counts, id)
 }
 
-// add notes that the target has refused a message, and tells whether that is for good.
+// add notes that the target has refused a message, and reports whether that is for good.
 func (r *refusals) add(id string) bool {
 	known, exists := r.counts[id]
 	if !exists && len(r.counts) >= maxRefused { // they are refused again, and counted anew

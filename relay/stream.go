@@ -55,7 +55,7 @@ func inHand(msg *message.Message) delivery.InHand {
 	return h
 }
 
-// expired tells whether a message has expired since the subscription has handed it out.
+// expired reports whether a message has expired since the subscription has handed it out.
 func expired(msg *message.Message) bool {
 	h, is := delivery.InHandOf(msg.Context())
 	return is && h.Expired()

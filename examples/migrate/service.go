@@ -139,7 +139,7 @@ func (s *service) drainStream(ctx context.Context) error {
 	}
 }
 
-// drained tells whether a group has handled all of a stream: it has been given all entries, and none waits for an ack.
+// drained reports whether a group has handled all of a stream: it has been given all entries, and none waits for an ack.
 func drained(ctx context.Context, client redis.UniversalClient, stream, group string) (bool, error) {
 	groups, err := client.XInfoGroups(ctx, stream).Result()
 	if err != nil {

@@ -50,7 +50,7 @@ func (t *ticks) handle(instance int, msg *message.Message) error {
 	return nil
 }
 
-// complete tells whether all have come. The caller holds mu.
+// complete reports whether all have come. The caller holds mu.
 func (t *ticks) complete() bool {
 	for schedule, n := range wanted {
 		if t.of[schedule] < n {

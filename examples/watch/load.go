@@ -43,7 +43,7 @@ const mostOften = time.Microsecond
 var errRefused = errors.New("refused")
 
 // generate opens that many orders a second until ctx ends, and pays every third at once. It
-// counts those that are refused, as while Redis is away. With a rate of 0 it only waits.
+// counts those that are refused, as while Redis is down. With a rate of 0 it only waits.
 func generate(ctx context.Context, url string, rate float64, refused prometheus.Counter) error {
 	if rate <= 0 {
 		<-ctx.Done()

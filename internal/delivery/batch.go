@@ -91,7 +91,7 @@ func (h InHand) Delivery() queue.Delivery { return h.item.delivery() }
 // Size is that of the message in Redis, in bytes.
 func (h InHand) Size() int { return h.item.size }
 
-// Expired tells whether the message has expired by Redis's clock.
+// Expired reports whether the message has expired by Redis's clock.
 func (h InHand) Expired() bool { return h.item.expired() }
 
 // Ending must be called before sending a call that ends the group's work on the message.

@@ -43,7 +43,7 @@ type item struct {
 
 func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
 
-// expired tells whether the message has expired, so that no handler gets it.
+// expired reports whether the message has expired, so that no handler gets it.
 func (it *item) expired() bool {
 	return !it.expiresAt.IsZero() && !it.redisClock(time.Now()).Before(it.expiresAt)
 }

@@ -96,9 +96,9 @@ func (d *dispatcher) prepare(
 	return msg, true
 }
 
-// admit tells whether a handler may get the item now; cancel tells the handler when the lease is lost. An item that has
-// expired, as far as that is decoded, is settled. If the lease is uncertain, the item is released with those behind it and all
-// that wait, and next is false.
+// admit reports whether a handler may get the item now. If the lease is lost later, cancel ends the context of the handler. An
+// item that has expired, as far as that is decoded, is settled. If the lease is uncertain, the item is released with those
+// behind it and all that wait, and next is false.
 func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) (admitted, next bool) {
 	if !it.partition.leases.handOut(it, cancel) { // first: another consumer may have handed it out in time
 		d.giveBack(append([]*item{it}, behind...))

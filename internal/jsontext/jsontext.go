@@ -1,4 +1,4 @@
-// Package jsontext tells whether JSON says what encoding/json makes of it.
+// Package jsontext reports whether JSON says what encoding/json makes of it.
 package jsontext
 
 import (
@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// IsUnicode tells whether all strings in some JSON are Unicode. Else encoding/json decodes a part of them as U+FFFD, without
+// IsUnicode reports whether all strings in some JSON are Unicode. Else encoding/json decodes a part of them as U+FFFD, without
 // a word: bytes that are not UTF-8, and an escaped half of a character without its other half.
 func IsUnicode(text []byte) bool {
 	halves := bytes.Contains(text, []byte(`\ud`)) || bytes.Contains(text, []byte(`\uD`))

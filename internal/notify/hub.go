@@ -63,7 +63,7 @@ type Kind int
 const (
 	Message Kind = iota
 	Subscribed
-	Unsubscribed // on request, or because the channel has moved to another node
+	Unsubscribed // as requested, or because the channel has moved to another node
 	Refused      // the oldest unanswered request
 	Other        // nothing that matters
 )

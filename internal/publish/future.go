@@ -128,7 +128,7 @@ func (f *Future) end(c *call, err error) {
 	}
 }
 
-// giveUp ends what has not ended of a call, and tells whether that ended the call. The caller
+// giveUp ends what has not ended of a call, and reports whether that ended the call. The caller
 // holds lanes.mu.
 func (f *Future) giveUp(cause error) bool {
 	if f.left == 0 {

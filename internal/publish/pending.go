@@ -102,7 +102,7 @@ func (p *pending) cancelWait(w *waiter, cause error) error {
 	return fmt.Errorf("%w: %w", cause, ErrTooManyPending)
 }
 
-// fits tells whether there is room for a call. One alone may be of any size. The caller holds mu.
+// fits reports whether there is room for a call. One alone may be of any size. The caller holds mu.
 func (p *pending) fits(f *Future) bool {
 	return p.messages == 0 || p.messages+f.messages <= p.limit && p.bytes+f.bytes <= maxPendingBytes
 }

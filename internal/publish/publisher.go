@@ -299,7 +299,7 @@ func (p *Publisher) Refuse(err error) *Future {
 	return f
 }
 
-// Closed tells whether Close was called.
+// Closed reports whether Close was called.
 func (p *Publisher) Closed() bool { return p.closed.Load() }
 
 // Close waits until the calls under way have ended, or ctx has. Later calls fail with

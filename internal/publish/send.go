@@ -81,7 +81,7 @@ func (ls *lanes) outcome(ctx context.Context, to destination, l *lane, b *batch,
 	}
 }
 
-// hopeless tells whether it is of no use to send a call once more that was sent alone and is not stored.
+// hopeless reports whether it is of no use to send a call once more that was sent alone and is not stored.
 func (b *batch) hopeless(cause error) bool {
 	if !script.Transient(cause) {
 		return true

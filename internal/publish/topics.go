@@ -190,7 +190,7 @@ func (t *knownTopic) seen() (partitions int, fresh bool) {
 	return t.partitions, t.partitions > 0 && t.recent()
 }
 
-// recent tells whether Redis was asked just now. The lock is held.
+// recent reports whether Redis was asked just now. The lock is held.
 func (t *knownTopic) recent() bool { return time.Since(t.seenAt) < lookEvery }
 
 // looked ends a look.

@@ -217,7 +217,7 @@ func (cs *changes) leave(c *change, cause error) {
 	}
 }
 
-// join makes a call wait to be sent, and tells whether a new sender has to begin.
+// join makes a call wait to be sent, and reports whether a new sender has to begin.
 func (cs *changes) join(c *change) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

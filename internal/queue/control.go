@@ -288,7 +288,7 @@ func (t *Topic) shareOfFirst(ctx context.Context, settings groupSettings, partit
 	return nil
 }
 
-// limited tells whether a group has limits.
+// limited reports whether a group has limits.
 func (l groupSettings) limited() bool {
 	return slices.ContainsFunc(l.rules, func(text string) bool { return strings.HasPrefix(text, limitsField) })
 }

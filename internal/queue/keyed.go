@@ -217,7 +217,7 @@ func statusOf(reply script.Reply) (Status, error) {
 	}
 }
 
-// some tells whether the message is in a state for any group.
+// some reports whether the message is in a state for any group.
 func (s Status) some(state State) bool {
 	for _, other := range s.Groups {
 		if other == state {

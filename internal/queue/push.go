@@ -140,7 +140,7 @@ func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicat
 	}
 }
 
-// Reopen is for a publisher that sends a batch until it is stored, after a Refused error. It tells whether the last batch of the
+// Reopen is for a publisher that sends a batch until it is stored, after a Refused error. It reports whether the last batch of the
 // publisher has this number and is stored, and what Push returned: an ErrStalePublisher says only that its first message
 // was a different one. If the batch has failed, it may be sent again under its number, which Push refuses otherwise.
 func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
@@ -234,7 +234,7 @@ func (b Batch) duplicates(reply *script.Reply) (list []Duplicate) {
 	return list
 }
 
-// plain tells whether no message of the batch has a key, and the publisher can have a record.
+// plain reports whether no message of the batch has a key, and the publisher can have a record.
 func (b Batch) plain() bool {
 	if b.Number <= 1 {
 		return false

@@ -77,7 +77,7 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 	return nil
 }
 
-// listed tells whether the topic is on the list, after it was added with a version unless that is "".
+// listed reports whether the topic is on the list, after it was added with a version unless that is "".
 func (t *Topic) listed(ctx context.Context, version string) (bool, error) {
 	keys := []string{t.store.Registry()}
 	if err := t.store.Check(ctx, keys[0]); err != nil {
@@ -118,20 +118,20 @@ func (s *Store) noteListAway() {
 	s.awayTill = s.now().Add(listAwayFor)
 }
 
-// listIsAway tells whether the list of topics has given no answer lately.
+// listIsAway reports whether the list of topics has not answered lately.
 func (s *Store) listIsAway() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now().Before(s.awayTill)
 }
 
-// knowsListed tells whether the Store knows that a topic is on the list.
+// knowsListed reports whether the Store knows that a topic is on the list.
 func (s *Store) knowsListed(topic string) bool {
 	_, fresh := s.recall(topic)
 	return fresh
 }
 
-// recall tells whether the Store has seen a topic on the list, and whether that was lately.
+// recall reports whether the Store has seen a topic on the list, and whether that was lately.
 func (s *Store) recall(topic string) (known, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

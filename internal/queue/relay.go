@@ -44,7 +44,7 @@ type Relayed struct {
 	Room  bool     // the group has waited for room under its limit
 }
 
-// CanRelay tells whether Relay can reach a stream: its key is where the group's keys are.
+// CanRelay reports whether Relay can reach a stream: its key is where the group's keys are.
 func (g *Group) CanRelay(stream string) bool {
 	return g.partition.Client().Cluster() == nil || script.SlotOf(stream) == g.partition.Slot()
 }

@@ -55,7 +55,7 @@ type (
 
 // Why a client is unsupported.
 var (
-	errRing = errors.New("is a redis.Ring: while a shard is away, its topics move to another one " +
+	errRing = errors.New("is a redis.Ring: while a shard is down, its topics move to another one " +
 		"and their messages are orphaned; use a Cluster or Sentinel")
 	errPartOfCluster = errors.New("has the options of a Cluster client and not its MasterForKey and ReloadState; " +
 		"embed *redis.ClusterClient, or forward them")
@@ -79,7 +79,7 @@ func NewClient(client redis.UniversalClient, prefix string, observer observe.Obs
 	case clusterOptions:
 		return nil, errPartOfCluster
 	default:
-		return nil, fmt.Errorf("is a %T, which does not tell whether it is for a single node or a Cluster; "+
+		return nil, fmt.Errorf("is a %T, which does not report whether it is for a single node or a Cluster; "+
 			"embed *redis.Client or *redis.ClusterClient instead of the interface, or forward "+
 			"Options and, for a Cluster, MasterForKey and ReloadState", client)
 	}

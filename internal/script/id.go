@@ -58,7 +58,7 @@ func (t Traits) String() (text string) {
 	return text
 }
 
-// IsID tells whether a text has the form of an id: a ULID, and what Traits.String writes. Of any other text, TraitsOf and
+// IsID reports whether a text has the form of an id: a ULID, and what Traits.String writes. Of any other text, TraitsOf and
 // the scripts may read different keys.
 func IsID(text string) bool {
 	if len(text) < IDLength {

@@ -108,7 +108,7 @@ func kindNamed(name string) Kind {
 	return Kind(at)
 }
 
-// Expires tells whether the library lets such a key expire.
+// Expires reports whether the library lets such a key expire.
 func (k Kind) Expires() bool {
 	switch k {
 	case Dedup, Publishers, Imported, ClaimsOf, ConsumersOf:
@@ -148,7 +148,7 @@ func ofPrefix(prefix string, k Kind) string {
 	}
 }
 
-// OfGroup tells whether there is one such key for each group.
+// OfGroup reports whether there is one such key for each group.
 func (k Kind) OfGroup() bool { return k >= QueueOf }
 
 // InLine is added to the due time, in ms, of a message that waits in its group's queue for its ordering key; see
@@ -231,7 +231,7 @@ func (n Names) Slot() int { return SlotOf(string(n)) }
 // topics, of the schedules, and of the inbox.
 var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+:topics\}$|^\{[^}]+:(periodic|inbox)\}:\w+$`)
 
-// IsKey tells whether a name has the form of a key that topics have in Redis, of any prefix.
+// IsKey reports whether a name has the form of a key that topics have in Redis, of any prefix.
 func IsKey(name string) bool { return ours.MatchString(name) }
 
 // slots is how many hash slots a Redis Cluster has.

@@ -147,7 +147,7 @@ func (c *Client) runSome(ctx context.Context, node redis.UniversalClient, calls 
 	return answers, answered
 }
 
-// elsewhere tells whether an error is an answer to which a client that sends a single call
+// elsewhere reports whether an error is an answer to which a client that sends a single call
 // sends another one: EVAL, or to another master.
 func elsewhere(err error) bool {
 	return slices.ContainsFunc([]string{"NOSCRIPT", "MOVED", "ASK", "TRYAGAIN"}, func(prefix string) bool {

@@ -27,10 +27,10 @@ func (r *Reply) Values() []any { return r.values }
 // Len is how many values are left to read.
 func (r *Reply) Len() int { return len(r.values) }
 
-// More tells whether values are left to read, and all so far were as they should be.
+// More reports whether values are left to read, and all so far were as they should be.
 func (r *Reply) More() bool { return len(r.values) > 0 && r.failure() == nil }
 
-// Begins tells whether the next value is a word.
+// Begins reports whether the next value is a word.
 func (r *Reply) Begins(word string) bool { return len(r.values) > 0 && r.values[0] == word }
 
 // Fail says that something is wrong with the reply, unless something else was before.

@@ -132,7 +132,7 @@ func (c *Client) sendAndWait(ctx context.Context, node redis.UniversalClient, ca
 	return Reply{values: values}, nil
 }
 
-// IsAnswer tells whether an error is what a server has answered.
+// IsAnswer reports whether an error is what a server has answered.
 func IsAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer)
@@ -205,10 +205,10 @@ func (w *Written) MarshalBinary() ([]byte, error) {
 // String is for hooks of the client that describe calls.
 func (w *Written) String() string { return w.Text }
 
-// Once tells whether the call was written once.
+// Once reports whether the call was written once.
 func (w *Written) Once() bool { return w.times.Load() == 1 }
 
-// Never tells whether the call has not been written yet. After the end of a call that nobody has given up, no copy of it
+// Never reports whether the call has not been written yet. After the end of a call that nobody has given up, no copy of it
 // can come.
 func (w *Written) Never() bool { return w.times.Load() == 0 }
 

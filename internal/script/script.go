@@ -114,7 +114,7 @@ func (s *Script) Awaited() *Script {
 	return s
 }
 
-// IsAwaited tells whether the script is Awaited.
+// IsAwaited reports whether the script is Awaited.
 func (s *Script) IsAwaited() bool { return s.awaited }
 
 func (s *Script) compiled() *Script {

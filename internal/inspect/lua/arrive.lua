@@ -26,7 +26,7 @@ local ulids = {}
 for i, id in ipairs(ids) do ulids[i] = string.sub(id, 1, 26) end
 local remembered = #ids > 0 and call('ZMSCORE', imported, unpack(ulids)) or {}
 
--- used tells whether a key is in use, as push.lua does.
+-- used reports whether a key is in use, as push.lua does.
 local function used(id, key)
   local holder = call('HGET', keys, key)
   if held[key] or holder and holder ~= id and call('HEXISTS', messages, holder) == 1 then return true end

@@ -10,7 +10,7 @@
 local cursor, id, fence = ARGV[1], ARGV[2], ARGV[3]
 local STEP = 10 -- records, about; one has up to 1,000 ids
 
--- gave tells whether a record has the delivery.
+-- gave reports whether a record has the delivery.
 local function gave(record)
   if not string.find(record, cjson.encode(id), 1, true) then return false end
   local _, _, result = parse_record(record)

@@ -36,7 +36,7 @@ for _, zset in ipairs(which == 'refs' and {} or { queue, unack, dead }) do
   end
 end
 
--- readable tells whether an entry of refs is a list of names.
+-- readable reports whether an entry of refs is a list of names.
 local function readable(list)
   local whole, names = pcall(cjson.decode, list)
   if not whole or type(names) ~= 'table' or #names == 0 then return false end

@@ -67,7 +67,7 @@ local entries = of_group and #ids > 0 and call('HMGET', attempts, unpack(ids)) o
 local reasons_of = place == 'dead' and #ids > 0 and call('HMGET', reasons, unpack(ids)) or {}
 local own = content and of_group and call('HLEN', nack_metadata) > 0
 
--- matches tells whether a message matches.
+-- matches reports whether a message matches.
 local function matches(id, deliveries, why)
   if key ~= '' and string.sub(key_of(id) or '', 1, #key) ~= key then return false end
   if deliveries < min_attempts then return false end

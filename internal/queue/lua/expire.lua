@@ -1,7 +1,7 @@
 -- expire.lua: end a group that has had no live consumer for as long as it lasts. Like
 -- retire.lua, it removes the group and leaves a tombstone, which goes once forget.lua has
 -- freed all. A group ends only if this was noticed some seconds before and no consumer has
--- come since: while Redis was away, or when its clock was set forward, consumers may be
+-- come since: while Redis was down, or when its clock was set forward, consumers may be
 -- alive and could not say so. The notice wakes them.
 --
 -- KEYS     groups, settings, consumers, expiry

@@ -35,7 +35,7 @@ local function earliest(...)
   return first
 end
 
--- begins_exhausted tells whether the first due message must be buried. Only then does a claim
+-- begins_exhausted reports whether the first due message must be buried. Only then does a claim
 -- check more messages than it may lease, since checking costs more than leasing.
 local function begins_exhausted(zset, attempts, now_ms, max)
   local id = due_of(zset, now_ms, 1)[1]

@@ -7,7 +7,7 @@
 
 local LINES_AT_ONCE = 100
 
--- begins_busy tells whether another message has the turn of the first due message. Only then does a claim
+-- begins_busy reports whether another message has the turn of the first due message. Only then does a claim
 -- check more messages than it may lease.
 local function begins_busy(zset, now_ms)
   local id = due_of(zset, now_ms, 1)[1]
@@ -16,7 +16,7 @@ local function begins_busy(zset, now_ms)
   return owner and owner ~= id
 end
 
--- has_turn tells whether a message has its turn: it is in delivery, or waits for a retry or a claim, or is dead
+-- has_turn reports whether a message has its turn: it is in delivery, or waits for a retry or a claim, or is dead
 -- and halts its key.
 local function has_turn(id, halts)
   local call = redis.call
@@ -54,7 +54,7 @@ local function lines_in(batch, ids, from)
   return lines
 end
 
--- is_busy tells whether another message has the turn of an ordering key.
+-- is_busy reports whether another message has the turn of an ordering key.
 local function is_busy(batch, line, id)
   local owner = batch.owners[line]
   if owner and owner ~= id and not batch.checked[line] then
@@ -91,7 +91,7 @@ local function line_up(batch)
 end
 
 -- heal checks a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody
--- has to the first in line, and tells whether it found any. A torn file may leave such turns; so may an operator who no
+-- has to the first in line, and reports whether it found any. A torn file may leave such turns; so may an operator who no
 -- longer lets dead letters halt their keys.
 local function heal(halts)
   local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false

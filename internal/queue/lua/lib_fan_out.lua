@@ -31,7 +31,7 @@ local function covered(audience, due)
 end
 
 -- fan_out moves due messages from scheduled to the queues of all groups, as far as they are for just
--- these, and tells whether any are. It removes them by id: a removal by rank would remove other
+-- these, and reports whether any are. It removes them by id: a removal by rank would remove other
 -- messages if Redis repeated it, as it does with an append-only file that a crash has torn in the
 -- middle of a script (docs/use/reliability.md).
 local function fan_out(audience, due, queue, scheduled, refs)

@@ -1,4 +1,4 @@
--- outcome.lua: tell whether a batch of push is stored. If it is not, no copy of it can be
+-- outcome.lua: report whether a batch of push is stored. If it is not, no copy of it can be
 -- stored from now on, unless the publisher sends it again under a number above ARGV[3].
 --
 -- KEYS     scheduled, publishers

@@ -121,7 +121,7 @@ local function fence_of(token)
   return string.match(token, '^(%d+)/%d+/%d+$')
 end
 
--- same_fence tells whether an entry, if there is one, belongs to the delivery with a token.
+-- same_fence reports whether an entry, if there is one, belongs to the delivery with a token.
 local function same_fence(entry, token)
   entry = entry or '1'
   return entry == token or (fence_of(entry) or '1') == (fence_of(token) or token)
@@ -228,7 +228,7 @@ local function wake(channel, now, due, group)
   redis.pcall(NOTIFY, channel, wait)
 end
 
--- release_capacity wakes a group that is at its limit, once unack has capacity again, and tells
+-- release_capacity wakes a group that is at its limit, once unack has capacity again, and reports
 -- whether it was. at_limit holds the limit that it has hit.
 local function release_capacity(at_limit, unack, channel, group)
   local limit = redis.call('HGET', at_limit, group)

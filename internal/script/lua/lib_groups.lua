@@ -30,14 +30,14 @@ local function limits_of(group) return 'limits:' .. group end
 
 local function rate_of(group) return 'rate:' .. group end
 
--- halts_keys tells whether a dead letter of a group halts its ordering key: its limits end with JSON of numbers
+-- halts_keys reports whether a dead letter of a group halts its ordering key: its limits end with JSON of numbers
 -- and this.
 local function halts_keys(settings, group)
   local limits = redis.call('HGET', settings, limits_of(group))
   return limits and string.find(limits, '"halts":true', 1, true) ~= nil
 end
 
--- is_rule tells whether all partitions have a field: a pause, or limits.
+-- is_rule reports whether all partitions have a field: a pause, or limits.
 local function is_rule(field) return string.match(field, '^paused') or string.match(field, '^limits:') end
 
 -- note_alive records that a consumer counts as alive for some ms, as "<until> <seen>

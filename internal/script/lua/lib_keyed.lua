@@ -55,7 +55,7 @@ local function with_done(found, names, scheduled)
   return found
 end
 
--- lacking tells whether a group that may have a message is missing from those that a caller
+-- lacking reports whether a group that may have a message is missing from those that a caller
 -- names, in ARGV[from..]: one that refs names or, if refs has none and the message is neither in
 -- scheduled nor in a set of a named group, any registered one. The first three keys of each named
 -- group are its sets.

@@ -73,7 +73,7 @@ local function first_in(blocked, queue, line)
   return false
 end
 
--- pass_turns ends the turns of some messages, and tells whether others have them now. lines has their lines, or
+-- pass_turns ends the turns of some messages, and reports whether others have them now. lines has their lines, or
 -- false. The caller then takes the messages out of the sets: if it is interrupted before, they are claimed again. An id that
 -- is false ends the turn that nobody has.
 local function pass_turns(turns, blocked, queue, ids, lines)

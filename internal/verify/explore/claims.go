@@ -36,7 +36,7 @@ func (t *step) claimTruth() string {
 	return ""
 }
 
-// lacksGroups tells whether a claim does not name the groups that a message is for.
+// lacksGroups reports whether a claim does not name the groups that a message is for.
 func (t *step) lacksGroups() bool {
 	return (t.op.knows == knowsNobody || t.op.knows == knowsFormer) && len(registered(t.before)) > 1
 }

@@ -38,7 +38,7 @@ type step struct {
 	count  func(class string) // counts a tolerated case
 }
 
-// settled tells whether a message has ended for a group, as far as clients know.
+// settled reports whether a message has ended for a group, as far as clients know.
 func (s state) settled(g, msg string) bool {
 	if s.value("~life", msg) != lifeLive || s.value("~fate:"+g, msg) == fateDone {
 		return true
@@ -47,7 +47,7 @@ func (s state) settled(g, msg string) bool {
 	return maybe == "*" || maybe == g
 }
 
-// relaxed tells whether only the weaker promises hold for a message.
+// relaxed reports whether only the weaker promises hold for a message.
 func (s state) relaxed(msg string) bool {
 	return s.has("~torn", "restarted") || s.has("~again", msg)
 }
@@ -132,7 +132,7 @@ func (t *step) learnCanceled(msg string) {
 	}
 }
 
-// listed tells whether the answer, a list of ids that the call left alone, has this one.
+// listed reports whether the answer, a list of ids that the call left alone, has this one.
 func (t *step) listed(msg string) bool {
 	return slices.Contains(t.undone(), any(msg))
 }

@@ -62,7 +62,7 @@ func (u *Universe) limited(s state) string {
 	return ""
 }
 
-// waits tells whether a message is on its way to a group.
+// waits reports whether a message is on its way to a group.
 func (u *Universe) waits(s state, msg string) bool {
 	return slices.ContainsFunc(u.groups, func(g string) bool { return s.has("queue:"+g, msg) || s.has("unack:"+g, msg) })
 }
@@ -183,7 +183,7 @@ func (u *Universe) weak(s state, msg string, count func(string)) string {
 	return ""
 }
 
-// unsettled tells whether a message still has to be delivered to a group.
+// unsettled reports whether a message still has to be delivered to a group.
 func (u *Universe) unsettled(s state, msg string) bool {
 	fanned := false
 	for _, g := range u.groups {

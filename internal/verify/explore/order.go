@@ -46,16 +46,16 @@ func placeOf(line, due, msg string) string {
 	return fmt.Sprintf("%s%016d%s", line, 1000+n, msg)
 }
 
-// hasTurn tells whether a message counts as the one whose turn it is.
+// hasTurn reports whether a message counts as the one whose turn it is.
 func (s state) hasTurn(g, msg string) bool {
 	waits, queued := s.get("queue:"+g, msg)
 	return s.has("unack:"+g, msg) || queued && !strings.HasPrefix(waits, inLine) || s.halts(g) && s.has("dead:"+g, msg)
 }
 
-// halts tells whether a dead letter of a group halts its ordering key.
+// halts reports whether a dead letter of a group halts its ordering key.
 func (s state) halts(g string) bool { return s.value("settings", "limits:"+g) == haltingLimits }
 
-// passes tells whether a change is part of passing a turn on: in turns or lanes, or of a message that was in
+// passes reports whether a change is part of passing a turn on: in turns or lanes, or of a message that was in
 // line and has the turn now.
 func (t *step) passes(change entry) bool {
 	kind, g, _ := strings.Cut(change.key, ":")
@@ -89,7 +89,7 @@ func (t *step) inOrder() string {
 	return ""
 }
 
-// aheadOf tells whether a message is in line still, or due before one that a claim gives. One that was requeued is
+// aheadOf reports whether a message is in line still, or due before one that a claim gives. One that was requeued is
 // due later than what is in line, which the explorer cannot see.
 func (t *step) aheadOf(other, g, msg string) bool {
 	waits := t.after.value("queue:"+g, msg)
@@ -97,7 +97,7 @@ func (t *step) aheadOf(other, g, msg string) bool {
 		slices.ContainsFunc(t.claim.given, func(given given) bool { return given.msg == other })
 }
 
-// heals tells whether a claim repairs what a torn file has left of turns and lanes.
+// heals reports whether a claim repairs what a torn file has left of turns and lanes.
 func (t *step) heals() bool {
 	torn := slices.ContainsFunc(t.u.msgs(), t.before.relaxed)
 	return torn && slices.ContainsFunc(diff(t.before, t.after), func(change entry) bool {

@@ -229,12 +229,12 @@ const heldAgain = "2/0/0"
 // fence is the part of a token that must grow with every delivery.
 func fence(token string) int { f, _, _ := tokenParts(token); return f }
 
-// holds tells whether a token is a message's current one.
+// holds reports whether a token is a message's current one.
 func (s state) holds(group, msg, token string) bool {
 	return s.has("unack:"+group, msg) && fence(s.value("attempts:"+group, msg)) == fence(token)
 }
 
-// claimToken is the token that a claim of a message has to return; lost tells whether its
+// claimToken is the token that a claim of a message has to return; lost reports whether its
 // lease ended.
 func (s state) claimToken(group, msg string, lost bool) string {
 	entry, ok := s.get("attempts:"+group, msg)
@@ -288,7 +288,7 @@ func (s state) entryAfter(o op) string {
 	return entry
 }
 
-// refsExact tells whether refs is right for a message that these groups hold.
+// refsExact reports whether refs is right for a message that these groups hold.
 func (s state) refsExact(msg string, holders []string) bool {
 	refs, ok := s.get("refs", msg)
 	if !ok {
@@ -306,7 +306,7 @@ func refNames(refs string) (names []string) {
 	return names
 }
 
-// needs tells whether refs names a group.
+// needs reports whether refs names a group.
 func (s state) needs(group, msg string) bool {
 	refs, ok := s.get("refs", msg)
 	return ok && slices.Contains(refNames(refs), group)

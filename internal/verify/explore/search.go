@@ -286,7 +286,7 @@ func (x *Explorer) merge(number int32, result made) {
 	}
 }
 
-// within tells whether a state is within the limit of deliveries.
+// within reports whether a state is within the limit of deliveries.
 func (t *step) within() bool {
 	for _, given := range t.claim.given {
 		if fence(given.token) > t.u.deliveries {

@@ -165,7 +165,7 @@ func decodeEffects(text string) []effect {
 	return effects
 }
 
-// apply does what a write command does and tells whether it changed anything: otherwise
+// apply does what a write command does and reports whether it changed anything: otherwise
 // Redis does not write it to the append-only file.
 func (s *state) apply(e effect) (dirty bool) {
 	key, args := e[1], e[2:]
@@ -255,7 +255,7 @@ func (u *Universe) canonical(s state) {
 	}
 }
 
-// stale tells whether a token can never be current again.
+// stale reports whether a token can never be current again.
 func (s state) stale(g, msg, token string) bool {
 	entry, ok := s.get("attempts:"+g, msg)
 	switch {

@@ -151,7 +151,7 @@ func (t *step) pushTruth() string {
 	return t.others(msg)
 }
 
-// barred tells whether a push is a late copy of a batch that is barred.
+// barred reports whether a push is a late copy of a batch that is barred.
 func (u *Universe) barred(s state, o op) bool {
 	return s.has("~barred", o.msg) && o.number <= u.messages
 }
@@ -173,7 +173,7 @@ func (t *step) outcomeTruth() string {
 	return t.nothing("publishers")
 }
 
-// inWindow tells whether the key is taken although no message need hold it.
+// inWindow reports whether the key is taken although no message need hold it.
 func (s state) inWindow(msg string) bool {
 	return isLater(s.value("dedup", theKey)) && s.value("keys", theKey) != msg
 }
@@ -186,12 +186,12 @@ func (t *step) dropped() string {
 	return t.nothing("publishers", "dedup")
 }
 
-// placed tells whether a message is in any set now.
+// placed reports whether a message is in any set now.
 func (t *step) placed(msg string) bool {
 	return t.after.has("scheduled", msg) || len(t.u.holders(t.after, msg)) > 0
 }
 
-// borrowed tells whether a push uses the number of another message's batch.
+// borrowed reports whether a push uses the number of another message's batch.
 func (u *Universe) borrowed(o op) bool { return o.number-1 != slices.Index(u.msgs(), o.msg) }
 
 // replaced checks that the message that held the key is gone.
@@ -283,7 +283,7 @@ func (t *step) keyLost(msg string) string {
 	return ""
 }
 
-// repeats tells whether a call has buried its message before: its reply may be lost, so it
+// repeats reports whether a call has buried its message before: its reply may be lost, so it
 // gets the same answer again.
 func (s state) repeats(o op) bool {
 	reason, dead := s.get("reasons:"+o.group, o.msg)
@@ -459,7 +459,7 @@ func (t *step) keyTruth() string {
 	return t.cancelTruth(msg)
 }
 
-// lacksHolder tells whether a call does not name a group that has the message, and that can be
+// lacksHolder reports whether a call does not name a group that has the message, and that can be
 // known to have it.
 func (t *step) lacksHolder(msg string) bool {
 	all := t.op

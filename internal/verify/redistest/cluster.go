@@ -131,7 +131,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Master returns the master of a slot. A master that is away remains the master until
+// Master returns the master of a slot. A master that is down remains the master until
 // another is elected.
 func (c *Cluster) Master(ctx context.Context, slot int) (*Server, error) {
 	seen, err := c.look(ctx)

@@ -114,7 +114,7 @@ func (l *link) hearHeartbeat(channel string) {
 	}
 }
 
-// loses tells whether a notification is lost, and with it all later ones. The caller holds World.mu.
+// loses reports whether a notification is lost, and with it all later ones. The caller holds World.mu.
 func (li *listener) loses(now time.Time) bool {
 	w, process := li.link.w, li.link.process
 	li.dead = li.dead || now.Before(w.silentUntil[process]) || now.Before(w.storms[process]) && chance(li.rng, 0.3)

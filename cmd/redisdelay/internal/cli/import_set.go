@@ -83,7 +83,7 @@ func (s *setImport) flags(cmd *cobra.Command) {
 	flags.BoolVar(&s.dryRun, "dry-run", false, "only count and show what would be imported")
 }
 
-// asked tells whether the import is from a set.
+// asked reports whether the import is from a set.
 func (s *setImport) asked() bool { return s.zset != "" || s.from != "" }
 
 func (s *setImport) check(cmd *cobra.Command, args []string) error {
@@ -263,7 +263,7 @@ func (s *setImport) stored(ctx context.Context, topic string, set sortedset.Set,
 	return stored, nil
 }
 
-// isStored tells whether the message of a job is stored or done. With keys, it imports the job again: only the outcome of
+// isStored reports whether the message of a job is stored or done. With keys, it imports the job again: only the outcome of
 // one job tells that its key is in use.
 func (s *setImport) isStored(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
 	if s.keyed {
@@ -289,7 +289,7 @@ func (s *setImport) isStored(ctx context.Context, topic string, set sortedset.Se
 	return there, err
 }
 
-// there tells whether the message of a job is in the topic. What was stored may have been cancelled since.
+// there reports whether the message of a job is in the topic. What was stored may have been cancelled since.
 func (s *setImport) there(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
 	for _, id := range set.IDs(job, s.options()) {
 		_, err := s.app.admin.Message(ctx, topic, admin.Ref{ID: id})

@@ -208,7 +208,7 @@ func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
 	return f
 }
 
-// given tells whether a flag that narrows the choice is set.
+// given reports whether a flag that narrows the choice is set.
 func (f *filter) given(cmd *cobra.Command) bool {
 	return slices.ContainsFunc(f.narrowing, cmd.Flags().Changed)
 }

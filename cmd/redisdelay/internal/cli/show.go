@@ -315,7 +315,7 @@ func (n *named) anywhere(ctx context.Context, text string) error {
 	return errors.Join(append([]error{fmt.Errorf("%w %q in any topic", admin.ErrMessageNotFound, text)}, failed...)...)
 }
 
-// unreadable tells whether an error is about one topic, so that others may be read.
+// unreadable reports whether an error is about one topic, so that others may be read.
 func unreadable(err error) bool {
 	var wrong *redisdelay.KeyTypeError
 	return errors.Is(err, redisdelay.ErrProtocolTooNew) || errors.As(err, &wrong)

@@ -87,7 +87,7 @@ func withPort(host, parsed string, first bool) string {
 	return host
 }
 
-// Secure tells whether the URL asks for TLS.
+// Secure reports whether the URL asks for TLS.
 func (t Target) Secure() bool {
 	options, _, err := t.parse()
 	return err == nil && options.TLSConfig != nil

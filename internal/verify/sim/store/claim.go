@@ -92,7 +92,7 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	return claims, true
 }
 
-// idle tells whether lib_idle answers a claim: there is nothing to find, and nothing unusual to do.
+// idle reports whether lib_idle answers a claim: there is nothing to find, and nothing unusual to do.
 // It does not look for pauses.
 func (p *Partition) idle(g *group, r Request, now int64, last claimed) bool {
 	_, seen := g.consumers[r.Consumer]
@@ -212,7 +212,7 @@ func (p *Partition) answer(g *group, claims *Claims, r Request, b bounds, now in
 	claims.NeedsWorker = claims.Wait == 0 && b.scarce && len(claims.Messages) >= r.Free
 }
 
-// beginsSpent tells whether the first message that is due has to be buried.
+// beginsSpent reports whether the first message that is due has to be buried.
 func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
 	for _, e := range z.upTo(now, 1) {
 		return g.attempts[e.id].spent(r.MaxDeliveries)
@@ -256,7 +256,7 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 	return true
 }
 
-// busy tells whether another message has the turn of an ordering key.
+// busy reports whether another message has the turn of an ordering key.
 func (g *group) busy(b *batch, line, id string, halts bool) bool {
 	owner, known := b.owners[line]
 	if !known {

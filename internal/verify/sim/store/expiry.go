@@ -35,7 +35,7 @@ func (p *Partition) expire(now int64, name string, lasts, ends, noticed int64) {
 	p.expiry[name] = expiry{lasts, ends, noticed, look}
 }
 
-// ending tells whether groups may end soon.
+// ending reports whether groups may end soon.
 func (p *Partition) ending(now int64) bool {
 	for _, e := range p.expiry {
 		if e.look <= nowMS(now)+nearMS {
@@ -67,7 +67,7 @@ func (p *Partition) Heartbeat(now int64, name, consumer string, alive int64) {
 	}
 }
 
-// Alive tells whether a consumer of a group counts as alive.
+// Alive reports whether a consumer of a group counts as alive.
 func (p *Partition) Alive(now int64, name string) bool {
 	if g := p.groups[name]; g != nil {
 		for _, c := range g.consumers {

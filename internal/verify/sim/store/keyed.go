@@ -86,13 +86,13 @@ func (p *Partition) cancelFor(name, id string) {
 	}
 }
 
-// concerns tells whether a call looks for a message in a group: one that is retired only counts
+// concerns reports whether a call looks for a message in a group: one that is retired only counts
 // if refs names it.
 func (p *Partition) concerns(name, id string) bool {
 	return p.groups[name].registered || slices.Contains(p.refs[id], name)
 }
 
-// Orphaned tells whether a message was cancelled while a group was retired, which leaves it there.
+// Orphaned reports whether a message was cancelled while a group was retired, which leaves it there.
 func (p *Partition) Orphaned(name, id string) bool {
 	return p.groups[name] != nil && p.groups[name].orphans[id]
 }
@@ -125,7 +125,7 @@ func (s Status) has(state State) bool {
 	return slices.Contains(slices.Collect(maps.Values(s.Groups)), state)
 }
 
-// waits tells whether the message waits for any group.
+// waits reports whether the message waits for any group.
 func (s Status) waits() bool { return s.Scheduled || s.has(StateQueued) || s.has(StateRetrying) }
 
 // Reschedule gives a waiting message a new due time, in ms. ok is false if it does not wait.

@@ -52,7 +52,7 @@ func (p *Partition) Discard(name string, latest int64, ids []string) (missing []
 	return missing
 }
 
-// buried tells whether a message is a dead letter since no later than latest.
+// buried reports whether a message is a dead letter since no later than latest.
 func (g *group) buried(id string, latest int64) bool {
 	return g != nil && g.dead.has(id) && g.dead.scores[id] <= latest
 }
@@ -132,5 +132,5 @@ func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left
 	return left
 }
 
-// is tells whether a message has the score that was seen.
+// is reports whether a message has the score that was seen.
 func (z *zset) is(s Seen) bool { return z.has(s.ID) && z.scores[s.ID] == s.Score }

@@ -47,7 +47,7 @@ func lineOf(id string) string {
 	return line
 }
 
-// hasTurn tells whether a message has its turn if turns names it: it is in delivery, or waits for a retry or a
+// hasTurn reports whether a message has its turn if turns names it: it is in delivery, or waits for a retry or a
 // claim, or is dead and halts its key.
 func (g *group) hasTurn(id string, halts bool) bool {
 	score, waits := g.queue.scores[id]
@@ -80,7 +80,7 @@ func (g *group) drop(line string, at int) {
 	}
 }
 
-// passTurn ends the turn of a message, if it has it, and tells whether another one has it now.
+// passTurn ends the turn of a message, if it has it, and reports whether another one has it now.
 func (g *group) passTurn(line, id string) (passed bool) {
 	if line == "" || g.turns[line] != id {
 		return false
@@ -129,7 +129,7 @@ func (p *Partition) putOff(g *group, name string, ids ...string) {
 	p.passTurns(g, name, ids)
 }
 
-// halts tells whether a dead letter of a group halts its ordering key.
+// halts reports whether a dead letter of a group halts its ordering key.
 func (p *Partition) halts(name string) bool { return p.limits[name].HaltsKeys }
 
 // noteHalted notes that dead letters of a group may have turns that its next claim ends, if it halts keys no longer.
@@ -139,7 +139,7 @@ func (p *Partition) noteHalted(name string) {
 	}
 }
 
-// beginsBusy tells whether another message has the turn of the first one that is due.
+// beginsBusy reports whether another message has the turn of the first one that is due.
 func (g *group) beginsBusy(z *zset, now int64) bool {
 	for _, e := range z.upTo(now, 1) {
 		owner := g.turns[lineOf(e.id)]
@@ -148,7 +148,7 @@ func (g *group) beginsBusy(z *zset, now int64) bool {
 	return false
 }
 
-// heal passes on turns whose messages are nowhere, and tells whether there were any. The scripts check some of
+// heal passes on turns whose messages are nowhere, and reports whether there were any. The scripts check some of
 // many, so a claim that finds one says that there may be more.
 func (g *group) heal(halts bool) (healed bool) {
 	for line, id := range g.turns {

@@ -83,7 +83,7 @@ func (p *Partition) Push(now int64, b Batch) Pushed {
 	return result
 }
 
-// Outcome tells whether a batch of a publisher is stored, and what Push returned. If it is not, no copy of it can be stored from
+// Outcome reports whether a batch of a publisher is stored, and what Push returned. If it is not, no copy of it can be stored from
 // now on. stale says that the publisher has sent a later batch.
 func (p *Partition) Outcome(publisher string, number int64) (stored bool, duplicates []Duplicate, stale bool) {
 	last, known := p.publishers[publisher]
@@ -122,7 +122,7 @@ func (p *Partition) store(now int64, result *Pushed, duplicates string, m Messag
 	return true
 }
 
-// inUse tells whether another message than a new one holds a key, or a window has taken it.
+// inUse reports whether another message than a new one holds a key, or a window has taken it.
 func (p *Partition) inUse(now int64, key, id string) bool {
 	holder := p.keys[key]
 	return key != "" && holder != id && (holder != "" || p.dedup[key]*1000 > now)

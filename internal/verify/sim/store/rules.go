@@ -198,7 +198,7 @@ func (g *group) heldBack(b bounds, now int64) int64 {
 	return int64(max(0, math.Ceil(wait)))
 }
 
-// makeRoom wakes a group that waits for room in unack, if there is some now, and tells whether
+// makeRoom wakes a group that waits for room in unack, if there is some now, and reports whether
 // there is.
 func (p *Partition) makeRoom(g *group, name string) bool {
 	if g.atLimit == 0 || len(g.unack.list) >= g.atLimit {
