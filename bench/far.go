@@ -15,10 +15,12 @@ import (
 // holdBack is the argument that makes this program a proxy: `bench hold-back <address> <distance>`.
 const holdBack = "hold-back"
 
+// farSuffix ends the names of experiments with Redis a millisecond away.
+const farSuffix = ".far"
+
 // atDistance makes an experiment with Redis a millisecond away.
 func (e experiment) atDistance(bars ...bar) experiment {
-	e.name += ".far"
-	e.what = "With Redis 1 ms away: a proxy delays each reply and does not limit the throughput.\n" + e.what
+	e.name += farSuffix
 	e.distance, e.bars, e.rounds = time.Millisecond, bars, 0
 	return e
 }
@@ -29,7 +31,7 @@ func publishBy(goroutines, messages int, peers ...contestant) experiment {
 	stream.publisher = publisherWithPool(200)
 	return experiment{
 		name:        fmt.Sprintf("publish%d", goroutines),
-		what:        fmt.Sprintf("Goroutines: %d. Each publishes one message per call, %d in all. redisstream's client has a pool of 200.", goroutines, messages),
+		what:        fmt.Sprintf("Goroutines: %d; messages: %d, one per call. redisstream's client has a pool of 200.", goroutines, messages),
 		contestants: append([]contestant{publish(redisDelay(), messages, goroutines, 1), publish(stream, messages, goroutines, 1)}, peers...),
 	}
 }

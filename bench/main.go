@@ -65,7 +65,7 @@ func run() error {
 			return err
 		}
 		outcomes = append(outcomes, o)
-		fmt.Print(o.section())
+		fmt.Print(o.section(nil))
 	}
 	fmt.Printf("\n%s", barTable(outcomes))
 	if opts.out == "" {

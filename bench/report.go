@@ -26,15 +26,27 @@ func write(ctx context.Context, dir, command string, l *lab, outcomes []outcome)
 	var text strings.Builder
 	text.WriteString(head + barTable(outcomes) + reader)
 	for _, o := range outcomes {
-		text.WriteString(o.section())
+		if near, isFar := strings.CutSuffix(o.name, farSuffix); !isFar || find(outcomes, near) == nil {
+			text.WriteString(o.section(find(outcomes, o.name+farSuffix)))
+		}
 	}
 	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(text.String()), 0o644)
+}
+
+// find returns the outcome of an experiment; nil if it was not run.
+func find(outcomes []outcome, name string) *outcome {
+	i := slices.IndexFunc(outcomes, func(o outcome) bool { return o.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &outcomes[i]
 }
 
 const reader = `
 A ratio compares two runs of the same round. Each value is the median over the rounds, followed by the minimum and the maximum if there are
 several rounds. A bar is met if the median meets it. A bar with a reason in the last column is a goal. CPU is user and system time, of Redis
 (INFO) and of the client (getrusage). The client is publisher and consumer in one process, and competes with Redis for the cores.
+For the columns with "1 ms away", a proxy delays each reply of Redis and does not limit the throughput.
 `
 
 func heading(ctx context.Context, command string, l *lab) (string, error) {
@@ -132,24 +144,43 @@ func (o outcome) unit(b bar) string {
 	return ""
 }
 
-// section is an experiment's part of the report, with all measurements.
-func (o outcome) section() string {
+// section is an experiment's part of the report, with all measurements. far is the same experiment with Redis a millisecond
+// away, or nil.
+func (o outcome) section(far *outcome) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "\n## %s\n\n%s\n\n| %d %s |", o.name, o.what, o.rounds(), plural(o.rounds(), "round"))
+	fmt.Fprintf(&text, "\n## %s\n\n%s\n", o.name, o.what)
+	runs := []outcome{o}
+	if far != nil {
+		runs = append(runs, *far)
+		if far.what != o.what {
+			fmt.Fprintf(&text, "1 ms away: %s\n", far.what)
+		}
+	}
+	fmt.Fprintf(&text, "\n| %d %s |", o.rounds(), plural(o.rounds(), "round"))
 	var readings []string // in the order of the first contestant that has them
-	for _, c := range o.contestants {
-		fmt.Fprintf(&text, " %s |", c.name)
-		for _, r := range o.samples[c.name][0] {
-			if !slices.Contains(readings, r.name) {
-				readings = append(readings, r.name)
+	columns := 1
+	for _, run := range runs {
+		for _, c := range run.contestants {
+			columns++
+			title := c.name
+			if run.distance > 0 && far != nil {
+				title += ", 1 ms away"
+			}
+			fmt.Fprintf(&text, " %s |", title)
+			for _, r := range run.samples[c.name][0] {
+				if !slices.Contains(readings, r.name) {
+					readings = append(readings, r.name)
+				}
 			}
 		}
 	}
-	text.WriteString("\n|" + strings.Repeat(" --- |", 1+len(o.contestants)) + "\n")
+	text.WriteString("\n|" + strings.Repeat(" --- |", columns) + "\n")
 	for _, name := range readings {
 		fmt.Fprintf(&text, "| %s |", name)
-		for _, c := range o.contestants {
-			fmt.Fprintf(&text, " %s |", o.cell(c.name, name))
+		for _, run := range runs {
+			for _, c := range run.contestants {
+				fmt.Fprintf(&text, " %s |", run.cell(c.name, name))
+			}
 		}
 		text.WriteString("\n")
 	}
