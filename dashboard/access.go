@@ -21,10 +21,10 @@ type Access struct {
 	Schedules bool // pause, resume, trigger and remove schedules
 }
 
-// ReadOnly is the Access of somebody who may see everything, payloads included, and change nothing.
+// ReadOnly is the Access of a user who may see everything, payloads included, and change nothing.
 func ReadOnly() Access { return Access{Read: true, Payloads: true} }
 
-// Full is the Access of somebody who may do everything.
+// Full is the Access of a user who may do everything.
 func Full() Access {
 	return Access{
 		Read: true, Payloads: true, Cancel: true, Reschedule: true, Requeue: true, Discard: true, Bury: true,

@@ -24,7 +24,7 @@ type action struct {
 	Verb  string // of its button
 	Done  string // of its result, such as "12 messages canceled"
 	Sets  []admin.Set
-	Field string // of the form that it needs beside the messages; "" for none
+	Field string // of the form that it needs besides the messages; "" for none
 	Hint  string // for that field
 
 	// fixed makes a value that means the same at any time, such as the time that is 2h from now. Nil: each value does.
@@ -33,7 +33,7 @@ type action struct {
 	Lasting   bool // it cannot be taken back
 	Whole     bool // it is for a marked message in all its groups, whichever is named
 	wholeAll  bool // likewise for all that a filter matches
-	perGroup  bool // it stands beside a group on the page of a message, not beside the message
+	perGroup  bool // it stands next to a group on the page of a message, not next to the message
 	takesAway bool // a message that it was for has no page any more
 
 	// run carries it out. value is the form's field.

@@ -103,7 +103,7 @@ func (c *cache) sweep(now time.Time) {
 	}
 }
 
-// clear makes the next reader of each key read Redis, since somebody has changed something. Calls under way serve those who
+// clear makes the next reader of each key read Redis, since a user has changed something. Calls under way serve those who
 // wait for them, and nobody else.
 func (c *cache) clear() {
 	c.mu.Lock()

@@ -76,7 +76,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
 }
 
-// add puts actions beside the group that they are for, or once beside the message.
+// add puts actions next to the group that they are for, or once next to the message.
 func (m *messageData) add(list []action, group *groupActions) {
 	for _, a := range list {
 		same := func(other action) bool { return other.name == a.name }

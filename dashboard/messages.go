@@ -14,7 +14,7 @@ import (
 
 const (
 	perPage    = 50
-	searchMost = 5000 // messages whose payloads one search looks at
+	searchMost = 5000 // messages whose payloads one search reads
 )
 
 // messagesData is a page of messages.
@@ -32,7 +32,7 @@ type messagesData struct {
 	// Of a search in payloads.
 	Text   string
 	Looked int
-	More   bool // it has not looked at all
+	More   bool // it has not read all
 }
 
 // messageRow is a message in a list.
@@ -138,7 +138,7 @@ func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
 	return page{name: "messages", title: q.topic(), data: data}, err
 }
 
-// search looks at a bounded number of messages, and stops when a page is full.
+// search reads a bounded number of messages, and stops when a page is full.
 func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) error {
 	query := data.Filter.Query
 	query.Limit = 500

@@ -22,7 +22,7 @@ const (
 	maxFindings = 200 // of the doctor, of each severity, that are kept
 )
 
-// operation is something that takes longer than a page: a bulk operation, or a look at everything. It goes on when the page
+// operation is something that takes longer than a page: a bulk operation, or an examination. It goes on when the page
 // that has begun it is closed.
 type operation struct {
 	// immutable once it has started
@@ -124,7 +124,7 @@ func (o *operation) End() time.Time {
 	return o.end
 }
 
-// Examined is how far a look at everything is.
+// Examined is how far an examination is.
 func (o *operation) Examined() admin.Examined {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -223,7 +223,7 @@ func (os *operations) start(o *operation, run func(ctx context.Context) error) e
 	return nil
 }
 
-// forget drops the oldest that have ended, and of looks at everything all but the last.
+// forget drops the oldest that have ended, and of examinations all but the last.
 func (os *operations) forget() {
 	ended := 0
 	var examination *operation
@@ -263,7 +263,7 @@ func (os *operations) find(id string) *operation {
 	return nil
 }
 
-// wait waits until all have ended, once their context has: whoever starts one meanwhile holds mu, or finds the context ended.
+// wait waits until all have ended, once their context has: a request that starts one meanwhile holds mu, or finds the context ended.
 func (os *operations) wait() {
 	os.mu.Lock()
 	os.mu.Unlock() //nolint:staticcheck // see above
@@ -314,7 +314,7 @@ func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	return p, nil
 }
 
-// doctorPage shows what the last look at everything has found.
+// doctorPage shows what the last examination has found.
 func (d *Dashboard) doctorPage(context.Context, *request) (page, error) {
 	p := page{name: "doctor", title: "Doctor", live: true}
 	if o := d.examination(); o != nil {
@@ -333,7 +333,7 @@ func (d *Dashboard) examination() *operation {
 	return nil
 }
 
-// examine looks at everything, unless somebody does.
+// examine starts an examination, unless one runs.
 func (d *Dashboard) examine(w http.ResponseWriter, q *request) error {
 	if o := d.examination(); o == nil || o.State() != "running" {
 		o := &operation{Action: "examine", Done: "examined", What: "all topics", Actor: q.actor, needs: mayRead}

@@ -14,7 +14,7 @@ type reasonsData struct {
 	Topic, Group string
 	Rows         []reasonRow
 	Total        int
-	All          int // dead letters; more than Total if there was no time to look at all
+	All          int // dead letters; more than Total if there was no time to read all
 	Short        bool
 }
 
@@ -42,7 +42,7 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 		data.Total += c.Count
 	}
 	if !data.Short {
-		data.All = data.Total // letters may have come or gone meanwhile
+		data.All = data.Total // dead letters may have come or gone meanwhile
 	}
 	return page{name: "reasons", title: "Dead letters of " + q.topic(), data: data}, nil
 }

@@ -106,7 +106,7 @@ type frame struct {
 	Access                          Access
 	Schedules                       bool
 	Live                            string // the URL of its stream; "" if it has none
-	Here                            string // its URL, to come back to
+	Here                            string // its URL, to return to
 	Did                             *operation
 	Data                            any
 }
@@ -153,7 +153,7 @@ type failure struct {
 	Error  string
 }
 
-// fail serves an error. Whoever may not read is told nothing more.
+// fail serves an error. A user who may not read sees nothing more.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: d.config.Access(r)}, page{

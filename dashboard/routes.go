@@ -16,7 +16,7 @@ func outOfTime(ctx context.Context) bool { return errors.Is(ctx.Err(), context.D
 // A route is what a method does at the last part of a path.
 type route struct {
 	method, name string
-	needs        permission // beside Read; nil for files that tell nothing
+	needs        permission // besides Read; nil for files that tell nothing
 	serve        func(w http.ResponseWriter, q *request) error
 	page         view // what it shows, if it is a page
 	live         bool // it changes while it is open

@@ -67,7 +67,7 @@ func (d *Dashboard) scheduleTrigger(w http.ResponseWriter, q *request) error {
 	})
 }
 
-// scheduleRemove removes a schedule. Whoever has typed its name means it.
+// scheduleRemove removes a schedule. A user who has typed its name means it.
 func (d *Dashboard) scheduleRemove(w http.ResponseWriter, q *request) error {
 	if err := confirmed(q, q.query.Get("schedule")); err != nil {
 		return err

@@ -89,7 +89,7 @@ func (d *Dashboard) limit(w http.ResponseWriter, q *request) error {
 	})
 }
 
-// retire takes a group off the topic. Whoever has typed its name means it.
+// retire takes a group off the topic. A user who has typed its name means it.
 func (d *Dashboard) retire(w http.ResponseWriter, q *request) error {
 	if err := errors.Join(hasGroup(q), confirmed(q, q.group())); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (d *Dashboard) restore(w http.ResponseWriter, q *request) error {
 	})
 }
 
-// deleteTopic removes a topic. Whoever has typed its name means it.
+// deleteTopic removes a topic. A user who has typed its name means it.
 func (d *Dashboard) deleteTopic(w http.ResponseWriter, q *request) error {
 	if err := confirmed(q, q.topic()); err != nil {
 		return err

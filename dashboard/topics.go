@@ -19,7 +19,7 @@ type topicsData struct {
 	Rows          []topicRow
 	Found, All    int
 	Match, Sort   string
-	Before, After string // queries of the pages beside this one; "" if there is none
+	Before, After string // queries of the pages next to this one; "" if there is none
 	Err           error
 	Inbox         *admin.Inbox // nil if nothing is in it
 }

@@ -88,7 +88,7 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 			data.Charts = append(data.Charts, draw(u))
 		case data.Topic != "":
 			return page{}, err
-		case data.Err == nil && !errors.Is(err, admin.ErrTopicNotFound): // it may be gone since the look at all
+		case data.Err == nil && !errors.Is(err, admin.ErrTopicNotFound): // it may be gone since all were read
 			data.Err = err
 		}
 	}

@@ -1,7 +1,7 @@
 // Package redisdelaytest runs tests of code that uses redisdelay in simulated time: 30 minutes, or a month, pass in
 // milliseconds.
 //
-// In a bubble of testing/synctest, time stands still while a goroutine works, and jumps ahead when all wait. There, New
+// In a bubble of testing/synctest, time stops while a goroutine works, and jumps ahead when all wait. There, New
 // starts a Redis in memory, whose connections need no network. Redis, timers, leases and time.Now share one clock.
 //
 //	func TestAnOrderIsClosedAfter30Minutes(t *testing.T) {
