@@ -56,7 +56,7 @@ func nameOf(topic, group string) string {
 
 func (a *app) pause() *cobra.Command {
 	var p redisdelay.Pause
-	cmd := a.someGroups("pause", "Stop a group from getting messages; publishing goes on",
+	cmd := a.someGroups("pause", "Stop deliveries to a group; publishing continues",
 		func(ctx context.Context, topic, group string) error {
 			if p.By == "" {
 				p.By = whoami()
@@ -70,9 +70,9 @@ func (a *app) pause() *cobra.Command {
 			}
 			return a.result("pause", topic, group, "paused %s %s", nameOf(topic, group), until)
 		})
-	cmd.Flags().Var(duration(&p.For, time.Millisecond), "for", "end by itself after this time")
-	cmd.Flags().Var(text(&p.Reason, "TEXT"), "reason", "why, for those who wonder")
-	cmd.Flags().Var(text(&p.By, "NAME"), "by", "who (default user@host)")
+	cmd.Flags().Var(duration(&p.For, time.Millisecond), "for", "end after this time")
+	cmd.Flags().Var(text(&p.Reason, "TEXT"), "reason", "the reason that others see")
+	cmd.Flags().Var(text(&p.By, "NAME"), "by", "the name that others see (default user@host)")
 	cmd.Example = "redisdelay pause orders billing --for 1h --reason migration"
 	return cmd
 }
@@ -123,7 +123,7 @@ func (a *app) paused(ctx context.Context, topic, group string) (string, error) {
 
 func (a *app) drain() *cobra.Command {
 	var timeout time.Duration
-	cmd := a.someGroups("drain", "Wait until a group has nothing that is due, waits for a retry or is in delivery",
+	cmd := a.someGroups("drain", "Wait until no message of a group is due, waits for a retry or is in delivery",
 		func(ctx context.Context, topic, group string) error {
 			paused, err := a.paused(ctx, topic, group)
 			if err != nil {
@@ -155,7 +155,7 @@ func (a *app) drain() *cobra.Command {
 			}
 			return a.result("drain", topic, group, "%s: nothing is left", nameOf(topic, group))
 		})
-	cmd.Flags().Var(duration(&timeout, time.Millisecond), "timeout", "wait no longer, exit 1")
+	cmd.Flags().Var(duration(&timeout, time.Millisecond), "timeout", "exit 1 after this time")
 	return cmd
 }
 
@@ -166,7 +166,7 @@ func remainingText(b redisdelay.Remaining) string {
 func (a *app) limit() *cobra.Command {
 	var limits redisdelay.GroupLimits
 	var none, keepHalts bool
-	cmd := a.command("limit TOPIC GROUP", "Limit how many messages a group gets, over all its consumers",
+	cmd := a.command("limit TOPIC GROUP", "Limit the messages that all consumers of a group receive together",
 		func(cmd *cobra.Command, _ []string) error {
 			keepHalts = !none && !cmd.Flags().Changed("halt-keys")
 			given := cmd.Flags().Changed("max-in-flight") || cmd.Flags().Changed("rate") || cmd.Flags().Changed("halt-keys")
@@ -195,13 +195,13 @@ func (a *app) limit() *cobra.Command {
 			}
 			return a.result("limit", args[0], args[1], "limited %s: %s", nameOf(args[0], args[1]), limitsText(&limits))
 		})
-	cmd.Flags().Var(number(&limits.MaxInFlight, 1, 1_000_000_000), "max-in-flight", "how many messages all consumers may hold at once")
-	cmd.Flags().Var(rate(&limits.Rate), "rate", "how many messages they may get in a time: 100/s, 30/m or 10/5s")
-	cmd.Flags().Var(number(&limits.Rate.Burst, 1, 1_000_000_000), "burst", "how many at once after idling (default: as many as the rate has)")
+	cmd.Flags().Var(number(&limits.MaxInFlight, 1, 1_000_000_000), "max-in-flight", "at most this many messages in delivery")
+	cmd.Flags().Var(rate(&limits.Rate), "rate", "at most this many deliveries in a time: 100/s, 30/m or 10/5s")
+	cmd.Flags().Var(number(&limits.Rate.Burst, 1, 1_000_000_000), "burst", "at most this many at once after a pause (default: the N of the rate)")
 	cmd.Flags().BoolVar(&limits.HaltsKeys, "halt-keys", false, "a dead letter halts its ordering key until it is requeued or discarded")
-	cmd.Flags().BoolVar(&none, "none", false, "end the limits, and halt no keys")
-	cmd.Long = "Limits replace those that the group has: what is not given is not limited any more. Whether dead letters halt keys\n" +
-		"stays as it is without --halt-keys. With --halt-keys=false or --none, keys that are halted go on."
+	cmd.Flags().BoolVar(&none, "none", false, "remove all limits, and halt no keys")
+	cmd.Long = "The limits replace those of the group: a limit that is not given is removed. Without --halt-keys, dead letters halt keys\n" +
+		"as before. With --halt-keys=false or --none, halted keys continue."
 	cmd.Example = "redisdelay limit orders billing --rate 100/s --max-in-flight 20"
 	return cmd
 }
@@ -228,7 +228,7 @@ func rate(to *redisdelay.Rate) *value[redisdelay.Rate] {
 
 func (a *app) retire() *cobra.Command {
 	var force, yes, dryRun bool
-	cmd := a.command("retire TOPIC GROUP", "Take a group off a topic, and free all that it holds",
+	cmd := a.command("retire TOPIC GROUP", "Remove a group from a topic, and free all that it holds",
 		func(*cobra.Command, []string) error {
 			if !yes && !dryRun && !a.terminal.in {
 				return errNotAsked
@@ -260,7 +260,7 @@ func (a *app) retire() *cobra.Command {
 		})
 	cmd.Flags().BoolVar(&force, "force", false, "even if its consumers are alive")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count what it would free")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count the messages that it would free")
 	return cmd
 }
 
@@ -356,7 +356,7 @@ func (a *app) delete() *cobra.Command {
 			}
 			return a.deleteNow(ctx, s, force)
 		})
-	cmd.Flags().Var(text(&confirm, "TOPIC"), "confirm", "the topic's name again; without it, it is asked for")
+	cmd.Flags().Var(text(&confirm, "TOPIC"), "confirm", "the topic's name again; otherwise, the command asks for it")
 	cmd.Flags().BoolVar(&force, "force", false, "even if its consumers are alive")
 	return cmd
 }

@@ -15,9 +15,9 @@ func (a *app) dead() *cobra.Command {
 		Use: "dead", Short: "List, count, requeue or discard dead letters", Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	requeue := a.deadCommand("requeue", "Make dead letters due again, and count their deliveries anew",
+	requeue := a.deadCommand("requeue", "Make dead letters due again, and reset their deliveries",
 		func() operation { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
-	discard := a.deadCommand("discard", "Remove dead letters for good",
+	discard := a.deadCommand("discard", "Delete dead letters",
 		func() operation { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
 	dead.AddCommand(a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard)
 	return dead
@@ -25,7 +25,7 @@ func (a *app) dead() *cobra.Command {
 
 func (a *app) deadLs() *cobra.Command {
 	l := &lister{app: a, limit: admin.DefaultLimit}
-	cmd := a.command("ls TOPIC", "List dead letters, with why they died",
+	cmd := a.command("ls TOPIC", "List dead letters with their reasons",
 		func(cmd *cobra.Command, _ []string) error { return l.check(cmd) }, l.run)
 	l.filter = a.newFilter(cmd, admin.Dead)
 	l.flags(cmd)
@@ -34,12 +34,12 @@ func (a *app) deadLs() *cobra.Command {
 }
 
 func (a *app) deadShow() *cobra.Command {
-	return a.showing("show", "Show a dead letter, and where it stands for each group")
+	return a.showing("show", "Show a dead letter and its state for each group")
 }
 
 func (a *app) deadReasons() *cobra.Command {
 	var f *filter
-	cmd := a.command("reasons TOPIC", "Count dead letters by why they died, and by group; the most first",
+	cmd := a.command("reasons TOPIC", "Count dead letters by reason and group, largest count first",
 		func(cmd *cobra.Command, _ []string) error { return f.check(cmd) },
 		func(ctx context.Context, args []string) error { return a.countReasons(ctx, args[0], f.query()) })
 	f = a.newFilter(cmd, admin.Dead)

@@ -39,7 +39,7 @@ func TestDocsAreGeneratedFromTheCommands(t *testing.T) {
 	root := newTestApp().root()
 	b.WriteString("\n## Flags of all commands\n\n")
 	flagTable(&b, root.PersistentFlags(), nil)
-	b.WriteString("\n## Filters\n\nThey say which messages a command is for; each command has those that fit it.\n\n")
+	b.WriteString("\n## Filters\n\nFilters select the messages of a command. Each command has the filters that fit it.\n\n")
 	flagTable(&b, allFilters(), nil)
 	for _, group := range root.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", strings.TrimSuffix(group.Title, ":"))
@@ -49,7 +49,7 @@ func TestDocsAreGeneratedFromTheCommands(t *testing.T) {
 			}
 		}
 	}
-	b.WriteString("\n## Objects\n\nWhat `-o json` prints. A name with `?` is left out if it has no value.\n\n| commands | names |\n| --- | --- |\n")
+	b.WriteString("\n## Objects\n\nWhat `-o json` prints. A name with `?` is omitted if it has no value.\n\n| commands | names |\n| --- | --- |\n")
 	for _, o := range objects {
 		fmt.Fprintf(&b, "| %s | %s |\n", o.commands, strings.Join(jsonNames(reflect.TypeOf(o.of)), ", "))
 	}
@@ -121,7 +121,7 @@ func commandDocs(b *strings.Builder, cmd *cobra.Command) {
 		}
 	}
 	if cmd.Example != "" {
-		fmt.Fprintf(b, "\nSuch as:\n\n```\n%s\n```\n", strings.ReplaceAll(cmd.Example, "\n  ", "\n")[2:])
+		fmt.Fprintf(b, "\nFor example:\n\n```\n%s\n```\n", strings.ReplaceAll(cmd.Example, "\n  ", "\n")[2:])
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 func (a *app) doctor() *cobra.Command {
 	fix := false
-	cmd := a.command("doctor [TOPIC...]", "Look for trouble: server, rights, clocks, and what does not fit in the topics", nil,
+	cmd := a.command("doctor [TOPIC...]", "Find problems: the server, rights, clocks, and inconsistent topics", nil,
 		func(ctx context.Context, args []string) error {
 			examine := a.admin.Examine
 			if fix {

@@ -54,32 +54,35 @@ const importSample = 5 // jobs that a dry run shows
 
 const aboutImport = `FILE has the lines of an export, or lines with only a payload and a due time.
 
-With --zset, the members of a sorted set become messages that are due at their scores. The payload is the
-member, or with --hash the value of the field of that name. Each is stored once although the command is killed and run
-again, also after its message is done, within a day: the id is made from the key of the set, the member and the score.
-Two sets with the same key on two servers count as one. The set is only read, unless there is --remove: then what is
-stored is taken out of it, unless its score has changed meanwhile. A job that was stored before, and whose message is gone
-before it is due, since it was cancelled or handled early, stays in the set, and the command fails. A hash stays.
+With --zset, the members of a sorted set become messages that are due at their scores. The payload is the member, or
+with --hash the value of the field of that name. Each member is stored once, even if the command is killed and run again
+within a day, and even if its message is done. The id is made from the key of the set, the member and the score, so two
+sets with the same key on two servers count as one.
 
-While old workers still pop what is due, --due-after 10m --remove takes only what they will not touch for ten minutes. These
-begin with the command: give more time than it takes, or both may handle a job that becomes due before it is stored.
+The set is only read, unless you give --remove. Then stored members are removed, unless their score has changed. A hash is
+not changed. If a job was stored before, and its message was cancelled or handled before its due time, the job stays in
+the set and the command fails.
 
-With --from, what waits in a queue of another library becomes messages, and nothing of it changes. A job is not
-imported, and the command fails, if --keyed makes it a key that another message holds.`
+While old workers still take due jobs, --due-after 10m --remove takes only jobs that they will not touch for ten minutes,
+counted from the start of the command. Give more time than the command takes. Otherwise both may handle a job that becomes
+due before it is stored.
+
+With --from, the jobs that wait in a queue of another library become messages. The queue is not changed. If --keyed makes a
+job's key one that another message holds, the job is not imported, and the command fails.`
 
 // flags adds the flags to the command import.
 func (s *setImport) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(text(&s.zset, "KEY"), "zset", "import the members of this sorted set, in place of a FILE")
-	flags.Var(choice(&s.unit, string(sortedset.Seconds), string(sortedset.Milliseconds)), "score", "what the scores of --zset count, since 1970")
+	flags.Var(choice(&s.unit, string(sortedset.Seconds), string(sortedset.Milliseconds)), "score", "the unit of the scores of --zset, which count from 1970")
 	flags.Var(text(&s.hash, "KEY"), "hash", "a hash with the payloads; its fields are the members of --zset")
-	flags.Var(choice(&s.from, "asynq", "bullmq", "delayqueue"), "from", "import what waits in a queue of asynq (scheduled and retry), BullMQ (delayed) or delayqueue (pending)")
+	flags.Var(choice(&s.from, "asynq", "bullmq", "delayqueue"), "from", "import the jobs that wait in a queue of asynq (scheduled and retry), BullMQ (delayed) or delayqueue (pending)")
 	flags.Var(text(&s.queue, "NAME"), "queue", "of --from; for BullMQ, PREFIX:NAME if the prefix of its keys is not bull; for delayqueue, {NAME} with hash tags")
 	flags.Var(text(&s.source, "URL"), "source", "the Redis that has the set (default: that of the topic)")
-	flags.Var(s.app.moment(&s.after, humanize.Ahead), "due-after", "only what is due then or later: 10m is in ten minutes")
-	flags.BoolVar(&s.keyed, "keyed", false, "the member is the message's key, by which it can be cancelled and rescheduled")
+	flags.Var(s.app.moment(&s.after, humanize.Ahead), "due-after", "only jobs due at this time or later: 10m is in ten minutes")
+	flags.BoolVar(&s.keyed, "keyed", false, "the member is the message's key, for cancel and reschedule")
 	flags.Var(s.metadata, "meta", "metadata of each message; may be repeated")
-	flags.BoolVar(&s.remove, "remove", false, "take out of --zset what is stored")
+	flags.BoolVar(&s.remove, "remove", false, "remove stored jobs from --zset")
 	flags.BoolVar(&s.dryRun, "dry-run", false, "only count and show what would be imported")
 }
 

@@ -37,7 +37,7 @@ type inboxJSON struct {
 }
 
 func (a *app) inboxShow() *cobra.Command {
-	return a.command("show", "Show how many entries wait in the inbox, for how long, and how many were refused", nil,
+	return a.command("show", "Count the entries that wait in the inbox or were rejected, and show the longest wait", nil,
 		func(ctx context.Context, _ []string) error {
 			i, err := a.openInbox(func(*inbox.Config) {})
 			if err != nil {
@@ -70,7 +70,7 @@ type refusalJSON struct {
 
 func (a *app) inboxRefused() *cobra.Command {
 	most := 100
-	cmd := a.command("refused", "Show the entries that could not be stored, the newest first, with the reasons", nil,
+	cmd := a.command("refused", "Show entries that could not be stored and the reasons, newest first", nil,
 		func(ctx context.Context, _ []string) error {
 			i, err := a.openInbox(func(*inbox.Config) {})
 			if err != nil {
@@ -94,7 +94,7 @@ func (a *app) inboxRefused() *cobra.Command {
 			}
 			return a.showRefused(list)
 		})
-	cmd.Flags().Var(number(&most, 1, 10_000), "limit", "show at most so many")
+	cmd.Flags().Var(number(&most, 1, 10_000), "limit", "show at most this many")
 	return cmd
 }
 
@@ -120,7 +120,7 @@ type inboxRunJSON struct {
 func (a *app) inboxRun() *cobra.Command {
 	done := inboxRunJSON{Operation: "run"}
 	partitions := 0
-	cmd := a.command("run", "Store what programs write to the inbox as delayed messages, until a signal", nil,
+	cmd := a.command("run", "Store the entries of the inbox as delayed messages, until a signal", nil,
 		func(ctx context.Context, _ []string) error {
 			var mu sync.Mutex
 			i, err := a.openInbox(func(c *inbox.Config) {
@@ -157,7 +157,7 @@ func (a *app) inboxRun() *cobra.Command {
 			return a.printf("stored %s, changed %s by key, refused %s\n", humanize.Count(done.Stored, "message", "messages"),
 				humanize.Number(done.Changed), humanize.Count(done.Refused, "entry", "entries"))
 		})
-	cmd.Flags().IntVar(&partitions, "partitions", 1, "how many partitions each topic has at least")
+	cmd.Flags().IntVar(&partitions, "partitions", 1, "the least number of partitions of each topic")
 	cmd.Long = "Any number of processes may run it. See docs/use/inbox.md for the fields of an entry."
 	return cmd
 }

@@ -12,7 +12,7 @@ import (
 
 func (a *app) ls() *cobra.Command {
 	l := &lister{app: a, limit: admin.DefaultLimit}
-	cmd := a.command("ls TOPIC", "List messages: scheduled ones, or those that wait, are in delivery or dead",
+	cmd := a.command("ls TOPIC", "List messages that are scheduled, waiting, in delivery or dead",
 		func(cmd *cobra.Command, _ []string) error { return l.check(cmd) }, l.run)
 	l.filter = a.newFilter(cmd, admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead)
 	l.flags(cmd)
@@ -33,10 +33,10 @@ type lister struct {
 }
 
 func (l *lister) flags(cmd *cobra.Command) {
-	cmd.Flags().Var(text(&l.key, "KEY"), "key", "only the message with this key, wherever it stands")
-	cmd.Flags().Var(number(&l.limit, 1, admin.MaxLimit), "limit", "how many at most")
-	cmd.Flags().BoolVar(&l.all, "all", false, "all, page by page")
-	cmd.Flags().BoolVar(&l.count, "count", false, "only how many there are")
+	cmd.Flags().Var(text(&l.key, "KEY"), "key", "only the message with this key, in any state")
+	cmd.Flags().Var(number(&l.limit, 1, admin.MaxLimit), "limit", "at most this many")
+	cmd.Flags().BoolVar(&l.all, "all", false, "all messages, page by page")
+	cmd.Flags().BoolVar(&l.count, "count", false, "only count them")
 }
 
 func (l *lister) check(cmd *cobra.Command) error {

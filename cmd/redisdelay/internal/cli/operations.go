@@ -247,7 +247,7 @@ func messages(name, done, ask string, run runner) operation {
 }
 
 func (a *app) cancel() *cobra.Command {
-	cmd := a.bulkCommand("cancel TOPIC [ID...]", "Take messages back: scheduled, waiting or in delivery",
+	cmd := a.bulkCommand("cancel TOPIC [ID...]", "Cancel messages that are scheduled, waiting or in delivery",
 		[]admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery}, nil,
 		func() operation { return messages("cancel", "cancelled", "Cancel", a.admin.Cancel) })
 	cmd.Example = "redisdelay cancel orders --key order-42\nredisdelay cancel orders --due-after 18:00 --due-before 20:00"
@@ -256,7 +256,7 @@ func (a *app) cancel() *cobra.Command {
 
 func (a *app) reschedule() *cobra.Command {
 	t := &due{app: a}
-	cmd := a.bulkCommand("reschedule TOPIC [ID...]", "Give messages that wait a new due time",
+	cmd := a.bulkCommand("reschedule TOPIC [ID...]", "Change the due time of waiting messages",
 		[]admin.Set{admin.Scheduled, admin.Waiting}, t.needed, func() operation {
 			return messages("reschedule", "rescheduled", "Reschedule",
 				func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
@@ -269,7 +269,7 @@ func (a *app) reschedule() *cobra.Command {
 }
 
 func (a *app) deliverNow() *cobra.Command {
-	cmd := a.bulkCommand("now TOPIC [ID...]", "Deliver messages that wait now",
+	cmd := a.bulkCommand("now TOPIC [ID...]", "Make waiting messages due now",
 		[]admin.Set{admin.Scheduled, admin.Waiting}, nil,
 		func() operation { return messages("now", "made due", "Deliver now", a.admin.DeliverNow) })
 	cmd.Example = "redisdelay now orders --key order-42"
@@ -286,7 +286,7 @@ func (a *app) bury() *cobra.Command {
 					return a.admin.Bury(ctx, topic, which, reason, progress)
 				})
 		})
-	cmd.Flags().Var(text(&reason, "TEXT"), "reason", "why, for those who find the dead letter")
+	cmd.Flags().Var(text(&reason, "TEXT"), "reason", "the reason that the dead letter shows")
 	cmd.Example = `redisdelay bury orders 01K4Z2V3W4X5Y6Z7A8B9C0D1E2 --reason "crashes the handler"`
 	return cmd
 }

@@ -42,7 +42,7 @@ func (a *app) schedules(change func(*periodic.Config)) (*periodic.Periodic, erro
 // bodyFlag is for commands that make messages of schedules.
 func (a *app) bodyFlag(cmd *cobra.Command) *cobra.Command {
 	a.body = "messagepack"
-	cmd.Flags().Var(choice(&a.body, a.body, "json"), "body", "the form of the messages, as the consumers of the topics want it")
+	cmd.Flags().Var(choice(&a.body, a.body, "json"), "body", "the encoding that the consumers of the topics expect")
 	return cmd
 }
 
@@ -60,7 +60,7 @@ func (a *app) overSchedules(use, short string, check func(cmd *cobra.Command, ar
 }
 
 func (a *app) periodicLs() *cobra.Command {
-	return a.overSchedules("ls", "List schedules: when each ticks, what is stored ahead, and whether it is behind", nil,
+	return a.overSchedules("ls", "List schedules: their times, the ticks stored ahead, and whether they are behind", nil,
 		func(ctx context.Context, p *periodic.Periodic, _ []string) error {
 			list, err := p.List(ctx, 1)
 			if err != nil {
@@ -133,7 +133,7 @@ func nominal(t time.Time) string {
 }
 
 func (a *app) periodicShow() *cobra.Command {
-	return a.overSchedules("show ID", "Show all of a schedule: its times, its message, and who has paused it", nil,
+	return a.overSchedules("show ID", "Show a schedule: its times, its message and its pause", nil,
 		func(ctx context.Context, p *periodic.Periodic, args []string) error {
 			s, err := p.Find(ctx, args[0], 3)
 			if err != nil {
@@ -236,7 +236,7 @@ func (a *app) showNext(s periodic.Status) error {
 
 func (a *app) periodicPause() *cobra.Command {
 	var why redisdelay.Pause
-	cmd := a.overSchedules("pause ID", "Stop the ticks of a schedule, those that are stored ahead included", nil,
+	cmd := a.overSchedules("pause ID", "Stop the ticks of a schedule, including those stored ahead", nil,
 		func(ctx context.Context, p *periodic.Periodic, args []string) error {
 			if why.By == "" {
 				why.By = whoami()
@@ -246,8 +246,8 @@ func (a *app) periodicPause() *cobra.Command {
 			}
 			return a.scheduleDone("pause", args[0], "paused schedule %q until resumed", args[0])
 		})
-	cmd.Flags().Var(text(&why.Reason, "TEXT"), "reason", "why, for those who wonder")
-	cmd.Flags().Var(text(&why.By, "NAME"), "by", "who (default user@host)")
+	cmd.Flags().Var(text(&why.Reason, "TEXT"), "reason", "the reason that others see")
+	cmd.Flags().Var(text(&why.By, "NAME"), "by", "the name that others see (default user@host)")
 	cmd.Example = "redisdelay periodic pause report-eu --reason 'figures are wrong'"
 	return cmd
 }
@@ -265,7 +265,7 @@ func (a *app) periodicResume() *cobra.Command {
 }
 
 func (a *app) periodicTrigger() *cobra.Command {
-	cmd := a.overSchedules("trigger ID", "Publish a message of a schedule at once, also while it is paused", nil,
+	cmd := a.overSchedules("trigger ID", "Publish a message of a schedule now, even if it is paused", nil,
 		func(ctx context.Context, p *periodic.Periodic, args []string) error {
 			if err := p.Trigger(ctx, args[0]); err != nil {
 				return err
@@ -277,7 +277,7 @@ func (a *app) periodicTrigger() *cobra.Command {
 
 func (a *app) periodicRm() *cobra.Command {
 	yes := false
-	cmd := a.overSchedules("rm ID", "Remove a schedule, and its ticks that are stored ahead",
+	cmd := a.overSchedules("rm ID", "Remove a schedule and its ticks stored ahead",
 		func(*cobra.Command, []string) error {
 			if !yes && !a.terminal.in {
 				return usagef("--yes is missing: there is no terminal to ask on, want --yes")
@@ -332,8 +332,8 @@ func (a *app) periodicRun() *cobra.Command {
 		}
 		return a.printf("%s\n", text)
 	})
-	cmd.Long = "Any number of processes may run them, next to services that do. If your services have a JSONMarshaler, give --body json:\n" +
-		"consumers without one cannot read the other form. For a Marshaler of your own, do not run this."
+	cmd.Long = "Any number of processes may do so, next to your services. If these have a JSONMarshaler, give --body json: consumers\n" +
+		"without a JSONMarshaler cannot read JSON. Do not run this if you have your own Marshaler."
 	return a.bodyFlag(cmd)
 }
 

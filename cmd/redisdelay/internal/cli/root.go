@@ -116,12 +116,12 @@ func layOut(of *cobra.Command) {
 func (a *app) connection(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	a.output, a.prefix = "table", cmp.Or(os.Getenv("REDISDELAY_PREFIX"), redisdelay.DefaultPrefix)
-	flags.VarP(choice(&a.output, "table", "json"), "output", "o", "for people, or one JSON object a line")
+	flags.VarP(choice(&a.output, "table", "json"), "output", "o", "a table, or one JSON object per line")
 	flags.BoolVar(&a.wide, "wide", false, "all columns, and cells of up to 1,000 characters")
-	flags.Var(text(&a.target.URL, "URL"), "redis", "host:6379, or redis://user:password@host:6379/0, rediss:// for TLS; several hosts of a Cluster or its Sentinels with commas (default $REDIS_URL, or redis://localhost:6379)")
-	flags.BoolVar(&a.target.Cluster, "cluster", false, "it is a Cluster; found out by itself from one host")
-	flags.Var(text(&a.target.Sentinel, "NAME"), "sentinel", "the master's name; the hosts are its Sentinels (their password: $REDIS_SENTINEL_PASSWORD)")
-	flags.Var(prefix(&a.prefix), "prefix", "of the keys in Redis, or $REDISDELAY_PREFIX")
+	flags.Var(text(&a.target.URL, "URL"), "redis", "host:6379, or redis://user:password@host:6379/0, rediss:// for TLS; separate several hosts of a Cluster, or its Sentinels, by commas (default $REDIS_URL, or redis://localhost:6379)")
+	flags.BoolVar(&a.target.Cluster, "cluster", false, "Redis is a Cluster; detected automatically from one host")
+	flags.Var(text(&a.target.Sentinel, "NAME"), "sentinel", "the master's name; --redis has the Sentinels (their password: $REDIS_SENTINEL_PASSWORD)")
+	flags.Var(prefix(&a.prefix), "prefix", "the prefix of the keys in Redis, or $REDISDELAY_PREFIX")
 	flags.Var(text(&a.target.CA, "FILE"), "tls-ca", "PEM of the authority to trust (default $REDIS_TLS_CA)")
 	flags.Var(text(&a.target.Cert, "FILE"), "tls-cert", "PEM of the client's certificate (default $REDIS_TLS_CERT)")
 	flags.Var(text(&a.target.Key, "FILE"), "tls-key", "PEM of its key (default $REDIS_TLS_KEY)")
@@ -346,7 +346,7 @@ func (v versionJSON) String() string {
 }
 
 func (a *app) version() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Say which version this is", Args: arguments, DisableFlagsInUseLine: true}
+	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: arguments, DisableFlagsInUseLine: true}
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if a.json() {
 			return a.object(build())

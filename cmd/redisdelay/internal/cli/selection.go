@@ -27,10 +27,10 @@ func (a *app) newChooser(cmd *cobra.Command, sets ...admin.Set) *chooser {
 	c := &chooser{}
 	flags := cmd.Flags()
 	flags.Var(list{&c.keys, "KEY"}, "key", "the message with this key; may be repeated")
-	flags.BoolVar(&c.all, "all", false, "all messages, or all that the filters leave")
+	flags.BoolVar(&c.all, "all", false, "all messages that match the filters")
 	c.filter = a.newFilter(cmd, sets...)
 	flags.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "only count and show what it would be for")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "only count and show the messages")
 	return c
 }
 
@@ -162,8 +162,8 @@ var setFlags = []struct {
 	set         admin.Set
 	name, about string
 }{
-	{admin.Scheduled, "scheduled", "messages that no group has been given yet"},
-	{admin.Waiting, "waiting", "messages that are due, or wait for a retry"},
+	{admin.Scheduled, "scheduled", "messages not given to groups yet"},
+	{admin.Waiting, "waiting", "messages that are due or wait for a retry"},
 	{admin.InDelivery, "in-delivery", "messages that a consumer holds"},
 	{admin.Dead, "dead", "dead letters"},
 }
@@ -192,19 +192,19 @@ func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
 		a.groupFlag(cmd, &f.group, "only of this group")
 	}
 	if f.in != admin.Dead {
-		narrow(a.moment(&f.dueBefore, humanize.Ahead), "due-before", "only due before then: 10m is in ten minutes; with --in-delivery, when the lease ends")
-		narrow(a.moment(&f.dueAfter, humanize.Ahead), "due-after", "only due then or later")
+		narrow(a.moment(&f.dueBefore, humanize.Ahead), "due-before", "only due before this time: 10m is in ten minutes; with --in-delivery, only if the lease ends before")
+		narrow(a.moment(&f.dueAfter, humanize.Ahead), "due-after", "only due at this time or later")
 	}
 	if slices.Contains(sets, admin.Dead) {
-		narrow(a.moment(&f.since, humanize.Back), "since", "only dead since then: 2h is two hours ago")
-		narrow(a.moment(&f.until, humanize.Back), "until", "only dead before then")
+		narrow(a.moment(&f.since, humanize.Back), "since", "only dead since this time: 2h is two hours ago")
+		narrow(a.moment(&f.until, humanize.Back), "until", "only dead before this time")
 		narrow(text(&f.reason, "TEXT"), "reason", "only dead letters whose reason contains this")
 	}
-	narrow(text(&f.keyPrefix, "PREFIX"), "key-prefix", "only with a key that begins with this")
+	narrow(text(&f.keyPrefix, "PREFIX"), "key-prefix", "only with a key that starts with this")
 	if len(sets) > 1 || f.in == admin.Dead {
-		narrow(number(&f.attempts, 1, 1_000_000_000), "min-attempts", "only with at least so many deliveries")
+		narrow(number(&f.attempts, 1, 1_000_000_000), "min-attempts", "only with at least this many deliveries")
 	}
-	flags.Var(text(&f.cursor, "CURSOR"), "cursor", "go on where an earlier call has ended")
+	flags.Var(text(&f.cursor, "CURSOR"), "cursor", "continue where an earlier call has ended")
 	return f
 }
 

@@ -27,7 +27,7 @@ type shower struct {
 }
 
 func (a *app) show() *cobra.Command {
-	cmd := a.showing("show", "Show a message, and where it stands for each group")
+	cmd := a.showing("show", "Show a message and its state for each group")
 	cmd.Example = "redisdelay show orders --key order-42\nredisdelay show 6d8cbb0e-3b1c-4f2a-9d6e-0a1b2c3d4e5f"
 	return cmd
 }
@@ -36,7 +36,7 @@ func (a *app) show() *cobra.Command {
 func (a *app) showing(use, short string) *cobra.Command {
 	s := &shower{app: a}
 	cmd := a.one(use, short, s.show)
-	cmd.Flags().BoolVar(&s.raw, "raw", false, "only the payload, all of it, byte for byte unless this is a terminal")
+	cmd.Flags().BoolVar(&s.raw, "raw", false, "only the whole payload, byte for byte unless the output is a terminal")
 	cmd.Flags().Var(text(&s.file, "FILE"), "file", "write the payload to a new file, byte for byte")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if _, err := os.Lstat(s.file); s.file != "" && err == nil {
@@ -198,7 +198,7 @@ func stateText(s admin.GroupStatus) string {
 }
 
 func (a *app) explain() *cobra.Command {
-	cmd := a.one("explain", "Say why a message is where it is, and when it will move", a.explainOne)
+	cmd := a.one("explain", "Explain the state of a message, and when it will change", a.explainOne)
 	cmd.Example = "redisdelay explain orders --key order-42"
 	return cmd
 }
@@ -249,8 +249,8 @@ func (a *app) one(use, short string, run func(ctx context.Context, topic string,
 	cmd := a.command(use+" [TOPIC] [ID]", short, n.check, n.look)
 	cmd.Flags().Var(text(&n.key, "KEY"), "key", "the key of the message, in place of its id")
 	cmd.Flags().Var(text(&n.uuid, "UUID"), "uuid", "its UUID, in place of its id; without TOPIC, in all topics")
-	cmd.Long = "In place of an ID, a UUID of the usual forms may be given, as the log of a Router shows it; without TOPIC, it is\n" +
-		"looked for in all topics. That reads all messages, in small steps: a million take some seconds."
+	cmd.Long = "In place of an ID, you can give the UUID that a Router logs. Without TOPIC, all topics are searched. A search reads\n" +
+		"all messages, in small steps: a million take some seconds."
 	return cmd
 }
 

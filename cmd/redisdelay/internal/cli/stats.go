@@ -72,18 +72,18 @@ func (p probe) failed(s admin.TopicStats) string {
 	return fmt.Sprintf("topic %q: %s", s.Topic, strings.Join(why, "; "))
 }
 
-const statsLong = `SCHEDULED    messages that no group has been given yet; of these, DUE are due
+const statsLong = `SCHEDULED    messages not given to groups yet; of these, DUE are due
 QUEUED       messages that are due and wait for a consumer, in each group
 IN LINE      messages that are due and wait for their ordering keys, in each group
 RETRYING     messages that wait for a retry, or were postponed, in each group
 IN DELIVERY  messages that a consumer holds; of these, those with LEASE OVER
-             have outlived their lease
+             have an expired lease
 DEAD         dead letters
-OVERDUE      how late the oldest due message is that no consumer has claimed;
-             groups that are paused do not count
+OVERDUE      lateness of the oldest due message that no consumer has claimed;
+             paused groups do not count
 NEXT DUE     when the next scheduled message is due
-BODIES       bytes of the messages' bodies alone, estimated from a sample
-MEMORY       what all keys of the topic take in Redis, estimated from samples`
+BODIES       bytes of the messages' bodies, estimated from a sample
+MEMORY       memory of all keys of the topic in Redis, estimated from samples`
 
 func (a *app) stats() *cobra.Command {
 	p, watch := probe{given: map[string]bool{}}, false
@@ -96,17 +96,17 @@ func (a *app) stats() *cobra.Command {
 		}
 		return nil
 	}
-	cmd := a.command("stats [TOPIC]", "Count what waits, is late, in delivery and dead; probe for monitoring", check,
+	cmd := a.command("stats [TOPIC]", "Count messages that wait, are late, in delivery or dead; probe for monitoring", check,
 		func(ctx context.Context, args []string) error {
 			if watch {
 				return a.watchStats(ctx, args)
 			}
 			return a.probeStats(ctx, args, p)
 		})
-	cmd.Flags().BoolVar(&watch, "watch", false, "show them again every second, until Ctrl-C")
+	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every second, until Ctrl-C")
 	cmd.Flags().Var(duration(&p.maxOverdue, 0), "max-overdue", "exit 1 if a message is overdue by more than this")
 	cmd.Flags().Var(number(&p.maxDead, 0, 1_000_000_000), "max-dead", "exit 1 if there are more dead letters")
-	cmd.Flags().Var(number(&p.maxWaiting, 0, 1_000_000_000), "max-waiting", "exit 1 if more messages are due and wait, in line included")
+	cmd.Flags().Var(number(&p.maxWaiting, 0, 1_000_000_000), "max-waiting", "exit 1 if more messages are due and wait, including those in line")
 	cmd.Long = statsLong
 	cmd.Example = "redisdelay stats\nredisdelay stats orders\nredisdelay stats --watch\nredisdelay stats --max-overdue 30s --max-dead 0"
 	return cmd
@@ -309,7 +309,7 @@ func (a *app) printFields(f *fields) error {
 }
 
 func (a *app) groups() *cobra.Command {
-	cmd := a.command("groups [TOPIC]", "Show the consumer groups of a topic, retired ones included, or of all topics by their lag", nil,
+	cmd := a.command("groups [TOPIC]", "Show the consumer groups of a topic, or of all topics by their lag, including retired groups", nil,
 		func(ctx context.Context, args []string) error {
 			list, failed := a.groupsOf(ctx, args)
 			if failed != nil && len(list) == 0 {
@@ -456,7 +456,7 @@ func rateText(messages int, per time.Duration) string {
 
 func (a *app) consumers() *cobra.Command {
 	group := ""
-	cmd := a.command("consumers [TOPIC]", "Show which consumers are alive, and what they hold", nil,
+	cmd := a.command("consumers [TOPIC]", "Show live consumers and how many messages they hold", nil,
 		func(ctx context.Context, args []string) error {
 			alive, failed := a.alive(ctx, args, group)
 			if failed != nil && len(alive) == 0 {
@@ -479,8 +479,8 @@ func (a *app) consumers() *cobra.Command {
 			return errors.Join(a.printOr(g, "no consumer is alive"), failed)
 		})
 	a.groupFlag(cmd, &group, "only of this group")
-	cmd.Long = "HELD is how many messages its handlers had at its last heartbeat, which comes every third of a lease.\n" +
-		"redisdelay ls TOPIC --in-delivery lists what is held now."
+	cmd.Long = "HELD is the number of messages that its handlers had at its last heartbeat, one per third of a lease.\n" +
+		"redisdelay ls TOPIC --in-delivery lists the messages that are held now."
 	return cmd
 }
 

@@ -18,7 +18,7 @@ func (a *app) export() *cobra.Command {
 	var f *filter
 	file := ""
 	var cmd *cobra.Command
-	cmd = a.command("export TOPIC", "Write messages as JSON lines, with their due times; changes nothing",
+	cmd = a.command("export TOPIC", "Write messages with their due times as JSON lines; change nothing",
 		func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Lstat(file); file != "" && err == nil {
 				return usagef("--file %s exists, want a new file", file)
@@ -94,7 +94,7 @@ func (a *app) exportFile(file string) (io.Writer, func() error, error) {
 
 func (a *app) imports() *cobra.Command {
 	set := &setImport{app: a, metadata: pairs{}}
-	cmd := a.command("import TOPIC [FILE]", "Publish what export wrote, or the members of a sorted set, each once",
+	cmd := a.command("import TOPIC [FILE]", "Publish the lines of an export, or the members of a sorted set, each once",
 		func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && a.terminal.in && !set.asked() {
 				return usagef("FILE is missing: want the file to import, a pipe into standard input, or --zset KEY")
