@@ -148,8 +148,8 @@ func forTest[T stopper](t testing.TB, started T, err error) T {
 }
 
 // patience is how long clients wait for a reply. With go-redis's default, 3 s, they would send a call again after a
-// pause of the host, which a test that does it once does not expect.
-const patience = time.Minute
+// pause of the host, which a test that does it once does not expect. With more than 10 s, the library would have timeouts of its own.
+const patience = 10 * time.Second
 
 // Client returns a client of the server with go-redis's default options apart from its
 // patience, closed when the test ends.
