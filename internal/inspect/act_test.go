@@ -47,7 +47,7 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 func TestRetimeMakesDueWhatIsScheduledForTheEndOfTime(t *testing.T) {
 	r := newScene(t)
 	r.arrive(Arrival{ID: plainID(1), DueAt: time.UnixMilli(script.InLine), Body: []byte("x")})
-	left, err := Retime(t.Context(), r.group("g"), InScheduled, 1000, []Seen{{plainID(1), strconv.Itoa(script.InLine)}})
+	left, err := Retime(t.Context(), r.group("g"), InScheduled, 1000, []Seen{{plainID(1), strconv.FormatInt(script.InLine, 10)}})
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.InDelta(t, 1000, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(1)).Val(), 0)
