@@ -1,0 +1,22 @@
+#!/bin/sh
+# Check the messages of commits: a subject such as "periodic: store late ticks at once" with at most 72 characters, an empty line, a body.
+#
+# usage: check-commits.sh [REVISIONS]   as git log takes them; by default at most 20 commits, since the last tag or since this script exists
+set -eu
+cd "$(dirname "$0")/.."
+if [ $# = 0 ]; then
+	start=$(git describe --tags --abbrev=0 2>/dev/null || git log -1 --diff-filter=A --format=%H -- scripts/check-commits.sh)
+	set -- -20 "$start..HEAD"
+fi
+
+commits=$(git log --no-merges --format=%h "$@")
+failed=0
+for commit in $commits; do
+	subject=$(git log -1 --format=%s "$commit")
+	problem=
+	echo "$subject" | grep -Eq '^[a-z][a-z0-9_./, -]*: [^A-Z ]' || problem="the subject is not of the form \"package: imperative subject\""
+	[ "${#subject}" -le 72 ] || problem="the subject has more than 72 characters"
+	[ -n "$(git log -1 --format=%b "$commit")" ] || problem="there is no body that says why"
+	[ -z "$problem" ] || { echo "$commit $subject: $problem" >&2; failed=1; }
+done
+exit $failed
