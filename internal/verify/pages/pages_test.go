@@ -20,13 +20,14 @@ var (
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	private = regexp.MustCompile(`(^|/)internal(/|$)|^(bench|cmd|examples|dashboard/browser)(/|$)`)
 	program = regexp.MustCompile(`(?:go run \./|cd )(examples/[\w/]+)`)
 )
 
 // TestLinksLeadSomewhere follows each link of each page to a file, and to a heading in it.
 func TestLinksLeadSomewhere(t *testing.T) {
 	links := 0
-	for _, page := range pages(t) {
+	for _, page := range append(pages(t), filepath.Join(root, "llms.txt")) {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
 			if strings.Contains(target, ":") {
@@ -73,6 +74,26 @@ func TestTheListOfExamplesHasEachOne(t *testing.T) {
 		assert.FileExists(t, filepath.Join(root, m[1], "main.go"))
 	}
 	assert.NotEmpty(t, commands)
+}
+
+// TestEachPackageHasAnExample of its use, which go doc and its web sites show first.
+func TestEachPackageHasAnExample(t *testing.T) {
+	example := regexp.MustCompile(`(?m)^func Example`)
+	sources, examples := map[string]bool{}, map[string]bool{}
+	for _, file := range files(t, ".go") {
+		folder, err := filepath.Rel(root, filepath.Dir(file))
+		require.NoError(t, err)
+		if private.MatchString(filepath.ToSlash(folder)) {
+			continue
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			sources[folder] = true
+		} else if example.MatchString(read(t, file)) {
+			examples[folder] = true
+		}
+	}
+	assert.Equal(t, sources, examples)
+	assert.Greater(t, len(sources), 10)
 }
 
 func pages(t *testing.T) []string {

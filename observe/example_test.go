@@ -1,0 +1,26 @@
+package observe_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/observe"
+)
+
+// Observe some events of a Subscriber, next to another Observer. Set Observer in redisdelay.SubscriberConfig.
+func Example() {
+	late := observe.Observer{HandedOut: func(e observe.HandedOut) {
+		if e.Late > time.Second {
+			fmt.Println("late:", e.Late)
+		}
+	}}
+	dead := observe.Observer{Buried: func(e observe.Buried) { fmt.Println("dead letter in", e.Topic) }}
+	observer := observe.Join(late, dead)
+
+	// what a Subscriber would do
+	observer.HandedOut(observe.HandedOut{Late: 2 * time.Second})
+	observer.Buried(observe.Buried{Place: observe.Place{Topic: "orders"}})
+	// Output:
+	// late: 2s
+	// dead letter in orders
+}
