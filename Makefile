@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test test-slow languages lint full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
+.PHONY: test test-slow pages languages lint vulnerabilities full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
 	examples dashboard bench million10 matrix redis-server prometheus chromium
 
@@ -31,6 +31,11 @@ endif
 PACKAGES ?=
 test-slow: redis-server prometheus
 	./scripts/slow-test.sh $(PACKAGES)
+
+## pages: what a change of pages alone can break: their links, code and tables
+pages: redis-server
+	$(GO) test ./internal/verify/pages ./internal/verify/upstream
+	$(GO) test -run 'README|Docs|Page|Documented|Described' . ./inbox ./redisdelaytest ./redisdelayprom ./cmd/redisdelay/...
 
 ## languages: install what the examples in Python, Node and PHP need, and test them; without these, make test skips them
 languages: redis-server
@@ -154,6 +159,10 @@ fuzz:
 lint:
 	$(LINT) run ./...
 	for module in $(MODULES) bench; do (cd $$module && $(LINT) run ./...) || exit 1; done
+
+## vulnerabilities: known ones that the code of the library and the command reaches
+vulnerabilities:
+	for module in . cmd/redisdelay redisdelayprom redisdelayotel; do (cd $$module && $(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...) || exit 1; done
 
 ## examples: run each example to its end, on an embedded Redis
 examples:
