@@ -4,6 +4,7 @@
 # usage: check-commits.sh [REVISIONS]   as git log takes them; by default at most 20 commits, since the last tag or since this script exists
 set -eu
 cd "$(dirname "$0")/.."
+git rev-parse --git-dir >/dev/null 2>&1 || { echo "not a git repository: no commits to check"; exit 0; }
 if [ $# = 0 ]; then
 	start=$(git describe --tags --abbrev=0 2>/dev/null || git log -1 --diff-filter=A --format=%H -- scripts/check-commits.sh)
 	set -- -20 "$start..HEAD"
