@@ -200,7 +200,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection, error) {
 	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, takesAway: a.takesAway}
 	if marks := q.form["mark"]; len(marks) > 0 {
-		o.Total, o.What = len(marks), humanize.Count(len(marks), "marked message", "marked messages")
+		o.Total, o.What = len(marks), humanize.Count(len(marks), "selected message", "selected messages")
 		if a.Whole {
 			o.What += ", in all groups"
 		}
@@ -213,7 +213,7 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 	}
 	shown, typed := q.form.Get("count"), q.form.Get("number")
 	if shown == "" {
-		return nil, nil, &statusError{http.StatusBadRequest, "no message is marked"}
+		return nil, nil, &statusError{http.StatusBadRequest, "no message is selected"}
 	}
 	if shown != typed {
 		return nil, nil, badField("number", typed, "to confirm, type "+shown)

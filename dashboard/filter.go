@@ -106,5 +106,5 @@ func (f filter) words() string {
 
 var setWords = map[admin.Set]string{
 	admin.Scheduled: "scheduled messages", admin.Waiting: "waiting messages",
-	admin.InDelivery: "messages in delivery", admin.Dead: "dead letters",
+	admin.InDelivery: "messages in delivery", admin.Dead: "dead messages",
 }

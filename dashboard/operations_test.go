@@ -102,7 +102,7 @@ func TestTheReasonOfOneGroupIsKept(t *testing.T) {
 	require.NoError(t, err)
 	_, page := s.post("requeue"+s.at("back", "messages"+s.at("in", "dead")), url.Values{"mark": {rows[0].attr["value"], rows[1].attr["value"]}})
 	text := page.first("p", "class", "result done").text()
-	assert.Contains(t, text, "1 message requeued, 1 message left")
+	assert.Contains(t, text, "1 message requeued, 1 skipped")
 	assert.Contains(t, text, admin.ErrNotDead.Error())
 }
 
@@ -147,9 +147,9 @@ func TestAnOperationIsGoneOnWith(t *testing.T) {
 
 	s.dashboard.operations.list = nil // as in a new process
 	page = s.page("operation?" + url)
-	assert.Contains(t, page.text(), "not known here any more")
+	assert.Contains(t, page.text(), "no longer knows the operation")
 	question := s.page(page.first("a", "class", "button").attr["href"])
-	assert.Contains(t, question.text(), "goes on where an operation has ended")
+	assert.Contains(t, question.text(), "continues where the operation ended")
 	status, _ := s.send(question.first("form", "method", "post"), map[string]string{"number": fmt.Sprint(left)})
 	require.Equal(t, http.StatusOK, status)
 	s.until("the rest is done", func() bool { return s.dashboard.operations.all()[0].State() == "done" })
@@ -372,9 +372,9 @@ func TestWhatIsForAllGroupsSaysSo(t *testing.T) {
 	inBilling := []string{"in", "waiting", "group", "billing"}
 
 	list := s.page("messages" + s.at(inBilling...))
-	assert.Contains(t, list.text(), "In all groups of a message: Deliver now, Reschedule, Cancel.")
+	assert.Contains(t, list.text(), "For all groups of a message: Deliver now, Reschedule, Cancel.")
 	_, _ = s.post("cancel"+s.at(), url.Values{"mark": {list.first("input", "name", "mark").attr["value"]}})
-	assert.Equal(t, "1 marked message, in all groups", last())
+	assert.Equal(t, "1 selected message, in all groups", last())
 
 	const what = "all waiting messages of group billing"
 	question := s.page("confirm" + s.at(append(inBilling, "action", "deliver-now")...))

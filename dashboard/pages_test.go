@@ -68,13 +68,13 @@ func TestAReasonSaysWhatItsLinkHasBesides(t *testing.T) {
 	for _, row := range s.page("reasons" + s.at()).first("tbody").all("tr") {
 		links[row.first("th").text()] = row.first("a").attr["href"]
 	}
-	gone := "payment: card … gone such as payment: card c-4711 gone with at least 2 others that contain “payment: card ”"
-	expired := "payment: card … expired such as payment: card c-4712 expired with at least 1 other that contains “payment: card ”"
+	gone := "payment: card … gone for example payment: card c-4711 gone The link also lists at least 2 others that contain “payment: card ”"
+	expired := "payment: card … expired for example payment: card c-4712 expired The link also lists at least 1 other that contains “payment: card ”"
 	require.Contains(t, links, gone)
 	require.Contains(t, links, expired)
 	assert.Len(t, s.page(links[gone]).first("tbody").all("tr"), 3)
-	assert.Contains(t, links, "… such as c-4714")
-	assert.Empty(t, links["… such as c-4714"], "a link would lead to all letters of the group")
+	assert.Contains(t, links, "… for example c-4714")
+	assert.Empty(t, links["… for example c-4714"], "a link would lead to all letters of the group")
 }
 
 // TestAFindSaysWhatCouldNotBeAsked has a topic whose keys somebody has broken.

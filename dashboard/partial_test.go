@@ -133,7 +133,7 @@ func TestAListThatRunsOutOfTimeShowsWhatItHasFound(t *testing.T) {
 	s := newScene(t)
 	s.wide(4000)
 	page := s.inMiddle(s.dashboard.messagesPage, asking("messages"+s.at("key", "order-")), "order-4")
-	assert.Contains(t, page.text(), "these were found until then")
+	assert.Contains(t, page.text(), "stopped after 10 seconds with these results")
 	assert.Len(t, page.first("tbody").all("tr"), 5)
 	assert.Contains(t, page.first("a", "rel", "next").attr["href"], "cursor=")
 }
@@ -152,7 +152,7 @@ func TestASearchThatRunsOutOfTimeIsGoneOnWith(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/search"+s.at(), strings.NewReader(url.Values{"text": {"nowhere"}}.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		return r
-	}, "00 messages were looked at.")
+	}, "00 messages searched.")
 	assert.NotEmpty(t, page.first("input", "name", "cursor").attr["value"], "to look further")
 }
 
@@ -161,6 +161,6 @@ func TestReasonsThatRunOutOfTimeSayOfHowMany(t *testing.T) {
 	s.initialize("g")
 	s.wideBacklog(400)
 	s.kill("g", 400)
-	page := s.inMiddle(s.dashboard.reasonsPage, asking("reasons"+s.at()), "00 of 400 dead letters")
+	page := s.inMiddle(s.dashboard.reasonsPage, asking("reasons"+s.at()), "00 of 400 dead messages")
 	assert.Len(t, page.first("tbody").all("tr"), 1)
 }

@@ -27,7 +27,7 @@ func whoIsWorking(t *testing.T, s *duty, b *tab) {
 	b.topic()
 	b.untilText("#about-billing tbody", s.first(admin.InDelivery).ID)
 	assert.NotEmpty(t, b.row("#about-billing", "host-3"))
-	assert.Contains(t, b.text("#about-mail"), "No consumer is alive")
+	assert.Contains(t, b.text("#about-mail"), "No consumer is connected")
 }
 
 func whichGroupIsWorst(t *testing.T, _ *duty, b *tab) {
@@ -102,7 +102,7 @@ func whatFailed(t *testing.T, _ *duty, b *tab) {
 func howManyOfEachKind(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.click("#numbers a[href^=reasons]")
-	b.untilText("h1", "3 dead letters")
+	b.untilText("h1", "3 dead messages")
 	assert.Equal(t, "3", b.text("tbody td"))
 	assert.Equal(t, "payment gateway: 502 for …", b.text("tbody th a"))
 }

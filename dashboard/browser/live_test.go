@@ -51,7 +51,7 @@ func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
 	b.open("topic" + s.at())
 	b.live()
 	s.bury("billing", "no such customer")
-	b.untilText("#about-billing", "The oldest dead letter")
+	b.untilText("#about-billing", "The oldest dead message")
 	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "billing", redisdelay.GroupLimits{HaltsKeys: true}))
 	s.until("it is told", func() bool { // its box is checked, by nobody
 		b.open("topic" + s.at())
@@ -65,7 +65,7 @@ func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
 	b.untilText("#groups", "shipping")
 	assert.Equal(t, "the bank is away", ask[string](b, "document.querySelector('#group-billing input[name=reason]').value"))
 	ask[bool](b, "document.querySelector('details').open = false, document.activeElement.blur(), true")
-	b.untilText("#about-shipping", "The oldest dead letter")
+	b.untilText("#about-shipping", "The oldest dead message")
 }
 
 // TestAMessageThatDiesIsRequeuedOnItsPage, which was opened before.

@@ -115,30 +115,41 @@ func (b *tab) smaller(picture []byte) []byte {
 	return file.Bytes()
 }
 
-// trade has a shop's messages of a busy day: orders that are handled, retried and dead, payments that are paused, and reminders that
-// nobody takes.
+// trade has a shop's messages of a busy day: orders that are handled, retried and dead, payments that are paused, reminders without
+// a consumer, shipments with a halted ordering key, and topics where all is well.
 func (s *shop) trade() {
 	s.T.Helper()
-	require.NoError(s.T, s.Publisher().Publish("orders", daily("order", 240, time.Hour)...))
-	require.NoError(s.T, s.Publisher().Publish("payments", daily("payment", 1284, 20*24*time.Hour)...))
-	require.NoError(s.T, s.Publisher().Publish("reminders", daily("reminder", 4700, 30*time.Hour)...))
+	s.publish("orders", daily("order", 240, time.Minute, time.Hour))
+	s.publish("payments", daily("payment", 1284, 2*time.Hour, 20*24*time.Hour))
+	s.publish("reminders", daily("reminder", 4700, time.Minute, 30*time.Hour))
+	s.publish("emails", daily("email", 8200, time.Minute, 40*time.Hour))
+	s.publish("invoices", daily("invoice", 2150, 40*time.Hour, 24*24*time.Hour))
+	s.publish("carts", daily("cart", 610, 10*time.Minute, 50*time.Minute))
 	s.bury("billing", "card 4000-0007 was declined: insufficient funds", "card 4000-0019 was declined: insufficient funds",
 		"customer C-309 has no address", "card 4000-0021 was declined: insufficient funds", "the bank does not answer: timeout after 30s")
 	s.handle("billing", "billing-7f9c-2")
 	s.handle("shipping", "shipping-5d4b-1")
-	payments := s.of("payments")
-	payments.handle("ledger", "ledger-66c8-1")
-	require.NoError(s.T, s.admin.Pause(s.T.Context(), "payments", "ledger", redisdelay.Pause{By: "ada", Reason: "the bank is away until nine", For: 2 * time.Hour}))
+	for topic, group := range map[string]string{"emails": "mailer", "carts": "shop", "payments": "ledger"} {
+		s.of(topic).handle(group, group+"-66c8-1")
+	}
+	require.NoError(s.T, s.admin.Pause(s.T.Context(), "payments", "ledger", redisdelay.Pause{By: "ada", Reason: "the bank is down until nine", For: 2 * time.Hour}))
 	require.NoError(s.T, s.admin.LimitGroup(s.T.Context(), "orders", "billing", redisdelay.GroupLimits{MaxInFlight: 20, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}}))
-	require.NoError(s.T, s.Publisher().Publish("reminders", daily("late", 18, 0)...))
+	s.publish("reminders", daily("late", 18, 0, 0))
+	s.halt("customer-309", "the address is incomplete")
 	s.schedule("daily-report", "30 7 * * 1-5")
 	s.schedule("close-old-carts", "@every 15m")
 	s.of("reminders").schedule("birthday-cards", "0 9 * * *")
 	s.of("payments").schedule("monthly-invoices", "0 6 1 * *")
+	require.NoError(s.T, s.periodic.Pause(s.T.Context(), "birthday-cards", redisdelay.Pause{By: "ada", Reason: "the printer is broken"}))
+}
+
+func (s *shop) publish(topic string, list []*message.Message) {
+	s.T.Helper()
+	require.NoError(s.T, s.Publisher().Publish(topic, list...))
 }
 
 // daily are messages over a time, more of them around its middle.
-func daily(what string, n int, over time.Duration) []*message.Message {
+func daily(what string, n int, from, over time.Duration) []*message.Message {
 	list := make([]*message.Message, n)
 	for i := range n {
 		x := float64(i) / float64(n)
@@ -146,11 +157,31 @@ func daily(what string, n int, over time.Duration) []*message.Message {
 		msg.UUID = fmt.Sprintf("%s-%d", what, 4000+i)
 		if over > 0 {
 			redisdelay.SetKey(msg, msg.UUID)
-			delay.Message(msg, delay.For(time.Duration((x+0.6*x*(1-x)*(0.5-x)*4)*float64(over))+time.Minute))
+			delay.Message(msg, delay.For(time.Duration((x+0.6*x*(1-x)*(0.5-x)*4)*float64(over))+from))
 		}
 		list[i] = msg
 	}
 	return list
+}
+
+// halt halts an ordering key of the shipments by a dead message.
+func (s *shop) halt(key, reason string) {
+	s.T.Helper()
+	shipments := s.of("shipments")
+	shipments.bury("warehouse", "the parcel is lost")
+	require.NoError(s.T, s.admin.LimitGroup(s.T.Context(), shipments.Topic, "warehouse", redisdelay.GroupLimits{HaltsKeys: true}))
+	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = "warehouse" })
+	messages, err := subscriber.Subscribe(context.Background(), shipments.Topic)
+	require.NoError(s.T, err)
+	list := daily("parcel", 4, 0, 0)
+	for _, msg := range list {
+		redisdelay.SetOrderingKey(msg, key)
+	}
+	s.publish(shipments.Topic, list)
+	msg := s.Next(messages)
+	require.NoError(s.T, fixture.Delivery(s.T, msg).Bury(reason))
+	msg.Nack()
+	shipments.until("it is dead", func() bool { return shipments.count(admin.Dead) == 2 })
 }
 
 // handle runs a consumer of a group that holds one order, and fails on three.
@@ -162,7 +193,7 @@ func (s *shop) handle(group, name string) {
 	})
 	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
 	require.NoError(s.T, err)
-	require.NoError(s.T, s.Publisher().Publish(s.Topic, daily(group, 4, 0)...))
+	require.NoError(s.T, s.Publisher().Publish(s.Topic, daily(group, 4, 0, 0)...))
 	for i := range 4 {
 		msg := s.Next(messages)
 		if i < 3 {

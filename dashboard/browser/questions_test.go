@@ -144,7 +144,7 @@ func (b *tab) find(text string) {
 	b.typeInto(".find input", text+kb.Enter)
 	b.until("location.pathname.endsWith('/find')")
 	b.click("main li a.id")
-	b.untilText("main", "Its life so far")
+	b.untilText("main", "Timeline")
 }
 
 // done waits for what a form has done.

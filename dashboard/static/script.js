@@ -183,7 +183,7 @@ function marks() { return [...marked.querySelectorAll("input[name=mark]")]; }
 
 function countMarks() {
   const n = marks().filter(box => box.checked).length;
-  document.getElementById("marks").textContent = n === 0 ? "none marked" : n + " marked";
+  document.getElementById("marks").textContent = n + " selected";
   all.checked = n > 0 && n === marks().length;
   for (const button of marked.querySelectorAll(".bar button")) button.disabled = n === 0;
 }
