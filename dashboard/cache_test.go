@@ -214,6 +214,6 @@ func TestATopicKeepsItsTrend(t *testing.T) {
 	s := newScene(t)
 	s.Publish("a", "b")
 	page := s.page("topic" + s.at())
-	assert.Contains(t, page.text(), "Most messages waiting at once in the last hour: 2")
+	assert.Contains(t, page.text(), "Most waiting in the last hour 2")
 	assert.NotContains(t, s.dashboard.cache.entries, "overview")
 }

@@ -44,8 +44,8 @@ func TestATopicShowsItsGroups(t *testing.T) {
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "billing", redisdelay.Pause{By: "eve", Reason: "<b>why</b>"}))
 	page := s.page("topic" + s.at())
 	row := page.first("div", "id", "groups").first("tbody").first("tr").text()
-	assert.Equal(t, "billing active, paused 0 0 0 0 2 none", row)
-	assert.Contains(t, page.first("div", "id", "about-billing").text(), "by eve, until somebody resumes: <b>why</b>")
+	assert.Equal(t, "billing paused 0 0 0 0 2 none", row)
+	assert.Contains(t, page.first("div", "id", "about-billing").text(), "by eve, until resumed: <b>why</b>")
 }
 
 func TestAMessageIsExplainedInTheFirstSentence(t *testing.T) {

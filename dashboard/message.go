@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -34,9 +35,10 @@ type messageData struct {
 	MaySee  bool
 }
 
-// groupActions is where the message stands for a group, and what can be done there.
+// groupActions is where the message stands for a group that is to handle it, and what can be done there.
 type groupActions struct {
 	admin.GroupStatus
+	Said    string // about the group, unless the summary says it
 	Actions []action
 }
 
@@ -68,10 +70,22 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	if e.Message.Scheduled {
 		data.add(actionsFor(q, admin.Scheduled), nil)
 	}
-	for _, g := range e.Message.Groups {
-		row := groupActions{GroupStatus: g}
+	for i, g := range e.Message.Groups {
+		if g.State == redisdelay.StateDone {
+			continue
+		}
+		row := groupActions{GroupStatus: g, Said: strings.TrimPrefix(e.Lines[i], g.Group+": ")}
+		if strings.Contains(row.Said, g.Content.LastError) {
+			row.Content.LastError = ""
+		}
+		if strings.Contains(e.Summary, row.Said) {
+			row.Said = ""
+		}
 		data.add(actionsFor(q, setOf(g.State)), &row)
 		data.Groups = append(data.Groups, row)
+	}
+	if len(e.Message.Groups) > 0 || len(e.Lines) == 1 {
+		data.Lines = nil // the groups and the summary say it
 	}
 	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
 }
@@ -140,7 +154,7 @@ func lifeOf(m admin.Message) []lifeEvent {
 		}
 		switch {
 		case !g.BuriedAt.IsZero():
-			list = append(list, lifeEvent{At: g.BuriedAt, What: name + "dead" + attempts + ": " + g.Reason})
+			list = append(list, lifeEvent{At: g.BuriedAt, What: name + "dead" + attempts})
 		case !g.LeasedUntil.IsZero():
 			what := name + "in delivery" + attempts + ", the lease ends"
 			if g.Consumer != "" {

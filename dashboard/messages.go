@@ -21,7 +21,6 @@ const (
 type messagesData struct {
 	Topic   string
 	Filter  filter
-	Sets    []admin.Set
 	Rows    []messageRow
 	Actions []action
 	All     string // the query of this filter
@@ -64,7 +63,7 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 // messages is a page of messages without any.
 func (d *Dashboard) messages(q *request, f filter) *messagesData {
 	data := &messagesData{
-		Topic: q.topic(), Filter: f, Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead},
+		Topic: q.topic(), Filter: f,
 		Actions: actionsFor(q, f.In),
 	}
 	data.All = f.values(data.Topic).Encode()

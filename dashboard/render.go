@@ -8,9 +8,11 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
@@ -47,7 +49,15 @@ var functions = template.FuncMap{
 	"escape":   url.QueryEscape,
 	"mark":     mark,
 	"plain":    func(text string) bool { return humanize.Clean(text) == text },
-	"time":     timeTag,
+	"time":     func(t time.Time) template.HTML { return timeTag("", t) },
+	"timeAs":   timeTag,
+	"waiting":  waitingOf,
+	"later":    func(c admin.Counts) int { return c.Scheduled - c.Due },
+	"menu":     menu,
+	"sets":     func() []admin.Set { return []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead} },
+	"first":    func(n int, list []pair) []pair { return list[:min(n, len(list))] },
+	"rest":     func(n int, list []pair) []pair { return list[min(n, len(list)):] },
+	"set":      func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
 	"pairs":    pairs,
 	"number64": func(n int64) string { return humanize.Number(n) },
 	"columns":  func() []column { return columns },
@@ -63,6 +73,7 @@ type column struct {
 
 var columns = []column{
 	{"Topic", "name", false},
+	{"State", "", false},
 	{"Overdue", "overdue", true},
 	{"Scheduled", "scheduled", true},
 	{"Waiting", "waiting", true},
@@ -71,16 +82,35 @@ var columns = []column{
 	{"Dead", "dead", true},
 	{"Consumers", "", true},
 	{"Last hour", "", false},
-	{"", "", false},
+}
+
+// link is a page in the menu.
+type link struct{ Name, Path, Title string }
+
+// menu is the pages that the head of each page leads to.
+func menu(schedules bool) []link {
+	list := []link{
+		{"topics", "./", "Topics"}, {"upcoming", "upcoming", "Upcoming"}, {"schedules", "schedules", "Schedules"},
+		{"halted", "halted", "Halted keys"}, {"operations", "operations", "Operations"}, {"doctor", "doctor", "Doctor"},
+	}
+	if !schedules {
+		list = slices.Delete(list, 2, 3)
+	}
+	return list
+}
+
+// forms are how a time is written: for a sentence, or for the axis of a chart.
+var forms = map[string]string{
+	"": "2006-01-02 15:04:05 UTC", "until": "until 2006-01-02 15:04:05 UTC", "around": "15:04 UTC on 2 Jan", "clock": "15:04", "day": "2 Jan",
 }
 
 // timeTag is a time in UTC, which the script of the page turns into what the reader prefers.
-func timeTag(t time.Time) template.HTML {
+func timeTag(form string, t time.Time) template.HTML {
 	if t.IsZero() {
 		return ""
 	}
 	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format("2006-01-02T15:04:05.000Z"), t.Format("2006-01-02 15:04:05 UTC")))
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-form="%s">%s</time>`, t.Format("2006-01-02T15:04:05.000Z"), form, t.Format(forms[form])))
 }
 
 // pairs is a map for a template that wants several values.
@@ -98,6 +128,8 @@ type page struct {
 	title string
 	live  bool // it changes by itself
 	data  any
+
+	problems int // topics that need somebody, for the title
 }
 
 // frame is what the template of a page is given.
@@ -108,6 +140,7 @@ type frame struct {
 	Live                            string // the URL of its stream; "" if it has none
 	Here                            string // its URL, to return to
 	Did                             *operation
+	Problems                        int
 	Data                            any
 }
 
@@ -115,7 +148,7 @@ type frame struct {
 func (d *Dashboard) render(q *request, p page) ([]byte, error) {
 	f := frame{
 		Name: p.name, Title: p.title, Environment: d.config.Environment, Actor: q.actor, Access: q.access,
-		Schedules: d.config.Periodic != nil, Did: d.operations.find(q.query.Get("did")), Data: p.data,
+		Schedules: d.config.Periodic != nil, Did: d.operations.find(q.query.Get("did")), Data: p.data, Problems: p.problems,
 	}
 	route, query := routeOf(p.name), queryOf(q)
 	f.Here = route + "?" + query

@@ -1,8 +1,11 @@
 package dashboard
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 )
@@ -104,10 +107,16 @@ func (d *Dashboard) show(v view) func(w http.ResponseWriter, q *request) error {
 
 // asset serves a file that never changes while the process runs.
 func asset(name, contentType string) func(w http.ResponseWriter, q *request) error {
+	data, err := files.ReadFile("static/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	tag := fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256(data)))
 	return func(w http.ResponseWriter, q *request) error {
 		w.Header().Set("Content-Type", contentType+"; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-cache")
-		http.ServeFileFS(w, q.Request, files, "static/"+name)
+		w.Header().Set("ETag", tag)
+		http.ServeContent(w, q.Request, name, time.Time{}, bytes.NewReader(data))
 		return nil
 	}
 }

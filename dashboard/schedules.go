@@ -13,7 +13,7 @@ import (
 
 const (
 	schedulesShown = 500
-	nextTimes      = 3
+	nextTimes      = 1
 )
 
 // schedulesData is the schedules of the prefix.

@@ -20,9 +20,6 @@ type topicData struct {
 	Halted int
 }
 
-// Waiting is how many messages are due, and no consumer has them.
-func (t topicData) Waiting() int { return waitingOf(t.Counts) }
-
 // topicPage shows a topic with its groups and consumers.
 func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 	topic := q.topic()

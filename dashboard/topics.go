@@ -29,22 +29,26 @@ type topicRow struct {
 	admin.TopicStats
 	Alive  int // consumers
 	Trend  trend
-	Paused int  // groups
-	Nobody bool // messages are due, and nobody takes them
+	Paused []string // groups
+	Halted int      // ordering keys
+	Idle   []string // groups without a consumer that have messages to handle
 }
 
-// Waiting is how many of its messages are due, and no consumer has them.
-func (r topicRow) Waiting() int { return waitingOf(r.Counts) }
+// Nobody says if messages are due, and there is no consumer of any group.
+func (r topicRow) Nobody() bool { return r.Alive == 0 && waitingOf(r.Counts) > 0 }
 
 func rowOf(o *overview, s *admin.TopicStats) topicRow {
 	row := topicRow{TopicStats: *s, Trend: o.Trends[s.Topic]}
 	for _, g := range s.Groups {
 		row.Alive += g.Alive
+		row.Halted += g.HaltedKeys
 		if g.Pause != nil && g.State == admin.GroupActive {
-			row.Paused++
+			row.Paused = append(row.Paused, g.Group)
+		}
+		if g.Alive == 0 && g.State == admin.GroupActive && g.Overdue > 0 {
+			row.Idle = append(row.Idle, g.Group)
 		}
 	}
-	row.Nobody = row.Alive == 0 && waitingOf(s.Counts) > 0
 	return row
 }
 
@@ -72,8 +76,12 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 		data.Sort = "overdue"
 	}
 	found := o.pointers()
+	problems := 0
 	for _, s := range found {
 		data.Total.Add(s.Counts)
+		if row := rowOf(o, s); row.Nobody() || row.Idle != nil {
+			problems++
+		}
 	}
 	found = slices.DeleteFunc(found, func(s *admin.TopicStats) bool { return !strings.Contains(s.Topic, data.Match) })
 	slices.SortFunc(found, func(a, b *admin.TopicStats) int {
@@ -86,7 +94,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	if inbox, err := d.inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
 		data.Inbox = &inbox
 	}
-	return page{name: "topics", title: "Topics", live: true, data: data}, nil
+	return page{name: "topics", title: "Topics", live: true, data: data, problems: problems}, nil
 }
 
 // cut returns the topics of one page.

@@ -68,7 +68,7 @@ func (t trend) Peak() int {
 	return int(peak)
 }
 
-// Waiting draws how many messages waited: the points of a polyline, 120 wide and 24 high.
+// Waiting draws how many messages waited: the points of a polyline, 120 wide and 24 high; "" before there are two.
 func (t trend) Waiting() string {
 	highest := max(1, t.Peak())
 	var points []string
@@ -80,8 +80,8 @@ func (t trend) Waiting() string {
 		x := 120 * float64(minutes-1-back) / (minutes - 1)
 		points = append(points, fmt.Sprintf("%.1f,%.1f", x, 23-22*float64(t.waiting[i])/float64(highest)))
 	}
-	if len(points) == 1 { // a line of no length is drawn as a point
-		points = append(points, points[0])
+	if len(points) == 1 { // no line
+		return ""
 	}
 	return strings.Join(points, " ")
 }

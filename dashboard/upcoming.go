@@ -15,13 +15,14 @@ import (
 
 // How far the charts look ahead, with bars that people can name.
 var spans = []span{
-	{"hour", time.Hour, 60},
-	{"day", 24 * time.Hour, 96},
-	{"month", 30 * 24 * time.Hour, 60},
+	{"hour", "clock", time.Hour, 60},
+	{"day", "clock", 24 * time.Hour, 96},
+	{"month", "day", 30 * 24 * time.Hour, 60},
 }
 
 type span struct {
 	Name   string
+	Form   string // of the times of its axis
 	Long   time.Duration
 	number int // of bars
 }
@@ -29,14 +30,15 @@ type span struct {
 const (
 	maxCharts = 20  // topics on the page of all topics
 	chartWide = 600 // units of the drawing
-	chartHigh = 120 //
+	chartHigh = 120 // units of the drawing
+	ticks     = 6   // times that its axis names
 )
 
 // upcomingData is what becomes due, and when.
 type upcomingData struct {
 	Topic, Group string
 	Groups       []string
-	Span         string
+	Span         span
 	Spans        []span
 	Charts       []chart
 	Err          error // why one of all topics could not be read
@@ -45,9 +47,11 @@ type upcomingData struct {
 // chart draws the upcoming messages of a topic.
 type chart struct {
 	admin.Upcoming
-	Bars    []bar
-	Highest int
-	Rows    []admin.Bucket // those with messages
+	Bars  []bar
+	Rows  []admin.Bucket // those with messages
+	Peak  admin.Bucket   // the first of those with the most
+	Top   int            // the number at the upper end of the scale
+	Ticks []time.Time
 }
 
 // bar is a part of the time, in units of the drawing.
@@ -64,7 +68,7 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 			chosen = s
 		}
 	}
-	data := upcomingData{Topic: q.topic(), Group: q.group(), Span: chosen.Name, Spans: spans}
+	data := upcomingData{Topic: q.topic(), Group: q.group(), Span: chosen, Spans: spans}
 	o, err := d.overview(ctx)
 	if err != nil {
 		return page{}, err
@@ -88,10 +92,11 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 			data.Charts = append(data.Charts, draw(u))
 		case data.Topic != "":
 			return page{}, err
-		case data.Err == nil && !errors.Is(err, admin.ErrTopicNotFound): // it may be gone since all were read
+		case data.Err == nil && !errors.Is(err, admin.ErrTopicNotFound): // it was deleted since the overview was read
 			data.Err = err
 		}
 	}
+	slices.SortStableFunc(data.Charts, func(a, b chart) int { return cmp.Compare(b.Total(), a.Total()) })
 	return page{name: "upcoming", title: "Upcoming", live: data.Topic != "", data: data}, nil
 }
 
@@ -125,24 +130,49 @@ func (d *Dashboard) upcoming(ctx context.Context, topic string, query admin.Upco
 func draw(u admin.Upcoming) chart {
 	c := chart{Upcoming: u}
 	for _, b := range u.Buckets {
-		c.Highest = max(c.Highest, b.Messages)
 		if b.Messages > 0 {
 			c.Rows = append(c.Rows, b)
 		}
+		if b.Messages > c.Peak.Messages {
+			c.Peak = b
+		}
 	}
+	for i := range ticks {
+		c.Ticks = append(c.Ticks, u.At.Add(u.Until().Sub(u.At)*time.Duration(i)/ticks))
+	}
+	c.Top = roundUp(c.Peak.Messages)
 	width := chartWide / float64(max(1, len(u.Buckets)))
 	for i, b := range u.Buckets {
 		if b.Messages == 0 {
 			continue
 		}
-		high := max(1, chartHigh*float64(b.Messages)/float64(c.Highest))
+		high := max(1.5, chartHigh*float64(b.Messages)/float64(c.Top))
 		c.Bars = append(c.Bars, bar{
-			X: float64(i) * width, Y: chartHigh - high, Width: max(1, width-1), Height: high,
+			X: float64(i) * width, Y: chartHigh - high, Width: max(1, 0.8*width), Height: high,
 			Title: fmt.Sprintf("%s until %s UTC", humanize.Count(b.Messages, "message", "messages"), b.Until.UTC().Format("2006-01-02 15:04:05")),
 		})
 	}
 	return c
 }
+
+// roundUp is the next even number with one digit and zeros, or 2.
+func roundUp(n int) int {
+	power := 1
+	for n > 10*power {
+		power *= 10
+	}
+	up := (n + power - 1) / power * power
+	return max(2, up+up%2)
+}
+
+// Half is the number in the middle of the scale.
+func (c chart) Half() int { return c.Top / 2 }
+
+// Width is how long a bar lasts.
+func (c chart) Width() time.Duration { return c.Peak.Until.Sub(c.Peak.After) }
+
+// PeakAt is the middle of the peak.
+func (c chart) PeakAt() time.Time { return c.Peak.After.Add(c.Width() / 2) }
 
 // Query is the query of the page of one topic.
 func (c chart) Query(span string) string {

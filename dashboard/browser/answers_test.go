@@ -13,7 +13,7 @@ import (
 
 func whatIsLate(t *testing.T, _ *duty, b *tab) {
 	assert.Equal(t, "orders", b.text("tbody a"), "it has waited longest")
-	assert.Equal(t, 2, b.number("tbody td:nth-of-type(1).bad"), "both topics are late")
+	assert.Equal(t, 2, b.number("tbody td:nth-of-type(2).bad"), "both topics are late")
 	assert.Contains(t, b.row("table", "parcels"), "none", "nobody takes them")
 }
 
@@ -25,6 +25,7 @@ func howIsATopic(t *testing.T, _ *duty, b *tab) {
 
 func whoIsWorking(t *testing.T, s *duty, b *tab) {
 	b.topic()
+	b.click("#about-billing td summary")
 	b.untilText("#about-billing tbody", s.first(admin.InDelivery).ID)
 	assert.NotEmpty(t, b.row("#about-billing", "host-3"))
 	assert.Contains(t, b.text("#about-mail"), "No consumer is connected")
@@ -39,7 +40,7 @@ func whichGroupIsWorst(t *testing.T, _ *duty, b *tab) {
 func watchLive(_ *testing.T, s *duty, b *tab) {
 	b.live()
 	s.later(200, 2)
-	b.until(`[...document.querySelectorAll("tbody tr")].some(r => r.innerText.startsWith("orders") && r.querySelectorAll("td")[1].innerText === "10")`)
+	b.until(`[...document.querySelectorAll("tbody tr")].some(r => r.innerText.startsWith("orders") && r.querySelectorAll("td")[2].innerText === "10")`)
 }
 
 func askTheDoctor(t *testing.T, _ *duty, b *tab) {
@@ -52,7 +53,7 @@ func askTheDoctor(t *testing.T, _ *duty, b *tab) {
 func whyNotHandled(t *testing.T, _ *duty, b *tab) {
 	b.find("order-4")
 	assert.Contains(t, b.text("h1"), "host-3", "the first sentence")
-	assert.Contains(t, b.text("#explained"), "no consumer of group mail is alive")
+	assert.Contains(t, b.text("#summary"), "no consumer of group mail is alive")
 }
 
 func findByUUID(t *testing.T, _ *duty, b *tab) {
@@ -66,7 +67,7 @@ func findByUUID(t *testing.T, _ *duty, b *tab) {
 func whatIsInIt(t *testing.T, _ *duty, b *tab) {
 	b.find("order-4")
 	assert.Contains(t, b.text("pre"), `"order": 4,`)
-	assert.Contains(t, b.text("table.pairs"), "trace")
+	assert.Contains(t, b.text("dl.pairs"), "trace")
 	assert.Equal(t, 1, b.number("a[href^='payload?'][download]"), "all of it, in a file")
 }
 
@@ -88,7 +89,7 @@ func whatWaits(t *testing.T, _ *duty, b *tab) {
 	b.until("location.search.includes('ago')")
 	assert.Equal(t, 4, b.number("tbody tr"), "all of them fell due within the hour")
 	b.click("nav.tabs a[href*='in=in-delivery']")
-	b.untilText("h1", "orders: in-delivery")
+	b.untilText("h1", "orders: in delivery")
 	assert.Equal(t, 1, b.number("tbody tr"))
 	assert.Contains(t, b.text("tbody"), "order-4")
 }
@@ -162,9 +163,8 @@ func cancelNonsense(t *testing.T, s *duty, b *tab) {
 func stopEverybody(_ *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.pauseAll()
-	b.untilText("#numbers .note", "by ada, until in 59m")
-	b.click(wholeTopic + "summary")
-	b.click(wholeTopic + "form[action^=resume] button")
+	b.untilText("#numbers .banner", "by ada for 59m")
+	b.click("#numbers form[action^=resume] button")
 	b.until("!document.querySelector('#numbers').innerText.includes('paused')")
 }
 
@@ -177,7 +177,7 @@ func (b *tab) pauseAll() {
 	b.typeInto(wholeTopic+"input[name=for]", "1h")
 	b.typeInto(wholeTopic+"input[name=reason]", "provider down")
 	b.click(wholeTopic + "form[action^=pause] button")
-	b.untilText("#numbers .note", "provider down")
+	b.untilText("#numbers .banner", "provider down")
 }
 
 func whoPaused(t *testing.T, _ *duty, b *tab) {
@@ -186,14 +186,14 @@ func whoPaused(t *testing.T, _ *duty, b *tab) {
 	b.click(".brand")
 	b.untilText("tbody .badge", "paused")
 	b.topic()
-	b.untilText("#numbers .note", "until in") // the script has turned the times
-	assert.Regexp(t, "since (now|.* ago) by ada, until in (1h|59m).*: provider down", b.text("#numbers .note"))
+	b.untilText("#numbers .banner", " more: ") // the script has turned the times
+	assert.Regexp(t, "paused (just now|.* ago) by ada for (1h|59m).* more: provider down", b.text("#numbers .banner"))
 	assert.Equal(t, 2, strings.Count(b.text("#groups"), "paused"))
 }
 
 func slowDown(t *testing.T, _ *duty, b *tab) {
 	b.topic()
-	b.click("#group-billing summary")
+	b.click("#group-billing .acts > summary")
 	for name, value := range map[string]string{"max-in-flight": "20", "rate": "100", "per": "1s"} {
 		b.typeInto("#group-billing input[name="+name+"]", value)
 	}
@@ -213,12 +213,12 @@ func underWay(t *testing.T, s *duty, b *tab) {
 
 func retireAGroup(t *testing.T, s *duty, b *tab) {
 	b.topic()
-	b.click("#group-mail summary")
+	b.click("#group-mail .acts > summary")
 	b.typeInto("#group-mail input[name=name]", "mail")
 	b.click("#group-mail form[action^=retire] button")
 	b.until(`document.querySelector("#groups").innerText.includes("retired")`)
 	assert.Equal(t, 1, s.count(admin.InDelivery)+s.count(admin.Waiting), "what it alone has held is free")
-	b.click("#group-mail summary")
+	b.click("#group-mail .acts > summary")
 	b.click("#group-mail form[action^=restore] button")
 	b.until(`!document.querySelector("#groups").innerText.includes("retired")`)
 }

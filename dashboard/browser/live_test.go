@@ -59,7 +59,7 @@ func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
 	})
 	b.live()
 	b.click("#groups a[href='#group-billing']")
-	b.click("#group-billing summary")
+	b.click("#group-billing .acts > summary")
 	b.typeInto("#group-billing input[name=reason]", "the bank is away")
 	s.bury("shipping", "no such street")
 	b.untilText("#groups", "shipping")
@@ -187,13 +187,13 @@ func TestTimesAreShownAsTheReaderLikes(t *testing.T) {
 	b.open("messages" + s.at())
 	due := s.first(admin.Scheduled).At
 	assert.Regexp(t, `^in (1h|59m\d+s)$`, b.text("tbody time"))
-	b.click("#relative")
+	b.choose("#times", "local")
 	assert.Equal(t, due.In(newYork(t)).Format("2006-01-02 15:04:05"), b.text("tbody time"))
-	b.click("#zone")
+	b.choose("#times", "utc")
 	assert.Equal(t, due.UTC().Format("2006-01-02 15:04:05")+" UTC", b.text("tbody time"))
 	b.open("topic" + s.at())
 	assert.Equal(t, due.UTC().Format("2006-01-02 15:04:05")+" UTC", b.text("#numbers time"), "it is remembered")
-	b.click("#relative")
+	b.choose("#times", "ago")
 	assert.Regexp(t, `^in (1h|59m)`, b.text("#numbers time"))
 }
 

@@ -212,6 +212,12 @@ func (b *tab) click(selector string) {
 	b.run(chromedp.Click(chromedp.CSS(selector)))
 }
 
+// choose chooses an option of a list.
+func (b *tab) choose(selector, value string) {
+	b.t.Helper()
+	ask[bool](b, fmt.Sprintf("(e => { e.value = %q; return e.dispatchEvent(new Event('change')) })(document.querySelector(%q))", value, selector))
+}
+
 // press presses keys, wherever the focus is.
 func (b *tab) press(keys string) {
 	b.t.Helper()

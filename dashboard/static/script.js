@@ -3,7 +3,7 @@
 
 // Times. The server writes them in UTC.
 
-const relative = document.getElementById("relative"), zone = document.getElementById("zone");
+const times = document.getElementById("times");
 
 function preference(name, otherwise) {
   try { return localStorage.getItem("redisdelay " + name) ?? otherwise; } catch { return otherwise; }
@@ -13,13 +13,12 @@ function prefer(name, value) {
   try { localStorage.setItem("redisdelay " + name, value); } catch { /* it holds until the page is left */ }
 }
 
-let ago = preference("relative", "yes") === "yes", utc = preference("zone", "local") === "utc";
+times.value = preference("times", "ago");
 
 const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
 function distance(milliseconds) {
   let seconds = Math.round(Math.abs(milliseconds) / 1000);
-  if (seconds === 0) return "now";
   const first = units.findIndex(([, size]) => seconds >= size);
   let text = "";
   for (const [name, size] of units.slice(first, first + 2)) {
@@ -27,33 +26,43 @@ function distance(milliseconds) {
     if (n > 0) text += n + name;
     seconds -= n * size;
   }
-  return milliseconds > 0 ? "in " + text : text + " ago";
+  return text;
 }
 
-const two = n => String(n).padStart(2, "0");
+function relative(at) {
+  const text = distance(at - Date.now());
+  return !text ? "just now" : at > Date.now() ? "in " + text : text + " ago";
+}
+
+function part(at, options) { return at.toLocaleString("en-GB", { timeZone: times.value === "utc" ? "UTC" : undefined, ...options }); }
 
 function absolute(at) {
-  if (utc) return at.toISOString().replace("T", " ").slice(0, 19) + " UTC";
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const text = part(at, { dateStyle: "short", timeStyle: "medium" }), [day, month, year] = text.slice(0, 10).split("/");
+  return `${year}-${month}-${day} ${text.slice(-8)}` + (times.value === "utc" ? " UTC" : "");
 }
+
+// forms are how a time stands in a sentence, or at the axis of a chart.
+const forms = {
+  "": at => times.value === "ago" ? relative(at) : absolute(at),
+  until: at => times.value === "ago" ? at > Date.now() ? `for ${distance(at - Date.now())} more` : "until just now" : "until " + absolute(at),
+  clock: at => part(at, { timeStyle: "short" }),
+  day: at => part(at, { day: "numeric", month: "short" }),
+  around: at => {
+    const day = forms.day(at), on = { [forms.day(new Date())]: "", [forms.day(new Date(Date.now() + 864e5))]: "tomorrow" }[day];
+    return `${forms.clock(at)} ${on ?? "on " + day}`.trim();
+  },
+};
 
 function showTimes(root) {
   for (const element of root.querySelectorAll("time")) {
     const at = new Date(element.dateTime);
-    const text = ago ? distance(at - Date.now()) : absolute(at);
+    const text = forms[element.dataset.form](at);
     if (element.textContent !== text) element.textContent = text;
     element.title = absolute(at) + "\n" + at.toISOString();
   }
 }
 
-function showPreferences() {
-  relative.setAttribute("aria-pressed", ago);
-  zone.setAttribute("aria-pressed", utc);
-  showTimes(document);
-}
-
-relative.addEventListener("click", () => { ago = !ago; prefer("relative", ago ? "yes" : "no"); showPreferences(); });
-zone.addEventListener("click", () => { utc = !utc; prefer("zone", utc ? "utc" : "local"); showPreferences(); });
+times.addEventListener("change", () => { prefer("times", times.value); showTimes(document); });
 document.querySelector(".tools").hidden = false;
 setInterval(() => {
   if (selecting()) return;
@@ -86,6 +95,7 @@ function show(text) {
   if (selecting()) return;
   const page = new DOMParser().parseFromString(text, "text/html");
   late = null;
+  document.title = page.title;
   if (document.querySelector("[data-url]") && !page.querySelector("[data-url]")) {
     location.reload(); // another process, which does not know the operation: the URL has how far it was
     return;
@@ -202,6 +212,6 @@ addEventListener("keydown", event => {
   }
 });
 
-showPreferences();
+showTimes(document);
 keepPlace();
 watch();
