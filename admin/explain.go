@@ -112,7 +112,7 @@ func (e *explainer) status(ctx context.Context, i int) (string, error) {
 	status := e.message.Groups[i]
 	switch status.State {
 	case redisdelay.StateDone:
-		return "acked or discarded, or the group came later", nil
+		return "handled, or the group subscribed later", nil
 	case redisdelay.StateDead:
 		text := fmt.Sprintf("dead since %s, because: %s", e.clock(status.BuriedAt), status.Reason)
 		if last := status.Content.LastError; !strings.Contains(status.Reason, last) {
@@ -254,17 +254,17 @@ func (e *explainer) overall() string {
 		if s.state == redisdelay.StateDone {
 			done = append(done, s.group)
 		} else {
-			remaining, why = append(remaining, s.group), s.text
+			remaining, why = append(remaining, fmt.Sprintf("%s (%s)", s.group, s.state)), s.group+": "+s.text
 		}
 	}
 	if len(done) == 0 {
 		return strings.Join(e.lines(), "; ")
 	}
-	text := fmt.Sprintf("done for %s, not for %s", strings.Join(done, ", "), strings.Join(remaining, ", "))
+	text := "handled by " + strings.Join(done, ", ") + "; not by "
 	if len(remaining) == 1 {
-		text += ": " + why
+		return text + why
 	}
-	return text
+	return text + strings.Join(remaining, ", ")
 }
 
 func (e *explainer) lines() []string {

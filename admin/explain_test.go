@@ -119,16 +119,16 @@ func TestExplainDeadAndDone(t *testing.T) {
 	s.publish(0, 1, "k")
 	claimed := s.claim(a, "c/01", 1, "")
 	s.ack(a, claimed...)
-	done := "acked or discarded, or the group came later"
+	done := "handled, or the group subscribed later"
 	why := "due for " + soon + "; no consumer of group B is alive"
-	s.says("done for A, not for B: "+why, "A: "+done, "B: "+why)
+	s.says("handled by A; not by B: "+why, "A: "+done, "B: "+why)
 	s.bury(b, "no route to host", s.claim(b, "c/01", 1, "")...)
 	dead := "dead since " + someTime + ", because: no route to host"
-	s.says("done for A, not for B: "+dead, "A: "+done, "B: "+dead)
+	s.says("handled by A; not by B: "+dead, "A: "+done, "B: "+dead)
 
 	c, d := s.group(0, "C"), s.group(0, "D")
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:C"), z(1000, claimed[0].ID)).Err())
-	s.says("done for A, D, not for B, C", "A: .*", "B: .*", "C: .*", "D: .*")
+	s.says("handled by A, D; not by B .*, C .*", "A: .*", "B: .*", "C: .*", "D: .*")
 	_, _ = c, d
 }
 
@@ -204,7 +204,7 @@ func TestExplainDamage(t *testing.T) {
 	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id}, ExplainOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
-	assert.Equal(t, []string{"B: acked or discarded, or the group came later"}, e.Lines)
+	assert.Equal(t, []string{"B: handled, or the group subscribed later"}, e.Lines)
 	require.NoError(t, s.Client.SRem(t.Context(), s.Key("groups"), "B").Err())
 	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id}, ExplainOptions{})
 	require.NoError(t, err)

@@ -225,7 +225,7 @@ func TestPayloadsAreSearched(t *testing.T) {
 	b := s.tab()
 	b.open("messages" + s.at())
 	assert.Equal(t, 50, b.number("tbody tr"))
-	b.typeInto("input[type=search][name=text][size='24']", `"order":1117`+kb.Enter)
+	b.typeInto("form[action^=search] input[name=text]", `"order":1117`+kb.Enter)
 	b.untilText("#bound", "120 messages searched, which is all that match the filter")
 	assert.Equal(t, 1, b.number("tbody tr"))
 	assert.NotContains(t, b.path(), "1117", "what payloads contain gets into no log of URLs")

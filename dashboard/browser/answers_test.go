@@ -184,7 +184,7 @@ func whoPaused(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.pauseAll()
 	b.click(".brand")
-	b.untilText("tbody .badge", "paused")
+	b.untilText("tbody", "all groups paused")
 	b.topic()
 	b.untilText("#numbers .banner", " more: ") // the script has turned the times
 	assert.Regexp(t, "paused (just now|.* ago) by ada for (1h|59m).* more: provider down", b.text("#numbers .banner"))

@@ -3,6 +3,7 @@ package browser
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -80,22 +81,59 @@ func TestTextIsReadableByDayAndNight(t *testing.T) {
 			b.open(path)
 			assert.Equal(t, back, ask[string](b, "getComputedStyle(document.body).backgroundColor"), name)
 			assert.Empty(t, ask[[]string](b, unreadable), "%s, %s", name, scheme)
+			assert.Empty(t, ask[[]string](b, faint), "%s, %s", name, scheme)
 		}
 	}
 }
 
-// TestNoPageIsWiderThanAPhone lets wide tables be scrolled, and nothing else.
-func TestNoPageIsWiderThanAPhone(t *testing.T) {
+// faint lists fields whose borders or placeholders have less contrast than WCAG asks for.
+const faint = `(() => {
+  const parts = color => color.match(/[\d.]+/g).map(Number);
+  const light = color => parts(color).slice(0, 3).map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((x, y) => y - x); return (x + 0.05) / (y + 0.05); };
+  return [...document.querySelectorAll("input:not([type=hidden], [type=checkbox]), select")].filter(e => {
+    const style = getComputedStyle(e);
+    return contrast(style.borderTopColor, style.backgroundColor) < 3 || contrast(getComputedStyle(e, "::placeholder").color, style.backgroundColor) < 4.5;
+  }).map(e => e.outerHTML.slice(0, 80));
+})()`
+
+// TestNoPageIsWiderThanItsWindow lets wide tables be scrolled on a phone, and nothing else.
+func TestNoPageIsWiderThanItsWindow(t *testing.T) {
 	s := newShop(t)
 	s.full()
 	b := s.tab()
-	b.run(wide(360))
-	for name, path := range s.pages() {
-		b.open(path)
-		ask[bool](b, "document.querySelectorAll('details').forEach(d => d.open = true), true")
-		assert.LessOrEqual(t, ask[int](b, "document.scrollingElement.scrollWidth"), 360, name)
-		assert.Empty(t, ask[[]string](b, `[...document.querySelectorAll("button, input:not([type=hidden]), summary, a")].filter(e => e.checkVisibility() && !e.closest(".wide, .skip"))
-			.filter(e => e.getBoundingClientRect().right > 361).map(e => e.outerHTML.slice(0, 100))`), "%s: out of reach", name)
+	for _, width := range []int{360, 1300} {
+		b.run(wide(int64(width)))
+		for name, path := range s.pages() {
+			b.open(path)
+			ask[bool](b, "document.querySelectorAll('details').forEach(d => d.open = true), true")
+			assert.LessOrEqual(t, ask[int](b, "document.scrollingElement.scrollWidth"), width, name)
+			assert.Empty(t, ask[[]string](b, `[...document.querySelectorAll("button, input:not([type=hidden]), summary, a")].filter(e => e.checkVisibility() && !e.closest(".wide, .skip"))
+				.filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 100))`), "%s: out of reach", name)
+			assert.LessOrEqual(t, ask[int](b, "document.querySelector('header').offsetHeight"), 56, "%s: a header of one row", name)
+		}
+	}
+}
+
+// TestAxeFindsNothing runs axe, whose script AXE names, on all pages.
+func TestAxeFindsNothing(t *testing.T) {
+	if os.Getenv("AXE") == "" {
+		t.Skip("AXE does not name axe.min.js")
+	}
+	axe, err := os.ReadFile(os.Getenv("AXE"))
+	require.NoError(t, err)
+	s := newShop(t)
+	s.full()
+	b := s.tab()
+	for _, scheme := range []string{"light", "dark"} {
+		b.run(colors(scheme))
+		for name, path := range s.pages() {
+			b.open(path)
+			ask[bool](b, string(axe)+`;axe.run().then(r => window.found = r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 120)).join(" "))); true`)
+			b.until("window.found !== undefined")
+			assert.Empty(t, ask[[]string](b, "window.found"), "%s, %s", name, scheme)
+		}
 	}
 }
 

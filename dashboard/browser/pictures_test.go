@@ -41,15 +41,24 @@ func TestPictures(t *testing.T) {
 	shots := []struct{ name, path string }{
 		{"topics", ""},
 		{"topic", "topic" + s.at()},
+		{"paused", "topic?topic=payments"},
 		{"messages", "messages" + s.at("in", "dead", "group", "billing")},
+		{"scheduled", "messages" + s.at()},
 		{"message", "message" + s.at("id", dead.ID)},
 		{"reasons", "reasons" + s.at()},
 		{"upcoming", "upcoming?topic=reminders&next=day"},
+		{"all-upcoming", "upcoming?next=hour"},
 		{"doctor", "doctor"},
 		{"schedules", "schedules"},
+		{"halted", "halted"},
+		{"operations", "operations"},
+		{"find", "find?text=order-4701"},
+		{"nothing-found", "find?text=order-1"},
 		{"confirm", "confirm" + s.at("in", "dead", "action", "requeue")},
-		{"all-upcoming", "upcoming?next=hour"},
+		{"error", "topic?topic=none"},
+		{"empty", "messages?topic=invoices&in=dead"},
 	}
+	b.except("status of 404 (Not Found)")
 	for _, shot := range shots {
 		b.open(shot.path)
 		b.draw(shot.name)
@@ -65,8 +74,8 @@ func (b *tab) draw(name string) {
 		name string
 		with []step
 	}{
-		{"light", []step{wide(1200), light()}},
-		{"dark", []step{wide(1200), dark()}},
+		{"light", []step{wide(1440), light()}},
+		{"dark", []step{wide(1440), dark()}},
 		{"narrow-light", []step{wide(360), light()}},
 		{"narrow-dark", []step{wide(360), dark()}},
 	} {
