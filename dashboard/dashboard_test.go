@@ -15,6 +15,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 func TestAConfigWithoutAnAdminIsRefused(t *testing.T) {
@@ -34,6 +35,7 @@ func TestTheTopicsThatAreLateComeFirst(t *testing.T) {
 	rows := page.first("tbody").all("tr")
 	require.Len(t, rows, 2)
 	assert.Equal(t, s.Topic, rows[0].first("a").text(), "it has waited longer")
+	assert.Contains(t, rows[0].text(), "no groups yet")
 	assert.Contains(t, rows[0].text(), "none", "it has no consumer")
 }
 
@@ -162,6 +164,25 @@ func (c *crawler) check(at string, page *element) {
 		}
 	}
 	walk(page)
+}
+
+// TestTheTitleCountsProblems of topics that are late because nobody consumes them.
+func TestTheTitleCountsProblems(t *testing.T) {
+	s := open(fixture.NewOn(t, redistest.New(t)), func(*Config) {})
+	s.Publish("a")
+	assert.Equal(t, "(1) Topics · redisdelay", s.page("").first("title").text())
+}
+
+func TestABrowserKeepsStyleAndScript(t *testing.T) {
+	s := newScene(t)
+	for _, path := range []string{"/style.css", "/script.js", "/icon.svg"} {
+		first, again := httptest.NewRecorder(), httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		s.dashboard.ServeHTTP(first, r)
+		r.Header.Set("If-None-Match", first.Header().Get("ETag"))
+		s.dashboard.ServeHTTP(again, r)
+		assert.Equal(t, []int{http.StatusOK, http.StatusNotModified}, []int{first.Code, again.Code}, path)
+	}
 }
 
 func TestAPayloadIsKeptByteForByte(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -53,7 +52,6 @@ var functions = template.FuncMap{
 	"timeAs":   timeTag,
 	"waiting":  waitingOf,
 	"later":    func(c admin.Counts) int { return c.Scheduled - c.Due },
-	"menu":     menu,
 	"sets":     func() []admin.Set { return []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead} },
 	"first":    func(n int, list []pair) []pair { return list[:min(n, len(list))] },
 	"rest":     func(n int, list []pair) []pair { return list[min(n, len(list)):] },
@@ -82,21 +80,6 @@ var columns = []column{
 	{"Dead", "dead", true},
 	{"Consumers", "", true},
 	{"Last hour", "", false},
-}
-
-// link is a page in the menu.
-type link struct{ Name, Path, Title string }
-
-// menu is the pages that the head of each page leads to.
-func menu(schedules bool) []link {
-	list := []link{
-		{"topics", "./", "Topics"}, {"upcoming", "upcoming", "Upcoming"}, {"schedules", "schedules", "Schedules"},
-		{"halted", "halted", "Halted keys"}, {"operations", "operations", "Operations"}, {"doctor", "doctor", "Doctor"},
-	}
-	if !schedules {
-		list = slices.Delete(list, 2, 3)
-	}
-	return list
 }
 
 // forms are how a time is written: for a sentence, or for the axis of a chart.

@@ -27,27 +27,18 @@ type topicsData struct {
 // topicRow is a topic in the list.
 type topicRow struct {
 	admin.TopicStats
-	Alive  int // consumers
+	Alive  int  // consumers
+	Halted int  // ordering keys
+	Idle   bool // messages are late because the topic or one of its groups has no consumer
 	Trend  trend
-	Paused []string // groups
-	Halted int      // ordering keys
-	Idle   []string // groups without a consumer that have messages to handle
 }
 
-// Nobody says if messages are due, and there is no consumer of any group.
-func (r topicRow) Nobody() bool { return r.Alive == 0 && waitingOf(r.Counts) > 0 }
-
 func rowOf(o *overview, s *admin.TopicStats) topicRow {
-	row := topicRow{TopicStats: *s, Trend: o.Trends[s.Topic]}
+	row := topicRow{TopicStats: *s, Trend: o.Trends[s.Topic], Idle: s.Overdue > 0 && len(s.Groups) == 0}
 	for _, g := range s.Groups {
 		row.Alive += g.Alive
 		row.Halted += g.HaltedKeys
-		if g.Pause != nil && g.State == admin.GroupActive {
-			row.Paused = append(row.Paused, g.Group)
-		}
-		if g.Alive == 0 && g.State == admin.GroupActive && g.Overdue > 0 {
-			row.Idle = append(row.Idle, g.Group)
-		}
+		row.Idle = row.Idle || g.Overdue > 0 && g.Alive == 0
 	}
 	return row
 }
@@ -79,7 +70,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	problems := 0
 	for _, s := range found {
 		data.Total.Add(s.Counts)
-		if row := rowOf(o, s); row.Nobody() || row.Idle != nil {
+		if rowOf(o, s).Idle {
 			problems++
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"time"
 
@@ -50,8 +49,11 @@ type chart struct {
 	Bars  []bar
 	Rows  []admin.Bucket // those with messages
 	Peak  admin.Bucket   // the first of those with the most
-	Top   int            // the number at the upper end of the scale
 	Ticks []time.Time
+
+	Half, Top int           // numbers in the middle and at the upper end of the scale
+	Width     time.Duration // of a bar
+	PeakAt    time.Time
 }
 
 // bar is a part of the time, in units of the drawing.
@@ -140,7 +142,9 @@ func draw(u admin.Upcoming) chart {
 	for i := range ticks {
 		c.Ticks = append(c.Ticks, u.At.Add(u.Until().Sub(u.At)*time.Duration(i)/ticks))
 	}
-	c.Top = roundUp(c.Peak.Messages)
+	c.Half = halfOf(c.Peak.Messages)
+	c.Top, c.Width = 2*c.Half, c.Peak.Until.Sub(c.Peak.After)
+	c.PeakAt = c.Peak.After.Add(c.Width / 2)
 	width := chartWide / float64(max(1, len(u.Buckets)))
 	for i, b := range u.Buckets {
 		if b.Messages == 0 {
@@ -155,26 +159,11 @@ func draw(u admin.Upcoming) chart {
 	return c
 }
 
-// roundUp is the next even number with one digit and zeros, or 2.
-func roundUp(n int) int {
+// halfOf is at least half of a number, and has one digit and zeros.
+func halfOf(n int) int {
 	power := 1
-	for n > 10*power {
+	for n > 20*power {
 		power *= 10
 	}
-	up := (n + power - 1) / power * power
-	return max(2, up+up%2)
-}
-
-// Half is the number in the middle of the scale.
-func (c chart) Half() int { return c.Top / 2 }
-
-// Width is how long a bar lasts.
-func (c chart) Width() time.Duration { return c.Peak.Until.Sub(c.Peak.After) }
-
-// PeakAt is the middle of the peak.
-func (c chart) PeakAt() time.Time { return c.Peak.After.Add(c.Width() / 2) }
-
-// Query is the query of the page of one topic.
-func (c chart) Query(span string) string {
-	return url.Values{"topic": {c.Topic}, "next": {span}}.Encode()
+	return max(1, (n+2*power-1)/(2*power)*power)
 }
