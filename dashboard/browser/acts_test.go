@@ -253,7 +253,7 @@ func TestTheDoctorTellsWhatItFinds(t *testing.T) {
 	b.click("main button")
 	b.untilText("#findings tbody", "its version is")
 	b.click("header a[href=operations]")
-	b.untilText("tbody", "examine: all topics")
+	b.untilText("tbody", "Examine: all topics")
 }
 
 // TestAReaderIsOfferedNothingThatChanges opens all pages as somebody who may only read.
