@@ -112,7 +112,7 @@ type page struct {
 	live  bool // it changes by itself
 	data  any
 
-	problems int // topics that need somebody, for the title
+	problems int // topics with a problem, for the title
 }
 
 // frame is what the template of a page is given.
