@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"errors"
 	"log"
 	"net/http"
 
@@ -29,9 +30,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer pages.Close()
 	http.Handle("/delay/", http.StripPrefix("/delay", pages))
-	log.Println(http.ListenAndServe("localhost:8080", nil))
+	err = http.ListenAndServe("localhost:8080", nil)
+	log.Println(errors.Join(err, pages.Close()))
 }
 
 func isAdministrator(r *http.Request) bool { return r.Header.Get("X-Role") == "administrator" } // set by a proxy, for example

@@ -23,7 +23,7 @@ func Example() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer publisher.Close()
+		defer func() { _ = publisher.Close() }()
 		msg := message.NewMessage(watermill.NewUUID(), []byte("order 42"))
 		delay.Message(msg, delay.For(30*time.Minute))
 		if err := publisher.Publish("orders.close", msg); err != nil {
