@@ -62,7 +62,7 @@ var faults = map[string]fault{
 		plant: func(s *scene) {
 			s.worker("g")
 			s.zadd("scheduled", 1e13, "empty")
-			s.zadd("queue:g", 1e12, "void")
+			s.zadd("queue:g", 1e13, "void")
 		},
 	},
 	"an id in two sets of a group": {
@@ -123,14 +123,14 @@ var faults = map[string]fault{
 		},
 	},
 	"a group without a consumer": {
-		check: CheckGroups, severity: Warning, text: `1 group has no consumer that is alive, and 2 messages: "idle"`,
+		check: CheckGroups, severity: Warning, text: `idle: 2 messages are waiting, the oldest for `,
 		plant: func(s *scene) {
 			s.publish(0, 1, "a", "b")
 			s.group(0, "idle")
 		},
 	},
 	"many groups without a consumer": {
-		check: CheckGroups, severity: Info, text: `30 groups have no consumer that is alive, and no messages: "g0", "g1"`,
+		check: CheckGroups, severity: Info, text: `30 groups have no consumer that is alive, and no due messages: "g0", "g1"`,
 		plant: func(s *scene) {
 			for i := range 30 {
 				s.group(0, fmt.Sprint("g", i))

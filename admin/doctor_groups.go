@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -154,35 +155,31 @@ func (c *checkup) dead() {
 	}
 }
 
-// idle looks for groups that have no consumer, and for messages that have no group.
+// idle looks for groups whose messages wait, and for groups that have no consumer.
 func (c *checkup) idle() {
-	var waiting, empty tally
-	messages, active := c.stats.Due, 0
-	for _, g := range c.stats.Groups {
-		if g.State != GroupActive || c.past[g.Group] {
-			continue
+	var late []string
+	var empty tally
+	known := map[string]bool{}
+	for _, l := range c.stats.Late() {
+		known[l.Group] = true
+		if !c.past[l.Group] && l.Cause != CausePaused && l.Cause != CauseHalted { // which have their own checks
+			late = append(late, l.Text)
 		}
-		active++
-		switch before := g.Queued + g.InLine + g.Retrying + g.InDelivery; {
-		case len(g.Consumers) > 0:
-		case before+c.stats.Due > 0:
-			waiting.add([]string{g.Group})
-			messages += before
-		default:
+	}
+	for _, g := range c.stats.Groups {
+		if g.State == GroupActive && !c.past[g.Group] && !known[g.Group] && g.Alive == 0 {
 			empty.add([]string{g.Group})
 		}
 	}
-	c.reportIdle(Warning, waiting, messages)
-	c.reportIdle(Info, empty, 0)
-	if active == 0 && c.stats.Due > 0 {
-		c.report(Warning, CheckGroups, c.name, "%s due, and no group is registered", humanize.Count(c.stats.Due, "message is", "messages are"))
+	if more := len(late) - maxNames; more > 0 {
+		late = append(late[:maxNames], "the same for "+humanize.Count(more, "other group", "other groups"))
 	}
-}
-
-func (c *checkup) reportIdle(severity Severity, groups tally, messages int) {
-	if groups.count > 0 {
-		c.report(severity, CheckGroups, c.name, "%s no consumer that is alive, and %s: %s", humanize.Count(groups.count, "group has", "groups have"),
-			messageCount(messages), groups.list())
+	if len(late) > 0 {
+		c.report(Warning, CheckGroups, c.name, "%s", strings.Join(late, ". "))
+	}
+	if empty.count > 0 {
+		c.report(Info, CheckGroups, c.name, "%s no consumer that is alive, and no due messages: %s",
+			humanize.Count(empty.count, "group has", "groups have"), empty.list())
 	}
 }
 

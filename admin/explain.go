@@ -276,8 +276,11 @@ func (e *explainer) lines() []string {
 }
 
 // clock is a time of day, with its date if that is not the message's day. Programs may show it in another zone.
-func (e *explainer) clock(t time.Time) string {
-	t, now := t.Local(), e.message.At.Local()
+func (e *explainer) clock(t time.Time) string { return clock(t, e.message.At) }
+
+// clock is a time of day, with its date if that is another day than now.
+func clock(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
 	text := t.Format("15:04:05")
 	text = strings.TrimSuffix(text, ":00")
 	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
@@ -424,39 +427,16 @@ func (e *explainer) obstacle(ctx context.Context, g observedGroup) (string, erro
 		return fmt.Sprintf("group %s is retired since %s", group, e.clock(tombstone.Since)), nil
 	}
 	if p := pauseOf(e.groupList, group); p != nil {
-		return e.paused(group, p), nil
+		return pausedText(group, p, e.message.At), nil
 	}
 	if len(g.consumers) == 0 {
-		return fmt.Sprintf("no consumer of group %s is alive", group), nil
+		return noConsumer(group), nil
 	}
 	share, limited := e.groupList.Limits[group]
 	if !limited {
 		return "", nil
 	}
 	return e.limited(ctx, group, share)
-}
-
-// paused says who has paused a group, since when, until when and why.
-func (e *explainer) paused(group string, p *redisdelay.Pause) string {
-	text := "group " + group + " is paused"
-	if p.All {
-		text = "all groups are paused"
-	}
-	if p.By != "" {
-		text += " by " + p.By
-	}
-	if !p.Since.IsZero() {
-		text += " since " + e.clock(p.Since)
-	}
-	if p.Until().IsZero() {
-		text += " until resumed"
-	} else {
-		text += " until " + e.clock(p.Until())
-	}
-	if p.Reason != "" {
-		text += fmt.Sprintf(": %q", p.Reason)
-	}
-	return text
 }
 
 // limited says which limit of a group is reached in the message's partition; "" for none.

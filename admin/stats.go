@@ -109,6 +109,7 @@ type GroupStats struct {
 
 	Pause     *redisdelay.Pause // the group's own, or that of all groups if it lasts longer; nil for none
 	Limits    *redisdelay.GroupLimits
+	AtLimit   bool      // a limit allows no more claims now; for Rate, in the first partition
 	ExpiresAt time.Time // when it ends at the earliest without a consumer; zero for never
 	Alive     int       // number of live consumers
 
@@ -379,6 +380,8 @@ func groupStats(name string, t TopicStats, groupList inspect.GroupList, counts i
 	}
 	if share, limited := groupList.Limits[name]; limited {
 		g.Limits = limitsOf(share.Whole)
+		full := share.Whole.MaxInFlight > 0 && g.InDelivery >= share.Whole.MaxInFlight
+		g.AtLimit = full || share.NextClaim().After(groupList.Now)
 	}
 	if g.State = stateOf(name, groupList, g.held()); g.State == GroupActive {
 		g.Pause = pauseOf(groupList, name)

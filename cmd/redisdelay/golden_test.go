@@ -276,7 +276,7 @@ func newScrubber(files string) *scrubber {
 		{`about [\d.]+ [KMG]?i?B of memory`, "about N of memory"},
 		{`( [KMG]?i?B) +[\d.]+ [KMG]?i?B\b`, "$1  N"}, // what stats says of memory, beside that of bodies
 		{`"memory":\d+`, `"memory":N`},
-		{`(overdueMs|PerSecond)":-?[\d.]+`, `$1":N`},
+		{`(overdueMs|byMs|PerSecond)":-?[\d.]+`, `$1":N`},
 		{` {3,}`, "  "}, // columns are as wide as the times in them
 	} {
 		s.replaced = append(s.replaced, replacement{regexp.MustCompile(r[0]), r[1]})

@@ -72,6 +72,7 @@ var objects = []struct {
 	{"`topics`", topicJSON{}},
 	{"`stats`", statsJSON{}},
 	{"`groups`, and the `groups` of `stats`", groupJSON{}},
+	{"the `late` of `stats`", lateJSON{}},
 	{"the `pause` of these", pauseJSON{}},
 	{"the `limits` of a group", limitsJSON{}},
 	{"`consumers`, and the `consumers` of a group", consumerJSON{}},

@@ -44,7 +44,16 @@ type statsJSON struct {
 	Keys       int         `json:"keys"`
 	Windows    int         `json:"windows"`
 	Pause      *pauseJSON  `json:"pause,omitempty"`
+	Late       []lateJSON  `json:"late,omitempty"`
 	Groups     []groupJSON `json:"groups"`
+}
+
+type lateJSON struct {
+	Group   string `json:"group"`
+	Waiting int    `json:"waiting"`
+	ByMs    int64  `json:"byMs"`
+	Cause   string `json:"cause"`
+	Text    string `json:"text"`
 }
 
 type groupJSON struct {
@@ -104,6 +113,9 @@ func inStats(s admin.TopicStats) statsJSON {
 		OverdueMs: s.Overdue.Milliseconds(), Queued: s.Queued, InLine: s.InLine, Retrying: s.Retrying,
 		InDelivery: s.InDelivery, Dead: s.Dead, Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,
 		Keys: s.Keys, Windows: s.Windows, Pause: inPause(s.Pause), Groups: []groupJSON{},
+	}
+	for _, l := range s.Late() {
+		o.Late = append(o.Late, lateJSON{l.Group, l.Waiting, l.By.Milliseconds(), string(l.Cause), l.Text})
 	}
 	for _, g := range s.Groups {
 		o.Groups = append(o.Groups, inGroup(s.Topic, g))

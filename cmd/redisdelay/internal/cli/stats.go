@@ -69,6 +69,9 @@ func (p probe) failed(s admin.TopicStats) string {
 	if len(why) == 0 {
 		return ""
 	}
+	for _, l := range s.Late() {
+		why = append(why, l.Text)
+	}
 	return fmt.Sprintf("topic %q: %s", s.Topic, strings.Join(why, "; "))
 }
 
@@ -185,7 +188,17 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 			count(s.Messages), humanize.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
 	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
-	return a.printOr(g.withoutZeros("IN LINE").without("PAUSED"), "there are no topics with the prefix %q", a.prefix)
+	if err := a.printOr(g.withoutZeros("IN LINE").without("PAUSED"), "there are no topics with the prefix %q", a.prefix); err != nil {
+		return err
+	}
+	for _, s := range all {
+		for _, l := range s.Late() {
+			if err := a.printf("%s\n", paint(warnStyle, s.Topic+": "+l.Text)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // memory writes a size that may not be known.
@@ -262,6 +275,9 @@ func (a *app) showTopic(s admin.TopicStats) error {
 		f.add("due", humanize.Number(s.Due)+" of these, the oldest since "+humanize.Absolute(s.OldestDue, s.At.Local()))
 	}
 	f.add("overdue", overdue(s.Overdue))
+	for _, l := range s.Late() {
+		f.add("late", paint(warnStyle, l.Text))
+	}
 	f.add("next due", humanize.Full(s.NextDue, s.At.Local()))
 	f.add("held in all", fmt.Sprintf("%s with bodies of about %s, in %s", humanize.Count(s.Messages, "message", "messages"),
 		humanize.Bytes(s.Bytes), humanize.Count(s.Partitions, "partition", "partitions")))

@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"fmt"
+	"time"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+)
+
+// lateAfter is how long due messages may wait without a cause: an idle subscription is never later than this by default
+// (redisdelay.SubscriberConfig.PollInterval).
+const lateAfter = 5 * time.Second
+
+// Cause is why the due messages of a group wait.
+type Cause string
+
+// The causes.
+const (
+	CauseNoGroup    Cause = "no-group"    // the topic has no group
+	CausePaused     Cause = "paused"      // the group is paused
+	CauseNoConsumer Cause = "no-consumer" // no consumer of the group is alive
+	CauseHalted     Cause = "halted"      // dead letters halt the ordering keys
+	CauseLimit      Cause = "limit"       // a limit of the group is reached
+	CauseSlow       Cause = "slow"        // the consumers are slower than the messages arrive
+)
+
+// Late says why due messages wait for a group.
+type Late struct {
+	Group   string        // "" if the topic has none
+	Waiting int           // due messages that no consumer has claimed
+	By      time.Duration // how long ago the oldest of them became due
+	Cause   Cause
+	Text    string // all of this in a sentence
+}
+
+// Late returns the groups whose due messages wait although no consumer is about to claim them, and why.
+func (s TopicStats) Late() []Late {
+	var list []Late
+	active := 0
+	for _, g := range s.Groups {
+		if g.State != GroupActive {
+			continue
+		}
+		active++
+		if l, is := s.late(g); is {
+			list = append(list, l)
+		}
+	}
+	if active == 0 && s.Due > 0 {
+		list = append(list, lateBecause(Late{
+			Waiting: s.Due, By: since(s.OldestDue, s.At), Cause: CauseNoGroup,
+		}, "no group is registered"))
+	}
+	return list
+}
+
+// late says why a group is late; false if it is not.
+func (s TopicStats) late(g GroupStats) (Late, bool) {
+	l := Late{Group: g.Group, Waiting: s.Due + g.Queued + g.InLine, By: since(inspect.Earliest(s.OldestDue, g.OldestQueued), s.At)}
+	why := ""
+	switch {
+	case l.Waiting == 0:
+		return l, false
+	case g.Pause != nil:
+		l.Cause, why = CausePaused, pausedText(g.Group, g.Pause, s.At)
+	case g.Alive == 0:
+		l.Cause, why = CauseNoConsumer, noConsumer(g.Group)
+	case l.Waiting == g.InLine && g.HaltedKeys > 0:
+		l.Cause, why = CauseHalted, humanize.Count(g.HaltedKeys, "ordering key is halted by a dead letter", "ordering keys are halted by dead letters")
+	case l.By <= lateAfter:
+		return l, false
+	case g.AtLimit:
+		l.Cause, why = CauseLimit, "a limit of group "+g.Group+" is reached"
+	default:
+		l.Cause, why = CauseSlow, "its "+humanize.Count(g.Alive, "consumer is", "consumers are")+" slower than the messages arrive"
+	}
+	return lateBecause(l, why), true
+}
+
+func lateBecause(l Late, why string) Late {
+	if l.Group != "" {
+		l.Text = l.Group + ": "
+	}
+	l.Text += humanize.Count(l.Waiting, "message is waiting", "messages are waiting")
+	if l.By > 0 {
+		l.Text += ", the oldest for " + humanize.Duration(l.By)
+	}
+	l.Text += "; " + why
+	return l
+}
+
+// noConsumer says that nothing takes the messages of a group.
+func noConsumer(group string) string { return "no consumer of group " + group + " is alive" }
+
+// pausedText says who has paused a group, since when, until when and why.
+func pausedText(group string, p *redisdelay.Pause, now time.Time) string {
+	text := "group " + group + " is paused"
+	if p.All {
+		text = "all groups are paused"
+	}
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if !p.Since.IsZero() {
+		text += " since " + clock(p.Since, now)
+	}
+	if p.Until().IsZero() {
+		text += " until resumed"
+	} else {
+		text += " until " + clock(p.Until(), now)
+	}
+	if p.Reason != "" {
+		text += fmt.Sprintf(": %q", p.Reason)
+	}
+	return text
+}

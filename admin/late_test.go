@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+)
+
+// TestALateGroupHasItsCause, as far as it can be known from its counts.
+func TestALateGroupHasItsCause(t *testing.T) {
+	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	waiting := GroupStats{Group: "mail", State: GroupActive, Counts: Counts{Queued: 19006}, OldestQueued: at.Add(-19 * time.Minute)}
+	of := func(change func(*GroupStats)) GroupStats {
+		g := waiting
+		change(&g)
+		return g
+	}
+	for _, test := range []struct {
+		name  string
+		group GroupStats
+		cause Cause
+		text  string
+	}{
+		{
+			"without a consumer", waiting, CauseNoConsumer,
+			"mail: 19,006 messages are waiting, the oldest for 19m; no consumer of group mail is alive",
+		},
+		{"paused", of(func(g *GroupStats) { g.Pause = &redisdelay.Pause{By: "anna"} }), CausePaused, "is paused by anna until resumed"},
+		{"at a limit", of(func(g *GroupStats) { g.Alive, g.AtLimit = 1, true }), CauseLimit, "a limit of group mail is reached"},
+		{"slow", of(func(g *GroupStats) { g.Alive = 3 }), CauseSlow, "its 3 consumers are slower than the messages arrive"},
+		{
+			"halted", of(func(g *GroupStats) {
+				g.Alive, g.HaltedKeys, g.Counts, g.OldestQueued = 3, 1, Counts{InLine: 7}, time.Time{}
+			}),
+			CauseHalted, "mail: 7 messages are waiting; 1 ordering key is halted by a dead letter",
+		},
+		{"at work", of(func(g *GroupStats) { g.Alive, g.OldestQueued = 1, at.Add(-time.Second) }), "", ""},
+		{"retired", of(func(g *GroupStats) { g.State = GroupRetired }), "", ""},
+		{"idle", GroupStats{Group: "mail", State: GroupActive}, "", ""},
+	} {
+		late := TopicStats{At: at, Groups: []GroupStats{test.group}}.Late()
+		if test.cause == "" {
+			assert.Empty(t, late, test.name)
+			continue
+		}
+		if assert.Len(t, late, 1, test.name) {
+			assert.Equal(t, test.cause, late[0].Cause, test.name)
+			assert.Contains(t, late[0].Text, test.text, test.name)
+		}
+	}
+	late := TopicStats{At: at, Counts: Counts{Due: 2}, OldestDue: at.Add(-time.Minute)}.Late()
+	assert.Equal(t, []Late{{
+		Waiting: 2, By: time.Minute, Cause: CauseNoGroup, Text: "2 messages are waiting, the oldest for 1m; no group is registered",
+	}}, late)
+}
