@@ -2,13 +2,13 @@ package cli
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,12 +24,14 @@ const passwordEnv = "REDISDELAY_DASHBOARD_LOGIN"
 
 // web serves the dashboard.
 type web struct {
-	app                *app
-	listen             string
-	write, behindProxy bool
-	environment        string
-	userHeader         string // in which a proxy names the person; "" for none
-	login              string // user:password; "" for none
+	app         *app
+	listen      string
+	write       bool
+	environment string
+	behindProxy string // the host name of a proxy that authenticates users; "" for none
+	userHeader  string // in which that proxy names the user; "" for none
+	login       string // user:password; "" for none
+	guesses     guesses
 }
 
 func (a *app) dashboard() *cobra.Command {
@@ -38,12 +40,12 @@ func (a *app) dashboard() *cobra.Command {
 		w.login = os.Getenv(passwordEnv)
 		return w.check()
 	}, w.serve)
-	cmd.Long = "Everybody who reaches the address may see payloads, and with --write change messages. An address that other hosts reach is\n" +
-		"refused without $" + passwordEnv + "=user:password, or --behind-proxy, which says that a proxy in front asks who it is."
+	cmd.Long = "Everybody who reaches the address may see payloads, and with --write change messages. An address that other hosts can reach\n" +
+		"needs $" + passwordEnv + "=user:password, or --behind-proxy with the host name of a proxy that authenticates users."
 	cmd.Flags().Var(text(&w.listen, "ADDRESS"), "listen", "where to serve it")
 	cmd.Flags().BoolVar(&w.write, "write", false, "let people change messages, groups and schedules")
-	cmd.Flags().BoolVar(&w.behindProxy, "behind-proxy", false, "a proxy in front asks who it is")
-	cmd.Flags().Var(text(&w.userHeader, "NAME"), "user-header", "of the requests, in which the proxy names the person")
+	cmd.Flags().Var(text(&w.behindProxy, "HOST"), "behind-proxy", "a proxy with this host name authenticates users")
+	cmd.Flags().Var(text(&w.userHeader, "NAME"), "user-header", "the header in which the proxy names the user; requests without it are refused")
 	cmd.Flags().Var(text(&w.environment, "NAME"), "environment", "a badge on each page, such as production")
 	cmd.Example = "redisdelay dashboard\nredisdelay dashboard --listen 127.0.0.1:9000 --write --environment staging"
 	return a.bodyFlag(cmd)
@@ -59,10 +61,12 @@ func (w *web) check() error {
 	switch {
 	case w.login != "" && (!ok || user == "" || password == ""):
 		return usagef("$%s is not user:password", passwordEnv)
-	case w.userHeader != "" && !w.behindProxy:
+	case strings.ContainsAny(w.behindProxy, "/:"):
+		return usagef("--behind-proxy %s: want a host name, such as ops.example", w.behindProxy)
+	case w.userHeader != "" && w.behindProxy == "":
 		return usagef("--user-header %s would let anybody choose a name: want --behind-proxy", w.userHeader)
-	case w.login == "" && !w.behindProxy && !isLoopback(host):
-		return usagef("--listen %s can be reached by others: set $%s=user:password, or give --behind-proxy if a proxy asks who they are", w.listen, passwordEnv)
+	case w.login == "" && w.behindProxy == "" && !isLoopback(host):
+		return usagef("--listen %s can be reached by others: set $%s=user:password, or give --behind-proxy if a proxy authenticates users", w.listen, passwordEnv)
 	}
 	return nil
 }
@@ -120,33 +124,7 @@ func (w *web) actor(r *http.Request) string {
 	case w.userHeader != "" && r.Header.Get(w.userHeader) != "":
 		return r.Header.Get(w.userHeader)
 	}
-	return r.RemoteAddr
-}
-
-// guard asks for the login, if there is one, and refuses names that are not ours: a page elsewhere could make a browser take its
-// own name for this host (DNS rebinding).
-func (w *web) guard(next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(w.login))
-	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		user, password, _ := r.BasicAuth()
-		got := sha256.Sum256([]byte(user + ":" + password))
-		switch {
-		case w.login != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1:
-			out.Header().Set("WWW-Authenticate", `Basic realm="redisdelay", charset="UTF-8"`)
-			http.Error(out, "who are you?", http.StatusUnauthorized)
-		case w.login == "" && !w.behindProxy && !isLoopback(hostOf(r.Host)):
-			http.Error(out, "this dashboard is for this host only", http.StatusForbidden)
-		default:
-			next.ServeHTTP(out, r)
-		}
-	})
-}
-
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return strings.Trim(address, "[]")
+	return hostOf(r.RemoteAddr)
 }
 
 // eventJSON is something that has happened while a command serves.
@@ -156,18 +134,22 @@ type eventJSON struct {
 	Fields map[string]any `json:"fields,omitempty"`
 }
 
-// tell writes that something has happened.
+// tell writes that something has happened, on one line, with its fields quoted.
 func (a *app) tell(event string, fields map[string]any) error {
-	for name, value := range fields {
-		fields[name] = humanize.Clean(fmt.Sprint(value))
-	}
-	switch {
-	case a.json():
+	if a.json() {
+		for name, value := range fields {
+			fields[name] = humanize.Clean(fmt.Sprint(value))
+		}
 		return a.object(eventJSON{time.Now(), event, fields})
-	case fields == nil:
-		return a.printf("%s\n", humanize.Clean(event))
 	}
-	return a.printf("%s %s %v\n", time.Now().Format(time.RFC3339), humanize.Clean(event), fields)
+	if fields == nil {
+		return a.printf("%s\n", event)
+	}
+	line := time.Now().Format(time.RFC3339) + " " + event
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		line += fmt.Sprintf(" %s=%q", name, fmt.Sprint(fields[name]))
+	}
+	return a.printf("%s\n", line)
 }
 
 // auditLog writes a line for each change.
