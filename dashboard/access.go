@@ -1,6 +1,9 @@
 package dashboard
 
-import "net/http"
+import (
+	"net"
+	"net/http"
+)
 
 // Access is what a request may do. The zero value may do nothing. Whatever a request wants to do, it needs Read, too. Read also
 // shows schedules, the inbox and operations, and may let the doctor examine everything.
@@ -54,6 +57,9 @@ func (a Access) allows(p permission) bool { return a.Read && p(a) }
 func actorOf(r *http.Request) string {
 	if user, _, ok := r.BasicAuth(); ok && user != "" {
 		return user
+	}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil { // each connection has another port
+		return host
 	}
 	return r.RemoteAddr
 }

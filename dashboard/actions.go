@@ -30,11 +30,11 @@ type action struct {
 	// fixed makes a value that means the same at any time, such as the time that is 2h from now. Nil: each value does.
 	fixed func(value string) (string, error)
 
-	Lasting   bool // it cannot be taken back
-	Whole     bool // it is for a marked message in all its groups, whichever is named
-	wholeAll  bool // likewise for all that a filter matches
-	perGroup  bool // it stands next to a group on the page of a message, not next to the message
-	takesAway bool // a message that it was for has no page any more
+	Effect    string // of what cannot be undone; "" for what can
+	Whole     bool   // it is for a marked message in all its groups, whichever is named
+	wholeAll  bool   // likewise for all that a filter matches
+	perGroup  bool   // it stands next to a group on the page of a message, not next to the message
+	takesAway bool   // a message that it was for has no page any more
 
 	// run carries it out. value is the form's field.
 	run func(ctx context.Context, c call, value string) (admin.Progress, error)
@@ -50,6 +50,9 @@ type call struct {
 
 // Name is the last part of its path.
 func (a action) Name() string { return a.name }
+
+// Lasting says if it cannot be undone.
+func (a action) Lasting() bool { return a.Effect != "" }
 
 var actions = []action{
 	{
@@ -73,14 +76,14 @@ var actions = []action{
 		fixed: func(value string) (string, error) {
 			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
 			if err != nil {
-				return "", badField("due in", value, err.Error())
+				return "", badField("value", value, err.Error())
 			}
 			return timeText(due), nil
 		},
 		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
 			due, err := time.Parse(time.RFC3339Nano, value)
 			if err != nil {
-				return admin.Progress{}, badField("due in", value, err.Error())
+				return admin.Progress{}, badField("value", value, err.Error())
 			}
 			return c.admin.Reschedule(ctx, c.topic, c.which, delay.Until(due), c.progress)
 		},
@@ -95,14 +98,16 @@ var actions = []action{
 	},
 	{
 		name: "discard", needs: mayDiscard, Verb: "Discard", Done: "discarded", Sets: []admin.Set{admin.Dead},
-		perGroup: true, Lasting: true, takesAway: true,
+		perGroup: true, takesAway: true,
+		Effect: "Discarded messages are deleted for their group.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Discard(ctx, c.topic, c.which, c.progress)
 		},
 	},
 	{
 		name: "cancel", needs: mayCancel, Verb: "Cancel", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
-		Whole: true, wholeAll: true, Lasting: true, takesAway: true,
+		Whole: true, wholeAll: true, takesAway: true,
+		Effect: "Canceled messages are deleted, and no group receives them.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Cancel(ctx, c.topic, c.which, c.progress)
 		},
@@ -140,13 +145,16 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 		if err != nil {
 			return err
 		}
+		if marks := q.form["mark"]; a.Lasting() && len(marks) > 0 && q.form.Get("sure") == "" {
+			return d.show(d.areYouSure(a, o, marks))(w, q)
+		}
 		o.again = again(q, a, value)
-		d.audit(q, "begins to "+o.Action, watermill.LogFields{"topic": o.Topic, "messages": o.What, "about": o.Total, "value": value})
+		d.audit(q, a.name, "started", nil, watermill.LogFields{"topic": o.Topic, "messages": o.What, "about": o.Total, "value": value})
 		err = d.operations.start(o, func(ctx context.Context) error {
 			err := d.carryOut(ctx, a, o, which, value)
 			p := o.Progress()
-			d.audit(q, o.Action, watermill.LogFields{
-				"topic": o.Topic, "messages": o.What, "done": p.Done, "skipped": p.Skipped, "value": value, "err": err,
+			d.audit(q, a.name, outcomeOf(ctx, err), err, watermill.LogFields{
+				"topic": o.Topic, "messages": o.What, "done": p.Done, "skipped": p.Skipped, "value": value,
 			})
 			return err
 		})
@@ -158,6 +166,17 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 	}
 }
 
+// areYouSure asks before marked messages are deleted.
+func (d *Dashboard) areYouSure(a action, o *operation, marks []string) view {
+	return func(_ context.Context, q *request) (page, error) {
+		data := confirmData{Action: a, Topic: o.Topic, What: o.What, Count: o.Total, Query: q.URL.RawQuery, Marks: marks, Back: "topic?topic=" + escape(o.Topic)}
+		if back := q.query.Get("back"); d.isPage(back) {
+			data.Back = back
+		}
+		return page{name: "confirm", title: a.Verb, data: data}, nil
+	}
+}
+
 // valueOf is the value of the action's field. An operation that goes on keeps the value that it began with, since its first
 // messages have it.
 func valueOf(q *request, a action) (string, error) {
@@ -166,9 +185,9 @@ func valueOf(q *request, a action) (string, error) {
 	case a.Field == "":
 		return value, nil
 	case value == "":
-		return "", badField(a.Field, value, "want "+a.Hint)
+		return "", badField("value", value, a.Hint)
 	case q.query.Get("cursor") != "" && value != before:
-		return "", badField(a.Field, value, "this operation goes on with "+before+": begin another one for anything else")
+		return "", badField("value", value, before+", with which this operation goes on")
 	case a.fixed != nil:
 		return a.fixed(value)
 	}
@@ -216,7 +235,7 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 		return nil, nil, &statusError{http.StatusBadRequest, "no message is selected"}
 	}
 	if shown != typed {
-		return nil, nil, badField("number", typed, "to confirm, type "+shown)
+		return nil, nil, badField("number", typed, shown+" to confirm")
 	}
 	if o.Total, err = d.recount(q, f, shown); err != nil {
 		return nil, nil, err

@@ -12,11 +12,18 @@ package dashboard
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
 	"net/http"
+	"net/url"
 	"path"
+	"strings"
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // Dashboard serves the pages. It is safe for concurrent use.
@@ -27,6 +34,8 @@ type Dashboard struct {
 	operations *operations
 	origins    *http.CrossOriginProtection
 	routes     map[string]route // by method and the last part of the path
+
+	pages, searches, downloads slots
 
 	ended   context.Context // of Close
 	streams atomic.Int64    // open pages
@@ -44,6 +53,7 @@ func New(config Config) (*Dashboard, error) {
 		config: config, cache: newCache(config.Interval), operations: newOperations(ended),
 		trends:  trends{of: map[string]*trend{}},
 		origins: http.NewCrossOriginProtection(), ended: ended, end: end,
+		pages: make(slots, maxPages), searches: make(slots, maxSearches), downloads: make(slots, maxDownloads),
 	}
 	d.routes = d.table()
 	return d, nil
@@ -61,12 +71,13 @@ func (d *Dashboard) Close() error {
 // ServeHTTP serves a page, or carries out what a form asks for.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "+
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self' "+slashHash+"; img-src 'self'; "+
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "same-origin") // no-referrer would take the origin off our own forms
 	header.Set("Cache-Control", "no-store")
-	if err := d.origins.Check(r); err != nil {
+	limitTime(w)
+	if err := d.origins.Check(r); err != nil || fromElsewhere(r) {
 		d.fail(w, r, &statusError{http.StatusForbidden, "this request comes from another site"})
 		return
 	}
@@ -84,7 +95,11 @@ func (d *Dashboard) serve(w http.ResponseWriter, r *http.Request) error {
 	_, name := path.Split(r.URL.Path)
 	found, ok := d.routes[method+" "+name]
 	if !ok {
-		return d.noRoute(w, name)
+		return d.noRoute(w, r, name)
+	}
+	if r.URL.Path == "" { // http.StripPrefix has removed all of it
+		uri, _, _ := strings.Cut(r.RequestURI, "?")
+		return d.withSlash(w, r, path.Base(uri))
 	}
 	q, err := d.request(r)
 	if err != nil {
@@ -96,20 +111,61 @@ func (d *Dashboard) serve(w http.ResponseWriter, r *http.Request) error {
 	if err := q.readForm(w); err != nil {
 		return err
 	}
-	return found.serve(w, q)
+	if bound := d.slotsFor(found, q); bound != nil {
+		free, err := bound.take(q.Context())
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
+	err = found.serve(w, q)
+	var wrong *fieldError
+	if errors.As(err, &wrong) && d.showAgain(w, q, wrong) {
+		return nil
+	}
+	return err
 }
 
-func (d *Dashboard) noRoute(w http.ResponseWriter, name string) error {
+func (d *Dashboard) noRoute(w http.ResponseWriter, r *http.Request, name string) error {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		if _, ok := d.routes[method+" "+name]; ok {
 			w.Header().Set("Allow", method)
 			return &statusError{http.StatusMethodNotAllowed, "this page wants " + method}
 		}
 	}
+	if r.Method == http.MethodGet && !strings.Contains(name, ".") { // it may be where a proxy has mounted the Dashboard
+		return d.withSlash(w, r, url.PathEscape(name))
+	}
 	return &statusError{http.StatusNotFound, "there is no such page"}
 }
 
-// audit logs a change.
-func (d *Dashboard) audit(q *request, what string, about watermill.LogFields) {
-	d.config.Logger.Info("Dashboard: "+what, watermill.LogFields{"actor": q.actor}.Add(about))
+// withSlash goes to the list of topics below a path that lacks its last slash. Otherwise relative URLs would miss its last part.
+func (d *Dashboard) withSlash(w http.ResponseWriter, r *http.Request, name string) error {
+	redirect(w, strings.TrimSuffix("./"+name+"/?"+r.URL.RawQuery, "?"))
+	return nil
+}
+
+// addSlash does the same in the browser, for a proxy that removes the whole path: the server cannot see it.
+const addSlash = `if (!location.pathname.endsWith("/")) location.replace(location.pathname + "/" + location.search)`
+
+// slashHash lets the policy of pages run addSlash, and no other script in a page.
+var slashHash = func() string {
+	sum := sha256.Sum256([]byte(addSlash))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}()
+
+// audit logs the outcome of an action, or its error. Texts are cut and cleaned, because they come from people.
+func (d *Dashboard) audit(q *request, action, outcome string, err error, about watermill.LogFields) {
+	fields := watermill.LogFields{"actor": humanize.Start(q.actor, 100)}
+	for name, value := range about {
+		if text, is := value.(string); is {
+			value = humanize.Start(text, 200)
+		}
+		fields[name] = value
+	}
+	if err != nil {
+		d.config.Logger.Error("Dashboard: "+action+": "+outcome, errors.New(humanize.Start(err.Error(), 500)), fields)
+		return
+	}
+	d.config.Logger.Info("Dashboard: "+action+": "+outcome, fields)
 }

@@ -104,6 +104,23 @@ func TestEachLinkLeadsSomewhere(t *testing.T) {
 	}
 }
 
+// TestAMountWithoutItsLastSlashLeadsToTheOneWithIt, or relative URLs would miss the last part.
+func TestAMountWithoutItsLastSlashLeadsToTheOneWithIt(t *testing.T) {
+	s := newScene(t)
+	for name, handler := range map[string]http.Handler{"stripped": http.StripPrefix("/ops/delay", s.dashboard), "not stripped": s.dashboard} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ops/delay?sort=dead", nil))
+		assert.Equal(t, http.StatusSeeOther, w.Code, name)
+		assert.Equal(t, "./delay/?sort=dead", w.Header().Get("Location"), name)
+	}
+	w := httptest.NewRecorder()
+	s.dashboard.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/%5C%5Cevil:80", nil))
+	assert.Equal(t, "./%5C%5Cevil:80/", w.Header().Get("Location"), "it stays here")
+	assert.Equal(t, http.StatusNotFound, first(s.get("favicon.ico")))
+}
+
+func first(status int, _ *element) int { return status }
+
 // crawler follows links.
 type crawler struct {
 	t       *testing.T
@@ -149,7 +166,11 @@ func (c *crawler) foreign(link *url.URL) bool {
 
 // check looks for elements and attributes that no template of ours has.
 func (c *crawler) check(at string, page *element) {
-	assert.Len(c.t, page.all("script"), 1, at)
+	scripts := 1
+	if page.first("h1").text() == "Topics" {
+		scripts++ // see withSlash
+	}
+	assert.Len(c.t, page.all("script"), scripts, at)
 	assert.Empty(c.t, page.all("img"), at)
 	assert.Empty(c.t, page.all("b"), at)
 	var walk func(e *element)

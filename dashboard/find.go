@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -31,7 +32,7 @@ type foundMessage struct {
 
 // findPage looks for a topic of that name, and for messages by id, key or UUID.
 func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
-	data := findData{Text: q.query.Get("text"), Topic: q.topic()}
+	data := findData{Text: strings.TrimSpace(q.query.Get("text")), Topic: q.topic()}
 	p := page{name: "find", title: "Find"}
 	if data.Text == "" {
 		p.data = data
@@ -51,8 +52,10 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	if o.Err != nil {
 		data.Notes = append(data.Notes, "Some topics could not be read: "+humanize.Clean(o.Err.Error()))
 	}
-	if o.topic(data.Text) != nil {
-		data.Topics = append(data.Topics, data.Text)
+	for _, s := range o.Topics {
+		if contains(s.Topic, data.Text) {
+			data.Topics = append(data.Topics, s.Topic)
+		}
 	}
 	if err := d.findByName(ctx, &data, topics); err != nil {
 		return page{}, err
@@ -60,8 +63,24 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	if len(data.Messages) == 0 && !outOfTime(ctx) && couldBeUUID(data.Text) {
 		d.findByUUID(ctx, &data)
 	}
+	if len(data.Notes) == 0 && len(data.Topics)+len(data.Messages) == 1 {
+		return page{to: data.only()}, nil
+	}
 	p.data = data
 	return p, nil
+}
+
+// only is the URL of the only hit.
+func (f findData) only() string {
+	if len(f.Topics) > 0 {
+		return "topic?topic=" + escape(f.Topics[0])
+	}
+	return "message?topic=" + escape(f.Messages[0].Topic) + "&id=" + escape(f.Messages[0].ID)
+}
+
+// contains says if a name contains a text, in any case.
+func contains(name, text string) bool {
+	return strings.Contains(strings.ToLower(name), strings.ToLower(text))
 }
 
 // findByName looks for a message by its id and its key, in some topics at once.

@@ -53,7 +53,7 @@ type lifeEvent struct {
 func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	topic, ref := q.topic(), admin.Ref{ID: q.query.Get("id"), Key: q.query.Get("key")}
 	if ref == (admin.Ref{}) {
-		return page{}, badField("id", "", "want the id or the key of a message")
+		return page{}, badField("id", "", "the id or the key of a message")
 	}
 	key := fmt.Sprintf("message %v %q %q %q", q.access.Payloads, topic, ref.ID, ref.Key)
 	value, err := d.cache.get(ctx, key, func(ctx context.Context) (any, error) {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -30,6 +31,7 @@ type messagesData struct {
 
 	// Of a search in payloads.
 	Text   string
+	Again  bool // its page was loaded by its URL, which does not have the text
 	Looked int
 	More   bool // it has not read all
 }
@@ -43,7 +45,13 @@ type messageRow struct {
 // messagesPage lists the messages of a set.
 func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) {
 	f, err := readFilter(q)
-	if err != nil {
+	var wrong *fieldError
+	switch {
+	case errors.As(err, &wrong):
+		data := d.messages(q, f)
+		data.Actions = nil
+		return page{name: "messages", title: q.topic(), data: data, wrong: &wrongField{wrong, q.query.Encode()}}, nil
+	case err != nil:
 		return page{}, err
 	}
 	f.Limit = perPage
@@ -52,7 +60,7 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 		return page{}, err
 	}
 	data := d.messages(q, f)
-	data.Short = err != nil
+	data.Short, data.Again = err != nil, q.query.Get("again") != ""
 	for _, e := range found.Entries {
 		data.Rows = append(data.Rows, d.row(q, e))
 	}
@@ -137,6 +145,12 @@ func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
 	return page{name: "messages", title: q.topic(), data: data}, err
 }
 
+// searchAgain shows the list that was searched.
+func (d *Dashboard) searchAgain(w http.ResponseWriter, q *request) error {
+	redirect(w, "messages?"+q.URL.RawQuery+"&again=search")
+	return nil
+}
+
 // search reads a bounded number of messages, and stops when a page is full.
 func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) error {
 	query := data.Filter.Query
@@ -182,6 +196,7 @@ type confirmData struct {
 	Query       string // the filter's, with the cursor to go on from, and the value to go on with
 	Value       string // of the action's field
 	Back        string
+	Marks       []string // of marked messages; nil for all that match
 	Continues   bool
 	Short       bool // there was no time to count all: Count is of some
 }

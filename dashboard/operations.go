@@ -35,6 +35,8 @@ type operation struct {
 	cancel                               context.CancelFunc
 	ended                                chan struct{} // closed when it has ended
 
+	change bool // of a group, a topic or a schedule, not of messages
+
 	mu       sync.Mutex // guards what follows
 	progress admin.Progress
 	examined admin.Examined
@@ -108,6 +110,25 @@ func (o *operation) State() string {
 		return "failed"
 	}
 	return "done"
+}
+
+// outcomeOf is the State of an operation that has returned err.
+func outcomeOf(ctx context.Context, err error) string {
+	switch {
+	case err == nil:
+		return "done"
+	case ctx.Err() != nil:
+		return "stopped"
+	}
+	return "failed"
+}
+
+// Change is what was changed, such as "Paused group mail."; "" for an operation on messages.
+func (o *operation) Change() string {
+	if !o.change {
+		return ""
+	}
+	return o.Done + " " + o.What + "."
 }
 
 // Err is why it has failed.
@@ -223,6 +244,16 @@ func (os *operations) start(o *operation, run func(ctx context.Context) error) e
 	return nil
 }
 
+// add remembers an operation that is done.
+func (os *operations) add(o *operation) {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	o.ID, o.Began, o.ended = rand.Text(), time.Now(), make(chan struct{})
+	o.finish(nil, false)
+	os.list = append(os.list, o)
+	os.forget()
+}
+
 // forget drops the oldest that have ended, and of examinations all but the last.
 func (os *operations) forget() {
 	ended := 0
@@ -280,7 +311,7 @@ func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 		return &statusError{http.StatusForbidden, "you may not do this"}
 	}
 	o.cancel()
-	d.audit(q, "stops "+o.Action, watermill.LogFields{"topic": o.Topic, "messages": o.What})
+	d.audit(q, "stop", "done", nil, watermill.LogFields{"operation": o.Action, "topic": o.Topic, "messages": o.What})
 	d.toOperation(w, q, o)
 	return nil
 }

@@ -82,7 +82,7 @@ func TestMarkedMessagesAloneAreChanged(t *testing.T) {
 	rows := s.page("messages" + s.at("in", "dead", "group", "g")).first("tbody").all("input")
 	require.Len(t, rows, 3)
 	back := "messages" + s.at("in", "dead", "group", "g")
-	_, page := s.post("discard"+s.at("back", back), url.Values{"mark": {rows[0].attr["value"], rows[2].attr["value"]}})
+	_, page := s.post("discard"+s.at("back", back), url.Values{"mark": {rows[0].attr["value"], rows[2].attr["value"]}, "sure": {"yes"}})
 	assert.Contains(t, page.first("p", "class", "result done").text(), "2 messages discarded")
 	left := page.first("tbody").all("input")
 	require.Len(t, left, 1)
@@ -175,7 +175,7 @@ func TestARescheduleIsGoneOnWithTheTimeThatItBeganWith(t *testing.T) {
 	number := question.first("input", "name", "count").attr["value"]
 	status, page := s.send(form, map[string]string{"number": number, "value": "5h"})
 	assert.Equal(t, http.StatusBadRequest, status)
-	assert.Contains(t, page.text(), "goes on with "+field.attr["value"])
+	assert.Contains(t, page.text(), field.attr["value"]+", with which this operation goes on")
 	status, page = s.send(form, map[string]string{"number": number})
 	require.Equal(t, http.StatusOK, status, page.text())
 	s.until("the rest is done", func() bool { return s.dashboard.operations.all()[0].State() == "done" })
@@ -373,7 +373,7 @@ func TestWhatIsForAllGroupsSaysSo(t *testing.T) {
 
 	list := s.page("messages" + s.at(inBilling...))
 	assert.Contains(t, list.text(), "For all groups of a message: Deliver now, Reschedule, Cancel.")
-	_, _ = s.post("cancel"+s.at(), url.Values{"mark": {list.first("input", "name", "mark").attr["value"]}})
+	_, _ = s.post("cancel"+s.at(), url.Values{"mark": {list.first("input", "name", "mark").attr["value"]}, "sure": {"yes"}})
 	assert.Equal(t, "1 selected message, in all groups", last())
 
 	const what = "all waiting messages of group billing"
@@ -396,7 +396,8 @@ func TestACanceledMessageHasNoPageToComeBackTo(t *testing.T) {
 			form = f
 		}
 	}
-	status, page := s.send(form, nil)
+	_, page := s.send(form, nil)
+	status, page := s.send(page.first("form", "class", "confirm danger"), nil)
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, page.first("p", "class", "result done").text(), "1 message canceled")
 	status, _ = s.get("message" + s.at("key", "k"))

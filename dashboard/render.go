@@ -60,6 +60,7 @@ var functions = template.FuncMap{
 	"number64": func(n int64) string { return humanize.Number(n) },
 	"columns":  func() []column { return columns },
 	"failed":   func(err error) string { return humanize.Clean(err.Error()) },
+	"addSlash": func() template.HTML { return "<script>" + addSlash + "</script>" },
 	"query":    func(text string) template.URL { return template.URL(text) },
 }
 
@@ -111,8 +112,16 @@ type page struct {
 	title string
 	live  bool // it changes by itself
 	data  any
+	wrong *wrongField
+	to    string // the URL of a page to show in its place; "" for none
 
 	problems int // topics with a problem, for the title
+}
+
+// wrongField is what is wrong with a form, and what was typed into it: a query.
+type wrongField struct {
+	*fieldError
+	Typed string
 }
 
 // frame is what the template of a page is given.
@@ -124,6 +133,7 @@ type frame struct {
 	Here                            string // its URL, to return to
 	Did                             *operation
 	Problems                        int
+	Wrong                           *wrongField
 	Data                            any
 }
 
@@ -131,7 +141,7 @@ type frame struct {
 func (d *Dashboard) render(q *request, p page) ([]byte, error) {
 	f := frame{
 		Name: p.name, Title: p.title, Environment: d.config.Environment, Actor: q.actor, Access: q.access,
-		Schedules: d.config.Periodic != nil, Did: d.operations.find(q.query.Get("did")), Data: p.data, Problems: p.problems,
+		Schedules: d.config.Periodic != nil, Did: d.operations.find(q.query.Get("did")), Data: p.data, Problems: p.problems, Wrong: p.wrong,
 	}
 	route, query := routeOf(p.name), queryOf(q)
 	f.Here = route + "?" + query

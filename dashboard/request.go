@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -87,8 +88,17 @@ func (q *request) number(field string) (int, error) {
 	return n, nil
 }
 
-func badField(field, text, want string) error {
-	return &statusError{http.StatusBadRequest, fmt.Sprintf("%s: %q: %s", field, text, want)}
+// fieldError is what is wrong with a field of a form.
+type fieldError struct{ Field, text, want string }
+
+func badField(field, text, want string) error { return &fieldError{field, text, want} }
+
+func (e *fieldError) Error() string {
+	want := "Enter " + strings.TrimPrefix(e.want, "want ") + "."
+	if e.text == "" {
+		return want
+	}
+	return fmt.Sprintf("%q is not valid. %s", humanize.Start(e.text, 60), want)
 }
 
 // statusError is an error that has a status of HTTP.
@@ -102,6 +112,7 @@ func (e *statusError) Error() string { return e.text }
 // statusOf is the status of HTTP for an error.
 func statusOf(err error) int {
 	var status *statusError
+	var field *fieldError
 	var query *admin.QueryError
 	var config *redisdelay.ConfigError
 	switch {
@@ -110,7 +121,7 @@ func statusOf(err error) int {
 	case errors.Is(err, admin.ErrTopicNotFound), errors.Is(err, admin.ErrGroupNotFound),
 		errors.Is(err, admin.ErrMessageNotFound), errors.Is(err, periodic.ErrScheduleNotFound):
 		return http.StatusNotFound
-	case errors.As(err, &query), errors.As(err, &config), errors.Is(err, redisdelay.ErrEmptyTopic),
+	case errors.As(err, &field), errors.As(err, &query), errors.As(err, &config), errors.Is(err, redisdelay.ErrEmptyTopic),
 		errors.Is(err, admin.ErrInvalidReason),
 		errors.Is(err, periodic.ErrInvalidSchedule):
 		return http.StatusBadRequest

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"path"
 	"time"
 )
 
@@ -46,6 +48,8 @@ func (d *Dashboard) table() map[string]route {
 		d.page("confirm", d.confirmPage),
 		{method: http.MethodGet, name: "payload", needs: mayPayloads, serve: d.payload},
 		{method: http.MethodPost, name: "search", needs: mayPayloads, serve: d.show(d.searchPage)},
+		{method: http.MethodGet, name: "download", needs: mayRead, serve: d.download},
+		{method: http.MethodGet, name: "search", needs: mayPayloads, serve: d.searchAgain},
 		{method: http.MethodGet, name: "events", needs: mayRead, serve: d.events},
 		{method: http.MethodGet, name: "style.css", serve: asset("style.css", "text/css")},
 		{method: http.MethodGet, name: "script.js", serve: asset("script.js", "text/javascript")},
@@ -95,14 +99,56 @@ func (d *Dashboard) show(v view) func(w http.ResponseWriter, q *request) error {
 		if err != nil {
 			return err
 		}
+		if p.to != "" {
+			redirect(w, p.to)
+			return nil
+		}
 		text, err := d.render(q, p)
 		if err != nil {
 			return err
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		if p.wrong != nil {
+			w.WriteHeader(http.StatusBadRequest)
+		}
 		_, _ = w.Write(text) // a reader that is gone needs no page
 		return nil
 	}
+}
+
+// showAgain shows the page that a form came from, with what was typed, and what is wrong with a field; false if it cannot.
+func (d *Dashboard) showAgain(w http.ResponseWriter, q *request, wrong *fieldError) bool {
+	from, err := url.Parse(d.cameFrom(q))
+	if err != nil || q.Method != http.MethodPost {
+		return false
+	}
+	route := d.routes[http.MethodGet+" "+from.Path]
+	if route.page == nil {
+		return false
+	}
+	again := *q
+	again.query = from.Query()
+	return d.show(func(ctx context.Context, q *request) (page, error) {
+		p, err := route.page(ctx, q)
+		p.wrong = &wrongField{wrong, q.form.Encode()}
+		return p, err
+	})(w, &again) == nil
+}
+
+// cameFrom is the URL of the page that has the form.
+func (d *Dashboard) cameFrom(q *request) string {
+	name := path.Base(q.URL.Path)
+	switch back := q.query.Get("back"); {
+	case d.isPage(back):
+		return back
+	case name == "search":
+		return "messages?" + q.URL.RawQuery
+	case q.form.Has("count"):
+		return "confirm?action=" + name + "&" + q.URL.RawQuery
+	case q.query.Has("schedule"):
+		return "schedules"
+	}
+	return "topic?topic=" + escape(q.topic())
 }
 
 // asset serves a file that never changes while the process runs.

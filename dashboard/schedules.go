@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
@@ -36,10 +34,10 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 		return page{}, err
 	}
 	all := value.([]periodic.Status)
-	data := schedulesData{Match: q.query.Get("match"), All: len(all)}
+	data := schedulesData{Match: strings.TrimSpace(q.query.Get("match")), All: len(all)}
 	for _, behind := range []bool{true, false} {
 		for _, s := range all {
-			if (s.Behind > periodic.BehindAfter || s.Problem != "") == behind && strings.Contains(s.ID+" "+s.Topic, data.Match) {
+			if (s.Behind > periodic.BehindAfter || s.Problem != "") == behind && contains(s.ID+" "+s.Topic, data.Match) {
 				data.Rows = append(data.Rows, s)
 			}
 		}
@@ -50,19 +48,19 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 }
 
 func (d *Dashboard) schedulePause(w http.ResponseWriter, q *request) error {
-	return d.changeSchedule(w, q, "paused a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
+	return d.changeSchedule(w, q, "Paused", func(ctx context.Context, p *periodic.Periodic, id string) error {
 		return p.Pause(ctx, id, redisdelay.Pause{By: q.actor, Reason: q.form.Get("reason")})
 	})
 }
 
 func (d *Dashboard) scheduleResume(w http.ResponseWriter, q *request) error {
-	return d.changeSchedule(w, q, "resumed a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
+	return d.changeSchedule(w, q, "Resumed", func(ctx context.Context, p *periodic.Periodic, id string) error {
 		return p.Resume(ctx, id)
 	})
 }
 
 func (d *Dashboard) scheduleTrigger(w http.ResponseWriter, q *request) error {
-	return d.changeSchedule(w, q, "triggered a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
+	return d.changeSchedule(w, q, "Triggered", func(ctx context.Context, p *periodic.Periodic, id string) error {
 		return p.Trigger(ctx, id)
 	})
 }
@@ -72,21 +70,15 @@ func (d *Dashboard) scheduleRemove(w http.ResponseWriter, q *request) error {
 	if err := confirmed(q, q.query.Get("schedule")); err != nil {
 		return err
 	}
-	return d.changeSchedule(w, q, "removed a schedule", func(ctx context.Context, p *periodic.Periodic, id string) error {
+	return d.changeSchedule(w, q, "Removed", func(ctx context.Context, p *periodic.Periodic, id string) error {
 		return p.Remove(ctx, id)
 	})
 }
 
-func (d *Dashboard) changeSchedule(w http.ResponseWriter, q *request, what string, do func(ctx context.Context, p *periodic.Periodic, id string) error) error {
+func (d *Dashboard) changeSchedule(w http.ResponseWriter, q *request, done string, do func(ctx context.Context, p *periodic.Periodic, id string) error) error {
 	if d.config.Periodic == nil {
 		return errNoSchedules
 	}
 	id := q.query.Get("schedule")
-	err := d.wholly(func(ctx context.Context) error { return do(ctx, d.config.Periodic, id) })
-	d.audit(q, what, watermill.LogFields{"schedule": id, "err": err})
-	if err != nil {
-		return err
-	}
-	redirect(w, "schedules")
-	return nil
+	return d.change(w, q, done, "schedule "+id, "schedules?", nil, func(ctx context.Context) error { return do(ctx, d.config.Periodic, id) })
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 var neededFor = map[string]string{
 	"GET ": "", "GET topic": "", "GET messages": "", "GET message": "", "GET reasons": "", "GET schedules": "", "GET halted": "",
 	"GET upcoming": "", "GET find": "", "GET operations": "", "GET operation": "", "GET confirm": "", "GET doctor": "",
-	"GET events": "", "GET payload": "Payloads", "POST search": "Payloads",
+	"GET events": "", "GET download": "", "GET payload": "Payloads", "POST search": "Payloads", "GET search": "Payloads",
 	"POST pause": "Pause", "POST resume": "Pause", "POST limit": "Limit", "POST retire": "Retire", "POST restore": "Retire",
 	"POST delete": "Delete", "POST schedule-pause": "Schedules", "POST schedule-resume": "Schedules",
 	"POST schedule-trigger": "Schedules", "POST schedule-remove": "Schedules", "POST examine": "", "POST stop": "",
@@ -75,7 +76,7 @@ func TestEachRouteWantsItsPermissions(t *testing.T) {
 		for _, field := range fields() {
 			access = Full()
 			reflect.ValueOf(&access).Elem().FieldByName(field).SetBool(false)
-			if contains(needs, field) {
+			if slices.Contains(needs, field) {
 				assert.Equal(t, http.StatusForbidden, status(r), "%s without %s", name, field)
 			}
 			access = with(field)
@@ -95,15 +96,6 @@ func TestEachRouteWantsItsPermissions(t *testing.T) {
 	n, err := s.admin.Count(t.Context(), s.Topic, admin.Query{})
 	require.NoError(t, err)
 	assert.Equal(t, 1, n, "nothing was changed")
-}
-
-func contains(list []string, name string) bool {
-	for _, other := range list {
-		if other == name {
-			return true
-		}
-	}
-	return false
 }
 
 // stored is all that Redis has of the topic.

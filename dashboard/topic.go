@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -47,14 +48,14 @@ func (d *Dashboard) pause(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	options := redisdelay.Pause{For: lasts, By: q.actor, Reason: q.form.Get("reason")}
-	return d.change(w, q, "paused a group", watermill.LogFields{"for": lasts.String(), "reason": options.Reason}, func(ctx context.Context) error {
+	return d.changeGroup(w, q, "Paused", watermill.LogFields{"for": lasts.String(), "reason": options.Reason}, func(ctx context.Context) error {
 		return d.config.Admin.Pause(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups), options)
 	})
 }
 
 // resume ends a pause.
 func (d *Dashboard) resume(w http.ResponseWriter, q *request) error {
-	return d.change(w, q, "resumed a group", nil, func(ctx context.Context) error {
+	return d.changeGroup(w, q, "Resumed", nil, func(ctx context.Context) error {
 		return d.config.Admin.Resume(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups))
 	})
 }
@@ -81,7 +82,7 @@ func (d *Dashboard) limit(w http.ResponseWriter, q *request) error {
 	if limits.Rate.Messages == 0 { // a rate that is not there has no period
 		limits.Rate = redisdelay.Rate{}
 	}
-	return d.change(w, q, "limited a group", watermill.LogFields{"limits": limits}, func(ctx context.Context) error {
+	return d.changeGroup(w, q, "Set the limits of", watermill.LogFields{"limits": limits}, func(ctx context.Context) error {
 		return d.config.Admin.LimitGroup(ctx, q.topic(), q.group(), limits)
 	})
 }
@@ -92,7 +93,7 @@ func (d *Dashboard) retire(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	options := redisdelay.RetireOptions{Force: q.form.Get("force") != ""}
-	return d.change(w, q, "retired a group", watermill.LogFields{"force": options.Force}, func(ctx context.Context) error {
+	return d.changeGroup(w, q, "Retired", watermill.LogFields{"force": options.Force}, func(ctx context.Context) error {
 		_, err := d.config.Admin.RetireGroup(ctx, q.topic(), q.group(), options)
 		return err
 	})
@@ -103,7 +104,7 @@ func (d *Dashboard) restore(w http.ResponseWriter, q *request) error {
 	if err := hasGroup(q); err != nil {
 		return err
 	}
-	return d.change(w, q, "restored a group", nil, func(ctx context.Context) error {
+	return d.changeGroup(w, q, "Restored", nil, func(ctx context.Context) error {
 		return d.config.Admin.RestoreGroup(ctx, q.topic(), q.group())
 	})
 }
@@ -114,40 +115,43 @@ func (d *Dashboard) deleteTopic(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	options := admin.DeleteOptions{Force: q.form.Get("force") != ""}
-	err := d.wholly(func(ctx context.Context) error { return d.config.Admin.DeleteTopic(ctx, q.topic(), options) })
-	d.audit(q, "deleted a topic", watermill.LogFields{"topic": q.topic(), "force": options.Force, "err": err})
-	if err != nil {
-		return err
-	}
-	redirect(w, "./")
-	return nil
+	return d.change(w, q, "Deleted", "topic "+q.topic(), "./?", watermill.LogFields{"force": options.Force}, func(ctx context.Context) error {
+		return d.config.Admin.DeleteTopic(ctx, q.topic(), options)
+	})
 }
 
 // confirmed refuses a form that does not name what it is for, as the page shows it.
 func confirmed(q *request, name string) error {
 	if typed := q.form.Get("name"); typed != shown(name) {
-		return badField("name", typed, "to confirm, type "+shown(name))
+		return badField("name", typed, shown(name)+" to confirm")
 	}
 	return nil
 }
 
-// change carries out a change of a topic or a group, and goes back to the topic's page.
-func (d *Dashboard) change(w http.ResponseWriter, q *request, what string, about watermill.LogFields, do func(ctx context.Context) error) error {
-	err := d.wholly(do)
-	d.audit(q, what, watermill.LogFields{"topic": q.topic(), "group": q.group(), "err": err}.Add(about))
+// changeGroup changes a group, or all groups of a topic, and goes back to the topic's page.
+func (d *Dashboard) changeGroup(w http.ResponseWriter, q *request, done string, about watermill.LogFields, do func(ctx context.Context) error) error {
+	what := "all groups"
+	if q.group() != "" {
+		what = "group " + q.group()
+	}
+	return d.change(w, q, done, what, "topic?topic="+escape(q.topic())+"&", about, do)
+}
+
+// change carries out a change until it has ended, also if the reader does not wait for it: only Close ends it. Then it goes back to
+// a page, which says what was done.
+func (d *Dashboard) change(w http.ResponseWriter, q *request, done, what, back string, about watermill.LogFields, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
+	defer cancel()
+	err := do(ctx)
+	d.cache.clear()
+	o := &operation{Action: path.Base(q.URL.Path), Done: done, What: what, Topic: q.topic(), Actor: q.actor, change: true}
+	d.audit(q, o.Action, outcomeOf(ctx, err), err, watermill.LogFields{"topic": o.Topic, "of": what}.Add(about))
 	if err != nil {
 		return err
 	}
-	redirect(w, "topic?topic="+escape(q.topic()))
+	d.operations.add(o)
+	redirect(w, back+"did="+o.ID)
 	return nil
-}
-
-// wholly carries out a change until it has ended, also if the reader does not wait for it: only Close ends it.
-func (d *Dashboard) wholly(do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
-	defer cancel()
-	defer d.cache.clear()
-	return do(ctx)
 }
 
 // hasGroup refuses a change of a group that is not named.

@@ -22,6 +22,28 @@ type topicsData struct {
 	Before, After string // queries of the pages next to this one; "" if there is none
 	Err           error
 	Inbox         *admin.Inbox // nil if nothing is in it
+	Late          []lateGroup  // the worst
+}
+
+// lateGroup is a group of a topic whose messages are late.
+type lateGroup struct {
+	Topic string
+	admin.Late
+}
+
+const maxLate = 5
+
+// lateOf are the groups that are late the most, other than those that somebody has paused.
+func lateOf(topics []*admin.TopicStats) (list []lateGroup) {
+	for _, s := range topics {
+		for _, l := range s.Late() {
+			if l.Cause != admin.CausePaused {
+				list = append(list, lateGroup{s.Topic, l})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b lateGroup) int { return cmp.Compare(b.By, a.By) })
+	return list[:min(maxLate, len(list))]
 }
 
 // topicRow is a topic in the list.
@@ -34,12 +56,14 @@ type topicRow struct {
 }
 
 func rowOf(o *overview, s *admin.TopicStats) topicRow {
-	row := topicRow{TopicStats: *s, Trend: o.Trends[s.Topic], Idle: s.Overdue > 0 && len(s.Groups) == 0}
+	row := topicRow{TopicStats: *s, Trend: o.Trends[s.Topic]}
 	for _, g := range s.Groups {
 		row.Alive += g.Alive
 		row.Halted += g.HaltedKeys
-		row.Idle = row.Idle || g.Overdue > 0 && g.Alive == 0
 	}
+	row.Idle = slices.ContainsFunc(s.Late(), func(l admin.Late) bool {
+		return l.Cause == admin.CauseNoConsumer || l.Cause == admin.CauseNoGroup
+	})
 	return row
 }
 
@@ -61,7 +85,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 		return page{}, err
 	}
 	data := topicsData{
-		All: len(o.Topics), Match: q.query.Get("match"), Sort: q.query.Get("sort"), Err: o.Err,
+		All: len(o.Topics), Match: strings.TrimSpace(q.query.Get("match")), Sort: q.query.Get("sort"), Err: o.Err,
 	}
 	if orders[data.Sort] == nil {
 		data.Sort = "overdue"
@@ -74,11 +98,11 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 			problems++
 		}
 	}
-	found = slices.DeleteFunc(found, func(s *admin.TopicStats) bool { return !strings.Contains(s.Topic, data.Match) })
+	found = slices.DeleteFunc(found, func(s *admin.TopicStats) bool { return !contains(s.Topic, data.Match) })
 	slices.SortFunc(found, func(a, b *admin.TopicStats) int {
 		return cmp.Or(orders[data.Sort](a, b), cmp.Compare(a.Topic, b.Topic))
 	})
-	data.Found = len(found)
+	data.Found, data.Late = len(found), lateOf(found)
 	for _, s := range data.cut(q, found) {
 		data.Rows = append(data.Rows, rowOf(o, s))
 	}

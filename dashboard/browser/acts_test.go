@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -127,9 +128,6 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	b.slash()
 	assert.Equal(t, "Find a message or a topic", ask[string](b, "document.activeElement.ariaLabel"))
 	b.press("order-1" + kb.Enter)
-	b.untilText("main", "by its key")
-	b.tabTo("document.activeElement.matches('main li a.id')")
-	b.press(kb.Enter)
 	b.untilText("h1", "Due in")
 
 	b.open("messages" + s.at("in", "dead"))
@@ -285,4 +283,38 @@ func (s *shop) pages() map[string]string {
 		"upcoming of a topic": "upcoming" + s.at(), "schedules": "schedules", "halted": "halted", "operations": "operations",
 		"doctor": "doctor", "find": "find?text=orders", "confirm": "confirm" + s.at("in", "scheduled", "action", "reschedule"),
 	}
+}
+
+// TestAWrongFieldKeepsWhatWasTyped, in a form that was folded, with the message beside the field.
+func TestAWrongFieldKeepsWhatWasTyped(t *testing.T) {
+	s := newShop(t)
+	s.bury("billing", "no such customer")
+	b := s.tab()
+	b.open("topic" + s.at())
+	b.click("#group-billing summary")
+	b.except("status of 400")
+	b.typeInto("#group-billing input[name=for]", "soon")
+	b.typeInto("#group-billing input[name=reason]", "the bank is down")
+	b.click("#group-billing form[action^=pause] button")
+	b.untilText("label + #wrong", `"soon" is not valid. Enter a duration`)
+	assert.Equal(t, "soon", ask[string](b, "document.activeElement.value"))
+	assert.Equal(t, "the bank is down", ask[string](b, "document.querySelector('#group-billing input[name=reason]').value"))
+	assert.True(t, b.holds("document.activeElement.checkVisibility() && document.activeElement.ariaInvalid === 'true'"))
+	assert.Equal(t, "topic?topic=orders", b.path(), "a reload sends nothing")
+
+	b.open("messages" + s.at("in", "dead", "from", "whenever", "reason", "bank"))
+	b.untilText("label + #wrong", `"whenever" is not valid`)
+	assert.Equal(t, "whenever", ask[string](b, "document.activeElement.value"))
+}
+
+// TestAnIdIsCopied by a button beside it, which stays when the page is refreshed.
+func TestAnIdIsCopied(t *testing.T) {
+	s := newShop(t)
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("order 1", "order-1", 3600e9)))
+	b := s.tab()
+	b.open("message" + s.at("key", "order-1"))
+	b.live()
+	ask[bool](b, `navigator.clipboard.writeText = async text => { document.title = "copied " + text }, true`)
+	b.click("#facts dd button")
+	b.until(fmt.Sprintf("document.title === 'copied %s'", s.first(admin.Scheduled).ID))
 }

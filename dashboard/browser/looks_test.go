@@ -44,6 +44,7 @@ func TestItWorksWhereverItIsMounted(t *testing.T) {
 			b.untilText("h1", "orders: scheduled")
 			b.click("tbody input[type=checkbox]")
 			b.click("button[formaction^=cancel]")
+			b.click("form.confirm button")
 			b.untilText(".result.done", "1 message canceled")
 			assert.True(t, strings.HasPrefix(b.path(), "messages?"), b.path())
 			b.click(".brand")
@@ -51,6 +52,22 @@ func TestItWorksWhereverItIsMounted(t *testing.T) {
 			assert.Empty(t, b.path())
 		})
 	}
+}
+
+// TestAProxyThatRemovesThePrefixMayLeaveTheLastSlashAway, which the server cannot see.
+func TestAProxyThatRemovesThePrefixMayLeaveTheLastSlashAway(t *testing.T) {
+	s := newShop(t)
+	s.later(1, 2)
+	root := s.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.URL.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/ops/delay"), "/")
+		s.handler.ServeHTTP(w, r)
+	}))
+	b := newTab(t, root)
+	b.open("/ops/delay?match=ord")
+	b.until("location.pathname === '/ops/delay/'")
+	b.live()
+	b.click("tbody a")
+	b.untilText("h1", "orders")
 }
 
 // unreadable lists texts whose contrast is below what WCAG asks for (AA), and what it is.
@@ -239,7 +256,7 @@ func (b *tab) all() string {
 func TestAPageThatIsNotThereSaysSo(t *testing.T) {
 	s := newShop(t)
 	b := s.tab()
-	for _, path := range []string{"topic?topic=none", "nothing"} {
+	for _, path := range []string{"topic?topic=none", "nothing.html"} {
 		b.except("status of 404 (Not Found) " + s.root + path)
 		b.open(path)
 		assert.Equal(t, "404 Not Found", b.text("h1"))

@@ -138,13 +138,11 @@ func (b *tab) dead() {
 	b.untilText("h1", "orders: dead")
 }
 
-// find goes to the page of a message.
-func (b *tab) find(text string) {
+// find goes to the page of a message with a key.
+func (b *tab) find(key string) {
 	b.t.Helper()
-	b.typeInto(".find input", text+kb.Enter)
-	b.until("location.pathname.endsWith('/find')")
-	b.click("main li a.id")
-	b.untilText("main", "Timeline")
+	b.typeInto(".find input", key+kb.Enter)
+	b.until(fmt.Sprintf("[...document.querySelectorAll('dl.facts [data-copy]')].some(e => e.innerText === %q)", key))
 }
 
 // done waits for what a form has done.

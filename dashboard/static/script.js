@@ -56,7 +56,7 @@ const forms = {
 function showTimes(root) {
   for (const element of root.querySelectorAll("time")) {
     const at = new Date(element.dateTime);
-    const text = forms[element.dataset.form](at);
+    const text = forms[element.dataset.form ?? ""](at);
     if (element.textContent !== text) element.textContent = text;
     element.title = absolute(at) + "\n" + at.toISOString();
   }
@@ -104,6 +104,7 @@ function show(text) {
     const fresh = page.getElementById(old.id);
     if (!fresh) continue;
     showTimes(fresh);
+    offerCopies(fresh);
     if (old.isEqualNode(fresh)) continue;
     if (busy(old)) { late = text; continue; }
     patch(old, fresh.cloneNode(true)); // patch takes it apart, and another live part may be in it
@@ -205,6 +206,43 @@ if (marked && all) {
   addEventListener("pageshow", countMarks);
 }
 
+// Copies of ids, of which a double click would select a part.
+
+function offerCopies(root) {
+  for (const id of navigator.clipboard ? root.querySelectorAll("[data-copy]") : []) {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", textContent: "Copy", ariaLabel: "Copy " + id.textContent });
+    id.after(" ", button);
+  }
+}
+
+document.addEventListener("click", async event => {
+  const id = event.target.previousElementSibling;
+  if (event.target.matches("[data-copy] + button")) { await navigator.clipboard.writeText(id.textContent); event.target.textContent = "Copied"; }
+});
+
+// A form with a wrong field comes back with what was typed. The message moves beside the field.
+
+const wrong = document.getElementById("wrong");
+
+if (wrong) {
+  const typed = new URLSearchParams(wrong.dataset.typed), at = location.origin + location.pathname;
+  const form = [...document.forms].find(f => f.method === "get" ? f.action === at : f.action === location.href);
+  for (const field of form?.elements ?? []) {
+    if (field.type === "checkbox") field.checked = typed.getAll(field.name).includes(field.value);
+    else if (field.type !== "hidden" && typed.has(field.name)) field.value = typed.get(field.name);
+  }
+  const field = form?.elements[wrong.dataset.field];
+  if (field) {
+    field.closest("details")?.setAttribute("open", "");
+    field.setAttribute("aria-invalid", "true");
+    field.setAttribute("aria-describedby", "wrong");
+    field.closest("label").after(wrong);
+    field.focus();
+  }
+  history.replaceState(null, "", wrong.dataset.page);
+}
+
 addEventListener("keydown", event => {
   if (event.key === "/" && !event.target.matches("input, select, textarea")) {
     event.preventDefault();
@@ -213,5 +251,6 @@ addEventListener("keydown", event => {
 });
 
 showTimes(document);
+offerCopies(document);
 keepPlace();
 watch();

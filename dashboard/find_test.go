@@ -1,0 +1,75 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// TestAFindForgivesSpacesAndCase, and goes to the only hit.
+func TestAFindForgivesSpacesAndCase(t *testing.T) {
+	s := newScene(t)
+	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "order-42", time.Hour)))
+	page := s.page("find" + s.at("text", " order-42\t"))
+	assert.Contains(t, page.first("h1").text(), "due in", "the page of the message")
+	page = s.page("find?text=" + url.QueryEscape(" "+strings.ToUpper(s.Topic)+" "))
+	assert.Equal(t, s.Topic, page.first("h1").text(), "the page of the topic")
+	other := s.Beside("-too")
+	other.Publish("b")
+	s.dashboard.cache.clear()
+	page = s.page("find?text=" + url.QueryEscape(strings.ToUpper(s.Topic)))
+	assert.Len(t, page.first("main").first("ul").all("li"), 2, page.text())
+	page = s.page("?match=" + url.QueryEscape(" "+strings.ToUpper(s.Topic)))
+	assert.Len(t, page.first("tbody").all("tr"), 2)
+}
+
+// TestASearchCanBeReloaded, which shows the list and asks for the text.
+func TestASearchCanBeReloaded(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(2)
+	page := s.page("search" + s.at("in", "scheduled", "from", "2020-01-01"))
+	assert.Len(t, page.first("tbody").all("tr"), 2)
+	assert.Equal(t, "2020-01-01", page.first("input", "name", "from").attr["value"])
+	assert.Contains(t, page.text(), "Type it again")
+}
+
+// TestWhatCannotBeUndoneIsConfirmed, with the number and the effect; the rest is not.
+func TestWhatCannotBeUndoneIsConfirmed(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(3)
+	back := "messages" + s.at()
+	marks := url.Values{}
+	for _, box := range s.page(back).first("tbody").all("input")[:2] {
+		marks.Add("mark", box.attr["value"])
+	}
+	status, page := s.post("cancel"+s.at("back", back), marks)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, 3, s.count(admin.Scheduled), "one click changes nothing")
+	assert.Contains(t, page.text(), "Canceled messages are deleted, and no group receives them. This cannot be undone.")
+	form := page.first("form", "method", "post")
+	assert.Equal(t, "Cancel 2 messages", form.first("button").text())
+	sent := url.Values{}
+	for _, input := range form.all("input") {
+		sent.Add(input.attr["name"], input.attr["value"])
+	}
+	_, page = s.post(form.attr["action"], sent)
+	assert.Equal(t, "2 messages canceled.", page.first("p", "class", "result done").text())
+	assert.Equal(t, 1, s.count(admin.Scheduled))
+	marks = url.Values{"mark": {s.page(back).first("tbody").first("input").attr["value"]}, "value": {"2h"}}
+	_, page = s.post("reschedule"+s.at("back", back), marks)
+	assert.Contains(t, page.text(), "1 message rescheduled")
+}
+
+// TestTheActorIsTheSameOnEachConnection, so that tabs share pages.
+func TestTheActorIsTheSameOnEachConnection(t *testing.T) {
+	s := newScene(t)
+	assert.Contains(t, s.page("").first("footer").text(), "Signed in as 127.0.0.1.")
+}
