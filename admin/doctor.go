@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
@@ -224,10 +225,10 @@ func (d diagnosis) memory(s inspect.Server) {
 		d.report(Problem, CheckEviction, "", "%s: it may evict messages, since its maxmemory-policy is %s; set it to noeviction",
 			s.Addr, s.Eviction)
 	case s.MaxMemory > 0 && s.UsedMemory > s.MaxMemory/10*9:
-		d.report(Warning, CheckEviction, "", "%s: it uses %d of %d MiB; when they are full, publishing fails",
-			s.Addr, s.UsedMemory>>20, s.MaxMemory>>20)
+		d.report(Warning, CheckEviction, "", "%s: it uses %s of %s; when they are full, publishing fails",
+			s.Addr, humanize.Bytes(s.UsedMemory), humanize.Bytes(s.MaxMemory))
 	default:
-		d.report(Info, CheckEviction, "", "%s: it evicts nothing, and uses %d MiB", s.Addr, s.UsedMemory>>20)
+		d.report(Info, CheckEviction, "", "%s: it evicts nothing, and uses %s", s.Addr, humanize.Bytes(s.UsedMemory))
 	}
 }
 

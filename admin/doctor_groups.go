@@ -145,7 +145,7 @@ func (c *checkup) dead() {
 	letters := 0
 	for _, g := range c.stats.Groups {
 		if g.Dead > 0 && g.State == GroupActive && !c.past[g.Group] {
-			groups.note(fmt.Sprintf("%d of %q", g.Dead, g.Group))
+			groups.note(fmt.Sprintf("%s of %q", humanize.Number(g.Dead), g.Group))
 			oldest, letters = inspect.Earliest(oldest, g.OldestDead), letters+g.Dead
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -21,6 +22,7 @@ type Explanation struct {
 	Tick    string   // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
 	Summary string   // one sentence, such as "due in 29m"; it begins with Tick
 	Lines   []string // one for each group, sorted by group
+	Behind  []string // the ids of other messages of its ordering key that it waits behind
 }
 
 // ExplainOptions change what Explain does.
@@ -49,7 +51,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref, options Expl
 	if tick != "" {
 		summary = tick + ": " + summary
 	}
-	return Explanation{Message: message, Tick: tick, Summary: summary, Lines: e.lines()}, nil
+	return Explanation{Message: message, Tick: tick, Summary: summary, Lines: e.lines(), Behind: slices.Compact(slices.Sorted(slices.Values(e.ahead)))}, nil
 }
 
 // explainer puts into words where one message stands.
@@ -61,6 +63,9 @@ type explainer struct {
 	message   Message
 	watch     time.Duration // ExplainOptions.Watch
 	groups    []sentence    // one for each group
+
+	mu    sync.Mutex
+	ahead []string // guarded by mu; Explanation.Behind
 }
 
 // sentence is what there is to say about a group.

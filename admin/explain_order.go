@@ -22,6 +22,9 @@ func (e *explainer) behind(ctx context.Context, g observedGroup) (string, error)
 	if err != nil && !errors.Is(err, ErrMessageNotFound) {
 		return "", err
 	}
+	e.mu.Lock()
+	e.ahead = append(e.ahead, turn.Owner)
+	e.mu.Unlock()
 	text := "waits behind " + e.nameOf(turn.Owner, owner) + ", " + e.holds(g.Group, owner)
 	if turn.Before > 0 {
 		text += ", and behind " + humanize.Count(turn.Before, "message", "messages") + " in line"

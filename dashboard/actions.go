@@ -252,11 +252,20 @@ func (a action) what(f filter) string {
 	return f.words()
 }
 
+// matching counts the messages that an operation is for. One that goes on is for those that it has not come to: others match as well.
+func (d *Dashboard) matching(ctx context.Context, q *request, f filter) (int, error) {
+	n, err := d.config.Admin.Count(ctx, q.topic(), f.Query)
+	if left, wrong := strconv.Atoi(q.query.Get("left")); wrong == nil {
+		n = min(n, left)
+	}
+	return n, err
+}
+
 // recount refuses to begin if far more messages match by now than the person has seen and confirmed.
 func (d *Dashboard) recount(q *request, f filter, shown string) (int, error) {
 	ctx, cancel := context.WithTimeout(q.Context(), maxWait)
 	defer cancel()
-	n, err := d.config.Admin.Count(ctx, q.topic(), f.Query)
+	n, err := d.matching(ctx, q, f)
 	if err != nil {
 		return 0, err
 	}

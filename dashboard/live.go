@@ -28,7 +28,7 @@ func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx
 	out := http.NewResponseController(w)
-	s := stream{d: d, q: q, route: found, w: w}
+	s := stream{d: d, q: q, route: found, w: w, good: time.Now()}
 	ticker, beats := time.NewTicker(d.config.Interval), time.NewTicker(beat)
 	defer ticker.Stop()
 	defer beats.Stop()
@@ -68,6 +68,7 @@ type stream struct {
 	route route
 	w     http.ResponseWriter
 	sent  [sha256.Size]byte // of the page that was sent last; zero if there was trouble
+	good  time.Time         // when the page could be made last
 }
 
 // errNotLive ends the stream of a page that does not change, or that its reader may not see any more.
@@ -95,8 +96,10 @@ func (s *stream) next() error {
 		return err
 	case err != nil:
 		s.sent = [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
-		return s.send("trouble", []byte(http.StatusText(statusOf(err))))
-	case sha256.Sum256(text) == s.sent:
+		return s.send("trouble", []byte(headings[statusOf(err)]+"\n"+s.good.UTC().Format(time.RFC3339)))
+	}
+	s.good = time.Now()
+	if sha256.Sum256(text) == s.sent {
 		return nil
 	}
 	s.sent = sha256.Sum256(text)

@@ -214,7 +214,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	n, err := d.config.Admin.Count(ctx, q.topic(), f.Query)
+	n, err := d.matching(ctx, q, f)
 	if err != nil && !outOfTime(ctx) {
 		return page{}, err
 	}
@@ -226,6 +226,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	if f.Cursor != "" {
 		values.Set("cursor", f.Cursor)
 		values.Set("value", data.Value)
+		values.Set("left", q.query.Get("left"))
 	}
 	data.Query = values.Encode()
 	return page{name: "confirm", title: a.Verb, data: data}, nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -72,6 +73,7 @@ func (o *operation) rest() url.Values {
 	maps.Copy(values, o.again)
 	if cursor := o.Progress().Cursor; cursor != "" {
 		values.Set("cursor", cursor)
+		values.Set("left", strconv.Itoa(max(0, o.Total-o.Progress().Done-o.Progress().Skipped)))
 	}
 	return values
 }

@@ -174,17 +174,16 @@ func queryOf(q *request) string {
 
 // failure is what the page of an error is given.
 type failure struct {
-	Status int
-	Text   string
-	Error  string
+	Heading, Error string
+	Topic          string // that it is about; "" for none
 }
 
 // fail serves an error. A user who may not read sees nothing more.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: d.config.Access(r)}, page{
-		name: "error", title: http.StatusText(status),
-		data: failure{Status: status, Text: http.StatusText(status), Error: humanize.Clean(err.Error())},
+		name: "error", title: headings[status],
+		data: failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Topic: r.URL.Query().Get("topic")},
 	})
 	if renderErr != nil {
 		http.Error(w, http.StatusText(status), status)

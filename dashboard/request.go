@@ -109,6 +109,14 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
+// headings are what a status means for people.
+var headings = map[int]string{
+	http.StatusBadRequest: "This is not valid", http.StatusForbidden: "Not allowed", http.StatusNotFound: "Not found",
+	http.StatusMethodNotAllowed: "Not found", http.StatusConflict: "Something changed meanwhile",
+	http.StatusInternalServerError: "The dashboard has a fault", http.StatusBadGateway: "Redis returns an error",
+	http.StatusServiceUnavailable: "The dashboard is busy", http.StatusGatewayTimeout: "Redis does not respond",
+}
+
 // statusOf is the status of HTTP for an error.
 func statusOf(err error) int {
 	var status *statusError

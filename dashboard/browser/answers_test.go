@@ -46,7 +46,7 @@ func watchLive(_ *testing.T, s *duty, b *tab) {
 func askTheDoctor(t *testing.T, _ *duty, b *tab) {
 	b.click("header a[href=doctor]")
 	b.click("main button")
-	b.untilText("#findings", `1 group has no consumer that is alive, and 4 messages: "mail"`)
+	b.untilText("#findings", "mail: 4 messages are waiting, the oldest for ")
 	assert.Contains(t, b.text("#findings"), "its version is")
 }
 

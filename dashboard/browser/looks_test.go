@@ -259,7 +259,7 @@ func TestAPageThatIsNotThereSaysSo(t *testing.T) {
 	for _, path := range []string{"topic?topic=none", "nothing.html"} {
 		b.except("status of 404 (Not Found) " + s.root + path)
 		b.open(path)
-		assert.Equal(t, "404 Not Found", b.text("h1"))
+		assert.Equal(t, "Not found", b.text("h1"))
 		b.click("main a")
 		b.untilText("h1", "Topics")
 	}

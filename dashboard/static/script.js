@@ -72,7 +72,7 @@ setInterval(() => {
 
 // Live pages. The server sends the page again when it has changed; what is marked as live takes its place.
 
-const status = document.getElementById("status");
+const status = document.getElementById("status"), trouble = document.getElementById("trouble");
 
 function selecting() {
   const selection = document.getSelection();
@@ -157,7 +157,7 @@ function watch() {
   if (!url || stream || document.hidden) return;
   stream = new EventSource(url);
   stream.addEventListener("page", event => { tell("live", "live"); show(event.data); });
-  stream.addEventListener("trouble", event => tell("lost", event.data));
+  stream.addEventListener("trouble", event => tell("lost", ...event.data.split("\n")));
   stream.onopen = () => tell("live", "live");
   stream.onerror = lost;
 }
@@ -165,15 +165,18 @@ function watch() {
 // lost opens another stream if the browser does not: it gives one up after any answer but 200, such as that of a proxy during
 // a deployment.
 function lost(event) {
-  tell("lost", "no connection");
+  if (!status.matches(".lost")) tell("lost", "No connection to the dashboard", Date.now());
   if (event.target !== stream || stream.readyState !== EventSource.CLOSED) return;
   rest();
   again = setTimeout(watch, 5000);
 }
 
-function tell(state, text) {
+// tell says how the page is. If it is not live, a banner says since when.
+function tell(state, text, since) {
   status.className = state;
-  if (status.textContent !== text) status.textContent = text;
+  status.textContent = state;
+  trouble.hidden = !since;
+  if (since) trouble.textContent = `${text}; data as of ${absolute(new Date(since))}.`;
 }
 
 function rest() {

@@ -1,0 +1,107 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+)
+
+// TestADeadMessageIsRequeuedFromItsRow: of the reasons, after a question, and of the halted keys.
+func TestADeadMessageIsRequeuedFromItsRow(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "g", redisdelay.GroupLimits{HaltsKeys: true}))
+	for _, uuid := range []string{"first", "second"} {
+		msg := fixture.Delayed(uuid, 0)
+		redisdelay.SetOrderingKey(msg, "wallet of "+s.Topic)
+		require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	}
+	s.bury("g", "overdrawn", 1)
+	assert.True(t, strings.HasPrefix(s.page("reasons"+s.at()).first("a", "class", "button").attr["href"], "confirm?action=requeue&"))
+	var row *element
+	for _, tr := range s.page("halted").first("tbody").all("tr") {
+		if strings.Contains(tr.text(), s.Topic) {
+			row = tr
+		}
+	}
+	require.NotNil(t, row)
+	status, page := s.send(row.first("form"), nil)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, "1 message requeued.", page.first("p", "class", "result done").text())
+	assert.Equal(t, "Halted ordering keys", page.first("h1").text())
+	assert.Zero(t, s.count("dead"))
+}
+
+// TestAMessageLinksToTheOneThatItWaitsBehind.
+func TestAMessageLinksToTheOneThatItWaitsBehind(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	for _, uuid := range []string{"first", "second"} {
+		msg := fixture.Keyed(uuid, uuid, 0)
+		redisdelay.SetOrderingKey(msg, "wallet-7")
+		require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+	}
+	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "g", redisdelay.GroupLimits{HaltsKeys: true}))
+	s.bury("g", "overdrawn", 1)
+	page := s.page("message" + s.at("key", "second"))
+	link := page.first("a", "rel", "prev")
+	require.NotEmpty(t, link.attr["href"], page.text())
+	assert.Contains(t, s.page(link.attr["href"]).text(), "overdrawn")
+}
+
+// TestWhatIsLeftOfAnOperationIsCountedFromWhereItEnded, since messages that were rescheduled still match.
+func TestWhatIsLeftOfAnOperationIsCountedFromWhereItEnded(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(3000)
+	o := s.interrupt("reschedule", "2h", 3000)
+	left := 3000 - o.Progress().Done - o.Progress().Skipped
+	page := s.page("confirm?" + o.Again())
+	assert.Equal(t, left, atoi(t, page.first("input", "name", "count").attr["value"]))
+	status, page := s.send(page.first("form", "method", "post"), map[string]string{"number": page.first("input", "name", "count").attr["value"]})
+	assert.Equal(t, http.StatusOK, status, page.text())
+}
+
+func atoi(t *testing.T, text string) (n int) {
+	t.Helper()
+	for _, r := range text {
+		n = 10*n + int(r-'0')
+	}
+	return n
+}
+
+// TestAPageSaysThatRedisDoesNotRespond, and since when.
+func TestAPageSaysThatRedisDoesNotRespond(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(1)
+	lines := s.stream("page", "topic")
+	require.True(t, lines.Scan())
+	before := time.Now()
+	s.Break("scheduled")
+	for lines.Scan() && lines.Text() != "event: trouble" {
+	}
+	require.True(t, lines.Scan())
+	assert.Equal(t, "data: Redis returns an error", lines.Text())
+	require.True(t, lines.Scan())
+	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(lines.Text(), "data: "))
+	require.NoError(t, err)
+	assert.WithinRange(t, at, before.Add(-time.Minute), time.Now())
+}
+
+// TestAnErrorSaysWhatToDo, with a link to where it happened.
+func TestAnErrorSaysWhatToDo(t *testing.T) {
+	s := newScene(t)
+	status, page := s.post("cancel"+s.at(), url.Values{"mark": {"nonsense"}})
+	assert.Equal(t, http.StatusBadRequest, status)
+	status, page = s.get("message" + s.at("id", "none"))
+	assert.Equal(t, http.StatusNotFound, status)
+	assert.Equal(t, "Not found", page.first("h1").text())
+	assert.Equal(t, "topic?topic="+url.QueryEscape(s.Topic), strings.ReplaceAll(page.first("main").first("a").attr["href"], "%2f", "%2F"))
+}
