@@ -81,7 +81,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.fail(w, r, &statusError{http.StatusForbidden, "this request comes from another site"})
 		return
 	}
-	if err := d.serve(w, r); err != nil {
+	if err := d.serve(w, r); err != nil { //nolint:contextcheck // a view has that of its request
 		d.fail(w, r, err)
 	}
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"maps"
@@ -180,10 +181,13 @@ type failure struct {
 
 // fail serves an error. A user who may not read sees nothing more.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status := statusOf(err)
+	status, topic := statusOf(err), r.URL.Query().Get("topic")
+	if errors.Is(err, admin.ErrTopicNotFound) {
+		topic = ""
+	}
 	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: d.config.Access(r)}, page{
 		name: "error", title: headings[status],
-		data: failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Topic: r.URL.Query().Get("topic")},
+		data: failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Topic: topic},
 	})
 	if renderErr != nil {
 		http.Error(w, http.StatusText(status), status)
