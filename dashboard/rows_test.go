@@ -98,6 +98,7 @@ func TestAPageSaysThatRedisDoesNotRespond(t *testing.T) {
 // TestAnErrorSaysWhatToDo, with a link to where it happened.
 func TestAnErrorSaysWhatToDo(t *testing.T) {
 	s := newScene(t)
+	s.scheduled(1)
 	status, page := s.get("message" + s.at("id", "none"))
 	assert.Equal(t, http.StatusNotFound, status)
 	assert.Equal(t, "Not found", page.first("h1").text())
