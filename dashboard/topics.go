@@ -33,7 +33,7 @@ type lateGroup struct {
 
 const maxLate = 5
 
-// lateOf are the groups that are late the most, other than those that somebody has paused.
+// lateOf are the groups that are late the most, other than those that are paused.
 func lateOf(topics []*admin.TopicStats) (list []lateGroup) {
 	for _, s := range topics {
 		for _, l := range s.Late() {
