@@ -45,6 +45,7 @@ var (
 
 	code     = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
 	luaNotes = regexp.MustCompile(`(?m)--.*$`)
+	markup   = regexp.MustCompile(`(?s)\{\{.*?\}\}|<code>.*?</code>|<[^>]*>`)
 )
 
 func compile() (each []*regexp.Regexp, all *regexp.Regexp) {
@@ -106,5 +107,12 @@ func TestCommentsAndStringsHaveNoBannedWords(t *testing.T) {
 	}
 	for _, path := range files(t, ".lua") {
 		check(t, path, strings.ReplaceAll(strings.Join(luaNotes.FindAllString(read(t, path), -1), " "), "-- ", ""))
+	}
+}
+
+// TestTemplatesHaveNoBannedWords in what the dashboard shows.
+func TestTemplatesHaveNoBannedWords(t *testing.T) {
+	for _, path := range files(t, ".html") {
+		check(t, path, markup.ReplaceAllString(read(t, path), " "))
 	}
 }
