@@ -1,19 +1,13 @@
 package acceptance
 
 import (
-	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
-	"math"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -41,37 +35,10 @@ func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (me
 // end of migration
 
 // migration
-// leftOpen is a publisher that handlers share. It is needed because a Router closes the publisher of each handler that ends.
+// leftOpen is a publisher that handlers share.
 type leftOpen struct{ message.Publisher }
 
 func (leftOpen) Close() error { return nil } // the program closes the publisher after the Router
-
-// end of migration
-
-// migration
-// moveJobs publishes the members of a sorted set whose scores are due times in Unix seconds.
-// It may be interrupted and run again: while a job waits, its key prevents a duplicate.
-func moveJobs(ctx context.Context, client redis.UniversalClient, set string, publisher message.Publisher, topic string) error {
-	for {
-		jobs, err := client.ZRangeWithScores(ctx, set, 0, 99).Result()
-		if err != nil || len(jobs) == 0 {
-			return err
-		}
-		for _, job := range jobs {
-			body, _ := job.Member.(string)
-			msg := message.NewMessage(watermill.NewUUID(), []byte(body))
-			redisdelay.SetKey(msg, fmt.Sprintf("%x", sha256.Sum256([]byte(body))))
-			delay.Message(msg, delay.Until(time.UnixMicro(int64(math.Ceil(job.Score*1e6)))))
-			err := publisher.Publish(topic, msg)
-			if err != nil && !errors.Is(err, redisdelay.ErrDuplicateMessage) {
-				return err
-			}
-			if err := client.ZRem(ctx, set, body).Err(); err != nil {
-				return err
-			}
-		}
-	}
-}
 
 // end of migration
 
@@ -87,7 +54,7 @@ func TestTheCodeForMigratingIsTheTestedOne(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?s)\n// migration\n(.*?)\n// end of migration\n`).FindAllStringSubmatch(string(source), -1) {
 		tested = append(tested, strings.TrimSpace(m[1]))
 	}
-	require.Len(t, tested, 3)
+	require.Len(t, tested, 2)
 	assert.Equal(t, tested, shown)
 }
 
@@ -126,26 +93,4 @@ func TestAHandlerThatEndsLeavesTheSharedPublisherOpen(t *testing.T) {
 	s.Publish("a")
 	out.Expect(out.Subscribe(), "a")
 	s.Settled()
-}
-
-func TestJobsOfASortedSetAreMovedOnce(t *testing.T) {
-	t.Parallel() // it mostly waits
-	s := fixture.New(t)
-	messages := s.Subscribe()
-	set := "jobs of " + s.Topic
-	now := float64(s.Now().UnixMilli()) / 1000
-	require.NoError(t, s.Client.ZAdd(t.Context(), set,
-		redis.Z{Score: now - 60, Member: "late"}, redis.Z{Score: now + 1, Member: "soon"}, redis.Z{Score: now + 3600, Member: "later"}).Err())
-	require.NoError(t, moveJobs(t.Context(), s.Client, set, s.Publisher(), s.Topic))
-	require.NoError(t, s.Client.ZAdd(t.Context(), set, redis.Z{Score: now + 3600, Member: "later"}).Err()) // as after a crash
-	require.NoError(t, moveJobs(t.Context(), s.Client, set, s.Publisher(), s.Topic))
-	for _, want := range []string{"late", "soon"} {
-		msg := s.Next(messages)
-		assert.Equal(t, want, string(msg.Payload))
-		msg.Ack()
-	}
-	assert.GreaterOrEqual(t, float64(s.Now().UnixMilli())/1000, now+1)
-	s.Idle(messages)
-	assert.Equal(t, int64(1), s.Client.ZCard(t.Context(), s.Key("scheduled")).Val())
-	assert.Zero(t, s.Client.Exists(t.Context(), set).Val())
 }

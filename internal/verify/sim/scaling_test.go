@@ -48,7 +48,7 @@ func (s scale) duration() time.Duration {
 	return 30 * time.Second
 }
 
-// TestScaling prints the table of docs/inside/performance.md.
+// TestScaling prints the table of docs/inside/performance.md, with more rows.
 func TestScaling(t *testing.T) {
 	if !*simScaling {
 		t.Log("nothing is measured without -sim.scaling")
