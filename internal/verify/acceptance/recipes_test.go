@@ -70,16 +70,6 @@ func deliveryKey(msg *message.Message) (string, error) {
 
 // end of recipe
 
-// recipe: equal payloads
-func payloadKey(msg *message.Message) (string, error) {
-	if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok && d.Token > 1 {
-		return deliveryKey(msg) // an earlier delivery has recorded the payload, if it reached a handler
-	}
-	return middleware.NewMessageHasherSHA256(1 << 20)(msg)
-}
-
-// end of recipe
-
 // recipe: a handler that publishes once
 func onceOnly(client redis.UniversalClient) (*redisdelay.Publisher, error) {
 	return redisdelay.NewPublisher(redisdelay.PublisherConfig{
@@ -143,10 +133,9 @@ func TestADeduplicatorDropsNackedMessagesUnlessItsKeyNamesTheDelivery(t *testing
 		key   middleware.MessageHasher
 		calls int64 // for a message that fails once, and another with the same payload
 	}{
-		"the default key":      {nil, 1},                                                                 // the failed message is lost
-		"the UUID":             {func(msg *message.Message) (string, error) { return msg.UUID, nil }, 2}, // it is lost, too
-		"a key of deliveries":  {deliveryKey, 3},
-		"a key of the payload": {payloadKey, 2},
+		"the default key":     {nil, 1},                                                                 // the failed message is lost
+		"the UUID":            {func(msg *message.Message) (string, error) { return msg.UUID, nil }, 2}, // it is lost, too
+		"a key of deliveries": {deliveryKey, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fixture.New(t)
