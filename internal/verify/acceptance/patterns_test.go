@@ -89,7 +89,6 @@ func forward(outbox message.Subscriber, client redis.UniversalClient, logger wat
 
 // end of recipe
 
-// recipe: a transaction with an outbox
 func placeOrder(ctx context.Context, db *sql.DB, outboxOf func(*sql.Tx) (message.Publisher, error), order []byte) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -99,7 +98,8 @@ func placeOrder(ctx context.Context, db *sql.DB, outboxOf func(*sql.Tx) (message
 	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (content) VALUES ($1)", order); err != nil {
 		return err
 	}
-	table, err := outboxOf(tx)
+	// recipe: a transaction with an outbox
+	table, err := outboxOf(tx) // with watermill-sql: sql.NewPublisher(sql.TxFromStdSQL(tx), …)
 	if err != nil {
 		return err
 	}
@@ -113,9 +113,8 @@ func placeOrder(ctx context.Context, db *sql.DB, outboxOf func(*sql.Tx) (message
 		return err
 	}
 	return tx.Commit()
+	// end of recipe
 }
-
-// end of recipe
 
 var _ = placeOrder // the tests have no database
 
