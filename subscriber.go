@@ -160,8 +160,9 @@ func (m membership) Listen(partition int, consumer string, handler queue.HintHan
 // one Subscriber.
 //
 // The context of a message carries the values of ctx and a Delivery ([DeliveryFromContext]). It ends with the Ack or
-// Nack, or with the cause ErrLeaseLost or ErrCloseTimeout; an Ack or Nack after those has no effect. A delay in ctx
-// (delay.WithContext) delays what handlers publish with msg.Context().
+// Nack, or with the cause ErrLeaseLost or ErrCloseTimeout. After ErrLeaseLost, an Ack or Nack counts only if the message
+// has not been claimed again; after ErrCloseTimeout, it has no effect. A delay in ctx (delay.WithContext) delays what
+// handlers publish with msg.Context().
 //
 // Subscribe does not retry, so a Router fails to start while Redis is unavailable. Errors:
 //
