@@ -70,14 +70,22 @@ func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task) {
 			ready = append(ready, &work[i])
 		}
 	}
-	// A third of the time for each part of a round: a master that hangs must leave time for what others have answered.
 	for _, part := range []func(context.Context, []*task){p.enlist, p.look} {
-		limited, cancel := context.WithTimeout(ctx, p.settleFor/3)
+		limited, cancel := context.WithTimeout(ctx, p.limit(ctx))
 		part(limited, ready)
 		cancel()
 		ready = slices.DeleteFunc(ready, func(t *task) bool { return t.err != nil })
 	}
 	return ready
+}
+
+// limit is how long one part may take: a third of the time that is left, because a master that hangs must leave time for what
+// others have answered.
+func (p *Periodic) limit(ctx context.Context) time.Duration {
+	if deadline, limited := ctx.Deadline(); limited {
+		return time.Until(deadline) / 3
+	}
+	return p.settleFor
 }
 
 // done says when the schedules are to be taken again. The error is also that of those that could not be stored.
