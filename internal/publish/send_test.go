@@ -214,7 +214,11 @@ func TestCallersThatLeaveLearnWhetherABatchIsStored(t *testing.T) {
 						unknown++
 					}
 				}
-				assert.Equal(t, map[bool]int{true: 0, false: 2}[known], unknown)
+				if known {
+					assert.Zero(t, unknown)
+				} else {
+					assert.NotZero(t, unknown) // the other call is certain if it has just missed the batch
+				}
 				require.NoError(t, p.Close(t.Context()))
 			})
 		})
