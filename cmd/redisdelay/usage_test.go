@@ -17,6 +17,7 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"frobnicate", `unknown command "frobnicate"`, "see redisdelay --help"},
 	{"help lss", `unknown command "lss"`, "want ls?"},
 	{"help dead reverse", `unknown command "reverse"`, "see redisdelay dead --help"},
+	{"completion nonsense", `unknown command "nonsense"`, "see redisdelay completion --help"},
 	{"dead reverse orders", `unknown command "reverse"`, "see redisdelay dead --help"},
 	{"dead requeu orders", `unknown command "requeu"`, "want requeue?"},
 	{"ls", "TOPIC is missing", "want redisdelay ls TOPIC"},

@@ -82,6 +82,17 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
+// checkCompletion makes completion refuse a shell that is unknown.
+func checkCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args = unknownCommand
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
 // checkHelp makes help refuse a command that is unknown.
 func checkHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
