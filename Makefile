@@ -15,9 +15,9 @@ RACE ?=
 TIMEOUT ?= 20m
 LONG = ./periodic $(addprefix ./internal/verify/,acceptance chaos whole explore) # those that take longest begin first
 ALL = $(MODULES:%=./%/...) $(LONG) ./...
-# What is tested without the detector: two packages whose tests compute for minutes, in one goroutine at a time.
-PLAIN = $(addprefix ./internal/verify/,whole explore)
-WATCHED = $(filter-out $(PLAIN),$(MODULES:%=./%/...) $(LONG)) $(shell $(GO) list ./... | grep -v -e verify/whole -e verify/explore)
+# What is tested without the detector: packages whose tests compute for minutes in one goroutine at a time, or run other programs.
+PLAIN = $(addprefix ./internal/verify/,whole explore release pages)
+WATCHED = $(filter-out $(PLAIN),$(MODULES:%=./%/...) $(LONG)) $(shell $(GO) list ./... | grep -v -e verify/whole -e verify/explore -e verify/release -e verify/pages)
 test: redis-server prometheus
 	$(GO) test $(RACE) -vet=off -p $(if $(RACE),3,4) -shuffle=on -timeout $(TIMEOUT) \
 		$(if $(RACE),$(WATCHED),$(ALL)) # most tests wait for a server; make lint vets
