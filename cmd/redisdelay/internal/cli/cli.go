@@ -84,7 +84,7 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root() //nolint:contextcheck // the commands get ctx when they run
+	root := a.root()      //nolint:contextcheck // the commands get ctx when they run
 	checkCompletion(root) // here, because the page of the commands leaves it out
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
