@@ -4,7 +4,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 
 .PHONY: test test-slow pages languages lint vulnerabilities full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
-	examples dashboard bench million10 matrix redis-server prometheus chromium
+	examples dashboard bench million10 matrix redis-server prometheus chromium axe
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
 MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch
@@ -171,8 +171,8 @@ examples:
 ## dashboard: the tests of the dashboard in a real browser, some two minutes, which make test leaves out; PICTURES=DIR draws its
 ## pages, too
 PICTURES ?=
-dashboard: redis-server chromium
-	cd dashboard/browser && $(GO) test -count=1 -timeout 10m -v . -required $(if $(PICTURES),-pictures $(abspath $(PICTURES)))
+dashboard: redis-server chromium axe
+	cd dashboard/browser && AXE=$(CURDIR)/.cache/axe/package/axe.min.js $(GO) test -count=1 -timeout 10m -v . -required $(if $(PICTURES),-pictures $(abspath $(PICTURES)))
 
 ## bench: measure beside peers and floors, about half an hour, or less with ROUNDS=3 for 5; writes docs/benchmarks
 bench: redis-server
@@ -196,3 +196,6 @@ prometheus:
 
 chromium:
 	@./scripts/install-chromium.sh
+
+axe:
+	@./scripts/install-axe.sh

@@ -23,7 +23,7 @@ const (
 	CauseNoConsumer Cause = "no-consumer" // no consumer of the group is alive
 	CauseHalted     Cause = "halted"      // dead letters halt the ordering keys
 	CauseLimit      Cause = "limit"       // a limit of the group is reached
-	CauseSlow       Cause = "slow"        // the consumers are slower than the messages arrive
+	CauseSlow       Cause = "slow"        // the consumers cannot keep up
 )
 
 // Late says why due messages wait for a group.
@@ -74,7 +74,7 @@ func (s TopicStats) late(g GroupStats) (Late, bool) {
 	case g.AtLimit:
 		l.Cause, why = CauseLimit, "a limit of group "+g.Group+" is reached"
 	default:
-		l.Cause, why = CauseSlow, "its "+humanize.Count(g.Alive, "consumer is", "consumers are")+" slower than the messages arrive"
+		l.Cause, why = CauseSlow, "its "+humanize.Count(g.Alive, "consumer", "consumers")+" cannot keep up"
 	}
 	return lateBecause(l, why), true
 }

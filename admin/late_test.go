@@ -30,7 +30,7 @@ func TestALateGroupHasItsCause(t *testing.T) {
 		},
 		{"paused", of(func(g *GroupStats) { g.Pause = &redisdelay.Pause{By: "anna"} }), CausePaused, "is paused by anna until resumed"},
 		{"at a limit", of(func(g *GroupStats) { g.Alive, g.AtLimit = 1, true }), CauseLimit, "a limit of group mail is reached"},
-		{"slow", of(func(g *GroupStats) { g.Alive = 3 }), CauseSlow, "its 3 consumers are slower than the messages arrive"},
+		{"slow", of(func(g *GroupStats) { g.Alive = 3 }), CauseSlow, "its 3 consumers cannot keep up"},
 		{
 			"halted", of(func(g *GroupStats) {
 				g.Alive, g.HaltedKeys, g.Counts, g.OldestQueued = 3, 1, Counts{InLine: 7}, time.Time{}

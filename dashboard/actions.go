@@ -76,14 +76,14 @@ var actions = []action{
 		fixed: func(value string) (string, error) {
 			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
 			if err != nil {
-				return "", badField("value", value, err.Error())
+				return "", badField("value", value, humanize.WantTime)
 			}
 			return timeText(due), nil
 		},
 		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
 			due, err := time.Parse(time.RFC3339Nano, value)
 			if err != nil {
-				return admin.Progress{}, badField("value", value, err.Error())
+				return admin.Progress{}, badField("value", value, humanize.WantTime)
 			}
 			return c.admin.Reschedule(ctx, c.topic, c.which, delay.Until(due), c.progress)
 		},
@@ -285,7 +285,7 @@ func marked(a action, marks []string) ([]admin.Selection, error) {
 	for _, text := range marks {
 		values, err := url.ParseQuery(text)
 		if err != nil || values.Get("id") == "" {
-			return nil, badField("mark", text, "want an id and a group")
+			return nil, badField("mark", text, "an id and a group")
 		}
 		id, group := values.Get("id"), values.Get("group")
 		if a.Whole {

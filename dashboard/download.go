@@ -38,11 +38,13 @@ func (d *Dashboard) download(w http.ResponseWriter, q *request) error {
 	lines, bytes := 0, 0
 	for {
 		found, err := d.config.Admin.Entries(ctx, q.topic(), f.Query)
-		if err != nil && lines == 0 {
-			return err
+		if lines == 0 {
+			if err != nil {
+				return err
+			}
+			w.Header().Set("Content-Type", "application/jsonl")
+			w.Header().Set("Content-Disposition", `attachment; filename="messages.jsonl"`)
 		}
-		w.Header().Set("Content-Type", "application/jsonl")
-		w.Header().Set("Content-Disposition", `attachment; filename="messages.jsonl"`)
 		for _, e := range found.Entries {
 			l := line{e.Topic, e.ID, e.Key, e.OrderingKey, e.Group, e.At, e.Attempts, e.Reason, ""}
 			if q.access.Payloads && e.Content.Message != nil {

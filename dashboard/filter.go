@@ -40,7 +40,7 @@ func readFilter(q *request) (filter, error) {
 	}
 	if text := q.query.Get("attempts"); text != "" {
 		if f.MinAttempts, err = strconv.Atoi(text); err != nil {
-			return f, badField("attempts", text, "want a number")
+			return f, badField("attempts", text, "a number")
 		}
 	}
 	return f, nil
@@ -57,7 +57,7 @@ func (f filter) time(field, text string) (time.Time, error) {
 	}
 	t, err := humanize.ParseTime(text, time.Now().UTC(), direction)
 	if err != nil {
-		return t, badField(field, text, err.Error())
+		return t, badField(field, text, humanize.WantTime)
 	}
 	return t, nil
 }

@@ -134,7 +134,7 @@ func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
 	}
 	text := q.form.Get("text")
 	if text == "" {
-		return page{}, badField("text", text, "want what the payloads contain")
+		return page{}, badField("text", text, "what the payloads contain")
 	}
 	if cursor := q.form.Get("cursor"); cursor != "" {
 		f.Cursor = cursor

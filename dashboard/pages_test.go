@@ -71,7 +71,7 @@ func TestAReasonSaysWhatItsLinkHasBesides(t *testing.T) {
 	require.Contains(t, links, expired)
 	assert.Len(t, s.page(links[gone]).first("tbody").all("tr"), 3)
 	assert.Contains(t, links, "… for example c-4714")
-	assert.Empty(t, links["… for example c-4714"], "a link would lead to all letters of the group")
+	assert.Empty(t, links["… for example c-4714"], "a link would lead to all dead messages of the group")
 }
 
 // TestAFindSaysWhatCouldNotBeAsked has a topic whose keys somebody has broken.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
@@ -70,7 +69,7 @@ func (q *request) duration(field string) (time.Duration, error) {
 	}
 	d, err := humanize.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, badField(field, text, "want a duration such as 30m or 2h")
+		return 0, badField(field, text, "a duration such as 30m or 2h")
 	}
 	return d, nil
 }
@@ -83,7 +82,7 @@ func (q *request) number(field string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return 0, badField(field, text, "want a number")
+		return 0, badField(field, text, "a number")
 	}
 	return n, nil
 }
@@ -94,7 +93,7 @@ type fieldError struct{ Field, text, want string }
 func badField(field, text, want string) error { return &fieldError{field, text, want} }
 
 func (e *fieldError) Error() string {
-	want := "Enter " + strings.TrimPrefix(e.want, "want ") + "."
+	want := "Enter " + e.want + "."
 	if e.text == "" {
 		return want
 	}

@@ -157,7 +157,7 @@ func (d *Dashboard) change(w http.ResponseWriter, q *request, done, what, back s
 // hasGroup refuses a change of a group that is not named.
 func hasGroup(q *request) error {
 	if q.group() == "" {
-		return badField("group", "", "want the name of a group")
+		return badField("group", "", "the name of a group")
 	}
 	return nil
 }

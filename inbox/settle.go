@@ -95,34 +95,34 @@ func (u unusable) Unwrap() error { return u.error }
 func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, error) {
 	s := &settling{Inbox: i, batch: b, began: time.Now(), topics: map[string]*opened{}}
 	for _, e := range b.Entries {
-		f := outcome{entry: e}
-		f.request, f.err = requestOf(e)
-		s.outcomes = append(s.outcomes, f)
+		o := outcome{entry: e}
+		o.request, o.err = requestOf(e)
+		s.outcomes = append(s.outcomes, o)
 	}
 	s.open(ctx)
 	for n := range s.outcomes {
-		f := &s.outcomes[n]
+		o := &s.outcomes[n]
 		switch {
-		case f.err != nil:
-		case f.request.operation == Publish:
-			f.message, f.err = s.message(f.entry, f.request)
+		case o.err != nil:
+		case o.request.operation == Publish:
+			o.message, o.err = s.message(o.entry, o.request)
 		default:
-			f.err = s.change(ctx, f.entry, f.request)
+			o.err = s.change(ctx, o.entry, o.request)
 		}
-		if f.err != nil && !lasting(f.err) {
-			return nil, f.err
+		if o.err != nil && !lasting(o.err) {
+			return nil, o.err
 		}
 	}
 	var p plan
-	if slices.ContainsFunc(s.outcomes, func(f outcome) bool { return f.message.ID != "" }) {
+	if slices.ContainsFunc(s.outcomes, func(o outcome) bool { return o.message.ID != "" }) {
 		// Without anything to store, the batch may be a change, which needs no plan and may be what frees the memory for one.
 		var err error
 		if p, err = s.plan(ctx); err != nil {
 			return nil, err
 		}
 	}
-	for _, f := range s.outcomes {
-		s.follow(p, f)
+	for _, o := range s.outcomes {
+		s.follow(p, o)
 	}
 	if err := s.push(ctx); err != nil {
 		return nil, err
@@ -141,13 +141,13 @@ func (s *settling) plan(ctx context.Context) (plan, error) {
 	for name, topic := range s.topics {
 		p.Partitions[strconv.QuoteToASCII(name)] = topic.partitions
 	}
-	for _, f := range s.outcomes {
+	for _, o := range s.outcomes {
 		switch {
-		case f.err != nil:
-			p.Refused = append(p.Refused, f.entry.ID)
-		case f.message.ID != "":
-			where := s.placeOf(p, f).String()
-			p.Shares[where] = append(p.Shares[where], f.entry.ID)
+		case o.err != nil:
+			p.Refused = append(p.Refused, o.entry.ID)
+		case o.message.ID != "":
+			where := s.placeOf(p, o).String()
+			p.Shares[where] = append(p.Shares[where], o.entry.ID)
 		}
 	}
 	mine, err := json.Marshal(p)
@@ -163,25 +163,25 @@ func (s *settling) plan(ctx context.Context) (plan, error) {
 }
 
 // follow refuses an entry or adds it to a share. The plan counts, also for one that is too large by now: it may be stored already.
-func (s *settling) follow(p plan, f outcome) {
-	topic, refused := f.request.topic, slices.Contains(p.Refused, f.entry.ID)
+func (s *settling) follow(p plan, o outcome) {
+	topic, refused := o.request.topic, slices.Contains(p.Refused, o.entry.ID)
 	switch {
-	case f.err != nil && (refused || f.message.ID == ""):
-		s.refuse(topic, f.err, f.entry.ID)
+	case o.err != nil && (refused || o.message.ID == ""):
+		s.refuse(topic, o.err, o.entry.ID)
 	case refused:
-		s.refuse(topic, errRefused, f.entry.ID)
-	case f.message.ID != "":
-		s.add(p, s.placeOf(p, f), f)
+		s.refuse(topic, errRefused, o.entry.ID)
+	case o.message.ID != "":
+		s.add(p, s.placeOf(p, o), o)
 	}
 }
 
-func (s *settling) placeOf(p plan, f outcome) place {
-	topic := f.request.topic
+func (s *settling) placeOf(p plan, o outcome) place {
+	topic := o.request.topic
 	partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], s.topics[topic].partitions)
-	return place{topic, queue.PartitionOf(f.request.chooser(f.entry), partitions)}
+	return place{topic, queue.PartitionOf(o.request.chooser(o.entry), partitions)}
 }
 
-func (s *settling) add(p plan, where place, f outcome) {
+func (s *settling) add(p plan, where place, o outcome) {
 	at := slices.IndexFunc(s.shares, func(l *share) bool { return l.place == where })
 	if at < 0 {
 		at = len(s.shares)
@@ -189,12 +189,12 @@ func (s *settling) add(p plan, where place, f outcome) {
 		s.shares = append(s.shares, &share{where, slices.Clone(planned), make([][]queue.Message, len(planned))})
 	}
 	l := s.shares[at]
-	n := slices.Index(l.entries, f.entry.ID)
+	n := slices.Index(l.entries, o.entry.ID)
 	if n < 0 {
 		n = len(l.entries)
-		l.entries, l.calls = append(l.entries, f.entry.ID), append(l.calls, nil)
+		l.entries, l.calls = append(l.entries, o.entry.ID), append(l.calls, nil)
 	}
-	l.calls[n] = []queue.Message{f.message}
+	l.calls[n] = []queue.Message{o.message}
 }
 
 // remaining are the entries of the share that were not removed.
@@ -234,14 +234,14 @@ func (s *settling) published(e observe.Published) {
 
 // open opens the topics that messages go to.
 func (s *settling) open(ctx context.Context) {
-	for _, f := range s.outcomes {
-		if f.err != nil || f.request.operation != Publish {
+	for _, o := range s.outcomes {
+		if o.err != nil || o.request.operation != Publish {
 			continue
 		}
-		t := s.topics[f.request.topic]
+		t := s.topics[o.request.topic]
 		if t == nil {
-			t = &opened{Topic: s.topic(f.request.topic)}
-			s.topics[f.request.topic] = t
+			t = &opened{Topic: s.topic(o.request.topic)}
+			s.topics[o.request.topic] = t
 		}
 	}
 	topics := slices.Collect(maps.Values(s.topics))

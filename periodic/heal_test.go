@@ -125,6 +125,17 @@ func TestRestartsChangeNoPendingTick(t *testing.T) {
 func (l *lab) mustRevision() int64 { revision, _ := l.definition(); return revision }
 func (l *lab) mustRest() string    { _, rest := l.definition(); return rest }
 
+// TestSetTakesTheTimeThatItsCallerHas, and not that of a round of Run.
+func TestSetTakesTheTimeThatItsCallerHas(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, redistest.Client(t))
+	l.p.SetSettleFor(time.Nanosecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, l.p.Set(ctx, periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly"}))
+	assert.NotEmpty(t, l.pending())
+}
+
 func TestRemoveAndSetAtTheSameMomentEndWithTheLast(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))

@@ -135,8 +135,8 @@ func TestNoPageIsWiderThanItsWindow(t *testing.T) {
 
 // TestAxeFindsNothing runs axe, whose script AXE names, on all pages.
 func TestAxeFindsNothing(t *testing.T) {
-	if os.Getenv("AXE") == "" {
-		t.Skip("AXE does not name axe.min.js")
+	if os.Getenv("AXE") == "" && !*required {
+		t.Skip("AXE does not name axe.min.js: run make dashboard")
 	}
 	axe, err := os.ReadFile(os.Getenv("AXE"))
 	require.NoError(t, err)

@@ -73,9 +73,7 @@ func TestSoak(t *testing.T) {
 	s.drained()
 	consumers.kill()
 	s.judge("g")
-	if *soak >= time.Minute { // before that, backlogs and buffers of connections grow
-		s.flat(seen)
-	}
+	s.flat(seen)
 	assert.Less(t, s.Client.HLen(t.Context(), s.Key("claims:g")).Val(), int64(30))
 	assert.Less(t, s.Client.HLen(t.Context(), s.Key("publishers")).Val(), int64(5))
 }
@@ -110,7 +108,9 @@ func (s *scene) flat(seen []usage) {
 	early, late := median(seen[quarter:2*quarter]), median(seen[len(seen)-quarter:])
 	s.T.Logf("usage: %+v, at the end %+v", early, late)
 	assert.LessOrEqual(s.T, late.keys, early.keys+5)
-	assert.Less(s.T, late.memory, early.memory*3/2)
+	if *soak >= time.Minute { // before that, a backlog on a slow machine takes more memory than a leak
+		assert.Less(s.T, late.memory, early.memory*3/2)
+	}
 	assert.Less(s.T, late.heap, early.heap*3/2)
 	assert.Less(s.T, late.goroutines, early.goroutines*3/2)
 }

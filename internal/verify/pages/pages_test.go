@@ -73,7 +73,7 @@ func TestTheListOfExamplesHasEachOne(t *testing.T) {
 	for _, m := range commands {
 		assert.FileExists(t, filepath.Join(root, m[1], "main.go"))
 	}
-	assert.NotEmpty(t, commands)
+	assert.GreaterOrEqual(t, len(commands), 10)
 }
 
 // TestEachPackageHasAnExample of its use, which go doc and its web sites show first.
