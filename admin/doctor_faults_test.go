@@ -162,7 +162,7 @@ var faults = map[string]fault{
 		},
 	},
 	"dead letters": {
-		check: CheckDead, severity: Warning, text: `3 dead letters, the oldest of `,
+		check: CheckDead, severity: Warning, text: `3 dead messages, the oldest of `,
 		plant: func(s *scene) {
 			s.deadLetters(1, "g", "d1", "d2", "d3")
 			s.worker("g")

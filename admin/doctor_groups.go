@@ -150,7 +150,7 @@ func (c *checkup) dead() {
 		}
 	}
 	if groups.count > 0 {
-		c.report(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", humanize.Count(letters, "dead letter", "dead letters"),
+		c.report(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", humanize.Count(letters, "dead message", "dead messages"),
 			humanize.Duration(since(oldest, c.stats.At)), groups.list())
 	}
 }

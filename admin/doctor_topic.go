@@ -235,7 +235,7 @@ func (c *checkup) reportOf(list *census) {
 			humanize.Count(n, "message's body is in no set, so no group gets it", "messages' bodies are in no set, so no group gets them"), list.orphans.list(), torn)
 	}
 	if n := list.bodiless.count; n > 0 {
-		c.report(Problem, CheckBodies, c.name, "%s lost the body: %s. Such a message becomes a dead letter when it is claimed",
+		c.report(Problem, CheckBodies, c.name, "%s lost the body: %s. Such a message is dead as soon as it is claimed",
 			humanize.Count(n, "message has", "messages have"), list.bodiless.list())
 	}
 	if n := list.twice.count; n > 0 {
@@ -243,7 +243,7 @@ func (c *checkup) reportOf(list *census) {
 			humanize.Count(n, "message is", "messages are"), list.twice.list(), torn)
 	}
 	if n := list.halted.count; n > 0 {
-		c.report(Warning, CheckHalted, c.name, "%s: %s. Their messages wait until the dead letters are requeued or discarded",
+		c.report(Warning, CheckHalted, c.name, "%s: %s. Their messages wait until the dead messages are requeued or discarded",
 			humanize.Count(n, "ordering key is halted", "ordering keys are halted"), list.halted.list())
 	}
 	if n := list.turns.count; n > 0 {

@@ -68,7 +68,7 @@ func (s TopicStats) late(g GroupStats) (Late, bool) {
 	case g.Alive == 0:
 		l.Cause, why = CauseNoConsumer, noConsumer(g.Group)
 	case l.Waiting == g.InLine && g.HaltedKeys > 0:
-		l.Cause, why = CauseHalted, humanize.Count(g.HaltedKeys, "ordering key is halted by a dead letter", "ordering keys are halted by dead letters")
+		l.Cause, why = CauseHalted, humanize.Count(g.HaltedKeys, "ordering key is halted by a dead message", "ordering keys are halted by dead messages")
 	case l.By <= lateAfter:
 		return l, false
 	case g.AtLimit:

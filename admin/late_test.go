@@ -35,7 +35,7 @@ func TestALateGroupHasItsCause(t *testing.T) {
 			"halted", of(func(g *GroupStats) {
 				g.Alive, g.HaltedKeys, g.Counts, g.OldestQueued = 3, 1, Counts{InLine: 7}, time.Time{}
 			}),
-			CauseHalted, "mail: 7 messages are waiting; 1 ordering key is halted by a dead letter",
+			CauseHalted, "mail: 7 messages are waiting; 1 ordering key is halted by a dead message",
 		},
 		{"at work", of(func(g *GroupStats) { g.Alive, g.OldestQueued = 1, at.Add(-time.Second) }), "", ""},
 		{"retired", of(func(g *GroupStats) { g.State = GroupRetired }), "", ""},

@@ -240,7 +240,7 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 		assert.Equal(t, Finding{
 			Severity: Warning, Check: CheckHalted, Topic: s.Topic,
 			Text: fmt.Sprintf(`1 ordering key is halted: "wallet-7" of "billing", by %q. Their messages wait until the dead `+
-				"letters are requeued or discarded", first.ID),
+				"messages are requeued or discarded", first.ID),
 		}, f)
 		one := s.stats().Groups[0]
 		assert.Equal(t, 1, one.HaltedKeys)
