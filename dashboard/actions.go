@@ -30,11 +30,11 @@ type action struct {
 	// fixed makes a value that means the same at any time, such as the time that is 2h from now. Nil: each value does.
 	fixed func(value string) (string, error)
 
-	Effect    string // of what cannot be undone; "" for what can
-	Whole     bool   // it is for a marked message in all its groups, whichever is named
-	wholeAll  bool   // likewise for all that a filter matches
-	perGroup  bool   // it stands next to a group on the page of a message, not next to the message
-	takesAway bool   // a message that it was for has no page any more
+	Effect   string // one sentence
+	Lasting  bool   // it deletes messages, which cannot be undone
+	Whole    bool   // it is for a marked message in all its groups, whichever is named
+	WholeAll bool   // likewise for all that a filter matches
+	perGroup bool   // it stands next to a group on the page of a message, not next to the message
 
 	// run carries it out. value is the form's field.
 	run func(ctx context.Context, c call, value string) (admin.Progress, error)
@@ -51,28 +51,28 @@ type call struct {
 // Name is the last part of its path.
 func (a action) Name() string { return a.name }
 
-// Lasting says if it cannot be undone.
-func (a action) Lasting() bool { return a.Effect != "" }
-
 var actions = []action{
 	{
 		name: "requeue", needs: mayRequeue, Verb: "Requeue", Done: "requeued", Sets: []admin.Set{admin.Dead},
 		perGroup: true,
+		Effect:   "Requeued messages are delivered to their group again.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Requeue(ctx, c.topic, c.which, c.progress)
 		},
 	},
 	{
 		name: "deliver-now", needs: mayReschedule, Verb: "Deliver now", Done: "made due", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
-		Whole: true,
+		Whole:  true,
+		Effect: "The messages become due now.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.DeliverNow(ctx, c.topic, c.which, c.progress)
 		},
 	},
 	{
 		name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
-		Field: "due in", Hint: "30m, or 09:00 UTC",
-		Whole: true,
+		Field: "Reschedule to", Hint: "30m, or 09:00 UTC",
+		Whole:  true,
+		Effect: "The messages become due at the new time.",
 		fixed: func(value string) (string, error) {
 			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
 			if err != nil {
@@ -90,15 +90,16 @@ var actions = []action{
 	},
 	{
 		name: "bury", needs: mayBury, Verb: "Bury", Done: "buried", Sets: []admin.Set{admin.Waiting, admin.InDelivery},
-		Field: "reason", Hint: "why nobody is to handle them",
+		Field: "Bury because", Hint: "why nobody is to handle them",
 		perGroup: true,
+		Effect:   "Buried messages become dead messages. They are not delivered unless they are requeued.",
 		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
 			return c.admin.Bury(ctx, c.topic, c.which, value, c.progress)
 		},
 	},
 	{
 		name: "discard", needs: mayDiscard, Verb: "Discard", Done: "discarded", Sets: []admin.Set{admin.Dead},
-		perGroup: true, takesAway: true,
+		perGroup: true, Lasting: true,
 		Effect: "Discarded messages are deleted for their group.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Discard(ctx, c.topic, c.which, c.progress)
@@ -106,7 +107,7 @@ var actions = []action{
 	},
 	{
 		name: "cancel", needs: mayCancel, Verb: "Cancel", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
-		Whole: true, wholeAll: true, takesAway: true,
+		Whole: true, WholeAll: true, Lasting: true,
 		Effect: "Canceled messages are deleted, and no group receives them.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
 			return c.admin.Cancel(ctx, c.topic, c.which, c.progress)
@@ -145,7 +146,7 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 		if err != nil {
 			return err
 		}
-		if marks := q.form["mark"]; a.Lasting() && len(marks) > 0 && q.form.Get("sure") == "" {
+		if marks := q.form["mark"]; a.Lasting && len(marks) > 0 && q.form.Get("sure") == "" {
 			return d.show(d.areYouSure(a, o, marks))(w, q)
 		}
 		o.again = again(q, a, value)
@@ -180,16 +181,24 @@ func (d *Dashboard) areYouSure(a action, o *operation, marks []string) view {
 // valueOf is the value of the action's field. An operation that goes on keeps the value that it began with, since its first
 // messages have it.
 func valueOf(q *request, a action) (string, error) {
-	value, before := q.form.Get("value"), q.query.Get("value")
+	field := "value"
+	if q.form.Has("value." + a.name) { // next to its button, where others have fields, too
+		field += "." + a.name
+	}
+	value, before := q.form.Get(field), q.query.Get("value")
 	switch {
 	case a.Field == "":
 		return value, nil
 	case value == "":
-		return "", badField("value", value, a.Hint)
+		return "", badField(field, value, a.Hint)
 	case q.query.Get("cursor") != "" && value != before:
-		return "", badField("value", value, before+", with which this operation goes on")
+		return "", badField(field, value, before+", with which this operation goes on")
 	case a.fixed != nil:
-		return a.fixed(value)
+		fixed, err := a.fixed(value)
+		if err != nil {
+			return "", badField(field, value, err.Error())
+		}
+		return fixed, nil
 	}
 	return value, nil
 }
@@ -217,7 +226,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 
 // planned is the operation that a form asks for, with the messages that it is for.
 func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection, error) {
-	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, takesAway: a.takesAway}
+	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, takesAway: a.Lasting}
 	if marks := q.form["mark"]; len(marks) > 0 {
 		o.Total, o.What = len(marks), humanize.Count(len(marks), "selected message", "selected messages")
 		if a.Whole {
@@ -246,7 +255,7 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 
 // what says which messages of a filter it is for.
 func (a action) what(f filter) string {
-	if a.wholeAll && f.Group != "" {
+	if a.WholeAll && f.Group != "" {
 		return f.words() + ", in all groups, not only " + shown(f.Group)
 	}
 	return f.words()

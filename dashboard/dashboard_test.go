@@ -47,7 +47,7 @@ func TestATopicShowsItsGroups(t *testing.T) {
 	page := s.page("topic" + s.at())
 	row := page.first("div", "id", "groups").first("tbody").first("tr").text()
 	assert.Equal(t, "billing paused 0 0 0 0 2 none", row)
-	assert.Contains(t, page.first("div", "id", "about-billing").text(), "by eve, until resumed: <b>why</b>")
+	assert.Contains(t, page.first("div", "id", "about-billing").text(), "until resumed. Reason: <b>why</b>")
 }
 
 func TestAMessageIsExplainedInTheFirstSentence(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAMessageIsExplainedInTheFirstSentence(t *testing.T) {
 	msg.Payload = []byte(`{"amount":12345678901234567890.10}`)
 	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
 	page := s.page("message" + s.at("key", "order-42"))
-	assert.Regexp(t, `^due in (1h|59m)`, page.first("h1").text())
+	assert.Regexp(t, `^due in (1h|59m)`, page.first("p", "id", "summary").text())
 	assert.Contains(t, page.first("pre").text(), "12345678901234567890.10", "all digits")
 	assert.Contains(t, page.first("ol").text(), "published")
 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,9 @@ func TestThePagesSayWhyATopicIsLate(t *testing.T) {
 	s.Publish("a", "b")
 	s.ack("billing", 2)
 	for _, path := range []string{"?match=" + url.QueryEscape(s.Topic), "topic" + s.at()} {
-		assert.Regexp(t, "mail: 2 messages are waiting, the oldest for .*; no consumer of group mail is alive", s.page(path).first("p", "class", "problem").text(), path)
+		problem := s.page(path).first("p", "class", "problem")
+		assert.Regexp(t, "mail: 2 messages are waiting, the oldest for .*; no consumer of group mail is alive. Group mail", problem.text(), path)
+		links := problem.all("a")
+		assert.True(t, strings.HasSuffix(links[len(links)-1].attr["href"], "#group-mail"), path)
 	}
 }

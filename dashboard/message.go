@@ -38,7 +38,7 @@ type messageData struct {
 // groupActions is where the message stands for a group that is to handle it, and what can be done there.
 type groupActions struct {
 	admin.GroupStatus
-	Said    string // about the group, unless the summary says it
+	Said    string // about the group
 	Actions []action
 }
 
@@ -78,16 +78,25 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		if strings.Contains(row.Said, g.Content.LastError) {
 			row.Content.LastError = ""
 		}
-		if strings.Contains(e.Summary, row.Said) {
-			row.Said = ""
-		}
 		data.add(actionsFor(q, setOf(g.State)), &row)
 		data.Groups = append(data.Groups, row)
 	}
-	if len(e.Message.Groups) > 0 || len(e.Lines) == 1 {
-		data.Lines = nil // the groups and the summary say it
-	}
+	data.cutSummary()
 	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
+}
+
+// cutSummary leaves in the summary what the groups do not say. Their lines are for a message that no group has.
+func (m *messageData) cutSummary() {
+	if len(m.Groups) > 0 {
+		m.Summary = strings.TrimSuffix(m.Summary, strings.Join(m.Lines, "; "))
+		for _, g := range m.Groups {
+			m.Summary = strings.TrimSuffix(m.Summary, g.Said)
+		}
+		m.Summary = strings.TrimRight(m.Summary, ": ")
+	}
+	if len(m.Message.Groups) > 0 || len(m.Lines) == 1 {
+		m.Lines = nil
+	}
 }
 
 // add puts actions next to the group that they are for, or once next to the message.

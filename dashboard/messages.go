@@ -20,14 +20,16 @@ const (
 
 // messagesData is a page of messages.
 type messagesData struct {
-	Topic   string
-	Filter  filter
-	Rows    []messageRow
-	Actions []action
-	All     string // the query of this filter
-	After   string // the query of the next page; "" after the last
-	First   string // the query of the first page; "" on it
-	Short   bool   // there was no time to look further
+	Topic    string
+	Filter   filter
+	Rows     []messageRow
+	Actions  []action
+	All      string // the query of this filter
+	Whole    string // the query of the set without a filter
+	After    string // the query of the next page; "" after the last
+	First    string // the query of the first page; "" on it
+	Position string // of the page, such as "1–50 of 244"; "" if the total is not known
+	Short    bool   // there was no time to look further
 
 	// Of a search in payloads.
 	Text   string
@@ -65,7 +67,21 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 		data.Rows = append(data.Rows, d.row(q, e))
 	}
 	data.after(found.Cursor)
+	data.Position = d.position(ctx, data)
 	return page{name: "messages", title: q.topic(), data: data}, nil
+}
+
+// position says which part of the whole the first of several pages is, unless counting would read all messages.
+func (d *Dashboard) position(ctx context.Context, m *messagesData) string {
+	f := m.Filter
+	if m.Short || m.First != "" || m.After == "" || f.KeyPrefix != "" || f.Reason != "" || f.MinAttempts > 0 {
+		return ""
+	}
+	n, err := d.config.Admin.Count(ctx, m.Topic, f.Query)
+	if err != nil {
+		return "" // the messages are there
+	}
+	return "1–" + humanize.Number(len(m.Rows)) + " of " + humanize.Number(n)
 }
 
 // messages is a page of messages without any.
@@ -75,6 +91,7 @@ func (d *Dashboard) messages(q *request, f filter) *messagesData {
 		Actions: actionsFor(q, f.In),
 	}
 	data.All = f.values(data.Topic).Encode()
+	data.Whole = filter{Query: admin.Query{In: f.In}}.values(data.Topic).Encode()
 	if f.Cursor != "" {
 		data.First = data.All
 	}
@@ -192,6 +209,7 @@ func (d *Dashboard) contains(e admin.Entry, text string) bool {
 type confirmData struct {
 	Action      action
 	Topic, What string
+	Group       string // of the filter; "" for all
 	Count       int
 	Query       string // the filter's, with the cursor to go on from, and the value to go on with
 	Value       string // of the action's field
@@ -220,7 +238,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	}
 	values := f.values(q.topic())
 	data := confirmData{
-		Action: a, Topic: q.topic(), What: a.what(f), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
+		Action: a, Topic: q.topic(), Group: f.Group, What: a.what(f), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
 		Continues: f.Cursor != "", Short: err != nil,
 	}
 	if f.Cursor != "" {

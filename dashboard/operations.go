@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // Limits of operations.
@@ -31,7 +33,7 @@ type operation struct {
 	Total                                int // 0: not known
 	Began                                time.Time
 	needs                                permission
-	takesAway                            bool       // see action
+	takesAway                            bool       // a message that it was for has no page any more
 	again                                url.Values // of the confirmation of the rest; nil if there is no rest
 	cancel                               context.CancelFunc
 	ended                                chan struct{} // closed when it has ended
@@ -97,6 +99,12 @@ func (o *operation) Percent() int {
 		return 0
 	}
 	return min(100, done*100/total)
+}
+
+// Position says how far it is, in words.
+func (o *operation) Position() string {
+	p := o.Progress()
+	return fmt.Sprintf("%s of %s (%d %%)", humanize.Number(p.Done+p.Skipped), humanize.Number(o.Total), o.Percent())
 }
 
 // State is "running", "done", "stopped" or "failed".
@@ -209,13 +217,14 @@ func (o *operation) finish(err error, stopped bool) {
 // operations are those of this process.
 type operations struct {
 	ctx     context.Context // ends all of them
+	since   time.Time
 	running sync.WaitGroup
 
 	mu   sync.Mutex
 	list []*operation // guarded by mu; the newest last
 }
 
-func newOperations(ctx context.Context) *operations { return &operations{ctx: ctx} }
+func newOperations(ctx context.Context) *operations { return &operations{ctx: ctx, since: time.Now()} }
 
 // start runs an operation in the background: until it is done, is stopped, or the Dashboard is closed.
 func (os *operations) start(o *operation, run func(ctx context.Context) error) error {
@@ -320,7 +329,7 @@ func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 
 // operationsPage lists the operations of this process.
 func (d *Dashboard) operationsPage(context.Context, *request) (page, error) {
-	return page{name: "operations", title: "Operations", live: true, data: d.operations.all()}, nil
+	return page{name: "operations", title: "Operations", live: true, data: pairs("Since", d.operations.since, "List", d.operations.all())}, nil
 }
 
 // operationData is an operation, or what is known of one that is not known any more.

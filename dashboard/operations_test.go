@@ -204,6 +204,7 @@ func TestGroupsArePausedLimitedAndRetired(t *testing.T) {
 	assert.Nil(t, group().Pause)
 	_, _ = s.post("limit"+at, url.Values{"max-in-flight": {"7"}, "rate": {"100"}, "per": {"1m"}, "halts-keys": {"1"}})
 	assert.Equal(t, &redisdelay.GroupLimits{MaxInFlight: 7, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}, HaltsKeys: true}, group().Limits)
+	assert.Contains(t, s.page("topic"+s.at()).first("div", "id", "groups").text(), "at most 100 deliveries a minute, in bursts of up to 100")
 	status, _ = s.post("retire"+at, url.Values{"name": {"another"}})
 	assert.Equal(t, http.StatusBadRequest, status)
 	status, _ = s.post("retire"+s.at(), url.Values{"name": {""}})
@@ -372,7 +373,7 @@ func TestWhatIsForAllGroupsSaysSo(t *testing.T) {
 	inBilling := []string{"in", "waiting", "group", "billing"}
 
 	list := s.page("messages" + s.at(inBilling...))
-	assert.Contains(t, list.text(), "For all groups of a message: Deliver now, Reschedule, Cancel.")
+	assert.Contains(t, list.text(), "Deliver now is for all groups of a message. Reschedule is for all groups of a message. Cancel is")
 	_, _ = s.post("cancel"+s.at(), url.Values{"mark": {list.first("input", "name", "mark").attr["value"]}, "sure": {"yes"}})
 	assert.Equal(t, "1 selected message, in all groups", last())
 

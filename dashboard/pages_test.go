@@ -31,9 +31,9 @@ func TestAMessageIsFoundByIDKeyAndUUID(t *testing.T) {
 	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{})
 	require.NoError(t, err)
 	for why, text := range map[string]string{"id": found.Entries[0].ID, "key": "order-42", "UUID": uuid} {
-		assert.Contains(t, s.page("find"+s.at("text", text)).first("dl").text(), found.Entries[0].ID, "by its %s", why)
+		assert.Equal(t, found.Entries[0].ID, s.page("find"+s.at("text", text)).first("span", "class", "id").attr["data-copy"], "by its %s", why)
 	}
-	assert.Contains(t, s.page("find"+s.at("text", "order-43")).text(), "Nothing has this id, key or UUID")
+	assert.Contains(t, s.page("find"+s.at("text", "order-43")).text(), "Nothing has this ID, key or UUID")
 }
 
 // TestAReasonLeadsToItsLetters counts dead letters by reason, and follows the link of one.
@@ -184,7 +184,7 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 	}
 	assert.Contains(t, s.page("schedules?match="+id).first("tbody").text(), "0 7 * * 1 Europe/Berlin")
 	_, page := s.post("schedule-pause"+at, url.Values{"reason": {"holiday"}})
-	assert.Contains(t, page.text(), "by eve: holiday")
+	assert.Contains(t, page.text(), "until resumed. Reason: holiday")
 	assert.Equal(t, "eve", find().Paused.By)
 	_, _ = s.post("schedule-resume"+at, nil)
 	assert.Nil(t, find().Paused)

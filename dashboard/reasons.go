@@ -88,6 +88,7 @@ type haltedData struct {
 type haltedRow struct {
 	admin.Entry
 	Waiting string // the query of the messages of the group that wait
+	Waits   int    // how many they are
 }
 
 const maxHalted = 200
@@ -104,7 +105,7 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 			if g.Limits == nil || !g.Limits.HaltsKeys || g.Dead == 0 { // HaltedKeys is of the newest dead letters only
 				continue
 			}
-			err := d.halted(ctx, &data, s.Topic, g.Group)
+			err := d.halted(ctx, &data, s, g)
 			gone := errors.Is(err, admin.ErrTopicNotFound) || errors.Is(err, admin.ErrGroupNotFound) // since that look
 			if err != nil && !gone && data.Err == nil {
 				data.Err = err
@@ -115,9 +116,9 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 }
 
 // halted adds those of a group.
-func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group string) error {
-	waiting := url.Values{"topic": {topic}, "in": {string(admin.Waiting)}, "group": {group}}.Encode()
-	for e, err := range d.config.Admin.Halted(ctx, topic, group) {
+func (d *Dashboard) halted(ctx context.Context, data *haltedData, s admin.TopicStats, g admin.GroupStats) error {
+	waiting := url.Values{"topic": {s.Topic}, "in": {string(admin.Waiting)}, "group": {g.Group}}.Encode()
+	for e, err := range d.config.Admin.Halted(ctx, s.Topic, g.Group) {
 		switch {
 		case err != nil && !outOfTime(ctx):
 			return err
@@ -125,7 +126,7 @@ func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group s
 			data.More = true
 			return nil
 		}
-		data.Rows = append(data.Rows, haltedRow{e, waiting})
+		data.Rows = append(data.Rows, haltedRow{e, waiting, s.Due + g.Queued + g.InLine})
 	}
 	return nil
 }

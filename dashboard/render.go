@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -57,7 +58,9 @@ var functions = template.FuncMap{
 	"first":    func(n int, list []pair) []pair { return list[:min(n, len(list))] },
 	"rest":     func(n int, list []pair) []pair { return list[min(n, len(list)):] },
 	"set":      func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
+	"words":    func(set admin.Set) string { return setWords[set] },
 	"pairs":    pairs,
+	"per":      func(d time.Duration) string { return cmp.Or(periods[d], "in "+humanize.Duration(d)) },
 	"number64": func(n int64) string { return humanize.Number(n) },
 	"columns":  func() []column { return columns },
 	"failed":   func(err error) string { return humanize.Clean(err.Error()) },
@@ -81,12 +84,11 @@ var columns = []column{
 	{"In delivery", "delivery", true},
 	{"Dead", "dead", true},
 	{"Consumers", "", true},
-	{"Last hour", "", false},
 }
 
 // forms are how a time is written: for a sentence, or for the axis of a chart.
 var forms = map[string]string{
-	"": "2006-01-02 15:04:05 UTC", "until": "until 2006-01-02 15:04:05 UTC", "around": "15:04 UTC on 2 Jan", "clock": "15:04", "day": "2 Jan",
+	"": "2006-01-02 15:04:05 UTC", "around": "15:04 on 2 Jan", "zone": "MST", "clock": "15:04", "day": "2 Jan",
 }
 
 // timeTag is a time in UTC, which the script of the page turns into what the reader prefers.
@@ -97,6 +99,9 @@ func timeTag(form string, t time.Time) template.HTML {
 	t = t.UTC()
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-form="%s">%s</time>`, t.Format("2006-01-02T15:04:05.000Z"), form, t.Format(forms[form])))
 }
+
+// periods are those of rates that have a name.
+var periods = map[time.Duration]string{time.Second: "a second", time.Minute: "a minute", time.Hour: "an hour"}
 
 // pairs is a map for a template that wants several values.
 func pairs(list ...any) map[string]any {
@@ -181,13 +186,16 @@ type failure struct {
 
 // fail serves an error. A user who may not read sees nothing more.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, topic := statusOf(err), r.URL.Query().Get("topic")
-	if errors.Is(err, admin.ErrTopicNotFound) {
-		topic = ""
+	status, topic, words := statusOf(err), r.URL.Query().Get("topic"), err.Error()
+	switch {
+	case errors.Is(err, admin.ErrTopicNotFound):
+		words, topic = "There is no topic named "+topic+". It may have been removed.", ""
+	case errors.Is(err, admin.ErrMessageNotFound):
+		words = "Topic " + topic + " has no such message. All groups may have handled it, or it was canceled."
 	}
 	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: d.config.Access(r)}, page{
 		name: "error", title: headings[status],
-		data: failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Topic: topic},
+		data: failure{Heading: headings[status], Error: humanize.Clean(words), Topic: topic},
 	})
 	if renderErr != nil {
 		http.Error(w, http.StatusText(status), status)

@@ -25,7 +25,9 @@ func TestADeadMessageIsRequeuedFromItsRow(t *testing.T) {
 		require.NoError(t, s.Publisher().Publish(s.Topic, msg))
 	}
 	s.bury("g", "overdrawn", 1)
-	assert.True(t, strings.HasPrefix(s.page("reasons"+s.at()).first("a", "class", "button").attr["href"], "confirm?action=requeue&"))
+	reasons := s.page("reasons" + s.at())
+	assert.True(t, strings.HasPrefix(reasons.first("a", "class", "button").attr["href"], "confirm?action=requeue&"))
+	assert.True(t, strings.HasPrefix(reasons.first("a", "class", "button danger").attr["href"], "confirm?action=discard&"))
 	var row *element
 	for _, tr := range s.page("halted").first("tbody").all("tr") {
 		if strings.Contains(tr.text(), s.Topic) {
@@ -33,6 +35,8 @@ func TestADeadMessageIsRequeuedFromItsRow(t *testing.T) {
 		}
 	}
 	require.NotNil(t, row)
+	assert.True(t, strings.HasPrefix(row.first("button", "class", "danger").attr["formaction"], "discard?"))
+	assert.Contains(t, row.text(), "g: 1 waiting")
 	status, page := s.send(row.first("form"), nil)
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, "1 message requeued.", page.first("p", "class", "result done").text())
@@ -95,6 +99,21 @@ func TestAPageSaysThatRedisDoesNotRespond(t *testing.T) {
 	assert.WithinRange(t, at, before.Add(-time.Minute), time.Now())
 }
 
+// TestAListSaysWhichPartItShows, and an empty one only that it is.
+func TestAListSaysWhichPartItShows(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(60)
+	page := s.page("messages" + s.at())
+	assert.Contains(t, page.text(), "1–50 of 60")
+	next := s.page(page.first("a", "rel", "next").attr["href"])
+	assert.Len(t, next.first("tbody").all("tr"), 10)
+	assert.NotContains(t, next.text(), " of 60")
+	empty := s.page("messages" + s.at("in", "dead")).first("main")
+	assert.Contains(t, empty.text(), " has no dead messages.")
+	assert.Empty(t, empty.all("form"))
+	assert.Empty(t, empty.first("a", "rel", "bookmark").name)
+}
+
 // TestAnErrorSaysWhatToDo, with a link to where it happened.
 func TestAnErrorSaysWhatToDo(t *testing.T) {
 	s := newScene(t)
@@ -102,5 +121,9 @@ func TestAnErrorSaysWhatToDo(t *testing.T) {
 	status, page := s.get("message" + s.at("id", "none"))
 	assert.Equal(t, http.StatusNotFound, status)
 	assert.Equal(t, "Not found", page.first("h1").text())
+	assert.Contains(t, page.first("p", "class", "problem").text(), "All groups may have handled it")
+	_, none := s.get("topic?topic=none")
+	assert.Equal(t, "There is no topic named none. It may have been removed.", none.first("p", "class", "problem").text())
+	assert.Equal(t, "find", none.first("main").first("form").attr["action"])
 	assert.Equal(t, "topic?topic="+url.QueryEscape(s.Topic), strings.ReplaceAll(page.first("main").first("a").attr["href"], "%2f", "%2F"))
 }

@@ -23,6 +23,7 @@ type topicsData struct {
 	Err           error
 	Inbox         *admin.Inbox // nil if nothing is in it
 	Late          []lateGroup  // the worst
+	Trends        bool         // of a row, there is one to draw
 }
 
 // lateGroup is a group of a topic whose messages are late.
@@ -104,7 +105,8 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	})
 	data.Found, data.Late = len(found), lateOf(found)
 	for _, s := range data.cut(q, found) {
-		data.Rows = append(data.Rows, rowOf(o, s))
+		row := rowOf(o, s)
+		data.Rows, data.Trends = append(data.Rows, row), data.Trends || row.Trend.Waiting() != ""
 	}
 	if inbox, err := d.inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
 		data.Inbox = &inbox

@@ -14,13 +14,14 @@ import (
 
 // How far the charts look ahead, with bars that people can name.
 var spans = []span{
-	{"hour", "clock", time.Hour, 60},
-	{"day", "clock", 24 * time.Hour, 96},
-	{"month", "day", 30 * 24 * time.Hour, 60},
+	{"hour", "hour", "clock", time.Hour, 60},
+	{"day", "24 hours", "clock", 24 * time.Hour, 96},
+	{"month", "30 days", "day", 30 * 24 * time.Hour, 60},
 }
 
 type span struct {
-	Name   string
+	Name   string // in URLs
+	Words  string // for "in the next"
 	Form   string // of the times of its axis
 	Long   time.Duration
 	number int // of bars

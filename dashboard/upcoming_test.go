@@ -17,7 +17,7 @@ func TestUpcomingMessagesAreDrawn(t *testing.T) {
 	s.scheduled(50)
 	page := s.page("upcoming" + s.at("next", "day"))
 	assert.Len(t, page.first("svg", "class", "chart").all("rect"), 1)
-	assert.Contains(t, page.text(), "50 messages due in the next day. Peak: 50 in 15m, around ")
+	assert.Contains(t, page.text(), "50 messages due in the next 24 hours. Peak: 50 in 15m, around ")
 }
 
 // TestATopicThatCannotBeReadHidesNoOther on the page of all topics, whose list is of a look before.

@@ -59,7 +59,7 @@ func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
 	})
 	b.live()
 	b.click("#groups a[href='#group-billing']")
-	b.click("#group-billing .acts > summary")
+	b.click("#group-billing .head summary")
 	b.typeInto("#group-billing input[name=reason]", "the bank is away")
 	s.bury("shipping", "no such street")
 	b.untilText("#groups", "shipping")

@@ -44,14 +44,19 @@ function absolute(at) {
 // forms are how a time stands in a sentence, or at the axis of a chart.
 const forms = {
   "": at => times.value === "ago" ? relative(at) : absolute(at),
-  until: at => times.value === "ago" ? at > Date.now() ? `for ${distance(at - Date.now())} more` : "until just now" : "until " + absolute(at),
   clock: at => part(at, { timeStyle: "short" }),
+  zone: at => part(at, { timeZoneName: "short" }).split(" ").pop(),
   day: at => part(at, { day: "numeric", month: "short" }),
   around: at => {
     const day = forms.day(at), on = { [forms.day(new Date())]: "", [forms.day(new Date(Date.now() + 864e5))]: "tomorrow" }[day];
     return `${forms.clock(at)} ${on ?? "on " + day}`.trim();
   },
 };
+
+// nameCells lets a narrow screen, which shows each row as a card, show the names of the columns.
+function nameCells(root) {
+  for (const cell of root.querySelectorAll(".wide td")) cell.dataset.column = cell.closest("table").tHead.rows[0].cells[cell.cellIndex].textContent.trim();
+}
 
 function showTimes(root) {
   for (const element of root.querySelectorAll("time")) {
@@ -104,6 +109,7 @@ function show(text) {
     const fresh = page.getElementById(old.id);
     if (!fresh) continue;
     showTimes(fresh);
+    nameCells(fresh);
     offerCopies(fresh);
     if (old.isEqualNode(fresh)) continue;
     if (busy(old)) { late = text; continue; }
@@ -214,15 +220,21 @@ if (marked && all) {
 function offerCopies(root) {
   for (const id of navigator.clipboard ? root.querySelectorAll("[data-copy]") : []) {
     const button = document.createElement("button");
-    Object.assign(button, { type: "button", textContent: "Copy", ariaLabel: "Copy " + id.textContent });
+    Object.assign(button, { type: "button", textContent: "Copy", ariaLabel: "Copy " + id.dataset.copy });
     id.after(" ", button);
   }
 }
 
 document.addEventListener("click", async event => {
   const id = event.target.previousElementSibling;
-  if (event.target.matches("[data-copy] + button")) { await navigator.clipboard.writeText(id.textContent); event.target.textContent = "Copied"; }
+  if (event.target.matches("[data-copy] + button")) { await navigator.clipboard.writeText(id.dataset.copy); event.target.textContent = "Copied"; }
 });
+
+// A narrow screen folds the filters.
+
+const narrow = matchMedia("(max-width: 40rem)"), fold = () => document.querySelector(".fold")?.toggleAttribute("open", !narrow.matches);
+narrow.addEventListener("change", fold);
+fold();
 
 // A form with a wrong field comes back with what was typed. The message moves beside the field.
 
@@ -254,6 +266,7 @@ addEventListener("keydown", event => {
 });
 
 showTimes(document);
+nameCells(document);
 offerCopies(document);
 keepPlace();
 watch();
