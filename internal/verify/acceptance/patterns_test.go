@@ -39,7 +39,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-// recipe: request and reply
+// replies receives all replies of a process with one subscription, and distributes them in memory.
 func replies(client redis.UniversalClient, topic string, logger watermill.LoggerAdapter) (*gochannel.FanOut, error) {
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client: client, ConsumerGroup: redisdelay.Broadcast, MaxInFlight: 100,
@@ -55,6 +55,7 @@ func replies(client redis.UniversalClient, topic string, logger watermill.Logger
 	return fanOut, nil // Run it before the first request
 }
 
+// requestReply is a backend for command buses and handlers, which uses replies.
 func requestReply[Result any](
 	publisher message.Publisher, replies message.Subscriber, topic string,
 ) (*requestreply.PubSubBackend[Result], error) {
@@ -65,8 +66,6 @@ func requestReply[Result any](
 		GenerateSubscribeTopic: func(requestreply.PubSubBackendSubscribeParams) (string, error) { return topic, nil },
 	}, requestreply.BackendPubsubJSONMarshaler[Result]{})
 }
-
-// end of recipe
 
 // recipe: outbox
 func inTransaction(outbox message.Publisher) (message.Publisher, error) {
@@ -98,11 +97,11 @@ func placeOrder(ctx context.Context, db *sql.DB, outboxOf func(*sql.Tx) (message
 	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (content) VALUES ($1)", order); err != nil {
 		return err
 	}
-	// recipe: a transaction with an outbox
-	table, err := outboxOf(tx) // with watermill-sql: sql.NewPublisher(sql.TxFromStdSQL(tx), …)
+	table, err := outboxOf(tx)
 	if err != nil {
 		return err
 	}
+	// recipe: a transaction with an outbox
 	outbox, err := inTransaction(table)
 	if err != nil {
 		return err
@@ -118,9 +117,8 @@ func placeOrder(ctx context.Context, db *sql.DB, outboxOf func(*sql.Tx) (message
 
 var _ = placeOrder // the tests have no database
 
-// recipe: the end of a whole service
 type service struct {
-	http       *http.Server // also serves the dashboard
+	http       *http.Server
 	dashboard  *dashboard.Dashboard
 	schedules  *periodic.Periodic
 	forwarder  *forwarder.Forwarder
@@ -130,6 +128,7 @@ type service struct {
 	client     redis.UniversalClient
 }
 
+// run ends each part before those that it uses, as docs/use/recipes.md explains.
 func (s *service) run(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -155,8 +154,6 @@ func (s *service) run(ctx context.Context) error {
 	return errors.Join(append(errs, s.subscriber.Close(), s.publisher.Close(), s.client.Close())...)
 }
 
-// end of recipe
-
 // recipe: the last attempt
 func orGiveUp(giveUp message.NoPublishHandlerFunc) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
@@ -175,25 +172,27 @@ func orGiveUp(giveUp message.NoPublishHandlerFunc) message.HandlerMiddleware {
 
 // end of recipe
 
-// recipe: many messages from one goroutine
-func remindAll(ctx context.Context, publisher *redisdelay.Publisher, topic string, customers []string) error {
+func reminderFor(ctx context.Context, customer string) *message.Message {
+	msg := message.NewMessage(watermill.NewUUID(), []byte(customer))
+	delay.Message(msg, delay.For(24*time.Hour))
+	msg.SetContext(ctx)
+	return msg
+}
+
+func remindAll(ctx context.Context, publisher *redisdelay.Publisher, topic string, customers []string) (failed error) {
+	// recipe: many messages from one goroutine
 	var futures []*redisdelay.PublishFuture
 	for _, customer := range customers {
-		msg := message.NewMessage(watermill.NewUUID(), []byte(customer))
-		delay.Message(msg, delay.For(24*time.Hour))
-		msg.SetContext(ctx)
-		futures = append(futures, publisher.PublishAsync(topic, msg))
+		futures = append(futures, publisher.PublishAsync(topic, reminderFor(ctx, customer)))
 	}
-	var failed error
 	for _, future := range futures { // wait for all, because ctx may end when this function returns
 		if err := future.Wait(ctx); failed == nil {
 			failed = err
 		}
 	}
 	return failed
+	// end of recipe
 }
-
-// end of recipe
 
 // recipe: bulk inserts
 func insertInBulk(ctx context.Context, subscriber *redisdelay.Subscriber, topic string, insert func(rows ...[]byte) error) error {
@@ -221,7 +220,6 @@ func insertInBulk(ctx context.Context, subscriber *redisdelay.Subscriber, topic 
 
 type square struct{ N int }
 
-// recipe: a message that schedules its successor
 func chargeMonthly(publisher message.Publisher, topic string, charge func(customer, month string) error) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
 		customer, month := string(msg.Payload), msg.Metadata.Get("month")
@@ -236,6 +234,7 @@ func chargeMonthly(publisher message.Publisher, topic string, charge func(custom
 	}
 }
 
+// recipe: a message that schedules its successor
 func chargeOf(ctx context.Context, customer string, due time.Time) *message.Message {
 	month := due.Format("2006-01")
 	msg := message.NewMessage(watermill.NewUUID(), []byte(customer))

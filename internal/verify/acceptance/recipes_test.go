@@ -59,7 +59,7 @@ func wholeStack(publisher message.Publisher) ([]message.HandlerMiddleware, error
 
 // end of recipe
 
-// recipe: a key for the Deduplicator
+// deliveryKey differs for each delivery, so a Deduplicator drops none.
 func deliveryKey(msg *message.Message) (string, error) {
 	d, ok := redisdelay.DeliveryFromContext(msg.Context())
 	if !ok {
@@ -67,8 +67,6 @@ func deliveryKey(msg *message.Message) (string, error) {
 	}
 	return fmt.Sprintf("%s/%d", d.ID, d.Token), nil
 }
-
-// end of recipe
 
 // recipe: a handler that publishes once
 func onceOnly(client redis.UniversalClient) (*redisdelay.Publisher, error) {
