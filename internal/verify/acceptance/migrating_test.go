@@ -35,8 +35,7 @@ func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (me
 // end of migration
 
 // migration
-// leftOpen is a publisher that handlers share.
-type leftOpen struct{ message.Publisher }
+type leftOpen struct{ message.Publisher } // for handlers that share a publisher
 
 func (leftOpen) Close() error { return nil } // the program closes the publisher after the Router
 
