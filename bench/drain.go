@@ -32,7 +32,7 @@ func drainOne() experiment {
 	return experiment{
 		name: "drain",
 		what: "A due backlog of 100,000 messages, one subscription, `for m := range messages { m.Ack() }`.\n" +
-			"The Watermill floor repeats three steps: claim 100 messages, hand over each when the one before is acked, ack all 100.",
+			"The Watermill floor is a minimal loop: claim 100 messages, hand over each when the one before is acked, ack all 100.",
 		contestants: []contestant{
 			drain(redisDelay(), 1), drain(groupedDelay(), 1), drain(redisStream(), 1),
 			drain(floorPubSub(), 1),

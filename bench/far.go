@@ -31,7 +31,7 @@ func publishBy(goroutines, messages int, peers ...contestant) experiment {
 	stream.publisher = publisherWithPool(200)
 	return experiment{
 		name:        fmt.Sprintf("publish%d", goroutines),
-		what:        fmt.Sprintf("Goroutines: %d; messages: %d, one per call. redisstream's client has a pool of 200.", goroutines, messages),
+		what:        fmt.Sprintf("%d goroutines publish messages, one per call.", goroutines),
 		contestants: append([]contestant{publish(redisDelay(), messages, goroutines, 1), publish(stream, messages, goroutines, 1)}, peers...),
 	}
 }
@@ -45,7 +45,7 @@ func farExperiments() []experiment {
 	few := redisStream()
 	few.share = 50
 	drainFar := experiment{
-		name: "drain", what: "A due backlog, and one subscription that acks each message.",
+		name: "drain", what: drainOne().what,
 		contestants: []contestant{drain(redisDelay(), 1), drain(few, 1)},
 	}
 	routed := routerBeside(2_000) // it takes them one by one

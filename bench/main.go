@@ -67,7 +67,7 @@ func run() error {
 		outcomes = append(outcomes, o)
 		fmt.Print(o.section(nil))
 	}
-	fmt.Printf("\n%s", barTable(outcomes))
+	fmt.Print(barTable(outcomes))
 	if opts.out == "" {
 		return nil
 	}

@@ -18,7 +18,7 @@ func publishOne() experiment {
 	const messages = 20_000
 	return experiment{
 		name: "publish1",
-		what: "One goroutine publishes 20,000 messages, one per call. The floor is one EVALSHA (HSET and ZADD) per message.",
+		what: "One goroutine publishes 20,000 messages, one per call. A bare EVALSHA is one HSET and ZADD per message.",
 		contestants: []contestant{
 			publish(redisDelay(), messages, 1, 1), publishFloor("bare EVALSHA", messages, 1),
 		},
@@ -44,8 +44,8 @@ func publishBatches() experiment {
 	const messages, size = 100_000, 100
 	return experiment{
 		name: "publish100",
-		what: "One goroutine publishes messages, 100 per call. asynq enqueues them one by one, because it has no call for several. The\n" +
-			"floor is one EVALSHA (HSET and ZADD) for 100 messages.",
+		what: "One goroutine publishes messages, 100 per call. asynq enqueues them one by one, because it has no call for several.\n" +
+			"EVALSHA of 100 is one script with HSET and ZADD for 100 messages.",
 		contestants: []contestant{
 			publish(redisDelay(), messages, 1, size), publish(redisStream(), messages/peerShare, 1, size),
 			publishAsynq(messages/peerShare, 1), publishFloor("EVALSHA of 100", messages, size),

@@ -24,7 +24,7 @@ func write(ctx context.Context, dir, command string, l *lab, outcomes []outcome)
 		return err
 	}
 	var text strings.Builder
-	text.WriteString(head + barTable(outcomes) + reader)
+	text.WriteString(head + reader + barTable(outcomes))
 	for _, o := range outcomes {
 		if near, isFar := strings.CutSuffix(o.name, farSuffix); !isFar || find(outcomes, near) == nil {
 			text.WriteString(o.section(find(outcomes, o.name+farSuffix)))
@@ -42,11 +42,11 @@ func find(outcomes []outcome, name string) *outcome {
 	return &outcomes[i]
 }
 
-const reader = `
-A ratio compares two runs of the same round. Each value is the median over the rounds, followed by the minimum and the maximum if there are
-several rounds. A bar is met if the median meets it. A bar with a reason in the last column is a goal. CPU is user and system time, of Redis
-(INFO) and of the client (getrusage). The client is publisher and consumer in one process, and competes with Redis for the cores.
-For the columns with "1 ms away", a proxy delays each reply of Redis and does not limit the throughput.
+const reader = `Each value is the median over the rounds, followed by the minimum and the maximum. "a / b" is a ratio of two runs in the same round. A bar is
+a bound that the median should keep. If it may be missed, the last column says why. CPU is user and system time, of Redis (INFO) and of the
+client (getrusage). The client is publisher and consumer in one process, and shares the cores with Redis. In the columns "1 ms away", a
+proxy delays each reply of Redis by that time, and some runs have fewer messages. redisstream is watermill-redisstream, with a pool of 200
+connections if several goroutines publish. asynq is a task queue on Redis.
 `
 
 func heading(ctx context.Context, command string, l *lab) (string, error) {
@@ -61,8 +61,8 @@ func heading(ctx context.Context, command string, l *lab) (string, error) {
 	return fmt.Sprintf(`# Benchmarks
 
 Measured by `+"`%s`"+` (bench/) on %s: %s, %d cores; Redis %s on the same machine, without persistence unless stated
-otherwise; %s. All options have their defaults. Messages have UUIDs and payloads of %d bytes. Every message arrived. Experiments
-that could have duplicates show them.
+otherwise; %s. All options have their defaults. Messages have UUIDs and payloads of %d bytes. Every message arrived, and none
+twice unless a table has a row for duplicates.
 
 `, command, time.Now().UTC().Format(time.DateOnly), cpu, runtime.NumCPU(), redisVersion, runtime.Version(), payloadSize), nil
 }
@@ -86,7 +86,7 @@ func barTable(outcomes []outcome) string {
 	var text strings.Builder
 	for _, o := range outcomes {
 		if len(o.bars) > 0 && text.Len() == 0 {
-			text.WriteString("| experiment | what | measured (min–max) | bar | met |\n| --- | --- | --- | --- | --- |\n")
+			text.WriteString("\n| experiment | what | measured (min–max) | bar | met |\n| --- | --- | --- | --- | --- |\n")
 		}
 		for _, b := range o.bars {
 			met := "yes"
@@ -152,9 +152,6 @@ func (o outcome) section(far *outcome) string {
 	runs := []outcome{o}
 	if far != nil {
 		runs = append(runs, *far)
-		if far.what != o.what {
-			fmt.Fprintf(&text, "1 ms away: %s\n", far.what)
-		}
 	}
 	fmt.Fprintf(&text, "\n| %d %s |", o.rounds(), plural(o.rounds(), "round"))
 	var readings []string // in the order of the first contestant that has them
@@ -176,6 +173,9 @@ func (o outcome) section(far *outcome) string {
 	}
 	text.WriteString("\n|" + strings.Repeat(" --- |", columns) + "\n")
 	for _, name := range readings {
+		if name == duplicates && !slices.ContainsFunc(runs, outcome.hasDuplicates) {
+			continue
+		}
 		fmt.Fprintf(&text, "| %s |", name)
 		for _, run := range runs {
 			for _, c := range run.contestants {
@@ -185,6 +185,18 @@ func (o outcome) section(far *outcome) string {
 		text.WriteString("\n")
 	}
 	return text.String()
+}
+
+// hasDuplicates reports whether a message arrived twice in any run.
+func (o outcome) hasDuplicates() bool {
+	for _, samples := range o.samples {
+		for _, s := range samples {
+			if slices.ContainsFunc(s, func(r reading) bool { return r.name == duplicates && r.value > 0 }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (o outcome) rounds() int { return len(o.samples[o.contestants[0].name]) }
