@@ -37,8 +37,8 @@ var questions = []question{
 	{12, "What is due in the next two hours?", whatIsDueSoon},
 	{13, "Which messages failed for good, and why?", whatFailed},
 	{14, "How many of each kind?", howManyOfEachKind},
-	{15, "The fault is fixed: how do I requeue the dead letters?", runAgain},
-	{16, "How do I discard a dead letter?", getRid},
+	{15, "The fault is fixed: how do I requeue the dead messages?", runAgain},
+	{16, "How do I discard a dead message?", getRid},
 	{18, "A faulty release has scheduled nonsense: how do I cancel all of it?", cancelNonsense},
 	{19, "A customer calls: how do I postpone, speed up or cancel a message?", takeBack},
 	{21, "The payment provider is down: how do I stop all consumers for an hour?", stopEverybody},
@@ -52,7 +52,7 @@ var questions = []question{
 // elsewhere are the questions that a page cannot answer; docs/operate/dashboard.md says why.
 var elsewhere = map[int]string{
 	3:  "How do I alert on it?",
-	17: "How do I park a dead letter for later analysis?",
+	17: "How do I park a dead message for later analysis?",
 	20: "How do I copy or move messages to another topic?",
 	26: "How do I move messages to another server, or import a sorted set?",
 }
@@ -90,7 +90,7 @@ func TestNoQuestionIsLeftOut(t *testing.T) {
 	assert.ElementsMatch(t, asked, answered)
 }
 
-// duty is the shop of docs/operate/operating.md: billing holds order 4 and has three dead letters, nobody works for mail, some orders
+// duty is the shop of docs/operate/operating.md: billing holds order 4 and has three dead messages, nobody works for mail, some orders
 // are scheduled, and a parcel is due that no group takes.
 type duty struct {
 	*shop
