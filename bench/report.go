@@ -42,11 +42,11 @@ func find(outcomes []outcome, name string) *outcome {
 	return &outcomes[i]
 }
 
-const reader = `Each value is the median over the rounds, followed by the minimum and the maximum. "a / b" is a ratio of two runs in the same round. A bar is
-a bound that the median should keep. If it may be missed, the last column says why. CPU is user and system time, of Redis (INFO) and of the
-client (getrusage). The client is publisher and consumer in one process, and shares the cores with Redis. In the columns "1 ms away", a
-proxy delays each reply of Redis by that time, and some runs have fewer messages. redisstream is watermill-redisstream, with a pool of 200
-connections if several goroutines publish. asynq is a task queue on Redis.
+const reader = `Each value is the median over the rounds, followed by the minimum and the maximum, except for CPU. "a / b" is a ratio of two runs in the
+same round. A bar is a bound that the median should keep. If it may be missed, the last column says why. CPU is user and system time, of
+Redis (INFO) and of the client (getrusage). The client is publisher and consumer in one process, and shares the cores with Redis. In the
+columns "1 ms away", a proxy delays each reply of Redis by that time, and some runs have fewer messages. redisstream is
+watermill-redisstream, with a pool of 200 connections if several goroutines publish. asynq is a task queue on Redis.
 `
 
 func heading(ctx context.Context, command string, l *lab) (string, error) {
@@ -176,10 +176,17 @@ func (o outcome) section(far *outcome) string {
 		if name == duplicates && !slices.ContainsFunc(runs, outcome.hasDuplicates) {
 			continue
 		}
-		fmt.Fprintf(&text, "| %s |", name)
+		cell, title := outcome.cell, name
+		switch name {
+		case redisCPU:
+			cell, title = outcome.bothCPUs, redisCPU+" + "+clientCPU
+		case clientCPU:
+			continue // next to Redis's
+		}
+		fmt.Fprintf(&text, "| %s |", title)
 		for _, run := range runs {
 			for _, c := range run.contestants {
-				fmt.Fprintf(&text, " %s |", run.cell(c.name, name))
+				fmt.Fprintf(&text, " %s |", cell(run, c.name, name))
 			}
 		}
 		text.WriteString("\n")
@@ -213,6 +220,15 @@ func (o outcome) cell(contestant, reading string) string {
 		}
 	}
 	return "–"
+}
+
+// bothCPUs is the text of a contestant's CPU times, of Redis and of the client.
+func (o outcome) bothCPUs(contestant, _ string) string {
+	if !slices.ContainsFunc(o.samples[contestant][0], func(r reading) bool { return r.name == redisCPU }) {
+		return "–"
+	}
+	redis, client := spreadOf(o.values(contestant, redisCPU)), spreadOf(o.values(contestant, clientCPU))
+	return fmt.Sprintf("%s + %s µs/msg", number(redis.median), number(client.median))
 }
 
 func plural(n int, one string) string {
