@@ -20,7 +20,7 @@ import (
 var (
 	// ErrNotDead means that the message is not a dead letter of the selected groups, or became one after the operation
 	// started.
-	ErrNotDead = errors.New("the message is not a dead letter that was there when this began")
+	ErrNotDead = errors.New("the message is not a dead message that was there when this began")
 
 	// ErrNotWaiting means that the message does not wait for a selected group, or that its time changed meanwhile.
 	ErrNotWaiting = errors.New("the message does not wait")

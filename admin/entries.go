@@ -230,7 +230,7 @@ func (q Query) validate() error {
 	case q.In == Scheduled && q.Group != "":
 		return &QueryError{"Group", "is set, but scheduled messages are of no group"}
 	case q.In != Dead && q.Reason != "":
-		return &QueryError{"Reason", "is set, but only dead letters have one"}
+		return &QueryError{"Reason", "is set, but only dead messages have one"}
 	case q.MinAttempts < 0:
 		return &QueryError{"MinAttempts", fmt.Sprintf("is %d, want 0 or more", q.MinAttempts)}
 	case !q.From.IsZero() && !q.Before.IsZero() && !q.From.Before(q.Before):

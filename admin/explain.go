@@ -389,7 +389,7 @@ func (e *explainer) pace(ctx context.Context, group string, due time.Time, befor
 // fate is what the next claim does with the message if it does not deliver it: "" if it does, or
 // that is not certain.
 func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
-	const buries = "makes it a dead letter"
+	const buries = "makes it a dead message"
 	if e.message.Content.Body == nil {
 		return buries, nil
 	}

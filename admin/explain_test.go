@@ -270,8 +270,8 @@ func TestExplainNamesTheZoneOfATime(t *testing.T) {
 // TestExplainTellsThatTheNextClaimBuriesAMessage that was delivered too often, or has no body.
 func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 	for attempts, want := range map[string]string{
-		"3/2/1": "the next claim makes it a dead letter: not acked in 2 deliveries, and lost with its consumer 1 times",
-		"3/3/0": "the next claim makes it a dead letter: not acked in 3 deliveries",
+		"3/2/1": "the next claim makes it a dead message: not acked in 2 deliveries, and lost with its consumer 1 times",
+		"3/3/0": "the next claim makes it a dead message: not acked in 3 deliveries",
 		"2/1/1": "the next claim takes it over",
 	} {
 		s := newScene(t)
@@ -288,7 +288,7 @@ func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 			assert.Len(t, claims.Messages, 1, "the claim does so")
 		} else {
 			require.Len(t, claims.Buried, 1, "the claim does so")
-			assert.Equal(t, want, "the next claim makes it a dead letter: "+claims.Buried[0].Reason)
+			assert.Equal(t, want, "the next claim makes it a dead message: "+claims.Buried[0].Reason)
 		}
 	}
 	s := queued(t)
@@ -297,7 +297,7 @@ func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:B"), s.all(Query{In: Waiting})[0].ID).Err())
 	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id}, ExplainOptions{})
 	require.NoError(t, err)
-	assert.Regexp(t, "^its body is missing: due for .*; the next claim makes it a dead letter$", e.Summary)
+	assert.Regexp(t, "^its body is missing: due for .*; the next claim makes it a dead message$", e.Summary)
 }
 
 // expiring is a scene with a message with a key that is due and expires after a time.

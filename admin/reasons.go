@@ -45,7 +45,7 @@ func kindOf(reason string) string {
 func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {
 	q.In = cmp.Or(q.In, Dead)
 	if q.In != Dead {
-		return nil, &QueryError{"In", "is not Dead, and only dead letters have a reason"}
+		return nil, &QueryError{"In", "is not Dead, and only dead messages have a reason"}
 	}
 	t := reasonTable{counts: map[ReasonCount]*ReasonCount{}, kinds: map[string]int{}}
 	sum := 0

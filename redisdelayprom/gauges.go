@@ -50,7 +50,7 @@ var topicGauges = []topicGauge{
 		func(b admin.TopicStats) float64 { return b.Overdue.Seconds() }),
 	ofTopic("partitions", "Partitions of the topic.",
 		func(b admin.TopicStats) float64 { return float64(b.Partitions) }),
-	ofTopic("keys", "Message keys in use, also those of dead letters.",
+	ofTopic("keys", "Message keys in use, also those of dead messages.",
 		func(b admin.TopicStats) float64 { return float64(b.Keys) }),
 }
 
@@ -65,9 +65,9 @@ var groupGauges = []groupGauge{
 		func(g admin.GroupStats) float64 { return float64(g.InDelivery) }),
 	ofGroup("expired_leases", "Messages in delivery whose lease has run out: the next claim takes them over.",
 		func(g admin.GroupStats) float64 { return float64(g.LeaseExpired) }),
-	ofGroup("dead_letters", "Dead letters.",
+	ofGroup("dead_letters", "Dead messages.",
 		func(g admin.GroupStats) float64 { return float64(g.Dead) }),
-	ofGroup("halted_keys", "Ordering keys that wait for a dead letter, among the newest 1,000 dead letters of each partition.",
+	ofGroup("halted_keys", "Ordering keys that wait for a dead message, among the newest 1,000 dead messages of each partition.",
 		func(g admin.GroupStats) float64 { return float64(g.HaltedKeys) }),
 	ofGroup("consumers", "Consumers that are alive.",
 		func(g admin.GroupStats) float64 { return float64(g.Alive) }),

@@ -65,7 +65,7 @@ func (m *Metrics) countCalls() {
 	m.publishing = histogram("publish_duration_seconds", "How long Publish calls took.", quick, "topic")
 	m.changed = counter("changed_total",
 		"Calls of Cancel and Reschedule, by how (cancel, reschedule) and outcome: ok, missing (no such message), "+
-			"dead (it is a dead letter), unknown (perhaps it is changed) or failed.", "topic", "how", "outcome")
+			"dead (it is a dead message), unknown (perhaps it is changed) or failed.", "topic", "how", "outcome")
 	m.ticks = counter("periodic_ticks_total", "Ticks of schedules that were stored ahead, each once.", "topic")
 	m.missed = counter("periodic_missed_total", "Ticks of schedules that nobody has stored in time, and that are not made up for.", "topic")
 	m.calls = counter("calls_total", "Calls of scripts in Redis, by outcome: ok or failed.", "script", "outcome")
@@ -93,7 +93,7 @@ func (m *Metrics) countDeliveries(place []string) {
 		with("how")...)
 	m.leasesLost = counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", place...)
 	m.buried = counter("buried_messages_total",
-		"Messages that became dead letters, by class of reason: deliveries (too many), lost (with their consumers, too often), "+
+		"Messages that became dead, by class of reason: deliveries (too many), lost (with their consumers, too often), "+
 			"undecodable, no_body, expired (before a handler had it), or handler (it has decided so).", with("class")...)
 	m.inFlight = desc("in_flight_messages", "Messages that handlers have, or whose settlement is on its way to Redis.", place...)
 	m.buffered = desc("buffered_messages", "Messages that are leased and that no handler has.", place...)

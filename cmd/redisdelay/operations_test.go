@@ -26,7 +26,7 @@ import (
 // How many messages bulk operations are for. The full form is -many 100000.
 var many = flag.Int("many", 20_000, "messages in tests of bulk operations")
 
-// bury makes so many dead letters of group default, whose handler fails.
+// bury makes so many dead messages of group default, whose handler fails.
 func bury(t *testing.T, client redis.UniversalClient, topic string, count int) *admin.Admin {
 	t.Helper()
 	s := fixture.NewWith(t, client)
@@ -63,7 +63,7 @@ func statsOf(t *testing.T, a *admin.Admin, topic string) admin.TopicStats {
 	return stats[0]
 }
 
-// TestAnInterruptedActSaysHowToGoOn, and then each dead letter is requeued once.
+// TestAnInterruptedActSaysHowToGoOn, and then each dead message is requeued once.
 func TestAnInterruptedActSaysHowToGoOn(t *testing.T) {
 	server := redistest.New(t)
 	count := *many

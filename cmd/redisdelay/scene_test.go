@@ -19,12 +19,12 @@ import (
 // The topic of the scene, and its groups.
 const (
 	orders  = "orders"
-	billing = "billing" // has a consumer that holds a message, and dead letters
+	billing = "billing" // has a consumer that holds a message, and dead messages
 	mail    = "mail"    // has no consumer
 )
 
 // stage fills a server that nobody else uses: topic orders with five scheduled messages, one
-// in delivery and three dead letters of billing, and a queue of mail; topic parcels without
+// in delivery and three dead messages of billing, and a queue of mail; topic parcels without
 // a group.
 func stage(t *testing.T, client redis.UniversalClient, partitions int) {
 	t.Helper()
@@ -56,7 +56,7 @@ func stage(t *testing.T, client redis.UniversalClient, partitions int) {
 	require.NoError(t, publisher.Publish("parcels", message.NewMessage("parcel", []byte{0xff, 0x00, 0x1b})))
 }
 
-// stageWallets adds topic wallets, where a dead letter halts its ordering key, and two messages wait in line.
+// stageWallets adds topic wallets, where a dead message halts its ordering key, and two messages wait in line.
 func stageWallets(t *testing.T, client redis.UniversalClient, partitions int) {
 	t.Helper()
 	s := fixture.NewWith(t, client)

@@ -198,9 +198,9 @@ func (a *app) limit() *cobra.Command {
 	cmd.Flags().Var(number(&limits.MaxInFlight, 1, 1_000_000_000), "max-in-flight", "at most this many messages in delivery")
 	cmd.Flags().Var(rate(&limits.Rate), "rate", "at most this many deliveries in a time: 100/s, 30/m or 10/5s")
 	cmd.Flags().Var(number(&limits.Rate.Burst, 1, 1_000_000_000), "burst", "at most this many at once after a pause (default: the N of the rate)")
-	cmd.Flags().BoolVar(&limits.HaltsKeys, "halt-keys", false, "a dead letter halts its ordering key until it is requeued or discarded")
+	cmd.Flags().BoolVar(&limits.HaltsKeys, "halt-keys", false, "a dead message halts its ordering key until it is requeued or discarded")
 	cmd.Flags().BoolVar(&none, "none", false, "remove all limits, and halt no keys")
-	cmd.Long = "The limits replace those of the group: a limit that is not given is removed. Without --halt-keys, dead letters halt keys\n" +
+	cmd.Long = "The limits replace those of the group: a limit that is not given is removed. Without --halt-keys, dead messages halt keys\n" +
 		"as before. With --halt-keys=false or --none, halted keys continue."
 	cmd.Example = "redisdelay limit orders billing --rate 100/s --max-in-flight 20"
 	return cmd
@@ -323,7 +323,7 @@ func (a *app) restore() *cobra.Command {
 func (a *app) delete() *cobra.Command {
 	var force bool
 	confirm := ""
-	cmd := a.command("delete TOPIC", "Delete a topic with all its messages, dead letters and groups",
+	cmd := a.command("delete TOPIC", "Delete a topic with all its messages, dead messages and groups",
 		func(_ *cobra.Command, args []string) error {
 			if confirm != "" && confirm != args[0] {
 				return usagef("--confirm is %q, want the name of the topic: %s", confirm, args[0])

@@ -9,15 +9,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// dead returns the commands for dead letters.
+// dead returns the commands for dead messages.
 func (a *app) dead() *cobra.Command {
 	dead := &cobra.Command{
-		Use: "dead", Short: "List, count, requeue or discard dead letters", Args: unknownCommand,
+		Use: "dead", Short: "List, count, requeue or discard dead messages", Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	requeue := a.deadCommand("requeue", "Make dead letters due again, and reset their deliveries",
+	requeue := a.deadCommand("requeue", "Make dead messages due again, and reset their deliveries",
 		func() operation { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
-	discard := a.deadCommand("discard", "Delete dead letters",
+	discard := a.deadCommand("discard", "Delete dead messages",
 		func() operation { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
 	dead.AddCommand(a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard)
 	return dead
@@ -25,7 +25,7 @@ func (a *app) dead() *cobra.Command {
 
 func (a *app) deadLs() *cobra.Command {
 	l := &lister{app: a, limit: admin.DefaultLimit}
-	cmd := a.command("ls TOPIC", "List dead letters with their reasons",
+	cmd := a.command("ls TOPIC", "List dead messages with their reasons",
 		func(cmd *cobra.Command, _ []string) error { return l.check(cmd) }, l.run)
 	l.filter = a.newFilter(cmd, admin.Dead)
 	l.flags(cmd)
@@ -34,12 +34,12 @@ func (a *app) deadLs() *cobra.Command {
 }
 
 func (a *app) deadShow() *cobra.Command {
-	return a.showing("show", "Show a dead letter and its state for each group")
+	return a.showing("show", "Show a dead message and its state for each group")
 }
 
 func (a *app) deadReasons() *cobra.Command {
 	var f *filter
-	cmd := a.command("reasons TOPIC", "Count dead letters by reason and group, largest count first",
+	cmd := a.command("reasons TOPIC", "Count dead messages by reason and group, largest count first",
 		func(cmd *cobra.Command, _ []string) error { return f.check(cmd) },
 		func(ctx context.Context, args []string) error { return a.countReasons(ctx, args[0], f.query()) })
 	f = a.newFilter(cmd, admin.Dead)
@@ -76,7 +76,7 @@ func (a *app) countReasons(ctx context.Context, topic string, q admin.Query) err
 }
 
 func letters(name, done, ask string, run runner) operation {
-	return operation{name: name, done: done, ask: ask, one: "dead letter", many: "dead letters", run: run}
+	return operation{name: name, done: done, ask: ask, one: "dead message", many: "dead messages", run: run}
 }
 
 func (a *app) deadCommand(name, short string, make func() operation) *cobra.Command {

@@ -375,7 +375,7 @@ type countJSON struct {
 	Count int    `json:"count"`
 }
 
-// reasonJSON is why some dead letters of a group died.
+// reasonJSON is why some dead messages of a group died.
 type reasonJSON struct {
 	Topic  string `json:"topic"`
 	Group  string `json:"group"`

@@ -21,7 +21,7 @@ type operation struct {
 	name string // in JSON, such as "requeue"
 	done string // "requeued"
 	ask  string // "Requeue"
-	one  string // "dead letter"
+	one  string // "dead message"
 	many string
 
 	run func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
@@ -278,7 +278,7 @@ func (a *app) deliverNow() *cobra.Command {
 
 func (a *app) bury() *cobra.Command {
 	reason := ""
-	cmd := a.bulkCommand("bury TOPIC [ID...]", "Make messages dead letters of a group: they are not delivered until requeued",
+	cmd := a.bulkCommand("bury TOPIC [ID...]", "Make messages dead in a group: they are not delivered until requeued",
 		[]admin.Set{admin.Waiting, admin.InDelivery}, func(cmd *cobra.Command) error { return needs(cmd, "reason") },
 		func() operation {
 			return messages("bury", "buried", "Bury",
@@ -286,7 +286,7 @@ func (a *app) bury() *cobra.Command {
 					return a.admin.Bury(ctx, topic, which, reason, progress)
 				})
 		})
-	cmd.Flags().Var(text(&reason, "TEXT"), "reason", "the reason that the dead letter shows")
+	cmd.Flags().Var(text(&reason, "TEXT"), "reason", "the reason that the dead message shows")
 	cmd.Example = `redisdelay bury orders 01K4Z2V3W4X5Y6Z7A8B9C0D1E2 --reason "crashes the handler"`
 	return cmd
 }

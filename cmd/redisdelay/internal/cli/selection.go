@@ -165,7 +165,7 @@ var setFlags = []struct {
 	{admin.Scheduled, "scheduled", "messages not given to groups yet"},
 	{admin.Waiting, "waiting", "messages that are due or wait for a retry"},
 	{admin.InDelivery, "in-delivery", "messages that a consumer holds"},
-	{admin.Dead, "dead", "dead letters"},
+	{admin.Dead, "dead", "dead messages"},
 }
 
 // newFilter adds the flags to a command that is for messages in some sets, the first by
@@ -198,7 +198,7 @@ func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
 	if slices.Contains(sets, admin.Dead) {
 		narrow(a.moment(&f.since, humanize.Back), "since", "only dead since this time: 2h is two hours ago")
 		narrow(a.moment(&f.until, humanize.Back), "until", "only dead before this time")
-		narrow(text(&f.reason, "TEXT"), "reason", "only dead letters whose reason contains this")
+		narrow(text(&f.reason, "TEXT"), "reason", "only dead messages whose reason contains this")
 	}
 	narrow(text(&f.keyPrefix, "PREFIX"), "key-prefix", "only with a key that starts with this")
 	if len(sets) > 1 || f.in == admin.Dead {
@@ -226,11 +226,11 @@ func (f *filter) check(cmd *cobra.Command) error {
 	}{
 		{set == admin.Scheduled, "group", "scheduled messages are of no group yet: want --waiting, --in-delivery or --dead"},
 		{set == admin.Scheduled, "min-attempts", "scheduled messages have no deliveries: want --waiting, --in-delivery or --dead"},
-		{set == admin.Dead, "due-before", "dead letters are not due: want --since or --until"},
-		{set == admin.Dead, "due-after", "dead letters are not due: want --since or --until"},
-		{set != admin.Dead, "since", "it is for dead letters: want --dead, or --due-after"},
-		{set != admin.Dead, "until", "it is for dead letters: want --dead, or --due-before"},
-		{set != admin.Dead, "reason", "it is for dead letters: want --dead"},
+		{set == admin.Dead, "due-before", "dead messages are not due: want --since or --until"},
+		{set == admin.Dead, "due-after", "dead messages are not due: want --since or --until"},
+		{set != admin.Dead, "since", "it is for dead messages: want --dead, or --due-after"},
+		{set != admin.Dead, "until", "it is for dead messages: want --dead, or --due-before"},
+		{set != admin.Dead, "reason", "it is for dead messages: want --dead"},
 	} {
 		if c.wrong && cmd.Flags().Changed(c.flag) && (c.flag == "group" || slices.Contains(f.narrowing, c.flag)) {
 			return usagef("--%s cannot be used here, %s", c.flag, c.want)

@@ -61,7 +61,7 @@ func (p probe) failed(s admin.TopicStats) string {
 		why = append(why, fmt.Sprintf("a message is overdue by %s, more than %s", humanize.Duration(s.Overdue), humanize.Duration(p.maxOverdue)))
 	}
 	if p.given["max-dead"] && s.Dead > p.maxDead {
-		why = append(why, fmt.Sprintf("%s, more than %s", humanize.Count(s.Dead, "dead letter", "dead letters"), humanize.Number(p.maxDead)))
+		why = append(why, fmt.Sprintf("%s, more than %s", humanize.Count(s.Dead, "dead message", "dead messages"), humanize.Number(p.maxDead)))
 	}
 	if waiting := s.Due + s.Queued + s.InLine; p.given["max-waiting"] && waiting > p.maxWaiting {
 		why = append(why, fmt.Sprintf("%s due and waiting, more than %s", humanize.Number(waiting), humanize.Number(p.maxWaiting)))
@@ -81,7 +81,7 @@ IN LINE      messages that are due and wait for their ordering keys, in each gro
 RETRYING     messages that wait for a retry, or were postponed, in each group
 IN DELIVERY  messages that a consumer holds; of these, those with LEASE OVER
              have an expired lease
-DEAD         dead letters
+DEAD         dead messages
 OVERDUE      lateness of the oldest due message that no consumer has claimed;
              paused groups do not count
 NEXT DUE     when the next scheduled message is due
@@ -108,7 +108,7 @@ func (a *app) stats() *cobra.Command {
 		})
 	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every second, until Ctrl-C")
 	cmd.Flags().Var(duration(&p.maxOverdue, 0), "max-overdue", "exit 1 if a message is overdue by more than this")
-	cmd.Flags().Var(number(&p.maxDead, 0, 1_000_000_000), "max-dead", "exit 1 if there are more dead letters")
+	cmd.Flags().Var(number(&p.maxDead, 0, 1_000_000_000), "max-dead", "exit 1 if there are more dead messages")
 	cmd.Flags().Var(number(&p.maxWaiting, 0, 1_000_000_000), "max-waiting", "exit 1 if more messages are due and wait, including those in line")
 	cmd.Long = statsLong
 	cmd.Example = "redisdelay stats\nredisdelay stats orders\nredisdelay stats --watch\nredisdelay stats --max-overdue 30s --max-dead 0"
@@ -457,7 +457,7 @@ func limitsText(limits *redisdelay.GroupLimits) string {
 		}
 	}
 	if limits.HaltsKeys {
-		parts = append(parts, "dead letters halt keys")
+		parts = append(parts, "dead messages halt keys")
 	}
 	return strings.Join(parts, ", ")
 }
