@@ -4,62 +4,79 @@
 package redisdelayprom
 
 import (
-	"sync"
+	"fmt"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/redisdelay/watermill-redisdelay/observe"
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-const namespace = "redisdelay"
+const (
+	namespace = "redisdelay"
+
+	// DefaultMaxPlaces is the default of MaxPlaces. A group of a topic has 77 series in Metrics and 11 in a Collector.
+	DefaultMaxPlaces = 2000
+
+	// Other is the topic, and the group, of all that exceed MaxPlaces.
+	Other = "other"
+)
+
+// Config configures Metrics. The zero value is ready to use.
+type Config struct {
+	// MaxPlaces is the maximum number of places with series of their own. A place is a consumer group of a topic, or a
+	// topic to which this process publishes. Later ones are added to topic "other" and group "other". Each Broadcast
+	// subscription is a group. Default: DefaultMaxPlaces.
+	MaxPlaces int
+}
 
 // Metrics counts what publishers and subscribers do. It is a prometheus.Collector, and safe for concurrent use. A
 // registry can have only one. Create it with New: the zero value panics.
 type Metrics struct {
-	// immutable
-	published, changed, buried  *prometheus.CounterVec
-	ticks, missed               *prometheus.CounterVec
-	calls, failures             *prometheus.CounterVec
-	claimed, handedOut, early   *prometheus.CounterVec
-	settled, leasesLost         *prometheus.CounterVec
-	publishing, calling         *prometheus.HistogramVec
-	batches, lateness, handling *prometheus.HistogramVec
-	inFlight, buffered          *prometheus.Desc
-	byPartition                 bool
-	failing                     *failing
+	prometheus.Collector // all the metrics below
 
-	names  *names
-	topics cache[string, topicSeries]
-	places cache[observe.Place, placeSeries]
-	mu     sync.Mutex
-	series map[placeLabels]*placeSeries // guarded by mu
+	places places
+
+	published, changed, ticks, missed, calls, failures     *prometheus.CounterVec
+	claimed, handedOut, early, settled, leasesLost, buried *prometheus.CounterVec
+	publishing, calling, claimedAtOnce, lateness, handling *prometheus.HistogramVec
+	failing, inFlight, buffered                            *prometheus.GaugeVec
 }
 
-var _ prometheus.Collector = (*Metrics)(nil)
+// Upper bounds of the classic buckets, in seconds.
+var (
+	quick = []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	slow  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
+)
 
 // New returns Metrics. The error is a *redisdelay.ConfigError.
 func New(config Config) (*Metrics, error) {
-	config.setDefaults()
-	if err := config.validate(); err != nil {
+	if err := setPlaces(&config.MaxPlaces); err != nil {
 		return nil, err
 	}
-	m := &Metrics{
-		byPartition: config.ByPartition,
-		names:       newNames(config.MaxPlaces),
-		failing:     newFailing(),
-		series:      map[placeLabels]*placeSeries{},
-	}
-	m.countCalls()
-	place := []string{"topic", "group"}
-	if m.byPartition {
-		place = append(place, "partition")
-	}
-	m.countDeliveries(place)
+	registry := prometheus.NewRegistry()
+	m := &Metrics{Collector: registry}
+	m.places = places{max: config.MaxPlaces, begin: m.begin, known: map[[2]string]*series{}}
+	m.define(promauto.With(registry))
 	return m, nil
 }
 
-// countCalls makes the metrics of publishers, and of calls to Redis.
-func (m *Metrics) countCalls() {
+// define makes the metrics.
+func (m *Metrics) define(factory promauto.Factory) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return factory.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return factory.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return factory.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: name, Help: help, Buckets: buckets,
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, // for servers that ask for native ones
+		}, labels)
+	}
+
 	m.published = counter("published_messages_total",
 		"Messages of Publish calls that have ended, by outcome: ok (stored), duplicate (rejected or ignored), unknown or failed.", "topic", "outcome")
 	m.publishing = histogram("publish_duration_seconds", "How long Publish calls took.", quick, "topic")
@@ -72,58 +89,39 @@ func (m *Metrics) countCalls() {
 	m.calling = histogram("call_duration_seconds", "How long calls of scripts took, with the way there and back.", quick, "script")
 	m.failures = counter("failures_total",
 		"Failed attempts, by activity: publish, claim, settle, extend, listen (for notifications), grow, end, decode, retry, "+
-			"store ticks, read the inbox.",
-		"topic", "group", "activity")
-}
+			"store ticks, read the inbox.", "topic", "group", "activity")
+	m.failing = gauge("failing",
+		"In how many places an activity fails now: publish, claim, settle, extend, listen (for notifications), grow, end, "+
+			"store ticks, read the inbox. A place is a partition of a subscription or a publisher.", "topic", "group", "activity")
 
-// countDeliveries makes the metrics of subscriptions.
-func (m *Metrics) countDeliveries(place []string) {
-	with := func(labels ...string) []string { return append(place[:len(place):len(place)], labels...) }
-	m.claimed = counter("claimed_messages_total", "Messages that were leased.", place...)
-	m.batches = histogram("claim_batch_messages", "Messages leased by one claim, of claims that got some.",
-		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}, place...)
-	m.handedOut = counter("handed_out_messages_total", "Deliveries to handlers, repeated ones included.", place...)
-	m.early = counter("early_deliveries_total", "Deliveries before their due time. It stays 0.", place...)
-	m.lateness = histogram("lateness_seconds", "From when a delivery was due until a handler had it, by Redis's clock.", slow, place...)
-	m.handling = histogram("handling_seconds", "How long handlers had messages.", slow, place...)
+	m.claimed = counter("claimed_messages_total", "Messages that were leased.", "topic", "group")
+	m.claimedAtOnce = histogram("claim_batch_messages", "Messages leased by one claim, of claims that got some.",
+		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}, "topic", "group")
+	m.handedOut = counter("handed_out_messages_total", "Deliveries to handlers, repeated ones included.", "topic", "group")
+	m.early = counter("early_deliveries_total", "Deliveries before their due time. It stays 0.", "topic", "group")
+	m.lateness = histogram("lateness_seconds", "From when a delivery was due until a handler had it, by Redis's clock.", slow, "topic", "group")
+	m.handling = histogram("handling_seconds", "How long handlers had messages.", slow, "topic", "group")
 	m.settled = counter("settled_messages_total",
 		"Deliveries that have ended, by how: ack, nack, defer, bury, release (no handler has seen it), "+
 			"abandon (its handler has outlasted Close), undecodable, expired (before a handler had it), stale (the delivery was no longer the current one), "+
-			"or unsettled (Redis was unreachable when the subscription ended).",
-		with("how")...)
-	m.leasesLost = counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", place...)
+			"or unsettled (Redis was unreachable when the subscription ended).", "topic", "group", "how")
+	m.leasesLost = counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", "topic", "group")
 	m.buried = counter("buried_messages_total",
 		"Messages that became dead, by class of reason: deliveries (too many), lost (with their consumers, too often), "+
-			"undecodable, no_body, expired (before a handler had it), or handler (it has decided so).", with("class")...)
-	m.inFlight = desc("in_flight_messages", "Messages that handlers have, or whose settlement is on its way to Redis.", place...)
-	m.buffered = desc("buffered_messages", "Messages that are leased and that no handler has.", place...)
+			"undecodable, no_body, expired (before a handler had it), or handler (it has decided so).", "topic", "group", "class")
+	m.inFlight = gauge("in_flight_messages", "Messages that handlers have, or whose settlement is on its way to Redis.", "topic", "group")
+	m.buffered = gauge("buffered_messages", "Messages that are leased and that no handler has.", "topic", "group")
 }
 
-// Describe implements prometheus.Collector.
-func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.all() {
-		c.Describe(ch)
-	}
-	ch <- m.inFlight
-	ch <- m.buffered
-}
+// label is a name as a label: Prometheus wants valid UTF-8.
+func label(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// Collect implements prometheus.Collector.
-func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.all() {
-		c.Collect(ch)
+func setPlaces(maxPlaces *int) error {
+	if *maxPlaces == 0 {
+		*maxPlaces = DefaultMaxPlaces
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, s := range m.series {
-		ch <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, s.inFlight(), s.labels...)
-		ch <- prometheus.MustNewConstMetric(m.buffered, prometheus.GaugeValue, s.buffered(), s.labels...)
+	if *maxPlaces < 0 {
+		return &redisdelay.ConfigError{Field: "MaxPlaces", Problem: fmt.Sprintf("is %d, want at least 1", *maxPlaces)}
 	}
-}
-
-func (m *Metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{
-		m.published, m.publishing, m.changed, m.ticks, m.missed, m.calls, m.calling, m.failures, m.failing,
-		m.claimed, m.batches, m.handedOut, m.early, m.lateness, m.handling, m.settled, m.leasesLost, m.buried,
-	}
+	return nil
 }
