@@ -1,29 +1,29 @@
 package redisdelayotel
 
 import (
-	"fmt"
-	"net"
+	"context"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
 	"go.opentelemetry.io/otel/trace"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 // The names of spans and attributes. Those of the semantic conventions for messaging, whose
 // status is Development, are of version 1.43.0; this file alone imports them. The names of the
-// metrics come with their instruments (meters.go).
+// metrics come with their instruments.
 const (
 	scope  = "github.com/redisdelay/watermill-redisdelay/redisdelayotel"
 	schema = semconv.SchemaURL
+	system = "redisdelay"
 )
 
-// What the conventions have no name for is, by their rule, below messaging.SYSTEM.
+// What the conventions have no name for is, by their rule, below messaging.redisdelay.
 const (
 	keyID      = attribute.Key("messaging.redisdelay.message.id")               // Delivery.ID; messaging.message.id is the UUID
 	keyAttempt = attribute.Key("messaging.redisdelay.message.delivery_attempt") // from 1
@@ -65,62 +65,28 @@ func spanName(operation, topic string) string {
 }
 
 // attributes are those of every span.
-func (t *Telemetry) attributes(operation, topic, group string) trace.SpanStartEventOption {
-	list := []attribute.KeyValue{
-		semconv.MessagingSystemKey.String(t.system),
-		semconv.MessagingOperationName(operation),
-		operationType(operation),
-	}
-	list = append(list, destination(topic)...)
-	list = append(list, t.server...)
-	if group != "" {
-		list = append(list, semconv.MessagingConsumerGroupName(group))
-	}
-	return trace.WithAttributes(list...)
+func attributes(operation, topic, group string) trace.SpanStartEventOption {
+	return trace.WithAttributes(place(topic, group, []attribute.KeyValue{
+		semconv.MessagingSystemKey.String(system), semconv.MessagingOperationName(operation), operationType(operation),
+	})...)
 }
 
-// destination names a topic. A message of another Pub/Sub may come from one that is not known.
-func destination(topic string) []attribute.KeyValue {
-	if topic == "" {
-		return nil
-	}
-	return []attribute.KeyValue{semconv.MessagingDestinationName(topic)}
-}
-
-// serverAttributes name the server with an address; none for "".
-func serverAttributes(address string) ([]attribute.KeyValue, error) {
-	if address == "" {
-		return nil, nil
-	}
-	if strings.HasPrefix(address, "/") {
-		return []attribute.KeyValue{semconv.ServerAddress(address)}, nil
-	}
-	host, text, err := net.SplitHostPort(address)
-	port, err2 := strconv.ParseUint(text, 10, 16)
-	if err != nil || err2 != nil || host == "" || port == 0 {
-		problem := fmt.Sprintf("is %q, want host:port or the path of a socket", address)
-		return nil, &redisdelay.ConfigError{Field: "Server", Problem: problem}
-	}
-	return []attribute.KeyValue{semconv.ServerAddress(host), semconv.ServerPort(int(port))}, nil
-}
-
-// place is where the messages are that a metric counts.
+// place adds a topic and a group, where they are known, to attributes.
 func place(topic, group string, more []attribute.KeyValue) []attribute.KeyValue {
-	list := append(make([]attribute.KeyValue, 0, 4), destination(topic)...)
+	list := append(make([]attribute.KeyValue, 0, 5), more...)
+	if topic != "" {
+		list = append(list, semconv.MessagingDestinationName(topic))
+	}
 	if group != "" {
 		list = append(list, semconv.MessagingConsumerGroupName(group))
 	}
-	return append(list, more...)
+	return list
 }
 
 func errorTypeNamed(name string) attribute.KeyValue { return semconv.ErrorTypeKey.String(name) }
 
 // errorTypeOf is what the method ErrorType of an error says, or the name of its type.
 func errorTypeOf(err error) attribute.KeyValue { return semconv.ErrorType(err) }
-
-func partitionAttribute(partition int) attribute.KeyValue {
-	return semconv.MessagingDestinationPartitionID(strconv.Itoa(partition))
-}
 
 func batchAttribute(messages int) attribute.KeyValue {
 	return semconv.MessagingBatchMessageCount(messages)
@@ -141,7 +107,7 @@ func messageAttributes(uuid string, size int, correlation string) []attribute.Ke
 
 // settlementAttributes say how a delivery has ended.
 func settlementAttributes(e observe.Settled, uuid string) []attribute.KeyValue {
-	list := []attribute.KeyValue{keyID.String(e.ID), partitionAttribute(e.Partition)}
+	list := []attribute.KeyValue{keyID.String(e.ID), semconv.MessagingDestinationPartitionID(strconv.Itoa(e.Partition))}
 	if uuid != "" {
 		list = append(list, semconv.MessagingMessageID(uuid))
 	}
@@ -151,25 +117,57 @@ func settlementAttributes(e observe.Settled, uuid string) []attribute.KeyValue {
 	if e.Stale {
 		list = append(list, keyStale.Bool(true))
 	}
-	if makesDeadLetter(e) {
+	if !e.Stale && (e.How == observe.BuriedByHandler || e.How == observe.Nacked && e.RetryIn == 0) {
 		list = append(list, keyDeadLetter.Bool(true))
 	}
 	return list
-}
-
-// makesDeadLetter does not know of a message that is Expired: it may have been dropped. Only Buried tells.
-func makesDeadLetter(e observe.Settled) bool {
-	switch e.How {
-	case observe.BuriedByHandler, observe.Undecodable:
-		return !e.Stale
-	case observe.Nacked:
-		return !e.Stale && e.RetryIn == 0
-	}
-	return false
 }
 
 func seconds(key attribute.Key, d time.Duration) attribute.KeyValue { return key.Float64(d.Seconds()) }
 
 func moment(key attribute.Key, at time.Time) attribute.KeyValue {
 	return key.String(at.UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+}
+
+// meters are the metrics of the conventions.
+type meters struct {
+	sentMessages     messagingconv.ClientSentMessages
+	consumedMessages messagingconv.ClientConsumedMessages
+	operation        messagingconv.ClientOperationDuration
+	process          messagingconv.ProcessDuration
+}
+
+func newMeters(provider metric.MeterProvider) (m meters, err error) {
+	meter := provider.Meter(scope, metric.WithSchemaURL(schema))
+	if m.sentMessages, err = messagingconv.NewClientSentMessages(meter); err != nil {
+		return m, err
+	}
+	if m.consumedMessages, err = messagingconv.NewClientConsumedMessages(meter); err != nil {
+		return m, err
+	}
+	// The boundaries that the conventions advise.
+	buckets := metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+	if m.operation, err = messagingconv.NewClientOperationDuration(meter, buckets); err != nil {
+		return m, err
+	}
+	m.process, err = messagingconv.NewProcessDuration(meter, buckets)
+	return m, err
+}
+
+func (m *meters) sent(ctx context.Context, messages int, topic string, errorAttrs []attribute.KeyValue) {
+	m.sentMessages.Add(ctx, int64(messages), sending, system, place(topic, "", errorAttrs)...)
+}
+
+func (m *meters) consumed(ctx context.Context, topic, group string) {
+	m.consumedMessages.Add(ctx, 1, processing, system, place(topic, group, nil)...)
+}
+
+// called records a Publish call, or a call to Redis.
+func (m *meters) called(ctx context.Context, took time.Duration, operation, topic string, errorAttrs []attribute.KeyValue) {
+	attrs := append(place(topic, "", errorAttrs), operationType(operation))
+	m.operation.Record(ctx, took.Seconds(), operation, system, attrs...)
+}
+
+func (m *meters) processed(ctx context.Context, took time.Duration, topic, group string, errorAttrs []attribute.KeyValue) {
+	m.process.Record(ctx, took.Seconds(), processing, system, place(topic, group, errorAttrs)...)
 }

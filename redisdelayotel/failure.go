@@ -63,8 +63,10 @@ var documented = []struct {
 // errorType is the name of a type or of a variable that package redisdelay or context
 // documents. Any other error has what its method ErrorType says, or the name of its type.
 func errorType(err error) attribute.KeyValue {
-	if name := libraryType(err); name != "" {
-		return errorTypeNamed(name)
+	for _, t := range libraryTypes {
+		if errors.As(err, reflect.New(reflect.TypeOf(t)).Interface()) {
+			return errorTypeNamed(reflect.TypeOf(t).String())
+		}
 	}
 	for _, d := range documented {
 		if errors.Is(err, d.err) {
@@ -78,29 +80,11 @@ func errorType(err error) attribute.KeyValue {
 	return errorTypeOf(err)
 }
 
-// libraryType is the name of an error type of package redisdelay. It comes first: some types
-// wrap an error that alone would mean something else.
-func libraryType(err error) string {
-	switch {
-	case is[*redisdelay.PanicError](err):
-		return "*redisdelay.PanicError"
-	case is[*redisdelay.PartialPublishError](err):
-		return "*redisdelay.PartialPublishError"
-	case is[*redisdelay.ReplicationError](err):
-		return "*redisdelay.ReplicationError"
-	case is[*redisdelay.DelayError](err):
-		return "*redisdelay.DelayError"
-	case is[*redisdelay.KeyTypeError](err):
-		return "*redisdelay.KeyTypeError"
-	case is[*redisdelay.ConfigError](err):
-		return "*redisdelay.ConfigError"
-	}
-	return ""
-}
-
-func is[T error](err error) bool {
-	var found T
-	return errors.As(err, &found)
+// libraryTypes are the error types of package redisdelay. They come first: some wrap an error that alone would mean
+// something else.
+var libraryTypes = []error{
+	(*redisdelay.PanicError)(nil), (*redisdelay.PartialPublishError)(nil), (*redisdelay.ReplicationError)(nil),
+	(*redisdelay.DelayError)(nil), (*redisdelay.KeyTypeError)(nil), (*redisdelay.ConfigError)(nil),
 }
 
 // exported is the first error in a chain whose type has an exported name, or else the last:

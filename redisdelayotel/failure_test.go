@@ -14,13 +14,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ThreeDotsLabs/watermill/components/delay"
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
 // errorsOfTheLibrary lists the names of the errors that package redisdelay exports: its
@@ -98,24 +95,20 @@ type unnamed struct{ error }
 
 func (u unnamed) Unwrap() error { return u.error }
 
+type coded struct{}
+
+func (coded) Error() string     { return "declined" }
+func (coded) ErrorType() string { return "card_declined" }
+
 func TestAnErrorThatIsNotDocumentedHasTheNameOfAnExportedType(t *testing.T) {
 	for want, err := range map[string]error{
 		"*net.OpError":             unnamed{fmt.Errorf("dial: %w", &net.OpError{Err: syscall.ECONNREFUSED})},
 		"syscall.Errno":            unnamed{syscall.ECONNREFUSED},
 		"*errors.errorString":      unnamed{errors.New("other")},
 		"context.DeadlineExceeded": unnamed{context.DeadlineExceeded},
+		"card_declined":            fmt.Errorf("pay: %w", coded{}),
+		"redisdelay.ErrLeaseLost":  errors.Join(errors.New("other"), redisdelay.ErrLeaseLost),
 	} {
 		assert.Equal(t, want, typeOf(err))
 	}
-}
-
-func TestErrorsOfPublishHaveDocumentedTypes(t *testing.T) {
-	s := fixture.New(t)
-	publisher := s.Publisher()
-	bad := message.NewMessage("a", nil)
-	bad.Metadata.Set(delay.DelayedForKey, "soon")
-	assert.Equal(t, "*redisdelay.DelayError", typeOf(publisher.Publish(s.Topic, bad)))
-	assert.Equal(t, "redisdelay.ErrEmptyTopic", typeOf(publisher.Publish("", bad)))
-	_, err := publisher.Cancel(context.Background(), s.Topic, "nobody's")
-	assert.Equal(t, "redisdelay.ErrMessageNotFound", typeOf(err))
 }

@@ -6,47 +6,29 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-func keyOf(token int64) deliveryKey { return deliveryKey{"t", "g", "a", token} }
-
-func (h *handlings) has(token int64) bool {
-	_, ok := h.get(keyOf(token))
-	return ok
-}
-
-func TestTheHandlingThatEndedFirstIsForgottenBeyondTheLimit(t *testing.T) {
+func TestTheFirstHandlingIsForgottenBeyondTheLimit(t *testing.T) {
 	var h handlings
-	for token := range int64(6) {
-		h.put(handled{key: keyOf(token)})
-		h.put(handled{key: keyOf(token)}) // handled again by a retry
+	begun := func(token int64) *handling { return &handling{delivery: redisdelay.Delivery{ID: "a", Token: token}} }
+	for token := range int64(maxHandlings + 1) {
+		h.put(begun(token))
+		h.put(begun(token)) // handled again by a retry
 	}
-	for _, token := range []int64{1, 0, 2, 3} {
-		h.end(keyOf(token), 3)
+	assert.Len(t, h.open, maxHandlings)
+	_, ok := h.get(begun(0).key())
+	assert.False(t, ok)
+	for token := range int64(maxHandlings) {
+		_, ok := h.take(begun(token + 1).key())
+		require.True(t, ok)
 	}
-	assert.False(t, h.has(1), "it ended first")
-	for _, token := range []int64{0, 2, 3, 4, 5} { // two of them have not ended, and do not count
-		assert.True(t, h.has(token))
-		_, ok := h.take(keyOf(token))
-		assert.True(t, ok)
-		h.end(keyOf(token), 3) // as after an Ack within the handler
-	}
-	assert.Zero(t, h.ended.Len())
 	assert.Empty(t, h.open)
-}
-
-func TestAHandlingThatEndsAgainIsKeptOnce(t *testing.T) {
-	var h handlings
-	for range 3 { // by a retry
-		h.put(handled{key: keyOf(1)})
-		h.end(keyOf(1), 1)
-		h.end(keyOf(1), 1) // it was within another one of the same delivery
-	}
-	assert.True(t, h.has(1))
-	assert.Equal(t, 1, h.ended.Len())
+	assert.Zero(t, h.order.Len())
 }
 
 // A subscription without the Observer reports no settlement, so its handlings are left over.
@@ -63,15 +45,23 @@ func TestHandlingsAreKeptOnlyForAnObserver(t *testing.T) {
 		require.NoError(t, err)
 		msg.Ack()
 		assert.Len(t, telemetry.handlings.open, kept)
-		assert.Equal(t, kept, telemetry.handlings.ended.Len())
 		telemetry.Observer()
 	}
 }
 
-func TestWithoutAGlobalPropagatorTheUsualOneIsUsed(t *testing.T) {
-	set := propagation.NewCompositeTextMapPropagator() // as before a program sets one
-	p := globalPropagator{func() propagation.TextMapPropagator { return set }}
-	assert.ElementsMatch(t, []string{"traceparent", "tracestate", "baggage"}, p.Fields())
-	set = propagation.NewCompositeTextMapPropagator(propagation.Baggage{})
-	assert.Equal(t, []string{"baggage"}, p.Fields())
+func TestTheGlobalPropagatorIsUsedIfItIsSet(t *testing.T) {
+	for _, c := range []struct {
+		global propagation.TextMapPropagator
+		want   []string
+	}{
+		{propagation.NewCompositeTextMapPropagator(), []string{"traceparent", "tracestate", "baggage"}}, // as before a program sets one
+		{propagation.Baggage{}, []string{"baggage"}},
+	} {
+		before := otel.GetTextMapPropagator()
+		otel.SetTextMapPropagator(c.global)
+		telemetry, err := New(Config{})
+		otel.SetTextMapPropagator(before)
+		require.NoError(t, err)
+		assert.ElementsMatch(t, c.want, telemetry.propagator.Fields())
+	}
 }

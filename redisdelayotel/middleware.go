@@ -73,7 +73,7 @@ func (t *Telemetry) startHandling(msg *message.Message) *handling {
 	h.creation = trace.SpanContextFromContext(ctx)
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(h.start),
-		t.attributes(processing, h.topic, delivery.Group), trace.WithAttributes(h.attributes(msg)...),
+		attributes(processing, h.topic, delivery.Group), trace.WithAttributes(h.attributes(msg)...),
 	}
 	if h.creation.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: h.creation}))
@@ -83,9 +83,10 @@ func (t *Telemetry) startHandling(msg *message.Message) *handling {
 	}
 	h.ctx, h.span = t.tracer.Start(ctx, spanName(processing, h.topic), options...)
 	msg.SetContext(h.mark(h.ctx))
-	t.remember(h)
+	if delivery.ID != "" && t.observing.Load() {
+		t.handlings.put(h)
+	}
 	t.meters.consumed(h.ctx, h.topic, delivery.Group)
-	t.logHandling(h)
 	return h
 }
 
@@ -98,7 +99,7 @@ func (h *handling) mark(ctx context.Context) context.Context {
 }
 
 func (h *handling) attributes(msg *message.Message) []attribute.KeyValue {
-	list := messageAttributes(msg.UUID, len(msg.Payload), middleware.MessageCorrelationID(msg))
+	list := messageAttributes(h.uuid, len(msg.Payload), middleware.MessageCorrelationID(msg))
 	if d := h.delivery; d.ID != "" {
 		list = append(list, keyID.String(d.ID), keyAttempt.Int(d.Attempt), moment(keyDueAt, d.DueAt), seconds(keyLate, d.Late()))
 	}
@@ -136,6 +137,10 @@ func (h *handling) adopt(produced []*message.Message) {
 	}
 }
 
+func (h *handling) key() deliveryKey {
+	return deliveryKey{h.delivery.Topic, h.delivery.Group, h.delivery.ID, h.delivery.Token}
+}
+
 func (h *handling) end(err error) {
 	h.ended.Store(true)
 	now := time.Now()
@@ -145,7 +150,5 @@ func (h *handling) end(err error) {
 		fail(h.span, err, errorAttrs)
 	}
 	h.span.End(trace.WithTimestamp(now))
-	h.t.handlings.end(h.key(), maxEnded)
 	h.t.meters.processed(h.ctx, now.Sub(h.start), h.topic, h.delivery.Group, errorAttrs)
-	h.t.logHandled(h, now.Sub(h.start), err)
 }

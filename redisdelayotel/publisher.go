@@ -11,12 +11,28 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
+
+// AsyncPublisher is a Publisher with PublishAsync, such as a *redisdelay.Publisher.
+type AsyncPublisher interface {
+	message.Publisher
+	PublishAsync(topic string, messages ...*message.Message) *redisdelay.PublishFuture
+}
+
+var _ AsyncPublisher = (*redisdelay.Publisher)(nil)
 
 // publisher reports what another publishes.
 type publisher struct {
 	message.Publisher
 	telemetry *Telemetry
+}
+
+// asyncPublisher is publisher for PublishAsync, too.
+type asyncPublisher struct {
+	publisher
+	next AsyncPublisher
 }
 
 // Publisher returns a Publisher that reports each Publish call as a span "send TOPIC", and writes the context of the
@@ -30,6 +46,12 @@ func (t *Telemetry) Publisher(next message.Publisher) message.Publisher {
 	return &publisher{next, t}
 }
 
+// AsyncPublisher is Publisher for one that has PublishAsync. The span of a PublishAsync call ends when the outcome is
+// known. Keep the *redisdelay.Publisher for Flush.
+func (t *Telemetry) AsyncPublisher(next AsyncPublisher) AsyncPublisher {
+	return &asyncPublisher{publisher{next, t}, next}
+}
+
 // Publish implements message.Publisher.
 func (p *publisher) Publish(topic string, messages ...*message.Message) (err error) {
 	if !reportable(topic, messages) {
@@ -40,6 +62,23 @@ func (p *publisher) Publish(topic string, messages ...*message.Message) (err err
 	err = p.Publisher.Publish(topic, s.messages...)
 	s.returned = true
 	return err
+}
+
+// PublishAsync implements AsyncPublisher.
+func (p *asyncPublisher) PublishAsync(topic string, messages ...*message.Message) *redisdelay.PublishFuture {
+	if !reportable(topic, messages) {
+		return p.next.PublishAsync(topic, messages...)
+	}
+	s := p.telemetry.startSend(topic, messages)
+	defer func() {
+		if !s.returned { // it panics
+			s.end(nil)
+		}
+	}()
+	future := p.next.PublishAsync(topic, s.messages...)
+	s.returned = true
+	future.OnDone(s.end)
+	return future
 }
 
 // reportable reports whether a call is one, and no other layer reports it.
@@ -80,7 +119,7 @@ func (t *Telemetry) startSend(topic string, messages []*message.Message) *send {
 		}
 	}
 	s.ctx, s.span = t.tracer.Start(messages[0].Context(), spanName(sending, topic),
-		trace.WithSpanKind(kind), trace.WithTimestamp(s.start), trace.WithLinks(links...), t.attributes(sending, topic, ""))
+		trace.WithSpanKind(kind), trace.WithTimestamp(s.start), trace.WithLinks(links...), attributes(sending, topic, ""))
 	for i, msg := range messages {
 		ctx := trace.ContextWithSpan(msg.Context(), s.span)
 		s.messages[i] = msg.Copy()
@@ -124,7 +163,6 @@ func (s *send) end(err error) {
 	s.span.End(trace.WithTimestamp(now))
 	s.t.meters.sent(s.ctx, len(s.messages), s.topic, errorAttrs)
 	s.t.meters.called(s.ctx, now.Sub(s.start), sending, s.topic, errorAttrs)
-	s.t.logSend(s, err)
 }
 
 func (s *send) attributes() []attribute.KeyValue {

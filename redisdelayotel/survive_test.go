@@ -5,7 +5,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
-	"github.com/ThreeDotsLabs/watermill/components/requeuer"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/stretchr/testify/assert"
@@ -64,21 +63,6 @@ func TestAMessageInAPoisonQueueIsLinkedToTheHandlingThatPutItThere(t *testing.T)
 	w.running(router)
 	w.send(message.NewMessage("a", nil))
 	w.chained(w.Topic, poisoned)
-}
-
-func TestARequeuedMessageIsLinkedToTheHandlingThatRequeuedIt(t *testing.T) {
-	w := watch(t)
-	target := w.Topic + "/target"
-	router := w.router()
-	_, err := requeuer.NewRequeuer(requeuer.Config{
-		Subscriber: w.Subscriber(), SubscribeTopic: w.Topic, Publisher: w.telemetry.Publisher(w.Publisher()), Router: router,
-		GeneratePublishTopic: func(requeuer.GeneratePublishTopicParams) (string, error) { return target, nil },
-	}, watermill.NopLogger{})
-	require.NoError(t, err)
-	router.AddConsumerHandler("target", target, w.Subscriber(), func(*message.Message) error { return nil })
-	w.running(router)
-	w.send(message.NewMessage("a", nil))
-	w.chained(w.Topic, target)
 }
 
 func TestAForwardedMessageIsLinkedToItsFirstPublisher(t *testing.T) {

@@ -1,6 +1,5 @@
 // Package redisdelayotel exports to OpenTelemetry: traces that follow a message from Publish through its delay to each
-// handling, metrics, both by the semantic conventions for messaging, and log lines with trace ids. One line adds it to
-// a Router:
+// handling, and metrics, both by the semantic conventions for messaging. One line adds it to a Router:
 //
 //	telemetry, err := redisdelayotel.New(redisdelayotel.Config{})
 //	telemetry.AddTo(router)
@@ -10,23 +9,19 @@
 package redisdelayotel
 
 import (
+	"context"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
-
-// DefaultSystem is the messaging.system of spans and metrics.
-const DefaultSystem = "redisdelay"
 
 // Config configures a Telemetry. The zero value uses the global providers of OpenTelemetry.
 type Config struct {
@@ -37,24 +32,13 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 
 	// Propagator writes the trace context of Publish to the metadata of a message. Default: the global one or, if none
-	// is set, W3C trace context and baggage.
+	// is set before New, W3C trace context and baggage.
 	Propagator propagation.TextMapPropagator
 
 	// ChildWithin is how long after Publish a handling must start, by the clocks of the two hosts, to be a child of the
 	// publishing span. Later ones are traces of their own with a link to that span, so that no trace lasts as long as a
 	// delay. Default: 0, never a child.
 	ChildWithin time.Duration
-
-	// Logger logs each step of a message at debug level, with trace ids. Default: none. Package redisdelay has a logger
-	// of its own.
-	Logger *slog.Logger
-
-	// Server is the address of Redis for server.address and server.port of all spans, as host:port or the path of a
-	// socket. For a Cluster or Sentinel, use any address that operators know. Default: none.
-	Server string
-
-	// System is the messaging.system, to use this package with another Pub/Sub of the program. Default: DefaultSystem.
-	System string
 }
 
 func (c *Config) setDefaults() {
@@ -65,13 +49,10 @@ func (c *Config) setDefaults() {
 		c.MeterProvider = otel.GetMeterProvider()
 	}
 	if c.Propagator == nil {
-		c.Propagator = globalPropagator{otel.GetTextMapPropagator}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.System == "" {
-		c.System = DefaultSystem
+		c.Propagator = otel.GetTextMapPropagator()
+		if len(c.Propagator.Fields()) == 0 { // it writes nothing, so handlings would have no link
+			c.Propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+		}
 	}
 }
 
@@ -81,9 +62,6 @@ type Telemetry struct {
 	meters     meters
 	propagator propagation.TextMapPropagator
 	within     time.Duration
-	logger     *slog.Logger
-	system     string
-	server     []attribute.KeyValue
 
 	observing atomic.Bool // whether anybody reports settlements
 	handlings handlings
@@ -97,11 +75,7 @@ func New(config Config) (*Telemetry, error) {
 		problem := fmt.Sprintf("is %s, want 0 or more", config.ChildWithin)
 		return nil, &redisdelay.ConfigError{Field: "ChildWithin", Problem: problem}
 	}
-	server, err := serverAttributes(config.Server)
-	if err != nil {
-		return nil, err
-	}
-	meters, err := newMeters(config.MeterProvider, config.System)
+	meters, err := newMeters(config.MeterProvider)
 	if err != nil {
 		return nil, fmt.Errorf("redisdelayotel: MeterProvider: %w", err)
 	}
@@ -110,9 +84,6 @@ func New(config Config) (*Telemetry, error) {
 		meters:     meters,
 		propagator: config.Propagator,
 		within:     config.ChildWithin,
-		logger:     config.Logger,
-		system:     config.System,
-		server:     server,
 	}, nil
 }
 
@@ -121,4 +92,24 @@ func New(config Config) (*Telemetry, error) {
 func (t *Telemetry) AddTo(router *message.Router) {
 	router.AddMiddleware(t.Middleware)
 	router.AddPublisherDecorators(func(p message.Publisher) (message.Publisher, error) { return t.Publisher(p), nil })
+}
+
+// extract returns ctx with the baggage of a message, and the creation context of the message
+// as its span; without a span if the message has none, even if ctx has one: that may be the
+// span that was open when the subscription began.
+func (t *Telemetry) extract(ctx context.Context, metadata message.Metadata) context.Context {
+	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	return t.propagator.Extract(ctx, propagation.MapCarrier(metadata))
+}
+
+// inject writes the baggage of ctx to a message, and makes the span of ctx its creation
+// context. Without a span, as from a TracerProvider that makes none, the message keeps the
+// creation context that it has.
+func (t *Telemetry) inject(ctx context.Context, metadata message.Metadata) {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		for _, field := range t.propagator.Fields() { // one that is not written would stay, as tracestate
+			delete(metadata, field)
+		}
+	}
+	t.propagator.Inject(ctx, propagation.MapCarrier(metadata))
 }

@@ -22,7 +22,7 @@ const retryIn = "messaging.redisdelay.retry_in"
 
 var errEarly, errBusy = errors.New("not ready"), errors.New("busy")
 
-// journey runs a message through a delay of two seconds, a nack, DelayOnError and a handler
+// journey runs a message through a delay, a nack, DelayOnError and a handler
 // that publishes to a second topic.
 func journey(w *watched) {
 	second := w.Beside("/second")
@@ -54,7 +54,7 @@ func journey(w *watched) {
 	ctx, checkout := w.tracer.Start(context.Background(), "checkout")
 	msg := message.NewMessageWithContext(ctx, "a", []byte("order 7"))
 	middleware.SetCorrelationID("shop-1", msg)
-	delay.Message(msg, delay.For(2*time.Second))
+	delay.Message(msg, delay.For(300*time.Millisecond))
 	require.NoError(w.T, w.telemetry.Publisher(w.Publisher()).Publish(w.Topic, msg))
 	checkout.End()
 }
@@ -71,7 +71,7 @@ func TestTracesFollowAMessageThroughDelayNacksAndASecondTopic(t *testing.T) {
 	assert.Equal(t, map[string]any{
 		"messaging.system": "redisdelay", "messaging.operation.name": "send", "messaging.operation.type": "send",
 		"messaging.destination.name": w.Topic, "messaging.message.id": "a", "messaging.message.body.size": int64(7),
-		"messaging.message.conversation_id": "shop-1", "messaging.redisdelay.message.delay": 2.0,
+		"messaging.message.conversation_id": "shop-1", "messaging.redisdelay.message.delay": 0.3,
 	}, attrs(send))
 
 	handlings := w.named("process "+w.Topic, 3)
@@ -86,7 +86,7 @@ func TestTracesFollowAMessageThroughDelayNacksAndASecondTopic(t *testing.T) {
 		assert.False(t, settlement.StartTime.Before(handlings[i].StartTime))
 		assert.Equal(t, got["messaging.redisdelay.message.id"], attrs(settlement)["messaging.redisdelay.message.id"])
 	}
-	assert.GreaterOrEqual(t, dueAt(t, handlings[0]).Sub(send.StartTime), 2*time.Second-time.Millisecond, "due times are in milliseconds")
+	assert.GreaterOrEqual(t, dueAt(t, handlings[0]).Sub(send.StartTime), 299*time.Millisecond, "due times are in milliseconds")
 	assert.Equal(t, codes.Error, handlings[1].Status.Code)
 	assert.Equal(t, "busy", handlings[1].Status.Description)
 	assert.Equal(t, "*errors.errorString", attrs(handlings[1])["error.type"])

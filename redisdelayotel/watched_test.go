@@ -2,7 +2,6 @@ package redisdelayotel_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -52,10 +51,6 @@ func watch(t *testing.T, change ...func(*redisdelayotel.Config)) *watched {
 	require.NoError(t, err)
 	w.telemetry, w.tracer = telemetry, traces.Tracer("test")
 	return w
-}
-
-func loggingTo(logger *slog.Logger) func(*redisdelayotel.Config) {
-	return func(c *redisdelayotel.Config) { c.Logger = logger }
 }
 
 // observed is a change of a subscriber's config.
