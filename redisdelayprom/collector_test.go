@@ -24,7 +24,7 @@ import (
 type hook struct {
 	redistest.Hook
 	calls atomic.Int64
-	hangs string
+	hangs atomic.Value // string
 }
 
 func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -32,7 +32,7 @@ func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if strings.HasPrefix(cmd.Name(), "eval") { // a new connection's HELLO and CLIENT come by, too
 			h.calls.Add(1)
 		}
-		if h.hangs != "" && strings.Contains(fmt.Sprint(cmd.Args()...), h.hangs) {
+		if part, _ := h.hangs.Load().(string); part != "" && strings.Contains(fmt.Sprint(cmd.Args()...), part) {
 			<-ctx.Done()
 			cmd.SetErr(ctx.Err())
 			return ctx.Err()
@@ -182,14 +182,14 @@ func TestScrapeShowsWhatCouldBeRead(t *testing.T) {
 	}
 	inbox, schedules, topic := "inbox_waiting_entries", "periodic_behind_schedules", "topic_due_messages{topic=t}"
 	for part, without := range map[string]string{":inbox}": inbox, ":periodic}": schedules, ":topics}": topic} {
-		h.hangs = part
+		h.hangs.Store(part)
 		got := scrape()
 		for _, name := range []string{inbox, schedules, topic} {
 			_, is := got[name]
 			assert.Equal(t, name != without, is, "%s while %s hangs", name, part)
 		}
 	}
-	h.hangs = ""
+	h.hangs.Store("")
 	damaged := s.Beside("2")
 	damaged.Publish("a")
 	damaged.Break("keys")
