@@ -28,15 +28,13 @@ func TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				first, busy, third := newFakeGroup(0), newFakeGroup(1), newFakeGroup(0)
-				r := runTopic(&fakeTopic{groups: []*fakeGroup{first, busy, third}}, present, change)
+				r := runTopic(t, &fakeTopic{groups: []*fakeGroup{first, busy, third}}, present, change)
 				msg := <-r.Messages()
 				alive := r.config.alive()
 				pass(20 * alive)
 				assert.Less(t, longestSilence(first), alive)
 				assert.Less(t, longestSilence(third), alive, "another subscriber may have made the group expire")
 				msg.Ack()
-				r.stop()
-				require.NoError(t, <-r.ended)
 			})
 		})
 	}
@@ -49,7 +47,7 @@ func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
 	for _, lease := range []time.Duration{testLease, 10 * time.Minute} {
 		bubble(t, func(t *testing.T) {
 			quiet, busy := newFakeGroup(0), newFakeGroup(0)
-			r := runTopic(&fakeTopic{groups: []*fakeGroup{quiet, busy}}, present, func(c *Config) { c.Lease = lease })
+			r := runTopic(t, &fakeTopic{groups: []*fakeGroup{quiet, busy}}, present, func(c *Config) { c.Lease = lease })
 			answers := func() (n int) { quiet.view(func() { n = len(quiet.extended) }); return n }
 			quiet.called <- struct{}{}
 			pass(notice)
@@ -75,8 +73,6 @@ func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
 			pass(lease / 4)
 			assert.Equal(t, 2, answers())
 			msg.Ack()
-			r.stop()
-			require.NoError(t, <-r.ended)
 		})
 	}
 }
@@ -85,13 +81,8 @@ func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
 func TestAConsumerThatHasLeftDoesNotSayThatItIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		quiet, busy := newFakeGroup(0), newFakeGroup(1)
-		busy.setHook(func(call string) error {
-			if call == "ack" {
-				return errAway
-			}
-			return nil
-		})
-		r := runTopic(&fakeTopic{groups: []*fakeGroup{quiet, busy}}, present)
+		busy.setHook(failing("ack", errAway))
+		r := runTopic(t, &fakeTopic{groups: []*fakeGroup{quiet, busy}}, present)
 		msg := <-r.Messages()
 		pass(time.Second)
 		var calls []string
@@ -125,10 +116,9 @@ func TestTheClaimsOfAnIdleConsumerSayThatItIsAlive(t *testing.T) {
 	for _, poll := range []time.Duration{100 * time.Millisecond, testPoll, testLease / 2, testLease, 10 * testLease} {
 		bubble(t, func(t *testing.T) {
 			g := newFakeGroup(0)
-			r := run(g, present, func(c *Config) { c.PollInterval = poll })
+			r := run(t, g, present, func(c *Config) { c.PollInterval = poll })
 			pass(20 * max(poll, testLease))
-			r.stop()
-			require.NoError(t, <-r.ended)
+			r.end(t)
 			assert.Empty(t, g.extended, "with a poll interval of %s", poll)
 		})
 	}
@@ -138,14 +128,13 @@ func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := &witness{}
 		topic := &fakeTopic{groups: []*fakeGroup{newFakeGroup(0)}, ended: []queue.Ended{{Group: "old", Freed: 3}}, endFails: errAway}
-		r := runTopic(topic, observed(w))
+		r := runTopic(t, topic, observed(w))
 		pass(testPoll + time.Second)
 		topic.mu.Lock()
 		topic.ended, topic.endFails = nil, nil
 		topic.mu.Unlock()
 		pass(testPoll)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		ended := told[observe.Ended](w)
 		require.NotEmpty(t, ended)
 		assert.Equal(t, observe.Ended{Place: observe.Place{Topic: "t", Group: "old", Partition: -1}, Freed: 3}, ended[0])
@@ -165,7 +154,7 @@ func TestAFailedEndOfGroupsIsTriedAgainSoon(t *testing.T) {
 		w, g := &witness{}, newFakeGroup(0)
 		g.partitions = 1
 		topic := &fakeTopic{groups: []*fakeGroup{g}, endFails: errAway}
-		r := runTopic(topic, observed(w))
+		r := runTopic(t, topic, observed(w))
 		g.grown <- struct{}{}
 		pass(time.Second)
 		require.Len(t, told[observe.OutageBegan](w), 1)
@@ -175,30 +164,15 @@ func TestAFailedEndOfGroupsIsTriedAgainSoon(t *testing.T) {
 		pass(2 * testPoll)
 		assert.Len(t, told[observe.OutageEnded](w), 1)
 		pass(10 * testPoll)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, 2, topic.searches)
 	})
 }
 
-func TestASubscriptionWhoseGroupHadEndedSaysSo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w, g := &witness{}, newFakeGroup(1)
-		g.recreated = true
-		r := run(g, observed(w))
-		(<-r.Messages()).Ack()
-		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
-		assert.Equal(t, []observe.Recreated{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, told[observe.Recreated](w))
-		assert.Empty(t, told[observe.Failed](w))
-	})
-}
-
-func TestAGroupThatIsRecreatedAgainSaysSoAgain(t *testing.T) {
+func TestAGroupThatIsRecreatedSaysSoEachTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, g := &witness{}, newFakeGroup(0)
-		r := run(g, observed(w))
+		r := run(t, g, observed(w))
 		recreate := func() {
 			g.view(func() { g.recreated = true })
 			g.add(1)
@@ -207,11 +181,10 @@ func TestAGroupThatIsRecreatedAgainSaysSoAgain(t *testing.T) {
 		}
 		recreate()
 		recreate() // another partition would be as soon
-		assert.Len(t, told[observe.Recreated](w), 1)
+		assert.Equal(t, []observe.Recreated{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, told[observe.Recreated](w))
 		pass(recreatedWithin)
 		recreate()
 		assert.Len(t, told[observe.Recreated](w), 2)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		assert.Empty(t, told[observe.Failed](w))
 	})
 }

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,7 +30,7 @@ func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
 		g := newFakeGroup(5000)
 		g.latency = time.Millisecond
 		handled, batches, at, slow := 0, 0, 0, make(chan struct{})
-		r := run(g, inBatches(100, func(batch []*message.Message) {
+		run(t, g, inBatches(100, func(batch []*message.Message) {
 			if batches++; at == 0 && handled >= 3000 {
 				at = len(batch)
 				<-slow
@@ -50,8 +49,6 @@ func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
 		close(slow)
 		settle(time.Second)
 		assert.Equal(t, 5000-len(g.released), handled)
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
@@ -59,7 +56,7 @@ func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
 func TestABatchIsHandedOutAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, w := newFakeGroup(3), &witness{}
-		r := run(g, observed(w), inBatches(10, func(batch []*message.Message) {
+		run(t, g, observed(w), inBatches(10, func(batch []*message.Message) {
 			assert.Len(t, told[observe.HandedOut](w), 3, "before Handle has them")
 			pass(time.Second)
 			for _, msg := range batch {
@@ -73,15 +70,13 @@ func TestABatchIsHandedOutAtOnce(t *testing.T) {
 			assert.Equal(t, handed[0].Late, handed[i].Late)
 			assert.Equal(t, time.Second, settled[i].Took)
 		}
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
 func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(3)
-		r := run(g, inBatches(10, func(batch []*message.Message) {
+		r := run(t, g, inBatches(10, func(batch []*message.Message) {
 			for i, msg := range batch {
 				h, ok := InHandOf(msg.Context())
 				assert.True(t, ok)
@@ -94,8 +89,7 @@ func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
 		}))
 		settle(time.Second)
 		assert.Equal(t, []string{"0001", "0002"}, g.acked)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		settle(testLease)
 		assert.Empty(t, g.heldLast)
 	})
@@ -105,7 +99,7 @@ func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
 func TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, goOn := newFakeGroup(2), make(chan struct{})
-		r := run(g, inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }), func(c *Config) {
+		r := run(t, g, inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }), func(c *Config) {
 			decode := c.Decode
 			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 				<-goOn
@@ -126,35 +120,24 @@ func TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut(t *testing.T)
 func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		g.setHook(noExtension)
-		r := run(g, expiring("0000", time.Now().Add(testLease+time.Second)), slowDecode("0000", testLease+2*time.Second),
+		g.setHook(failing("extend", errAway))
+		run(t, g, expiring("0000", time.Now().Add(testLease+time.Second)), slowDecode("0000", testLease+2*time.Second),
 			func(c *Config) { c.DropExpired = true }, inBatches(1, func([]*message.Message) {}))
 		settle(2 * testLease)
 		assert.Empty(t, g.acked)
 		assert.Len(t, g.released, 1, "which Redis refuses if another consumer has it")
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
-}
-
-// noExtension is for setHook: no lease is extended.
-func noExtension(call string) error {
-	if call == "extend" {
-		return errors.New("the lease cannot be extended")
-	}
-	return nil
 }
 
 // TestABatchHasNoMessageWhoseLeaseIsLost while the one behind it is decoded.
 func TestABatchHasNoMessageWhoseLeaseIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
-		g.setHook(noExtension)
-		r := run(g, slowDecode("0001", testLease), inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }))
+		g.setHook(failing("extend", errAway))
+		r := run(t, g, slowDecode("0001", testLease), inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }))
 		settle(testLease + time.Second)
 		g.view(func() { assert.Len(t, g.released, 2) })
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Zero(t, r.buffer.waiting.Load())
 		assert.False(t, r.partitions[0].settler.hasReleases())
 	})
@@ -165,7 +148,7 @@ func TestABatchThatDoesNotEndIsGivenUp(t *testing.T) {
 		g := newFakeGroup(2)
 		var causes []error
 		never := make(chan struct{})
-		r := run(g, inBatches(10, func(batch []*message.Message) {
+		r := run(t, g, inBatches(10, func(batch []*message.Message) {
 			batch[0].Ack()
 			<-batch[1].Context().Done()
 			causes = append(causes, context.Cause(batch[1].Context()))

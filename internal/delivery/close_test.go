@@ -16,7 +16,7 @@ import (
 func TestEndingGivesBackFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1000)
-		r := run(g)
+		r := run(t, g)
 		learn(r, 500)
 		slow := <-r.Messages()
 		r.stop()
@@ -32,10 +32,9 @@ func TestEndingGivesBackMessagesOfAClaimUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		g.latency = 300 * time.Millisecond
-		r := run(g)
+		r := run(t, g)
 		pass(100 * time.Millisecond)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		require.Len(t, g.released, 1)
 		_, open := <-r.Messages()
 		assert.False(t, open)
@@ -56,7 +55,7 @@ func TestEndingLosesNothingThatIsGivenBackAtThatMoment(t *testing.T) {
 	}
 	for name, cause := range causes {
 		t.Run(name, func(t *testing.T) {
-			for range 100 {
+			for range 20 {
 				bubble(t, func(t *testing.T) { endWhileGivingBack(t, cause) })
 			}
 		})
@@ -69,7 +68,7 @@ func endWhileGivingBack(t *testing.T, cause func(r *running, groups []*fakeGroup
 	for range 8 {
 		topic.add(newFakeGroup(500))
 	}
-	r := runTopic(topic)
+	r := runTopic(t, topic)
 	learn(r, 1000)
 	slow := <-r.Messages()
 	pass(time.Millisecond)
@@ -103,7 +102,7 @@ func TestEndingRepeatsAClaimWhoseReplyWasLost(t *testing.T) {
 			<-failed
 			return errAway
 		})
-		r := run(g)
+		r := run(t, g)
 		<-failing
 		r.stop()
 		close(failed)
@@ -119,7 +118,7 @@ func TestEndingNeverTakesLongerThanCloseTimeoutAndTheGrace(t *testing.T) {
 		t.Run("hung "+hung, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				g := newFakeGroup(3)
-				r := run(g)
+				r := run(t, g)
 				(<-r.Messages()).Ack()
 				msg := <-r.Messages()
 				g.setHook(func(call string) error {
@@ -147,11 +146,10 @@ func TestEndingNeverTakesLongerThanCloseTimeoutAndTheGrace(t *testing.T) {
 func TestAHandlerThatOutlastsCloseTimeoutLosesItsMessage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g)
+		r := run(t, g)
 		msg := <-r.Messages()
 		start := time.Now()
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, testCloseTimeout, time.Since(start))
 		require.ErrorIs(t, context.Cause(msg.Context()), ErrCloseTimeout)
 		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0000", Token: "1"}}}, g.nacked)
@@ -161,7 +159,7 @@ func TestAHandlerThatOutlastsCloseTimeoutLosesItsMessage(t *testing.T) {
 func TestADecoderThatNeverEndsDoesNotHoldUpTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g, func(c *Config) {
+		r := run(t, g, func(c *Config) {
 			decode := c.Decode
 			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 				pass(time.Hour)

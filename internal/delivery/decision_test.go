@@ -24,7 +24,7 @@ func TestADecisionGoesOutWithTheNackAndIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(3)
 		w := &witness{}
-		r := run(g, observed(w), deciding(map[string]queue.Nack{
+		r := run(t, g, observed(w), deciding(map[string]queue.Nack{
 			"0000": {Delay: time.Hour, Metadata: []byte("step 2"), Deferred: true},
 			"0001": {Reason: "no such order", Metadata: []byte("bad")},
 			"0002": {Delay: time.Minute},
@@ -35,8 +35,7 @@ func TestADecisionGoesOutWithTheNackAndIsTold(t *testing.T) {
 			msg.Nack()
 		}
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, []queue.Nack{
 			{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Delay: time.Hour, Metadata: []byte("step 2"), Deferred: true},
 			{Delivery: queue.Delivery{ID: "0001", Token: "1"}, Reason: "no such order", Metadata: []byte("bad")},
@@ -57,7 +56,7 @@ func TestADeferredMessageComesAtItsTimeThoughRedisIsAway(t *testing.T) {
 		g := newFakeGroup(2)
 		g.nackFails = errAway
 		w := &witness{}
-		r := run(g, observed(w), deciding(map[string]queue.Nack{
+		r := run(t, g, observed(w), deciding(map[string]queue.Nack{
 			"0000": {Delay: time.Hour, Deferred: true}, "0001": {Delay: time.Second, Deferred: true},
 		}))
 		for range 2 {
@@ -66,8 +65,7 @@ func TestADeferredMessageComesAtItsTimeThoughRedisIsAway(t *testing.T) {
 		pass(10 * time.Minute)
 		g.view(func() { g.nackFails, g.nacked = nil, nil })
 		pass(time.Minute)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		left := map[string]time.Duration{}
 		for _, n := range g.nacked {
 			left[n.ID] = n.Delay
@@ -86,7 +84,7 @@ func TestALostReplyChangesNoDecision(t *testing.T) {
 		g := newFakeGroup(2)
 		g.nackFails = errAway // behind what it has done
 		w := &witness{}
-		r := run(g, observed(w), deciding(map[string]queue.Nack{
+		r := run(t, g, observed(w), deciding(map[string]queue.Nack{
 			"0000": {Delay: time.Hour, Deferred: true}, "0001": {Reason: "no such order"},
 		}))
 		for range 2 {
@@ -102,8 +100,7 @@ func TestALostReplyChangesNoDecision(t *testing.T) {
 			g.nackFails = nil
 		})
 		pass(10 * time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Len(t, told[observe.Buried](w), 1)
 		assert.ElementsMatch(t, []observe.Settlement{observe.Deferred, observe.BuriedByHandler},
 			mapped(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
@@ -115,13 +112,12 @@ func TestADecisionWithoutANackIsDropped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
 		w := &witness{}
-		r := run(g, observed(w), deciding(map[string]queue.Nack{
+		r := run(t, g, observed(w), deciding(map[string]queue.Nack{
 			"0000": {Reason: "no such order"}, "0001": {Delay: time.Hour, Deferred: true},
 		}))
 		(<-r.Messages()).Ack()
 		<-r.Messages() // it is not settled
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, []string{"0000"}, g.acked)
 		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0001", Token: "1"}}}, g.nacked)
 		assert.Equal(t, []observe.Settlement{observe.Acked, observe.Abandoned},
@@ -130,43 +126,16 @@ func TestADecisionWithoutANackIsDropped(t *testing.T) {
 	})
 }
 
-// TestADecisionOfALostDeliveryChangesNothing: its nack is stale.
-func TestADecisionOfALostDeliveryChangesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(2)
-		w := &witness{}
-		r := run(g, observed(w), func(c *Config) { c.MaxInFlight = 2 }, deciding(map[string]queue.Nack{
-			"0000": {Delay: time.Hour, Deferred: true}, "0001": {Reason: "no such order"},
-		}))
-		one, other := <-r.Messages(), <-r.Messages()
-		g.view(func() { g.stale["0000"], g.stale["0001"] = true, true })
-		<-one.Context().Done()
-		<-other.Context().Done()
-		one.Nack()
-		other.Nack()
-		r.stop()
-		require.NoError(t, <-r.ended)
-		for _, settled := range told[observe.Settled](w) {
-			assert.True(t, settled.Stale)
-			assert.Zero(t, settled.RetryIn)
-		}
-		assert.Len(t, told[observe.Settled](w), 2)
-		assert.Empty(t, told[observe.Buried](w))
-	})
-}
-
 // TestABurialMakesNobodyClaim since nothing is due again.
 func TestABurialMakesNobodyClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g, deciding(map[string]queue.Nack{"0000": {Reason: "no such order"}}))
+		r := run(t, g, deciding(map[string]queue.Nack{"0000": {Reason: "no such order"}}))
 		msg := <-r.Messages()
 		pass(10 * time.Millisecond)
 		claims := g.claims()
 		msg.Nack()
 		pass(time.Second)
 		assert.Equal(t, claims, g.claims())
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }

@@ -65,7 +65,7 @@ func TestMessagesExpireByTheClockOfRedis(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				g, now := newFakeGroup(2), time.Now().Add(ahead)
 				g.clock = ahead
-				r := run(g, expiring("0000", now), expiring("0001", now.Add(time.Millisecond)))
+				r := run(t, g, expiring("0000", now), expiring("0001", now.Add(time.Millisecond)))
 				select {
 				case msg := <-r.Messages():
 					assert.Equal(t, "0001", msg.UUID)
@@ -73,8 +73,7 @@ func TestMessagesExpireByTheClockOfRedis(t *testing.T) {
 				case <-time.After(time.Second):
 					assert.Fail(t, "no message is handed out")
 				}
-				r.stop()
-				require.NoError(t, <-r.ended)
+				r.end(t)
 				assert.Equal(t, []queue.Burial{{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Reason: "expired"}}, g.buried)
 				assert.Zero(t, r.buffer.waiting.Load())
 			})
@@ -86,11 +85,9 @@ func TestAnyTimeMayBeAnExpiration(t *testing.T) {
 	for at, expired := range map[time.Time]bool{time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC): true, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC): false} {
 		bubble(t, func(t *testing.T) {
 			g := newFakeGroup(1)
-			r := run(g, expiring("0000", at))
+			run(t, g, expiring("0000", at))
 			settle(maxHold / 2)
 			g.view(func() { assert.Equal(t, expired, len(g.buried) == 1) })
-			r.stop()
-			require.NoError(t, <-r.ended)
 		})
 	}
 }
@@ -98,7 +95,7 @@ func TestAnyTimeMayBeAnExpiration(t *testing.T) {
 func TestWhatExpiresWhileItIsDecodedIsNotHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g, expiring("0000", time.Now().Add(time.Second)), slowDecode("0000", 2*time.Second))
+		r := run(t, g, expiring("0000", time.Now().Add(time.Second)), slowDecode("0000", 2*time.Second))
 		settle(3 * time.Second)
 		nothingComes(t, r)
 		g.view(func() {
@@ -108,8 +105,7 @@ func TestWhatExpiresWhileItIsDecodedIsNotHandedOut(t *testing.T) {
 		g.add(1)
 		g.hints <- 0
 		(<-r.Messages()).Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, []string{"0001"}, g.acked)
 		assert.Zero(t, r.buffer.waiting.Load())
 	})
@@ -119,7 +115,7 @@ func TestWhatExpiresWhileItsBatchIsDecodedIsNotHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
 		var handled []string
-		r := run(g, expiring("0000", time.Now().Add(time.Second)), slowDecode("0001", 2*time.Second), inBatches(2, func(batch []*message.Message) {
+		r := run(t, g, expiring("0000", time.Now().Add(time.Second)), slowDecode("0001", 2*time.Second), inBatches(2, func(batch []*message.Message) {
 			for _, msg := range batch {
 				handled = append(handled, msg.UUID)
 				msg.Ack()
@@ -127,8 +123,7 @@ func TestWhatExpiresWhileItsBatchIsDecodedIsNotHandedOut(t *testing.T) {
 		}))
 		settle(3 * time.Second)
 		assert.Equal(t, []string{"0001"}, handled)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		require.Len(t, g.buried, 1)
 		assert.Equal(t, "0000", g.buried[0].ID)
 		assert.Zero(t, r.buffer.waiting.Load())
@@ -141,7 +136,7 @@ func TestWhatExpiresOnOfferIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		ends := time.Now().Add(maxHold / 2)
-		r := run(g, expiring("0000", ends))
+		r := run(t, g, expiring("0000", ends))
 		settle(time.Until(ends) + time.Millisecond)
 		nothingComes(t, r)
 		g.view(func() {
@@ -155,8 +150,7 @@ func TestWhatExpiresOnOfferIsGivenBack(t *testing.T) {
 		assert.Equal(t, "0001", (<-r.Messages()).UUID)
 		settle(0) // the other one is settled by another goroutine
 		g.view(func() { assert.Len(t, g.buried, 1) })
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Zero(t, r.buffer.waiting.Load())
 		assert.False(t, r.partitions[0].settler.hasReleases())
 	})
@@ -168,14 +162,12 @@ func TestExpiredMessagesDoNotDelayThoseBehindThem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		ends := time.Now().Add(maxHold / 2)
-		r := run(g, allExpiring(count, ends))
+		r := run(t, g, allExpiring(count, ends))
 		settle(time.Until(ends) + time.Millisecond)
 		require.True(t, r.buffer.budget.unread.Load())
 		g.add(count)
 		claims := g.claims()
 		assert.Equal(t, fmt.Sprintf("%04d", count), (<-r.Messages()).UUID)
 		assert.Less(t, g.claims()-claims, count/2)
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }

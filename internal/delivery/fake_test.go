@@ -31,8 +31,6 @@ type fakeGroup struct {
 	nackFails error
 	// returns makes released messages ready again, before later ones.
 	returns bool
-	// scarce makes each Ack make room that the group has waited for.
-	scarce bool
 	// needsWorker makes each message one for a free worker only.
 	needsWorker bool
 	// partitions and ending are what each claim shows of the topic.
@@ -76,17 +74,20 @@ func (g *fakeGroup) add(n int) {
 	}
 }
 
-// again makes a message that was nacked due again.
-func (g *fakeGroup) again(id string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.ready = append(g.ready, queue.Claimed{ID: id, Token: "1", Fence: 7, Attempt: 2, DueAt: time.Now()})
-}
-
 func (g *fakeGroup) setHook(hook func(call string) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.hook = hook
+}
+
+// failing is a hook with which one call fails.
+func failing(name string, err error) func(call string) error {
+	return func(call string) error {
+		if call == name {
+			return err
+		}
+		return nil
+	}
 }
 
 // call waits for the latency and runs the hook; the lock is held when it succeeds.
@@ -148,7 +149,7 @@ func (g *fakeGroup) Ack(ctx context.Context, done []queue.Done) (queue.Acked, er
 	g.rounds = append(g.rounds, ids)
 	g.acked = append(g.acked, ids...)
 	stale := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !g.stale[id] })
-	return queue.Acked{Room: g.scarce, Stale: stale}, nil
+	return queue.Acked{Stale: stale}, nil
 }
 
 func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]string, []queue.Buried, error) {

@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // TestAConsumerPollsWhileNotificationsAreLost: what is published meanwhile is not late.
 func TestAConsumerPollsWhileNotificationsAreLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := run(g)
+		r := run(t, g)
 		g.hints <- 0
 		pass(time.Second)
 		g.silent <- struct{}{}
@@ -23,8 +22,6 @@ func TestAConsumerPollsWhileNotificationsAreLost(t *testing.T) {
 			(<-r.Messages()).Ack()
 			assert.LessOrEqual(t, time.Since(start), fallbackInterval)
 		}
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
@@ -35,7 +32,7 @@ func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				g := newFakeGroup(0)
-				r := run(g)
+				run(t, g)
 				const minutes = 10
 				for range minutes * 60 {
 					g.silent <- struct{}{}
@@ -50,8 +47,6 @@ func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
 					limit += minutes * 60
 				}
 				assert.LessOrEqual(t, g.claims(), limit)
-				r.stop()
-				require.NoError(t, <-r.ended)
 			})
 		})
 	}
@@ -61,7 +56,7 @@ func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
 func TestAConsumerThatWasNotifiedForLongPollsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := run(g)
+		run(t, g)
 		g.silent <- struct{}{}
 		pass(time.Hour)
 		g.hints <- testPoll
@@ -70,23 +65,5 @@ func TestAConsumerThatWasNotifiedForLongPollsAgain(t *testing.T) {
 		before := g.claims()
 		pass(5 * time.Second)
 		assert.GreaterOrEqual(t, g.claims()-before, int(5*time.Second/fallbackInterval))
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
-// TestAConsumerThatHearsNothingDoesNotHammerARedisThatIsAway.
-func TestAConsumerThatHearsNothingDoesNotHammerARedisThatIsAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(0)
-		r := run(g)
-		pass(time.Second)
-		g.setHook(func(string) error { return errAway })
-		g.silent <- struct{}{}
-		before := g.claims()
-		pass(time.Minute)
-		assert.LessOrEqual(t, g.claims()-before, int(time.Minute/minBackoff))
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }

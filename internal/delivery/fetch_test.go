@@ -15,10 +15,9 @@ import (
 func TestAnIdleSubscriptionOnlyPolls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := run(g)
+		r := run(t, g)
 		pass(time.Minute)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.InDelta(t, 14, len(g.requests), 1, "one claim each poll interval, or a little sooner")
 		assert.Empty(t, g.extended, "with nothing held there is nothing to extend")
 	})
@@ -29,10 +28,9 @@ func TestASubscriptionSleepsUntilTheNextMessageIsDue(t *testing.T) {
 		g := newFakeGroup(0)
 		g.next = 1234 * time.Millisecond
 		start := time.Now()
-		r := run(g)
+		r := run(t, g)
 		pass(2 * time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		require.Len(t, g.claimed, 2)
 		assert.Equal(t, g.next, g.claimed[1].Sub(start))
 	})
@@ -42,12 +40,11 @@ func TestAHintWakesASubscription(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		start := time.Now()
-		r := run(g)
+		r := run(t, g)
 		pass(time.Second)
 		g.hints <- 700 * time.Millisecond
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		require.Len(t, g.claimed, 2)
 		assert.Equal(t, 1700*time.Millisecond, g.claimed[1].Sub(start))
 	})
@@ -57,12 +54,11 @@ func TestAHintDuringAClaimIsNotForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		g.latency = 100 * time.Millisecond
-		r := run(g)
+		r := run(t, g)
 		pass(50 * time.Millisecond)
 		g.hints <- 0
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Len(t, g.claimed, 2)
 	})
 }
@@ -70,12 +66,11 @@ func TestAHintDuringAClaimIsNotForgotten(t *testing.T) {
 func TestANackedMessageIsClaimedWhenItIsDue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g) // its nacks are due after a second, and notifications are lost
+		r := run(t, g) // its nacks are due after a second, and notifications are lost
 		start := time.Now()
 		(<-r.Messages()).Nack()
 		pass(2 * time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, time.Second, g.claimed[len(g.claimed)-1].Sub(start))
 	})
 }
@@ -84,7 +79,7 @@ func TestAConsumerYieldsToOneThatFindsMoreMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		g.next = 100 * time.Millisecond
-		r := run(g)
+		r := run(t, g)
 		for range 20 { // another consumer claims each message first, and says so
 			pass(100*time.Millisecond + 10*time.Microsecond)
 			g.looks <- 100 * time.Millisecond
@@ -106,56 +101,6 @@ func TestAConsumerYieldsToOneThatFindsMoreMessages(t *testing.T) {
 			assert.Zero(t, time.Since(start), "a consumer that found a message goes first")
 			pass(time.Second)
 		}
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
-// TestTheNextClaimMakesUpForTheWay that this one takes.
-func TestTheNextClaimMakesUpForTheWay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const in, way = 100 * time.Millisecond, 5 * time.Millisecond
-		g := newFakeGroup(0)
-		g.next = in
-		g.setHook(func(call string) error {
-			if call == "claim" {
-				pass(way)
-			}
-			return nil
-		})
-		r := run(g)
-		pass(time.Second)
-		g.view(func() {
-			for i := range g.claimed[:8] {
-				if i > 0 {
-					assert.Equal(t, in+nearby, g.claimed[i].Sub(g.claimed[i-1]))
-				}
-			}
-		})
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
-func TestNotificationsDoNotPostponeThePoll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(0)
-		r := run(g)
-		start := time.Now()
-		go func() {
-			for time.Since(start) < 3*testPoll { // from another consumer, or any other program
-				pass(100 * time.Millisecond)
-				g.looks <- -1
-			}
-		}()
-		pass(time.Second)
-		g.add(1) // without a notification
-		added := time.Now()
-		(<-r.Messages()).Ack()
-		assert.LessOrEqual(t, time.Since(added), testPoll)
-		pass(4 * testPoll)
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
@@ -163,13 +108,12 @@ func TestAFailingClaimIsRepeatedUnderItsNumberAtMostFiveTimesASecond(t *testing.
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		g.setHook(func(string) error { return errAway })
-		r := run(g)
+		r := run(t, g)
 		pass(20 * time.Second)
 		g.setHook(nil)
 		(<-r.Messages()).Ack()
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		for i, request := range g.requests[:10] {
 			assert.EqualValues(t, 1, request.Number, "request %d", i)
 		}
@@ -194,18 +138,10 @@ func TestARetiredGroupIsReportedOnceAlsoAfterAnotherFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w := &witness{}
-		claimsFail := func(err error) func(string) error {
-			return func(call string) error {
-				if call == "claim" {
-					return err
-				}
-				return nil
-			}
-		}
-		g.setHook(claimsFail(errAway))
-		r := run(g, observed(w))
+		g.setHook(failing("claim", errAway))
+		r := run(t, g, observed(w))
 		pass(time.Second)
-		g.setHook(claimsFail(queue.ErrGroupRetired))
+		g.setHook(failing("claim", queue.ErrGroupRetired))
 		pass(10 * testPoll)
 		retired := 0
 		for _, e := range told[observe.Failed](w) {
@@ -223,8 +159,6 @@ func TestARetiredGroupIsReportedOnceAlsoAfterAnotherFailure(t *testing.T) {
 		(<-r.Messages()).Ack()
 		ended := places(told[observe.OutageEnded](w))
 		assert.ElementsMatch(t, []observe.Place{whole, place}, ended)
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
@@ -244,7 +178,7 @@ func TestAConsumerWhoseMemoryWasSetBackGoesOnFromItsLastRequest(t *testing.T) {
 			return err
 		})
 		var failed []error
-		r := run(g, func(c *Config) {
+		r := run(t, g, func(c *Config) {
 			c.Observer.Failed = func(e observe.Failed) { failed = append(failed, e.Err) }
 		})
 		select {
@@ -253,8 +187,7 @@ func TestAConsumerWhoseMemoryWasSetBackGoesOnFromItsLastRequest(t *testing.T) {
 		case <-time.After(testPoll):
 			t.Error("the message does not come")
 		}
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Len(t, failed, 1)
 		assert.Greater(t, g.requests[1].Number, int64(later))
 	})

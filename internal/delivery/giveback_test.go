@@ -10,53 +10,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-func TestABufferBehindASlowMessageIsGivenBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(2000)
-		g.latency = time.Millisecond
-		r := run(g)
-		for range 500 {
-			(<-r.Messages()).Ack()
-		}
-		slow := <-r.Messages()
-		pass(maxHold + 20*time.Millisecond)
-		var held int
-		g.view(func() { held = 2000 - len(g.ready) - 501 - len(g.released) })
-		assert.Zero(t, held, "messages held back behind a slow one")
-		assert.NotEmpty(t, g.released)
-		slow.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
-func TestABufferIsGivenBackWhenHandlersBecomeSlow(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(2000)
-		g.latency = time.Millisecond
-		r := run(g)
-		for range 500 {
-			(<-r.Messages()).Ack()
-		}
-		for range 3 { // each takes less than maxHold, the buffered ones together more
-			msg := <-r.Messages()
-			pass(maxHold - 10*time.Millisecond)
-			msg.Ack()
-		}
-		pass(5 * time.Millisecond)
-		var held int
-		g.view(func() { held = 2000 - len(g.ready) - 503 - len(g.released) })
-		assert.LessOrEqual(t, held, 1, "messages held back")
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
-}
-
 func TestAPauseGivesBackWhatIsHeldAheadAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const total, learned = 520, 500
 		g := newFakeGroup(total)
-		r := run(g)
+		r := run(t, g)
 		learn(r, learned)
 		slow := <-r.Messages()
 		pass(time.Millisecond)
@@ -65,8 +23,6 @@ func TestAPauseGivesBackWhatIsHeldAheadAtOnce(t *testing.T) {
 		pass(time.Millisecond)
 		assert.Zero(t, g.held(total, learned+1))
 		slow.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
@@ -74,17 +30,12 @@ func TestNothingIsClaimedUntilMessagesHaveBeenGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2000)
 		g.latency = time.Millisecond
-		r := run(g)
+		r := run(t, g)
 		for range 500 {
 			(<-r.Messages()).Ack()
 		}
 		slow := <-r.Messages()
-		g.setHook(func(call string) error {
-			if call == "release" {
-				return errAway
-			}
-			return nil
-		})
+		g.setHook(failing("release", errAway))
 		pass(maxHold + 10*time.Millisecond)
 		slow.Ack()
 		var before int
@@ -97,8 +48,6 @@ func TestNothingIsClaimedUntilMessagesHaveBeenGivenBack(t *testing.T) {
 			assert.Greater(t, len(g.requests), before)
 			assert.NotEmpty(t, g.released)
 		})
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
@@ -106,7 +55,7 @@ func TestMessagesOfAClaimUnderWayAreGivenBackWithTheBuffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		g.latency = time.Millisecond
-		r := run(g)
+		r := run(t, g)
 		learn(r, 500)
 		pass(time.Second)
 		g.add(2) // the first is handed out, the second is held
@@ -129,7 +78,5 @@ func TestMessagesOfAClaimUnderWayAreGivenBackWithTheBuffer(t *testing.T) {
 			assert.Equal(t, []string{"0501", "0502"}, mapped(g.released, func(r queue.Release) string { return r.ID }))
 		})
 		slow.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }

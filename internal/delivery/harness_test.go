@@ -2,11 +2,13 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -25,15 +27,19 @@ type running struct {
 	ended chan error
 }
 
-func run(g *fakeGroup, change ...func(*Config)) *running {
-	return runTopic(&fakeTopic{groups: []*fakeGroup{g}}, change...)
+// run runs a subscription, which ends with the test at the latest.
+func run(t *testing.T, g *fakeGroup, change ...func(*Config)) *running {
+	t.Helper()
+	return runTopic(t, &fakeTopic{groups: []*fakeGroup{g}}, change...)
 }
 
-func runTopic(topic *fakeTopic, change ...func(*Config)) *running {
-	return runAt(topic, len(topic.groups), change...)
+func runTopic(t *testing.T, topic *fakeTopic, change ...func(*Config)) *running {
+	t.Helper()
+	return runAt(t, topic, len(topic.groups), change...)
 }
 
-func runAt(topic Topic, partitions int, change ...func(*Config)) *running {
+func runAt(t *testing.T, topic Topic, partitions int, change ...func(*Config)) *running {
+	t.Helper()
 	config := Config{
 		Decode: func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 			msg := message.NewMessage(m.ID, nil)
@@ -56,9 +62,35 @@ func runAt(topic Topic, partitions int, change ...func(*Config)) *running {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Subscription: New(topic, config), stop: cancel, ended: make(chan error, 1)}
-	go func() { r.ended <- r.Run(ctx, partitions) }()
+	go func() {
+		r.ended <- r.Run(ctx, partitions)
+		close(r.ended)
+	}()
+	t.Cleanup(func() { r.end(t) })
 	return r
 }
+
+// end ends a subscription, unless it has ended.
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	require.NoError(t, <-r.ended)
+}
+
+// garbled makes a message one that cannot be decoded.
+func garbled(id string) func(*Config) {
+	return func(c *Config) {
+		decode := c.Decode
+		c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
+			if m.ID == id {
+				return nil, time.Time{}, errGarbage
+			}
+			return decode(ctx, m)
+		}
+	}
+}
+
+var errGarbage = errors.New("garbage")
 
 // bubble runs a test on a clock of its own (testing/synctest).
 func bubble(t *testing.T, test func(t *testing.T)) {

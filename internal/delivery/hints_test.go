@@ -26,21 +26,6 @@ func TestNotificationsDuringAClaimCauseNoOtherClaim(t *testing.T) {
 	})
 }
 
-func TestANotificationMakesAConsumerLookEarlier(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHints(Config{PollInterval: testPoll})
-		h.reset()
-		h.found(0, testPoll, 0)
-		start := time.Now()
-		go func() {
-			pass(time.Second)
-			h.notified(queue.Hint{In: time.Second, Looked: true})
-		}()
-		assert.True(t, h.await(t.Context()))
-		assert.Equal(t, 2*time.Second, time.Since(start))
-	})
-}
-
 // TestAClaimSetsOutEarlierWhenRedisIsFar: it is due by the clock of Redis.
 func TestAClaimSetsOutEarlierWhenRedisIsFar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

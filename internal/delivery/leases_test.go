@@ -53,7 +53,7 @@ func TestLeasesAreExtendedEveryThirdOfTheirDuration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				g := newFakeGroup(0)
-				r := run(g)
+				r := run(t, g)
 				pass(rest)
 				g.add(1)
 				msg := <-r.Messages()
@@ -61,8 +61,7 @@ func TestLeasesAreExtendedEveryThirdOfTheirDuration(t *testing.T) {
 				pass(5*testLease + time.Second)
 				require.NoError(t, msg.Context().Err())
 				msg.Ack()
-				r.stop()
-				require.NoError(t, <-r.ended)
+				r.end(t)
 				require.NotEmpty(t, g.extended)
 				first := g.extended[0].Sub(start)
 				assert.LessOrEqual(t, first, testLease/3) // sooner, if the subscription has had its turn to claim before the message was there
@@ -78,7 +77,7 @@ func TestLeasesAreExtendedEveryThirdOfTheirDuration(t *testing.T) {
 func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
-		r := run(g, func(c *Config) { c.MaxInFlight = 2; c.Lease = maxHold })
+		r := run(t, g, func(c *Config) { c.MaxInFlight = 2; c.Lease = maxHold })
 		msg := <-r.Messages()
 		pass(maxHold * 2 / 5)
 		g.view(func() {
@@ -88,8 +87,6 @@ func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
 			}, g.heldLast)
 		})
 		msg.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
@@ -101,58 +98,37 @@ func otherOf(id string) string {
 }
 
 func TestAMessageIsGivenUpBeforeItsLeaseEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1)
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				return errAway
-			}
-			return nil
+	for name, hangs := range map[string]time.Duration{"its extension fails": 0, "its extension hangs": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g := newFakeGroup(1)
+				g.setHook(func(call string) error {
+					if call != "extend" {
+						return nil
+					}
+					pass(hangs)
+					return errAway
+				})
+				start := time.Now()
+				r := run(t, g)
+				msg := <-r.Messages()
+				<-msg.Context().Done()
+				require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
+				assert.Equal(t, testLease-time.Second, time.Since(start))
+				msg.Ack()
+				r.end(t)
+				assert.Equal(t, []string{"0000"}, g.acked, "a late ack may still count")
+				pass(hangs)
+			})
 		})
-		start := time.Now()
-		r := run(g)
-		msg := <-r.Messages()
-		<-msg.Context().Done()
-		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
-		assert.Equal(t, testLease-time.Second, time.Since(start))
-		r.stop()
-		msg.Ack()
-		require.NoError(t, <-r.ended)
-		assert.Equal(t, []string{"0000"}, g.acked, "a late ack may still count")
-	})
-}
-
-func TestAHungExtendDoesNotKeepAMessageFromBeingGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1)
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				pass(time.Hour)
-			}
-			return nil
-		})
-		start := time.Now()
-		r := run(g)
-		msg := <-r.Messages()
-		<-msg.Context().Done()
-		assert.Equal(t, testLease-time.Second, time.Since(start))
-		msg.Nack()
-		r.stop()
-		require.NoError(t, <-r.ended)
-		pass(time.Hour)
-	})
+	}
 }
 
 func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				return errAway
-			}
-			return nil
-		})
-		r := run(g)
+		g.setHook(failing("extend", errAway))
+		r := run(t, g)
 		pass(testLease / 2)
 		g.add(1)
 		g.view(func() { g.latency = 25500 * time.Millisecond }) // tend looks sooner
@@ -164,8 +140,7 @@ func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
 		assert.LessOrEqual(t, time.Since(sent), testLease-time.Second)
 		g.view(func() { g.latency = 0 })
 		msg.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		pass(time.Minute) // for the calls under way
 	})
 }
@@ -175,7 +150,7 @@ func TestNoMessageOvertakesOneWhoseReplyWasTooSlow(t *testing.T) {
 	for range 20 { // the claim and the worker race
 		bubble(t, func(t *testing.T) {
 			g := newFakeGroup(0)
-			r := run(g)
+			r := run(t, g)
 			testSlowReply(t, g, r, func() string {
 				msg := <-r.Messages()
 				msg.Ack()
@@ -184,7 +159,7 @@ func TestNoMessageOvertakesOneWhoseReplyWasTooSlow(t *testing.T) {
 		})
 		bubble(t, func(t *testing.T) {
 			g, got := newFakeGroup(0), make(chan string)
-			r := run(g, inBatches(3, func(batch []*message.Message) {
+			r := run(t, g, inBatches(3, func(batch []*message.Message) {
 				for _, msg := range batch {
 					got <- msg.UUID
 					msg.Ack()
@@ -214,22 +189,6 @@ func testSlowReply(t *testing.T, g *fakeGroup, r *running, next func() string) {
 	for i := range 16 {
 		require.Equal(t, fmt.Sprintf("%04d", 20+i), next())
 	}
-	r.stop()
-	require.NoError(t, <-r.ended)
-}
-
-func TestAMessageThatIsNoLongerCurrentIsGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1)
-		r := run(g)
-		msg := <-r.Messages()
-		g.view(func() { g.stale["0000"] = true })
-		<-msg.Context().Done()
-		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
-		msg.Nack()
-		r.stop()
-		require.NoError(t, <-r.ended)
-	})
 }
 
 func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
@@ -281,14 +240,9 @@ func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
 func TestALeaseThatEndsWhileASlowObserverIsToldIsGivenUpInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(10)
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				return errAway
-			}
-			return nil
-		})
+		g.setHook(failing("extend", errAway))
 		const slow = time.Second
-		r := run(g, func(c *Config) {
+		r := run(t, g, func(c *Config) {
 			c.MaxInFlight = 20
 			c.Observer.LeaseLost = func(observe.LeaseLost) { pass(slow) }
 		})
@@ -307,28 +261,19 @@ func TestALeaseThatEndsWhileASlowObserverIsToldIsGivenUpInTime(t *testing.T) {
 			msg.Ack()
 		}
 		pass(20 * slow)
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
 func TestALostMessageIsNotHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				return errAway
-			}
-			return nil
-		})
-		r := run(g)
+		g.setHook(failing("extend", errAway))
+		r := run(t, g)
 		pass(2 * testLease) // nobody reads
 		select {
 		case msg := <-r.Messages():
 			require.Fail(t, "handed out", msg.UUID)
 		default:
 		}
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -13,7 +12,7 @@ import (
 func TestAListenerThatWorksAgainTriggersFailingClaims(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := run(g)
+		r := run(t, g)
 		pass(time.Second)
 		g.setHook(func(string) error { return errAway })
 		g.hints <- 0
@@ -28,15 +27,13 @@ func TestAListenerThatWorksAgainTriggersFailingClaims(t *testing.T) {
 		g.hints <- 0
 		(<-r.Messages()).Ack()
 		assert.Less(t, time.Since(start), 1500*time.Millisecond)
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
 func TestClaimsThatWorkAgainTriggerAFailingListener(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := run(g)
+		run(t, g)
 		pass(time.Second)
 		g.setHook(func(string) error { return errAway })
 		pass(testPoll + time.Second)
@@ -44,18 +41,15 @@ func TestClaimsThatWorkAgainTriggerAFailingListener(t *testing.T) {
 		g.setHook(nil)
 		pass(3 * time.Second)
 		g.view(func() { assert.Equal(t, 1, g.retries) })
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
 func TestRunWaitsUntilItsListenersAreClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := run(g)
+		r := run(t, g)
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		g.view(func() { assert.True(t, g.unheard) })
 	})
 }
@@ -65,7 +59,7 @@ func TestASlowObserverHoldsUpNoNotifications(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, stuck := newFakeGroup(0), make(chan struct{})
 		failures := 0
-		r := run(g, func(c *Config) {
+		r := run(t, g, func(c *Config) {
 			c.Observer.Failed = func(observe.Failed) {
 				failures++
 				<-stuck
@@ -83,8 +77,7 @@ func TestASlowObserverHoldsUpNoNotifications(t *testing.T) {
 		(<-r.Messages()).Ack()
 		assert.Zero(t, time.Since(start))
 		close(stuck)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, 2, failures, "the first, and the last of those that came meanwhile")
 	})
 }

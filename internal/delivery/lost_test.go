@@ -103,7 +103,7 @@ func TestSilenceIsMadeUpForInTime(t *testing.T) {
 		g := newFakeGroup(0)
 		node := &fakeNode{heartbeat: make(chan struct{}, 1)}
 		topic := hubTopic{&fakeTopic{groups: []*fakeGroup{g}}, notify.New(node, notify.Interval, notify.Timeout)}
-		r := runAt(topic, 1, func(c *Config) { c.PollInterval = notify.Interval + quietMargin })
+		r := runAt(t, topic, 1, func(c *Config) { c.PollInterval = notify.Interval + quietMargin })
 		latest := time.Duration(0)
 		for range 20 {
 			pass(time.Minute)
@@ -123,6 +123,5 @@ func TestSilenceIsMadeUpForInTime(t *testing.T) {
 		assert.LessOrEqual(t, latest, notify.Interval+notify.Timeout+fallbackInterval)
 		assert.Less(t, latest, notify.Interval+quietMargin-time.Second, "the rest is for the claim")
 		assert.Greater(t, latest, notify.Interval, "it was not put to the test")
-		r.end(t)
 	})
 }

@@ -15,15 +15,14 @@ func TestFastHandlersGetLargeBatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(5000)
 		g.latency = time.Millisecond
-		r := run(g)
+		r := run(t, g)
 		for range 5000 {
 			msg := <-r.Messages()
 			pass(10 * time.Microsecond)
 			msg.Ack()
 		}
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Len(t, g.acked, 5000)
 		assert.Less(t, len(g.requests), 60)
 		for _, request := range g.requests {
@@ -43,7 +42,7 @@ func TestBatchesAreSmallWhileOrderingKeysCome(t *testing.T) {
 		for i := range 2500 {
 			g.ready[i].ID = fmt.Sprintf("%026d", i) + script.Traits{OrderingKey: fmt.Sprint(i)}.String()
 		}
-		r := run(g)
+		r := run(t, g)
 		for i := range 5000 {
 			if i == 2000 {
 				g.mu.Lock()
@@ -55,29 +54,8 @@ func TestBatchesAreSmallWhileOrderingKeysCome(t *testing.T) {
 			(<-r.Messages()).Ack()
 		}
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		require.Len(t, g.acked, 5000)
 		assert.Less(t, len(g.requests), 60, "others come in large batches, also after those")
-	})
-}
-
-func TestSlowHandlersGetOneMessageAtATime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(20)
-		r := run(g, func(c *Config) { c.MaxInFlight = 2 })
-		for range 10 {
-			first, second := <-r.Messages(), <-r.Messages()
-			pass(200 * time.Millisecond)
-			first.Ack()
-			second.Ack()
-		}
-		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
-		assert.Empty(t, g.released)
-		for _, request := range g.requests {
-			assert.LessOrEqual(t, request.Limit, 2)
-		}
 	})
 }

@@ -19,7 +19,7 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 		var said []string
 		var last queue.Presence
 		g := newFakeGroup(2)
-		r := run(g, func(c *Config) {
+		r := run(t, g, func(c *Config) {
 			c.MaxInFlight, c.ConsumerInfo = 4, func(extended []Extended) string { return fmt.Sprint(extended) }
 		})
 		first, second := <-r.Messages(), <-r.Messages()
@@ -33,8 +33,7 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 		g.view(func() { said, last = slices.Clone(g.said), g.requests[len(g.requests)-1].Presence })
 		third.Ack()
 		pass(testLease)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		require.GreaterOrEqual(t, len(said), 3)
 		assert.Equal(t, []string{"[{0000 7 1} {0001 7 1}]", "[{0000 7 2} {0001 7 2} {0002 7 1}]", "[{0002 7 2}]"}, said[:3])
 		assert.Equal(t, queue.Presence{Alive: 2 * quietPoll, Info: said[2]}, last, "of a claim")
@@ -47,7 +46,7 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g, func(c *Config) {
+		r := run(t, g, func(c *Config) {
 			c.PollInterval, c.ConsumerInfo = time.Hour, func(extended []Extended) string { return fmt.Sprint(extended) }
 		})
 		msg := <-r.Messages()
@@ -64,8 +63,6 @@ func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
 			require.Len(t, g.requests, 2)
 			assert.Equal(t, "[]", g.requests[1].Presence.Info)
 		})
-		r.stop()
-		require.NoError(t, <-r.ended)
 	})
 }
 
@@ -73,20 +70,14 @@ func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
 func TestALeaseThatCouldNotBeExtendedIsNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		r := run(g, func(c *Config) { c.ConsumerInfo = func(extended []Extended) string { return fmt.Sprint(extended) } })
+		r := run(t, g, func(c *Config) { c.ConsumerInfo = func(extended []Extended) string { return fmt.Sprint(extended) } })
 		msg := <-r.Messages()
-		g.setHook(func(call string) error {
-			if call == "extend" {
-				return errAway
-			}
-			return nil
-		})
+		g.setHook(failing("extend", errAway))
 		pass(testLease / 2)
 		g.setHook(nil)
 		pass(testLease / 2)
 		msg.Ack()
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		require.GreaterOrEqual(t, len(g.said), 2)
 		assert.Equal(t, []string{"[{0000 7 1}]", "[{0000 7 2}]"}, g.said[:2])
 	})

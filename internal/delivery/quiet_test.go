@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 )
@@ -30,17 +29,12 @@ func TestTheQuietInterval(t *testing.T) {
 }
 
 // notified runs a subscription that receives notifications, and has claimed since.
-func notified(g *fakeGroup, change ...func(*Config)) *running {
-	r := run(g, change...)
+func notified(t *testing.T, g *fakeGroup, change ...func(*Config)) *running {
+	t.Helper()
+	r := run(t, g, change...)
 	g.hints <- 0
 	pass(testPoll)
 	return r
-}
-
-func (r *running) end(t *testing.T) {
-	t.Helper()
-	r.stop()
-	require.NoError(t, <-r.ended)
 }
 
 // TestAnIdleSubscriptionThatIsNotifiedSendsACommandEach20Seconds at most, of whatever kind.
@@ -49,7 +43,7 @@ func TestAnIdleSubscriptionThatIsNotifiedSendsACommandEach20Seconds(t *testing.T
 		g := newFakeGroup(0)
 		g.partitions = 1
 		topic := &fakeTopic{groups: []*fakeGroup{g}}
-		r := runTopic(topic, present)
+		runTopic(t, topic, present)
 		g.hints <- 0
 		pass(testPoll)
 		before := g.claims() + topic.commands()
@@ -58,26 +52,13 @@ func TestAnIdleSubscriptionThatIsNotifiedSendsACommandEach20Seconds(t *testing.T
 		assert.LessOrEqual(t, sent, int(time.Hour/(20*time.Second)))
 		assert.LessOrEqual(t, longestSilence(g), quietPoll)
 		assert.Empty(t, g.extended)
-		r.end(t)
-	})
-}
-
-// TestWithAShortPollIntervalAConsumerPollsWhetherItIsNotifiedOrNot.
-func TestWithAShortPollIntervalAConsumerPollsWhetherItIsNotifiedOrNot(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(0)
-		r := notified(g, func(c *Config) { c.PollInterval = time.Second })
-		before := g.claims()
-		pass(time.Minute)
-		assert.GreaterOrEqual(t, g.claims()-before, 59)
-		r.end(t)
 	})
 }
 
 func TestAConsumerPollsAsUsualUntilItReceivesNotifications(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := run(g)
+		run(t, g)
 		pass(time.Minute)
 		assert.GreaterOrEqual(t, g.claims(), 12)
 		g.hints <- 0
@@ -85,7 +66,6 @@ func TestAConsumerPollsAsUsualUntilItReceivesNotifications(t *testing.T) {
 		before := g.claims()
 		pass(time.Minute)
 		assert.LessOrEqual(t, g.claims()-before, 3)
-		r.end(t)
 	})
 }
 
@@ -93,7 +73,7 @@ func TestAConsumerPollsAsUsualUntilItReceivesNotifications(t *testing.T) {
 func TestAConsumerWhoseConnectionIsLostLooksAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := notified(g)
+		r := notified(t, g)
 		for range 5 {
 			g.add(1) // its notification is lost
 			start := time.Now()
@@ -103,7 +83,6 @@ func TestAConsumerWhoseConnectionIsLostLooksAtOnce(t *testing.T) {
 			g.hints <- 0
 			pass(time.Minute)
 		}
-		r.end(t)
 	})
 }
 
@@ -115,43 +94,11 @@ func unannounced(g *fakeGroup, r *running) time.Duration {
 	return time.Since(start)
 }
 
-// TestAMessageThatNoNotificationAnnouncesIsFoundByAPoll, as one of a publisher without the right to publish.
-func TestAMessageThatNoNotificationAnnouncesIsFoundByAPoll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(0)
-		r := notified(g)
-		for range 10 {
-			assert.LessOrEqual(t, unannounced(g, r), quietPoll)
-		}
-		r.end(t)
-	})
-}
-
-// TestFalseNotificationsPostponeNoMessageForLong: what says that another consumer has looked may be false.
-func TestFalseNotificationsPostponeNoMessageForLong(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(0)
-		r := notified(g)
-		for range 20 {
-			pass(10 * time.Minute)
-			g.view(func() { g.next = 10 * time.Second }) // it is in Redis
-			g.hints <- 10 * time.Second
-			pass(9 * time.Second)
-			g.view(func() { g.next = time.Second })
-			g.looks <- -1
-			pass(time.Second)
-			g.view(func() { g.next = -1 })
-			assert.LessOrEqual(t, unannounced(g, r), testPoll)
-		}
-		r.end(t)
-	})
-}
-
 // TestConsumersThatHearOfEachOtherStayQuiet: after each message, one more look is enough.
 func TestConsumersThatHearOfEachOtherStayQuiet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		r := notified(g)
+		notified(t, g)
 		before := g.claims()
 		const hours = 5
 		for range hours {
@@ -165,6 +112,5 @@ func TestConsumersThatHearOfEachOtherStayQuiet(t *testing.T) {
 			pass(30 * time.Second)
 		}
 		assert.LessOrEqual(t, g.claims()-before, hours*(int(time.Hour/(26*time.Second))+4))
-		r.end(t)
 	})
 }

@@ -72,7 +72,7 @@ func TestAnObserverFollowsAMessage(t *testing.T) {
 		g := newFakeGroup(0)
 		g.body = []byte("four")
 		w := &witness{}
-		r := run(g, observed(w))
+		r := run(t, g, observed(w))
 		pass(time.Second)
 		g.add(1)
 		pass(300 * time.Millisecond) // late when it is claimed
@@ -82,8 +82,7 @@ func TestAnObserverFollowsAMessage(t *testing.T) {
 		pass(2 * time.Second)
 		msg.Ack()
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, []any{
 			observe.Claimed{Place: place, IDs: []string{"0000"}, Bytes: 4},
 			observe.HandedOut{Place: place, ID: "0000", Token: 7, Attempt: 1, Late: 350 * time.Millisecond},
@@ -97,15 +96,8 @@ func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
 		g := newFakeGroup(4)
 		g.returns = true
 		w := &witness{}
-		errGarbage, errMetadata := errors.New("garbage"), errors.New("too large")
-		r := run(g, observed(w), func(c *Config) {
-			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
-				if m.ID == "0000" {
-					return nil, time.Time{}, errGarbage
-				}
-				return decode(ctx, m)
-			}
+		errMetadata := errors.New("too large")
+		r := run(t, g, observed(w), garbled("0000"), func(c *Config) {
 			c.Redelivery = func(context.Context, *message.Message) (queue.Nack, error) {
 				return queue.Nack{Delay: time.Minute}, errMetadata
 			}
@@ -115,8 +107,7 @@ func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
 		pass(time.Second)
 		nacked.Nack()
 		<-r.Messages() // it is not settled
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, []observe.Failed{
 			{Place: place, What: observe.Decoding, ID: "0000", Err: errGarbage},
 			{Place: place, What: observe.Retrying, ID: "0001", Err: errMetadata},
@@ -138,14 +129,13 @@ func TestEachClaimedMessageIsSettledOnce(t *testing.T) {
 		g := newFakeGroup(3000)
 		g.latency = time.Millisecond
 		w := &witness{}
-		r := run(g, observed(w), func(c *Config) { c.MaxInFlight = 10 })
+		r := run(t, g, observed(w), func(c *Config) { c.MaxInFlight = 10 })
 		learn(r, 1000)
 		for range 10 { // slow, so that the buffer is given back
 			<-r.Messages()
 		}
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		var claimed, settled []string
 		for _, e := range told[observe.Claimed](w) {
 			claimed = append(claimed, e.IDs...)
@@ -169,13 +159,13 @@ func TestAnObserverLearnsOfALostLeaseAndItsStaleNack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w := &witness{}
-		r := run(g, observed(w))
+		r := run(t, g, observed(w))
 		msg := <-r.Messages()
 		g.view(func() { g.stale["0000"] = true })
 		<-msg.Context().Done()
+		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
 		msg.Nack()
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, []observe.LeaseLost{{Place: place, ID: "0000", Token: 7, Attempt: 1, HandedOut: true}}, told[observe.LeaseLost](w))
 		require.Len(t, told[observe.Settled](w), 1)
 		assert.True(t, told[observe.Settled](w)[0].Stale)
@@ -187,14 +177,9 @@ func TestABurialThatChangedNothingIsNotTold(t *testing.T) {
 		g := newFakeGroup(2)
 		g.stale["0000"] = true
 		w := &witness{}
-		r := run(g, observed(w), func(c *Config) {
-			c.Decode = func(context.Context, queue.Claimed) (*message.Message, time.Time, error) {
-				return nil, time.Time{}, errors.New("garbage")
-			}
-		})
+		r := run(t, g, observed(w), garbled("0000"), garbled("0001"))
 		pass(time.Second)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, []observe.Settled{
 			{Place: place, ID: "0000", Token: 7, How: observe.Undecodable, Stale: true},
 			{Place: place, ID: "0001", Token: 7, How: observe.Undecodable},
@@ -208,12 +193,11 @@ func TestANackThatMadeADeadLetterOrNothingIsNotTriedAgain(t *testing.T) {
 		g := newFakeGroup(3)
 		g.letters, g.stale["0001"] = map[string]string{"0000": "enough"}, true
 		w := &witness{}
-		r := run(g, observed(w))
+		r := run(t, g, observed(w))
 		for range 3 {
 			(<-r.Messages()).Nack()
 		}
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Equal(t, []observe.Settled{
 			{Place: place, ID: "0000", Token: 7, How: observe.Nacked},
 			{Place: place, ID: "0001", Token: 7, How: observe.Nacked, Stale: true},
@@ -222,32 +206,11 @@ func TestANackThatMadeADeadLetterOrNothingIsNotTriedAgain(t *testing.T) {
 	})
 }
 
-func TestADeadLetterIsToldOnceIfOtherNacksAreSentAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1)
-		g.letters, g.nackFails = map[string]string{"0000": "enough"}, errAway
-		w := &witness{}
-		r := run(g, observed(w))
-		(<-r.Messages()).Nack()
-		pass(time.Second)
-		letters := []observe.Buried{{Place: place, ID: "0000", Reason: "enough"}}
-		assert.Equal(t, letters, told[observe.Buried](w))
-		g.view(func() {
-			assert.Greater(t, len(g.nacked), 1)
-			g.nackFails = nil
-		})
-		r.stop()
-		require.NoError(t, <-r.ended)
-		assert.Equal(t, letters, told[observe.Buried](w))
-		assert.Len(t, told[observe.Settled](w), 1)
-	})
-}
-
 func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w := &witness{}
-		r := run(g, observed(w))
+		r := run(t, g, observed(w))
 		msg := <-r.Messages()
 		g.setHook(func(string) error { return errAway })
 		msg.Ack()
@@ -259,8 +222,7 @@ func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
 		g.hints <- 0
 		pass(time.Minute)
 		assert.Len(t, told[observe.OutageEnded](w), len(told[observe.OutageBegan](w)), "also if nothing is left to extend")
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		for _, what := range []observe.Activity{observe.Claiming, observe.Settling, observe.Extending, observe.Listening} {
 			assert.True(t, slices.ContainsFunc(told[observe.Failed](w), func(f observe.Failed) bool {
 				return f.What == what && f.Place == place && errors.Is(f.Err, errAway)
@@ -299,11 +261,10 @@ func TestASubscriptionThatEndsEndsItsOutages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, w := newFakeGroup(1), &witness{}
 		g.setHook(func(string) error { return errAway })
-		r := run(g, observed(w))
+		r := run(t, g, observed(w))
 		pass(time.Second)
 		assert.Empty(t, told[observe.OutageEnded](w))
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		ended := told[observe.OutageEnded](w)
 		require.Len(t, ended, len(told[observe.OutageBegan](w)))
 		require.NotEmpty(t, ended)

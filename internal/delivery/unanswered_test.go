@@ -70,12 +70,11 @@ func TestASettlementWithoutItsAnswerIsNoLostLease(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				g, lost := newFakeGroup(1), &losses{}
 				g.forgetsBefore(s.call, true)
-				r := run(g, lost.observe)
+				r := run(t, g, lost.observe)
 				s.settle(g, r)
 				pass(testLease)
 				g.view(func() { require.NotEmpty(t, g.extended, "a heartbeat") })
-				r.stop()
-				require.NoError(t, <-r.ended)
+				r.end(t)
 				assert.Empty(t, lost.all())
 			})
 		})
@@ -89,11 +88,10 @@ func TestALeaseLostBeforeTheSettlementIsReported(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				g, lost := newFakeGroup(1), &losses{}
 				g.forgetsBefore(settlements[name].call, false)
-				r := run(g, lost.observe)
+				r := run(t, g, lost.observe)
 				settlements[name].settle(g, r)
 				pass(testLease)
-				r.stop()
-				require.NoError(t, <-r.ended)
+				r.end(t)
 				assert.Equal(t, []string{"0000"}, lost.all())
 			})
 		})
@@ -105,7 +103,7 @@ func TestABatchSettledWithoutAnAnswerLosesNoLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, lost := newFakeGroup(2), &losses{}
 		g.forgetsBefore("ack", true)
-		r := run(g, lost.observe, func(c *Config) {
+		r := run(t, g, lost.observe, func(c *Config) {
 			c.BatchSize = 2
 			c.Handle = func(batch []*message.Message) {
 				for _, msg := range batch {
@@ -115,8 +113,7 @@ func TestABatchSettledWithoutAnAnswerLosesNoLease(t *testing.T) {
 			}
 		})
 		pass(3 * testLease)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Empty(t, lost.all())
 		assert.Equal(t, []string{"0000", "0001"}, g.acked)
 	})
@@ -126,7 +123,7 @@ func TestABatchSettledWithoutAnAnswerLosesNoLease(t *testing.T) {
 func TestAMessageThatItsHandlerEndsInRedisIsNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, lost := newFakeGroup(1), &losses{}
-		r := run(g, lost.observe, func(c *Config) {
+		r := run(t, g, lost.observe, func(c *Config) {
 			c.BatchSize = 1
 			c.Handle = func(batch []*message.Message) {
 				held, _ := InHandOf(batch[0].Context())
@@ -138,8 +135,7 @@ func TestAMessageThatItsHandlerEndsInRedisIsNotLost(t *testing.T) {
 			}
 		})
 		pass(2 * testLease)
-		r.stop()
-		require.NoError(t, <-r.ended)
+		r.end(t)
 		assert.Empty(t, lost.all())
 	})
 }

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,16 +26,7 @@ func TestWhatRedisIsNotToldBeforeTheEndIsUnsettled(t *testing.T) {
 			return errAway
 		})
 		w := &witness{}
-		r := run(g, observed(w), func(c *Config) {
-			c.MaxInFlight = 5
-			decode := c.Decode
-			c.Decode = func(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
-				if m.ID == "0003" {
-					return nil, time.Time{}, errors.New("garbage")
-				}
-				return decode(ctx, m)
-			}
-		})
+		r := run(t, g, observed(w), garbled("0003"), func(c *Config) { c.MaxInFlight = 5 })
 		acked, nacked, open := <-r.Messages(), <-r.Messages(), <-r.Messages() // in any order
 		acked.Ack()
 		nacked.Nack()
@@ -63,10 +53,10 @@ func TestWhatIsSettledAfterTheEndIsUnsettled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w, decoded := &witness{}, make(chan struct{})
-		r := run(g, observed(w), func(c *Config) {
+		r := run(t, g, observed(w), func(c *Config) {
 			c.Decode = func(context.Context, queue.Claimed) (*message.Message, time.Time, error) {
 				<-decoded
-				return nil, time.Time{}, errors.New("garbage")
+				return nil, time.Time{}, errGarbage
 			}
 		})
 		pass(time.Second)
