@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,32 +54,27 @@ func TestRetimeMakesDueWhatIsScheduledForTheEndOfTime(t *testing.T) {
 	assert.InDelta(t, 1000, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(1)).Val(), 0)
 }
 
-// TestActsOnAKeyOfAnotherTypeChangeNothing and name it.
-func TestActsOnAKeyOfAnotherTypeChangeNothing(t *testing.T) {
-	withdraw := func(r *scene, _ *queue.Group) error {
-		return errOf(Withdraw(r.Ctx(), r.partition, []Seen{{"a", "1"}}))
-	}
-	for kind, act := range map[string]func(r *scene, g *queue.Group) error{
-		"scheduled": withdraw,
-		"messages":  withdraw,
-		"keys":      withdraw,
-		"dedup":     withdraw,
-		"queue:g":   func(r *scene, g *queue.Group) error { return errOf(Retime(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
-		"refs":      func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.Ctx(), r.partition)) },
+// TestAKeyOfAnotherTypeChangesNothing: the error names it, and all the others are as before.
+func TestAKeyOfAnotherTypeChangesNothing(t *testing.T) {
+	for kinds, act := range map[string]func(r *scene, g *queue.Group) error{
+		"scheduled messages keys dedup": func(r *scene, _ *queue.Group) error { return errOf(Withdraw(r.Ctx(), r.partition, []Seen{{"a", "1"}})) },
+		"queue:g":                       func(r *scene, g *queue.Group) error { return errOf(Retime(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
+		"refs":                          func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.Ctx(), r.partition)) },
+		"scheduled messages keys dedup imported": func(r *scene, _ *queue.Group) error {
+			return errOf(Arrive(r.Ctx(), r.partition, []Arrival{r.arrival(keyed(3, "m"), 60)}))
+		},
 	} {
-		t.Run(kind, func(t *testing.T) { fails(t, kind, act) })
+		for _, kind := range strings.Fields(kinds) {
+			t.Run(kinds+"/"+kind, func(t *testing.T) {
+				r := newScene(t)
+				g := r.group("g")
+				r.push(due("a"))
+				require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1, "a")).Err())
+				require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
+				r.FailsOnType(kind, func() error { return act(r, g) })
+			})
+		}
 	}
-}
-
-// fails makes a call while a key is of another type.
-func fails(t *testing.T, kind string, call func(r *scene, g *queue.Group) error) {
-	t.Helper()
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due("a"))
-	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1, "a")).Err())
-	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
-	r.FailsOnType(kind, func() error { return call(r, g) })
 }
 
 // TestWithdrawLeavesTheKeyToWhoeverHoldsIt by now.
@@ -95,4 +91,26 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, want, r.State())
+}
+
+// TestATornWithdrawalHoldsNoKey: a repeated call finishes it.
+func TestATornWithdrawalHoldsNoKey(t *testing.T) {
+	id := keyed(1, "k")
+	var seen []Seen
+	withdraw := func(r *scene) {
+		require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition, seen)))
+	}
+	arrange := func(r *scene) {
+		require.Empty(r.T, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(id, 60)}))
+		seen = r.seen(r.partition.Key(script.Scheduled, ""), id)
+		withdraw(r)
+	}
+	tornEverywhere(t, "withdrawal", arrange, func(r *scene) {
+		r.Reload()
+		if state := r.State(); state["messages "+id] == "" {
+			require.ErrorIs(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)), queue.ErrNotFound)
+		}
+		withdraw(r)
+		assert.Empty(r.T, r.State())
+	})
 }

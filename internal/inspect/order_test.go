@@ -88,22 +88,6 @@ func TestCountBeforeLeavesOutWhatWaitsInLine(t *testing.T) {
 	assert.Zero(t, before)
 }
 
-func TestActsKnowWhatWaitsInLine(t *testing.T) {
-	r := newScene(t)
-	g := r.lined("g")
-	page := r.page(g, inAll(InLine))
-	left, err := Retime(t.Context(), g, InLine, 1e13, []Seen{page.Entries[1].Seen})
-	require.NoError(t, err)
-	assert.Empty(t, left)
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "turns:g 1,k": ordered(1, "k"),
-		"unack:g " + ordered(1, "k"): "now+30s", "messages " + ordered(1, "k"): "body " + ordered(1, "k"),
-		"queue:g " + ordered(2, "k"): "in line now+0s", "messages " + ordered(2, "k"): "body " + ordered(2, "k"),
-		"blocked:g 1,k  0000000002=1,k": "0",
-		"queue:g " + ordered(3, "k"):    "10000000000000", "messages " + ordered(3, "k"): "body " + ordered(3, "k"),
-	}, r.State())
-}
-
 func TestLookShowsTheDueTimeOfWhatWaitsInLine(t *testing.T) {
 	r := newScene(t)
 	r.lined("g")

@@ -3,7 +3,6 @@ package inspect
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,38 +182,4 @@ func TestPagesEndBeforeTheirBytes(t *testing.T) {
 	assert.Len(t, r.pages(r.partition.Group(""), request), 20)
 	request.Bytes = 0
 	assert.Len(t, r.page(r.partition.Group(""), request).Entries, 20)
-}
-
-// TestPagesShowEachMessageThatStaysOnce while others come, go and move around the cursor.
-func TestPagesShowEachMessageThatStaysOnce(t *testing.T) {
-	r := newScene(t)
-	set := r.partition.Key(script.Scheduled, "")
-	var stay []string
-	for range 400 {
-		id := fmt.Sprintf("stay %04d", rand.IntN(1e9))
-		if slices.Contains(stay, id) {
-			continue
-		}
-		stay = append(stay, id)
-		require.NoError(t, r.Client.ZAdd(t.Context(), set, z(float64(rand.IntN(20)), id)).Err())
-	}
-	count := map[string]int{}
-	request := inAll(InScheduled)
-	request.Limit = 9
-	for page := (Page{More: true}); page.More; request.From = page.Next {
-		for range 5 {
-			id := fmt.Sprintf("go %d", rand.IntN(200))
-			require.NoError(t, r.Client.ZAdd(t.Context(), set, z(float64(rand.IntN(20)), id)).Err())
-			require.NoError(t, r.Client.ZRem(t.Context(), set, fmt.Sprintf("go %d", rand.IntN(200))).Err())
-			require.NoError(t, r.Client.ZRem(t.Context(), set, strings.TrimSuffix(request.From.ID, "\x00")).Err())
-			stay = slices.DeleteFunc(stay, func(id string) bool { return id+"\x00" == request.From.ID })
-		}
-		page, _ = ReadPage(t.Context(), r.partition.Group(""), request)
-		for _, id := range idsOf(page) {
-			count[id]++
-		}
-	}
-	for _, id := range stay {
-		require.Equal(t, 1, count[id], id)
-	}
 }

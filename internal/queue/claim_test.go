@@ -3,7 +3,6 @@ package queue
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,26 +32,6 @@ func TestClaimAcceptsAnyScoreThatAnotherProgramWrote(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, stale)
 	assert.ElementsMatch(t, []string{"a#2/0/0", "b#2/0/0", "c#2/0/0"}, r.claim(g, "c", 10))
-}
-
-// TestAFractionOfAMillisecondIsNoNegativeWait: less than a millisecond is left, and the next is not due by the clock in ms.
-func TestAFractionOfAMillisecondIsNoNegativeWait(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	scheduled := r.partition.Key(script.Scheduled, "")
-	for n := range 20 {
-		id := fmt.Sprint(n)
-		r.push(after(id, 60))
-		soon := float64(r.Now().UnixMilli()+3) + 0.001
-		require.NoError(t, r.Client.ZAdd(t.Context(), scheduled, redis.Z{Score: soon, Member: id}).Err())
-		for got := 0; got == 0; {
-			claims, err := g.Claim(t.Context(), r.request("c", 1))
-			require.NoError(t, err)
-			assert.GreaterOrEqual(t, claims.Next, time.Duration(0))
-			got = len(claims.Messages)
-			require.NoError(t, errOf(g.Ack(t.Context(), done(id))))
-		}
-	}
 }
 
 func TestClaimTreatsAGarbledEntryAsAFirstDelivery(t *testing.T) {
@@ -122,62 +101,6 @@ func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
 		}
 		assert.Equal(t, want, read)
 	}
-}
-
-func TestClaimStopsAtAFewMegabytes(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	body := []byte(strings.Repeat("x", 400<<10))
-	for i := range 5 {
-		r.push(Message{ID: fmt.Sprint(i), Body: body})
-	}
-	claims, err := g.Claim(t.Context(), r.request("c", 10))
-	require.NoError(t, err)
-	assert.Equal(t, []string{"0#1", "1#1"}, deliveries(claims), "the third would go beyond")
-	assert.Zero(t, claims.Next, "there is more")
-	assert.Equal(t, []string{"2#1", "3#1"}, r.claim(g, "c", 10))
-}
-
-// TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing, also when nothing is due.
-func TestClaimFailsOnAKeyOfAnotherTypeAndChangesNothing(t *testing.T) {
-	for _, kind := range []string{
-		"scheduled", "messages", "groups", "refs", "keys", "queue:g", "unack:g",
-		"attempts:g", "claims:g", "dead:g", "reasons:g", "nack_metadata:g", "settings", "at_limit",
-	} {
-		for name, message := range map[string]Message{"due": due("a"), "idle": after("a", 60)} {
-			t.Run(kind+", "+name, func(t *testing.T) {
-				r := newScene(t)
-				g := r.group("g")
-				if name == "idle" {
-					require.Empty(t, r.claim(g, "c", 10), "an earlier claim")
-				}
-				r.push(message)
-				key := string(r.partition.Names) + ":" + kind
-				require.NoError(t, r.Client.Del(t.Context(), key).Err())
-				require.NoError(t, r.Client.Set(t.Context(), key, "x", 0).Err())
-				before := r.State()
-				_, err := g.Claim(t.Context(), r.request("c", 10))
-				var typeErr *script.KeyTypeError
-				require.ErrorAs(t, err, &typeErr)
-				assert.Equal(t, key, typeErr.Key)
-				assert.Equal(t, before, r.State())
-			})
-		}
-	}
-}
-
-func TestClaimForgetsYesterdaysConsumers(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	key := r.partition.Key(script.ClaimsOf, "g")
-	yesterday := r.Now().Add(-25 * time.Hour).UnixMilli()
-	require.NoError(t, r.Client.HSet(t.Context(), key, "old", fmt.Sprintf("7 %d []", yesterday)).Err())
-	r.claim(g, "c", 1)
-	fields, err := r.Client.HKeys(t.Context(), key).Result()
-	require.NoError(t, err)
-	assert.Equal(t, []string{"c"}, fields)
-	r.claim(g, "c", 1)
-	assert.Positive(t, r.Client.TTL(t.Context(), key).Val())
 }
 
 func TestClaimBuriesAMessageWithoutABody(t *testing.T) {

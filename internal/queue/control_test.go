@@ -98,22 +98,3 @@ func TestAPauseReachesPartitionsThatDoNotKnowTheGroupYet(t *testing.T) {
 	require.NoError(t, topic.Resume(t.Context(), "g"))
 	assert.Empty(t, with(other.State(), "paused"))
 }
-
-// TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll is the same for a pause.
-func TestAPauseThatEndsWhilePartitionsAreAddedEndsInAll(t *testing.T) {
-	r := newScene(t)
-	r.group("g")
-	topic := r.topicOf(1)
-	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
-	slow := newStore(t, r.Client).Topic(r.partition.Topic())
-	number, settings, err := slow.raise(t.Context(), 3, 1)
-	require.NoError(t, err)
-	require.NoError(t, topic.Resume(t.Context(), "g"))
-	_, err = slow.propagate(t.Context(), settings, 1, number)
-	require.NoError(t, err)
-	for n := range 3 {
-		exists, err := r.Client.Exists(t.Context(), slow.Partition(n).Key(script.Settings, "")).Result()
-		require.NoError(t, err)
-		assert.Zero(t, exists, "partition %d", n)
-	}
-}

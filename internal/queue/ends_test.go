@@ -176,7 +176,7 @@ func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 	assert.InDelta(t, (10 * time.Hour).Seconds(), ttl(), 10, "one that was set before the clock was set back")
 }
 
-const manyEntries = 200_000
+const manyEntries = 50_000
 
 // crowd fills what remembers calls and keys with entries that nobody needs any more.
 func (r *scene) crowd(group string) (large []string) {

@@ -87,57 +87,6 @@ func (r *scene) alive(g *Group, consumer string, lasts time.Duration) {
 	require.NoError(r.T, err)
 }
 
-// seen makes a consumer one that has said so long ago how long it counts as alive.
-func (r *scene) seen(g *Group, consumer string, ago, lasts time.Duration) {
-	r.T.Helper()
-	at := r.Now().Add(-ago).UnixMilli()
-	entry := fmt.Sprintf("%d %d %d {}", at+lasts.Milliseconds(), at, at)
-	require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.ConsumersOf, g.name), consumer, entry).Err())
-}
-
-// TestTheNoticeWakesTheConsumersOfAGroup, once: a live one that is idle would say so only after the group has ended.
-func TestTheNoticeWakesTheConsumersOfAGroup(t *testing.T) {
-	r := newScene(t)
-	g := r.expiring("g", time.Minute)
-	next := r.listen(g, "c")
-	r.overSince(r.partition, "g", 0)
-	for range 3 {
-		require.Equal(t, "noticed", r.look(g))
-	}
-	assert.Equal(t, Hint{Alone: true}, next())
-	short := r.expiring("short", 5*time.Second)
-	hears := r.listen(short, "c")
-	r.overSince(r.partition, "short", 0)
-	r.seen(short, "c", time.Minute, 9*time.Second) // says in time by itself that it is alive
-	require.Equal(t, "noticed", r.look(short))
-	seldom := r.expiring("seldom", 5*time.Second)
-	called := r.listen(seldom, "c")
-	r.overSince(r.partition, "seldom", 0)
-	r.seen(seldom, "c", time.Minute, 10*time.Second)
-	require.Equal(t, "noticed", r.look(seldom))
-	assert.Equal(t, Hint{Alone: true}, called(), "it says less often that it is alive")
-	r.push(due("a"))
-	assert.False(t, next().Alone, "the first notice only")
-	assert.False(t, hears().Alone)
-}
-
-func TestTheLastToRegisterSaysHowLongAGroupLasts(t *testing.T) {
-	r := newScene(t)
-	r.expiring("g", time.Minute)
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "expiry g": "now+60s", "settings expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
-	}, r.lives())
-	r.overSince(r.partition, "g", -time.Second)
-	r.expiring("g", time.Hour)
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "expiry g": "now+3600s", "settings expiry:g": "lasts 3600000ms, ends now+3600s, noticed 0",
-	}, r.lives(), "a subscriber has come")
-	r.expiring("g", 20*time.Hour)
-	assert.Equal(t, "now+43200s", r.lives()["expiry g"], "it is looked at before Redis forgets its consumers")
-	r.group("g")
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.lives())
-}
-
 func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 	r := newScene(t)
 	g, h := r.expiring("g", time.Minute), r.group("h")
@@ -193,54 +142,6 @@ func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
 	assert.Empty(t, names())
 }
 
-func TestAGroupLastsFromTheLastSignOfLifeOfAConsumer(t *testing.T) {
-	r := newScene(t)
-	g := r.expiring("g", time.Minute)
-	r.over(r.partition, "g")
-	r.alive(g, "c", 30*time.Second)
-	assert.Equal(t, "alive", r.look(g))
-	want := map[string]string{
-		"groups g": "member", "expiry g": "now+60s", "settings expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
-		"consumers:g c": "till now+30s, seen now+0s",
-	}
-	assert.Equal(t, want, r.lives())
-	r.over(r.partition, "g")
-	r.alive(g, "c", 2*time.Minute)
-	assert.Equal(t, "alive", r.look(g))
-	assert.Equal(t, "lasts 60000ms, ends now+120s, noticed 0", r.lives()["settings expiry:g"], "as long as it counts as alive")
-
-	r.over(r.partition, "g")
-	require.NoError(t, g.Leave(t.Context(), "c"))
-	delete(want, "consumers:g c")
-	assert.Equal(t, want, r.lives(), "it was alive until then")
-	r.over(r.partition, "g")
-	want = r.lives()
-	require.NoError(t, g.Leave(t.Context(), "c"))
-	assert.Equal(t, want, r.lives(), "a late copy changes nothing")
-}
-
-// TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew: the first notice was about another end.
-func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
-	r := newScene(t)
-	g := r.expiring("g", 10*time.Second)
-	r.over(r.partition, "g")
-	r.seen(g, "c", 20*time.Second, time.Second) // and is dead again
-	assert.Equal(t, "noticed", r.look(g))
-	assert.Equal(t, "lasts 10000ms, ends now-10s, noticed now+0s", r.lives()["settings expiry:g"])
-}
-
-func TestOnlyConsumersOfRegisteredGroupsSayThatTheyAreAlive(t *testing.T) {
-	r := newScene(t)
-	g := r.partition.Group("g")
-	r.alive(g, "c", time.Minute)
-	require.Empty(t, r.State())
-	require.NoError(t, g.Register(t.Context()))
-	r.alive(g, "c", time.Minute)
-	assert.Equal(t, map[string]string{"groups g": "member", "consumers:g c": "till now+60s, seen now+0s"}, r.lives())
-	_, err := retire(t, r.topicOf(1), "g", RetireIdle)
-	require.ErrorIs(t, err, ErrGroupAlive)
-}
-
 // consumers makes that many consumers, which were last seen so long ago.
 func (r *scene) consumers(group string, count int, ago time.Duration) {
 	r.T.Helper()
@@ -268,32 +169,6 @@ func TestOneLiveConsumerAmongVeryManyDeadOnesCounts(t *testing.T) {
 	assert.Equal(t, "expired", r.look(g))
 }
 
-func TestAGroupThatHasExpiredBeginsAnewWhenItIsRegistered(t *testing.T) {
-	r := newScene(t)
-	g, h := r.expiring("g", time.Minute), r.group("h")
-	topic := r.topicOf(1)
-	r.push(due("a"), due("b"))
-	require.Len(t, r.claim(g, "c", 1), 1)
-	ack(t, h, r.ids(r.claim(h, "d", 10))...)
-	require.NoError(t, topic.Pause(t.Context(), "g", Pause{}))
-	r.consumers("g", 1, time.Hour)
-	r.over(r.partition, "g")
-	require.Equal(t, "expired", r.look(g)) // and whoever has noticed it dies
-	require.NoError(t, topic.Restore(t.Context(), "g"), "which is not for this")
-	require.Equal(t, "expired", r.lives()["settings retired:g"])
-	before := r.lives()
-	r.alive(g, "c", time.Minute)
-	require.NoError(t, g.Leave(t.Context(), "1h0m0s/0000"))
-	delete(before, "consumers:g 1h0m0s/0000")
-	require.Equal(t, before, r.lives(), "a consumer that knows nothing of it does not put it off")
-
-	require.NoError(t, g.Register(t.Context()))
-	assert.Equal(t, map[string]string{
-		"groups g": "member", "groups h": "member",
-		"expiry g": "now+60s", "settings expiry:g": "lasts 60000ms, ends now+60s, noticed 0",
-	}, r.lives())
-}
-
 func (*scene) ids(deliveries []string) []string {
 	var list []string
 	for _, d := range deliveries {
@@ -301,43 +176,4 @@ func (*scene) ids(deliveries []string) []string {
 		list = append(list, id)
 	}
 	return list
-}
-
-func TestAConsumerWhoseGroupHasExpiredBeginsItAnewAndIsToldSo(t *testing.T) {
-	for _, freed := range []bool{false, true} {
-		r := newScene(t)
-		g := r.expiring("g", time.Minute)
-		r.push(due("a"))
-		require.Len(t, r.claim(g, "c", 1), 1)
-		r.over(r.partition, "g")
-		require.Equal(t, "expired", r.look(g))
-		if freed {
-			_, err := g.forgetAll(t.Context(), noDeadline)
-			require.NoError(t, err)
-		}
-		r.push(due("b"))
-		claims, err := g.Claim(t.Context(), r.request("c", 10))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"b#1"}, deliveries(claims))
-		assert.True(t, claims.Recreated)
-		claims, err = g.Claim(t.Context(), r.request("c", 10))
-		require.NoError(t, err)
-		assert.False(t, claims.Recreated, "once")
-	}
-}
-
-func TestRetiringAGroupThatHasExpiredKeepsItFromComingBack(t *testing.T) {
-	r := newScene(t)
-	g := r.expiring("g", time.Minute)
-	r.push(due("a"))
-	require.Len(t, r.claim(g, "c", 1), 1)
-	r.over(r.partition, "g")
-	require.Equal(t, "expired", r.look(g))
-	freed, err := retire(t, r.topicOf(1), "g", RetireIdle)
-	require.NoError(t, err)
-	assert.Equal(t, int64(1), freed)
-	assert.Equal(t, map[string]string{"settings retired:g": ""}, r.lives())
-	require.ErrorIs(t, g.Register(t.Context()), ErrGroupRetired)
-	require.NoError(t, r.topicOf(1).End(t.Context(), "g"))
-	assert.Equal(t, map[string]string{"settings retired:g": ""}, r.lives())
 }

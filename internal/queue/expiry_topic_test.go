@@ -111,58 +111,6 @@ func TestWhoeverLooksAtATopicEndsGroupsThatHaveExpired(t *testing.T) {
 	}
 }
 
-func TestTwoThatNoticeAtOnceFreeEachMessageOnce(t *testing.T) {
-	for range 5 {
-		r := newScene(t)
-		topic := r.topicOf(2)
-		r.memberOf(topic, "other", 0, 0)
-		r.memberOf(topic, "g", time.Minute, 700)
-		for n := range 2 {
-			for {
-				got := r.in(topic.Partition(n)).claim(topic.Partition(n).Group("g"), "c", 1000)
-				if len(got) == 0 {
-					break
-				}
-			}
-			r.over(topic.Partition(n), "g")
-		}
-		const enders = 4
-		began := time.Now()
-		freed, errs := make(chan int, enders), make(chan error, enders)
-		for range enders {
-			who := topic.again()
-			_, err := who.Partitions(t.Context())
-			require.NoError(t, err)
-			go func() {
-				ended, err := who.EndExpired(t.Context())
-				for _, e := range ended {
-					freed <- e.Freed
-				}
-				errs <- err
-			}()
-		}
-		for range enders {
-			require.NoError(t, <-errs)
-		}
-		if time.Since(began) >= endFor {
-			continue // some may have had no time to free all
-		}
-		assert.Len(t, freed, 1, "one tells that it has ended")
-		assert.NotEmpty(t, freed)
-		for n := range 2 {
-			part := r.in(topic.Partition(n))
-			state := part.State()
-			assert.Empty(t, with(state, ":g "))
-			assert.Empty(t, with(state, "expiry"))
-			assert.Len(t, with(state, "messages "), 700, "what the other group gets")
-			assert.Len(t, with(state, "queue:other "), 700)
-			assert.Len(t, with(state, "refs "), 700)
-		}
-		return
-	}
-	require.Fail(t, "none ends the group in time")
-}
-
 // TestAnEndThatWasInterruptedGoesOn in a partition where the group is not registered any
 // more, when another looks.
 func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {

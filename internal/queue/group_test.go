@@ -1,12 +1,10 @@
 package queue
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
-	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 func TestATopicHasAtMostAHundredGroups(t *testing.T) {
@@ -32,23 +28,6 @@ func TestATopicHasAtMostAHundredGroups(t *testing.T) {
 	assert.Equal(t, int64(MaxGroups), r.Client.SCard(t.Context(), r.partition.Key(script.Groups, "")).Val())
 	_, err = r.partition.Group("one more").Claim(t.Context(), r.request("c", 1))
 	require.ErrorIs(t, err, ErrTooManyGroups)
-}
-
-func TestEachOfAHundredGroupsGetsAMessage(t *testing.T) {
-	r := newScene(t)
-	names := []string{"g0"}
-	r.group("g0")
-	r.RegisterGroups(99)
-	for i := range 99 {
-		names = append(names, fmt.Sprint("g", i+1))
-	}
-	r.push(due(keyed(1, "k")))
-	for _, name := range names {
-		g := r.partition.Group(name)
-		require.Equal(t, []string{keyed(1, "k") + "#1"}, r.claim(g, "c "+name, 1))
-		ack(t, g, keyed(1, "k"))
-	}
-	assert.Len(t, r.State(), 100, "only the groups are left")
 }
 
 // TestGroupNamesAreKeptApart even if one looks like a list of others.
@@ -76,28 +55,6 @@ func TestGroupNamesAreKeptApart(t *testing.T) {
 
 // awkwardNames could break a hash tag or collide.
 var awkwardNames = []string{"a", "a:b", "b:a", "a}", "{a}", "{", "}", "%7D", "%", "a b", "日本", ":", "a:0", "a%3Ab", "\x00", "\n"}
-
-func TestMessagesOfAwkwardTopicsAndGroupsNeverMix(t *testing.T) {
-	r := newScene(t)
-	store, err := NewStore(r.Client, fmt.Sprint("awkward", rand.Uint64()), observe.Observer{})
-	require.NoError(t, err)
-	for _, topic := range awkwardNames {
-		r := r.in(store.Topic(topic).Partition(0))
-		r.push(due(topic))
-	}
-	for _, topic := range awkwardNames {
-		r := r.in(store.Topic(topic).Partition(0))
-		for _, group := range awkwardNames {
-			r.group(group)
-		}
-		for _, group := range awkwardNames {
-			g := r.partition.Group(group)
-			require.Equal(t, []string{topic + "#1"}, r.claim(g, "c"+topic+group, 10))
-			ack(t, g, topic)
-		}
-		require.Len(t, r.State(), len(awkwardNames), "only the groups are left")
-	}
-}
 
 // groupsNamed registers so many groups.
 func (r *scene) groupsNamed(count int) []*Group {
@@ -186,91 +143,4 @@ func (r *scene) body(id string) []byte {
 	body, err := r.Client.HGet(r.Ctx(), r.partition.Key(script.Messages, ""), id).Bytes()
 	require.NoError(r.T, err)
 	return body
-}
-
-// TestCancelLeavesTheDeadLettersOfManyGroups: refs names just the groups that have one, few or
-// many.
-func TestCancelLeavesTheDeadLettersOfManyGroups(t *testing.T) {
-	const count = MaxGroups
-	for _, dead := range []int{0, 1, count - 1} {
-		t.Run(strconv.Itoa(dead), func(t *testing.T) {
-			r := newScene(t)
-			groups := r.groupsNamed(count)
-			id := keyed(1, "k")
-			r.push(due(id))
-			for i, g := range groups {
-				r.claimUntil(g, 1)
-				if i < dead {
-					require.NoError(t, errOf(g.Bury(r.Ctx(), []Burial{{Delivery{id, "1"}, "bad"}})))
-				}
-			}
-			status, err := r.partition.Cancel(t.Context(), "k")
-			require.NoError(t, err)
-			assert.Len(t, status.Groups, count)
-			letters := slices.DeleteFunc(slices.Clone(groups), func(g *Group) bool {
-				return r.Client.ZScore(r.Ctx(), r.partition.Key(script.DeadOf, g.name), id).Err() != nil
-			})
-			assert.Len(t, letters, dead)
-			for i, g := range groups[:dead] {
-				require.Equal(t, []byte("body "+id), r.body(id), "before discard %d", i+1)
-				require.NoError(t, errOf(Discard(t.Context(), g, []string{id}, ever)))
-			}
-			assert.Zero(t, r.count(script.Messages, ""))
-			assert.Zero(t, r.count(script.Refs, ""))
-		})
-	}
-}
-
-// comer registers another group before each script call, and lets the one before go.
-type comer struct {
-	redistest.Hook
-	partition *Partition
-	n         int
-}
-
-func (c *comer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			c.n++
-			if err := c.partition.Group(fmt.Sprint("new", c.n)).Register(ctx); err != nil {
-				return err
-			}
-			if err := c.partition.Group(fmt.Sprint("new", c.n-1)).retire(ctx, RetireForced); c.n > 1 && err != nil {
-				return err
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// TestGroupsThatComeAndGoHoldUpNobody, whenever they come.
-func TestGroupsThatComeAndGoHoldUpNobody(t *testing.T) {
-	for _, count := range []int{1, 2, 30} {
-		t.Run(strconv.Itoa(count), func(t *testing.T) {
-			r := newScene(t)
-			groups := r.groupsNamed(count)
-			hook := &comer{partition: r.partition}
-			client := redis.NewClient(r.Client.Options())
-			t.Cleanup(func() { _ = client.Close() })
-			client.AddHook(hook)
-			churning := newStore(t, client).Topic(r.partition.Topic()).Partition(0)
-
-			for n := range 5 {
-				id := keyed(n, fmt.Sprint("k", n))
-				r.push(due(id))
-				claims, err := churning.Group(groups[0].name).Claim(t.Context(), r.request("c", 10))
-				require.NoError(t, err)
-				require.Equal(t, []string{id + "#1"}, deliveries(claims))
-				for _, g := range groups[1:] {
-					require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 10), "all groups have it")
-				}
-				_, err = churning.Reschedule(t.Context(), fmt.Sprint("k", n), time.Hour)
-				require.ErrorIs(t, err, ErrNotFound, "nobody waits for it")
-				require.Equal(t, []byte("body "+id), r.body(id))
-				_, err = churning.Cancel(t.Context(), fmt.Sprint("k", n))
-				require.NoError(t, err)
-			}
-			assert.Greater(t, hook.n, 20)
-		})
-	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -15,38 +16,57 @@ func (r *scene) controlOf(n int) map[string]string {
 	return r.Client.HGetAll(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()).Partition(n).Key(script.Settings, "")).Val()
 }
 
-// whileAPublisherStarts runs meanwhile while a publisher, which has read what the first partition
-// knows, has not told the others yet.
-func whileAPublisherStarts(t *testing.T, meanwhile func(topic *Topic)) *scene {
-	t.Helper()
-	r := newScene(t)
-	r.group("g")
-	topic := r.topicOf(2)
-	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 8}))
-	slow := newStore(t, r.Client).Topic(r.partition.Topic()) // a publisher that starts: no number changes
-	number, settings, err := slow.raise(t.Context(), 1, 1)
-	require.NoError(t, err)
-	require.Equal(t, 2, number)
-	meanwhile(topic)
-	_, err = slow.propagate(t.Context(), settings, 1, number)
-	require.NoError(t, err)
-	return r
+// TestASlowPublisherBringsNothingBack that ends after it has read what the first partition knows, and before it tells the others.
+func TestASlowPublisherBringsNothingBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(topic *Topic) error
+		check     func(r *scene, n int)
+	}{
+		"a pause that begins": {
+			func(topic *Topic) error { return topic.Pause(t.Context(), "g", Pause{By: "x"}) },
+			func(r *scene, n int) { assert.Contains(r.T, r.controlOf(n), "paused:g") },
+		},
+		"a pause that ends": {
+			func(topic *Topic) error { return topic.Resume(t.Context(), "h") },
+			func(r *scene, n int) { assert.NotContains(r.T, r.controlOf(n), "paused:h") },
+		},
+		"limits that end": {
+			func(topic *Topic) error { return topic.Limit(t.Context(), "g", Limits{}) },
+			func(r *scene, n int) { assert.NotContains(r.T, r.controlOf(n), "limits:g") },
+		},
+		"a retirement": {
+			func(topic *Topic) error { return topic.Retire(t.Context(), "g", RetireIdle, func(int) {}) },
+			func(r *scene, n int) { assert.Equal(r.T, []string{"h"}, r.groupsIn(n)) },
+		},
+		"the end of a group": { // it comes back where it can end by itself
+			func(topic *Topic) error { return topic.End(t.Context(), "g") },
+			func(r *scene, n int) { assert.Equal(r.T, n > 0, slices.Contains(r.groupsIn(n), "g")) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			topic := r.topicOf(2)
+			for _, group := range []string{"g", "h"} {
+				_, err := topic.Membership(group, GroupOptions{Expiry: time.Hour}).Partitions(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, topic.Limit(t.Context(), group, Limits{MaxInFlight: 8}))
+			}
+			require.NoError(t, topic.Pause(t.Context(), "h", Pause{}))
+			slow := newStore(t, r.Client).Topic(r.partition.Topic())
+			number, settings, err := slow.raise(t.Context(), 3, 1)
+			require.NoError(t, err)
+			require.NoError(t, c.meanwhile(topic))
+			require.NoError(t, errOf(slow.propagate(t.Context(), settings, 1, number)))
+			for n := range 3 {
+				c.check(r, n)
+			}
+		})
+	}
 }
 
-func TestAPublisherThatStartsEndsNoPause(t *testing.T) {
-	r := whileAPublisherStarts(t, func(topic *Topic) {
-		require.NoError(t, topic.Pause(t.Context(), "g", Pause{By: "x"}))
-	})
-	assert.Contains(t, r.controlOf(0), "paused:g")
-	assert.Contains(t, r.controlOf(1), "paused:g")
-}
-
-func TestAPublisherThatStartsBringsNoLimitsBack(t *testing.T) {
-	r := whileAPublisherStarts(t, func(topic *Topic) {
-		require.NoError(t, topic.Limit(t.Context(), "g", Limits{}))
-	})
-	assert.NotContains(t, r.controlOf(0), "limits:g")
-	assert.NotContains(t, r.controlOf(1), "limits:g")
+// groupsIn are the groups that a partition has.
+func (r *scene) groupsIn(n int) []string {
+	return groupsOf(r.T, newStore(r.T, r.Client).Topic(r.partition.Topic()), n)
 }
 
 func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
@@ -56,21 +76,6 @@ func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
 	require.ErrorIs(t, err, ErrLimitTooLow)
 	for n := range 2 {
 		assert.Empty(t, r.Client.SMembers(t.Context(), topic.Partition(n).Key(script.Groups, "")).Val(), n)
-	}
-}
-
-func TestSettlementsFailAsAWholeIfAKeyHasAnotherType(t *testing.T) {
-	for name, settle := range settlements {
-		t.Run(name, func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.push(due("a"))
-			require.Equal(t, []string{"a#1"}, r.claim(g, "c", 10))
-			require.NoError(t, r.Client.Set(t.Context(), r.partition.Key(script.AtLimit, ""), "x", 0).Err())
-			before := r.Client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val()
-			require.Error(t, settle(r, g, Delivery{"a", "1"}))
-			assert.Equal(t, before, r.Client.ZCard(t.Context(), r.partition.Key(script.UnackOf, "g")).Val(), "changed nothing")
-		})
 	}
 }
 
@@ -90,21 +95,4 @@ func TestAGroupThatComesBackWithANewPartitionHasItsLimits(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, r.controlOf(0), "limits:g")
 	assert.Contains(t, r.controlOf(1), "limits:g")
-}
-
-func TestAPublisherThatStartsBringsNoGroupBack(t *testing.T) {
-	r := newScene(t)
-	topic := r.topicOf(2)
-	for _, name := range []string{"g", "h"} {
-		_, err := topic.Membership(name, GroupOptions{Expiry: time.Hour}).Partitions(t.Context())
-		require.NoError(t, err)
-	}
-	require.NoError(t, topic.Limit(t.Context(), "h", Limits{MaxInFlight: 8}))
-	slow := newStore(t, r.Client).Topic(r.partition.Topic())
-	number, settings, err := slow.raise(t.Context(), 1, 1)
-	require.NoError(t, err)
-	require.NoError(t, topic.End(t.Context(), "g"))
-	_, err = slow.propagate(t.Context(), settings, 1, number)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"h"}, r.Client.SMembers(t.Context(), topic.Partition(0).Key(script.Groups, "")).Val())
 }

@@ -91,48 +91,6 @@ func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAHalfDoneCancelIsFinishedWhenSentAgain, as after a torn append-only file. Meanwhile
-// no message holds its key.
-func TestAHalfDoneCancelIsFinishedWhenSentAgain(t *testing.T) {
-	r := newScene(t)
-	id := keyed(1, "k")
-	r.push(after(id, 60))
-	call := r.keyedCall(cancelScript, 1, time.Minute)
-	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "caller of cancel", `1 1 ["cancelled","`+id+`","scheduled"]`).Err())
-	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.Messages, ""), id).Err())
-	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
-	require.ErrorIs(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)), ErrNotFound)
-	assert.Equal(t, []any{"cancelled", id, "scheduled"}, call())
-	assert.Empty(t, r.State())
-}
-
-func TestAKeyOfAnotherTypeFailsTheWholeCall(t *testing.T) {
-	kinds := []string{
-		"scheduled", "messages", "groups", "refs", "keys", "dedup", "at_limit", "publishers", "queue:h", "unack:h", "dead:h", "attempts:h", "nack_metadata:h",
-	}
-	for _, kind := range kinds {
-		r := newScene(t)
-		g, h := r.group("g"), r.group("h")
-		id := keyed(1, "k")
-		r.push(due(id))
-		require.Len(t, r.claim(g, "c", 1), 1)
-		require.Len(t, r.claim(h, "c", 1), 1)
-		nack(t, h, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute, Metadata: []byte("changed")})
-		if kind == "unack:h" {
-			require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
-			require.Len(t, r.claim(h, "c", 1), 1)
-		}
-		key := string(r.partition.Names) + ":" + kind
-		require.NoError(t, r.Client.Del(t.Context(), key).Err())
-		require.NoError(t, r.Client.Set(t.Context(), key, "x", 0).Err())
-		before := r.State()
-		var wrong *script.KeyTypeError
-		require.ErrorAs(t, errOf(r.partition.Cancel(t.Context(), "k")), &wrong, kind)
-		assert.Equal(t, key, wrong.Key)
-		assert.Equal(t, before, r.State(), kind)
-	}
-}
-
 // TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder and its window.
 func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	r := newScene(t)
@@ -154,34 +112,4 @@ func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
 	require.NoError(t, errOf(r.partition.CancelID(t.Context(), second)))
 	assert.NotContains(t, r.State(), "dedup k", "the holder's window ends with it")
 	assert.NotContains(t, r.State(), "keys k")
-}
-
-func TestACallSentAgainLeavesTheNextHolderAlone(t *testing.T) {
-	first, second := keyed(1, "k"), keyed(2, "k")
-	for s, word := range map[*script.Script]string{cancelScript: "cancelled", rescheduleScript: "rescheduled"} {
-		t.Run(word, func(t *testing.T) {
-			r := newScene(t)
-			r.push(after(first, 60))
-			call, older := r.keyedCall(s, 2, time.Minute), r.keyedCall(s, 1, time.Minute)
-			answer := []any{word, first, "scheduled"}
-			assert.Equal(t, answer, call())
-			r.pushBatch(1<<40, ReplaceDuplicates, []Message{after(second, 60)})
-			before := r.State()
-			assert.Equal(t, answer, call(), "the answer is the same")
-			assert.Equal(t, []any{"none"}, older(), "nobody waits for it any more")
-			assert.Equal(t, before, r.State())
-		})
-	}
-}
-
-func TestACallThatFoundNothingFindsNothingWhenSentAgain(t *testing.T) {
-	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
-		r := newScene(t)
-		call := r.keyedCall(s, 1, time.Minute)
-		assert.Equal(t, []any{"none"}, call())
-		r.push(after(keyed(1, "k"), 60))
-		before := r.State()
-		assert.Equal(t, []any{"none"}, call())
-		assert.Equal(t, before, r.State())
-	}
 }

@@ -111,25 +111,6 @@ func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
 	assert.Empty(t, r.controlOf(0))
 }
 
-// TestSharesAreRightThoughTheNumberOfPartitionsIsLost with all else: claims bring the group back, one partition at a time.
-func TestSharesAreRightThoughTheNumberOfPartitionsIsLost(t *testing.T) {
-	r := newScene(t)
-	topic := r.topicOf(4)
-	m := topic.Membership("g", GroupOptions{Limits: Limits{MaxInFlight: 5}})
-	_, err := m.Partitions(t.Context())
-	require.NoError(t, err)
-	want := shares(t, r, topic, 4)
-	for n := range 4 {
-		for _, kind := range []script.Kind{script.PartitionCount, script.Groups, script.Settings} {
-			require.NoError(t, r.Client.Del(t.Context(), topic.Partition(n).Key(kind, "")).Err())
-		}
-	}
-	for n := range 4 {
-		assert.Empty(t, r.claim(m.Group(n), "c", 1))
-	}
-	assert.Equal(t, want, shares(t, r, topic, 4))
-}
-
 // TestWhoFindsFewerPartitionsThanThereAreSharesAnew: it comes first after Redis has lost everything, and others know better.
 func TestWhoFindsFewerPartitionsThanThereAreSharesAnew(t *testing.T) {
 	for name, steps := range map[string][]int{"at once": {1}, "in steps": {1, 2, 3}} {
@@ -167,45 +148,4 @@ func findsFewerPartitions(t *testing.T, steps []int) {
 		require.Equal(t, 4, number)
 	}
 	assert.Equal(t, want, shares(t, r, topic, 4))
-}
-
-// settlements are the ways in which a consumer makes room.
-var settlements = map[string]func(r *scene, g *Group, d Delivery) error{
-	"ack": func(r *scene, g *Group, d Delivery) error {
-		acked, err := g.Ack(r.Ctx(), []Done{{Delivery: d}})
-		assert.Equal(r.T, err == nil, acked.Room)
-		return err
-	},
-	"relay": func(r *scene, g *Group, d Delivery) error {
-		relayed, err := g.Relay(r.Ctx(), r.stream(), []Entry{entryOf(d.ID, d.Token)})
-		assert.Equal(r.T, err == nil, relayed.Room)
-		return err
-	},
-	"nack": func(r *scene, g *Group, d Delivery) error {
-		_, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: d, Delay: time.Hour}})
-		return err
-	},
-	"release": func(r *scene, g *Group, d Delivery) error {
-		_, err := g.Release(r.Ctx(), []Release{{Delivery: d, DueAt: time.Now().Add(time.Hour)}})
-		return err
-	},
-	"bury": func(r *scene, g *Group, d Delivery) error {
-		_, err := g.Bury(r.Ctx(), []Burial{{Delivery: d, Reason: "bad"}})
-		return err
-	},
-}
-
-func TestACanceledMessageMakesRoom(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	id := keyed(1, "k")
-	r.limit("g", Limits{MaxInFlight: 1})
-	r.push(due(id), due("b"))
-	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 10))
-	require.Contains(t, r.State(), "at_limit g")
-	heard := r.listen(g, "c")
-	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-	assert.Zero(t, heard().In)
-	assert.Empty(t, with(r.State(), "at_limit"))
-	assert.Equal(t, []string{"b#1"}, r.claim(g, "c", 10))
 }

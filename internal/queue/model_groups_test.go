@@ -63,7 +63,7 @@ func (m *trial) limit(rt *rapid.T) {
 }
 
 func (m *trial) register(rt *rapid.T) {
-	name, lasts := draw(rt, "group", trialGroups...), draw(rt, "lasts", 0, 5*time.Second, time.Minute)
+	name, lasts := draw(rt, "group", trialGroups...), draw(rt, "lasts", 0, 5*time.Second, time.Minute, 20*time.Hour)
 	m.do(func() {
 		ok := lasts == 0 && m.model.Register(name) || lasts > 0 && m.model.RegisterFor(m.now, name, script.Milliseconds(lasts))
 		g := m.group(name)

@@ -55,16 +55,15 @@ func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 	assert.Equal(t, 2, begun, "calls")
 }
 
-func TestABurialOfAKeyOfAnotherTypeChangesNothing(t *testing.T) {
-	for _, kind := range []string{"unack:g", "dead:g", "reasons:g", "at_limit"} {
-		t.Run(kind, func(t *testing.T) {
-			r := newScene(t)
-			g := r.group("g")
-			r.push(due("a"))
-			require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
-			r.FailsOnType(kind, func() error { return errOf(g.BuryAny(r.Ctx(), "bad", []string{"a"})) })
-		})
-	}
+// TestACallAcksABoundedNumber of messages: it reads and writes a list of groups for each.
+func TestACallAcksABoundedNumber(t *testing.T) {
+	r := newScene(t)
+	r.group("g")
+	ids := r.Store(r.partition.Key(script.UnackOf, "g"), 2*maxAcked+1, 1)
+	called := r.watched()
+	ack(t, r.partition.Group("g"), ids...)
+	assert.Equal(t, []string{"ack", "ack", "ack"}, *called)
+	assert.Zero(t, r.Client.Exists(r.Ctx(), r.partition.Key(script.UnackOf, "g")).Val())
 }
 
 // bury makes a message a dead letter of a group in its first delivery.

@@ -177,23 +177,3 @@ func TestAClaimHealsTurns(t *testing.T) {
 		})
 	}
 }
-
-// TestAClaimThatATornOneComesBeforeLeasesOneOfAKey: the torn one had given a turn and sent others in line, and leased
-// nothing.
-func TestAClaimThatATornOneComesBeforeLeasesOneOfAKey(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	r.push(due(a1), due(a2))
-	key := r.partition.Key
-	since := r.Client.ZScore(t.Context(), key(script.Scheduled, ""), a2).Val()
-	r.Client.HSet(t.Context(), key(script.TurnsOf, "g"), "1,a", a1)
-	r.Client.ZAdd(t.Context(), key(script.BlockedOf, "g"), redis.Z{Member: fmt.Sprintf("1,a%016.0f%s", since, a2)})
-	r.Client.ZAdd(t.Context(), key(script.QueueOf, "g"), redis.Z{Score: since + script.InLine, Member: a2})
-
-	assert.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
-	assert.Empty(t, r.claim(g, "c", 10), "the key is busy")
-	ack(t, g, a1)
-	assert.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
-	ack(t, g, a2)
-	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
-}

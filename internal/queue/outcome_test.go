@@ -37,41 +37,6 @@ func (r *scene) record() string {
 	return strings.TrimSpace(number + " " + result)
 }
 
-// TestALateCopyOfABatchThatWasBarredStoresNothing, whatever the publisher has stored before and since.
-func TestALateCopyOfABatchThatWasBarredStoresNothing(t *testing.T) {
-	for name, message := range map[string]Message{"put": after("a", 60), "push": after(keyed(1, "k"), 60)} {
-		for _, first := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				r := newScene(t)
-				if !first {
-					r.pushBatch(4, RejectDuplicates, []Message{after("before", 60)})
-				}
-				before := r.State()
-				assert.False(t, r.outcome(5))
-				assert.Equal(t, "5 -", r.record())
-				assert.False(t, r.outcome(5), "nor if it is asked twice")
-				assert.Equal(t, "5 -", r.record())
-				late := func() error {
-					_, err := r.partition.Push(r.Ctx(), Batch{Publisher: "p", Number: 5, Duplicates: RejectDuplicates, Calls: [][]Message{{message}}})
-					require.ErrorIs(t, err, ErrStalePublisher)
-					return err
-				}
-				assert.True(t, script.Refused(late()))
-				assert.Equal(t, before, r.State())
-
-				r.pushBatch(6, RejectDuplicates, []Message{message})
-				stored := r.State()
-				assert.Contains(t, stored, "messages "+message.ID)
-				assert.False(t, script.Refused(late()))
-				_, _, err := r.partition.Outcome(r.Ctx(), Batch{Publisher: "p", Number: 5})
-				require.ErrorIs(t, err, ErrStalePublisher, "a late question bars nothing")
-				assert.Equal(t, stored, r.State())
-				assert.True(t, r.outcome(6))
-			})
-		}
-	}
-}
-
 func TestTheOutcomeOfABatchIsThatOfItsRecord(t *testing.T) {
 	r := newSceneOn(t, redistest.New(t, "--maxmemory-policy", "noeviction"))
 	r.pushBatch(4, RejectDuplicates, []Message{after(keyed(1, "k"), 60)})

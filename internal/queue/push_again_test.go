@@ -25,26 +25,6 @@ func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 	}
 }
 
-// TestPushThatFailsInTheMiddleStoresNothing has an unreadable call after good ones.
-func TestPushThatFailsInTheMiddleStoresNothing(t *testing.T) {
-	for _, policy := range []Duplicates{RejectDuplicates, ReplaceDuplicates} {
-		t.Run(string(policy), func(t *testing.T) {
-			r := newScene(t)
-			r.pushBatch(1, policy, []Message{after(keyed(1, "k"), 60)})
-			before := r.State()
-			_, err := pushRaw(r, 2, policy, 1, keyed(2, "l"), "60000", "body", 1, keyed(3, "m"), "soon", "body")
-			require.Error(t, err)
-			assert.True(t, script.Refused(err), "%v", err)
-			assert.Equal(t, before, r.State())
-		})
-	}
-}
-
-func pushRaw(r *scene, number int, policy Duplicates, calls ...any) ([]any, error) {
-	reply, err := r.partition.Run(r.Ctx(), pushScript, "", append([]any{"p", number, string(policy), "wake", 0}, calls...))
-	return reply.Values(), err
-}
-
 func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 	r := newScene(t)
 	r.pushBatch(1, RejectDuplicates, []Message{after("a", 60)})

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -28,21 +27,6 @@ func (r *scene) pushBatch(number int64, duplicates Duplicates, calls ...[]Messag
 	return list
 }
 
-func TestPushIsNeverEarlyAndAtMostTwoMillisecondsLate(t *testing.T) {
-	r := newScene(t)
-	for i := range 200 {
-		id := fmt.Sprint(i)
-		before := r.Now()
-		r.push(Message{ID: id, Delay: 37 * time.Millisecond})
-		afterwards := r.Now()
-		score, err := r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), id).Result()
-		require.NoError(t, err)
-		stored := time.UnixMilli(int64(score))
-		require.False(t, stored.Before(before.Add(37*time.Millisecond)), "due %s, pushed after %s", stored, before)
-		require.False(t, stored.After(afterwards.Add(38*time.Millisecond)), "due %s, pushed before %s", stored, afterwards)
-	}
-}
-
 func TestPushKeepsFarDueTimesExact(t *testing.T) {
 	r := newScene(t)
 	before := r.Now().UnixMilli()
@@ -66,39 +50,6 @@ func TestAReopenedBatchStillReportsWhatItIgnored(t *testing.T) {
 	assert.True(t, stored)
 	assert.Equal(t, []Duplicate{{1, 0}}, first)
 	assert.Equal(t, first, again)
-}
-
-func TestPushFailsOnAKeyOfAnotherTypeAndStoresNothing(t *testing.T) {
-	for _, kind := range []string{"scheduled", "messages", "publishers", "keys", "dedup"} {
-		t.Run(kind, func(t *testing.T) {
-			r := newScene(t)
-			key := string(r.partition.Names) + ":" + kind
-			require.NoError(t, r.Client.Set(t.Context(), key, "x", 0).Err())
-			before := r.State()
-			_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due(keyed(1, "k"))}}})
-			var typeErr *script.KeyTypeError
-			require.ErrorAs(t, err, &typeErr)
-			assert.Equal(t, key, typeErr.Key)
-			assert.Equal(t, "string", typeErr.Type)
-			assert.Equal(t, before, r.State())
-		})
-	}
-}
-
-func TestPushForgetsYesterdaysPublishers(t *testing.T) {
-	r := newScene(t)
-	key := r.partition.Key(script.Publishers, "")
-	yesterday := r.Now().Add(-25 * time.Hour).UnixMilli()
-	for i := range 10 {
-		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprint("old", i), fmt.Sprintf("7 %d ", yesterday)).Err())
-	}
-	r.push(due("a"))
-	fields, err := r.Client.HKeys(t.Context(), key).Result()
-	require.NoError(t, err)
-	assert.Equal(t, []string{"p"}, fields)
-	ttl, err := r.Client.TTL(t.Context(), key).Result()
-	require.NoError(t, err)
-	assert.InDelta(t, 25*time.Hour, ttl, float64(time.Minute))
 }
 
 // watched returns the scripts that calls of the partition run from now on.
@@ -197,15 +148,4 @@ func TestAPutThatIsRefusedChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, stored)
 	assert.Equal(t, before, r.State())
-	for _, kind := range []script.Kind{script.Scheduled, script.Messages} {
-		r := newSceneOn(t, server)
-		r.push(after("before", 60))
-		require.NoError(t, r.Client.Set(t.Context(), r.partition.Key(kind, ""), "x", 0).Err())
-		before := r.State()
-		_, err := r.partition.Push(t.Context(), batch)
-		var wrong *script.KeyTypeError
-		require.ErrorAs(t, err, &wrong)
-		assert.True(t, script.Refused(err))
-		assert.Equal(t, before, r.State())
-	}
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,26 +82,6 @@ func TestAGroupWithLiveConsumersIsRetiredOnlyByForce(t *testing.T) {
 	}
 }
 
-func TestTheNextConsumerDropsDeadOnes(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	for i := range 20 {
-		request := r.request(fmt.Sprint("dead", i), 1)
-		request.Presence = Presence{Alive: time.Millisecond, Info: "{}"}
-		require.Empty(t, r.claimWith(g, request))
-	}
-	<-time.After(5 * time.Millisecond)
-	for i := range 3 {
-		request := r.request(fmt.Sprint("alive", i), 1)
-		request.Presence = Presence{Alive: time.Minute, Info: "{}"}
-		require.Empty(t, r.claimWith(g, request))
-	}
-	names, err := r.Client.HKeys(t.Context(), r.partition.Key(script.ConsumersOf, "g")).Result()
-	require.NoError(t, err)
-	slices.Sort(names)
-	assert.Equal(t, []string{"alive0", "alive1", "alive2"}, names)
-}
-
 // TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition, although that has no tombstone.
 func TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition(t *testing.T) {
 	r := newScene(t)
@@ -124,68 +103,4 @@ func TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition(t *testing.T) {
 	number, err = m.Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 2, number)
-}
-
-// TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone has a slow publisher give new
-// partitions what the first one had before.
-func TestAGroupRetiredWhilePartitionsAreAddedComesBackInNone(t *testing.T) {
-	r := newScene(t)
-	r.group("g")
-	slow := newStore(t, r.Client).Topic(r.partition.Topic())
-	number, settings, err := slow.raise(t.Context(), 3, 1)
-	require.NoError(t, err)
-	require.Equal(t, []string{"g"}, settings.groups)
-	_, err = retire(t, r.topicOf(1), "g", RetireIdle)
-	require.NoError(t, err)
-	_, err = slow.propagate(t.Context(), settings, 1, number)
-	require.NoError(t, err)
-	for n := range 3 {
-		members, err := r.Client.SMembers(t.Context(), slow.Partition(n).Key(script.Groups, "")).Result()
-		require.NoError(t, err)
-		assert.Empty(t, members, "partition %d", n)
-	}
-}
-
-func TestARestoredGroupStartsAnewThoughItsRetirementWasInterrupted(t *testing.T) {
-	r := newScene(t)
-	g := r.group("g")
-	id := keyed(1, "k")
-	r.push(due(id))
-	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 1))
-	require.NoError(t, g.retire(t.Context(), RetireForced)) // and then the caller dies
-	require.NoError(t, r.topicOf(1).Restore(t.Context(), "g"))
-	assert.Empty(t, r.State())
-	require.NoError(t, g.Register(t.Context()))
-	r.push(due(keyed(2, "k")))
-	assert.Equal(t, []string{keyed(2, "k") + "#1"}, r.claim(g, "c", 10))
-}
-
-// TestARestoredGroup gets what becomes due from then on and, if there was no other group, what became due before.
-func TestARestoredGroup(t *testing.T) {
-	for name, test := range map[string]struct {
-		others []string
-		want   []string
-	}{
-		"the only one": {nil, []string{"before#1", "meanwhile#1", "since#1"}},
-		"one of two":   {[]string{"h"}, []string{"since#1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newScene(t)
-			g, topic := r.group("g"), r.topicOf(1)
-			publish := func(id string) {
-				r.push(due(id))
-				for _, other := range test.others {
-					require.Equal(t, []string{id + "#1"}, r.claim(r.group(other), "c", 10))
-				}
-			}
-			publish("before")
-			_, err := retire(t, topic, "g", RetireIdle)
-			require.NoError(t, err)
-			publish("meanwhile")
-			require.NoError(t, topic.Restore(t.Context(), "g"))
-			require.NoError(t, g.Register(t.Context()))
-			publish("since")
-			assert.Equal(t, test.want, r.claim(g, "c", 10))
-		})
-	}
 }

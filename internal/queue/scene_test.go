@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
@@ -65,16 +64,6 @@ func (r *scene) group(name string) *Group {
 	g := r.partition.Group(name)
 	require.NoError(r.T, g.Register(r.Ctx()))
 	return g
-}
-
-// listen returns what a consumer hears next.
-func (r *scene) listen(g *Group, consumer string) (next func() Hint) {
-	r.T.Helper()
-	handler := newTestHandler(r.T)
-	l := g.Listen(consumer, notify.Interval, handler)
-	r.T.Cleanup(l.Close)
-	require.Equal(r.T, Hint{Opened: true}, handler.next(), "a new subscription counts as a hint")
-	return handler.next
 }
 
 // testHandler keeps what it hears.

@@ -40,14 +40,6 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 		return func() { require.True(r.T, r.tick(revision+1, "", "d", list...).Stored) }
 	},
-	"bury 1,000": func(r *scene, g *Group) func() {
-		ids := r.Store(r.partition.Key(script.QueueOf, "g"), 1000, 100)
-		return func() {
-			left, err := g.BuryAny(r.Ctx(), "bad", ids)
-			require.NoError(r.T, err)
-			require.Empty(r.T, left)
-		}
-	},
 	"push 500 keys with a window, and drop windows": func(r *scene, _ *Group) func() {
 		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
 		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Dedup, "")}).Err())
@@ -173,54 +165,42 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.NotZero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
-	"reschedule and cancel among 100 groups": func(r *scene, g *Group) func() {
-		r.RegisterGroups(99)
-		r.push(due(keyed(1, "k")))
-		require.Len(r.T, r.claim(g, "c", 1), 1)
+	"send 500 messages in line behind 20,000": func(r *scene, g *Group) func() {
+		r.lane("a", 20_000)
+		for i := range 500 {
+			r.push(due(ordered(fmt.Sprintf("z%03d", i), "a")))
+		}
 		return func() {
-			require.NoError(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", time.Second)))
-			require.NoError(r.T, errOf(r.partition.Cancel(r.Ctx(), "k")))
-			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
+			require.Empty(r.T, r.claim(g, "c", 1000))
+			require.Equal(r.T, int64(20_500), r.Client.ZCard(r.Ctx(), r.partition.Key(script.BlockedOf, "g")).Val())
 		}
 	},
-}
-
-func TestNoScriptTakesOverTenMillisecondsWithOrderingKeys(t *testing.T) {
-	notSlow(t, map[string]func(r *scene, g *Group) func(){
-		"send 500 messages in line behind 100,000": func(r *scene, g *Group) func() {
-			r.lane("a", 100_000)
-			for i := range 500 {
-				r.push(due(ordered(fmt.Sprintf("z%03d", i), "a")))
+	"ack 1,000 messages and pass on 1,000 turns": func(r *scene, g *Group) func() {
+		var ids []string
+		for i := range 1000 {
+			ids = append(ids, r.lane(fmt.Sprintf("key %03d", i), 1))
+		}
+		return func() {
+			acked, err := g.Ack(r.Ctx(), done(ids...))
+			require.NoError(r.T, err)
+			require.Empty(r.T, acked.Stale)
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.BlockedOf, "g")).Val())
+		}
+	},
+	"claim 1,000 messages of different keys beside 20,000 in line": func(r *scene, g *Group) func() {
+		r.lane("a", 20_000)
+		for i := range 10 {
+			var list []Message
+			for j := range 100 {
+				list = append(list, due(ordered(fmt.Sprintf("z%d%02d", i, j), fmt.Sprintf("key %d%02d", i, j))))
 			}
-			return func() {
-				require.Empty(r.T, r.claim(g, "c", 1000))
-				require.Equal(r.T, int64(100_500), r.Client.ZCard(r.Ctx(), r.partition.Key(script.BlockedOf, "g")).Val())
-			}
-		},
-		"ack 1,000 messages and pass on 1,000 turns": func(r *scene, g *Group) func() {
-			var ids []string
-			for i := range 1000 {
-				ids = append(ids, r.lane(fmt.Sprintf("key %03d", i), 1))
-			}
-			return func() {
-				acked, err := g.Ack(r.Ctx(), done(ids...))
-				require.NoError(r.T, err)
-				require.Empty(r.T, acked.Stale)
-				require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.BlockedOf, "g")).Val())
-			}
-		},
-		"claim 1,000 messages of different keys beside 100,000 in line": func(r *scene, g *Group) func() {
-			r.lane("a", 100_000)
-			for i := range 10 {
-				var list []Message
-				for j := range 100 {
-					list = append(list, due(ordered(fmt.Sprintf("z%d%02d", i, j), fmt.Sprintf("key %d%02d", i, j))))
-				}
-				r.push(list...)
-			}
-			return func() { require.Len(r.T, r.claim(g, "c", 1000), 1000) }
-		},
-	})
+			r.push(list...)
+		}
+		return func() { require.Len(r.T, r.claim(g, "c", 1000), 1000) }
+	},
+	"relay 1,000 small messages":  relayAll(1000, 100, 1),
+	"relay bodies of 512 KiB":     relayAll(40, mebibyte/2, 1),
+	"relay for one of 100 groups": relayAll(500, 100, 100),
 }
 
 // lane gives an ordering key a message in delivery to the group g, which it returns, and some in line behind it.
@@ -248,15 +228,6 @@ func (r *scene) lane(key string, count int) (held string) {
 	held, err := r.Client.Eval(r.Ctx(), source, keys, key, count, r.Now().Add(lease).UnixMilli()).Text()
 	require.NoError(r.T, err)
 	return held
-}
-
-// TestRelayTakesNoMoreThanTenMilliseconds in each of its calls.
-func TestRelayTakesNoMoreThanTenMilliseconds(t *testing.T) {
-	notSlow(t, map[string]func(r *scene, g *Group) func(){
-		"relay 1,000 small messages":  relayAll(1000, 100, 1),
-		"relay bodies of 512 KiB":     relayAll(40, mebibyte/2, 1),
-		"relay for one of 100 groups": relayAll(500, 100, 100),
-	})
 }
 
 // relayAll hands on messages with bodies of a size that this many groups need.

@@ -3,95 +3,12 @@ package queue
 import (
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
-
-// statuses are situations of a message, and where it stands, without its id.
-var statuses = map[string]struct {
-	arrange func(r *scene, g, h *Group, id string)
-	want    Status
-}{
-	"scheduled": {func(*scene, *Group, *Group, string) {}, Status{Scheduled: true, Groups: map[string]State{}}},
-	"in retry for one, acked by the other": {
-		func(r *scene, g, h *Group, id string) {
-			r.claim(g, "c", 1)
-			r.claim(h, "c", 1)
-			nack(r.T, g, Nack{Delivery: Delivery{id, "1"}, Delay: time.Minute})
-			ack(r.T, h, id)
-		},
-		Status{Groups: map[string]State{"g": StateRetrying, "h": StateDone}},
-	},
-	"dead for one, held by the other": {
-		func(r *scene, g, h *Group, id string) {
-			r.bury(g, id)
-			r.claim(h, "c", 1)
-		},
-		Status{Groups: map[string]State{"g": StateDead, "h": StateInDelivery}},
-	},
-	"dead for both": {
-		func(r *scene, g, h *Group, id string) {
-			r.bury(g, id)
-			r.bury(h, id)
-		},
-		Status{Groups: map[string]State{"g": StateDead, "h": StateDead}},
-	},
-}
-
-// eachStatus calls test for each situation.
-func eachStatus(t *testing.T, test func(r *scene, want Status)) {
-	t.Helper()
-	for name, situation := range statuses {
-		t.Run(name, func(t *testing.T) {
-			r := newScene(t)
-			g, h := r.group("g"), r.group("h")
-			id := keyed(1, "k")
-			if situation.want.Scheduled {
-				r.push(after(id, 60))
-			} else {
-				r.push(due(id))
-			}
-			situation.arrange(r, g, h, id)
-			want := situation.want
-			want.ID = id
-			test(r, want)
-		})
-	}
-}
-
-// TestACallSentAgainTellsTheSame although what it tells of has changed, by the call itself or
-// by another group.
-func TestACallSentAgainTellsTheSame(t *testing.T) {
-	for _, s := range []*script.Script{rescheduleScript, cancelScript} {
-		eachStatus(t, func(r *scene, want Status) {
-			until := r.Now().Add(time.Minute).UnixMilli()
-			call := func(groups ...string) []any {
-				args := []any{"caller", 1, until, "key", "k"}
-				if s == rescheduleScript {
-					args = append(args, "in", 3_600_000)
-				}
-				args = append(args, r.partition.Channel())
-				reply, err := r.partition.Run(r.Ctx(), s, "", append(args, script.Strings(groups)...), groups...)
-				require.NoError(r.T, err)
-				return reply.Values()
-			}
-			first := call("g", "h")
-			status, _ := statusOf(script.ReplyOf(first...))
-			assert.Equal(r.T, want, status)
-			r.group("i")
-			before := r.State()
-			if again := call("g", "h"); again[0] != "groups" { // nothing shows that i has not got the message
-				assert.Equal(r.T, first, again)
-			}
-			assert.Equal(r.T, first, call("g", "h", "i"))
-			assert.Equal(r.T, before, r.State())
-		})
-	}
-}
 
 func TestAStatusThatNoScriptWouldAnswerIsAnError(t *testing.T) {
 	for _, reply := range [][]string{{}, {"cancelled"}, {"cancelled", "id"}, {"cancelled", "id", "", "g"}} {

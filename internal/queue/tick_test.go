@@ -150,17 +150,6 @@ func TestAnOldRevisionMakesNoRecord(t *testing.T) {
 	assert.Zero(t, r.Client.Exists(t.Context(), r.partition.Key(script.Ticks, "")).Val())
 }
 
-func TestATickOnAnotherTypeChangesNothing(t *testing.T) {
-	r := newScene(t)
-	for _, kind := range []string{"scheduled", "messages", "ticks"} {
-		r.FailsOnType(kind, func() error {
-			_, err := r.tickOn(r.partition, r.revisionOf(0), "", "c1", 100)
-			return err
-		})
-		require.NoError(t, r.Client.Del(t.Context(), string(r.partition.Names)+":"+kind).Err())
-	}
-}
-
 func TestATornTickIsStoredOnce(t *testing.T) {
 	var revision int64
 	tornEverywhere(t, "tick", func(r *scene) {

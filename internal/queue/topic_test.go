@@ -176,25 +176,6 @@ func TestEachVisitsAllPartitionsAtOnceAndReportsEachErrorOnce(t *testing.T) {
 	assert.Len(t, err.Error(), len("error 0\nerror 1"))
 }
 
-func TestAKeyIsFoundInWhicheverPartitionItIs(t *testing.T) {
-	topic := newTopic(t)
-	_, err := topic.Raise(t.Context(), 3)
-	require.NoError(t, err)
-	for n := range 3 {
-		_, err := topic.Partition(n).Push(t.Context(), Batch{
-			Publisher: "p", Number: 1, Duplicates: RejectDuplicates,
-			Calls: [][]Message{{after(keyed(n, fmt.Sprint("k", n)), 60)}},
-		})
-		require.NoError(t, err)
-	}
-	for n := range 3 {
-		key := fmt.Sprint("k", n)
-		require.NoError(t, errOf(topic.again().Reschedule(t.Context(), key, time.Minute)))
-		require.NoError(t, errOf(topic.again().Cancel(t.Context(), key)))
-		require.ErrorIs(t, errOf(topic.Cancel(t.Context(), key)), ErrNotFound)
-	}
-}
-
 func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 2)

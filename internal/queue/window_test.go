@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 const minute = time.Minute
@@ -38,46 +37,6 @@ func (r *scene) pushFor(window time.Duration, number int64, duplicates Duplicate
 func (r *scene) endWindow(key string) {
 	r.T.Helper()
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.partition.Key(script.Dedup, ""), redis.Z{Score: 1000, Member: key}).Err())
-}
-
-func TestCancelEndsTheWindow(t *testing.T) {
-	r := newScene(t)
-	first, second := keyed(1, "k"), keyed(2, "k")
-	r.pushWindow(1, RejectDuplicates, []Message{after(first, 60)}, []Message{after(keyed(9, "other"), 60)})
-	call := r.keyedCall(cancelScript, 1, minute)
-	require.Equal(t, []any{"cancelled", first, "scheduled"}, call())
-	assert.NotContains(t, r.State(), "dedup k")
-	assert.Contains(t, r.State(), "dedup other")
-
-	require.Empty(t, r.pushWindow(2, RejectDuplicates, []Message{due(second)}))
-	g := r.group("g")
-	require.Len(t, r.claim(g, "c", 1), 1)
-	ack(t, g, second)
-	require.NoError(t, r.Client.SRem(t.Context(), r.partition.Key(script.Groups, ""), "g").Err()) // the call does not know it
-	state := r.State()
-	require.Equal(t, "now+60s", state["dedup k"])
-	assert.Equal(t, []any{"cancelled", first, "scheduled"}, call())
-	assert.Equal(t, state, r.State(), "a call sent again leaves the next window alone")
-	require.ErrorIs(t, errOf(r.partition.Cancel(t.Context(), "k")), ErrNotFound)
-	assert.Equal(t, state, r.State(), "no message holds the key")
-}
-
-// TestAWindowIsNeverTooShort and at most 2 ms too long.
-func TestAWindowIsNeverTooShort(t *testing.T) {
-	const window = time.Minute + 37*time.Millisecond
-	r := newScene(t)
-	for i := range 100 {
-		key := fmt.Sprint(i)
-		before := r.Now()
-		_, err := r.pushFor(window, int64(i+1), RejectDuplicates, []Message{due(keyed(i, key))})
-		require.NoError(t, err)
-		afterwards := r.Now()
-		score, err := r.Client.ZScore(t.Context(), r.partition.Key(script.Dedup, ""), key).Result()
-		require.NoError(t, err)
-		until := time.UnixMilli(int64(score))
-		require.False(t, until.Before(before.Add(window)), "until %s, pushed after %s", until, before)
-		require.False(t, until.After(afterwards.Add(window+time.Millisecond)), "until %s, pushed before %s", until, afterwards)
-	}
 }
 
 func TestWindowsThatAreOverAreDropped(t *testing.T) {
@@ -145,18 +104,4 @@ func failingPush(t *testing.T) *script.Script {
 	require.Equal(t, 1, strings.Count(string(source), end))
 	failing := strings.Replace(string(source), end, "  error('seeded')\n"+end, 1)
 	return script.New(fstest.MapFS{"lua/push.lua": {Data: []byte(failing)}}, "push")
-}
-
-func TestWithoutMemoryAPushTakesNoKey(t *testing.T) {
-	server := redistest.New(t, "--maxmemory-policy", "noeviction")
-	r := newSceneOn(t, server)
-	r.pushWindow(1, RejectDuplicates, []Message{after(keyed(1, "k"), 60)})
-	state := r.State()
-	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
-	_, err := r.pushFor(minute, 2, RejectDuplicates, []Message{due(keyed(2, "l"))})
-	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
-	assert.True(t, script.Refused(err))
-	assert.Equal(t, state, r.State())
-	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
-	assert.Empty(t, r.State(), "a message can be taken back, and its window")
 }

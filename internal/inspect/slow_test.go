@@ -12,11 +12,96 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// TestNoReadTakesOverTenMilliseconds: what package admin calls on a large topic.
-func TestNoReadTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowReads) }
+func TestNoScriptTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowCases) }
 
-// slowReads prepare a topic with the group g and return the calls to measure.
-var slowReads = map[string]func(r *scene, g *queue.Group) func(){
+// slowCases prepare a topic with the group g and return the calls to measure.
+var slowCases = map[string]func(r *scene, g *queue.Group) func(){
+	"withdraw 1,000 with keys and windows": func(r *scene, _ *queue.Group) func() {
+		var call []queue.Message
+		var ids []string
+		for i := range 1000 {
+			call = append(call, after(keyed(i, fmt.Sprint("key ", i)), 60))
+			ids = append(ids, call[i].ID)
+		}
+		require.Empty(r.T, r.pushWindow(1, queue.RejectDuplicates, call))
+		seen := r.seen(r.partition.Key(script.Scheduled, ""), ids...)
+		return func() {
+			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition, seen)))
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
+		}
+	},
+	"withdraw messages of 1 MiB": func(r *scene, _ *queue.Group) func() {
+		key := r.partition.Key(script.Scheduled, "")
+		seen := r.seen(key, r.Store(key, 200, mebibyte)...)
+		return func() {
+			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition, seen)))
+			require.Zero(r.T, r.Client.Exists(r.Ctx(), key).Val())
+		}
+	},
+	"retime 1,000": func(r *scene, g *queue.Group) func() {
+		key := r.partition.Key(script.QueueOf, "g")
+		ids := r.Store(key, 1000, 100)
+		seen := r.seen(key, ids...)
+		return func() {
+			left, err := Retime(r.Ctx(), g, InQueue, 5000, seen)
+			require.NoError(r.T, err)
+			require.Empty(r.T, left)
+		}
+	},
+	"delete a topic that 100 groups need": func(r *scene, _ *queue.Group) func() {
+		ids := r.Store(r.partition.Key(script.Scheduled, ""), 1000, 100)
+		r.DifferentRefs(ids, 100)
+		for i := range 999 {
+			name := fmt.Sprint("group ", i)
+			require.NoError(r.T, r.Client.SAdd(r.Ctx(), r.partition.Key(script.Groups, ""), name).Err())
+			require.NoError(r.T, r.Client.ZAdd(r.Ctx(), r.partition.Key(script.QueueOf, name), z(1, ids[0])).Err())
+		}
+		topic := r.topicOf(1)
+		return func() {
+			require.NoError(r.T, DeleteTopic(r.Ctx(), topic))
+			require.Empty(r.T, r.Keys())
+		}
+	},
+	"arrive 500 with keys among old arrivals": func(r *scene, _ *queue.Group) func() {
+		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
+		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Imported, "")}).Err())
+		var list []Arrival
+		for i := range 500 {
+			list = append(list, Arrival{ID: keyed(i, fmt.Sprint("key ", i)), Body: make([]byte, 2<<10)})
+		}
+		r.arrive()
+		return func() { r.arrive(list...) }
+	},
+	"look for orphans among 100 groups": func(r *scene, _ *queue.Group) func() {
+		r.RegisterGroups(99)
+		r.Store(r.partition.Key(script.QueueOf, "g99"), 1000, 100)
+		return func() {
+			require.NoError(r.T, FindOrphans(r.Ctx(), r.partition, nil, func(_ int, ids []string) { require.Empty(r.T, ids) }))
+		}
+	},
+	"look for orphans among a few bodies of 1 MiB": func(r *scene, _ *queue.Group) func() {
+		r.Store(r.partition.Key(script.Scheduled, ""), 5000, 100)
+		for n := range 50 {
+			body := make([]byte, mebibyte)
+			require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.Messages, ""), fmt.Sprint("large ", n), body).Err())
+		}
+		return func() { require.NoError(r.T, FindOrphans(r.Ctx(), r.partition, nil, func(int, []string) {})) }
+	},
+	"look for ids without a body and for stray keys": func(r *scene, g *queue.Group) func() {
+		r.Store(r.partition.Key(script.Scheduled, ""), 10_000, 10)
+		require.NoError(r.T, r.Client.Del(r.Ctx(), r.partition.Key(script.Messages, "")).Err())
+		for i := range 10 {
+			var fields []any
+			for n := range 1000 {
+				fields = append(fields, fmt.Sprint("key ", i, n), plainID(n))
+			}
+			require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.MessageKeys, ""), fields...).Err())
+		}
+		return func() {
+			require.NoError(r.T, FindMisplaced(r.Ctx(), g, InScheduled, func(int, Misplaced) {}))
+			require.NoError(r.T, FindStrays(r.Ctx(), r.partition, DropStrays, func(int, []string) {}))
+		}
+	},
 	"a page in the middle of 200,000 equal times": func(r *scene, g *queue.Group) func() {
 		set := r.partition.Key(script.Scheduled, "")
 		fill := `for i = 1, 200000 do redis.call('ZADD', KEYS[1], 5, string.format('%026d:key of it', i)) end return 1`
