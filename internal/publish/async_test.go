@@ -25,14 +25,6 @@ func (p *Publisher) async(ctx context.Context, messages ...Message) *Future {
 	return p.PublishAsync(ctx, func() {}, time.Now().Add(time.Second), "t", messages)
 }
 
-// limited returns a Publisher whose topics are the fake, with a limit of messages.
-func (f *fakeTopic) limited(limit int) *Publisher {
-	return New(Config{
-		Open:       func(string) Topic { return f },
-		Partitions: max(1, f.partitions), Observer: f.observer, MaxPending: limit,
-	})
-}
-
 // outcomeOf waits for the outcome of a call.
 func outcomeOf(f *Future) error {
 	<-f.Done()
@@ -81,7 +73,7 @@ func TestAsyncCallsOfOneGoroutineStayInOrder(t *testing.T) {
 			t.Run(fmt.Sprint(latency, len(answers)), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &unevenTopic{fakeTopic: fakeTopic{latency: latency, answers: answers}}
-					p := New(Config{Open: func(string) Topic { return f }, Partitions: 1})
+					p := closed(t, New(Config{Open: func(string) Topic { return f }, Partitions: 1}))
 					var all sync.WaitGroup
 					for c := range 10 {
 						all.Go(func() {
@@ -111,7 +103,7 @@ func TestAsyncCallsOfOneGoroutineStayInOrder(t *testing.T) {
 func TestABoundedNumberOfMessagesHasNoOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 300 * time.Millisecond}
-		p := f.limited(10)
+		p := f.limited(t, 10)
 		start := time.Now()
 		first := p.async(t.Context(), make([]Message, 10)...)
 		assert.Zero(t, time.Since(start), "there is room")
@@ -129,7 +121,6 @@ func TestABoundedNumberOfMessagesHasNoOutcome(t *testing.T) {
 		p.async(t.Context(), Message{Body: make([]byte, 1)})
 		assert.Equal(t, 300*time.Millisecond, time.Since(start), "bytes are bounded, too")
 		require.NoError(t, p.Flush(t.Context()))
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -145,7 +136,7 @@ func TestACallWithoutRoomEndsInTimeAndStoresNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fakeTopic{latency: time.Minute}
-				p := f.limited(2)
+				p := f.limited(t, 2)
 				full := p.PublishAsync(t.Context(), func() {}, time.Now().Add(3*time.Second), "t", make([]Message, 2))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -167,7 +158,6 @@ func TestACallWithoutRoomEndsInTimeAndStoresNothing(t *testing.T) {
 				if name == "close" {
 					require.NoError(t, <-closed)
 				} else {
-					require.NoError(t, p.Close(context.Background()))
 				}
 			})
 		})
@@ -178,7 +168,7 @@ func TestACallWithoutRoomEndsInTimeAndStoresNothing(t *testing.T) {
 func TestALargeCallWithoutRoomIsNotOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 100 * time.Millisecond}
-		p := f.limited(10)
+		p := f.limited(t, 10)
 		p.async(t.Context(), make([]Message, 6)...)
 		start := time.Now()
 		var calls sync.WaitGroup
@@ -191,14 +181,13 @@ func TestALargeCallWithoutRoomIsNotOvertaken(t *testing.T) {
 		}
 		calls.Wait()
 		require.NoError(t, p.Flush(t.Context()))
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
 func TestFlushWaitsForTheCallsBeforeItAndReturnsTheFirstErrorOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 100 * time.Millisecond, answers: []error{errRefused, nil, script.Refusal("the second"), script.Refusal("not the first")}}
-		p := f.publisher()
+		p := f.publisher(t)
 		require.NoError(t, p.Flush(t.Context()), "nothing is under way")
 		start := time.Now()
 		for range 2 {
@@ -219,7 +208,6 @@ func TestFlushWaitsForTheCallsBeforeItAndReturnsTheFirstErrorOnce(t *testing.T) 
 		require.NoError(t, p.Flush(t.Context()))
 		require.ErrorIs(t, p.Refuse(io.ErrNoProgress).Err(), io.ErrNoProgress)
 		require.ErrorIs(t, p.Flush(t.Context()), io.ErrNoProgress, "nor are errors lost of calls that did not begin")
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -230,7 +218,7 @@ func TestCloseWaitsForAsyncCallsAndTheirObserver(t *testing.T) {
 			<-time.After(time.Millisecond)
 			told++
 		}}}
-		p := f.publisher()
+		p := f.publisher(t)
 		calls := []*Future{p.async(t.Context(), make([]Message, 2*maxMessages)...), p.async(t.Context(), one("a")...)}
 		require.NoError(t, p.Close(t.Context()))
 		for _, call := range calls {
@@ -275,7 +263,7 @@ func TestAsyncCallsEndAsPublishCallsDo(t *testing.T) {
 						events[f] = append(events[f], e)
 					}
 				}
-				p, q := wait.publisher(), async.publisher()
+				p, q := wait.publisher(t), async.publisher(t)
 				want := p.Publish(t.Context(), far, "t", test.messages)
 				got := outcomeOf(q.PublishAsync(t.Context(), func() {}, far, "t", test.messages))
 				assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got))
@@ -315,7 +303,7 @@ func refusing(partition int) func(int) error {
 func TestALargeCallComesWholeBeforeTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond}
-		p := f.publisher()
+		p := f.publisher(t)
 		for call := range 3 {
 			messages := make([]Message, 3*maxMessages/2)
 			for i := range messages {
@@ -333,7 +321,7 @@ func TestALargeCallComesWholeBeforeTheNext(t *testing.T) {
 // TestAFunctionThatEndsItsGoroutineEndsNoMore, as a failed check of a test does.
 func TestAFunctionThatEndsItsGoroutineEndsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := (&fakeTopic{latency: time.Millisecond}).publisher() // the functions are there before the calls end
+		p := (&fakeTopic{latency: time.Millisecond}).publisher(t) // the functions are there before the calls end
 		var told atomic.Int64
 		for range 3 {
 			p.async(t.Context(), Message{Name: "a"}).OnDone(func(error) {
@@ -343,7 +331,6 @@ func TestAFunctionThatEndsItsGoroutineEndsNoMore(t *testing.T) {
 		}
 		require.NoError(t, p.Flush(t.Context()))
 		assert.Equal(t, int64(3), told.Load())
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -352,7 +339,7 @@ func TestAFunctionThatEndsItsGoroutineEndsNoMore(t *testing.T) {
 func TestACallThatJoinsABatchAllOfWhoseCallsHaveEndedEndsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &hungTopic{}
-		p := New(Config{Open: func(string) Topic { return f }, Partitions: 1})
+		p := closed(t, New(Config{Open: func(string) Topic { return f }, Partitions: 1}))
 		sent := p.async(t.Context(), Message{Name: "sent"})
 		synctest.Wait()
 		waits := p.async(t.Context(), Message{Name: "waits"})
@@ -362,7 +349,6 @@ func TestACallThatJoinsABatchAllOfWhoseCallsHaveEndedEndsToo(t *testing.T) {
 		again := p.async(t.Context(), Message{Name: "again"})
 		require.ErrorIs(t, outcomeOf(again), context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(start))
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -377,7 +363,7 @@ func (f *hungTopic) Push(context.Context, int, queue.Batch) ([]queue.Duplicate, 
 func TestAnAsyncCallEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Minute}
-		p := f.publisher()
+		p := f.publisher(t)
 		start := time.Now()
 		async := func(in time.Duration) *Future {
 			return p.PublishAsync(t.Context(), func() {}, start.Add(in), "t", one("a"))
@@ -407,7 +393,7 @@ func TestAnAsyncCallEndsAtItsDeadline(t *testing.T) {
 func TestACallThatEndsBeforeItIsSentIsNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 500 * time.Millisecond}
-		p := f.publisher()
+		p := f.publisher(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var stopped atomic.Int64
 		async := func(ctx context.Context, name string) *Future {
@@ -432,7 +418,7 @@ func TestACallThatEndsBeforeItIsSentIsNotStored(t *testing.T) {
 func TestALargeCallThatEndsSaysWhatIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 400 * time.Millisecond}
-		p := f.publisher()
+		p := f.publisher(t)
 		var partial *PartialError
 		err := outcomeOf(p.async(t.Context(), make([]Message, 4*maxMessages)...)) // for a second
 		require.ErrorAs(t, err, &partial)
@@ -445,26 +431,6 @@ func TestALargeCallThatEndsSaysWhatIsStored(t *testing.T) {
 	})
 }
 
-func TestOnlyTheRejectedAsyncCallOfABatchFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{latency: time.Millisecond, duplicates: []string{"1"}}
-		p := f.publisher()
-		first := p.async(t.Context(), one("alone")...)
-		synctest.Wait()
-		var calls []*Future
-		for n := range 3 {
-			calls = append(calls, p.async(t.Context(), Message{Name: fmt.Sprint(n), Traits: script.Traits{Key: "k"}}))
-		}
-		require.NoError(t, outcomeOf(first))
-		require.NoError(t, outcomeOf(calls[0]))
-		rejected := outcomeOf(calls[1])
-		require.ErrorIs(t, rejected, ErrDuplicate)
-		require.ErrorContains(t, rejected, `message "1"`)
-		require.NoError(t, outcomeOf(calls[2]))
-		require.NoError(t, p.Close(t.Context()))
-	})
-}
-
 func TestASlowObserverHoldsUpNoSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, told := make(chan struct{}), 0
@@ -474,7 +440,7 @@ func TestASlowObserverHoldsUpNoSender(t *testing.T) {
 				told++
 			}
 		}}}
-		p := f.limited(20)
+		p := f.limited(t, 20)
 		for range 10 {
 			require.NoError(t, outcomeOf(p.async(t.Context(), make([]Message, 2)...)))
 		}
@@ -482,7 +448,6 @@ func TestASlowObserverHoldsUpNoSender(t *testing.T) {
 		close(release)
 		require.Error(t, p.Flush(t.Context()))
 		assert.Equal(t, 10, told)
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -509,7 +474,7 @@ func TestAPanicOfTheObserverIsTold(t *testing.T) {
 func TestAHookIsCalledOnceWithTheOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond, answers: []error{errRefused}}
-		p := f.publisher()
+		p := f.publisher(t)
 		call, outcomes := p.async(t.Context(), one("a")...), []error{}
 		for range 2 {
 			call.OnDone(func(err error) { outcomes = append(outcomes, err) })
@@ -521,7 +486,6 @@ func TestAHookIsCalledOnceWithTheOutcome(t *testing.T) {
 		for _, err := range outcomes {
 			require.ErrorIs(t, err, errRefused)
 		}
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -532,7 +496,7 @@ func TestACallForANewTopicWaitsForItAndKeepsItsPlace(t *testing.T) {
 			<-time.After(500 * time.Millisecond)
 			return nil
 		}}
-		p := f.publisher()
+		p := f.publisher(t)
 		start := time.Now()
 		for n := range 3 {
 			p.async(t.Context(), Message{Name: fmt.Sprintf("0/%d", n)})
@@ -548,7 +512,7 @@ func TestACallForANewTopicWaitsForItAndKeepsItsPlace(t *testing.T) {
 func TestAsyncCallsTakeNoGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{}
-		p := f.publisher()
+		p := f.publisher(t)
 		require.NoError(t, outcomeOf(p.async(t.Context(), one("a")...)))
 		f.latency = time.Minute
 		before := runtime.NumGoroutine()
@@ -557,6 +521,5 @@ func TestAsyncCallsTakeNoGoroutines(t *testing.T) {
 		}
 		assert.Less(t, runtime.NumGoroutine(), before+10)
 		require.ErrorIs(t, p.Flush(t.Context()), context.DeadlineExceeded)
-		require.NoError(t, p.Close(t.Context()))
 	})
 }

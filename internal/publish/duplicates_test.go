@@ -23,7 +23,7 @@ func TestACallOfSeveralPartitionsReportsAllDuplicatesThatItIgnored(t *testing.T)
 		var events []observe.Published
 		f := &fakeTopic{partitions: 2}
 		f.observer.Published = func(e observe.Published) { events = append(events, e) }
-		p := f.publisher()
+		p := f.publisher(t)
 		var messages []Message
 		for _, m := range append(inPartition(0), inPartition(1)...) {
 			fresh, duplicate := under(queue.IgnoreDuplicates, m.PartitionKey), under(queue.IgnoreDuplicates, m.PartitionKey)
@@ -46,7 +46,7 @@ func TestACallOfSeveralPartitionsReportsAllDuplicatesThatItIgnored(t *testing.T)
 func TestABatchHasOneDuplicatePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond}
-		p := f.publisher()
+		p := f.publisher(t)
 		calls := []*Future{p.async(t.Context(), under(queue.RejectDuplicates, "a"))}
 		synctest.Wait() // it is on its way, and the others collect in batches
 		for _, messages := range [][]Message{

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/observe"
@@ -47,12 +49,22 @@ type fakeTopic struct {
 	callersOver atomic.Bool // UnrecordCallers was called
 }
 
-// publisher returns a Publisher whose topics are the fake.
-func (f *fakeTopic) publisher() *Publisher {
-	return New(Config{
-		Open:       func(string) Topic { return f },
-		Partitions: max(1, f.partitions), Observer: f.observer,
-	})
+// publisher returns a Publisher whose topics are the fake. It is closed with the test at the latest.
+func (f *fakeTopic) publisher(t *testing.T) *Publisher { t.Helper(); return f.limited(t, 0) }
+
+// limited returns one with a limit of messages, 0 for the usual one.
+func (f *fakeTopic) limited(t *testing.T, limit int) *Publisher {
+	t.Helper()
+	return closed(t, New(Config{
+		Open: func(string) Topic { return f }, Partitions: max(1, f.partitions), Observer: f.observer, MaxPending: limit,
+	}))
+}
+
+// closed is a Publisher that is closed with the test.
+func closed(t *testing.T, p *Publisher) *Publisher {
+	t.Helper()
+	t.Cleanup(func() { require.NoError(t, p.Close(context.Background())) })
+	return p
 }
 
 func one(name string) []Message { return []Message{{Name: name}} }

@@ -16,7 +16,7 @@ import (
 
 func TestCancelAndRescheduleRaiseNoPartitionsAndAreNotRepeated(t *testing.T) {
 	f := &fakeTopic{key: "k"}
-	p := f.publisher()
+	p := f.publisher(t)
 	require.NoError(t, errOf(p.Reschedule(t.Context(), "t", "k", time.Hour)))
 	require.NoError(t, errOf(p.Cancel(t.Context(), "t", "k")))
 	require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), queue.ErrNotFound)
@@ -40,7 +40,7 @@ func TestCancelsThatHangHoldUpNoOther(t *testing.T) {
 			}
 			return nil
 		}
-		p := f.publisher()
+		p := f.publisher(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for range 2 * maxBackground {
@@ -55,7 +55,6 @@ func TestCancelsThatHangHoldUpNoOther(t *testing.T) {
 		for range 2 * maxBackground {
 			require.ErrorIs(t, <-hung, context.DeadlineExceeded)
 		}
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -69,7 +68,7 @@ func TestCloseWaitsForACancel(t *testing.T) {
 				return ctx.Err()
 			}
 		}}
-		p := f.publisher()
+		p := f.publisher(t)
 		canceled := make(chan error, 1)
 		go func() { canceled <- errOf(p.Cancel(t.Context(), "t", "k")) }()
 		synctest.Wait()
@@ -83,7 +82,7 @@ func TestTheObserverOfACancelMayClose(t *testing.T) {
 		f := &fakeTopic{key: "k"}
 		var p *Publisher
 		f.observer.Changed = func(observe.Changed) { require.NoError(t, p.Close(t.Context())) }
-		p = f.publisher()
+		p = f.publisher(t)
 		require.NoError(t, errOf(p.Cancel(t.Context(), "t", "k")))
 	})
 }
@@ -98,13 +97,12 @@ func TestAContextMayEndForAnErrorThatCannotBeCompared(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}}
-		p := f.publisher()
+		p := f.publisher(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(manyErrors{errSilent}) })
 		_, err := p.Cancel(ctx, "t", "k")
 		var many manyErrors
 		require.ErrorAs(t, err, &many)
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -117,7 +115,7 @@ func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
 			Changed:   func(c observe.Changed) { changed = append(changed, c) },
 		}}
 		f.answers = []error{nil, errRefused}
-		p := f.publisher()
+		p := f.publisher(t)
 		require.NoError(t, p.Publish(t.Context(), far, "t", []Message{{Name: "a"}, {Name: "b"}}))
 		refused := p.Publish(t.Context(), far, "t", one("c"))
 		require.ErrorIs(t, refused, errRefused)

@@ -22,7 +22,7 @@ import (
 func TestCallsDuringABatchGoOutTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond}
-		p := f.publisher()
+		p := f.publisher(t)
 		var calls sync.WaitGroup
 		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one("first"))) })
 		synctest.Wait() // it is on its way
@@ -39,7 +39,7 @@ func TestCallsDuringABatchGoOutTogether(t *testing.T) {
 func TestBatchesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond}
-		p := f.publisher()
+		p := f.publisher(t)
 		var calls sync.WaitGroup
 		large := make([]byte, maxBytes/2+1)
 		for range 5 {
@@ -65,12 +65,11 @@ func TestBatchesAreBounded(t *testing.T) {
 func TestACallIsSentAgainUnderANewNumberUntilItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{answers: []error{io.EOF, &net.OpError{Op: "dial"}, loadingError(), loadingError()}}
-		p := f.publisher()
+		p := f.publisher(t)
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("b")))
 		assert.Equal(t, []int64{1, 2, 3, 4, 5, 6}, f.numbers())
 		assert.Equal(t, []string{"a", "b"}, f.names[0])
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -98,11 +97,10 @@ func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fakeTopic{answers: test.answers, outcomes: test.outcomes}
-				p := f.publisher()
+				p := f.publisher(t)
 				err := p.Publish(t.Context(), far, "t", one("a"))
 				require.ErrorIs(t, err, test.want)
 				assert.Equal(t, test.unknown, errors.Is(err, ErrOutcomeUnknown))
-				require.NoError(t, p.Close(t.Context()))
 			})
 		})
 	}
@@ -111,7 +109,7 @@ func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
 func TestAStalePublisherTakesANewName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{answers: []error{queue.ErrStalePublisher, nil, io.EOF, queue.ErrStalePublisher}}
-		p := f.publisher()
+		p := f.publisher(t)
 		for _, fails := range []bool{true, false, true, false} {
 			assert.Equal(t, fails, p.Publish(t.Context(), far, "t", one("a")) != nil)
 		}
@@ -128,7 +126,7 @@ func TestAStalePublisherTakesANewName(t *testing.T) {
 func TestACallerThatLeavesLearnsWhetherItsCallWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
-		p := f.publisher()
+		p := f.publisher(t)
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		var calls sync.WaitGroup
@@ -154,7 +152,7 @@ func TestACallerThatLeavesLearnsWhetherItsCallWasSent(t *testing.T) {
 func TestACallerThatLeavesDoesNotEndTheBatchOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
-		p := f.publisher()
+		p := f.publisher(t)
 		short, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		var calls sync.WaitGroup
@@ -171,7 +169,7 @@ func TestACallerThatLeavesDoesNotEndTheBatchOfOthers(t *testing.T) {
 func TestEachCallEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Minute}
-		p := f.publisher()
+		p := f.publisher(t)
 		require.ErrorIs(t, p.Publish(t.Context(), time.Now(), "t", one("too late")), context.DeadlineExceeded)
 		assert.Empty(t, p.lanes.open, "nothing is sent")
 		var calls sync.WaitGroup
@@ -189,14 +187,13 @@ func TestEachCallEndsAtItsDeadline(t *testing.T) {
 		publish("waits a little longer than that", 2*patience)
 		time.AfterFunc(time.Second, func() { publish("joins a batch that has waited", 3*time.Second) })
 		calls.Wait()
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
 func TestOnlyTheRejectedCallOfABatchFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond, duplicates: []string{"1"}}
-		p := f.publisher()
+		p := f.publisher(t)
 		var calls sync.WaitGroup
 		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", one("alone"))) })
 		synctest.Wait()
@@ -219,7 +216,7 @@ func TestAttemptsBackOff(t *testing.T) {
 		for range 1000 {
 			f.outcomes = append(f.outcomes, io.EOF)
 		}
-		p := f.publisher()
+		p := f.publisher(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		require.ErrorIs(t, p.Publish(ctx, far, "t", one("a")), io.EOF)
@@ -234,7 +231,7 @@ func TestAttemptsBackOff(t *testing.T) {
 func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
-		p := f.publisher()
+		p := f.publisher(t)
 		var calls sync.WaitGroup
 		calls.Go(func() { assert.NoError(t, p.Publish(t.Context(), far, "t", make([]Message, 2*maxMessages+1))) })
 		synctest.Wait()
@@ -245,36 +242,14 @@ func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesBeforeABatchIsSentTakesItsMessagesAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{latency: time.Second}
-		p := f.publisher()
-		var calls sync.WaitGroup
-		publish := func(name string, patience time.Duration) {
-			calls.Go(func() {
-				err := p.Publish(context.Background(), time.Now().Add(patience), "t", one(name))
-				assert.Equal(t, name == "leaves", err != nil)
-			})
-			synctest.Wait()
-		}
-		publish("under way", time.Minute)
-		publish("leaves", 100*time.Millisecond)
-		publish("stays", time.Minute)
-		calls.Wait()
-		require.NoError(t, p.Close(context.Background()))
-		assert.Equal(t, map[int][]string{0: {"under way", "stays"}}, f.names)
-	})
-}
-
 func TestTheSenderOfALaneEndsWhenItIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := (&fakeTopic{latency: time.Millisecond}).publisher()
+		p := (&fakeTopic{latency: time.Millisecond}).publisher(t)
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 		time.Sleep(2 * linger) //nolint:forbidigo // in virtual time
 		p.lanes.mu.Lock()
 		assert.False(t, p.lanes.open[destination{topic: "t"}].runs)
 		p.lanes.mu.Unlock()
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("b")))
-		require.NoError(t, p.Close(t.Context()))
 	})
 }

@@ -45,7 +45,7 @@ func TestASlowObserverHoldsUpNoOtherPartition(t *testing.T) {
 		told <- struct{}{}
 		<-release
 	}}}
-	p := f.publisher()
+	p := f.publisher(t)
 	published := make(chan error, 1)
 	go func() { published <- p.Publish(context.Background(), far, "t", inPartition(0)) }()
 	<-told // and the observer does not return
@@ -55,7 +55,6 @@ func TestASlowObserverHoldsUpNoOtherPartition(t *testing.T) {
 	close(ready)
 	close(release)
 	require.NoError(t, <-published)
-	require.NoError(t, p.Close(t.Context()))
 }
 
 func TestAnObserverMayPublishToAnotherPartition(t *testing.T) {
@@ -70,10 +69,9 @@ func TestAnObserverMayPublishToAnotherPartition(t *testing.T) {
 			close(ready)
 		}
 	}
-	p = f.publisher()
+	p = f.publisher(t)
 	require.NoError(t, p.Publish(t.Context(), far, "t", inPartition(0)))
 	require.NoError(t, <-errs)
-	require.NoError(t, p.Close(t.Context()))
 }
 
 func TestThatPublishingWorksAgainIsToldAfterTheCallersKnow(t *testing.T) {
@@ -97,7 +95,7 @@ func TestThatPublishingWorksAgainIsToldAfterTheCallersKnow(t *testing.T) {
 				<-release
 			}}}
 			fails(f)
-			p := f.publisher()
+			p := f.publisher(t)
 			require.NoError(t, p.Publish(t.Context(), soon(), "t", one("a")))
 			close(release)
 			require.NoError(t, p.Close(t.Context()))
@@ -115,7 +113,7 @@ func TestAPublisherThatIsClosedEndsItsOutage(t *testing.T) {
 		OutageEnded: func(e observe.OutageEnded) { ended = append(ended, e) },
 	}}
 	f.fail = func(int) error { return io.EOF }
-	p := f.publisher()
+	p := f.publisher(t)
 	require.Error(t, p.Publish(ctx, far, "t", one("a")))
 	require.NoError(t, p.Close(t.Context()))
 	require.Len(t, ended, 1)

@@ -43,7 +43,7 @@ func (o *outgoing) add(key string, names ...string) {
 
 func TestCallsWithoutKeysTakeTurnsAndStayWhole(t *testing.T) {
 	f := &fakeTopic{partitions: 4}
-	p := f.publisher()
+	p := f.publisher(t)
 	for n := range 8 {
 		var call outgoing
 		call.add("", fmt.Sprint(n, "a"), fmt.Sprint(n, "b"))
@@ -58,7 +58,7 @@ func TestCallsWithoutKeysTakeTurnsAndStayWhole(t *testing.T) {
 
 func TestMessagesFollowTheirKeysInOrder(t *testing.T) {
 	f := &fakeTopic{partitions: 4}
-	p := f.publisher()
+	p := f.publisher(t)
 	var call outgoing
 	for n := range 100 {
 		call.add(fmt.Sprint(n%10), fmt.Sprintf("%d/%02d", n%10, n))
@@ -85,7 +85,7 @@ func TestMessagesFollowTheirKeysInOrder(t *testing.T) {
 
 func TestIDsSortInTheOrderOfTheMessages(t *testing.T) {
 	f := &fakeTopic{}
-	p := f.publisher()
+	p := f.publisher(t)
 	for n := range 3 {
 		var call outgoing
 		call.add("", fmt.Sprint(n, "a"), fmt.Sprint(n, "b"))
@@ -111,7 +111,7 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 		}
 		return nil
 	}}
-	p := f.publisher()
+	p := f.publisher(t)
 	good := "good"
 	for n := 0; queue.PartitionOf(good, 4) == bad; n++ {
 		good = fmt.Sprint("good", n)
@@ -134,7 +134,6 @@ func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
 	err = p.Publish(t.Context(), far, "t", last)
 	require.ErrorIs(t, err, errRefused)
 	assert.NotErrorAs(t, err, &partial, "nothing is stored")
-	require.NoError(t, p.Close(t.Context()))
 }
 
 // TestAPartialErrorHasNoReplicationError of those that are stored: it says that all are.
@@ -146,7 +145,7 @@ func TestAPartialErrorHasNoReplicationError(t *testing.T) {
 		}
 		return shortfall
 	}}
-	p := f.publisher()
+	p := f.publisher(t)
 	var call outgoing
 	for n := range 8 {
 		call.add(fmt.Sprint("key-", n), fmt.Sprint(n))
@@ -157,13 +156,12 @@ func TestAPartialErrorHasNoReplicationError(t *testing.T) {
 	require.ErrorAs(t, err, &partial)
 	require.ErrorIs(t, err, errRefused)
 	assert.NotErrorIs(t, err, shortfall)
-	require.NoError(t, p.Close(t.Context()))
 }
 
 func TestTooFewReplicasDoNotStopALargeCall(t *testing.T) {
 	shortfall := &script.ReplicationError{Want: 1}
 	f := &fakeTopic{fail: func(int) error { return shortfall }}
-	p := f.publisher()
+	p := f.publisher(t)
 	var call outgoing
 	for n := range maxMessages + 1 {
 		call.add("", fmt.Sprint(n))
@@ -173,7 +171,6 @@ func TestTooFewReplicasDoNotStopALargeCall(t *testing.T) {
 	var partial *PartialError
 	require.NotErrorAs(t, err, &partial, "all are stored")
 	assert.Len(t, f.names[0], maxMessages+1)
-	require.NoError(t, p.Close(t.Context()))
 }
 
 func TestSplitKeepsOrderAndBounds(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 func TestCloseRemovesTheRecordsThatNobodyNeeds(t *testing.T) {
 	f := &fakeTopic{partitions: 2}
-	p := f.publisher()
+	p := f.publisher(t)
 	for range 3 {
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 	}
@@ -28,7 +28,7 @@ func TestCloseRemovesTheRecordsThatNobodyNeeds(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 	assert.Len(t, f.unrecorded, 2)
 
-	p = f.publisher()
+	p = f.publisher(t)
 	require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), queue.ErrNotFound)
 	require.NoError(t, p.Close(t.Context()))
 	assert.True(t, f.callersOver.Load())
@@ -46,7 +46,7 @@ func TestARecordStaysIfACopyOfABatchMayCome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := f.publisher()
+				p := f.publisher(t)
 				for range 3 {
 					_ = p.Publish(t.Context(), far, "t", one("a"))
 				}
@@ -60,7 +60,7 @@ func TestARecordStaysIfACopyOfABatchMayCome(t *testing.T) {
 func TestTheRecordOfABatchThatItsCallerHasLeftStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Minute}
-		p := f.publisher()
+		p := f.publisher(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, p.Publish(ctx, far, "t", one("a")), ErrOutcomeUnknown)
@@ -72,7 +72,7 @@ func TestTheRecordOfABatchThatItsCallerHasLeftStays(t *testing.T) {
 func TestCloseDoesNotWaitLongToRemoveRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{unrecord: func(ctx context.Context) { <-ctx.Done() }}
-		p := f.publisher()
+		p := f.publisher(t)
 		for n := range 2 * maxBackground {
 			require.NoError(t, p.Publish(t.Context(), far, fmt.Sprint(n), one("a")))
 		}
@@ -85,7 +85,7 @@ func TestCloseDoesNotWaitLongToRemoveRecords(t *testing.T) {
 func TestAPublisherRemembersOnlySomeRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{}
-		p := f.publisher()
+		p := f.publisher(t)
 		for range 2 {
 			for n := range maxRecords + 10 {
 				require.NoError(t, p.Publish(t.Context(), far, fmt.Sprint(n), one("a")))

@@ -24,8 +24,9 @@ type slowTopic struct {
 	link      chan struct{} // holds a value while a batch is under way
 }
 
-func (f *slowTopic) publisher() *Publisher {
-	return New(Config{Open: func(string) Topic { return f }, Partitions: 1})
+func (f *slowTopic) publisher(t *testing.T) *Publisher {
+	t.Helper()
+	return closed(t, New(Config{Open: func(string) Topic { return f }, Partitions: 1}))
 }
 
 func (f *slowTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
@@ -73,7 +74,7 @@ func TestASlowConnectionStoresEachMessageOnce(t *testing.T) {
 			t.Run(fmt.Sprint(bandwidth, " B/s ", size, " B"), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &slowTopic{bandwidth: bandwidth, link: make(chan struct{}, 1)}
-					p := f.publisher()
+					p := f.publisher(t)
 					messages := make([]Message, min(2000, max(2, 10*bandwidth/size)))
 					for i := range messages {
 						messages[i] = Message{Name: fmt.Sprint(i), Body: make([]byte, size)}
@@ -95,7 +96,7 @@ func TestASlowConnectionStoresEachMessageOnce(t *testing.T) {
 func TestABadCallFailsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &slowTopic{}
-		p := f.publisher()
+		p := f.publisher(t)
 		messages := make([]Message, 100)
 		for i := range messages {
 			messages[i].Name = fmt.Sprint(i)
@@ -122,7 +123,7 @@ func TestABadCallFailsNoOther(t *testing.T) {
 func TestACallThatTheConnectionCannotTakeHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &slowTopic{bandwidth: 50e3, link: make(chan struct{}, 1)}
-		p := f.publisher()
+		p := f.publisher(t)
 		var calls sync.WaitGroup
 		start := time.Now()
 		calls.Go(func() {
@@ -144,7 +145,7 @@ func TestACallThatTheConnectionCannotTakeHoldsUpNoOther(t *testing.T) {
 func TestACallerMayLeaveWhileItsCallIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 10 * time.Millisecond}
-		p := f.publisher()
+		p := f.publisher(t)
 		for n := range 1000 {
 			f.mu.Lock()
 			f.answers = []error{loadingError()}
@@ -154,29 +155,6 @@ func TestACallerMayLeaveWhileItsCallIsSentAgain(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			}
 		}
-		require.NoError(t, p.Close(t.Context()))
-	})
-}
-
-func TestABadAsyncCallFailsNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &slowTopic{}
-		p := f.publisher()
-		var calls []*Future
-		for i := range 100 {
-			m := Message{Name: fmt.Sprintf("0/%d", i)}
-			if i == 99 {
-				m.Name = "bad"
-			}
-			calls = append(calls, p.PublishAsync(t.Context(), func() {}, far, "t", []Message{m}))
-		}
-		for i, call := range calls {
-			assert.Equal(t, i == 99, outcomeOf(call) != nil)
-		}
-		require.ErrorIs(t, p.Flush(t.Context()), io.EOF)
-		assert.Len(t, f.names[0], 99)
-		inOrder(t, f.names[0])
-		require.NoError(t, p.Close(t.Context()))
 	})
 }
 
@@ -184,7 +162,7 @@ func TestABadAsyncCallFailsNoOther(t *testing.T) {
 func TestABatchWhoseReplyIsLostGivesEachCallItsOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{answers: []error{errLostReply}, outcomes: []error{io.EOF, loadingError()}, duplicates: []string{"1"}}
-		p := f.publisher()
+		p := f.publisher(t)
 		errs := publishAll(t, p, 10*time.Second, slices.Concat(one("0"), one("1"), one("2")))
 		require.NoError(t, p.Close(t.Context()))
 		require.NoError(t, errs[0])
@@ -206,7 +184,7 @@ func TestCallersThatLeaveLearnWhetherABatchIsStored(t *testing.T) {
 						f.outcomes = append(f.outcomes, io.EOF)
 					}
 				}
-				p := f.publisher()
+				p := f.publisher(t)
 				errs := make([]error, 2)
 				var calls sync.WaitGroup
 				for i := range errs { // they begin and leave one after another, so none leaves just before the other is sent
@@ -223,7 +201,6 @@ func TestCallersThatLeaveLearnWhetherABatchIsStored(t *testing.T) {
 					}
 				}
 				assert.Equal(t, map[bool]int{true: 0, false: 2}[known], unknown)
-				require.NoError(t, p.Close(t.Context()))
 			})
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,24 +45,6 @@ func TestThePublisherRemembersABoundedNumberOfTopics(t *testing.T) {
 		topics.find(fmt.Sprint(n))
 	}
 	assert.Equal(t, 100_001, count, "recent topics are remembered")
-}
-
-// BenchmarkNewTopics shows what a new topic costs among many others.
-func BenchmarkNewTopics(b *testing.B) {
-	for _, known := range []int{100, 1000, 16_000, 100_000} {
-		b.Run(fmt.Sprint(known), func(b *testing.B) {
-			count := 0
-			topics := opened(&count)
-			for n := range known {
-				topics.find(fmt.Sprint(n))
-			}
-			name := strings.Repeat("x", 20)
-			for b.Loop() {
-				known++
-				topics.find(name + fmt.Sprint(known))
-			}
-		})
-	}
 }
 
 // topicsOf returns topics that are all one fake, and counts the reported failures.
@@ -243,19 +224,18 @@ func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing
 
 func TestATopicIsEnlistedBeforeAnythingIsWritten(t *testing.T) {
 	f := &fakeTopic{enlist: func() error { return redisError("ERR unknown command") }}
-	p := f.publisher()
+	p := f.publisher(t)
 	require.ErrorContains(t, p.Publish(t.Context(), far, "t", one("a")), "not stored: ERR unknown command")
 	assert.Zero(t, f.asked)
 	assert.Empty(t, f.batches)
 	f.enlist = nil
 	require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
-	require.NoError(t, p.Close(t.Context()))
 }
 
 func TestPublishToANewTopicEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
-		p := f.publisher()
+		p := f.publisher(t)
 		published := make(chan error, 1)
 		go func() { published <- p.Publish(t.Context(), far, "t", one("a")) }()
 		<-time.After(time.Second)
@@ -273,7 +253,7 @@ func TestCloseDuringTheFirstLookAtATopicIsNoFailedAttempt(t *testing.T) {
 			return ctx.Err()
 		}}
 		f.observer.Failed = func(e observe.Failed) { t.Errorf("failed: %v", e.Err) }
-		p := f.publisher()
+		p := f.publisher(t)
 		published := make(chan error, 1)
 		go func() { published <- p.Publish(t.Context(), far, "t", one("a")) }()
 		synctest.Wait()
@@ -312,7 +292,7 @@ func TestAPublisherEndsGroupsThatHaveExpired(t *testing.T) {
 		f := &fakeTopic{endTakes: time.Second, ended: []queue.Ended{{Group: "old", Freed: 3}}, endFails: loadingError(), observer: observe.Observer{
 			Ended: func(e observe.Ended) { note(e) }, OutageBegan: func(e observe.OutageBegan) { note(e) }, OutageEnded: func(e observe.OutageEnded) { note(e) },
 		}}
-		p := f.publisher()
+		p := f.publisher(t)
 		start := time.Now()
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 		assert.Zero(t, time.Since(start))
