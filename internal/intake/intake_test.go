@@ -56,6 +56,15 @@ func (s scene) next(t *testing.T, who string, ended int64, refused ...intake.Ref
 	return b
 }
 
+// kept is the only entry that was refused.
+func (s scene) kept(t *testing.T) intake.Entry {
+	t.Helper()
+	list, err := s.Refused(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return list[0]
+}
+
 func idsOf(b intake.Batch) (ids []string) {
 	for _, e := range b.Entries {
 		ids = append(ids, e.ID)
@@ -111,33 +120,25 @@ func TestTheFirstPlanForABatchCounts(t *testing.T) {
 }
 
 func TestOthersTakeOverABatchAfterItsLease(t *testing.T) {
-	s := newScene(t)
-	s.add(t, "topic", "a")
-	first := s.next(t, "one", 0)
-	other := s.next(t, "two", 0)
-	require.Empty(t, other.Entries)
-	require.Positive(t, other.Wait)
-	require.LessOrEqual(t, other.Wait, time.Minute)
-	reading := s.key[:len(s.key)-len("entries")] + "reading"
-	require.NoError(t, s.client.HIncrBy(t.Context(), reading, "until", -(2*time.Minute).Milliseconds()).Err())
-	other = s.next(t, "two", 0)
-	require.Len(t, other.Entries, 1)
-	assert.Equal(t, first.Number, other.Number)
-	assert.Empty(t, s.next(t, "one", 0).Entries, "the other has it")
-	assert.Negative(t, s.next(t, "one", first.Number).Wait, "but whoever has stored it ends it")
-	assert.Negative(t, s.next(t, "two", other.Number).Wait)
-}
-
-func TestAClockThatIsSetBackLeavesABatchForNoLongerThanItsLease(t *testing.T) {
-	s := newScene(t)
-	s.add(t, "topic", "a")
-	first := s.next(t, "one", 0)
-	require.Empty(t, s.next(t, "two", 0).Entries)
-	reading := s.key[:len(s.key)-len("entries")] + "reading"
-	require.NoError(t, s.client.HIncrBy(t.Context(), reading, "until", time.Hour.Milliseconds()).Err())
-	other := s.next(t, "two", 0)
-	assert.Equal(t, idsOf(first), idsOf(other))
-	assert.Equal(t, first.Number, other.Number)
+	for name, change := range map[string]time.Duration{"it is over": -2 * time.Minute, "the clock was set back": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.add(t, "topic", "a")
+			first := s.next(t, "one", 0)
+			other := s.next(t, "two", 0)
+			require.Empty(t, other.Entries)
+			require.Positive(t, other.Wait)
+			require.LessOrEqual(t, other.Wait, time.Minute)
+			reading := strings.TrimSuffix(s.key, "entries") + "reading"
+			require.NoError(t, s.client.HIncrBy(t.Context(), reading, "until", change.Milliseconds()).Err())
+			other = s.next(t, "two", 0)
+			require.Equal(t, idsOf(first), idsOf(other))
+			assert.Equal(t, first.Number, other.Number)
+			assert.Empty(t, s.next(t, "one", 0).Entries, "the other has it")
+			assert.Negative(t, s.next(t, "one", first.Number).Wait, "but whoever has stored it ends it")
+			assert.Negative(t, s.next(t, "two", other.Number).Wait)
+		})
+	}
 }
 
 func TestABatchIsBounded(t *testing.T) {
@@ -180,10 +181,8 @@ func TestRefusedEntriesAreKeptWithTheReason(t *testing.T) {
 	b := s.next(t, "one", 0)
 	b = s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "no topic"}, intake.Refusal{Entry: "1-1", Reason: "is not in the batch"})
 	require.Negative(t, b.Wait)
-	kept, err := s.Refused(t.Context(), 10)
-	require.NoError(t, err)
-	require.Len(t, kept, 1)
-	assert.ElementsMatch(t, [][2]string{{"_entry", bad}, {"_reason", "no topic"}, {"topics", "a"}}, kept[0].Fields)
+	kept := s.kept(t)
+	assert.ElementsMatch(t, [][2]string{{"_entry", bad}, {"_reason", "no topic"}, {"topics", "a"}}, kept.Fields)
 	glance, err := s.Glance(t.Context())
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, glance.Refused)
@@ -208,7 +207,7 @@ func TestNumbersGrowAlsoWhenTheirRecordIsLost(t *testing.T) {
 	s := newScene(t)
 	s.add(t, "topic", "a")
 	first := s.next(t, "one", 0)
-	require.NoError(t, s.client.Del(t.Context(), "{"+s.key[1:len(s.key)-len("entries")]+"reading").Err())
+	require.NoError(t, s.client.Del(t.Context(), strings.TrimSuffix(s.key, "entries")+"reading").Err())
 	second := s.next(t, "two", 0)
 	assert.Greater(t, second.Number, first.Number)
 	assert.Equal(t, idsOf(first), idsOf(second))
@@ -238,14 +237,12 @@ func TestOfALargeRefusedEntryLittleIsKept(t *testing.T) {
 	bad := s.add(t, fields...)
 	b := s.next(t, "one", 0)
 	s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "large"})
-	kept, err := s.Refused(t.Context(), 10)
-	require.NoError(t, err)
-	require.Len(t, kept, 1)
-	assert.Contains(t, kept[0].Fields, [2]string{"_bytes", fmt.Sprint(size)})
-	assert.Contains(t, kept[0].Fields, [2]string{"payload", strings.Repeat("x", 1024)})
-	assert.Contains(t, kept[0].Fields, [2]string{strings.Repeat("n", 1024), "value"})
+	kept := s.kept(t)
+	assert.Contains(t, kept.Fields, [2]string{"_bytes", fmt.Sprint(size)})
+	assert.Contains(t, kept.Fields, [2]string{"payload", strings.Repeat("x", 1024)})
+	assert.Contains(t, kept.Fields, [2]string{strings.Repeat("n", 1024), "value"})
 	total := 0
-	for _, f := range kept[0].Fields {
+	for _, f := range kept.Fields {
 		total += len(f[0]) + len(f[1])
 	}
 	assert.Less(t, total, 66_000)
@@ -263,15 +260,13 @@ func TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo(t *testing.T) {
 		bad := s.add(t, fields...)
 		b := s.next(t, "one", 0)
 		s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "many"})
-		kept, err := s.Refused(t.Context(), 10)
-		require.NoError(t, err)
-		require.Len(t, kept, 1)
+		kept := s.kept(t)
 		want := 1000 + len([]string{"_entry", "_reason"})
 		if cut {
 			want++
-			assert.Contains(t, kept[0].Fields, [2]string{"_bytes", fmt.Sprint(size)})
+			assert.Contains(t, kept.Fields, [2]string{"_bytes", fmt.Sprint(size)})
 		}
-		assert.Len(t, kept[0].Fields, want)
+		assert.Len(t, kept.Fields, want)
 	}
 }
 

@@ -9,8 +9,7 @@ import (
 
 func TestAConnectionThatWorkedOpensAgainAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		handler, l := s.listen("a0")
-		defer l.Close()
+		handler, _ := s.listen("a0")
 		for range 5 {
 			pass(steady)
 			handler.received()
@@ -26,8 +25,7 @@ func TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	for name, lasts := range map[string]time.Duration{"at once": 0, "soon": steady / 2} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *scene) {
-				handler, l := s.listen("a0")
-				defer l.Close()
+				handler, _ := s.listen("a0")
 				for start := time.Now(); time.Since(start) < 10*time.Minute; {
 					for s.a.connections() == 0 {
 						pass(100 * time.Millisecond)
@@ -46,8 +44,7 @@ func TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 // TestANodeThatGoesAwayIsTriedAtOnceAndThenWithPauses.
 func TestANodeThatGoesAwayIsTriedAtOnceAndThenWithPauses(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		_, l := s.listen("a0")
-		defer l.Close()
+		s.listen("a0")
 		pass(time.Hour)
 		s.a.set(func() { s.a.away = true })
 		s.a.cut()

@@ -247,6 +247,7 @@ type scene struct {
 	network *fakeNetwork
 	a, b    *fakeNode
 	hub     *Hub
+	open    []*Listener
 }
 
 // bubble runs a test on a clock of its own (testing/synctest).
@@ -260,14 +261,20 @@ func bubble(t *testing.T, test func(t *testing.T, s *scene)) {
 		}
 		s.hub = New(s.network, Interval, Timeout)
 		test(t, s)
+		for _, l := range s.open {
+			l.Close() // again, perhaps
+		}
 		synctest.Wait()
 		assert.Zero(t, s.a.connections()+s.b.connections(), "connections after the last Close")
 	})
 }
 
+// listen listens until the end of the test at the latest.
 func (s *scene) listen(channel string) (*fakeHandler, *Listener) {
 	handler := &fakeHandler{}
-	return handler, s.hub.Listen(channel, handler)
+	l := s.hub.Listen(channel, handler)
+	s.open = append(s.open, l)
+	return handler, l
 }
 
 // pass lets time pass, and waits until all that happens by then has happened.

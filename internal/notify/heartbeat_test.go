@@ -12,8 +12,8 @@ const noticed = Interval + Timeout
 
 func TestASilentConnectionIsReopened(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		one, l1 := s.listen("a0")
-		other, l2 := s.listen("a1")
+		one, _ := s.listen("a0")
+		other, _ := s.listen("a1")
 		for range 20 {
 			pass(10*time.Second + Interval/20)
 			one.received()
@@ -24,15 +24,13 @@ func TestASilentConnectionIsReopened(t *testing.T) {
 				assert.Equal(t, []string{ErrNoAnswer.Error(), "open"}, handler.received())
 			}
 		}
-		l1.Close()
-		l2.Close()
 	})
 }
 
 // TestAConnectionToAnotherNodeThanThePublishersIsNoticed: it works, and nothing is published there.
 func TestAConnectionToAnotherNodeThanThePublishersIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		handler, l := s.listen("a0")
+		handler, _ := s.listen("a0")
 		pass(time.Minute)
 		s.network.set(func() { s.network.elsewhere = s.b })
 		pass(noticed)
@@ -42,7 +40,6 @@ func TestAConnectionToAnotherNodeThanThePublishersIsNoticed(t *testing.T) {
 		received := handler.received()
 		assert.Equal(t, "open", received[len(received)-1])
 		assert.Equal(t, 1, s.b.connections())
-		l.Close()
 	})
 }
 
@@ -51,7 +48,7 @@ func TestAHeartbeatThatCannotBePublishedIsNoticed(t *testing.T) {
 	for name, hangs := range map[string]time.Duration{"at once": 0, "late": Timeout} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *scene) {
-				handler, l := s.listen("a0")
+				handler, _ := s.listen("a0")
 				pass(time.Minute)
 				s.network.set(func() {
 					s.network.publish = func() (bool, error) {
@@ -65,7 +62,6 @@ func TestAHeartbeatThatCannotBePublishedIsNoticed(t *testing.T) {
 				pass(noticed)
 				received := handler.received()
 				assert.Equal(t, "open", received[len(received)-1])
-				l.Close()
 			})
 		})
 	}
@@ -73,7 +69,7 @@ func TestAHeartbeatThatCannotBePublishedIsNoticed(t *testing.T) {
 
 func TestAPublishThatFailsOnceDoesNoHarm(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		handler, l := s.listen("a0")
+		handler, _ := s.listen("a0")
 		pass(time.Second)
 		failures := 3
 		s.network.set(func() {
@@ -86,22 +82,19 @@ func TestAPublishThatFailsOnceDoesNoHarm(t *testing.T) {
 		})
 		pass(time.Minute)
 		assert.Equal(t, []string{"open"}, handler.received())
-		l.Close()
 	})
 }
 
 func TestAQuietConnectionHasAHeartbeatAndIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		_, l1 := s.listen("a0")
-		handler, l2 := s.listen("a1")
+		s.listen("a0")
+		handler, _ := s.listen("a1")
 		pass(0)
 		assert.Equal(t, 1, s.network.heartbeats())
 		pass(10 * Interval)
 		assert.Equal(t, 10, s.network.heartbeats(), "one for all channels")
 		assert.Equal(t, []string{"open"}, handler.received())
 		assert.Len(t, s.a.attempts, 1)
-		l1.Close()
-		l2.Close()
 	})
 }
 
@@ -122,7 +115,7 @@ func TestWithoutTheRightToHeartbeatsNotificationsDoNotCount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *scene) {
-				handler, l1 := s.listen("a0")
+				handler, _ := s.listen("a0")
 				pass(time.Minute)
 				assert.Equal(t, []string{"open"}, handler.received())
 				forbid(s, true)
@@ -131,7 +124,7 @@ func TestWithoutTheRightToHeartbeatsNotificationsDoNotCount(t *testing.T) {
 				received := handler.received()
 				assert.NotContains(t, received, "open")
 				assert.InDelta(t, 20, len(received), 8, "pauses grow")
-				late, l2 := s.listen("a0")
+				late, _ := s.listen("a0")
 				assert.Equal(t, []string{errNoRight.Error()}, late.received())
 				assert.Len(t, s.a.attempts, 2)
 				forbid(s, false)
@@ -139,8 +132,6 @@ func TestWithoutTheRightToHeartbeatsNotificationsDoNotCount(t *testing.T) {
 				received = handler.received()
 				assert.Equal(t, "open", received[len(received)-1])
 				assert.Len(t, s.a.attempts, 2)
-				l1.Close()
-				l2.Close()
 			})
 		})
 	}
@@ -149,8 +140,8 @@ func TestWithoutTheRightToHeartbeatsNotificationsDoNotCount(t *testing.T) {
 // TestHeartbeatsChangeTheirChannelWhenItsSlotMoves: the other channels stay.
 func TestHeartbeatsChangeTheirChannelWhenItsSlotMoves(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		_, l1 := s.listen("a0")
-		stays, l2 := s.listen("a1")
+		s.listen("a0")
+		stays, _ := s.listen("a1")
 		for _, moving := range []string{"a0", "a1"} { // heartbeats were beside one of them
 			pass(time.Minute)
 			s.a.giveUp(moving)
@@ -161,26 +152,22 @@ func TestHeartbeatsChangeTheirChannelWhenItsSlotMoves(t *testing.T) {
 		assert.Equal(t, 10, s.network.heartbeats())
 		assert.Equal(t, 1, s.a.connections())
 		assert.Equal(t, "open", stays.received()[0])
-		l1.Close()
-		l2.Close()
 	})
 }
 
 // TestARequestThatIsNeverAnsweredIsNoticed although other things are heard.
 func TestARequestThatIsNeverAnsweredIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		_, l1 := s.listen("a0")
+		s.listen("a0")
 		pass(time.Second)
 		s.a.each(func(c *fakeConn) { c.mute = true })
-		mute, l2 := s.listen("a1")
+		mute, _ := s.listen("a1")
 		for range 10 {
 			pass(Timeout / 10)
 			s.a.say("a0", "x")
 		}
 		pass(0)
 		assert.Equal(t, []string{ErrNoAnswer.Error(), "open"}, mute.received(), "by another connection")
-		l1.Close()
-		l2.Close()
 	})
 }
 

@@ -3,7 +3,6 @@ package script
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -37,17 +36,4 @@ func TestACallerGivesUpACallThatItsContextDoesNotEnd(t *testing.T) {
 	n, err := Promptly(t.Context(), s, func(context.Context) (int, error) { return 7, nil })
 	require.NoError(t, err)
 	assert.Equal(t, 7, n)
-}
-
-// TestCallsThatHangAreBounded: the next one waits for a place until its context ends.
-func TestCallsThatHangAreBounded(t *testing.T) {
-	c := newCalls()
-	for range maxCalls {
-		require.NoError(t, c.begin(t.Context()))
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, c.begin(ctx), context.DeadlineExceeded)
-	c.end()
-	require.NoError(t, c.begin(t.Context()))
 }
