@@ -142,6 +142,24 @@ func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
 	assert.Empty(t, names())
 }
 
+// seen makes a consumer one that has said so long ago how long it counts as alive.
+func (r *scene) seen(g *Group, consumer string, ago, lasts time.Duration) {
+	r.T.Helper()
+	at := r.Now().Add(-ago).UnixMilli()
+	entry := fmt.Sprintf("%d %d %d {}", at+lasts.Milliseconds(), at, at)
+	require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.ConsumersOf, g.name), consumer, entry).Err())
+}
+
+// TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew: the first notice was about another end.
+func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
+	r := newScene(t)
+	g := r.expiring("g", 10*time.Second)
+	r.over(r.partition, "g")
+	r.seen(g, "c", 20*time.Second, time.Second) // and is dead again
+	assert.Equal(t, "noticed", r.look(g))
+	assert.Equal(t, "lasts 10000ms, ends now-10s, noticed now+0s", r.lives()["settings expiry:g"])
+}
+
 // consumers makes that many consumers, which were last seen so long ago.
 func (r *scene) consumers(group string, count int, ago time.Duration) {
 	r.T.Helper()

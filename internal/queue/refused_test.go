@@ -240,11 +240,13 @@ func TestAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 		kinds string
 		call  func(r *scene, g *Group) error
 	}{
-		"push":     {"scheduled messages publishers keys dedup", func(r *scene, _ *Group) error { return push(r, due(keyed(2, "l"))) }},
-		"put":      {"scheduled messages", func(r *scene, _ *Group) error { return push(r, due("new")) }},
-		"claim":    {claimed, func(r *scene, g *Group) error { return errOf(g.Claim(r.Ctx(), r.request("c", 10))) }},
-		"ack":      {"unack:g refs at_limit", func(r *scene, g *Group) error { return errOf(g.Ack(r.Ctx(), done("held"))) }},
-		"relay":    {"unack:g refs at_limit", func(r *scene, g *Group) error { return errOf(g.Relay(r.Ctx(), r.stream(), []Entry{entryOf("held", "1")})) }},
+		"push":  {"scheduled messages publishers keys dedup", func(r *scene, _ *Group) error { return push(r, due(keyed(2, "l"))) }},
+		"put":   {"scheduled messages", func(r *scene, _ *Group) error { return push(r, due("new")) }},
+		"claim": {claimed, func(r *scene, g *Group) error { return errOf(g.Claim(r.Ctx(), r.request("c", 10))) }},
+		"ack":   {"unack:g refs at_limit", func(r *scene, g *Group) error { return errOf(g.Ack(r.Ctx(), done("held"))) }},
+		"relay": {"unack:g refs at_limit", func(r *scene, g *Group) error {
+			return errOf(g.Relay(r.Ctx(), r.stream(), []Entry{entryOf("held", "1")}))
+		}},
 		"nack":     {"unack:g queue:g attempts:g at_limit", func(r *scene, g *Group) error { return errOf3(g.Nack(r.Ctx(), 0, []Nack{{Delivery: held}})) }},
 		"release":  {"unack:g queue:g attempts:g at_limit", func(r *scene, g *Group) error { return errOf(g.Release(r.Ctx(), []Release{{Delivery: held}})) }},
 		"bury":     {"unack:g dead:g reasons:g at_limit", func(r *scene, g *Group) error { return errOf(g.Bury(r.Ctx(), []Burial{{held, "bad"}})) }},
