@@ -31,6 +31,8 @@ type fakeGroup struct {
 	nackFails error
 	// returns makes released messages ready again, before later ones.
 	returns bool
+	// scarce makes each Ack make room that the group has waited for.
+	scarce bool
 	// needsWorker makes each message one for a free worker only.
 	needsWorker bool
 	// partitions and ending are what each claim shows of the topic.
@@ -149,7 +151,7 @@ func (g *fakeGroup) Ack(ctx context.Context, done []queue.Done) (queue.Acked, er
 	g.rounds = append(g.rounds, ids)
 	g.acked = append(g.acked, ids...)
 	stale := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !g.stale[id] })
-	return queue.Acked{Stale: stale}, nil
+	return queue.Acked{Room: g.scarce, Stale: stale}, nil
 }
 
 func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]string, []queue.Buried, error) {

@@ -94,6 +94,25 @@ func unannounced(g *fakeGroup, r *running) time.Duration {
 	return time.Since(start)
 }
 
+// TestFalseNotificationsPostponeNoMessageForLong: what says that another consumer has looked may be false.
+func TestFalseNotificationsPostponeNoMessageForLong(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(0)
+		r := notified(t, g)
+		for range 20 {
+			pass(10 * time.Minute)
+			g.view(func() { g.next = 10 * time.Second }) // it is in Redis
+			g.hints <- 10 * time.Second
+			pass(9 * time.Second)
+			g.view(func() { g.next = time.Second })
+			g.looks <- -1
+			pass(time.Second)
+			g.view(func() { g.next = -1 })
+			assert.LessOrEqual(t, unannounced(g, r), testPoll)
+		}
+	})
+}
+
 // TestConsumersThatHearOfEachOtherStayQuiet: after each message, one more look is enough.
 func TestConsumersThatHearOfEachOtherStayQuiet(t *testing.T) {
 	bubble(t, func(t *testing.T) {

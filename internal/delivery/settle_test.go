@@ -29,3 +29,22 @@ func TestClaimsPauseWhileAcksPileUp(t *testing.T) {
 		assert.Len(t, g.acked, 10_000)
 	})
 }
+
+func TestWhoMakesRoomClaimsAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newFakeGroup(1)
+		g.scarce = true
+		r := run(t, g)
+		msg := <-r.Messages()
+		pass(time.Second)
+		g.add(1)
+		msg.Ack()
+		pass(time.Millisecond)
+		select {
+		case msg := <-r.Messages():
+			msg.Ack()
+		default:
+			t.Fatal("nothing was claimed")
+		}
+	})
+}
