@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -26,84 +25,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
-
-// scene is an inbox whose batches a test settles itself.
-type scene struct {
-	*testing.T
-	client *redis.Client
-	prefix string
-}
-
-func newScene(t *testing.T, client *redis.Client) scene {
-	return scene{t, client, "test-" + watermill.NewShortUUID()}
-}
-
-func (s scene) inbox(change func(*Config)) *Inbox {
-	s.Helper()
-	config := Config{Client: s.client, Prefix: s.prefix}
-	change(&config)
-	i, err := New(config, nil)
-	require.NoError(s, err)
-	return i
-}
-
-func unchanged(*Config) {}
-
-func (s scene) entries() string { return "{" + s.prefix + ":inbox}:entries" }
-
-func (s scene) key(partition int, kind script.Kind) string {
-	return s.inbox(unchanged).store.Topic("t").Partition(partition).Key(kind, "")
-}
-
-// add adds an entry for topic t.
-func (s scene) add(payload string, more ...string) (id string) {
-	s.Helper()
-	values := append([]string{"topic", "t", "payload", payload}, more...)
-	id, err := s.client.XAdd(s.Context(), &redis.XAddArgs{Stream: s.entries(), Values: values}).Result()
-	require.NoError(s, err)
-	return id
-}
-
-// next is the batch that a process has read whose lease is over.
-func (s scene) next(i *Inbox) intake.Batch {
-	s.Helper()
-	b, err := i.intake.Next(s.Context(), intake.Reader{Name: "dies", Lease: 0, Keep: 1, MaxBytes: 1 << 20}, 0)
-	require.NoError(s, err)
-	require.NotEmpty(s, b.Entries)
-	return b
-}
-
-// runUntil runs an inbox until something is true.
-func (s scene) runUntil(i *Inbox, what string, ok func() bool) {
-	s.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- i.Run(ctx) }()
-	defer func() {
-		stop()
-		assert.NoError(s, <-ended)
-	}()
-	require.Eventually(s, ok, time.Minute, 5*time.Millisecond, what)
-}
-
-func (s scene) waiting() int64 { return s.client.XLen(s.Context(), s.entries()).Val() }
-func (s scene) refused() int64 {
-	return s.client.XLen(s.Context(), "{"+s.prefix+":inbox}:refused").Val()
-}
-
-func (s scene) stored() (n int64) {
-	for p := range 4 {
-		n += s.client.ZCard(s.Context(), s.key(p, script.Scheduled)).Val()
-	}
-	return n
-}
-
-// ack removes all messages, as if they were acked.
-func (s scene) ack() {
-	for p := range 4 {
-		require.NoError(s, s.client.Del(s.Context(), s.key(p, script.Scheduled), s.key(p, script.Messages)).Err())
-	}
-}
 
 // TestABatchIsSplitAsItWasBefore has a process die that has stored a batch, and not ended it; the next one would split it otherwise.
 func TestABatchIsSplitAsItWasBefore(t *testing.T) {
@@ -118,13 +39,13 @@ func TestABatchIsSplitAsItWasBefore(t *testing.T) {
 		"more partitions":   {before: unchanged, after: func(c *Config) { c.Partitions = 4 }},
 		"fewer bytes":       {before: unchanged, after: limit},
 		"more bytes":        {before: limit, after: unchanged, refused: 1},
-		"an entry that was": {before: unchanged, after: unchanged, change: func(s scene, first string) { s.client.XDel(s.Context(), s.entries(), first) }},
+		"an entry that was": {before: unchanged, after: unchanged, change: func(s scene, first string) { s.client.XDel(s.Context(), s.key("entries"), first) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, redistest.Client(t))
-			first := s.add(large)
+			s := newScene(t)
+			first := s.put(large)
 			for range 20 {
-				s.add("")
+				s.put("")
 			}
 			i := s.inbox(test.before)
 			_, err := i.settle(t.Context(), s.next(i))
@@ -134,8 +55,8 @@ func TestABatchIsSplitAsItWasBefore(t *testing.T) {
 			if test.change != nil {
 				test.change(s, first)
 			}
-			s.add("behind")
-			s.runUntil(s.inbox(test.after), "the inbox is empty", func() bool { return s.waiting() == 0 })
+			s.put("behind")
+			s.empties(s.inbox(test.after))
 			assert.EqualValues(t, 1, s.stored(), "only what is behind")
 			assert.Equal(t, test.refused, s.refused())
 		})
@@ -151,15 +72,15 @@ func TestARefusedDuplicateStaysTheSame(t *testing.T) {
 		"all others": {0, 1, 3}, "all but the second": {0, 2, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, redistest.Client(t))
-			s.add("", "key", "k", "delay_ms", "3600000")
-			i := s.inbox(unchanged)
-			s.runUntil(i, "the key is taken", func() bool { return s.waiting() == 0 })
-			ids := []string{s.add("first"), s.add("second"), s.add("duplicate", "key", "k"), s.add("last")}
+			s := newScene(t)
+			s.put("", "key", "k", "delay_ms", "3600000")
+			i := s.inbox()
+			s.empties(i)
+			ids := []string{s.put("first"), s.put("second"), s.put("duplicate", "key", "k"), s.put("last")}
 			_, err := i.settle(t.Context(), s.next(i))
 			require.NoError(t, err)
 			for _, n := range removed {
-				require.NoError(t, s.client.XDel(t.Context(), s.entries(), ids[n]).Err())
+				require.NoError(t, s.client.XDel(t.Context(), s.key("entries"), ids[n]).Err())
 			}
 			b, want := s.next(i), []string(nil)
 			if !slices.Contains(removed, 2) {
@@ -183,23 +104,23 @@ func TestARefusedDuplicateStaysTheSame(t *testing.T) {
 // TestADuplicateIsRefusedAlsoIfEntriesAreRemovedBeforeABatchIsStored: its number is that of the plan.
 func TestADuplicateIsRefusedAlsoIfEntriesAreRemovedBeforeABatchIsStored(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
-	s.add("", "key", "k", "delay_ms", "3600000")
-	i := s.inbox(unchanged)
-	s.runUntil(i, "the key is taken", func() bool { return s.waiting() == 0 })
-	before := s.client.HGet(t.Context(), s.key(0, script.Publishers), publisherName).Val()
-	ids := []string{s.add("first"), s.add("second"), s.add("duplicate", "key", "k"), s.add("last")}
+	s := newScene(t)
+	s.put("", "key", "k", "delay_ms", "3600000")
+	i := s.inbox()
+	s.empties(i)
+	before := s.client.HGet(t.Context(), s.keyOf(0, script.Publishers), publisherName).Val()
+	ids := []string{s.put("first"), s.put("second"), s.put("duplicate", "key", "k"), s.put("last")}
 	_, err := i.settle(t.Context(), s.next(i)) // only the plan remains of it
 	require.NoError(t, err)
 	s.ack()
-	require.NoError(t, s.client.HSet(t.Context(), s.key(0, script.Publishers), publisherName, before).Err())
+	require.NoError(t, s.client.HSet(t.Context(), s.keyOf(0, script.Publishers), publisherName, before).Err())
 	held := queue.Message{ID: idOf(s.prefix, intake.Entry{ID: "1-1"}, script.Traits{Key: "k"}), Traits: script.Traits{Key: "k"}}
 	_, err = i.store.Topic("t").Push(t.Context(), 0, queue.Batch{
 		Publisher: "another", Number: 1, Duplicates: queue.ReplaceDuplicates, Calls: [][]queue.Message{{held}},
 	})
 	require.NoError(t, err)
 
-	require.NoError(t, s.client.XDel(t.Context(), s.entries(), ids[0], ids[1]).Err())
+	require.NoError(t, s.client.XDel(t.Context(), s.key("entries"), ids[0], ids[1]).Err())
 	b := s.next(i)
 	for range 2 {
 		refused, err := i.settle(t.Context(), b)
@@ -223,10 +144,10 @@ func (p panics) Marshal(topic string, msg *message.Message) ([]byte, error) {
 // TestAPanicInTheMarshalerRefusesTheEntry, whatever the value of the panic is, and stops no other.
 func TestAPanicInTheMarshalerRefusesTheEntry(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
-	s.add("")
-	bad := s.add("bad")
-	s.add("")
+	s := newScene(t)
+	s.put("")
+	bad := s.put("bad")
+	s.put("")
 	var told []error
 	i := s.inbox(func(c *Config) {
 		c.Marshaler = panics{}
@@ -248,29 +169,29 @@ func TestAPanicInTheMarshalerRefusesTheEntry(t *testing.T) {
 func TestTheRestOfABatchIsStoredWhereItWasToGo(t *testing.T) {
 	t.Parallel()
 	const n = 40
-	s := newScene(t, redistest.Client(t))
+	s := newScene(t)
 	for range n {
-		s.add("")
+		s.put("")
 	}
 	i := s.inbox(func(c *Config) { c.Partitions = 2 })
 	_, err := i.settle(t.Context(), s.next(i))
 	require.NoError(t, err)
-	rest := s.client.ZCard(t.Context(), s.key(1, script.Scheduled)).Val()
+	rest := s.client.ZCard(t.Context(), s.keyOf(1, script.Scheduled)).Val()
 	require.Positive(t, rest)
 	require.Less(t, rest, int64(n))
 	s.ack()
-	require.NoError(t, s.client.Del(t.Context(), s.key(1, script.Publishers)).Err())
-	s.runUntil(s.inbox(func(c *Config) { c.Partitions = 4 }), "the inbox is empty", func() bool { return s.waiting() == 0 })
+	s.forget(1)
+	s.empties(s.inbox(func(c *Config) { c.Partitions = 4 }))
 	assert.Equal(t, rest, s.stored())
-	assert.Equal(t, rest, s.client.ZCard(t.Context(), s.key(1, script.Scheduled)).Val())
+	assert.Equal(t, rest, s.client.ZCard(t.Context(), s.keyOf(1, script.Scheduled)).Val())
 }
 
 // TestAMessageIsToldOnce although its batch is settled again, since one of its partitions was away.
 func TestAMessageIsToldOnce(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
+	s := newScene(t)
 	var calls atomic.Int32
-	key := any(s.key(1, script.Publishers))
+	key := any(s.keyOf(1, script.Publishers))
 	s.client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
 		if slices.Contains(cmd.Args(), key) && calls.Add(1) <= 2 {
 			return io.ErrUnexpectedEOF
@@ -278,9 +199,9 @@ func TestAMessageIsToldOnce(t *testing.T) {
 		return nil
 	}})
 	for range 40 {
-		s.add("")
+		s.put("")
 	}
-	s.add("", "no", "field")
+	s.put("", "no", "field")
 	var stored, refused atomic.Int64
 	i := s.inbox(func(c *Config) {
 		c.Partitions = 2
@@ -292,7 +213,7 @@ func TestAMessageIsToldOnce(t *testing.T) {
 			}
 		}
 	})
-	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+	s.empties(i)
 	assert.Greater(t, calls.Load(), int32(2), "the partition was away")
 	assert.EqualValues(t, 40, s.stored())
 	assert.Equal(t, []int64{40, 1}, []int64{stored.Load(), refused.Load()})
@@ -301,15 +222,15 @@ func TestAMessageIsToldOnce(t *testing.T) {
 // TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch, which it cannot store either.
 func TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
-	s.add("")
-	key := any(s.key(0, script.Publishers))
+	s := newScene(t)
+	s.put("")
+	key := any(s.keyOf(0, script.Publishers))
 	var mended atomic.Bool
 	var failed, early, over [2]atomic.Int32
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for n := range 2 {
-		client := redis.NewClient(s.client.Options())
+		client := redis.NewClient(redistest.Client(t).Options())
 		defer client.Close() //nolint:errcheck // what it would tell is of no use
 		client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
 			if mended.Load() || !slices.Contains(cmd.Args(), key) {
@@ -345,20 +266,20 @@ func TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch(t *testing.T) {
 // TestAnInboxThatWasSetBackIsNotStuck: a later batch is stored in the partition than Redis knows of where it has the inbox.
 func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
-	i := s.inbox(unchanged)
-	s.add("")
+	s := newScene(t)
+	i := s.inbox()
+	s.put("")
 	b := s.next(i)
 	later := fmt.Sprintf("%d %d %026d", b.Number+1e9, time.Now().UnixMilli(), 1)
-	require.NoError(t, s.client.HSet(t.Context(), s.key(0, script.Publishers), publisherName, later).Err())
+	require.NoError(t, s.client.HSet(t.Context(), s.keyOf(0, script.Publishers), publisherName, later).Err())
 	for range 2 { // the second one comes after a process has died
 		_, err := i.settle(t.Context(), b)
 		require.NoError(t, err)
 		require.LessOrEqual(t, s.stored(), int64(1))
 	}
 	s.ack()
-	s.add("behind")
-	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+	s.put("behind")
+	s.empties(i)
 	assert.EqualValues(t, 1, s.stored())
 }
 
@@ -366,17 +287,17 @@ func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
 func TestABatchDoesNotCountAsOneThatRedisHasForgotten(t *testing.T) {
 	t.Parallel()
 	const batches = 5 // two of them may have the same number, rarely
-	s := newScene(t, redistest.Client(t))
-	i := s.inbox(unchanged)
+	s := newScene(t)
+	i := s.inbox()
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	for range batches {
-		s.add("")
-		require.NoError(t, s.client.HSet(t.Context(), "{"+s.prefix+":inbox}:reading", "number", ahead, "first", "").Err())
+		s.put("")
+		require.NoError(t, s.client.HSet(t.Context(), s.key("reading"), "number", ahead, "first", "").Err())
 		b := s.next(i)
 		require.Greater(t, b.Number, ahead)
 		_, err := i.settle(t.Context(), b)
 		require.NoError(t, err)
-		require.NoError(t, s.client.XDel(t.Context(), s.entries(), b.Entries[0].ID).Err())
+		require.NoError(t, s.client.XDel(t.Context(), s.key("entries"), b.Entries[0].ID).Err())
 	}
 	assert.GreaterOrEqual(t, s.stored(), int64(batches-1))
 }
@@ -386,17 +307,15 @@ func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]int64{"microseconds": 1767225600000000, "seconds": 1767225600, "a counter": 1} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, redistest.Client(t))
+			s := newScene(t)
 			now := s.client.Time(t.Context()).Val()
 			hour, due := now.Add(time.Hour).UnixMilli(), now.Add(7*24*time.Hour).UnixMilli()
 			for n := range int64(3) {
-				require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
-					Stream: s.entries(), ID: fmt.Sprint(first+n, "-0"), Values: []any{"topic", "t", "delay_ms", time.Hour.Milliseconds()},
-				}).Err())
+				s.addAs(fmt.Sprint(first+n, "-0"), "topic", "t", "delay_ms", fmt.Sprint(time.Hour.Milliseconds()))
 			}
-			s.add("", "due_ms", fmt.Sprint(due))
-			s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
-			stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+			s.put("", "due_ms", fmt.Sprint(due))
+			s.empties(s.inbox())
+			stored := s.scheduled(0)
 			require.Len(t, stored, 4)
 			for _, z := range stored[:3] {
 				assert.GreaterOrEqual(t, int64(z.Score), hour)
@@ -410,8 +329,8 @@ func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
 // TestAProcessThatStopsEndsWhatItHasStored, so that no other one has to find out.
 func TestAProcessThatStopsEndsWhatItHasStored(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
-	s.add("")
+	s := newScene(t)
+	s.put("")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	require.NoError(t, s.inbox(func(c *Config) { c.Observer.Published = func(observe.Published) { stop() } }).Run(ctx))
@@ -420,66 +339,39 @@ func TestAProcessThatStopsEndsWhatItHasStored(t *testing.T) {
 	assert.Eventually(t, func() bool { return s.waiting() == 0 }, time.Minute, 5*time.Millisecond)
 }
 
-// TestAFullRedisCostsNoEntry: they wait until there is memory again.
-func TestAFullRedisCostsNoEntry(t *testing.T) {
-	const n = 3000
-	s := newScene(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
-	memory := func(bytes string) { require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
-	s.add("")
-	s.runUntil(s.inbox(unchanged), "the topic is known", func() bool { return s.waiting() == 0 })
-	for range n {
-		s.add("")
-	}
-	memory("1")
-	failed := make(chan error, 1000)
-	i := s.inbox(func(c *Config) { c.Observer.OutageBegan = func(e observe.OutageBegan) { failed <- e.Err } })
-	s.runUntil(i, "the inbox is empty", func() bool {
-		select {
-		case err := <-failed:
-			assert.ErrorContains(t, err, "OOM")
-			assert.EqualValues(t, n, s.waiting())
-			memory("0")
-		default:
-		}
-		return s.waiting() == 0
-	})
-	assert.Zero(t, s.refused())
-	assert.EqualValues(t, n+1, s.stored())
-}
-
 // TestACancelInAFullRedisTakesTheMessageBack: it may be what frees the memory. No call after the change can fail, and have it made again.
 func TestACancelInAFullRedisTakesTheMessageBack(t *testing.T) {
-	s := newScene(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
-	s.add("", "key", "k", "delay_ms", "3600000")
-	i := s.inbox(unchanged)
-	s.runUntil(i, "the message is stored", func() bool { return s.waiting() == 0 })
+	s := newSceneWith(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
+	s.put("", "key", "k", "delay_ms", "3600000")
+	i := s.inbox()
+	s.empties(i)
 	require.EqualValues(t, 1, s.stored())
-	s.add("", "op", "cancel", "key", "k")
+	s.put("", "op", "cancel", "key", "k")
 	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	b := s.next(i)
 	_, err := i.settle(t.Context(), b)
 	require.NoError(t, err)
 	assert.Zero(t, s.stored())
-	assert.NotEqual(t, fmt.Sprint(b.Number), s.client.HGet(t.Context(), "{"+s.prefix+":inbox}:reading", "planned").Val())
+	assert.NotEqual(t, fmt.Sprint(b.Number), s.client.HGet(t.Context(), s.key("reading"), "planned").Val())
 	_, err = i.intake.Plan(t.Context(), b.Number, "{}")
 	require.NoError(t, err, "the topics may be in a Redis that has memory")
-	s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
+	s.empties(s.inbox())
 }
 
 // TestABatchThatHasFailedInAFullRedisIsStoredLater: push.lua remembers the failure, also of a process that died of it. The plan was made
 // while there was memory.
 func TestABatchThatHasFailedInAFullRedisIsStoredLater(t *testing.T) {
-	s := newScene(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
+	s := newSceneWith(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
 	memory := func(bytes string) { require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
-	i := s.inbox(unchanged)
+	i := s.inbox()
 	for range 20 {
-		s.add("")
+		s.put("")
 	}
 	b := s.next(i)
 	_, err := i.settle(t.Context(), b)
 	require.NoError(t, err)
 	s.ack()
-	require.NoError(t, s.client.Del(t.Context(), s.key(0, script.Publishers)).Err())
+	s.forget(0)
 	died := queue.Batch{Publisher: publisherName, Number: b.Number, Duplicates: queue.RejectDuplicates, Calls: [][]queue.Message{
 		{{ID: idOf(s.prefix, b.Entries[0], script.Traits{})}},
 	}}
@@ -492,7 +384,7 @@ func TestABatchThatHasFailedInAFullRedisIsStoredLater(t *testing.T) {
 		require.ErrorContains(t, err, "OOM")
 	}
 	memory("0")
-	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+	s.empties(i)
 	assert.EqualValues(t, 20, s.stored())
 	assert.Zero(t, s.refused())
 	_, err = i.store.Topic("t").Push(t.Context(), 0, died)
@@ -540,22 +432,21 @@ func TestALateChangeLeavesLaterOnesAlone(t *testing.T) {
 		"reschedule of none":      {nil, reschedule(2 * hour), publish},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, redistest.Client(t))
-			late, other := s.inbox(unchanged), s.inbox(unchanged)
-			empty := func() bool { return s.waiting() == 0 }
+			s := newScene(t)
+			late, other := s.inbox(), s.inbox()
 			if test.before != nil {
-				s.add("", test.before...)
-				s.runUntil(other, "the message is stored", empty)
+				s.put("", test.before...)
+				s.empties(other)
 			}
-			s.add("", test.change...)
+			s.put("", test.change...)
 			b := s.next(late)
-			s.add("", test.later...)
-			s.runUntil(other, "the inbox is empty", empty)
-			want := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+			s.put("", test.later...)
+			s.empties(other)
+			want := s.scheduled(0)
 			require.Len(t, want, 1)
 			_, err := late.settle(t.Context(), b)
 			require.NoError(t, err)
-			assert.Equal(t, want, s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val())
+			assert.Equal(t, want, s.scheduled(0))
 		})
 	}
 }
@@ -565,11 +456,11 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	for _, before := range []string{"k", "other"} {
 		t.Run("there was a message with the key "+before, func(t *testing.T) {
-			s := newScene(t, redistest.Client(t))
-			i := s.inbox(unchanged)
-			s.add("", "key", before, "delay_ms", "3600000")
-			s.runUntil(i, "the message is stored", func() bool { return s.waiting() == 0 })
-			s.add("", "op", "cancel", "key", "k")
+			s := newScene(t)
+			i := s.inbox()
+			s.put("", "key", before, "delay_ms", "3600000")
+			s.empties(i)
+			s.put("", "op", "cancel", "key", "k")
 			_, err := i.settle(t.Context(), s.next(i))
 			require.NoError(t, err)
 			others := s.stored()
@@ -580,7 +471,7 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 				},
 			})
 			require.NoError(t, err)
-			s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
+			s.empties(i)
 			assert.Equal(t, others+1, s.stored())
 		})
 	}
@@ -589,10 +480,10 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 // TestAChangeOfAMistypedTopicLeavesNoTrace there.
 func TestAChangeOfAMistypedTopicLeavesNoTrace(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
-	s.add("", "op", "cancel", "key", "k")
-	s.add("", "op", "reschedule", "key", "k", "delay_ms", "1")
-	s.runUntil(s.inbox(unchanged), "the inbox is empty", func() bool { return s.waiting() == 0 })
+	s := newScene(t)
+	s.put("", "op", "cancel", "key", "k")
+	s.put("", "op", "reschedule", "key", "k", "delay_ms", "1")
+	s.empties(s.inbox())
 	assert.Empty(t, s.client.Keys(t.Context(), "{"+s.prefix+":t:*").Val())
 	assert.Zero(t, s.refused())
 }
@@ -600,11 +491,11 @@ func TestAChangeOfAMistypedTopicLeavesNoTrace(t *testing.T) {
 // TestADueTimeDoesNotDependOnWhenABatchIsStored: else those of two batches may be in another order than their entries.
 func TestADueTimeDoesNotDependOnWhenABatchIsStored(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
-	i := s.inbox(unchanged)
+	s := newScene(t)
+	i := s.inbox()
 	now := func() time.Time { return s.client.Time(t.Context()).Val() }
 	due := now().Add(time.Hour).UnixMilli()
-	add := func() { s.add("", "ordering_key", "c", "due_ms", fmt.Sprint(due)) }
+	add := func() { s.put("", "ordering_key", "c", "due_ms", fmt.Sprint(due)) }
 	add()
 	b := s.next(i)
 	read := now()
@@ -612,8 +503,8 @@ func TestADueTimeDoesNotDependOnWhenABatchIsStored(t *testing.T) {
 	_, err := i.settle(t.Context(), b)
 	require.NoError(t, err)
 	add()
-	s.runUntil(i, "the inbox is empty", func() bool { return s.waiting() == 0 })
-	stored := s.client.ZRangeWithScores(t.Context(), s.key(0, script.Scheduled), 0, -1).Val()
+	s.empties(i)
+	stored := s.scheduled(0)
 	require.Len(t, stored, 2)
 	for n, z := range stored {
 		assert.EqualValues(t, due, z.Score, "%d", n)
@@ -639,16 +530,14 @@ func (f *far) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
 	t.Parallel()
 	const topics = 200
-	s := newScene(t, redistest.Client(t))
+	s := newScene(t)
 	add := func() {
 		for n := range topics {
-			require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{Stream: s.entries(), Values: []any{
-				"topic", n, "expires_ms", "4102444800000", "partition_key", "p",
-			}}).Err())
+			s.add("topic", fmt.Sprint(n), "expires_ms", "4102444800000", "partition_key", "p")
 		}
 	}
 	add()
-	client := redis.NewClient(s.client.Options())
+	client := redis.NewClient(redistest.Client(t).Options())
 	defer client.Close() //nolint:errcheck // what it would tell is of no use
 	hook := &far{}
 	client.AddHook(hook)
@@ -672,12 +561,11 @@ func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
 	assert.Less(t, hook.calls.Load(), int64(3*topics), "one call to look at a topic that is known, and one to store")
 }
 
-// TestABatchThatIsStoredAgainLosesNoMessageOfAKey that comes twice in it: the record of the first time is gone.
 func TestAnIgnoredDuplicateIsReportedAlsoWhenItsBatchIsStoredAgain(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
+	s := newScene(t)
 	for _, payload := range []string{"first", "second"} {
-		s.add(payload, "key", "k", "delay_ms", "3600000")
+		s.put(payload, "key", "k", "delay_ms", "3600000")
 	}
 	var told []observe.Published
 	i := s.inbox(func(c *Config) {
@@ -698,11 +586,12 @@ func TestAnIgnoredDuplicateIsReportedAlsoWhenItsBatchIsStoredAgain(t *testing.T)
 	require.EqualValues(t, 1, s.stored())
 }
 
+// TestABatchThatIsStoredAgainLosesNoMessageOfAKey that comes twice in it: the record of the first time is gone.
 func TestABatchThatIsStoredAgainLosesNoMessageOfAKey(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, redistest.Client(t))
+	s := newScene(t)
 	for _, payload := range []string{"first", "second"} {
-		s.add(payload, "key", "k", "delay_ms", "3600000")
+		s.put(payload, "key", "k", "delay_ms", "3600000")
 	}
 	i := s.inbox(func(c *Config) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
 	b := s.next(i)
@@ -710,6 +599,34 @@ func TestABatchThatIsStoredAgainLosesNoMessageOfAKey(t *testing.T) {
 		_, err := i.settle(t.Context(), b)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, s.stored())
-		require.NoError(t, s.client.Del(t.Context(), s.key(0, script.Publishers)).Err())
+		s.forget(0)
 	}
+}
+
+// TestAReaderThatComesLateStoresNothing has a process stop with a batch in its hands while another stores it and goes on: also
+// when the messages have been handled meanwhile.
+func TestAReaderThatComesLateStoresNothing(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	i := s.inbox()
+	settle := func(b intake.Batch) error {
+		_, err := i.settle(t.Context(), b)
+		return err
+	}
+	s.put("")
+	late, same := s.next(i), s.next(i)
+	require.NoError(t, settle(same))
+	require.EqualValues(t, 1, s.stored())
+	s.ack()
+	require.NoError(t, settle(late), "the batch is the last one: the record says that it is stored")
+	assert.Zero(t, s.stored())
+	s.put("")
+	next, err := i.intake.Next(t.Context(), intake.Reader{Name: "other", Keep: 1, MaxBytes: 1 << 20}, same.Number)
+	require.NoError(t, err)
+	require.NoError(t, settle(next))
+	require.ErrorIs(t, settle(late), intake.ErrEnded)
+	pushing := &settling{Inbox: i, batch: late} // it has asked for the plan before
+	pushing.add(plan{}, place{topic: "t"}, outcome{entry: late.Entries[0], message: queue.Message{ID: idOf(s.prefix, late.Entries[0], script.Traits{})}})
+	require.ErrorIs(t, pushing.push(t.Context()), intake.ErrEnded)
+	assert.EqualValues(t, 1, s.stored())
 }

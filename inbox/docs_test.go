@@ -13,37 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/inbox"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
-
-const page = "../docs/use/inbox.md"
 
 func pageText(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile("../docs/use/inbox.md")
 	require.NoError(t, err)
 	return string(text)
-}
-
-// TestTheCommandsInTheDocsPublishAndCancel runs what the page types, on the prefix of a test.
-func TestTheCommandsInTheDocsPublishAndCancel(t *testing.T) {
-	t.Parallel()
-	s := newScene(t)
-	i := s.inbox(t)
-	count := func() int64 {
-		return s.client.ZCard(t.Context(), "{"+s.prefix+":orders:0}:scheduled").Val()
-	}
-	lines := regexp.MustCompile(`(?m)^\$ redis-cli (.*)$`).FindAllStringSubmatch(pageText(t), -1)
-	require.Len(t, lines, 2)
-	run(t, i)
-	for n, want := range []int64{1, 0} {
-		var args []any
-		for word := range strings.FieldsSeq(strings.ReplaceAll(lines[n][1], "redisdelay", s.prefix)) {
-			args = append(args, strings.Trim(word, "'"))
-		}
-		require.NoError(t, s.client.Do(t.Context(), args...).Err())
-		assert.Empty(t, s.settled(t, i))
-		assert.Equal(t, want, count())
-	}
 }
 
 func TestThePageHasEachFieldOfAnEntry(t *testing.T) {
@@ -71,7 +48,7 @@ func TestTheProgramInTheDocsRuns(t *testing.T) {
 	for line := range strings.Lines(shown[1]) {
 		assert.Contains(t, string(source), strings.TrimSpace(line))
 	}
-	client, logger := newScene(t).client, watermill.NopLogger{}
+	client, logger := redistest.Client(t), watermill.NopLogger{}
 	must := func(i *inbox.Inbox, err error) *inbox.Inbox {
 		require.NoError(t, err)
 		return i
