@@ -121,17 +121,6 @@ func TestErrorsNameAKeyOfAnotherType(t *testing.T) {
 	}
 }
 
-func TestARetiredGroupCanBeLookedAt(t *testing.T) {
-	s := newScene(t)
-	s.group(0, "g")
-	s.publish(0, 1, "a")
-	_, err := s.admin.RetireGroup(t.Context(), s.Topic, "g", redisdelay.RetireOptions{})
-	require.NoError(t, err)
-	assert.Empty(t, s.list(Query{In: Dead, Group: "g"}).Entries)
-	err = s.admin.walk(t.Context(), s.Topic, Query{In: Dead, Group: "g"}, func(step) error { return nil })
-	require.NoError(t, err)
-}
-
 func TestADeletedTopicLeavesNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.deadLetters(partitions, "g", numbered(20)...)
@@ -139,8 +128,7 @@ func TestADeletedTopicLeavesNothing(t *testing.T) {
 		s.groups(partitions, "h")
 		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
 		require.NoError(t, fixture.ErrOf(s.admin.RetireGroup(t.Context(), s.Topic, "h", redisdelay.RetireOptions{})))
-		other := *s
-		other.Scene = s.Beside(" beside")
+		other := s.beside(" beside")
 		other.publish(time.Hour, partitions, "x")
 
 		require.NoError(t, s.admin.DeleteTopic(t.Context(), s.Topic, DeleteOptions{}))

@@ -56,7 +56,7 @@ func (s *scene) eventually(want int, q Query) {
 // those that came back stay.
 func TestRequeueingAllEndsThoughAConsumerFailsThemAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
-		const n = 3000
+		const n = 350 // in several steps
 		s.deadLetters(partitions, "g", numbered(n)...)
 		var mu sync.Mutex
 		times := map[string]int{}
@@ -89,7 +89,7 @@ func TestRequeueingAllEndsThoughAConsumerFailsThemAgain(t *testing.T) {
 // nothing is left.
 func TestActsBesideRunningConsumersLoseNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
-		const n = 1500
+		const n = 500
 		var mu sync.Mutex
 		handled, healthy := map[string]bool{}, false // guarded by mu
 		s.handle(func(msg *message.Message) {
@@ -114,7 +114,7 @@ func TestActsBesideRunningConsumersLoseNothing(t *testing.T) {
 			s.publish(time.Hour, partitions, "later") // nobody handles it
 		})
 		all := func(q Query) Selection { return Matching(q) }
-		for range 15 {
+		for range 10 {
 			for _, err := range []error{
 				fixture.ErrOf(s.admin.Reschedule(t.Context(), s.Topic, all(Query{Before: s.Now().Add(time.Minute)}), delay.For(30*time.Millisecond), nil)),
 				fixture.ErrOf(s.admin.DeliverNow(t.Context(), s.Topic, all(Query{In: Waiting}), nil)),
@@ -230,53 +230,25 @@ func TestAStepThatHasBegunIsFinished(t *testing.T) {
 
 // TestLateCopiesOfAnActChangeNothing although the messages have come back to where they were.
 func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
-	for name, test := range map[string]struct {
-		arrange func(s *scene)
-		act     func(s *scene, ctx context.Context, which Selection) (Progress, error)
-		back    func(s *scene) // brings the messages back
-	}{
-		"requeue": {
-			func(s *scene) { s.deadLetters(1, "g", numbered(20)...) },
-			func(s *scene, ctx context.Context, which Selection) (Progress, error) {
-				return s.admin.Requeue(ctx, s.Topic, which, nil)
-			},
-			func(s *scene) { s.deadLetters(1, "g") },
-		},
-		"discard": {
-			func(s *scene) { s.deadLetters(1, "g", numbered(20)...) },
-			func(s *scene, ctx context.Context, which Selection) (Progress, error) {
-				return s.admin.Discard(ctx, s.Topic, which, nil)
-			},
-			func(s *scene) { s.deadLetters(1, "g", numbered(20)...) },
-		},
-		"cancel": {
-			func(s *scene) { s.publish(time.Hour, 1, numbered(20)...) },
-			func(s *scene, ctx context.Context, which Selection) (Progress, error) {
-				return s.admin.Cancel(ctx, s.Topic, which, nil)
-			},
-			func(s *scene) { s.publish(time.Hour, 1, numbered(20)...) },
-		},
-		"reschedule": {
-			func(s *scene) { s.publish(time.Hour, 1, numbered(20)...) },
-			func(s *scene, ctx context.Context, which Selection) (Progress, error) {
-				return s.admin.Reschedule(ctx, s.Topic, which, delay.For(2*time.Hour), nil)
-			},
-			func(s *scene) {
-				_, err := s.admin.Reschedule(s.T.Context(), s.Topic, Matching(Query{}), delay.For(3*time.Hour), nil)
-				require.NoError(s.T, err)
-			},
+	for name, back := range map[string]func(s *scene){ // brings the messages back
+		"requeue": func(s *scene) { s.deadLetters(1, "g") },
+		"discard": func(s *scene) { s.arrange("discard", 1, 20) },
+		"cancel":  func(s *scene) { s.arrange("cancel", 1, 20) },
+		"reschedule": func(s *scene) {
+			_, err := s.admin.Reschedule(s.T.Context(), s.Topic, Matching(Query{}), delay.For(3*time.Hour), nil)
+			require.NoError(s.T, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			test.arrange(s)
+			s.arrange(name, 1, 20)
 			var record recorder
-			got, err := test.act(s.recording(&record), t.Context(), Matching(Query{}))
+			got, err := operations[name](t.Context(), s.recording(&record), Matching(Query{}), nil)
 			require.NoError(t, err)
 			require.Equal(t, Progress{Done: 20}, got)
 			began := s.Now().UnixMilli()
 			require.Eventually(t, func() bool { return s.Now().UnixMilli() > began }, fixture.Soon, time.Millisecond)
-			test.back(s)
+			back(s)
 			s.unchanged(func() {
 				for _, call := range record.calls {
 					require.NoError(t, s.Client.Do(t.Context(), call...).Err(), fmt.Sprint(call[1]))
@@ -290,7 +262,7 @@ func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
 // TestWhatGoesOnToAnotherPlaceMeanwhileIsActedOn: while Cancel is at what no group has been given, a claim of group a
 // gives the rest to group b, whose queue was empty when Cancel began.
 func TestWhatGoesOnToAnotherPlaceMeanwhileIsActedOn(t *testing.T) {
-	const n, claimed = 1500, 300
+	const n, claimed = 600, 120
 	for name, ordered := range map[string]bool{"queue": false, "line": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -303,8 +275,7 @@ func TestWhatGoesOnToAnotherPlaceMeanwhileIsActedOn(t *testing.T) {
 				list = append(list, msg)
 			}
 			publisher := s.Publisher()
-			require.NoError(t, publisher.Publish(s.Topic, list[:1000]...))
-			require.NoError(t, publisher.Publish(s.Topic, list[1000:]...))
+			require.NoError(t, publisher.Publish(s.Topic, list...))
 			a := s.group(0, "a")
 			s.group(0, "b")
 			held := 0

@@ -3,19 +3,18 @@ package admin
 import (
 	"context"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
@@ -244,40 +243,6 @@ func TestAGroupThatWasSeenIsNotPastItsEnd(t *testing.T) {
 	assert.Contains(t, s.state()[s.Key("groups")], "g")
 }
 
-var documentedKey = regexp.MustCompile("(?m)^\\| `(?:T:|{prefix:)(\\w+)(:G)?}?` \\| (\\w+) \\|")
-
-// TestExamineFindsKeysOfAnotherType of each kind that the protocol has.
-func TestExamineFindsKeysOfAnotherType(t *testing.T) {
-	text, err := os.ReadFile("../docs/inside/protocol.md")
-	require.NoError(t, err)
-	kinds := documentedKey.FindAllStringSubmatch(string(text), -1)
-	require.Greater(t, len(kinds), 20)
-	for _, kind := range kinds {
-		name, holds := kind[1], kind[3]
-		if name == "topics" {
-			continue
-		}
-		if kind[2] != "" {
-			name += ":g"
-		}
-		t.Run(name, func(t *testing.T) {
-			s := newScene(t)
-			s.publish(time.Hour, 1, "k")
-			s.worker("g")
-			require.Empty(t, s.findings(false))
-			require.NoError(t, s.Client.Del(t.Context(), s.Key(name)).Err())
-			other := "list"
-			require.NoError(t, s.Client.RPush(t.Context(), s.Key(name), "x").Err())
-			for _, fix := range []bool{false, true} {
-				f := s.findings(fix)[CheckTypes]
-				assert.Equal(t, Problem, f.Severity)
-				assert.Contains(t, f.Text, "1 key holds", "it counts once")
-				assert.Contains(t, f.Text, fmt.Sprintf("redis key %q is a %s, want a %s", s.Key(name), other, holds))
-			}
-		})
-	}
-}
-
 func TestExamineFindsAListOfTopicsOfAnotherType(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	require.NoError(t, s.Client.Set(t.Context(), "{redisdelay:topics}", "x", 0).Err())
@@ -329,23 +294,9 @@ func (s *scene) keyOf(k script.Kind) string {
 	return s.admin.store.Topic(s.Topic).Partition(0).Key(k, "g")
 }
 
-func TestExamineFindsKeysOfThePrefixOfAnotherType(t *testing.T) {
-	s := newSceneWith(t, redistest.New(t).Client(t))
-	for k := script.Topics + 1; k < script.Scheduled; k++ {
-		t.Run(k.Name(), func(t *testing.T) {
-			key := s.keyOf(k)
-			require.NoError(t, s.Client.Set(t.Context(), key, "x", 0).Err())
-			list := s.examined(s.admin.Examine, CheckTypes)
-			require.Len(t, list, 1)
-			assert.Equal(t, Problem, list[0].Severity)
-			assert.Contains(t, list[0].Text, fmt.Sprintf("redis key %q is a string, want a %s", key, k.Type()))
-			require.NoError(t, s.Client.Del(t.Context(), key).Err())
-		})
-	}
-}
-
-// TestExamineFindsVolatileKeys that somebody lets expire, though the library does not.
-func TestExamineFindsVolatileKeys(t *testing.T) {
+// TestExamineFindsWhatAnotherProgramHasDoneToAKey of each kind: it lets a key expire that the library does not, or has
+// written a value of another type.
+func TestExamineFindsWhatAnotherProgramHasDoneToAKey(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	s.publish(time.Hour, 2, "k")
 	s.worker("g")
@@ -358,14 +309,28 @@ func TestExamineFindsVolatileKeys(t *testing.T) {
 			list := s.examined(s.admin.Examine, CheckVolatile)
 			if k.Expires() {
 				require.Empty(t, list)
+			} else {
+				require.Len(t, list, 1)
+				assert.Equal(t, Problem, list[0].Severity)
+				assert.Contains(t, list[0].Text, fmt.Sprintf("1 key expires: %q", key))
+				list = s.examined(s.admin.Fix, CheckVolatile)
+				assert.True(t, list[0].Fixed)
+				require.Empty(t, s.examined(s.admin.Examine, CheckVolatile))
+			}
+			if k == script.Topics { // see TestExamineFindsAListOfTopicsOfAnotherType
 				return
 			}
-			require.Len(t, list, 1)
-			assert.Equal(t, Problem, list[0].Severity)
-			assert.Contains(t, list[0].Text, fmt.Sprintf("1 key expires: %q", key))
-			list = s.examined(s.admin.Fix, CheckVolatile)
-			assert.True(t, list[0].Fixed)
-			require.Empty(t, s.examined(s.admin.Examine, CheckVolatile))
+			s.fill(key, k.Type()) // Fix may have removed it
+			require.NoError(t, s.Client.Rename(t.Context(), key, "aside").Err())
+			require.NoError(t, s.Client.RPush(t.Context(), key, "x").Err())
+			list = append(s.examined(s.admin.Examine, CheckTypes), s.examined(s.admin.Fix, CheckTypes)...)
+			require.Len(t, list, 2)
+			for _, f := range list {
+				assert.Equal(t, Problem, f.Severity)
+				assert.Contains(t, f.Text, "1 key holds", "it counts once")
+				assert.Contains(t, f.Text, fmt.Sprintf("redis key %q is a list, want a %s", key, k.Type()))
+			}
+			require.NoError(t, s.Client.Rename(t.Context(), "aside", key).Err())
 		})
 	}
 }
@@ -384,28 +349,28 @@ func (s *scene) fill(key, holds string) {
 }
 
 func TestExamineFindsTopicsThatAreNotListed(t *testing.T) {
-	for name, client := range map[string]redis.UniversalClient{
-		"a single server": redistest.New(t).Client(t), "a Cluster": redistest.NewCluster(t).Client(t),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSceneWith(t, client)
-			odd := s.beside("/*:}%[")
-			s.publish(time.Hour, 3, "a", "b", "c")
-			odd.publish(time.Hour, 1, "k")
-			require.Empty(t, s.examined(s.admin.Examine, CheckList))
-			require.NoError(t, s.Client.Del(t.Context(), "{redisdelay:topics}").Err())
-			want := fmt.Sprintf("2 topics have keys and are not on the list of topics: %q, %q", s.Topic, odd.Topic)
-			list := s.examined(s.admin.Examine, CheckList)
-			require.Len(t, list, 1)
-			assert.Equal(t, Warning, list[0].Severity)
-			assert.Contains(t, list[0].Text, want)
-			list = s.examined(s.admin.Fix, CheckList)
-			require.Len(t, list, 1)
-			assert.True(t, list[0].Fixed)
-			require.Empty(t, s.examined(s.admin.Examine, CheckList))
-			topics, err := s.admin.Topics(t.Context())
-			require.NoError(t, err)
-			assert.Len(t, topics, 2)
-		})
-	}
+	everywhere(t, func(t *testing.T, s *scene, partitions int) {
+		prefix := "test-" + watermill.NewShortUUID()
+		a, err := New(Config{Client: s.Client, Prefix: prefix})
+		require.NoError(t, err)
+		s.admin = a
+		publisher := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Prefix, c.Partitions = prefix, partitions })
+		odd := s.Topic + "/*:}%["
+		require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("a", time.Hour), fixture.Delayed("b", time.Hour)))
+		require.NoError(t, publisher.Publish(odd, fixture.Delayed("a", time.Hour)))
+		require.Empty(t, s.examined(s.admin.Examine, CheckList))
+		require.NoError(t, s.Client.Del(t.Context(), "{"+prefix+":topics}").Err())
+		want := fmt.Sprintf("2 topics have keys and are not on the list of topics: %q, %q", s.Topic, odd)
+		list := s.examined(s.admin.Examine, CheckList)
+		require.Len(t, list, 1)
+		assert.Equal(t, Warning, list[0].Severity)
+		assert.Contains(t, list[0].Text, want)
+		list = s.examined(s.admin.Fix, CheckList)
+		require.Len(t, list, 1)
+		assert.True(t, list[0].Fixed)
+		require.Empty(t, s.examined(s.admin.Examine, CheckList))
+		topics, err := s.admin.Topics(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, topics, 2)
+	})
 }

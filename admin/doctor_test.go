@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -121,27 +122,35 @@ func aboutServers(t *testing.T, a *Admin) map[string]Finding {
 }
 
 func TestExamineJudgesTheServer(t *testing.T) {
+	client := redistest.New(t).Client(t)
+	a, err := New(Config{Client: client})
+	require.NoError(t, err)
 	for name, test := range map[string]struct {
-		options []string
-		check   string
-		want    Severity
-		text    string
+		config map[string]string
+		check  string
+		want   Severity
+		text   string
 	}{
-		"nothing is persisted": {[]string{"--save", ""}, CheckPersistence, Problem, "it persists nothing"},
-		"snapshots":            {[]string{"--save", "60 1"}, CheckPersistence, Warning, "last snapshot"},
-		"every second":         {[]string{"--appendonly", "yes"}, CheckPersistence, Info, "last second"},
-		"always":               {[]string{"--appendonly", "yes", "--appendfsync", "always"}, CheckPersistence, Info, "loses nothing"},
-		"at leisure":           {[]string{"--appendonly", "yes", "--appendfsync", "no"}, CheckPersistence, Warning, "appendfsync no"},
-		"eviction":             {[]string{"--maxmemory-policy", "allkeys-lru"}, CheckEviction, Problem, "allkeys-lru"},
-		"nearly full":          {[]string{"--maxmemory", "1mb", "--maxmemory-policy", "noeviction"}, CheckEviction, Warning, "publishing fails"},
+		"nothing is persisted": {nil, CheckPersistence, Problem, "it persists nothing"},
+		"snapshots":            {map[string]string{"save": "60 1"}, CheckPersistence, Warning, "last snapshot"},
+		"every second":         {map[string]string{"appendonly": "yes"}, CheckPersistence, Info, "last second"},
+		"always":               {map[string]string{"appendonly": "yes", "appendfsync": "always"}, CheckPersistence, Info, "loses nothing"},
+		"at leisure":           {map[string]string{"appendonly": "yes", "appendfsync": "no"}, CheckPersistence, Warning, "appendfsync no"},
+		"eviction":             {map[string]string{"maxmemory-policy": "allkeys-lru"}, CheckEviction, Problem, "allkeys-lru"},
+		"nearly full":          {map[string]string{"maxmemory": "1mb"}, CheckEviction, Warning, "publishing fails"},
 		"no replica":           {nil, CheckReplicas, Info, "no replica"},
 		"version":              {nil, CheckServer, Info, "its version is "},
 		"clock":                {nil, CheckClock, Info, "differ by "},
 		"all rights":           {nil, CheckRights, Info, `user "default" may do all`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, err := New(Config{Client: redistest.New(t, test.options...).Client(t)})
-			require.NoError(t, err)
+			config := map[string]string{
+				"save": "", "appendonly": "no", "appendfsync": "everysec", "maxmemory": "0", "maxmemory-policy": "noeviction",
+			}
+			maps.Copy(config, test.config)
+			for name, value := range config {
+				require.NoError(t, client.ConfigSet(t.Context(), name, value).Err())
+			}
 			f := aboutServers(t, a)[test.check]
 			assert.Equal(t, test.want, f.Severity)
 			assert.Contains(t, f.Text, test.text)
@@ -221,7 +230,7 @@ func TestARefusedCheckIsUnknown(t *testing.T) {
 	for _, answer := range []string{"ERR command not support", redistest.Closed} {
 		for _, command := range []string{"info", "config", "acl", "client info", "memory", "scan"} {
 			t.Run(command+" "+answer, func(t *testing.T) {
-				client := redis.NewClient(&redis.Options{Addr: redistest.NewProxy(t, server.Addr, redistest.Refuse(command, answer))})
+				client := redis.NewClient(&redis.Options{Addr: redistest.NewProxy(t, server.Addr, redistest.Refuse(command, answer)), MaxRetries: -1})
 				t.Cleanup(func() { require.NoError(t, client.Close()) })
 				s := newSceneWith(t, client)
 				s.publish(time.Hour, 1, "k")
@@ -240,7 +249,7 @@ func TestARefusedCheckIsUnknown(t *testing.T) {
 
 // TestExamineTellsWhatAUserMayNotOnACluster though everything works without it.
 func TestExamineTellsWhatAUserMayNotOnACluster(t *testing.T) {
-	cluster := redistest.NewCluster(t)
+	cluster := redistest.SharedCluster(t)
 	require.NoError(t, cluster.Client(t).ForEachShard(t.Context(), func(ctx context.Context, node *redis.Client) error {
 		return node.Do(ctx, "ACL", "SETUSER", "asks", "on", ">secret", "~*", "&*", "+@all", "-command").Err()
 	}))

@@ -125,10 +125,11 @@ func TestRangesHaveTheirStartAndNotTheirEnd(t *testing.T) {
 
 func TestAPageEndsBeforeItsBodiesAreTooLarge(t *testing.T) {
 	s := newScene(t)
+	publisher := s.Publisher()
 	for i := range 12 {
 		msg := fixture.Delayed(fmt.Sprint(i), time.Hour)
 		msg.Payload = make([]byte, 1<<20)
-		require.NoError(t, s.Publisher().Publish(s.Topic, msg))
+		require.NoError(t, publisher.Publish(s.Topic, msg))
 	}
 	page := s.list(Query{})
 	assert.Len(t, page.Entries, 7)
@@ -222,7 +223,7 @@ func TestPagesOfAClusterShowEachMessageThatStaysOnce(t *testing.T) {
 	s.crowd()
 	for in, want := range map[Set]int{Scheduled: 60, Waiting: 120, InDelivery: 60, Dead: 60} {
 		t.Run(string(in), func(t *testing.T) {
-			for _, limit := range []int{1, 7, 1000} {
+			for _, limit := range []int{7, 1000} {
 				entries := s.lists(Query{In: in, Limit: limit}, s.churn())
 				entries = slices.DeleteFunc(entries, func(e Entry) bool { return strings.HasPrefix(e.Key, "churn") })
 				s.expectCrowd(t, entries, want)

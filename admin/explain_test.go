@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"testing"
 	"time"
 
@@ -253,18 +252,6 @@ func TestExplainEstimatesWhenAFarMessageComes(t *testing.T) {
 	<-claiming
 	require.NoError(t, err)
 	assert.Regexp(t, `^due for \d+m?s; [\d,]+ due messages are before it, and some [\d,]+ a second go: its turn comes in about \d+m?s`, e.Summary)
-}
-
-// TestExplainNamesTheZoneOfATime, since a page that shows it may be read in another one.
-func TestExplainNamesTheZoneOfATime(t *testing.T) {
-	s := newScene(t)
-	g := s.group(0, "billing")
-	s.publish(0, 1, "k")
-	s.present(g, "{}")
-	s.claim(g, "c/01", 1, "{}")
-	e := s.explain()
-	zone := e.Message.At.Local().Format(" MST")
-	assert.Regexp(t, "^leased by .* until .*"+regexp.QuoteMeta(zone)+"$", e.Summary)
 }
 
 // TestExplainTellsThatTheNextClaimBuriesAMessage that was delivered too often, or has no body.

@@ -28,8 +28,7 @@ func (s *scene) stats() TopicStats {
 func TestTopicsAreListedByName(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "a")
-	b := *s
-	b.Scene = s.Beside(" b")
+	b := s.beside(" b")
 	b.publish(time.Hour, 1, "a")
 	require.NoError(t, s.admin.Pause(t.Context(), b.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	topics, err := s.admin.Topics(t.Context())
@@ -106,6 +105,7 @@ func TestStatsAddUpThePartitionsOfACluster(t *testing.T) {
 		assert.Equal(t, want, []int{g.Queued, g.InDelivery, g.LeaseExpired, g.Dead}, g.Group)
 	}
 	assert.InDelta(t, stats.Messages*70, stats.Bytes, float64(stats.Messages*40))
+	s.agree()
 }
 
 func TestGroupsShowWhatTheyAreTold(t *testing.T) {
@@ -138,6 +138,7 @@ func TestGroupsShowWhatTheyAreTold(t *testing.T) {
 	assert.Nil(t, groups["free"].Limits)
 	assert.Nil(t, groups["free"].Pause)
 	assert.Zero(t, groups["free"].ExpiresAt)
+	assert.Empty(t, s.list(Query{In: Dead, Group: "retired"}).Entries, "a retired group is found")
 	pause := groups["paused"].Pause
 	require.NotNil(t, pause)
 	assert.WithinDuration(t, s.Now().Add(time.Hour), pause.Until(), 5*time.Second)
@@ -159,17 +160,6 @@ func TestGroupsShowWhatTheyAreTold(t *testing.T) {
 	assert.Nil(t, s.stats().Pause)
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "paused", "1000 500 {}").Err())
 	assert.Nil(t, s.stats().Pause, "it is over")
-}
-
-func TestStatsOfAHundredGroups(t *testing.T) {
-	s := newScene(t)
-	s.group(0, "g")
-	names := make([]any, 99)
-	for i := range names {
-		names[i] = fmt.Sprint("g", i)
-	}
-	require.NoError(t, s.Client.SAdd(t.Context(), s.Key("groups"), names...).Err())
-	assert.Len(t, s.stats().Groups, 100)
 }
 
 // TestAConsumerSaysWhatItsHandlersHold and how often it has extended their leases.
@@ -213,19 +203,22 @@ func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 
 // TestStatsHaveTheTopicsThatCanBeRead with and without details, and an error for each of the others.
 func TestStatsHaveTheTopicsThatCanBeRead(t *testing.T) {
-	s := newSceneWith(t, redistest.New(t).Client(t))
-	for _, name := range []string{"", "/damaged", "/newer", "/z"} {
+	server := redistest.New(t)
+	s := newSceneWith(t, server.Client(t))
+	for _, name := range []string{"", "/damaged", "/garbled", "/newer", "/z"} {
 		s.beside(name).publish(time.Hour, 1, "k")
 	}
 	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", s.Topic+"/newer", "4").Err())
+	require.NoError(t, s.Client.Set(t.Context(), s.beside("/garbled").Key("partitions"), "0", 0).Err())
 	s.beside("/damaged").Break("keys")
 	for _, details := range []bool{false, true} {
+		require.NoError(t, s.Client.ScriptFlush(t.Context()).Err()) // the scripts are loaded again
 		stats, err := s.admin.Stats(t.Context(), StatsOptions{Details: details})
 		assert.Equal(t, []string{s.Topic, s.Topic + "/z"}, topicsOf(stats))
 		var wrong *redisdelay.KeyTypeError
 		require.ErrorAs(t, err, &wrong)
 		require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
-		assert.Regexp(t, fmt.Sprintf(`^redisdelay: statistics of "%[1]s/damaged": .*; "%[1]s/newer": .*$`, s.Topic), err.Error())
+		assert.Regexp(t, fmt.Sprintf(`^redisdelay: statistics of "%[1]s/damaged": .*; "%[1]s/garbled": .*; "%[1]s/newer": .*$`, s.Topic), err.Error())
 
 		stats, err = s.admin.Stats(t.Context(), StatsOptions{Topics: []string{s.Topic + "/z", "", "nowhere", s.Topic}, Details: details})
 		assert.Equal(t, []string{s.Topic + "/z", s.Topic}, topicsOf(stats))
@@ -237,6 +230,12 @@ func TestStatsHaveTheTopicsThatCanBeRead(t *testing.T) {
 		_, err = s.admin.Stats(ctx, StatsOptions{Details: details})
 		require.ErrorIs(t, err, context.Canceled)
 	}
+	_, err := s.admin.Stats(t.Context(), StatsOptions{Topics: []string{"a", "b", "c", "d", "e", "f", "g"}})
+	require.ErrorContains(t, err, `"e": `+ErrTopicNotFound.Error()+"; and of 2 other topics")
+	require.NoError(t, server.Down())
+	defer server.Up()
+	_, err = s.admin.Stats(t.Context(), StatsOptions{})
+	require.Error(t, err)
 }
 
 func topicsOf(stats []TopicStats) (topics []string) {
@@ -244,12 +243,6 @@ func topicsOf(stats []TopicStats) (topics []string) {
 		topics = append(topics, s.Topic)
 	}
 	return topics
-}
-
-func TestStatsNameAFewOfTheTopicsThatCannotBeRead(t *testing.T) {
-	s := newScene(t)
-	_, err := s.admin.Stats(t.Context(), StatsOptions{Topics: []string{"a", "b", "c", "d", "e", "f", "g"}})
-	require.ErrorContains(t, err, `"e": `+ErrTopicNotFound.Error()+"; and of 2 other topics")
 }
 
 // TestStatsEstimateWhatATopicTakes with its ids, keys and windows in all sets.
