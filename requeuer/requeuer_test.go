@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/requeuer"
@@ -29,58 +29,78 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestAMessageThatFailsWaitsLongerEachTimeAndHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
-	r, err := requeuer.New(requeuer.Config{
+// config is that of a requeuer of a test's own.
+func config(t *testing.T, broker message.Publisher) requeuer.Config {
+	return requeuer.Config{
 		Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
-		DelayOnError: middleware.DelayOnError{InitialInterval: 200 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 2},
-	}, nil)
+		DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 2},
+	}
+}
+
+func newBroker() *gochannel.GoChannel {
+	return gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+}
+
+var errClosed = errors.New("the bank is closed")
+
+// serve runs a requeuer and a handler that fails so often for each message, until the test ends. It returns the messages that
+// the handler gets. Some middlewares may stand between the requeuer's and the handler.
+func serve(
+	t *testing.T, config requeuer.Config, broker *gochannel.GoChannel, logger watermill.LoggerAdapter, failures int,
+	inner ...message.HandlerMiddleware,
+) <-chan *message.Message {
+	t.Helper()
+	r, err := requeuer.New(config, logger)
 	require.NoError(t, err)
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
 	require.NoError(t, err)
-	type attempt struct {
-		uuid string
-		at   time.Time
-	}
-	attempts, failures := make(chan attempt, 10), 0
+	came := make(chan *message.Message, 100)
+	var mu sync.Mutex
+	times := map[string]int{} // guarded by mu
 	router.AddConsumerHandler("payments", "payments", broker, func(msg *message.Message) error {
-		attempts <- attempt{msg.UUID, time.Now()}
-		if msg.UUID == "bad" && failures < 2 {
-			failures++
-			return errors.New("the bank is closed")
+		came <- msg.Copy()
+		mu.Lock()
+		defer mu.Unlock()
+		if times[msg.UUID]++; times[msg.UUID] <= failures && msg.UUID != "good" {
+			return errClosed
 		}
 		return nil
-	}).AddMiddleware(r.Middleware()...)
+	}).AddMiddleware(append(r.Middleware(), inner...)...)
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
-	go func() { ended <- router.Run(ctx) }()
-	go func() { ended <- r.Run(ctx) }()
+	var runs sync.WaitGroup
+	runs.Go(func() { assert.NoError(t, router.Run(ctx)) })
+	runs.Go(func() { assert.NoError(t, r.Run(ctx)) })
 	t.Cleanup(func() {
 		stop()
-		assert.NoError(t, errors.Join(<-ended, <-ended))
+		runs.Wait()
 		assert.NoError(t, errors.Join(r.Close(), broker.Close()))
 	})
 	<-router.Running()
+	return came
+}
+
+func next[T any](t *testing.T, from <-chan T) (one T) {
+	t.Helper()
+	select {
+	case one = <-from:
+	case <-time.After(fixture.Soon):
+		require.FailNow(t, "nothing comes")
+	}
+	return one
+}
+
+func TestAMessageThatFailsWaitsLongerEachTimeAndHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	broker := newBroker()
+	came := serve(t, config(t, broker), broker, nil, 2)
 	require.NoError(t, broker.Publish("payments", message.NewMessage("bad", nil), message.NewMessage("good", nil)))
-	var got []attempt
-	for range 4 {
-		select {
-		case a := <-attempts:
-			got = append(got, a)
-		case <-time.After(time.Minute):
-			require.FailNow(t, "no attempt", "after %v", got)
-		}
+	first, second := next(t, came), next(t, came)
+	assert.ElementsMatch(t, []string{"bad", "good"}, []string{first.UUID, second.UUID})
+	for _, want := range []string{"+100ms", "+200ms"} {
+		got := next(t, came)
+		assert.Equal(t, "bad", got.UUID)
+		assert.Equal(t, want, got.Metadata.Get(delay.DelayedForKey))
 	}
-	uuids := []string{got[0].uuid, got[1].uuid, got[2].uuid, got[3].uuid}
-	assert.ElementsMatch(t, []string{"bad", "good"}, uuids[:2])
-	assert.Equal(t, []string{"bad", "bad"}, uuids[2:])
-	first := got[0]
-	if first.uuid != "bad" {
-		first = got[1]
-	}
-	assert.GreaterOrEqual(t, got[2].at.Sub(first.at), 200*time.Millisecond)
-	assert.GreaterOrEqual(t, got[3].at.Sub(got[2].at), 400*time.Millisecond)
 }
 
 // tracked publishes a UUID once, and says nothing, as JetStream with TrackMsgId does within its duplicate window.
@@ -106,65 +126,22 @@ func TestARetryNeedsAPublisherThatTracksNoUUIDs(t *testing.T) {
 	t.Parallel()
 	for name, tracks := range map[string]bool{"the publisher that tracks": true, "one of its own": false} {
 		t.Run(name, func(t *testing.T) {
-			broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+			broker := newBroker()
 			jetStream := &tracked{Publisher: broker, dropped: make(chan string, 10)}
-			config := requeuer.Config{
-				Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
-				DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond},
-			}
+			config := config(t, broker)
 			if tracks {
 				config.Publisher = jetStream
 			}
-			attempts := serve(t, config, broker, nil)
+			came := serve(t, config, broker, nil, 1)
 			require.NoError(t, jetStream.Publish("payments", message.NewMessage("a", nil)))
-			next := func(from <-chan string) {
-				t.Helper()
-				select {
-				case <-from:
-				case <-time.After(time.Minute):
-					require.FailNow(t, "nothing comes")
-				}
-			}
-			next(attempts)
+			next(t, came)
 			if tracks {
-				next(jetStream.dropped)
+				next(t, jetStream.dropped)
 				return
 			}
-			next(attempts)
+			next(t, came)
 		})
 	}
-}
-
-// serve runs a requeuer and a handler that fails once, until the test ends. It returns the UUIDs that the handler gets.
-// Some middlewares may stand between the requeuer's and the handler.
-func serve(
-	t *testing.T, config requeuer.Config, broker *gochannel.GoChannel, logger watermill.LoggerAdapter, inner ...message.HandlerMiddleware,
-) <-chan string {
-	t.Helper()
-	r, err := requeuer.New(config, logger)
-	require.NoError(t, err)
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
-	require.NoError(t, err)
-	attempts, failed := make(chan string, 10), false
-	router.AddConsumerHandler("payments", "payments", broker, func(msg *message.Message) error {
-		attempts <- msg.UUID
-		if failed {
-			return nil
-		}
-		failed = true
-		return errors.New("the bank is closed")
-	}).AddMiddleware(append(r.Middleware(), inner...)...)
-	ctx, stop := context.WithCancel(context.Background())
-	var runs sync.WaitGroup
-	runs.Go(func() { assert.NoError(t, router.Run(ctx)) })
-	runs.Go(func() { assert.NoError(t, r.Run(ctx)) })
-	t.Cleanup(func() {
-		stop()
-		runs.Wait()
-		assert.NoError(t, errors.Join(r.Close(), broker.Close()))
-	})
-	<-router.Running()
-	return attempts
 }
 
 // TestWhatFailsWaitsWhateverMiddlewareIsInside rather than come again at once.
@@ -183,26 +160,11 @@ func TestWhatFailsWaitsWhateverMiddlewareIsInside(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
-			delays := make(chan string, 10)
-			seen := func(h message.HandlerFunc) message.HandlerFunc {
-				return func(msg *message.Message) ([]*message.Message, error) {
-					delays <- msg.Metadata.Get(delay.DelayedForKey)
-					return h(msg)
-				}
-			}
-			serve(t, requeuer.Config{
-				Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
-				DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond},
-			}, broker, nil, seen, inner)
+			broker := newBroker()
+			came := serve(t, config(t, broker), broker, nil, 1, inner)
 			require.NoError(t, broker.Publish("payments", message.NewMessage("a", nil)))
 			for _, want := range []string{"", "+100ms"} {
-				select {
-				case got := <-delays:
-					assert.Equal(t, want, got)
-				case <-time.After(fixture.Soon):
-					require.FailNow(t, "nothing comes")
-				}
+				assert.Equal(t, want, next(t, came).Metadata.Get(delay.DelayedForKey))
 			}
 		})
 	}
@@ -229,23 +191,15 @@ const waits = "Could not subscribe to the failed messages; trying again"
 
 func TestRunWaitsForRedis(t *testing.T) {
 	t.Parallel()
-	client, server, log := redistest.Client(t), away{back: make(chan struct{})}, &fixture.Log{}
-	client.AddHook(server)
-	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
-	attempts := serve(t, requeuer.Config{
-		Client: client, Prefix: "test-" + watermill.NewShortUUID(), Publisher: broker,
-		DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond},
-	}, broker, log)
+	server, log, broker := away{back: make(chan struct{})}, &fixture.Log{}, newBroker()
+	config := config(t, broker)
+	config.Client.AddHook(server)
+	came := serve(t, config, broker, log, 1)
 	require.Eventually(t, func() bool { return log.Count(waits) == 1 }, fixture.Soon, time.Millisecond)
 	close(server.back)
 	require.NoError(t, broker.Publish("payments", message.NewMessage("a", nil)))
-	for range 2 {
-		select {
-		case <-attempts:
-		case <-time.After(fixture.Soon):
-			require.FailNow(t, "nothing comes")
-		}
-	}
+	next(t, came)
+	next(t, came)
 }
 
 func TestRunEndsWhileRedisIsAway(t *testing.T) {
@@ -267,69 +221,43 @@ func TestRunEndsWhileRedisIsAway(t *testing.T) {
 // with the same ones wait beside each other, and have them when they come back.
 func TestKeysAndAnExpirationMeanNothingWhileAMessageWaits(t *testing.T) {
 	t.Parallel()
-	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
-	client, prefix := redistest.Client(t), "test-"+watermill.NewShortUUID()
-	r, err := requeuer.New(requeuer.Config{
-		Client: client, Prefix: prefix, Publisher: broker,
-		DelayOnError: middleware.DelayOnError{InitialInterval: 100 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 2},
-	}, nil)
-	require.NoError(t, err)
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
-	require.NoError(t, err)
-	came := make(chan *message.Message, 100)
-	var a, b atomic.Int64 // how often each came: the router handles them beside each other
-	counts := map[string]*atomic.Int64{"a": &a, "b": &b}
-	router.AddConsumerHandler("payments", "payments", broker, func(msg *message.Message) error {
-		came <- msg.Copy()
-		if counts[msg.UUID].Add(1) <= 2 {
-			return errors.New("the bank is closed")
-		}
-		return nil
-	}).AddMiddleware(r.Middleware()...)
+	broker := newBroker()
+	config := config(t, broker)
+	config.DelayOnError.InitialInterval = time.Hour
+	came := serve(t, config, broker, nil, 1)
 	at := time.Now()
-	var messages []*message.Message
 	for _, uuid := range []string{"a", "b"} {
 		msg := message.NewMessage(uuid, nil)
 		redisdelay.SetKey(msg, "order-7")
 		redisdelay.SetOrderingKey(msg, "customer-7")
 		redisdelay.SetExpiration(msg, at)
-		messages = append(messages, msg)
+		require.NoError(t, broker.Publish("payments", msg))
 	}
-	require.NoError(t, broker.Publish("payments", messages...))
-	ctx, stop := context.WithCancel(context.Background())
-	var runs sync.WaitGroup
-	runs.Go(func() { assert.NoError(t, router.Run(ctx)) })
-	waiting := client.HGetAll // what is in Redis before anybody takes it back
-	t.Cleanup(func() {
-		stop()
-		runs.Wait()
-		assert.NoError(t, errors.Join(r.Close(), broker.Close()))
-	})
-	require.Eventually(t, func() bool { // both wait, though none was taken back yet
-		return len(waiting(ctx, "{"+prefix+":requeue:0}:messages").Val()) == 2
-	}, 10*time.Second, time.Millisecond)
-	for id := range waiting(ctx, "{"+prefix+":requeue:0}:messages").Val() {
-		assert.Len(t, id, 26, "no key or ordering key")
-	}
-	runs.Go(func() { assert.NoError(t, r.Run(ctx)) })
+	a, err := admin.New(admin.Config{Client: config.Client, Prefix: config.Prefix})
+	require.NoError(t, err)
 	times := map[string]int{}
-	for range 6 {
-		select {
-		case msg := <-came:
-			times[msg.UUID]++
-			assert.Equal(t, "order-7", msg.Metadata.Get(redisdelay.KeyMetadata))
-			assert.Equal(t, "customer-7", msg.Metadata.Get(redisdelay.OrderingKeyMetadata))
-			expires, err := redisdelay.Expiration(msg)
-			assert.NoError(t, err)
-			assert.True(t, expires.Equal(at))
-			for name := range msg.Metadata {
-				assert.NotContains(t, name, "_requeuer_redisdelay", "they have their names again")
+	for n := range 4 {
+		if n == 2 { // both wait
+			messages := "{" + config.Prefix + ":requeue:0}:messages"
+			require.Eventually(t, func() bool { return config.Client.HLen(t.Context(), messages).Val() == 2 }, fixture.Soon, time.Millisecond)
+			for _, id := range config.Client.HKeys(t.Context(), messages).Val() {
+				assert.Len(t, id, 26, "no key or ordering key")
 			}
-		case <-time.After(time.Minute):
-			require.FailNow(t, "no attempt", "after %v", times)
+			_, err := a.DeliverNow(t.Context(), "requeue", admin.Matching(admin.Query{}), nil)
+			require.NoError(t, err)
+		}
+		msg := next(t, came)
+		times[msg.UUID]++
+		assert.Equal(t, "order-7", msg.Metadata.Get(redisdelay.KeyMetadata))
+		assert.Equal(t, "customer-7", msg.Metadata.Get(redisdelay.OrderingKeyMetadata))
+		expires, err := redisdelay.Expiration(msg)
+		require.NoError(t, err)
+		assert.True(t, expires.Equal(at))
+		for name := range msg.Metadata {
+			assert.NotContains(t, name, "_requeuer_redisdelay", "they have their names again")
 		}
 	}
-	assert.Equal(t, map[string]int{"a": 3, "b": 3}, times)
+	assert.Equal(t, map[string]int{"a": 2, "b": 2}, times)
 }
 
 func TestTheDelayGrowsByDefault(t *testing.T) {
@@ -346,7 +274,7 @@ func delaysOf(t *testing.T, config middleware.DelayOnError) (delays []string) {
 	}, nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, r.Close()) }()
-	delayed := r.Middleware()[1](func(*message.Message) ([]*message.Message, error) { return nil, errors.New("the bank is closed") })
+	delayed := r.Middleware()[1](func(*message.Message) ([]*message.Message, error) { return nil, errClosed })
 	msg := message.NewMessage("bad", nil)
 	for range 12 {
 		_, err := delayed(msg)
@@ -382,7 +310,7 @@ func TestWhatAFailedHandlerReturnsIsNotPublished(t *testing.T) {
 	}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	for _, failure := range []error{nil, errors.New("the bank is closed")} {
+	for _, failure := range []error{nil, errClosed} {
 		handler := func(*message.Message) ([]*message.Message, error) {
 			return message.Messages{message.NewMessage("event", nil)}, failure
 		}
