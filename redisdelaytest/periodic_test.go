@@ -50,32 +50,3 @@ func runSchedules(t *testing.T, r *redisdelaytest.Redis, schedules ...periodic.S
 		assert.NoError(t, <-ended)
 	})
 }
-
-// TestSchedulesOfAMonthMissNothingWhileNobodyRunsThem for less than what is stored ahead.
-func TestSchedulesOfAMonthMissNothingWhileNobodyRunsThem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := redisdelaytest.New(t)
-		var ticks []periodic.Tick
-		handle(t, r.SubscriberConfig("g"), "hours", func(msg *message.Message) error {
-			tick, _ := periodic.TickOf(msg)
-			ticks = append(ticks, tick)
-			return nil
-		})
-		hourly := periodic.Schedule{ID: "hourly", Topic: "hours", Cron: "@hourly", StoreAhead: 12 * time.Hour}
-		for day := range 30 { // half a day with a process, and half a day without
-			p, err := periodic.New(periodic.Config{Client: r.Client(), PollInterval: 24 * time.Hour}, nil)
-			require.NoError(t, err)
-			_, err = p.Apply(t.Context(), "tests", int64(day+1), []periodic.Schedule{hourly})
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), 18*time.Hour)
-			require.NoError(t, p.Run(ctx))
-			cancel()
-			r.Advance(6 * time.Hour)
-		}
-		require.Len(t, ticks, 30*24)
-		for i, tick := range ticks[1:] {
-			assert.Equal(t, time.Hour, tick.Nominal.Sub(ticks[i].Nominal), "%s", tick)
-			assert.Zero(t, tick.Missed)
-		}
-	})
-}

@@ -105,7 +105,7 @@ func TestMessagesComeAtTheirTimeAndInOrder(t *testing.T) {
 	})
 }
 
-var runs = flag.Int("runs", 5, "how often the tests that compare runs do so")
+var runs = flag.Int("runs", 3, "how often the tests that compare runs do so")
 
 func TestThirtyDaysOfRemindersWithGrowingRetries(t *testing.T) {
 	var first []string

@@ -180,8 +180,11 @@ func TestForms(t *testing.T) {
 		require.NoError(t, err, form)
 		want, err := Parse(same)
 		require.NoError(t, err, same)
-		for at := start; at.Before(start.AddDate(1, 1, 0)); at = want.Next(at, time.UTC) {
-			require.Equal(t, want.Next(at, time.UTC), got.Next(at, time.UTC), "%s and %s", form, same)
+		at := start
+		for range 200 {
+			next := want.Next(at, time.UTC)
+			require.Equal(t, next, got.Next(at, time.UTC), "%s and %s", form, same)
+			at = next
 		}
 	}
 }
