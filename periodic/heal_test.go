@@ -3,6 +3,7 @@ package periodic_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -97,6 +98,14 @@ func (l *lab) moveTo(zone string, ago time.Duration) {
 	l.redefine(revision, moved, ago)
 }
 
+// rounds does so many rounds that what is lost is found, taken up, and stored.
+func (l *lab) rounds() {
+	l.t.Helper()
+	for range 3 {
+		require.NoError(l.t, l.p.Round(l.t.Context()))
+	}
+}
+
 // comesTo waits until so many ticks are stored ahead.
 func (l *lab) comesTo(ticks int) {
 	l.t.Helper()
@@ -111,13 +120,11 @@ func TestRestartsChangeNoPendingTick(t *testing.T) {
 	require.NoError(t, l.set("x"))
 	before := l.client.HGetAll(t.Context(), l.key("messages")).Val()
 	require.Len(t, before, 2)
-	for range 10 {
+	for range 3 {
 		l.p = newPeriodic(t, l.client, l.prefix)
 		require.NoError(t, l.set("x"))
 		l.redefine(l.mustRevision(), l.mustRest(), 0)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		require.NoError(t, l.p.Run(ctx))
-		cancel()
+		require.NoError(t, l.p.Round(t.Context()))
 	}
 	assert.Equal(t, before, l.client.HGetAll(t.Context(), l.key("messages")).Val())
 }
@@ -140,7 +147,7 @@ func TestRemoveAndSetAtTheSameMomentEndWithTheLast(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	run(t, newPeriodic(t, l.client, l.prefix))
-	for round := range 10 {
+	for round := range 4 {
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
@@ -172,8 +179,7 @@ func TestALostRecordIsMadeAnew(t *testing.T) {
 	_, rest := l.definition()
 	require.NoError(t, l.client.Del(t.Context(), l.key("ticks"), l.key("scheduled"), l.key("messages")).Err())
 	l.redefine(time.Now().Add(-48*time.Hour).UnixMicro(), rest, 0)
-	run(t, l.p)
-	l.comesTo(2)
+	l.rounds()
 	assert.Equal(t, before, l.pending())
 }
 
@@ -201,16 +207,8 @@ func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
 	revision, rest := l.definition()
 	require.NoError(t, l.set("new"))
 	l.redefine(revision, rest, 0)
-	run(t, l.p)
-	require.Eventually(t, func() bool {
-		for _, payload := range l.pending() {
-			if payload != "old" {
-				return false
-			}
-		}
-		return true
-	}, 10*time.Second, 10*time.Millisecond)
-	assert.Len(t, l.pending(), 2)
+	l.rounds()
+	assert.Equal(t, []string{"old", "old"}, slices.Collect(maps.Values(l.pending())))
 }
 
 // TestAHostLeavesAScheduleThatItCannotUseToOthers at once: it does not hold it.
@@ -224,9 +222,7 @@ func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
 			l := newLab(t, redistest.Client(t))
 			require.NoError(t, l.set("x"))
 			spoil(l)
-			p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix}, nil) // which has one round in this time
-			require.NoError(t, err)
-			runFor(t, p, 300*time.Millisecond)
+			require.NoError(t, l.p.Round(t.Context()))
 			upcoming := l.client.ZScore(t.Context(), "{"+l.prefix+":periodic}:upcoming", "report").Val()
 			assert.Less(t, upcoming, float64(time.Now().Add(-59*time.Minute).UnixMilli()))
 		})
@@ -256,30 +252,22 @@ func unusableHoldUpNoOther(t *testing.T, count, bytes int) {
 	assert.Equal(t, 1, log.Count("bad 7]"), "the log says it once")
 }
 
-// TestADamagedDefinitionStopsNoOther, is listed, and may be removed and replaced.
-func TestADamagedDefinitionStopsNoOther(t *testing.T) {
+// TestADamagedDefinitionIsListed, and may be removed and replaced.
+func TestADamagedDefinitionIsListed(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"no revision": "garbage", "no space": "17", "no JSON": "17 {", "empty": "17 {}", "no schedule": `17 {"CatchUp":"later"}`} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			l := newLab(t, redistest.Client(t))
 			damage := func() {
 				require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", "report", text).Err())
 				require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{Member: "report", Score: 1}).Err())
 			}
-			ticks := subscribe(t, l.client, l.prefix, "good")
-			good := periodic.Schedule{ID: "good", Topic: "good", Cron: "@every 1s", StoreAhead: time.Second}
-			_, err := l.p.Apply(t.Context(), "shop", 1, []periodic.Schedule{good, {ID: "report", Topic: "reports", Cron: "@daily"}})
-			require.NoError(t, err)
 			damage()
-			run(t, l.p)
-			for range 4 { // more than were stored before
-				next(t, ticks)
-			}
+			require.NoError(t, l.p.Round(t.Context()))
 			list, err := l.p.List(t.Context(), 1)
 			require.NoError(t, err)
-			require.Len(t, list, 2)
-			assert.Contains(t, list[1].Problem, "damaged")
+			require.Len(t, list, 1)
+			assert.Contains(t, list[0].Problem, "damaged")
 			require.ErrorContains(t, l.p.Pause(t.Context(), "report", redisdelay.Pause{}), "damaged")
 
 			require.NoError(t, l.p.Remove(t.Context(), "report"))
@@ -403,22 +391,6 @@ func eachSecond(times []time.Time) bool {
 	return true
 }
 
-func TestARemovedScheduleIsForgottenAfterADay(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, redistest.Client(t))
-	require.NoError(t, l.set("x"))
-	require.NoError(t, l.p.Remove(t.Context(), "report"))
-	require.EqualValues(t, 1, l.client.HLen(t.Context(), l.key("ticks")).Val(), "nobody can bring it back meanwhile")
-	_, rest := l.definition()
-	old := time.Now().Add(-25 * time.Hour).UnixMicro()
-	l.redefine(old, rest, 0)
-	require.NoError(t, l.client.HSet(t.Context(), l.key("ticks"), "report", fmt.Sprintf("%d none 0", old)).Err())
-	run(t, l.p)
-	require.Eventually(t, func() bool {
-		return l.client.Exists(context.Background(), l.key("ticks"), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":periodic}:upcoming").Val() == 0
-	}, 10*time.Second, 10*time.Millisecond)
-}
-
 func TestATopicOfANewerProtocolGetsNoTicksAndHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
@@ -429,24 +401,6 @@ func TestATopicOfANewerProtocolGetsNoTicksAndHoldsUpNoOther(t *testing.T) {
 	require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
 	assert.Zero(t, l.client.Exists(t.Context(), l.key("scheduled"), l.key("messages"), l.key("ticks")).Val())
 	assert.EqualValues(t, 2, l.client.ZCard(t.Context(), "{"+l.prefix+":known:0}:scheduled").Val())
-}
-
-func TestAnObserverIsToldOfEachTickOnce(t *testing.T) {
-	t.Parallel()
-	client, stored := redistest.Client(t), 0
-	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefixOf(t), Observer: observe.Observer{
-		Ticked: func(e observe.Ticked) {
-			assert.Equal(t, "reports", e.Topic)
-			assert.Equal(t, "report", e.Schedule)
-			stored += e.Stored
-		},
-	}}, nil)
-	require.NoError(t, err)
-	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1"}
-	for range 2 {
-		require.NoError(t, p.Set(t.Context(), s))
-		assert.Equal(t, 2, stored)
-	}
 }
 
 // panicky is a marshaler that may panic.
@@ -464,45 +418,50 @@ func (m panicky) Marshal(topic string, msg *message.Message) ([]byte, error) {
 
 func TestAPanicInTheMarshalerStopsNoOtherSchedule(t *testing.T) {
 	t.Parallel()
-	client, prefix, panics := redistest.Client(t), prefixOf(t), &atomic.Bool{}
-	p, err := periodic.New(periodic.Config{
-		Client: client, Prefix: prefix, Marshaler: panicky{panics: panics}, PollInterval: 100 * time.Millisecond,
-	}, nil)
+	l, panics := newLab(t, redistest.Client(t)), &atomic.Bool{}
+	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, Marshaler: panicky{panics: panics}}, nil)
 	require.NoError(t, err)
-	bad := periodic.Schedule{ID: "bad", Topic: "bad", Cron: "@every 1s", StoreAhead: time.Second}
-	good := periodic.Schedule{ID: "good", Topic: "good", Cron: "@every 1s", StoreAhead: time.Second}
-	_, err = p.Apply(t.Context(), "shop", 1, []periodic.Schedule{bad, good})
-	require.NoError(t, err)
-	ticks := subscribe(t, client, prefix, "good")
+	bad := periodic.Schedule{ID: "bad", Topic: "bad", Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second}
+	require.NoError(t, p.Set(t.Context(), bad))
+	require.NoError(t, l.set("x"))
+	l.wants(4, 0)
 	panics.Store(true)
-	run(t, p)
-	for range 4 { // more than were stored before
-		next(t, ticks)
-	}
+	due := redis.Z{Member: "bad", Score: 1}
+	require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", due).Err())
+	require.NoError(t, l.client.Del(t.Context(), "{"+l.prefix+":bad:0}:ticks").Err()) // so that there is a tick to store
 	var panicked *redisdelay.PanicError
+	require.ErrorAs(t, p.Round(t.Context()), &panicked)
+	assert.Len(t, l.pending(), 4)
 	err = p.Set(t.Context(), periodic.Schedule{ID: "plain", Topic: "bad", Cron: "@daily"})
 	require.ErrorIs(t, err, periodic.ErrInvalidSchedule)
 	require.ErrorAs(t, err, &panicked)
 	require.ErrorAs(t, p.Trigger(t.Context(), "bad"), &panicked)
 }
 
-// TestMissedTicksAreReportedOnce, with the tick that makes up for them.
-func TestMissedTicksAreReportedOnce(t *testing.T) {
+// TestEachTickIsReportedOnce, and missed ticks with the one that makes up for them.
+func TestEachTickIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
-	var stored, missed int
+	stored, missed := map[string]int{}, 0
 	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, Observer: observe.Observer{
-		Ticked: func(e observe.Ticked) { stored += e.Stored; missed += e.Missed },
+		Ticked: func(e observe.Ticked) {
+			assert.Equal(t, "reports", e.Topic)
+			stored[e.Schedule] += e.Stored
+			missed += e.Missed
+		},
 	}}, nil)
 	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, p.Set(t.Context(), periodic.Schedule{ID: "other", Topic: "reports", Cron: "0 7 * * 1"}))
+	}
 	require.NoError(t, p.Set(t.Context(), periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly", End: time.Now()}))
 	revision, rest := l.definition()
 	l.redefine(revision-(10*time.Hour).Microseconds(), rest, 0)
-	require.NoError(t, l.client.Del(t.Context(), l.key("ticks")).Err())
+	require.NoError(t, l.client.HDel(t.Context(), l.key("ticks"), "report").Err())
 	for range 3 {
 		require.NoError(t, p.Round(t.Context()))
 	}
-	assert.Equal(t, 1, stored)
+	assert.Equal(t, map[string]int{"other": 2, "report": 1}, stored)
 	assert.Equal(t, 9, missed)
 }
 
@@ -520,14 +479,6 @@ func TestAScheduleThatHadEndedCountsFromNow(t *testing.T) {
 		assert.Greater(t, due, time.Now().UTC().Format(time.RFC3339))
 	}
 	l.comesTo(2)
-}
-
-// runFor runs the schedules for a moment.
-func runFor(t *testing.T, p *periodic.Periodic, moment time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), moment)
-	defer cancel()
-	require.NoError(t, p.Run(ctx))
 }
 
 // TestDefinitionsAloneAreEnough to go on: Redis has lost when the next ticks are to be stored.
@@ -566,19 +517,18 @@ func TestAChangeWakesRun(t *testing.T) {
 	client.AddHook(sleeping)
 	run(t, p)
 	require.Eventually(t, func() bool { return sleeping.calls.Load() > 0 }, time.Minute, time.Millisecond)
-	second := periodic.Schedule{Cron: "@every 1s", StoreAhead: time.Second}
-	for name, declare := range map[string]func() error{
-		"Set": func() error { return p.Set(t.Context(), second) },
-		"Apply": func() error {
-			_, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{second})
+	for name, declare := range map[string]func(s periodic.Schedule) error{
+		"Set": func(s periodic.Schedule) error { return p.Set(t.Context(), s) },
+		"Apply": func(s periodic.Schedule) error {
+			_, err := p.Apply(t.Context(), "shop", 1, []periodic.Schedule{s})
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			second.ID, second.Topic = name, name
+			t.Parallel()
 			ticks := subscribe(t, client, prefix, name)
-			require.NoError(t, declare())
-			for range 5 { // more than the declaration has stored
+			require.NoError(t, declare(periodic.Schedule{ID: name, Topic: name, Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second}))
+			for range 3 { // more than the declaration has stored
 				next(t, ticks)
 			}
 		})

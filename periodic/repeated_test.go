@@ -164,6 +164,7 @@ func TestManySchedulesAreChangedTogether(t *testing.T) {
 	assert.Zero(t, stored("letters"))
 	assert.Less(t, calls, schedules, "removed")
 
+	assert.EqualValues(t, schedules, client.HLen(t.Context(), "{"+l.prefix+":letters:0}:ticks").Val(), "nobody can bring them back meanwhile")
 	dayAgo := fmt.Sprint(time.Now().Add(-25 * time.Hour).UnixMicro()) // since they were removed
 	for id, text := range client.HGetAll(t.Context(), "{"+l.prefix+":periodic}:schedules").Val() {
 		_, definition, _ := strings.Cut(text, " ")
@@ -174,7 +175,7 @@ func TestManySchedulesAreChangedTogether(t *testing.T) {
 	before := reads(t, client)
 	require.NoError(t, l.p.Round(t.Context()))
 	assert.Less(t, reads(t, client)-before, schedules, "forgotten")
-	assert.Zero(t, client.Exists(t.Context(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":letters:0}:ticks").Val())
+	assert.Zero(t, client.Exists(t.Context(), "{"+l.prefix+":periodic}:schedules", "{"+l.prefix+":periodic}:upcoming", "{"+l.prefix+":letters:0}:ticks").Val())
 }
 
 // reads is how often Redis has read from a connection: once for many calls that come together.
