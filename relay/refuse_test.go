@@ -33,63 +33,41 @@ func numbers(n int) (list []string) {
 	return list
 }
 
-func TestARefusedMessageHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	s := newScene(t)
-	s.target.refusing(refusing("0", "3", "7"))
-	s.due(numbers(10)...)
-	s.run()
-	s.gets("1", "2", "4", "5", "6", "8", "9")
-	s.due("10")
-	s.gets("1", "2", "4", "5", "6", "8", "9", "10")
-	s.target.refusing(nil)
-	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 11 })
-}
-
-// TestManyRefusedMessagesHoldUpNoOther for long, although they look like a target that is down.
-func TestManyRefusedMessagesHoldUpNoOther(t *testing.T) {
+// TestRefusedMessagesHoldUpNoOther for long, although so many look like a target that is down.
+func TestRefusedMessagesHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing(numbers(40)...))
 	s.due(numbers(45)...)
 	s.run()
 	s.until("the others are there", func() bool { return len(s.target.uuids()) == 5 })
-	assert.ElementsMatch(t, numbers(45)[40:], s.target.uuids())
-}
-
-func TestAPermanentRefusalMakesADeadLetter(t *testing.T) {
-	t.Parallel()
-	s := newScene(t)
-	s.target.refusing(refusing("bad"))
-	s.due("bad", "good")
-	s.run(func(c *relay.Config) {
-		c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "bad") }
-	})
-	s.gets("good")
-	letters := dead.Letters(s.Scene, 1)
-	assert.Equal(t, "refused by the target: refused: bad", letters[0].Reason)
-
+	s.due("45")
+	s.until("so is the next", func() bool { return len(s.target.uuids()) == 6 })
+	assert.ElementsMatch(t, numbers(46)[40:], s.target.uuids())
 	s.target.refusing(nil)
-	assert.Equal(t, 1, dead.Requeue(s.Scene, letters[0].ID))
-	s.gets("good", "bad")
+	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 46 })
 }
 
-// TestPermanentRefusalsHoldUpNoOther and do not look like a target that is down, however many there are.
-func TestPermanentRefusalsHoldUpNoOther(t *testing.T) {
+// TestPermanentRefusalsMakeDeadLetters. They delay no other message, and do not look like a target that is down, however
+// many there are.
+func TestPermanentRefusalsMakeDeadLetters(t *testing.T) {
 	t.Parallel()
-	permanent := func(c *relay.Config) {
-		c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "refused") }
-	}
 	for name, refused := range map[string]int{"many": 40, "one": 1} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			s.target.refusing(refusing(numbers(refused)...))
 			s.due(numbers(refused)...)
-			s.run(permanent)
-			dead.Letters(s.Scene, refused)
+			s.run(func(c *relay.Config) {
+				c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "refused") }
+			})
+			letters := dead.Letters(s.Scene, refused)
+			assert.Regexp(t, `^refused by the target: refused: \d+$`, letters[0].Reason)
 			s.due("good")
 			s.gets("good")
 			assert.Zero(t, s.Log.Count("The target takes"))
+			s.target.refusing(nil)
+			assert.Equal(t, 1, dead.Requeue(s.Scene, letters[0].ID))
+			s.until("the target gets it", func() bool { return len(s.target.uuids()) == 2 })
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -34,40 +33,31 @@ func TestPubSubRelayedToGoChannel(t *testing.T) {
 	}, nil)
 }
 
-// TestPubSubRelayedToRedisStreams is the suite with stock redisstream behind the relay, with
+// TestPubSubRelayedToRedisStreams is the suite with stock redisstream behind a relay that moves messages in one step, with
 // its features.
 func TestPubSubRelayedToRedisStreams(t *testing.T) {
 	t.Parallel()
 	features := tests.Features{
 		ForceShort: true, ConsumerGroups: true, GuaranteedOrderWithSingleSubscriber: true, Persistent: true, NewSubscriberReceivesOldMessages: true,
 	}
-	for name, form := range map[string]func(client redis.UniversalClient, c *relay.Config){
-		"in one step": func(client redis.UniversalClient, c *relay.Config) {
-			c.Streams = &redisstream.PublisherConfig{Client: client}
-		},
-		"published": func(client redis.UniversalClient, c *relay.Config) {
-			c.Target, _ = redisstream.NewPublisher(redisstream.PublisherConfig{Client: client}, nil)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			relays := &relays{t: t, config: relay.Config{Client: redistest.Client(t), Prefix: watermill.NewShortUUID()}}
-			form(relays.config.Client, &relays.config)
-			create := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
-				target, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: redistest.Client(t)}, nil)
-				require.NoError(t, err)
-				subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-					Client: redistest.Client(t), ConsumerGroup: group, DisableIndefiniteInitialBlock: true,
-					BlockTime: 10 * time.Millisecond, ClaimInterval: 3 * time.Second, MaxIdleTime: 5 * time.Second,
-				}, nil)
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = subscriber.Close() }) // not all of the suite's tests do
-				return relays.publisher(t, target), subscriber
-			}
-			tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) {
-				return create(t, watermill.NewShortUUID())
-			}, create)
-		})
+	client := redistest.Client(t)
+	relays := &relays{t: t, config: relay.Config{
+		Client: client, Prefix: watermill.NewShortUUID(), Streams: &redisstream.PublisherConfig{Client: client},
+	}}
+	create := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
+		target, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: redistest.Client(t)}, nil)
+		require.NoError(t, err)
+		subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
+			Client: redistest.Client(t), ConsumerGroup: group, DisableIndefiniteInitialBlock: true,
+			BlockTime: 10 * time.Millisecond, ClaimInterval: 3 * time.Second, MaxIdleTime: 5 * time.Second,
+		}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = subscriber.Close() }) // not all of the suite's tests do
+		return relays.publisher(t, target), subscriber
 	}
+	tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) {
+		return create(t, watermill.NewShortUUID())
+	}, create)
 }
 
 // relays run a relay for each topic that is published to, until their test ends.
