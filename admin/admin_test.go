@@ -67,7 +67,7 @@ func (s *scene) readers(topic string) map[string]error {
 	_, errs["Stats"] = a.Stats(ctx, StatsOptions{Topics: []string{topic}})
 	_, errs["Groups"] = a.Groups(ctx, topic)
 	_, errs["Message"] = a.Message(ctx, topic, Ref{ID: "x"})
-	_, errs["Explain"] = a.Explain(ctx, topic, Ref{Key: "x"}, ExplainOptions{})
+	_, errs["Explain"] = a.Explain(ctx, topic, Ref{Key: "x"})
 	for _, err := range a.All(ctx, topic, q) {
 		errs["All"] = err
 	}

@@ -17,7 +17,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	explanation, err := operator.Explain(context.Background(), "orders", admin.Ref{Key: "order-42"}, admin.ExplainOptions{})
+	explanation, err := operator.Explain(context.Background(), "orders", admin.Ref{Key: "order-42"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
-	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -25,21 +24,14 @@ type Explanation struct {
 	Behind  []string // the ids of other messages of its ordering key that it waits behind
 }
 
-// ExplainOptions change what Explain does.
-type ExplainOptions struct {
-	// Watch is how long Explain measures the rate of a group, to estimate when the message is delivered. It measures
-	// only with at least 1,000 due messages ahead of it, and at most 16 groups. Default: 0, no estimate.
-	Watch time.Duration
-}
-
 // Explain explains where a message is and what it waits for: its due time, a retry, another message of its ordering
 // key, a pause, a limit, a consumer. The texts have times of the local time zone. The errors are those of Message.
-func (a *Admin) Explain(ctx context.Context, topic string, ref Ref, options ExplainOptions) (Explanation, error) {
+func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
 	t, message, err := a.look(ctx, topic, ref)
 	if err != nil {
 		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
-	e := explainer{admin: a, topic: t, partition: t.Partition(message.Partition), message: message, watch: options.Watch}
+	e := explainer{admin: a, topic: t, partition: t.Partition(message.Partition), message: message}
 	e.groupList, err = inspect.ReadGroupList(ctx, e.partition)
 	if err == nil {
 		err = e.explain(ctx)
@@ -61,8 +53,7 @@ type explainer struct {
 	partition *queue.Partition
 	groupList inspect.GroupList // of the message's partition, where claims obey it
 	message   Message
-	watch     time.Duration // ExplainOptions.Watch
-	groups    []sentence    // one for each group
+	groups    []sentence // one for each group
 
 	mu    sync.Mutex
 	ahead []string // guarded by mu; Explanation.Behind
@@ -305,11 +296,6 @@ func join(what, why, otherwise string) string {
 	return what + "; " + why
 }
 
-const (
-	// farFrom is how many due messages are before one whose turn is worth an estimate.
-	farFrom = 1000
-)
-
 // turn says when a message that is due has its turn in a group, and what becomes of it then; ""
 // for a delivery.
 func (e *explainer) turn(ctx context.Context, g observedGroup, fate string) (string, error) {
@@ -327,13 +313,6 @@ func (e *explainer) turn(ctx context.Context, g observedGroup, fate string) (str
 	}
 	if before > 0 {
 		text := humanize.Count(before, "due message is", "due messages are") + " before it"
-		if before >= farFrom && e.watch > 0 && len(e.groups) <= atOnce {
-			pace, err := e.pace(ctx, group, due, before)
-			if err != nil {
-				return "", err
-			}
-			text += pace
-		}
 		if fate != "" {
 			text += "; then a claim " + fate
 		}
@@ -366,24 +345,6 @@ func (e *explainer) before(ctx context.Context, group string, due time.Time) (in
 	}
 	scheduled, err := inspect.CountBefore(ctx, g, inspect.InScheduled, due.UnixMilli(), e.message.ID)
 	return queued + scheduled, err
-}
-
-// pace looks for a moment at how fast the messages before this one go, and estimates when its turn
-// comes.
-func (e *explainer) pace(ctx context.Context, group string, due time.Time, before int) (string, error) {
-	start := time.Now()
-	backoff.Sleep(ctx, e.watch)
-	left, err := e.before(ctx, group, due)
-	if err != nil {
-		return "", err
-	}
-	took := time.Since(start)
-	perSecond := float64(before-left) / took.Seconds()
-	if perSecond <= 0 {
-		return ", and none of them has gone within " + humanize.Duration(took), nil
-	}
-	rest := time.Duration(float64(left) / perSecond * float64(time.Second))
-	return fmt.Sprintf(", and some %s a second go: its turn comes in about %s", humanize.Number(int(max(1, perSecond))), humanize.Duration(rest)), nil
 }
 
 // fate is what the next claim does with the message if it does not deliver it: "" if it does, or

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -24,7 +23,7 @@ func (s *scene) explain() (e Explanation) {
 	s.T.Helper()
 	s.unchanged(func() {
 		var err error
-		e, err = s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: "k"}, ExplainOptions{})
+		e, err = s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: "k"})
 		require.NoError(s.T, err)
 	})
 	return e
@@ -195,17 +194,17 @@ func TestExplainDamage(t *testing.T) {
 	s := queued(t)
 	id := s.message(Ref{Key: "k"}).ID
 	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id).Err())
-	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id}, ExplainOptions{})
+	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
 	assert.Regexp(t, "^its body is missing: due for", e.Summary)
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("messages"), id, "x").Err())
 	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:B"), id).Err())
-	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id}, ExplainOptions{})
+	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
 	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
 	assert.Equal(t, []string{"B: handled, or the group subscribed later"}, e.Lines)
 	require.NoError(t, s.Client.SRem(t.Context(), s.Key("groups"), "B").Err())
-	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id}, ExplainOptions{})
+	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
 	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
 }
@@ -223,35 +222,6 @@ func TestExplainTellsTheRankOfAMessageThatIsDue(t *testing.T) {
 	s.says("due for "+soon+"; 1 due message is before it", "billing: .*")
 	s.claim(g, "c/01", 1, "{}")
 	s.says("due for "+soon+"; next for a free worker: its consumers have 30 messages", "billing: .*")
-}
-
-// TestExplainEstimatesWhenAFarMessageComes by how many came before it within a moment.
-func TestExplainEstimatesWhenAFarMessageComes(t *testing.T) {
-	s := newScene(t)
-	g := s.group(0, "billing")
-	s.publish(0, 1, numbered(5000)...)
-	s.publish(10*time.Millisecond, 1, "k")
-	require.Eventually(t, func() bool { return s.stats().Due == 5001 }, fixture.Soon, time.Millisecond)
-	s.present(g, "{}")
-	s.says("due for "+soon+"; 5,000 due messages are before it", "billing: .*")
-	watch := ExplainOptions{Watch: 100 * time.Millisecond}
-	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{Key: "k"}, watch)
-	require.NoError(t, err)
-	assert.Regexp(t, "^due for "+soon+"; 5,000 due messages are before it, and none of them has gone within "+soon, e.Summary)
-
-	ctx, stop := context.WithCancel(t.Context())
-	claiming := make(chan struct{})
-	go func() {
-		defer close(claiming)
-		for ctx.Err() == nil {
-			s.claim(g, "c/01", 1, "{}")
-		}
-	}()
-	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{Key: "k"}, watch)
-	stop()
-	<-claiming
-	require.NoError(t, err)
-	assert.Regexp(t, `^due for \d+m?s; [\d,]+ due messages are before it, and some [\d,]+ a second go: its turn comes in about \d+m?s`, e.Summary)
 }
 
 // TestExplainTellsThatTheNextClaimBuriesAMessage that was delivered too often, or has no body.
@@ -282,7 +252,7 @@ func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 	id := s.message(Ref{Key: "k"}).ID
 	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id, s.message(Ref{Key: "other"}).ID).Err())
 	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:B"), s.all(Query{In: Waiting})[0].ID).Err())
-	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id}, ExplainOptions{})
+	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
 	assert.Regexp(t, "^its body is missing: due for .*; the next claim makes it a dead message$", e.Summary)
 }

@@ -45,7 +45,7 @@ func (s *scene) lined() (g *queue.Group, first queue.Claimed) {
 func (s *scene) behind(key, why string) {
 	s.T.Helper()
 	s.unchanged(func() {
-		e, err := s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: key}, ExplainOptions{})
+		e, err := s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: key})
 		require.NoError(s.T, err)
 		assert.Regexp(s.T, "^due for "+soon+"; "+why+"$", e.Summary)
 		assert.Equal(s.T, []string{"billing: " + e.Summary}, e.Lines)
@@ -95,7 +95,7 @@ func TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine(t *testing.T) {
 	s.lined()
 	s.publishOrdered("order-4")
 	s.unchanged(func() {
-		e, err := s.admin.Explain(t.Context(), s.Topic, Ref{Key: "order-4"}, ExplainOptions{})
+		e, err := s.admin.Explain(t.Context(), s.Topic, Ref{Key: "order-4"})
 		require.NoError(t, err)
 		assert.True(t, e.Message.Scheduled)
 		assert.Regexp(t, "^due for "+soon+"; waits behind order-1, which is in delivery in group billing, and behind 2 messages in line$", e.Summary)

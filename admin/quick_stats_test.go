@@ -45,43 +45,6 @@ func (s *scene) agree() TopicStats {
 	return b
 }
 
-func TestStatsAreTheSameWithDetails(t *testing.T) {
-	s := newScene(t)
-	g := s.group(0, "g")
-	s.publish(0, 1, "retried", "dead", "held", "")
-	claimed := s.claim(g, "host-3/01", 3, `{"name":"host-3","pid":7}`)
-	s.group(0, "h")
-	s.publish(time.Hour, 1, "later", "")
-	s.publish(0, 1, "due")
-	s.nack(g, time.Minute, claimed[0])
-	s.bury(g, "bad", claimed[1])
-	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:g"), z(1000, claimed[2].ID)).Err())
-	b := s.agree()
-	assert.Equal(t, []int{4, 2, 5}, []int{b.Scheduled, b.Due, b.Keys})
-	assert.Equal(t, []int{0, 1, 1, 1, 1, 1}, []int{
-		b.Groups[0].Queued, b.Groups[0].Retrying, b.Groups[0].InDelivery, b.Groups[0].LeaseExpired, b.Groups[0].Dead, b.Groups[0].Alive,
-	})
-	due := b.At.Sub(b.OldestDue)
-	assert.Equal(t, []time.Duration{due, due, due}, []time.Duration{b.Overdue, b.Groups[0].Overdue, b.Groups[1].Overdue},
-		"what is due waits for all groups")
-
-	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:h"), z(1000, claimed[0].ID)).Err())
-	b = s.agree()
-	old := b.At.Sub(time.UnixMilli(1000))
-	assert.Equal(t, []time.Duration{old, old}, []time.Duration{b.Overdue, b.Groups[1].Overdue})
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.Pause{}))
-	b = s.agree()
-	assert.Less(t, b.Overdue, time.Minute, "a paused group does not count")
-	assert.Zero(t, b.Groups[1].Overdue)
-	_, err := s.admin.RetireGroup(t.Context(), s.Topic, "h", redisdelay.RetireOptions{})
-	require.NoError(t, err)
-	b = s.agree()
-	assert.Equal(t, []any{GroupRetired, (*redisdelay.Pause)(nil)}, []any{b.Groups[1].State, b.Groups[1].Pause})
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
-	b = s.agree()
-	assert.Equal(t, []time.Duration{0, 0}, []time.Duration{b.Overdue, b.Groups[0].Overdue})
-}
-
 func TestWhatIsDueIsNotOverdueWhileAllGroupsArePaused(t *testing.T) {
 	s := newScene(t)
 	s.publish(0, 1, "a", "b")

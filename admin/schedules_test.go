@@ -31,7 +31,7 @@ func TestExplainSaysWhichTickOfAScheduleAMessageIs(t *testing.T) {
 	page, err := s.admin.Entries(t.Context(), s.Topic, Query{})
 	require.NoError(t, err)
 	require.Len(t, page.Entries, 3)
-	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: page.Entries[1].ID}, ExplainOptions{})
+	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: page.Entries[1].ID})
 	require.NoError(t, err)
 	assert.Equal(t, "tick of report-eu for Monday 2100-01-04 07:00 Europe/Berlin", e.Tick)
 	assert.Regexp(t, `^tick of report-eu for Monday 2100-01-04 07:00 Europe/Berlin: due in \d+y`, e.Summary)

@@ -49,6 +49,7 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	s.bury(g, "bad", claimed[1])
 	var stats TopicStats
 	s.unchanged(func() { stats = s.stats() })
+	s.agree()
 	now := s.Now()
 
 	assert.Equal(t, 1, stats.Partitions)
@@ -59,7 +60,11 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	assert.WithinDuration(t, now.Add(time.Hour), stats.NextDue, 5*time.Second)
 	assert.WithinDuration(t, now, stats.At, 5*time.Second)
 	assert.InDelta(t, 7*60, stats.Bytes, 7*60)
-	assert.Equal(t, stats.At.Sub(stats.OldestDue), stats.Overdue)
+	overdue := func(s TopicStats) []time.Duration {
+		return []time.Duration{s.Overdue, s.Groups[0].Overdue, s.Groups[1].Overdue}
+	}
+	due := stats.At.Sub(stats.OldestDue)
+	assert.Equal(t, []time.Duration{due, due, due}, overdue(stats), "what is due waits for all groups")
 
 	groups, err := s.admin.Groups(t.Context(), s.Topic)
 	require.NoError(t, err)
@@ -81,14 +86,22 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:g"), z(1000, claimed[2].ID)).Err())
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:g"), z(1000, claimed[0].ID)).Err())
+	s.agree()
 	stats = s.stats()
 	assert.Equal(t, []int{1, 0, 1, 1}, []int{stats.Groups[0].Queued, stats.Groups[0].Retrying, stats.Groups[0].InDelivery, stats.Groups[0].LeaseExpired})
 	assert.Equal(t, time.UnixMilli(1000), stats.Groups[0].OldestQueued)
-	assert.Equal(t, stats.At.Sub(time.UnixMilli(1000)), stats.Overdue)
+	old := stats.At.Sub(time.UnixMilli(1000))
+	assert.Equal(t, []time.Duration{old, old, stats.At.Sub(stats.OldestDue)}, overdue(stats))
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
-	assert.Less(t, s.stats().Overdue, time.Minute, "a paused group does not count")
+	stats = s.agree()
+	assert.Less(t, stats.Overdue, time.Minute, "a paused group does not count")
+	assert.Zero(t, stats.Groups[0].Overdue)
+	_, err = s.admin.RetireGroup(t.Context(), s.Topic, "h", redisdelay.RetireOptions{})
+	require.NoError(t, err)
+	stats = s.agree()
+	assert.Equal(t, []any{GroupRetired, (*redisdelay.Pause)(nil)}, []any{stats.Groups[1].State, stats.Groups[1].Pause})
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
-	assert.Zero(t, s.stats().Overdue)
+	assert.Zero(t, s.agree().Overdue)
 }
 
 func TestStatsAddUpThePartitionsOfACluster(t *testing.T) {

@@ -120,7 +120,7 @@ type explained struct {
 }
 
 func (d *Dashboard) explain(ctx context.Context, topic string, ref admin.Ref, maySee bool) (explained, error) {
-	e, err := d.config.Admin.Explain(ctx, topic, ref, admin.ExplainOptions{})
+	e, err := d.config.Admin.Explain(ctx, topic, ref)
 	if err != nil {
 		return explained{}, err
 	}

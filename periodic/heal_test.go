@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,6 +88,15 @@ func (l *lab) redefine(revision int64, rest string, ago time.Duration) {
 	require.NoError(l.t, l.client.ZAdd(l.t.Context(), "{"+l.prefix+":periodic}:upcoming", redis.Z{
 		Member: "report", Score: float64(time.Now().Add(-ago).UnixMilli()),
 	}).Err())
+}
+
+// wants changes how many ticks are stored ahead, as the schedule's definition says. It is to be taken since some time ago.
+func (l *lab) wants(ticks int, ago time.Duration) {
+	l.t.Helper()
+	revision, rest := l.definition()
+	stored := regexp.MustCompile(`"StoreAtLeast":\d+`)
+	require.Regexp(l.t, stored, rest)
+	l.redefine(revision, stored.ReplaceAllString(rest, `"StoreAtLeast":`+strconv.Itoa(ticks)), ago)
 }
 
 // moveTo overwrites the zone of the definition, which is to be taken since some time ago.

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
 )
 
@@ -39,42 +38,5 @@ func TestRetriesByDefaultComeAtTheSameTimes(t *testing.T) {
 		require.NoError(t, p.Publish("work", later("a", time.Hour)))
 		r.Advance(2 * time.Hour)
 		assert.Equal(t, []string{"1h0m0s handled", "1h0m0.1s handled", "1h0m0.3s handled", "1h0m0.7s handled"}, d.lines())
-	})
-}
-
-// TestAnotherConsumerTakesOver from the one that had the last message, some milliseconds after the due time.
-func TestAnotherConsumerTakesOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := redisdelaytest.New(t)
-		p := publisher(t, r)
-		var subscribers []*redisdelay.Subscriber
-		var messages []<-chan *message.Message
-		for range 2 {
-			s, err := redisdelay.NewSubscriber(r.SubscriberConfig("g"), nil)
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, s.Close()) })
-			m, err := s.Subscribe(t.Context(), "work")
-			require.NoError(t, err)
-			subscribers, messages = append(subscribers, s), append(messages, m)
-		}
-		require.NoError(t, p.Publish("work", later("a", time.Hour), later("b", 2*time.Hour)))
-		r.Advance(time.Hour)
-		other := 0
-		select {
-		case msg := <-messages[0]:
-			msg.Ack()
-			other = 1
-		case msg := <-messages[1]:
-			msg.Ack()
-		}
-		r.Wait()
-		require.NoError(t, subscribers[1-other].Close())
-		r.Advance(time.Hour + 20*time.Millisecond)
-		select {
-		case msg := <-messages[other]:
-			msg.Ack()
-		default:
-			t.Error("not delivered in time")
-		}
 	})
 }

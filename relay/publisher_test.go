@@ -16,7 +16,6 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
@@ -81,7 +80,7 @@ func TestNothingGoesPastTheRelay(t *testing.T) {
 // TestATopicThatWasDeletedIsRelayedAgain, also if another group is there before the relay.
 func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
 	t.Parallel()
-	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
+	s := newScene(t)
 	publisher, now := s.publisher(), time.Now()
 	publisher.SetClock(func() time.Time { return now })
 	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("deleted", time.Hour)))
@@ -95,23 +94,6 @@ func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
 	s.Expect(other, "m")
 	s.run()
 	s.gets("m")
-}
-
-// TestARunningRelayGoesOnWithATopicThatRedisHasLost.
-func TestARunningRelayGoesOnWithATopicThatRedisHasLost(t *testing.T) {
-	t.Parallel()
-	s := &scene{fixture.NewOn(t, redistest.New(t)), &target{}}
-	publisher, now := s.publisher(), time.Now()
-	publisher.SetClock(func() time.Time { return now })
-	s.run()
-	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("1", time.Millisecond)))
-	s.gets("1")
-	s.until("nothing is left", func() bool { return s.Client.Exists(t.Context(), s.Key("messages")).Val() == 0 })
-	require.NoError(t, s.Client.FlushAll(t.Context()).Err())
-
-	now = now.Add(5 * time.Second)
-	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("2", time.Millisecond)))
-	s.gets("1", "2")
 }
 
 func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {

@@ -125,7 +125,7 @@ func (s *Service) status(ctx context.Context, id string) (status, error) {
 	if err != nil || o.State != stateOpen {
 		return status{order: o}, err
 	}
-	closing, err := s.admin.Explain(ctx, topic, admin.Ref{Key: id}, admin.ExplainOptions{})
+	closing, err := s.admin.Explain(ctx, topic, admin.Ref{Key: id})
 	switch {
 	case errors.Is(err, redisdelay.ErrMessageNotFound): // it was closed a moment ago
 		o, err = s.orders.get(id)

@@ -236,7 +236,7 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 			return fixture.ErrOf(a.Upcoming(ctx, topic, admin.UpcomingQuery{}))
 		},
 		"Admin.Explain": func(ctx context.Context) error {
-			return fixture.ErrOf(a.Explain(ctx, topic, ref, admin.ExplainOptions{Watch: time.Second}))
+			return fixture.ErrOf(a.Explain(ctx, topic, ref))
 		},
 		"Admin.Message": func(ctx context.Context) error { return fixture.ErrOf(a.Message(ctx, topic, ref)) },
 		"Admin.Examine": func(ctx context.Context) error { return a.Examine(ctx, ignore, nil, topic) },

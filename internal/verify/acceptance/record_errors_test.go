@@ -112,7 +112,7 @@ func TestExplainAndShowSayWhatARetryIsFor(t *testing.T) {
 	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = redisdelay.Backoff(time.Hour, time.Hour, 1) })
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "k", 0)))
 	shown := func() (explanation, last string) {
-		e, err := a.Explain(t.Context(), s.Topic, admin.Ref{Key: "k"}, admin.ExplainOptions{})
+		e, err := a.Explain(t.Context(), s.Topic, admin.Ref{Key: "k"})
 		require.NoError(t, err)
 		require.Len(t, e.Message.Groups, 1)
 		return e.Lines[0], e.Message.Groups[0].Content.LastError

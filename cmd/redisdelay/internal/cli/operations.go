@@ -144,7 +144,7 @@ func (a *app) dryAll(ctx context.Context, topic string, which []admin.Ref) (foun
 
 // dry explains one of them.
 func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
-	e, err := a.admin.Explain(ctx, topic, which, admin.ExplainOptions{})
+	e, err := a.admin.Explain(ctx, topic, which)
 	if err != nil || a.json() {
 		return err
 	}

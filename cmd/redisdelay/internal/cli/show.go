@@ -204,7 +204,7 @@ func (a *app) explain() *cobra.Command {
 }
 
 func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) error {
-	e, err := a.admin.Explain(ctx, topic, which, admin.ExplainOptions{Watch: time.Second})
+	e, err := a.admin.Explain(ctx, topic, which)
 	if err != nil {
 		return err
 	}
