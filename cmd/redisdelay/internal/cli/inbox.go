@@ -39,11 +39,7 @@ type inboxJSON struct {
 func (a *app) inboxShow() *cobra.Command {
 	return a.command("show", "Count the entries that wait in the inbox or were rejected, and show the longest wait", nil,
 		func(ctx context.Context, _ []string) error {
-			i, err := a.openInbox(func(*inbox.Config) {})
-			if err != nil {
-				return err
-			}
-			s, err := i.Status(ctx)
+			s, err := a.admin.Inbox(ctx)
 			if err != nil {
 				return err
 			}

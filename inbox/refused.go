@@ -6,22 +6,6 @@ import (
 	"time"
 )
 
-// Status is the state of the inbox.
-type Status struct {
-	Waiting int64         // entries that are not stored yet
-	Oldest  time.Duration // how long the first of them has waited; 0 for none, or if its writer chose an id that is not a time
-	Refused int64         // refused entries that are kept
-}
-
-// Status returns the state of the inbox, in one call to Redis. The error is that of ctx or of Redis.
-func (i *Inbox) Status(ctx context.Context) (Status, error) {
-	g, err := i.intake.Glance(ctx)
-	if err != nil {
-		return Status{}, fmt.Errorf("redisdelay: inbox: %w", err)
-	}
-	return Status{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
-}
-
 // Refusal is an entry that cannot be stored.
 type Refusal struct {
 	ID     string    // of the entry in the inbox
