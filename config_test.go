@@ -91,6 +91,7 @@ func TestConfigsAreValidated(t *testing.T) {
 		"Broadcast":                   {sub{Client: client, ConsumerGroup: redisdelay.Broadcast}, ""},
 		"all groups":                  {sub{Client: client, ConsumerGroup: redisdelay.AllGroups}, "ConsumerGroup"},
 		"Broadcast for ever":          {sub{Client: client, ConsumerGroup: redisdelay.Broadcast, GroupExpiry: -1}, "GroupExpiry"},
+		"unknown OnExpired":           {sub{Client: client, OnExpired: "ignore"}, "OnExpired"},
 		"endless lease":               {sub{Client: client, LeaseDuration: math.MaxInt64}, "LeaseDuration"},
 		"negative PollInterval":       {sub{Client: client, PollInterval: -1}, "PollInterval"},
 		"shortest PingInterval":       {sub{Client: client, PingInterval: 100 * time.Millisecond}, ""},

@@ -140,46 +140,6 @@ func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
 	s.Settled()
 }
 
-func TestAMessageIsDeferredThoughItsHandlerHasDroppedTheMetadata(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	messages := s.Subscribe()
-	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", 20*time.Millisecond)))
-	msg := s.Next(messages)
-	given := msg.Metadata.Get(delay.DelayedUntilKey)
-	require.NotEmpty(t, given)
-	msg.Metadata = nil
-	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(100*time.Millisecond)))
-	msg.Nack()
-	msg = s.Next(messages)
-	assert.Equal(t, given, msg.Metadata.Get(delay.DelayedUntilKey))
-	msg.Ack()
-}
-
-func TestADeferralCountsFromItsOwnTimeAndKeepsToTheFloor(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	retried := make(retries, 10)
-	messages := s.Subscribe(retried.observe)
-	s.Publish("a")
-	msg := s.Next(messages)
-	start := time.Now()
-	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(500*time.Millisecond)))
-	<-time.After(300 * time.Millisecond)
-	msg.Nack()
-	assert.LessOrEqual(t, retried.next(t), 200*time.Millisecond)
-	msg = s.Next(messages)
-	assert.GreaterOrEqual(t, time.Since(start), 500*time.Millisecond)
-
-	start = time.Now()
-	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(-time.Hour)))
-	msg.Nack()
-	assert.LessOrEqual(t, retried.next(t), redisdelay.MinRedeliveryDelay) // it counts from the Nack
-	s.Expect(messages, "a")
-	assert.GreaterOrEqual(t, time.Since(start), redisdelay.MinRedeliveryDelay)
-	s.Settled()
-}
-
 func TestABuriedMessageIsADeadLetterWithItsReason(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", redisdelay.MaxReasonBytes)
@@ -294,28 +254,10 @@ func TestADeliveryOfNobodyDecidesNothing(t *testing.T) {
 	var d redisdelay.Delivery
 	require.EqualError(t, d.Defer(delay.For(time.Hour)), `redisdelay: defer "": the Delivery does not come from DeliveryFromContext`)
 	require.EqualError(t, d.Bury("no"), `redisdelay: bury "": the Delivery does not come from DeliveryFromContext`)
-}
-
-// TestADecisionEndsWithItsDelivery: it is about one delivery, not about the message.
-func TestADecisionEndsWithItsDelivery(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	sub := s.Subscriber(func(c *subConfig) { c.CloseTimeout = 50 * time.Millisecond })
-	messages, err := sub.Subscribe(t.Context(), s.Topic)
-	require.NoError(t, err)
-	s.Publish("a", "b")
-	msg := s.Next(messages)
-	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
-	require.NoError(t, sub.Close()) // gives the message back, since its handler does not end
-	msg.Nack()
-
-	messages = s.Subscribe()
-	s.Expect(messages, "b")
-	msg = s.Next(messages)
-	assert.Equal(t, "a", msg.UUID)
-	assert.Equal(t, 2, fixture.Delivery(t, msg).Attempt)
-	msg.Ack()
-	s.Settled()
+	d.RecordError(assert.AnError)
+	fails := func(*message.Message) ([]*message.Message, error) { return nil, assert.AnError }
+	_, err := redisdelay.RecordErrors(fails)(message.NewMessage("of another Pub/Sub", nil))
+	require.ErrorIs(t, err, assert.AnError)
 }
 
 func TestADecisionKeepsOnlyMetadataThatHaveChanged(t *testing.T) {
@@ -344,9 +286,10 @@ func TestADecisionKeepsOnlyMetadataThatHaveChanged(t *testing.T) {
 	assert.Equal(t, "+ 10ms", msg.Metadata.Get(delay.DelayedForKey))
 	msg = deferred(msg)
 	assert.Equal(t, "2", msg.Metadata.Get("step"))
-	clear(msg.Metadata)
+	msg.Metadata = nil
 	msg = deferred(msg)
 	assert.NotContains(t, msg.Metadata, "step")
+	assert.Equal(t, "+ 10ms", msg.Metadata.Get(delay.DelayedForKey))
 	assert.Equal(t, "payload", string(msg.Payload))
 	msg.Ack()
 
@@ -394,23 +337,5 @@ func TestADeferralDoesNotGrowTheDelayOfDelayOnError(t *testing.T) {
 		messages = prepend(next, messages)
 	}
 	s.Expect(messages, "a")
-	s.Settled()
-}
-
-// TestADecisionsMetadataMayBeTooLarge: the decision holds, and the old metadata stays.
-func TestADecisionsMetadataMayBeTooLarge(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	messages := s.Subscribe()
-	s.Publish("a")
-	msg := s.Next(messages)
-	msg.Metadata.Set("stack", strings.Repeat("x", 2<<20))
-	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Millisecond)))
-	msg.Nack()
-	msg = s.Next(messages)
-	assert.Equal(t, 1, fixture.Delivery(t, msg).Attempt)
-	assert.Empty(t, msg.Metadata.Get("stack"))
-	assert.Equal(t, 1, s.Log.Count("metadata is too large"))
-	msg.Ack()
 	s.Settled()
 }

@@ -30,7 +30,7 @@ func TestADuplicateErrorNamesItsKeyAndMessage(t *testing.T) {
 	assert.NotContains(t, err.Error(), "other")
 }
 
-func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
+func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
@@ -45,12 +45,6 @@ func TestAnErrorForALongKeyShowsOnlyItsBeginning(t *testing.T) {
 		assert.ErrorContains(t, err, "invoice-", verb)
 		assert.Less(t, len(err.Error()), 500, verb)
 	}
-}
-
-func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	p := s.Publisher()
 	require.EqualError(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "")), "redisdelay: cancel: invalid message key: it is empty")
 	for verb, err := range map[string]error{
 		"cancel":     fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")),

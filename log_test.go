@@ -18,15 +18,6 @@ var (
 	itsPlace = watermill.LogFields{"topic": "orders", "consumer_group": "billing", "partition": 3}
 )
 
-// TestASubscriberKeepsOneError of all subscriptions that did not end in time.
-func TestASubscriberKeepsOneError(t *testing.T) {
-	var s Subscriber
-	for _, err := range []error{nil, errAway, errors.New("again")} {
-		s.keep(err)
-	}
-	assert.Equal(t, errAway, s.err)
-}
-
 func TestWithoutALoggerNothingIsObserved(t *testing.T) {
 	for _, logger := range []watermill.LoggerAdapter{nil, watermill.NopLogger{}} {
 		o := logging(logger)
@@ -102,15 +93,6 @@ func TestAnOutageIsLoggedOnceUntilItEnds(t *testing.T) {
 		assert.NotContains(t, fails, "Failed: ")
 		assert.NotContains(t, works, "Works again: ")
 	}
-}
-
-func TestTheEndOfASubscriptionIsNoRecoveryInTheLog(t *testing.T) {
-	logger := watermill.NewCaptureLogger()
-	state := outage.New(logging(logger), 0)
-	state.Failed(observe.Claiming, aPlace, errAway)
-	state.Close()
-	assert.Len(t, logger.Captured()[watermill.ErrorLogLevel], 1)
-	assert.Empty(t, logger.Captured()[watermill.InfoLogLevel])
 }
 
 func TestAPanicInTheUnmarshalerIsLoggedWithItsStack(t *testing.T) {

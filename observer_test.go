@@ -40,10 +40,6 @@ func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
 	assert.False(t, errors.As(internal.Interface().(error), new(*KeyTypeError)), "it has to be converted")
 }
 
-func TestAnEmptyObserverStaysEmpty(t *testing.T) {
-	assert.True(t, reflect.ValueOf(publicErrors(observe.Observer{})).IsZero())
-}
-
 func TestErrorsLeaveAsPublicTypes(t *testing.T) {
 	cause := errors.New("cause")
 	inner := &publish.PartialError{
@@ -71,13 +67,4 @@ func TestErrorsLeaveAsPublicTypes(t *testing.T) {
 		assert.Equal(t, KeyTypeError{Key: "k", Type: "list", Want: "hash", Err: cause}, *typeErr)
 		require.ErrorIs(t, typeErr, cause)
 	}
-}
-
-func TestErrorsWithoutAPublicTypeAreUnchanged(t *testing.T) {
-	err := wrap(ErrEmptyTopic, "subscribe")
-	require.ErrorIs(t, err, ErrEmptyTopic)
-	var partial *PartialPublishError
-	require.NotErrorAs(t, err, &partial)
-	var typeErr *KeyTypeError
-	require.NotErrorAs(t, err, &typeErr)
 }

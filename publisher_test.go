@@ -3,7 +3,6 @@ package redisdelay_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -47,6 +46,10 @@ func TestPublishRefusesBadInputAndStoresNothing(t *testing.T) {
 		"payload too large":       {bad: message.NewMessage("bad", make([]byte, 4<<20)), is: redisdelay.ErrMessageTooLarge},
 		"empty key":               {bad: withMetadata("bad", nil, redisdelay.KeyMetadata, ""), is: redisdelay.ErrInvalidKey},
 		"long key":                {bad: withMetadata("bad", nil, redisdelay.KeyMetadata, strings.Repeat("k", 513)), is: redisdelay.ErrInvalidKey},
+		"empty ordering key":      {bad: withMetadata("bad", nil, redisdelay.OrderingKeyMetadata, ""), is: redisdelay.ErrInvalidOrderingKey},
+		"long ordering key":       {bad: withMetadata("bad", nil, redisdelay.OrderingKeyMetadata, strings.Repeat("k", redisdelay.MaxOrderingKeyBytes+1)), is: redisdelay.ErrInvalidOrderingKey},
+		"empty expiration":        {bad: withMetadata("bad", nil, redisdelay.ExpirationMetadata, ""), is: redisdelay.ErrInvalidExpiration},
+		"expiration in seconds":   {bad: withMetadata("bad", nil, redisdelay.ExpirationMetadata, "1796018400"), is: redisdelay.ErrInvalidExpiration},
 		"marshaler fails":         {bad: good, config: func(c *redisdelay.PublisherConfig) { c.Marshaler = failingMarshaler{} }, is: errMarshal},
 		"context that has ended":  {bad: late, is: context.Canceled},
 		"the same key twice":      {bad: fixture.Keyed("bad", "k", 0), is: redisdelay.ErrDuplicateMessage},
@@ -107,18 +110,6 @@ func TestPublishAfterCloseFailsAndLeavesTheClientOpen(t *testing.T) {
 	require.NoError(t, s.Client.Ping(t.Context()).Err())
 }
 
-func TestPublishNamesAKeyOfAnotherType(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	key := s.Key("scheduled")
-	require.NoError(t, s.Client.Set(t.Context(), key, "x", 0).Err())
-	err := s.Publisher().Publish(s.Topic, message.NewMessage("a", nil))
-	var typeErr *redisdelay.KeyTypeError
-	require.ErrorAs(t, err, &typeErr)
-	assert.Equal(t, key, typeErr.Key)
-	assert.Equal(t, []string{"scheduled"}, s.Kinds())
-}
-
 func TestDelayComesFromTheContextOrTheGenerator(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
@@ -176,47 +167,6 @@ func TestATimeThatStandsAloneIsNoMissingDelay(t *testing.T) {
 	}
 }
 
-// TestAMessageWithOnlyATimeIsDueAtOnceWhenItIsPublishedAgain, as others are.
-func TestAMessageWithOnlyATimeIsDueAtOnceWhenItIsPublishedAgain(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
-		c.Delay.DefaultDelayGenerator = func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(time.Hour), nil }
-	})
-	messages := s.Subscribe()
-	require.NoError(t, p.Publish(s.Topic, withMetadata("a", nil, delay.DelayedUntilKey, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))))
-	for range 2 {
-		msg := s.Next(messages)
-		require.NoError(t, p.Publish(s.Topic, msg))
-		msg.Ack()
-	}
-	s.Expect(messages, "a")
-}
-
-func TestALargeCallIsStoredInPartsInOrder(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	var uuids []string
-	for i := range 2500 {
-		uuids = append(uuids, fmt.Sprint(i))
-	}
-	s.Publish(uuids...)
-	s.Expect(s.Subscribe(), uuids...)
-	s.Settled()
-}
-
-func TestMessagesOfOnePublisherWithOneDelayKeepTheirOrder(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	p := s.Publisher()
-	var uuids []string
-	for i := range 1000 {
-		uuids = append(uuids, fmt.Sprint(i))
-		require.NoError(t, p.Publish(s.Topic, fixture.Delayed(uuids[i], 1500*time.Millisecond)))
-	}
-	s.Expect(s.Subscribe(), uuids...)
-}
-
 func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
@@ -235,37 +185,4 @@ func TestAPublisherTellsTheConfigInForce(t *testing.T) {
 	assert.Equal(t, redisdelay.DefaultPrefix, config.Prefix)
 	assert.Equal(t, s.Client, config.Client)
 	assert.Positive(t, config.PublishTimeout)
-}
-
-// TestPublishersOfRequestsLeaveNothingBehind but their messages.
-func TestPublishersOfRequestsLeaveNothingBehind(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	s.Publish("a") // Redis has the scripts from then on
-	for range 20 {
-		publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: s.Client}, nil)
-		require.NoError(t, err)
-		require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("b", time.Hour)))
-		require.NoError(t, publisher.Publish(s.Topic, fixture.Keyed("c", s.Topic, time.Hour)))
-		_, err = publisher.Cancel(t.Context(), s.Topic, s.Topic)
-		require.NoError(t, err)
-		require.NoError(t, publisher.Close())
-	}
-	assert.LessOrEqual(t, s.Client.HLen(t.Context(), s.Key("publishers")).Val(), int64(2), "one has brought the script")
-}
-
-// TestSubscribersOfRequestsLeaveNoRecords of their claims.
-func TestSubscribersOfRequestsLeaveNoRecords(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	s.Publish("a")
-	for n := range 5 {
-		subscriber := s.Subscriber()
-		messages, err := subscriber.Subscribe(t.Context(), s.Topic)
-		require.NoError(t, err)
-		s.Next(messages).Ack()
-		s.Publish(fmt.Sprint(n))
-		require.NoError(t, subscriber.Close())
-	}
-	assert.LessOrEqual(t, s.Client.HLen(t.Context(), s.Key("claims:"+redisdelay.DefaultConsumerGroup)).Val(), int64(1), "one has brought the script")
 }

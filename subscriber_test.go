@@ -55,42 +55,6 @@ func TestEveryGroupGetsEachMessageOnce(t *testing.T) {
 	}
 }
 
-func TestSubscriptionsOfAGroupShareItsMessages(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	sub := s.Subscriber()
-	const count = 500
-	received := make(chan string, 2*count)
-	for range 3 {
-		messages, err := sub.Subscribe(context.Background(), s.Topic)
-		require.NoError(t, err)
-		go func() {
-			for msg := range messages {
-				received <- msg.UUID
-				msg.Ack()
-			}
-		}()
-	}
-	want := map[string]int{}
-	var uuids []string
-	for i := range count {
-		uuids = append(uuids, fmt.Sprint(i))
-		want[uuids[i]] = 1
-	}
-	s.Publish(uuids...)
-	got := map[string]int{}
-	for range count {
-		select {
-		case uuid := <-received:
-			got[uuid]++
-		case <-time.After(fixture.Soon):
-			require.Fail(t, "not all messages came")
-		}
-	}
-	assert.Equal(t, want, got)
-	s.Settled()
-}
-
 func TestMaxInFlightMessagesAreHandedOut(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
@@ -138,29 +102,6 @@ func TestASlowMessageHoldsUpNoOther(t *testing.T) {
 	s.Settled()
 }
 
-func TestOneBadMessageDoesNotStopTheOthers(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	messages := s.Subscribe()
-	var good []string
-	for i := range 100 {
-		good = append(good, fmt.Sprint(i))
-	}
-	s.Publish(append([]string{"bad"}, good...)...)
-	deliveries := 0
-	for handled := 0; handled < len(good); {
-		msg := s.Next(messages)
-		if msg.UUID == "bad" {
-			deliveries++
-			msg.Nack()
-			continue
-		}
-		handled++
-		msg.Ack()
-	}
-	assert.Less(t, deliveries, 20)
-}
-
 func TestSubscribeRefusesBadInput(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
@@ -181,16 +122,6 @@ func TestSubscribeRefusesBadInput(t *testing.T) {
 	require.ErrorIs(t, err, redisdelay.ErrSubscriberClosed)
 	require.ErrorIs(t, sub.SubscribeInitialize(s.Topic), redisdelay.ErrSubscriberClosed)
 	require.NoError(t, s.Client.Ping(t.Context()).Err(), "Close leaves the client open")
-}
-
-func TestSubscribeInitializeRegistersTheGroup(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	require.NoError(t, s.Subscriber(func(c *subConfig) { c.ConsumerGroup = "early" }).SubscribeInitialize(s.Topic))
-	s.Publish("a")
-	s.Expect(s.Subscribe(), "a")
-	s.Expect(s.Subscribe(func(c *subConfig) { c.ConsumerGroup = "early" }), "a")
-	s.Settled()
 }
 
 // batches subscribes to the topic in batches. handle runs for each before it is passed on.
@@ -305,48 +236,6 @@ func TestAPanicInABatchNacksWhatIsLeft(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, s.Log.Count("a fault of the handler"))
-}
-
-func TestALostLeaseEndsTheContextOfItsMessageOnly(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	publisher := s.Publisher()
-	require.NoError(t, publisher.Publish(s.Topic, fixture.Keyed("a", "a", 0), fixture.Keyed("b", "b", 0)))
-	lost := make(chan error, 1)
-	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = 3 * time.Second })
-	require.NoError(t, subscriber.SubscribeBatches(context.Background(), s.Topic, 10, func(batch []*message.Message) {
-		if len(batch) < 2 {
-			return
-		}
-		_, err := publisher.Cancel(context.Background(), s.Topic, "a")
-		assert.NoError(t, err)
-		<-batch[0].Context().Done()
-		assert.NoError(t, batch[1].Context().Err())
-		lost <- context.Cause(batch[0].Context())
-	}))
-	select {
-	case err := <-lost:
-		require.ErrorIs(t, err, redisdelay.ErrLeaseLost)
-	case <-time.After(fixture.Soon):
-		require.Fail(t, "the lease is not lost")
-	}
-}
-
-func TestCloseWaitsForABatch(t *testing.T) {
-	t.Parallel()
-	s := fixture.New(t)
-	s.Publish("a", "b")
-	subscriber := s.Subscriber()
-	began, end := make(chan struct{}), make(chan struct{})
-	require.NoError(t, subscriber.SubscribeBatches(context.Background(), s.Topic, 10, func(batch []*message.Message) {
-		close(began)
-		<-end
-		ackAll(batch)
-	}))
-	fixture.Wait(t, began, "a batch")
-	time.AfterFunc(50*time.Millisecond, func() { close(end) })
-	require.NoError(t, subscriber.Close())
-	assert.Zero(t, s.Client.Exists(t.Context(), s.Key("messages")).Val())
 }
 
 func TestBadBatchesAreRefused(t *testing.T) {
