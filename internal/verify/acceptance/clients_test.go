@@ -46,7 +46,7 @@ func replicasOf(t *testing.T, cluster *redistest.Cluster) []*redis.Client {
 // TestAWrappedClusterClientWaitsForReplicas stops the replica of one master. The replicas of
 // other masters do not have the messages.
 func TestAWrappedClusterClientWaitsForReplicas(t *testing.T) {
-	cluster := redistest.NewCluster(t)
+	cluster := redistest.SharedCluster(t)
 	client := cluster.Client(t)
 	s := fixture.NewWith(t, traced{client})
 	p, patient := s.Publisher(waitFor(100*time.Millisecond)), s.Publisher(waitFor(2500*time.Millisecond))

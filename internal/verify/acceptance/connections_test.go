@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -128,88 +127,6 @@ func TestSubscriptionsShareConnectionsForNotifications(t *testing.T) {
 			assert.Zero(t, s.Log.Count("error: "), "%v", s.Log.Lines())
 		})
 	}
-}
-
-// TestAllSubscriptionsSurviveTheLossOfTheirSharedConnection kills nothing but that.
-func TestAllSubscriptionsSurviveTheLossOfTheirSharedConnection(t *testing.T) {
-	t.Parallel() // it mostly waits
-	client, name := named(t, "one server")
-	s := fixture.NewWith(t, client)
-	const subscriptions = 20
-	var channels []<-chan *message.Message
-	for n := range subscriptions {
-		channels = append(channels, s.Beside(fmt.Sprint("-", n)).Subscribe(func(c *subConfig) { c.PollInterval = time.Hour }))
-	}
-	for round := range 3 {
-		list := open(t, client, name, subscriptions)
-		require.Len(t, list.ids, 1)
-		redistest.Command(t, client, "CLIENT", "KILL", "ID", list.ids[0])
-		for n, messages := range channels {
-			s.Beside(fmt.Sprint("-", n)).Publish(fmt.Sprint(round))
-			s.Expect(messages, fmt.Sprint(round))
-		}
-	}
-}
-
-func TestAForbiddenChannelSilencesNoOther(t *testing.T) {
-	t.Parallel() // it mostly waits
-	for _, kind := range []string{"one server", "Cluster"} {
-		t.Run(kind, func(t *testing.T) {
-			admin, _ := named(t, kind)
-			s := fixture.NewWith(t, admin)
-			forbidden := s.Beside("-forbidden")
-			name, password := documentedUser(t, admin, "resetchannels", "&"+s.Tag()+"*")
-			if kind == "Cluster" {
-				s.Client = redis.NewClusterClient(&redis.ClusterOptions{
-					Addrs: redistest.SharedCluster(t).Addrs(), Username: name, Password: password,
-				})
-			} else {
-				s.Client = redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr, Username: name, Password: password})
-			}
-			t.Cleanup(func() { require.NoError(t, s.Client.Close()) })
-			forbidden.Client = s.Client
-			silent := forbidden.Subscribe(func(c *subConfig) { c.PollInterval = 300 * time.Millisecond })
-			messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
-			for n := range 3 {
-				s.Publish(fmt.Sprint(n))
-				s.Expect(messages, fmt.Sprint(n))
-				forbidden.Publish(fmt.Sprint(n))
-				s.Expect(silent, fmt.Sprint(n))
-			}
-			assert.Equal(t, 1, s.Log.Count("No notifications"), "%v", s.Log.Lines())
-		})
-	}
-}
-
-// TestGoroutinesOfManySubscriptions counts them at 100 subscriptions of 4 partitions, each with
-// a Subscriber of its own.
-func TestGoroutinesOfManySubscriptions(t *testing.T) {
-	const subscriptions, partitions = 100, 4
-	client, name := named(t, "one server")
-	s := fixture.NewWith(t, client)
-	require.NoError(t, s.Publisher(fixture.Partitions(partitions)).Publish(s.Topic, message.NewMessage("first", nil)))
-	before := runtime.NumGoroutine()
-	var closes []func() error
-	for n := range subscriptions {
-		sub := s.Subscriber(func(c *subConfig) { c.ConsumerGroup = fmt.Sprint("g", n) })
-		_, err := sub.Subscribe(context.Background(), s.Topic)
-		require.NoError(t, err)
-		closes = append(closes, sub.Close)
-	}
-	open(t, client, name, partitions)
-	const most = 6*subscriptions + 2*subscriptions*partitions
-	var running int
-	require.Eventually(t, func() bool {
-		running = runtime.NumGoroutine() - before
-		return running <= most
-	}, fixture.Soon, 10*time.Millisecond, "at most %d goroutines", most)
-	t.Logf("%d goroutines, %d connections", running, len(listenersOf(t, client, name).ids))
-	var closing sync.WaitGroup
-	for _, end := range closes {
-		closing.Go(func() { assert.NoError(t, end()) })
-	}
-	closing.Wait()
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, fixture.Soon, 10*time.Millisecond)
 }
 
 // TestNotificationsFollowTheirSlots moves the slots of a topic to another master, and then lets

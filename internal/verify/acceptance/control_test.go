@@ -14,7 +14,6 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 func newControl(t *testing.T, s *fixture.Scene) *redisdelay.Control {
@@ -27,9 +26,9 @@ func newControl(t *testing.T, s *fixture.Scene) *redisdelay.Control {
 // TestAPauseUnderLoadHoldsForAllConsumers compares the times of Redis's clock: when each
 // message was claimed, and when Pause had returned.
 func TestAPauseUnderLoadHoldsForAllConsumers(t *testing.T) {
-	for _, partitions := range []int{1, 4} {
+	for partitions, newScene := range map[int]func(*testing.T) *fixture.Scene{1: fixture.New, 4: onCluster} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
-			s := fixture.New(t)
+			s := newScene(t)
 			c := newControl(t, s)
 			p := s.Publisher(fixture.Partitions(partitions))
 			require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
@@ -87,182 +86,107 @@ func TestAPauseUnderLoadHoldsForAllConsumers(t *testing.T) {
 	}
 }
 
-func TestAPauseIsGivenBackWhatIsHeldAhead(t *testing.T) {
-	s := fixture.New(t)
-	c := newControl(t, s)
-	messages := s.Subscribe()
-	p := s.Publisher()
-	for range 200 { // so that it holds some ahead
-		require.NoError(t, p.Publish(s.Topic, message.NewMessage("", nil)))
-		s.Next(messages).Ack()
-	}
-	for i := range 20 {
-		require.NoError(t, p.Publish(s.Topic, message.NewMessage(fmt.Sprint(i), nil)))
-	}
-	first := s.Next(messages)
-	require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.Pause{}))
-	require.Eventually(t, func() bool {
-		left := redisdelay.Remaining{}
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		_ = c.Drain(ctx, s.Topic, "default", func(b redisdelay.Remaining) { left = b })
-		return left.InDelivery <= 2 // one with its handler, one on offer
-	}, fixture.Soon, time.Millisecond)
-	first.Ack()
-	require.NoError(t, c.Resume(t.Context(), s.Topic, "default"))
-	for range 19 {
-		s.Next(messages).Ack()
-	}
-	require.NoError(t, c.Drain(t.Context(), s.Topic, "default", nil))
-}
-
 func TestARetiredGroupStopsAndComesBackWhenItIsRestored(t *testing.T) {
 	t.Parallel() // it mostly waits
-	for _, partitions := range []int{1, 4} {
-		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
-			t.Parallel()
-			s := fixture.New(t)
-			c := newControl(t, s)
-			p := s.Publisher(fixture.Partitions(partitions))
-			publish := func(uuids ...string) {
-				for _, uuid := range uuids {
-					require.NoError(t, p.Publish(s.Topic, message.NewMessage(uuid, nil)))
-				}
-			}
-			old := s.Subscribe(func(c *subConfig) { c.ConsumerGroup, c.PollInterval = "old", 200*time.Millisecond })
-			stays := s.Subscribe(func(c *subConfig) { c.ConsumerGroup = "stays" })
-			publish("a", "b", "c")
-			handled := s.Next(old)
-			for range 3 {
-				s.Next(stays).Ack()
-			}
-			_, err := c.RetireGroup(t.Context(), s.Topic, "old", redisdelay.RetireOptions{})
-			require.ErrorIs(t, err, redisdelay.ErrGroupAlive)
-			freed, err := c.RetireGroup(t.Context(), s.Topic, "old", redisdelay.RetireOptions{Force: true})
-			require.NoError(t, err)
-			assert.Equal(t, 3, freed)
-			publish("d")
-			s.Next(stays).Ack()
-			require.NoError(t, c.Drain(t.Context(), s.Topic, redisdelay.AllGroups, nil))
-			assert.NotContains(t, s.Kinds(), "messages", "no body is left")
-			_, err = s.Subscriber(func(c *subConfig) { c.ConsumerGroup = "old" }).Subscribe(t.Context(), s.Topic)
-			require.ErrorIs(t, err, redisdelay.ErrGroupRetired)
-			handled.Ack() // and claims again
-			require.Eventually(t, func() bool { return s.Log.Count("the consumer group is retired") > 0 }, fixture.Soon, time.Millisecond)
-			s.Idle(old)
-			assert.Equal(t, 1, s.Log.Count("the consumer group is retired"), "it says so once")
-
-			require.NoError(t, c.RestoreGroup(t.Context(), s.Topic, "old"))
-			require.Eventually(t, func() bool { return s.Log.Count("Claiming messages works again") > 0 }, fixture.Soon, time.Millisecond)
-			require.Eventually(t, func() bool { // in each partition, as soon as it claims there
-				publish("e")
-				select {
-				case msg := <-old:
-					return msg.Ack()
-				case <-time.After(50 * time.Millisecond):
-					return false
-				}
-			}, fixture.Soon, time.Millisecond)
-		})
-	}
-}
-
-func TestAGroupWhoseSubscriptionsAreClosedIsRetired(t *testing.T) {
-	t.Parallel() // it mostly waits
 	s := fixture.New(t)
-	c := newControl(t, s)
-	sub := s.Subscriber()
-	messages, err := sub.Subscribe(t.Context(), s.Topic)
-	require.NoError(t, err)
-	s.Publish("a", "b")
-	s.Next(messages).Nack()
-	s.Expect(messages, "b")
-	require.NoError(t, sub.Close())
-	freed, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, 1, freed)
-	assert.ElementsMatch(t, []string{"settings"}, s.Kinds(), "only the tombstone is left")
-}
-
-func TestControlOnAClusterWithPartitions(t *testing.T) {
-	const due = 5 * time.Second // long enough to publish all, and to pause
-	t.Parallel()                // it mostly waits
-	cluster := redistest.SharedCluster(t)
-	s := fixture.NewWith(t, cluster.Client(t))
 	c := newControl(t, s)
 	p := s.Publisher(fixture.Partitions(4))
-	messages := s.Subscribe()
-	for i := range 40 {
-		p.PublishAsync(s.Topic, fixture.Delayed(fmt.Sprint(i), due)) // each call chooses a partition
+	publish := func(uuids ...string) {
+		for _, uuid := range uuids {
+			require.NoError(t, p.Publish(s.Topic, message.NewMessage(uuid, nil)))
+		}
 	}
-	require.NoError(t, p.Flush(t.Context()))
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
-	s.Idle(messages)
-	<-time.After(due)
-	s.Idle(messages)
-	require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
-	for range 20 {
-		s.Next(messages).Ack()
+	old := s.Subscribe(func(c *subConfig) { c.ConsumerGroup, c.PollInterval = "old", 200*time.Millisecond })
+	stays := s.Subscribe(func(c *subConfig) { c.ConsumerGroup = "stays" })
+	publish("a", "b", "c")
+	handled := s.Next(old)
+	for range 3 {
+		s.Next(stays).Ack()
 	}
-	freed, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{Force: true})
+	_, err := c.RetireGroup(t.Context(), s.Topic, "old", redisdelay.RetireOptions{})
+	require.ErrorIs(t, err, redisdelay.ErrGroupAlive)
+	freed, err := c.RetireGroup(t.Context(), s.Topic, "old", redisdelay.RetireOptions{Force: true})
 	require.NoError(t, err)
-	assert.Positive(t, freed)
-	err = s.Subscriber().SubscribeInitialize(s.Topic)
+	assert.Equal(t, 3, freed)
+	publish("d")
+	s.Next(stays).Ack()
+	require.NoError(t, c.Drain(t.Context(), s.Topic, redisdelay.AllGroups, nil))
+	assert.NotContains(t, s.Kinds(), "messages", "no body is left")
+	_, err = s.Subscriber(func(c *subConfig) { c.ConsumerGroup = "old" }).Subscribe(t.Context(), s.Topic)
 	require.ErrorIs(t, err, redisdelay.ErrGroupRetired)
+	handled.Ack() // and claims again
+	require.Eventually(t, func() bool { return s.Log.Count("the consumer group is retired") > 0 }, fixture.Soon, time.Millisecond)
+	s.Idle(old)
+	assert.Equal(t, 1, s.Log.Count("the consumer group is retired"), "it says so once")
+
+	require.NoError(t, c.RestoreGroup(t.Context(), s.Topic, "old"))
+	require.Eventually(t, func() bool { return s.Log.Count("Claiming messages works again") > 0 }, fixture.Soon, time.Millisecond)
+	require.Eventually(t, func() bool { // in each partition, as soon as it claims there
+		publish("e")
+		select {
+		case msg := <-old:
+			return msg.Ack()
+		case <-time.After(50 * time.Millisecond):
+			return false
+		}
+	}, fixture.Soon, time.Millisecond)
 }
 
-func TestControlTellsWhatItCannotFind(t *testing.T) {
+// TestControlNamesWhatIsWrong with a topic, a group or a setting.
+func TestControlNamesWhatIsWrong(t *testing.T) {
 	s := fixture.New(t)
-	c := newControl(t, s)
-	ctx := t.Context()
-	require.ErrorIs(t, c.Pause(ctx, "", "g", redisdelay.Pause{}), redisdelay.ErrEmptyTopic)
+	c, ctx := newControl(t, s), t.Context()
 	require.ErrorIs(t, c.Pause(ctx, s.Topic, redisdelay.AllGroups, redisdelay.Pause{}), redisdelay.ErrTopicNotFound)
 	require.ErrorIs(t, c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil), redisdelay.ErrTopicNotFound)
-	require.NoError(t, s.Subscriber().SubscribeInitialize(s.Topic))
-	s.Publish("a")
-	_, err := c.RetireGroup(ctx, s.Topic, "nobody", redisdelay.RetireOptions{})
-	require.ErrorIs(t, err, redisdelay.ErrGroupNotFound)
-	ended, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-	defer cancel()
-	looks := 0
-	require.ErrorIs(t, c.Drain(ended, s.Topic, "default", func(redisdelay.Remaining) { looks++ }), context.DeadlineExceeded)
-	assert.Positive(t, looks)
-	var configErr *redisdelay.ConfigError
-	for _, bad := range []time.Duration{-1, 5} { // which would last for ever, or no time
-		require.ErrorAs(t, c.Pause(ctx, s.Topic, "g", redisdelay.Pause{For: bad}), &configErr)
-		assert.Equal(t, "For", configErr.Field)
-	}
-	for name, call := range map[string]func() error{ // "" is more likely a setting that is missing than all groups
-		"Pause":  func() error { return c.Pause(ctx, s.Topic, "", redisdelay.Pause{}) },
-		"Resume": func() error { return c.Resume(ctx, s.Topic, "") },
-		"Drain":  func() error { return c.Drain(ctx, s.Topic, "", nil) },
+	require.ErrorIs(t, c.LimitGroup(ctx, s.Topic, "billing", redisdelay.GroupLimits{}), redisdelay.ErrTopicNotFound)
+	require.NoError(t, s.Subscriber(group("billing")).SubscribeInitialize(s.Topic))
+	_, retired := c.RetireGroup(ctx, s.Topic, "biling", redisdelay.RetireOptions{})
+	for _, err := range []error{
+		c.Pause(ctx, s.Topic, "biling", redisdelay.Pause{}), c.Resume(ctx, s.Topic, "biling"), c.Drain(ctx, s.Topic, "biling", nil),
+		c.Pause(ctx, s.Topic, redisdelay.Broadcast, redisdelay.Pause{}), retired,
 	} {
-		if assert.ErrorAs(t, call(), &configErr, name) {
-			assert.Equal(t, "group", configErr.Field, name)
-		}
+		require.ErrorIs(t, err, redisdelay.ErrGroupNotFound)
 	}
-	_, err = redisdelay.NewControl(redisdelay.ControlConfig{})
-	require.ErrorAs(t, err, &configErr)
+	s.Publish("a")
+	ended, cancel := context.WithCancel(ctx)
+	require.ErrorIs(t, c.Drain(ended, s.Topic, "billing", func(redisdelay.Remaining) { cancel() }), context.Canceled)
+	require.ErrorIs(t, c.Pause(ctx, "", "billing", redisdelay.Pause{}), redisdelay.ErrEmptyTopic)
+
+	all := redisdelay.AllGroups
+	_, retired = c.RetireGroup(ctx, s.Topic, all, redisdelay.RetireOptions{Force: true})
+	for call, err := range map[string]error{
+		// "" is more likely a setting that is missing than all groups
+		"Pause": c.Pause(ctx, s.Topic, "", redisdelay.Pause{}), "Resume": c.Resume(ctx, s.Topic, ""), "Drain": c.Drain(ctx, s.Topic, "", nil),
+		"RetireGroup": retired, "RestoreGroup": c.RestoreGroup(ctx, s.Topic, all),
+		"LimitGroup": c.LimitGroup(ctx, s.Topic, all, redisdelay.GroupLimits{MaxInFlight: 1}),
+	} {
+		assertWrongField(t, err, "group", call)
+	}
+	for _, bad := range []time.Duration{-1, 5} { // which would last for ever, or no time
+		assertWrongField(t, c.Pause(ctx, s.Topic, "billing", redisdelay.Pause{For: bad}), "For", "Pause")
+	}
+	assertWrongField(t, c.LimitGroup(ctx, s.Topic, "billing", redisdelay.GroupLimits{MaxInFlight: -1}), "GroupLimits.MaxInFlight", "LimitGroup")
+	_, err := redisdelay.NewControl(redisdelay.ControlConfig{})
+	assertWrongField(t, err, "Client", "NewControl")
 }
 
-func TestAllGroupsIsForPauseResumeAndDrainAlone(t *testing.T) {
-	s := fixture.New(t)
-	c := newControl(t, s)
-	s.Publish("a")
-	for name, call := range map[string]func() error{
-		"RetireGroup": func() error {
-			return fixture.ErrOf(c.RetireGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.RetireOptions{Force: true}))
-		},
-		"RestoreGroup": func() error { return c.RestoreGroup(t.Context(), s.Topic, redisdelay.AllGroups) },
-		"LimitGroup": func() error {
-			return c.LimitGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.GroupLimits{MaxInFlight: 1})
-		},
-	} {
-		var bad *redisdelay.ConfigError
-		if assert.ErrorAs(t, call(), &bad, name) {
-			assert.Equal(t, "group", bad.Field, name)
-		}
+func assertWrongField(t *testing.T, err error, field, call string) {
+	t.Helper()
+	var wrong *redisdelay.ConfigError
+	if assert.ErrorAs(t, err, &wrong, call) {
+		assert.Equal(t, field, wrong.Field, call)
 	}
-	require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, message.NewMessage("b", nil)), "there are no limits")
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+}
+
+func TestALimitBelowTheNumberOfPartitionsIsRefused(t *testing.T) {
+	s := fixture.New(t)
+	limited := func(limits redisdelay.GroupLimits) error {
+		return s.Subscriber(func(c *subConfig) { c.GroupLimits = limits }).SubscribeInitialize(s.Topic)
+	}
+	require.NoError(t, limited(redisdelay.GroupLimits{MaxInFlight: 3}))
+	err := s.Publisher(fixture.Partitions(4)).Publish(s.Topic, message.NewMessage("a", nil))
+	require.ErrorIs(t, err, redisdelay.ErrLimitTooLow)
+	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
+	require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, message.NewMessage("b", nil)))
+	require.ErrorIs(t, limited(redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 2}}), redisdelay.ErrLimitTooLow)
 }

@@ -58,14 +58,6 @@ func TestAHandlerDecidesByReturningAnError(t *testing.T) {
 		"DelayOnError": func(*fixture.Scene) []message.HandlerMiddleware {
 			return []message.HandlerMiddleware{delayOnError.Middleware}
 		},
-		"Retry that knows the errors": func(*fixture.Scene) []message.HandlerMiddleware {
-			return []message.HandlerMiddleware{choosy.Middleware}
-		},
-		"PoisonQueueWithFilter": func(s *fixture.Scene) []message.HandlerMiddleware {
-			poison, err := middleware.PoisonQueueWithFilter(s.Publisher(), s.Topic+".poison", func(err error) bool { return !decides(err) })
-			require.NoError(t, err)
-			return []message.HandlerMiddleware{poison}
-		},
 		"all of them": func(s *fixture.Scene) []message.HandlerMiddleware {
 			poison, err := middleware.PoisonQueueWithFilter(s.Publisher(), s.Topic+".poison", func(err error) bool { return !decides(err) })
 			require.NoError(t, err)
@@ -93,30 +85,6 @@ func TestAHandlerDecidesByReturningAnError(t *testing.T) {
 			assert.Equal(t, int64(1), calls.Load())
 		})
 	}
-}
-
-// TestARetryThatDoesNotKnowTheErrorTriesAgainFirst, and the last decision counts.
-func TestARetryThatDoesNotKnowTheErrorTriesAgainFirst(t *testing.T) {
-	s := fixture.New(t)
-	var calls atomic.Int64
-	route(s, strict, func(msg *message.Message) error {
-		assert.NoError(t, fixture.Delivery(t, msg).Bury(fmt.Sprint("try ", calls.Add(1))))
-		return errNoOrder
-	}, middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond}.Middleware)
-	s.Publish("a")
-	assert.Equal(t, "try 3", dead.Letters(s, 1)[0].Reason)
-}
-
-// TestAPoisonQueueThatHidesTheErrorTakesTheMessage since it is acked.
-func TestAPoisonQueueThatHidesTheErrorTakesTheMessage(t *testing.T) {
-	s := fixture.New(t)
-	poison, poisoned := poisonQueue(s)
-	var calls atomic.Int64
-	route(s, strict, burying(t, &calls), poison)
-	s.Publish("a")
-	poisoned.Expect(poisoned.Subscribe(), "a")
-	s.Settled()
-	assert.Empty(t, dead.Letters(s, 0))
 }
 
 // TestTheErrorsOfTheRecipeDecide outermost, with the whole stack inside.

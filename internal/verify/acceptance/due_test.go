@@ -15,7 +15,7 @@ import (
 
 func TestNothingIsDeliveredEarly(t *testing.T) {
 	t.Parallel() // it mostly waits
-	const each = 700
+	const each = 150
 	delays := []time.Duration{1500 * time.Millisecond, 250 * time.Millisecond, 37 * time.Millisecond}
 	s := fixture.New(t)
 	p := s.Publisher()

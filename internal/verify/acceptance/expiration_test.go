@@ -104,18 +104,6 @@ func TestARetryMayBeTooLate(t *testing.T) {
 	s.Expect(messages, "kept")
 }
 
-func TestRescheduleDoesNotMoveAnExpiration(t *testing.T) {
-	s := fixture.New(t)
-	msg := fixture.Keyed("a", "k", time.Hour)
-	redisdelay.SetExpiration(msg, s.Now())
-	publisher := s.Publisher()
-	require.NoError(t, publisher.Publish(s.Topic, msg))
-	_, err := publisher.Reschedule(t.Context(), s.Topic, "k", delay.For(time.Millisecond))
-	require.NoError(t, err)
-	s.Subscribe()
-	assert.Equal(t, "expired", dead.Letters(s, 1)[0].Reason)
-}
-
 // TestWhatIsPublishedAgainDoesNotExpire: a poison queue would lose it. An expiration that the handler sets counts.
 func TestWhatIsPublishedAgainDoesNotExpire(t *testing.T) {
 	s := fixture.New(t)
@@ -144,20 +132,4 @@ func TestWhatIsPublishedAgainDoesNotExpire(t *testing.T) {
 	msg = s.Next(messages)
 	assert.True(t, expirationOf(msg).Equal(at))
 	msg.Ack()
-}
-
-func TestABadExpirationIsRefused(t *testing.T) {
-	s := fixture.New(t)
-	for _, at := range []string{"", "soon", "1796018400"} {
-		msg := message.NewMessage("a", nil)
-		msg.Metadata.Set(redisdelay.ExpirationMetadata, at)
-		err := s.Publisher().Publish(s.Topic, message.NewMessage("b", nil), msg)
-		require.ErrorIs(t, err, redisdelay.ErrInvalidExpiration)
-		require.ErrorContains(t, err, redisdelay.ExpirationMetadata)
-	}
-	s.Settled()
-	var bad *redisdelay.ConfigError
-	_, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: s.Client, OnExpired: "ignore"}, nil)
-	require.ErrorAs(t, err, &bad)
-	assert.Equal(t, "OnExpired", bad.Field)
 }

@@ -100,7 +100,7 @@ func TestTheLifeOfAGroup(t *testing.T) {
 	ctx := t.Context()
 	s.Publish("a")
 	require.ErrorIs(t, pauseAndResume(ctx, control), redisdelay.ErrGroupNotFound)
-	require.NoError(t, s.Subscriber(inGroup("billing")).SubscribeInitialize(s.Topic))
+	require.NoError(t, s.Subscriber(group("billing")).SubscribeInitialize(s.Topic))
 	require.NoError(t, pauseAndResume(ctx, control))
 
 	limited, err := limitedGroup(s.Client, s.Log)

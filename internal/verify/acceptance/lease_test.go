@@ -41,18 +41,28 @@ func TestAHandlerMayTakeLongerThanItsLease(t *testing.T) {
 	s.Settled()
 }
 
-func TestALostLeaseEndsTheContextBeforeAnotherConsumerHasTheMessage(t *testing.T) {
-	// The first consumer is cut off from Redis by its user's ACL.
+// cuttable returns a scene, and a client that can be cut off from Redis by its user's ACL.
+func cuttable(t *testing.T) (s *fixture.Scene, client *redis.Client, connected func(bool)) {
+	t.Helper()
 	server := redistest.New(t)
-	s := fixture.NewOn(t, server)
+	s = fixture.NewOn(t, server)
 	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "on", ">pw", "~*", "&*", "+@all")
-	cut := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "cut", Password: "pw"})
-	t.Cleanup(func() { _ = cut.Close() })
+	client = redis.NewClient(&redis.Options{Addr: server.Addr, Username: "cut", Password: "pw"})
+	t.Cleanup(func() { _ = client.Close() })
+	return s, client, func(connected bool) {
+		rights := map[bool]string{true: "+@all", false: "-@all"}
+		redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", rights[connected])
+	}
+}
+
+func TestALostLeaseEndsTheContextBeforeAnotherConsumerHasTheMessage(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s, client, connected := cuttable(t)
 	short := func(c *subConfig) { c.LeaseDuration = time.Second }
-	messages := s.Subscribe(short, func(c *subConfig) { c.Client = cut })
+	messages := s.Subscribe(short, func(c *subConfig) { c.Client = client })
 	s.Publish("a")
 	msg := s.Next(messages)
-	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "-@all")
+	connected(false)
 
 	other := s.Next(s.Subscribe(short))
 	require.Error(t, msg.Context().Err(), "another consumer has the message while the first handler continues")
@@ -64,21 +74,18 @@ func TestALostLeaseEndsTheContextBeforeAnotherConsumerHasTheMessage(t *testing.T
 
 // TestALateAckHasNoEffect: the first consumer is cut off beyond its lease, and acks while the second one works.
 func TestALateAckHasNoEffect(t *testing.T) {
-	server := redistest.New(t)
-	s := fixture.NewOn(t, server)
-	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "on", ">pw", "~*", "&*", "+@all")
-	cut := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "cut", Password: "pw"})
-	t.Cleanup(func() { _ = cut.Close() })
+	t.Parallel() // it mostly waits
+	s, client, connected := cuttable(t)
 	settled := make(chan observe.Settled, 10)
 	first := s.Subscribe(func(c *subConfig) {
-		c.Client, c.LeaseDuration, c.Observer.Settled = cut, time.Second, func(e observe.Settled) { settled <- e }
+		c.Client, c.LeaseDuration, c.Observer.Settled = client, time.Second, func(e observe.Settled) { settled <- e }
 	})
 	require.NoError(t, s.Publisher().Publish(s.Topic, of("key", "1"), of("key", "2")))
 	late := s.Next(first)
-	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "-@all")
+	connected(false)
 	second := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 10 })
 	current := s.Next(second)
-	redistest.Command(t, s.Client, "ACL", "SETUSER", "cut", "+@all")
+	connected(true)
 
 	late.Ack()
 	select {

@@ -1,8 +1,6 @@
 package acceptance
 
 import (
-	"os"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,10 +9,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if args := os.Getenv(consumerEnv); args != "" {
-		consume(strings.Fields(args))
-		return
-	}
 	// Watermill's TestReconnect never ends the goroutines that publish and record what
 	// was published.
 	redistest.Main(m,

@@ -2,9 +2,6 @@ package acceptance
 
 import (
 	"errors"
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -19,7 +16,7 @@ import (
 
 // The code of docs/use/migrating.md, as the tests use it.
 
-// migration
+// recipe: the constructors
 func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (message.Publisher, message.Subscriber, error) {
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, logger)
 	if err != nil {
@@ -32,30 +29,14 @@ func newPubSub(client redis.UniversalClient, logger watermill.LoggerAdapter) (me
 	return publisher, subscriber, err
 }
 
-// end of migration
+// end of recipe
 
-// migration
+// recipe: a shared publisher
 type leftOpen struct{ message.Publisher } // for handlers that share a publisher
 
 func (leftOpen) Close() error { return nil } // the program closes the publisher after the Router
 
-// end of migration
-
-func TestTheCodeForMigratingIsTheTestedOne(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/use/migrating.md")
-	require.NoError(t, err)
-	source, err := os.ReadFile("migrating_test.go")
-	require.NoError(t, err)
-	var shown, tested []string
-	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		shown = append(shown, strings.TrimSpace(m[1]))
-	}
-	for _, m := range regexp.MustCompile(`(?s)\n// migration\n(.*?)\n// end of migration\n`).FindAllStringSubmatch(string(source), -1) {
-		tested = append(tested, strings.TrimSpace(m[1]))
-	}
-	require.Len(t, tested, 2)
-	assert.Equal(t, tested, shown)
-}
+// end of recipe
 
 func TestTheMigratedPubSubFansOut(t *testing.T) {
 	s := fixture.New(t)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,33 +13,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
-
-func TestNotificationsWakeAnIdleSubscription(t *testing.T) {
-	t.Parallel() // it mostly waits
-	s := fixture.New(t)
-	messages := s.Subscribe(func(c *subConfig) { c.PollInterval = time.Hour })
-	s.Idle(messages)
-	s.Publish("now")
-	s.Expect(messages, "now")
-	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("later", 400*time.Millisecond)))
-	s.Expect(messages, "later")
-}
-
-func TestPollingDeliversWithoutNotifications(t *testing.T) {
-	server := redistest.New(t)
-	s := fixture.NewOn(t, server)
-	redistest.Command(t, s.Client, "ACL", "SETUSER", "unnotified", "on", ">pw", "~*", "resetchannels", "+@all")
-	unnotified := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "unnotified", Password: "pw"})
-	t.Cleanup(func() { _ = unnotified.Close() })
-	messages := s.Subscribe(func(c *subConfig) {
-		c.Client = unnotified
-		c.PollInterval = 300 * time.Millisecond
-	})
-	s.Idle(messages)
-	s.Publish("a")
-	s.Expect(messages, "a")
-	require.Eventually(t, func() bool { return s.Log.Count("No notifications") == 1 }, fixture.Soon, 5*time.Millisecond)
-}
 
 func TestASubscriptionSurvivesTheLossOfItsConnections(t *testing.T) {
 	t.Parallel() // it mostly waits
@@ -53,46 +25,6 @@ func TestASubscriptionSurvivesTheLossOfItsConnections(t *testing.T) {
 		s.Publish(fmt.Sprint(i))
 		s.Expect(messages, fmt.Sprint(i))
 	}
-}
-
-// TestACutOfTheConnectionForNotificationsMakesNoMessageLate: one that worked is opened again at once,
-// and while one that has just been opened is away, the consumer looks for itself.
-func TestACutOfTheConnectionForNotificationsMakesNoMessageLate(t *testing.T) {
-	server := redistest.New(t)
-	s := fixture.NewOn(t, server)
-	var claims atomic.Int64
-	messages := s.Subscribe(func(c *subConfig) {
-		c.PollInterval = time.Hour
-		c.Observer.Called = func(c observe.Called) {
-			if c.Script == "claim" {
-				claims.Add(1)
-			}
-		}
-	})
-	s.Idle(messages)
-	inTime := func(works time.Duration) bool {
-		<-time.After(works)
-		const soon, looks = 200 * time.Millisecond, 350 * time.Millisecond
-		claims.Store(0)
-		none := true
-		within := soon
-		for i := range 6 {
-			redistest.Command(t, s.Client, "CLIENT", "KILL", "TYPE", "pubsub")
-			start := time.Now()
-			s.Publish(fmt.Sprint(i))
-			s.Expect(messages, fmt.Sprint(i))
-			if took := time.Since(start); took > within {
-				t.Logf("message %d after %s", i, took)
-				none = false
-			}
-			within = looks
-		}
-		return none
-	}
-	// A connection counts as one that works after 2 s; it takes a while to open again where it was cut some times.
-	// A machine that stands still makes messages late, too, but not each time.
-	require.True(t, inTime(2500*time.Millisecond) || inTime(6*time.Second) || inTime(6*time.Second))
-	assert.Less(t, claims.Load(), int64(40))
 }
 
 func TestIdleConsumersDoNotAllClaimTheSameMessage(t *testing.T) {

@@ -2,13 +2,10 @@ package acceptance
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
@@ -111,75 +108,4 @@ func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {
 	}
 	s.Expect(s.Subscribe(), "a", "b")
 	s.Settled()
-}
-
-// lostWait is a hook that loses the first answers to WAIT.
-type lostWait struct {
-	redistest.Hook
-	pushes atomic.Int64
-	left   atomic.Int64
-}
-
-func (h *lostWait) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if last := cmds[len(cmds)-1]; last.Name() == "wait" && last.Err() == nil && cmds[0].Err() == nil {
-			h.pushes.Add(1)
-			if h.left.Add(-1) >= 0 {
-				last.SetErr(io.ErrUnexpectedEOF)
-				return io.ErrUnexpectedEOF
-			}
-		}
-		return err
-	}
-}
-
-func TestAWaitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
-	s := fixture.New(t)
-	client := redistest.Shared(t).Client(t)
-	hook := &lostWait{}
-	hook.left.Store(2)
-	client.AddHook(hook)
-	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
-		c.Client, c.WaitReplicas, c.WaitTimeout = client, 1, 10*time.Millisecond
-	})
-	err := p.Publish(s.Topic, message.NewMessage("a", nil))
-	var shortfall *redisdelay.ReplicationError
-	require.ErrorAs(t, err, &shortfall, "there is no replica")
-	require.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown)
-	assert.Equal(t, int64(3), hook.pushes.Load())
-	s.Expect(s.Subscribe(), "a")
-	s.Settled()
-}
-
-// TestAPublisherRestoredFromASnapshotHeals replaces the publisher's record by that of a
-// later copy of it.
-func TestAPublisherRestoredFromASnapshotHeals(t *testing.T) {
-	for name, record := range map[string]struct {
-		number  int
-		unknown bool
-	}{
-		"its number is another batch's":    {2, false},
-		"its number is below the last one": {1000, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := fixture.New(t)
-			p := s.Publisher()
-			require.NoError(t, p.Publish(s.Topic, message.NewMessage("first", nil)))
-			publishers, err := s.Client.HGetAll(t.Context(), s.Key("publishers")).Result()
-			require.NoError(t, err)
-			require.Len(t, publishers, 1)
-			for publisher, last := range publishers {
-				_, rest, _ := strings.Cut(last, " ")
-				require.NoError(t, s.Client.HSet(t.Context(), s.Key("publishers"),
-					publisher, fmt.Sprintf("%d %s", record.number, rest)).Err())
-			}
-			err = p.Publish(s.Topic, message.NewMessage("in doubt", nil))
-			require.ErrorIs(t, err, redisdelay.ErrStalePublisher)
-			assert.Equal(t, record.unknown, errors.Is(err, redisdelay.ErrOutcomeUnknown))
-			require.NoError(t, p.Publish(s.Topic, message.NewMessage("second", nil)))
-			s.Expect(s.Subscribe(), "first", "second")
-			s.Settled()
-		})
-	}
 }

@@ -19,10 +19,11 @@ var (
 // TestTheRecipesInTheDocsAreTheTestedOnes compares the Go code of pages with that of the tests that run it.
 func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
 	for page, files := range map[string][]string{
-		"basics.md":   {"basics_test.go"},
-		"recipes.md":  {"recipes_test.go", "patterns_test.go"},
-		"ordering.md": {"ordering_page_test.go"},
-		"groups.md":   {"groups_page_test.go"},
+		"basics.md":    {"basics_test.go"},
+		"recipes.md":   {"recipes_test.go", "patterns_test.go"},
+		"ordering.md":  {"ordering_page_test.go"},
+		"groups.md":    {"groups_page_test.go"},
+		"migrating.md": {"migrating_test.go"},
 	} {
 		t.Run(page, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("../../../docs/use", page))

@@ -306,12 +306,6 @@ func TestManyRequestsAreAnsweredThroughOneBroadcastSubscription(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestRequestsOfABroadcastSubscriberAreAnswered although each of them subscribes.
-func TestRequestsOfABroadcastSubscriberAreAnswered(t *testing.T) {
-	s := fixture.New(t)
-	request(s, s.Subscriber(broadcast), 10, 2)
-}
-
 // TestTheOutboxForwardsWithDelaysAndOnce has an in-memory Pub/Sub for the table, which the forwarder reads again.
 func TestTheOutboxForwardsWithDelaysAndOnce(t *testing.T) {
 	t.Parallel() // it mostly waits
@@ -464,17 +458,6 @@ func TestOneGoroutineRemindsAll(t *testing.T) {
 	require.ErrorIs(t, remindAll(t.Context(), publisher, s.Topic, []string{"a customer"}), redisdelay.ErrPublisherClosed)
 }
 
-// TestRemindersLeaveTheErrorsOfOthersAlone although they share a Publisher.
-func TestRemindersLeaveTheErrorsOfOthersAlone(t *testing.T) {
-	s := fixture.New(t)
-	publisher := s.Publisher()
-	bad := message.NewMessage("bad", nil)
-	redisdelay.SetKey(bad, strings.Repeat("k", redisdelay.MaxKeyBytes+1))
-	publisher.PublishAsync(s.Topic, bad) // of another goroutine, which has not called Flush yet
-	require.NoError(t, remindAll(t.Context(), publisher, s.Topic, []string{"a customer"}))
-	require.ErrorIs(t, publisher.Flush(t.Context()), redisdelay.ErrInvalidKey)
-}
-
 func TestABadRowFailsAloneInABulkInsert(t *testing.T) {
 	s := fixture.New(t)
 	var mu sync.Mutex
@@ -540,25 +523,4 @@ func TestAMessageSchedulesItsSuccessorOnce(t *testing.T) {
 		return err == nil && status.Scheduled
 	}, fixture.Soon, 10*time.Millisecond, "the charge of the next month waits")
 	assert.EqualValues(t, 1, ignored.Load(), "that of the redelivery")
-}
-
-func TestAMessageInTheOutboxMayHaveADuplicatePolicyOfItsOwn(t *testing.T) {
-	s := fixture.New(t)
-	table := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
-	outbox, err := inTransaction(table)
-	require.NoError(t, err)
-	second := fixture.Keyed("second", "k", 500*time.Millisecond)
-	redisdelay.SetOnDuplicate(second, redisdelay.ReplaceDuplicate)
-	require.NoError(t, outbox.Publish(s.Topic, fixture.Keyed("first", "k", time.Hour), second, fixture.Keyed("ignored", "k", time.Hour)))
-	f, err := forward(table, s.Client, watermill.NopLogger{})
-	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- f.Run(context.Background()) }()
-	defer func() {
-		require.NoError(t, f.Close())
-		require.NoError(t, <-ended)
-	}()
-	messages := s.Subscribe()
-	s.Expect(messages, "second")
-	s.Idle(messages)
 }

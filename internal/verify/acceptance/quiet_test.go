@@ -1,17 +1,21 @@
 package acceptance
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture/dead"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // seldom makes a subscription one that polls never, as far as a test can tell. Only notifications, and what its claims
@@ -19,6 +23,8 @@ import (
 func seldom(c *subConfig) { c.PollInterval, c.MaxInFlight = time.Hour, 10 }
 
 const shortLease = time.Second
+
+var errDied = errors.New("the process is dead")
 
 // idlers are a subscription that is idle, and one whose process may die.
 type idlers struct {
@@ -33,10 +39,17 @@ func newIdlers(t *testing.T, limits redisdelay.GroupLimits) *idlers {
 	s := fixture.New(t)
 	limited := func(c *subConfig) { c.GroupLimits = limits }
 	i := &idlers{Scene: s, idle: s.Subscribe(seldom, limited)}
-	link := &switchable{}
-	i.die = link.cut
+	var died atomic.Bool
+	i.die = func() { died.Store(true) }
+	client := redistest.Shared(t).Client(t)
+	client.AddHook(redistest.Failing{Err: func(redis.Cmder) error {
+		if died.Load() {
+			return errDied
+		}
+		return nil
+	}})
 	i.victim = s.Subscribe(limited, func(c *subConfig) {
-		c.Client, c.LeaseDuration, c.CloseTimeout = link.client(s), shortLease, time.Millisecond
+		c.Client, c.LeaseDuration, c.CloseTimeout = client, shortLease, time.Millisecond
 	})
 	return i
 }

@@ -3,12 +3,10 @@ package acceptance
 import (
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/stretchr/testify/assert"
@@ -46,31 +44,12 @@ func attempts(n int) func(*subConfig) {
 	return func(c *subConfig) { c.MaxDeliveries, c.NackDelay = n, func(int) time.Duration { return 0 } }
 }
 
-func (s settlements) observer() observe.Observer {
-	return observe.Observer{Settled: func(e observe.Settled) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		*s.list = append(*s.list, e)
-	}}
-}
-
-type settlements struct {
-	mu   *sync.Mutex
-	list *[]observe.Settled
-}
-
-func adminOf(s *fixture.Scene) *admin.Admin {
-	s.T.Helper()
-	a, err := admin.New(admin.Config{Client: s.Client})
-	require.NoError(s.T, err)
-	return a
-}
-
 // TestTheErrorOfAHandlerStaysWithItsMessage in all places where one looks for it, until the ack.
 func TestTheErrorOfAHandlerStaysWithItsMessage(t *testing.T) {
-	s, events := fixture.New(t), settlements{&sync.Mutex{}, &[]observe.Settled{}}
-	a := adminOf(s)
-	messages := s.Subscribe(attempts(2), func(c *subConfig) { c.Observer = events.observer() })
+	s, told := fixture.New(t), make(chan string, 10)
+	messages := s.Subscribe(attempts(2), func(c *subConfig) {
+		c.Observer.Settled = func(e observe.Settled) { told <- e.Error }
+	})
 	s.Publish("a")
 	msg := s.Next(messages)
 	id := fixture.Delivery(t, msg).ID
@@ -86,60 +65,16 @@ func TestTheErrorOfAHandlerStaysWithItsMessage(t *testing.T) {
 	assert.Equal(t, "smtp: 421 try again", letter.Content.LastError)
 	assert.Empty(t, letter.Content.Message.Metadata)
 	for reason, want := range map[string]int{"421 try": 1, "550": 0} {
-		n, err := a.Count(t.Context(), s.Topic, admin.Query{In: admin.Dead, Reason: reason})
+		n, err := dead.Admin(s).Count(t.Context(), s.Topic, admin.Query{In: admin.Dead, Reason: reason})
 		require.NoError(t, err)
 		assert.Equal(t, want, n, reason)
 	}
-	events.mu.Lock()
-	var told []string
-	for _, e := range *events.list {
-		told = append(told, e.Error)
-	}
-	events.mu.Unlock()
-	assert.Equal(t, []string{"smtp: 550 mailbox full", "smtp: 421 try again"}, told)
+	assert.Equal(t, []string{"smtp: 550 mailbox full", "smtp: 421 try again"}, []string{<-told, <-told})
 
 	require.Equal(t, 1, dead.Requeue(s, id))
 	msg = s.Next(messages)
 	assert.Equal(t, "smtp: 421 try again", fixture.Delivery(t, msg).LastError)
 	handled(redisdelay.RecordErrors(failsWith(nil)), msg)
-	s.Settled()
-}
-
-// TestExplainAndShowSayWhatARetryIsFor, with the error of the last delivery that had one.
-func TestExplainAndShowSayWhatARetryIsFor(t *testing.T) {
-	s := fixture.New(t)
-	a := adminOf(s)
-	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = redisdelay.Backoff(time.Hour, time.Hour, 1) })
-	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "k", 0)))
-	shown := func() (explanation, last string) {
-		e, err := a.Explain(t.Context(), s.Topic, admin.Ref{Key: "k"})
-		require.NoError(t, err)
-		require.Len(t, e.Message.Groups, 1)
-		return e.Lines[0], e.Message.Groups[0].Content.LastError
-	}
-	again := func() *message.Message {
-		_, err := a.DeliverNow(t.Context(), s.Topic, admin.ByKey("k"), nil)
-		require.NoError(t, err)
-		return s.Next(messages)
-	}
-	settled := func(want string) {
-		require.Eventually(t, func() bool { _, last := shown(); return last == want }, fixture.Soon, time.Millisecond)
-		line, _ := shown()
-		assert.True(t, strings.HasPrefix(line, "default: waiting for retry"), line)
-		assert.True(t, strings.HasSuffix(line, ", after: "+want), line)
-	}
-	handled(redisdelay.RecordErrors(failsWith(errMailbox)), s.Next(messages))
-	settled(errMailbox.Error())
-	msg := again()
-	require.NoError(t, fixture.Delivery(t, msg).Defer(delay.For(time.Hour)))
-	msg.Metadata.Set("note", "kept")
-	msg.Nack() // outside the middleware, so with no new error
-	settled(errMailbox.Error())
-	msg = again()
-	assert.Equal(t, "kept", msg.Metadata.Get("note"))
-	handled((&middleware.DelayOnError{InitialInterval: time.Hour}).Middleware(redisdelay.RecordErrors(failsWith(assert.AnError))), msg)
-	settled(assert.AnError.Error())
-	again().Ack()
 	s.Settled()
 }
 
@@ -159,13 +94,9 @@ func TestRecordErrorsWorksInAnyPlace(t *testing.T) {
 		want  string
 	}{
 		"alone":                          {stack{record}, failsWith(errMailbox), mailbox},
-		"alone, with a panic":            {stack{record}, panics, "panic: boom"},
-		"outside Recoverer":              {stack{record, middleware.Recoverer}, panics, boom},
 		"inside Recoverer":               {stack{middleware.Recoverer, record}, panics, "panic: boom"},
-		"outside Retry":                  {stack{record, retry, timeout, middleware.Recoverer}, failsWith(errMailbox), mailbox},
 		"outside Retry, with a panic":    {stack{record, retry, timeout, middleware.Recoverer}, panics, boom},
 		"inside Retry and Timeout":       {stack{retry, timeout, record}, failsWith(errMailbox), mailbox},
-		"outside DelayOnError":           {stack{record, onError}, failsWith(errMailbox), mailbox},
 		"inside DelayOnError":            {stack{onError, record}, failsWith(errMailbox), mailbox},
 		"inside IgnoreErrors that fails": {stack{middleware.NewIgnoreErrors([]error{assert.AnError}).Middleware, record}, failsWith(errMailbox), mailbox},
 	}
@@ -257,46 +188,3 @@ func TestARecordedErrorIsBoundedAndText(t *testing.T) {
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
-
-// TestWithoutRecordErrorsANackKeepsNothing, and messages of others pass through the middleware.
-func TestWithoutRecordErrorsANackKeepsNothing(t *testing.T) {
-	s := fixture.New(t)
-	messages := s.Subscribe(attempts(2))
-	s.Publish("a")
-	handled(failsWith(errMailbox), s.Next(messages))
-	msg := s.Next(messages)
-	assert.Empty(t, fixture.Delivery(t, msg).LastError)
-	assert.NotContains(t, s.Kinds(), "nack_metadata:default")
-	msg.Nack()
-	assert.Equal(t, "not acked in 2 deliveries", dead.Letters(s, 1)[0].Reason)
-
-	_, err := redisdelay.RecordErrors(failsWith(errMailbox))(message.NewMessage("of another Pub/Sub", nil))
-	require.ErrorIs(t, err, errMailbox)
-	redisdelay.Delivery{}.RecordError(errMailbox)
-}
-
-// TestAHandlerKnowsItsLastDelivery, also when others were put off or lost.
-func TestAHandlerKnowsItsLastDelivery(t *testing.T) {
-	t.Parallel() // it mostly waits
-	s := fixture.New(t)
-	messages := s.Subscribe(attempts(3))
-	s.Publish("a")
-	for _, want := range []struct{ last, defers bool }{{false, false}, {false, true}, {false, false}, {true, true}, {true, false}} {
-		msg := s.Next(messages)
-		d := fixture.Delivery(t, msg)
-		assert.Equal(t, 3, d.MaxDeliveries)
-		assert.Equal(t, want.last, d.Last(), "attempt %d", d.Attempt)
-		if want.defers {
-			require.NoError(t, d.Defer(delay.For(0)))
-		}
-		msg.Nack()
-	}
-	dead.Letters(s, 1)
-	unlimited := s.Subscribe(group("unlimited"))
-	s.Publish("b")
-	for range 3 {
-		msg := s.Next(unlimited)
-		assert.False(t, fixture.Delivery(t, msg).Last())
-		msg.Nack()
-	}
-}

@@ -39,19 +39,6 @@ func TestSettingsThatLoseMessagesAreLogged(t *testing.T) {
 	}
 }
 
-func TestSettingsThatCannotBeReadAreNotLogged(t *testing.T) {
-	server := redistest.New(t)
-	s := fixture.NewOn(t, server)
-	redistest.Command(t, s.Client, "ACL", "SETUSER", "plain", "on", ">pw", "~*", "&*", "+@all", "-info", "-config")
-	plain := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "plain", Password: "pw"})
-	t.Cleanup(func() { _ = plain.Close() })
-	messages := s.Subscribe(func(c *subConfig) { c.Client = plain })
-	assert.Zero(t, s.Log.Count("warning: "))
-	s.Publish("a")
-	s.Expect(messages, "a")
-	assert.Zero(t, s.Log.Count("error: "))
-}
-
 // TestARefusedCheckIsNoFailure in whatever words a proxy refuses it.
 func TestARefusedCheckIsNoFailure(t *testing.T) {
 	server := redistest.New(t) // without persistence, so CONFIG is asked

@@ -2,7 +2,6 @@ package acceptance
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -20,8 +19,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
-
-var silentRuns = flag.Int("silent.runs", 0, "measure the lateness after each silent failure this often, for several read timeouts")
 
 // silentFailure is something that stops notifications, and perhaps claims, without an error.
 type silentFailure struct {
@@ -47,22 +44,6 @@ func TestSilentFailuresAreNoticed(t *testing.T) {
 				t.Parallel() // it mostly waits
 				require.Less(t, failure.lateness(t, timeout), 20*time.Second)
 			})
-		}
-	}
-}
-
-// TestSilentFailuresMeasured prints the rows of a table.
-func TestSilentFailuresMeasured(t *testing.T) {
-	if *silentRuns == 0 {
-		t.Skip("only with -silent.runs")
-	}
-	for _, failure := range silentFailures {
-		for _, timeout := range []time.Duration{300 * time.Millisecond, 3 * time.Second, 10 * time.Second, -1} {
-			row := ""
-			for range *silentRuns {
-				row += fmt.Sprintf(" %.1f", failure.lateness(t, timeout).Seconds())
-			}
-			t.Logf("| %s | %v |%s |", failure.name, timeout, row)
 		}
 	}
 }

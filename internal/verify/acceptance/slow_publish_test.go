@@ -3,6 +3,7 @@ package acceptance
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -32,15 +33,6 @@ func publishAtOnce(t *testing.T, s *fixture.Scene, p *redisdelay.Publisher, size
 	return errs
 }
 
-// repeated is a value, some times.
-func repeated(times, value int) []int {
-	list := make([]int, times)
-	for i := range list {
-		list[i] = value
-	}
-	return list
-}
-
 // patient makes a publisher try for so long that a slow machine makes no test fail.
 func patient(c *redisdelay.PublisherConfig) { c.PublishTimeout = 2 * time.Minute }
 
@@ -58,11 +50,9 @@ func TestASlowConnectionStoresEverything(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.NewLink(t, server.Addr, 300e3).Addr, ReadTimeout: 300 * time.Millisecond})
 	t.Cleanup(func() { _ = client.Close() })
 	p := s.Publisher(patient, func(c *redisdelay.PublisherConfig) { c.Client = client })
-	start := time.Now()
-	for _, err := range publishAtOnce(t, s, p, repeated(60, 10_000)) {
+	for _, err := range publishAtOnce(t, s, p, slices.Repeat([]int{10_000}, 60)) {
 		assert.NoError(t, err)
 	}
-	t.Logf("60 messages of 10 kB in %v", time.Since(start))
 	assert.Equal(t, 60, stored(t, s), "each is stored once")
 }
 
@@ -80,8 +70,8 @@ func TestACallThatRedisRefusesFailsNoOther(t *testing.T) {
 	}
 	certain(large.Wait(t.Context()))
 
-	sizes := repeated(412, 8)
-	for i := range 40 {
+	sizes := slices.Repeat([]int{8}, 103)
+	for i := range 10 {
 		sizes[10*i] = 2 << 20
 	}
 	for i, err := range publishAtOnce(t, s, p, sizes) {
@@ -91,15 +81,15 @@ func TestACallThatRedisRefusesFailsNoOther(t *testing.T) {
 			certain(err)
 		}
 	}
-	assert.Equal(t, 1+412-40, stored(t, s))
+	assert.Equal(t, 1+103-10, stored(t, s))
 }
 
 // TestEverythingIsStoredAlthoughTheServerCutsLargeBatches because its memory for clients is small.
 func TestEverythingIsStoredAlthoughTheServerCutsLargeBatches(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.NewOn(t, redistest.New(t, "--maxmemory-clients", "4mb"))
-	for _, err := range publishAtOnce(t, s, s.Publisher(patient), repeated(1000, 10_000)) {
+	for _, err := range publishAtOnce(t, s, s.Publisher(patient), slices.Repeat([]int{10_000}, 600)) {
 		assert.NoError(t, err)
 	}
-	assert.Equal(t, 1000, stored(t, s))
+	assert.Equal(t, 600, stored(t, s))
 }

@@ -17,8 +17,7 @@ import (
 func TestASlowConnectionDeliversEverything(t *testing.T) {
 	t.Parallel() // it mostly waits
 	l := slowLink{bandwidth: 300e3, size: 2000, readTimeout: 300 * time.Millisecond}
-	delivered, took := l.run(t, deliver)
-	t.Logf("%d messages in %v, %v at best", delivered, took, l.ideal())
+	delivered, _ := l.run(t, deliver)
 	assert.Equal(t, l.total(), delivered)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
@@ -74,9 +76,22 @@ func (l slowLink) run(t *testing.T, job slowJob) (moved int, took time.Duration)
 
 // deliver receives and acks messages that have been published before.
 func deliver(ctx context.Context, s *slowScene) (delivered int) {
+	require.NoError(s.T, s.direct.Subscriber().SubscribeInitialize(s.Topic)) // else, loading the scripts may exceed ReadTimeout
 	s.direct.Backlog(s.total(), s.size)
 	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 100 })
 	return receive(ctx, messages, s.total())
+}
+
+// publishOverLink publishes messages, each with a call of its own, all at the same time. It returns how many calls succeed.
+func publishOverLink(ctx context.Context, s *slowScene) (published int) {
+	deadline, _ := ctx.Deadline()
+	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.PublishTimeout = time.Until(deadline) })
+	for _, err := range publishAtOnce(s.T, s.Scene, p, slices.Repeat([]int{s.size}, s.total())) {
+		if err == nil {
+			published++
+		}
+	}
+	return published
 }
 
 // receive acks messages until there were this many different ones, or ctx ends.
@@ -100,7 +115,7 @@ func TestSlowLinks(t *testing.T) {
 	if !*slowLinks {
 		t.Skip("only with -slowlinks")
 	}
-	jobs := map[string]slowJob{"deliver": deliver}
+	jobs := map[string]slowJob{"deliver": deliver, "publish": publishOverLink}
 	for name, job := range jobs {
 		t.Run(name, func(t *testing.T) {
 			var table strings.Builder

@@ -3,7 +3,6 @@ package acceptance
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
-	"github.com/sony/gobreaker"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -147,37 +145,6 @@ func TestAContextThatEndedWithItsDeliveryIsObeyed(t *testing.T) {
 	require.ErrorIs(t, p.Publish(s.Topic, own), context.Canceled)
 }
 
-func TestRetriesAroundATimeoutNeedToResetTheContext(t *testing.T) {
-	for reset, want := range map[bool][]error{
-		true:  {nil, nil, nil},
-		false: {nil, context.Canceled, context.Canceled},
-	} {
-		s := fixture.New(t)
-		var mu sync.Mutex
-		var begun []error // the error of the context at the beginning of each attempt
-		route(s, closeTimeout(fixture.Soon), func(msg *message.Message) error {
-			mu.Lock()
-			defer mu.Unlock()
-			begun = append(begun, msg.Context().Err())
-			if len(begun) < 3 {
-				return errHandler
-			}
-			return nil
-		},
-			middleware.Retry{MaxRetries: 5, InitialInterval: time.Millisecond, ResetContextOnRetry: reset}.Middleware,
-			middleware.Timeout(time.Minute),
-		)
-		s.Publish("a")
-		require.Eventually(t, func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return len(begun) == 3
-		}, fixture.Soon, 5*time.Millisecond)
-		s.Settled()
-		assert.Equal(t, want, begun, "ResetContextOnRetry: %t", reset)
-	}
-}
-
 // TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside shows the order of the two.
 func TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside(t *testing.T) {
 	s := fixture.New(t)
@@ -196,66 +163,4 @@ func TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside(t *testing.T) {
 	s.Publish("b")
 	require.Eventually(t, func() bool { return calls.Load() >= 3 }, fixture.Soon, 5*time.Millisecond, "it is redelivered")
 	assert.Empty(t, poisoned.Kinds(), "and not poisoned")
-}
-
-func TestAPoisonQueueAroundDelayOnErrorPoisonsLater(t *testing.T) {
-	s := fixture.New(t)
-	poison, poisoned := poisonQueue(s)
-	delayOnError := &middleware.DelayOnError{InitialInterval: 400 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 2}
-	var calls atomic.Int64
-	route(s, closeTimeout(fixture.Soon), failing(&calls), poison, delayOnError.Middleware)
-	messages := poisoned.Subscribe()
-	start := s.Now()
-	s.Publish("a")
-	msg := poisoned.Next(messages)
-	assert.False(t, fixture.Delivery(t, msg).DueAt.Before(start.Add(400*time.Millisecond)), "with the delay of the middleware")
-	msg.Ack()
-	s.Settled()
-}
-
-func TestAnOpenBreakerDelaysMessages(t *testing.T) {
-	t.Parallel() // it mostly waits
-	s := fixture.New(t)
-	delayOnError := &middleware.DelayOnError{InitialInterval: 200 * time.Millisecond, MaxInterval: time.Minute, Multiplier: 1}
-	breaker := middleware.NewCircuitBreaker(gobreaker.Settings{
-		Timeout:     300 * time.Millisecond,
-		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 2 },
-	})
-	var calls atomic.Int64
-	route(s, closeTimeout(fixture.Soon), func(*message.Message) error {
-		if calls.Add(1) <= 3 {
-			return errHandler
-		}
-		return nil
-	}, delayOnError.Middleware, breaker.Middleware)
-	s.Publish("a", "b", "c")
-	require.Eventually(t, func() bool { return calls.Load() >= 6 }, fixture.Soon, 5*time.Millisecond)
-	s.Settled()
-	assert.Equal(t, int64(6), calls.Load(), "three failures, and each message once")
-}
-
-// TestAThrottleKeepsItsMessages makes them wait for longer than a lease.
-func TestAThrottleKeepsItsMessages(t *testing.T) {
-	t.Parallel() // it mostly waits
-	s := fixture.New(t)
-	var mu sync.Mutex
-	attempts := map[string]int{}
-	route(s, func(c *subConfig) { c.LeaseDuration, c.MaxInFlight, c.CloseTimeout = 3*time.Second, 20, fixture.Soon },
-		func(msg *message.Message) error {
-			mu.Lock()
-			defer mu.Unlock()
-			attempts[msg.UUID] += fixture.Delivery(t, msg).Attempt
-			return nil
-		}, middleware.NewThrottle(1, 400*time.Millisecond).Middleware)
-	uuids := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
-	s.Publish(uuids...)
-	require.Eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(attempts) == len(uuids)
-	}, 2*fixture.Soon, 5*time.Millisecond)
-	s.Settled()
-	for uuid, n := range attempts {
-		assert.Equal(t, 1, n, uuid)
-	}
 }

@@ -85,14 +85,6 @@ func TestSeveralSubscribesOfOneSubscriber(t *testing.T) {
 				}
 			})
 		},
-		"SubscribeInitialize and Subscribe": func(s *fixture.Scene, sub *redisdelay.Subscriber, c *tallies, reader int) error {
-			if err := sub.SubscribeInitialize(s.Topic); err != nil {
-				return err
-			}
-			messages, err := sub.Subscribe(s.T.Context(), s.Topic)
-			go c.read(reader, messages) // ends with the subscription
-			return err
-		},
 	}
 	for name, subscribe := range ways {
 		for _, group := range []string{"group", redisdelay.Broadcast} {

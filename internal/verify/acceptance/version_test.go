@@ -1,14 +1,8 @@
 package acceptance
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"io"
-	"net"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -24,217 +18,77 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// pretender is a server that gives any answers.
-type pretender struct {
-	t      *testing.T
-	answer func(command []string) string // returns a whole reply
-
-	mu       sync.Mutex
-	commands []string // guarded by mu; the names
+// oldServer is a hook that answers INFO and all scripts in the place of the server.
+type oldServer struct {
+	redistest.Hook
+	info           string // empty: the user may not call INFO
+	script         answer // empty: scripts run on the server
+	infos, scripts atomic.Int64
 }
 
-// pretend starts a pretender and returns a client of it.
-func pretend(t *testing.T, answer func(command []string) string) (*pretender, *redis.Client) {
+func (o *oldServer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		var refused answer
+		switch {
+		case cmd.Name() == "info" && o.info != "":
+			o.infos.Add(1)
+			cmd.(*redis.StringCmd).SetVal(o.info)
+			return nil
+		case cmd.Name() == "info":
+			o.infos.Add(1)
+			refused = "NOPERM this user has no permissions to run the 'info' command"
+		case strings.HasPrefix(cmd.Name(), "eval"):
+			o.scripts.Add(1)
+			refused = o.script
+		}
+		if refused == "" {
+			return next(ctx, cmd)
+		}
+		cmd.SetErr(refused)
+		return refused
+	}
+}
+
+// firstCalls makes the calls that may be the first to a server, and returns their errors.
+func firstCalls(t *testing.T, server *oldServer) map[string]error {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &pretender{t: t, answer: answer}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { p.serve(conn) })
-		}
-	})
-	client := redis.NewClient(&redis.Options{Addr: listener.Addr().String()})
-	t.Cleanup(func() {
-		require.NoError(t, client.Close())
-		require.NoError(t, listener.Close())
-		serving.Wait()
-	})
-	return p, client
-}
-
-func (p *pretender) serve(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-	reader := bufio.NewReader(conn)
-	for {
-		command, err := readCommand(reader)
-		if err != nil {
-			return
-		}
-		name := strings.ToLower(command[0])
-		p.mu.Lock()
-		p.commands = append(p.commands, name)
-		p.mu.Unlock()
-		reply := "-ERR unknown command '" + name + "'\r\n"
-		switch name {
-		case "client":
-			reply = "+OK\r\n"
-		case "info", "eval", "evalsha":
-			reply = p.answer(command)
-		}
-		if _, err := io.WriteString(conn, reply); err != nil {
-			return
-		}
-	}
-}
-
-func readCommand(reader *bufio.Reader) ([]string, error) {
-	line := func(prefix string) (int, error) {
-		text, err := reader.ReadString('\n')
-		if err != nil {
-			return 0, err
-		}
-		return strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(text, prefix)))
-	}
-	n, err := line("*")
-	if err != nil {
-		return nil, err
-	}
-	command := make([]string, n)
-	for i := range command {
-		size, err := line("$")
-		if err != nil {
-			return nil, err
-		}
-		text := make([]byte, size+2)
-		if _, err := io.ReadFull(reader, text); err != nil {
-			return nil, err
-		}
-		command[i] = string(text[:size])
-	}
-	return command, nil
-}
-
-// sent is how often a command was sent.
-func (p *pretender) sent(name string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := 0
-	for _, command := range p.commands {
-		if command == name {
-			n++
-		}
-	}
-	return n
-}
-
-func bulk(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
-
-// callsOf are the calls that may be the first to a server.
-func callsOf(s *fixture.Scene) map[string]func() error {
-	p, sub, operator := s.Publisher(), s.Subscriber(), dead.Admin(s)
-	return map[string]func() error{
-		"Publish":             func() error { return p.Publish(s.Topic, message.NewMessage("a", nil)) },
-		"SubscribeInitialize": func() error { return sub.SubscribeInitialize(s.Topic) },
-		"Subscribe": func() error {
-			_, err := sub.Subscribe(s.T.Context(), s.Topic)
-			return err
-		},
-		"Cancel":  func() error { return fixture.ErrOf(p.Cancel(s.T.Context(), s.Topic, "k")) },
-		"Entries": func() error { return fixture.ErrOf(operator.Entries(s.T.Context(), s.Topic, admin.Query{})) },
+	s := fixture.New(t)
+	client := redistest.Shared(t).Client(t)
+	client.AddHook(server)
+	s.Client = client
+	p, sub := s.Publisher(), s.Subscriber()
+	return map[string]error{
+		"Publish":             p.Publish(s.Topic, message.NewMessage("a", nil)),
+		"SubscribeInitialize": sub.SubscribeInitialize(s.Topic),
+		"Subscribe":           fixture.ErrOf(sub.Subscribe(t.Context(), s.Topic)),
+		"Cancel":              fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")),
+		"Entries":             fixture.ErrOf(dead.Admin(s).Entries(t.Context(), s.Topic, admin.Query{})),
 	}
 }
 
 func TestAServerThatIsTooOldIsNamed(t *testing.T) {
-	server, client := pretend(t, func(command []string) string {
-		if strings.EqualFold(command[0], "info") {
-			return bulk("# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n")
-		}
-		return "*5\r\n:1\r\n*0\r\n*0\r\n*0\r\n:0\r\n"
-	})
-	for name, call := range callsOf(fixture.NewWith(t, client)) {
-		err := call()
+	server := &oldServer{info: "# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n"}
+	for name, err := range firstCalls(t, server) {
 		require.ErrorIs(t, err, redisdelay.ErrServerTooOld, name)
 		require.ErrorContains(t, err, "want Redis 7.0 or newer", name)
 		require.ErrorContains(t, err, "6.2.14", name)
 		assert.NotErrorIs(t, err, redisdelay.ErrOutcomeUnknown, name)
 	}
-	assert.Zero(t, server.sent("evalsha"), "nothing is run on it")
+	assert.Zero(t, server.scripts.Load(), "nothing is run on it")
 }
 
 func TestAServerThatIsTooOldIsNamedWithoutTheRightToInfo(t *testing.T) {
-	for name, text := range map[string]string{
+	for name, text := range map[string]answer{
 		"6.0":             "ERR Error running script (call to f_4dfe1): @user_script:8: @user_script: 8: Unknown Redis command called from Lua script",
 		"6.2":             "ERR Error running script (call to f_4dfe1): @user_script:8: @user_script: 8: -OOM command not allowed",
 		"lacks a command": "ERR Unknown Redis command called from script script: 4dfe1, on @user_script:8.",
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, client := pretend(t, func(command []string) string {
-				if strings.EqualFold(command[0], "info") {
-					return "-NOPERM this user has no permissions to run the 'info' command\r\n"
-				}
-				return "-" + text + "\r\n"
-			})
-			for name, call := range callsOf(fixture.NewWith(t, client)) {
-				require.ErrorIs(t, call(), redisdelay.ErrServerTooOld, name)
+			server := &oldServer{script: text}
+			for name, err := range firstCalls(t, server) {
+				require.ErrorIs(t, err, redisdelay.ErrServerTooOld, name)
 			}
-			assert.LessOrEqual(t, server.sent("info"), 3, "asked once for the publisher, the subscriber and the Admin")
+			assert.LessOrEqual(t, server.infos.Load(), int64(3), "asked once for the publisher, the subscriber and the Admin")
 		})
-	}
-}
-
-func TestTheServerVersionIsReadOnce(t *testing.T) {
-	for _, version := range []string{"7.0.15", "7.2.4", "8.2.1", "255.255.255", "unstable"} {
-		t.Run(version, func(t *testing.T) {
-			server, client := pretend(t, func(command []string) string {
-				if strings.EqualFold(command[0], "info") {
-					return bulk("redis_version:" + version + "\r\n")
-				}
-				switch key := command[3]; {
-				case strings.HasSuffix(key, ":topics}"):
-					return "*1\r\n$1\r\n1\r\n"
-				case strings.HasSuffix(key, ":scheduled") && command[2] == "3": // put
-					return "*1\r\n" + bulk("stored")
-				case strings.HasSuffix(key, ":scheduled"):
-					return "*0\r\n"
-				default:
-					return "*5\r\n:1\r\n*0\r\n*0\r\n*0\r\n:0\r\n"
-				}
-			})
-			s := fixture.NewWith(t, client)
-			p := s.Publisher()
-			for n := range 5 {
-				require.NoError(t, p.Publish(s.Topic+strconv.Itoa(n), message.NewMessage("a", nil)))
-			}
-			assert.Equal(t, 1, server.sent("info"))
-		})
-	}
-}
-
-// TestOneInfoServesManyFirstCalls makes them all at once.
-func TestOneInfoServesManyFirstCalls(t *testing.T) {
-	s := fixture.New(t)
-	client := redistest.Shared(t).Client(t)
-	hook := &counter{name: "info"}
-	client.AddHook(hook)
-	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = client })
-	var publishing sync.WaitGroup
-	for n := range 50 {
-		publishing.Go(func() {
-			assert.NoError(t, p.Publish(s.Topic+strconv.Itoa(n), message.NewMessage("a", nil)))
-		})
-	}
-	publishing.Wait()
-	assert.Equal(t, int64(1), hook.count.Load())
-}
-
-// counter is a hook that counts a command.
-type counter struct {
-	redistest.Hook
-	name  string
-	count atomic.Int64
-}
-
-func (h *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == h.name {
-			h.count.Add(1)
-		}
-		return next(ctx, cmd)
 	}
 }
