@@ -2,7 +2,7 @@ GO ?= go
 GOLANGCI_LINT_VERSION = v2.15.0
 LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-.PHONY: test test-slow pages languages lint vulnerabilities full stress chaos chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
+.PHONY: test test-slow pages languages lint vulnerabilities full stress chaos chaos-faults chaos-periodic chaos-inbox chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
 	examples dashboard bench million10 matrix redis-server prometheus chromium axe
 
@@ -53,17 +53,13 @@ full:
 	./scripts/full.sh $(FORMS)
 
 ## chaos: the full fault suite, about half an hour
-chaos: chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics model
+chaos: chaos-faults chaos-periodic chaos-inbox chaos-metrics model
 
-CLUSTERS = Cluster|Sentinel|Replicas
+CLUSTERS = Cluster|Sentinel
 
 ## chaos-faults: all faults but failovers, about 15 minutes
 chaos-faults: redis-server
-	$(GO) test -timeout 40m -v ./internal/verify/chaos -full -skip '$(CLUSTERS)|ComeAndGo|EachSecond|EachEntry'
-
-## chaos-churn: subscribers that come and go, eleven minutes
-chaos-churn: redis-server
-	$(GO) test -timeout 20m -v ./internal/verify/chaos -full -run ComeAndGo
+	$(GO) test -timeout 40m -v ./internal/verify/chaos -full -skip '$(CLUSTERS)|EachSecond|EachEntry'
 
 ## chaos-periodic: schedules for every second, while all that runs them dies, thirteen minutes
 chaos-periodic: redis-server
@@ -71,12 +67,7 @@ chaos-periodic: redis-server
 
 ## chaos-inbox: entries of the inbox, while all that stores them dies
 chaos-inbox: redis-server
-	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run Entr
-
-## chaos-languages: the inbox and the relay to a stream between programs in Python and Go, while all of these are killed; some minutes
-chaos-languages: redis-server
-	./scripts/install-languages.sh
-	CI=true $(GO) test -timeout 15m -v ./internal/verify/languages -full -run WhileAllAreKilled
+	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run EachEntry
 
 ## chaos-metrics: what Prometheus shows agrees with the messages
 chaos-metrics: redis-server prometheus

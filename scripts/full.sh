@@ -7,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 logs=.cache/full
-forms="chaos-faults chaos-churn chaos-periodic chaos-inbox chaos-languages chaos-metrics failover model
+forms="chaos-faults chaos-periodic chaos-inbox chaos-metrics failover model
 explore-sound explore-damage explore-torn sim-delivery sim-whole sim-mistakes year months cron
 stress dashboard matrix bench million10"
 SIM=${SIM:-5m} ROUNDS=${ROUNDS:-3}

@@ -103,7 +103,7 @@ func TestClusterFailovers(t *testing.T) {
 			end := s.traffic(partitions, waitReplicas)
 			for n := range size(2-waitReplicas, 20) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
-				if slot := s.slot(t); n%4 == 1 {
+				if slot := s.slot(ctx); n%4 == 1 {
 					require.NoError(t, cluster.Failover(ctx, slot))
 					s.goesOn()
 				} else {
@@ -122,14 +122,19 @@ func TestClusterFailovers(t *testing.T) {
 	}
 }
 
-// slot is the slot of some partition of the topic.
-func (s *scene) slot(t *testing.T) int {
-	t.Helper()
-	keys, err := s.Keys(t.Context())
-	require.NoError(t, err)
-	slot, err := s.Client.ClusterKeySlot(t.Context(), keys[rand.IntN(len(keys))]).Result()
-	require.NoError(t, err)
-	return int(slot)
+// slot is the slot of some partition of the topic. The client may first have to learn of new masters.
+func (s *scene) slot(ctx context.Context) (slot int) {
+	s.T.Helper()
+	s.until("the client finds the topic", healing, func() bool {
+		keys, err := s.Keys(ctx)
+		if err != nil || len(keys) == 0 {
+			return false
+		}
+		found, err := s.Client.ClusterKeySlot(ctx, keys[rand.IntN(len(keys))]).Result()
+		slot = int(found)
+		return err == nil
+	})
+	return slot
 }
 
 // TestClusterMigrations moves the slots of the topic between masters under load.
@@ -142,7 +147,7 @@ func TestClusterMigrations(t *testing.T) {
 	end := s.traffic(4, 0)
 	for range size(2, 50) {
 		ctx, cancel := context.WithTimeout(t.Context(), healing)
-		require.NoError(t, cluster.Migrate(ctx, s.slot(t)))
+		require.NoError(t, cluster.Migrate(ctx, s.slot(ctx)))
 		cancel()
 		s.goesOn()
 	}

@@ -3,7 +3,6 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
-	"syscall"
 	"testing"
 	"time"
 
@@ -62,71 +61,6 @@ func TestPublishersKilled(t *testing.T) {
 	consumer.kill()
 	report := s.judge("g")
 	require.NotZero(t, report.Published[Unknown], "no publisher was in the middle of a batch")
-}
-
-// TestStaleConsumers stops consumer processes past their leases, lets others take over,
-// and continues them while the others still handle the messages.
-func TestStaleConsumers(t *testing.T) {
-	onlyInFull(t)
-	s := newScene(t)
-	const lease = 300 * time.Millisecond
-	consume := s.job(func(j *job) {
-		j.Lease, j.MaxInFlight, j.Handling = lease, 3, 20*time.Millisecond
-		j.Poison, j.FailFirst = "m-", 1
-	})
-	stalling := make([]*process, 20)
-	for i := range stalling {
-		stalling[i] = spawn(t, consume, s.history)
-	}
-	steady := consume
-	steady.Name, steady.Handling, steady.MaxInFlight = "steady", 2*lease, 200
-	steady.Lease = 30 * lease // so that a busy machine cannot make it lose one
-	steadily := spawn(t, steady, s.history)
-	publisher := spawn(t, s.job(func(j *job) { j.Publish, j.Name, j.Batch, j.Every = true, "m", 5, 20*time.Millisecond }), s.history)
-	for range 25 { // rounds for each of the processes
-		for _, p := range stalling {
-			p.signal(syscall.SIGSTOP)
-		}
-		<-time.After(lease + 100*time.Millisecond)
-		for _, p := range stalling {
-			p.signal(syscall.SIGCONT)
-		}
-		<-time.After(150 * time.Millisecond)
-	}
-	publisher.kill()
-	s.drained()
-	stop(append(stalling, steadily))
-	s.judge("g")
-	s.keeps("steady")
-}
-
-// keeps asserts that no other worker got a message while a worker that was never stopped
-// was handling it: no stale nack, extend or release took effect.
-func (s *scene) keeps(worker string) {
-	s.T.Helper()
-	type lease struct{ from, to int64 }
-	leases := map[string][]lease{}
-	taken := 0
-	for _, e := range s.history.Events() {
-		switch {
-		case e.Worker != worker:
-		case e.Kind == Delivered:
-			leases[e.ID] = append(leases[e.ID], lease{e.Claimed, 1 << 62})
-			if e.Token > 1 {
-				taken++
-			}
-		case e.Kind == Handled || e.Kind == Refused:
-			leases[e.ID][len(leases[e.ID])-1].to = e.At
-		}
-	}
-	require.NotZero(s.T, taken, "%s has not taken over a message", worker)
-	for _, e := range s.history.Events() {
-		for _, l := range leases[e.ID] {
-			if e.Kind == Delivered && e.Claimed > l.from && e.Claimed < l.to {
-				require.Fail(s.T, "a message was given away while it was being handled", "%v", e)
-			}
-		}
-	}
 }
 
 // TestRedisKilled kills Redis under load and keeps it away for up to five seconds, longer

@@ -150,27 +150,6 @@ func (l *errorLog) lines() []string {
 	return slices.Clone(l.errors)
 }
 
-// TestLongHandlers lets handlers take five times their lease: while the consumer is alive,
-// no message is redelivered.
-func TestLongHandlers(t *testing.T) {
-	onlyInFull(t)
-	const lease = 300 * time.Millisecond // heartbeats come three times as often
-	s := newScene(t)
-	var stops []func()
-	for range 2 {
-		stops = append(stops, s.inProcess(s.job(func(j *job) {
-			j.Lease, j.Handling, j.MaxInFlight = lease, 5*lease, 20
-		}), s.dial()))
-	}
-	publish := s.job(func(j *job) { j.Publish, j.Name, j.Count, j.Batch = true, "m", 400, 20 })
-	require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
-	s.drained()
-	for _, stop := range stops {
-		stop()
-	}
-	assert.Zero(t, s.judge("g").Redelivered)
-}
-
 // TestNoMemory lets Redis run out of memory: publishing fails, but the backlog drains.
 func TestNoMemory(t *testing.T) {
 	onlyInFull(t)

@@ -274,37 +274,14 @@ func TestEachSecondIsStoredOnceOverClusterFailovers(t *testing.T) {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	})
 	s.cluster = cluster.Addrs()
-	s.overFailovers(func(ctx context.Context) error {
-		slot, err := s.anySlot(ctx)
-		if err != nil {
-			return err
-		}
-		killed, err := cluster.Kill(ctx, slot)
-		if err != nil {
-			return err
-		}
-		return cluster.Heal(ctx, killed)
-	})
-}
-
-// TestEachSecondIsStoredOnceOverSentinelFailovers is the same with sentinels.
-func TestEachSecondIsStoredOnceOverSentinelFailovers(t *testing.T) {
-	onlyInFull(t)
-	sentinel := redistest.NewSentinel(t)
-	s := newSceneOn(t, func() redis.UniversalClient { return sentinel.Client(t) })
-	s.sentinels, s.master = sentinel.Addrs(), sentinel.MasterName
-	s.overFailovers(sentinel.KillMaster)
-}
-
-// overFailovers runs schedules while processes are killed and masters fail over.
-func (s *scene) overFailovers(failover func(ctx context.Context) error) {
-	s.T.Helper()
 	c := s.periodicCrowd(20)
 	from := c.ticking()
 	c.disturb(time.Minute, 10*time.Second, func(int) {
-		within, cancel := context.WithTimeout(s.T.Context(), healing)
+		within, cancel := context.WithTimeout(t.Context(), healing)
 		defer cancel()
-		require.NoError(s.T, failover(within))
+		killed, err := cluster.Kill(within, s.slot(within))
+		require.NoError(t, err)
+		require.NoError(t, cluster.Heal(within, killed))
 	})
 	c.catchUp(from)
 }

@@ -53,8 +53,6 @@ type scene struct {
 	*fixture.Scene          // its client only observes, and meets no network faults
 	addr           string   // of a single server
 	cluster        []string // addresses of a cluster, for processes
-	sentinels      []string // addresses of sentinels, likewise
-	master         string   // its name for them
 	server         *redistest.Server
 	connect        func() redis.UniversalClient
 	history        *History
@@ -91,7 +89,7 @@ func (s *scene) dial() redis.UniversalClient {
 
 // job is a worker's job on this scene.
 func (s *scene) job(change func(*job)) job {
-	j := job{Addr: s.addr, Cluster: s.cluster, Sentinels: s.sentinels, Master: s.master, Topic: s.Topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
+	j := job{Addr: s.addr, Cluster: s.cluster, Topic: s.Topic, Group: "g", Lease: time.Second, MaxInFlight: 1}
 	change(&j)
 	return j
 }
@@ -224,17 +222,4 @@ func (s *scene) consistent() {
 		}
 	}
 	assert.Equal(s.T, bodies, inSets, "ids with bodies against ids in sets")
-}
-
-// logSlow logs how many scripts took over 10 ms, and the longest. It is no assertion, because other programs take the processor from
-// Redis; TestNoScriptTakesOverTenMilliseconds in package queue asserts it.
-func (s *scene) logSlow() {
-	s.T.Helper()
-	slow, longest := 0, time.Duration(0)
-	for _, entry := range s.Client.SlowLogGet(s.T.Context(), -1).Val() {
-		if strings.HasPrefix(entry.Args[0], "eval") {
-			slow, longest = slow+1, max(longest, entry.Duration)
-		}
-	}
-	s.T.Logf("%d scripts took over 10 ms, the longest %s", slow, longest)
 }

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -25,16 +24,11 @@ import (
 // workerEnv makes the test binary a worker process; it holds a job as JSON.
 const workerEnv = "REDISDELAY_CHAOS_WORKER"
 
-// handedOut counts the messages that handlers of this process got.
-var handedOut atomic.Int64
-
 // job is what a worker does, in a process of its own or in this one.
 type job struct {
-	Addr      string
-	Cluster   []string // addresses of a cluster, instead of Addr
-	Sentinels []string // addresses of sentinels, instead of Addr
-	Master    string   // its name for them
-	Topic     string
+	Addr    string
+	Cluster []string // addresses of a cluster, instead of Addr
+	Topic   string
 
 	// A publisher publishes Count messages, Batch in each call, due after Delay. Count 0
 	// means no end.
@@ -55,19 +49,14 @@ type job struct {
 	WaitReplicas int
 
 	// A consumer handles messages until it is told to stop.
-	Consumers     int // subscribers, each with its own client; 0: one, with the given client
-	Group         string
-	Expiry        time.Duration // of the group
-	Lives         time.Duration // when the worker closes its subscribers and ends; 0: never
-	Lease         time.Duration
-	MaxInFlight   int
-	MaxDeliveries int
-	Handling      time.Duration // of one message
-	Poison        string        // messages whose UUIDs start with this fail
-	FailFirst     int           // in how many deliveries they fail; 0: always
-	FailOneOf     int           // one of so many deliveries fails; 0: none
-	DieAfter      int           // after how many messages, without handling the last; 0: never
-	Killer        string        // messages whose UUIDs start with this end the process
+	Consumers   int // subscribers, each with its own client; 0: one, with the given client
+	Group       string
+	Lease       time.Duration
+	MaxInFlight int
+	Handling    time.Duration // of one message
+	Poison      string        // messages whose UUIDs start with this fail
+	FailFirst   int           // in how many deliveries they fail
+	FailOneOf   int           // one of so many deliveries fails; 0: none
 
 	ToStream   string // how the worker relays the topic to a stream of the same name; "": not at all
 	FromStream bool   // a consumer reads that stream
@@ -90,13 +79,7 @@ func work(encoded string) {
 	err := json.Unmarshal([]byte(encoded), &j)
 	if err == nil {
 		client := j.dial()
-		ctx := context.Background()
-		if j.Lives > 0 {
-			end, cancel := context.WithTimeout(ctx, j.Lives)
-			defer cancel()
-			ctx = end
-		}
-		err = j.run(ctx, client, func(e Event) {
+		err = j.run(context.Background(), client, func(e Event) {
 			e.At = time.Now().UnixMicro()
 			mu.Lock()
 			defer mu.Unlock()
@@ -112,9 +95,6 @@ func work(encoded string) {
 func (j job) dial() redis.UniversalClient {
 	if j.Cluster != nil {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: j.Cluster})
-	}
-	if j.Sentinels != nil {
-		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: j.Master, SentinelAddrs: j.Sentinels})
 	}
 	return redis.NewClient(&redis.Options{Addr: j.Addr})
 }
@@ -255,10 +235,8 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
 		Client:        client,
 		ConsumerGroup: j.Group,
-		GroupExpiry:   j.Expiry,
 		LeaseDuration: j.Lease,
 		MaxInFlight:   j.MaxInFlight,
-		MaxDeliveries: j.MaxDeliveries,
 	}, j.logger)
 	if err != nil {
 		return err
@@ -294,16 +272,11 @@ func (j job) delivered(msg *message.Message, report func(Event)) {
 
 func (j job) handle(msg *message.Message, report func(Event)) {
 	d, _ := redisdelay.DeliveryFromContext(msg.Context())
-	j.Group = d.Group // with Broadcast, one of its own
-	dies := j.DieAfter > 0 && handedOut.Add(1) >= int64(j.DieAfter)
-	if dies || j.Killer != "" && strings.HasPrefix(msg.UUID, j.Killer) {
-		os.Exit(1)
-	}
 	if j.Handling > 0 {
 		<-time.After(j.Handling)
 	}
 	poisoned := j.Poison != "" && strings.HasPrefix(msg.UUID, j.Poison)
-	if j.FailOneOf > 0 && rand.IntN(j.FailOneOf) == 0 || poisoned && (j.FailFirst == 0 || d.Attempt <= j.FailFirst) {
+	if j.FailOneOf > 0 && rand.IntN(j.FailOneOf) == 0 || poisoned && d.Attempt <= j.FailFirst {
 		report(Event{Kind: Refused, UUID: msg.UUID, ID: d.ID, Group: j.Group, Worker: j.Name, Token: d.Token})
 		msg.Nack()
 		return

@@ -26,13 +26,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
-func TestMain(m *testing.M) {
-	if job := os.Getenv(workerEnv); job != "" {
-		work(job)
-		return
-	}
-	redistest.Main(m)
-}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 const (
 	examples = "../../../examples"

@@ -49,15 +49,6 @@ func (c *Cluster) Heal(ctx context.Context, killed *Server) error {
 	return c.Ready(ctx)
 }
 
-// KillMaster is Kill and Heal.
-func (c *Cluster) KillMaster(ctx context.Context, slot int) error {
-	killed, err := c.Kill(ctx, slot)
-	if err != nil {
-		return err
-	}
-	return c.Heal(ctx, killed)
-}
-
 // Failover makes the replica of a slot its master, and the master its replica. It
 // may have to wait first, as Kill does.
 func (c *Cluster) Failover(ctx context.Context, slot int) error {

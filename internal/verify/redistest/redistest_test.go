@@ -37,17 +37,18 @@ func TestClusterFaultsKeepTheData(t *testing.T) {
 	c := SharedCluster(t)
 	client := c.Client(t)
 	slot := int(client.ClusterKeySlot(t.Context(), "{fault}").Val())
+	kill := func(ctx context.Context, slot int) error { return killAndLook(ctx, c, slot) }
 	faults := []struct {
 		name   string
 		inject func(context.Context, int) error
 	}{
 		{"failover", c.Failover},
 		{"migration", c.Migrate},
-		{"kill", func(ctx context.Context, slot int) error { return killAndLook(ctx, c, slot) }},
+		{"kill", kill},
 		{"migration back", c.Migrate},
 		{"failover of another", c.Failover},
 		{"failover back", c.Failover},
-		{"kill of a master that was a replica", c.KillMaster},
+		{"kill of a master that was a replica", kill},
 	}
 	for _, fault := range faults {
 		t.Run(fault.name, func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestClusterFaultsKeepTheData(t *testing.T) {
 	}
 }
 
-// killAndLook is KillMaster with a check of the cluster in between.
+// killAndLook kills a master, waits until another has replaced it, and brings it back.
 func killAndLook(ctx context.Context, c *Cluster, slot int) error {
 	killed, err := c.Kill(ctx, slot)
 	if err != nil {
@@ -92,13 +93,20 @@ func TestSentinelFaultsKeepTheData(t *testing.T) {
 	t.Parallel()
 	s := SharedSentinel(t)
 	client := s.Client(t)
+	kill := func(ctx context.Context) error {
+		killed, err := s.Kill(ctx)
+		if err != nil {
+			return err
+		}
+		return s.Heal(ctx, killed)
+	}
 	faults := []struct {
 		name   string
 		inject func(context.Context) error
 	}{
 		{"failover", s.Failover},
-		{"kill", s.KillMaster},
-		{"kill of a server that was killed", s.KillMaster},
+		{"kill", kill},
+		{"kill of a server that was killed", kill},
 		{"failover back", s.Failover},
 	}
 	for _, fault := range faults {

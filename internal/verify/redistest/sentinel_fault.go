@@ -52,15 +52,6 @@ func (s *Sentinel) masterIs(want *Server) func(context.Context) error {
 	}
 }
 
-// KillMaster is Kill and Heal.
-func (s *Sentinel) KillMaster(ctx context.Context) error {
-	killed, err := s.Kill(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Heal(ctx, killed)
-}
-
 // Failover makes the sentinels exchange master and replica. Until they have made the old
 // master a replica, it accepts writes, which are lost.
 func (s *Sentinel) Failover(ctx context.Context) error {
