@@ -1,8 +1,7 @@
 // Cqrs sends delayed commands over Watermill's command bus.
 //
-// Each user is welcomed at once. The handler of that command sends a delayed command to
-// remind the user, and its handler sends the last reminder. A delay only takes
-// delay.WithContext in the call of Send.
+// Each user is welcomed at once. The handler of that command sends a delayed command to remind the user, and its handler sends
+// the last reminder. A delay only takes delay.WithContext in the call of Send.
 //
 // It ends by itself, with an error if a command came early or not at all.
 package main
@@ -11,13 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"os/signal"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
@@ -25,109 +21,75 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/examples/internal/redisserver"
 )
 
-// deadline ends the program when commands are missing.
-const deadline = 15 * time.Second
+const (
+	deadline      = 15 * time.Second // ends the program when commands are missing
+	firstReminder = 1500 * time.Millisecond
+	lastReminder  = 2 * time.Second // after the first
+)
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "cqrs:", err)
-		os.Exit(1)
-	}
-}
+var users = []string{"amelia", "jonas", "priya"}
 
-func run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	server, err := redisserver.Start(ctx)
-	if err != nil {
-		return err
-	}
-	defer server.Stop()
-	users := []string{"amelia", "jonas", "priya"}
-	fmt.Printf("%d users on %s.\n\n", len(users), server)
+func main() { redisserver.Main(deadline, run) }
 
-	app, err := newApp(server.Client(), len(users))
-	if err != nil {
-		return err
-	}
-	running := make(chan error, 1)
-	go func() { running <- app.router.Run(ctx) }() // ends with Close
-
-	err = app.signUp(ctx, users)
-	if err == nil {
-		err = app.reminders.wait(ctx)
-	}
-	return errors.Join(err, app.router.Close(), <-running, app.publisher.Close())
-}
-
-// app is a command bus with the handlers of its commands.
-type app struct {
-	publisher *redisdelay.Publisher
-	bus       *cqrs.CommandBus
-	router    *message.Router
-	reminders *reminders
-}
-
-// newApp is the same as with any other Pub/Sub, except for the constructors of the
-// publisher and the subscribers.
-func newApp(client redis.UniversalClient, users int) (*app, error) {
-	logger := watermill.NewSlogLogger(slog.New(
-		slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}),
-	))
+// run is the same as with any other Pub/Sub, except for the constructors of the publisher and the subscribers.
+func run(ctx context.Context, server *redisserver.Server) error {
 	topics := topics{prefix: redisserver.Topic("commands")}
-	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client}, logger)
+	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: server.Client()}, redisserver.Logger())
 	if err != nil {
-		return nil, fmt.Errorf("create publisher: %w", err)
+		return fmt.Errorf("create publisher: %w", err)
 	}
 	bus, err := cqrs.NewCommandBusWithConfig(publisher, cqrs.CommandBusConfig{
-		GeneratePublishTopic: topics.publish,
-		Marshaler:            marshaler(),
-		Logger:               logger,
+		GeneratePublishTopic: topics.publish, Marshaler: marshaler,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("create command bus: %w", err)
+		return fmt.Errorf("create command bus: %w", err)
 	}
-	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	router, err := message.NewRouter(message.RouterConfig{}, redisserver.Logger())
 	if err != nil {
-		return nil, fmt.Errorf("create router: %w", err)
+		return fmt.Errorf("create router: %w", err)
 	}
-	reminders := newReminders(client, bus, users)
-	if err := addHandlers(router, client, topics, reminders.handlers(), logger); err != nil {
-		return nil, err
+	r := &reminders{bus: bus, ended: make(chan error)}
+	if err := addHandlers(router, server.Client(), topics, r); err != nil {
+		return err
 	}
-	return &app{publisher: publisher, bus: bus, router: router, reminders: reminders}, nil
+	fmt.Printf("%d users on %s.\n\n", len(users), server)
+	running := make(chan error, 1)
+	go func() { running <- router.Run(ctx) }() // ends with Close
+	for _, user := range users {               // commands that are sent before the router runs wait in Redis
+		err = errors.Join(err, bus.Send(ctx, WelcomeUser{User: user}))
+	}
+	for range users {
+		select {
+		case early := <-r.ended:
+			err = errors.Join(err, early)
+		case <-ctx.Done():
+			err = errors.Join(err, errors.New("a reminder is missing"))
+		}
+	}
+	return errors.Join(err, router.Close(), <-running, publisher.Close()) //nolint:contextcheck // Close has a timeout of its own
 }
 
 // addHandlers gives each command handler its own consumer group.
-func addHandlers(
-	router *message.Router, client redis.UniversalClient, topics topics,
-	handlers []cqrs.CommandHandler, logger watermill.LoggerAdapter,
-) error {
+func addHandlers(router *message.Router, client redis.UniversalClient, topics topics, r *reminders) error {
 	processor, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
 		GenerateSubscribeTopic: topics.subscribe,
 		SubscriberConstructor: func(p cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
 			return redisdelay.NewSubscriber(redisdelay.SubscriberConfig{
-				Client:        client,
-				ConsumerGroup: p.HandlerName,
-			}, logger)
+				Client: client, ConsumerGroup: p.HandlerName,
+			}, redisserver.Logger())
 		},
-		Marshaler: marshaler(),
-		Logger:    logger,
+		Marshaler: marshaler,
 	})
 	if err != nil {
 		return fmt.Errorf("create command processor: %w", err)
 	}
-	if err := processor.AddHandlers(handlers...); err != nil {
-		return fmt.Errorf("add command handlers: %w", err)
-	}
-	return nil
+	return processor.AddHandlers(
+		cqrs.NewCommandHandler("welcome_user", r.welcome),
+		cqrs.NewCommandHandler("remind_user", r.remind),
+	)
 }
 
-func marshaler() cqrs.CommandEventMarshaler {
-	return cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
-}
+var marshaler = cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
 
 // topics names a topic for each command.
 type topics struct{ prefix string }
@@ -140,12 +102,49 @@ func (t topics) subscribe(p cqrs.CommandProcessorGenerateSubscribeTopicParams) (
 	return t.prefix + "." + p.CommandName, nil
 }
 
-// signUp welcomes the users. Commands sent before the router runs wait in Redis.
-func (a *app) signUp(ctx context.Context, users []string) error {
-	for _, user := range users {
-		if err := a.bus.Send(ctx, WelcomeUser{User: user}); err != nil {
-			return fmt.Errorf("welcome %s: %w", user, err)
-		}
+// WelcomeUser is a command that is handled at once.
+type WelcomeUser struct {
+	User string `json:"user"`
+}
+
+// RemindUser is a command that is sent with a delay.
+type RemindUser struct {
+	User      string    `json:"user"`
+	Text      string    `json:"text"`
+	Last      bool      `json:"last"`
+	NotBefore time.Time `json:"not_before"` // to see whether it is early
+}
+
+// reminders handles the commands.
+type reminders struct {
+	bus   *cqrs.CommandBus
+	ended chan error // gets the outcome of each last reminder
+}
+
+func (r *reminders) welcome(ctx context.Context, command *WelcomeUser) error {
+	fmt.Printf("%-7s Welcome!\n", command.User)
+	return r.send(ctx, firstReminder, RemindUser{User: command.User, Text: "Have you verified your address?"})
+}
+
+func (r *reminders) remind(ctx context.Context, command *RemindUser) error {
+	fmt.Printf("%-7s %s\n", command.User, command.Text)
+	var early error
+	if time.Now().Before(command.NotBefore) {
+		early = fmt.Errorf("a reminder of %s came early", command.User)
 	}
-	return nil
+	if early == nil && !command.Last {
+		return r.send(ctx, lastReminder, RemindUser{User: command.User, Text: "Your account is about to expire.", Last: true})
+	}
+	select {
+	case r.ended <- early:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// send sends a reminder that is due after a delay.
+func (r *reminders) send(ctx context.Context, after time.Duration, command RemindUser) error {
+	command.NotBefore = time.Now().Add(after)
+	return r.bus.Send(delay.WithContext(ctx, delay.For(after)), command)
 }

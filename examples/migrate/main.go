@@ -13,12 +13,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/redisdelay/watermill-redisdelay/examples/internal/redisserver"
 )
@@ -44,10 +41,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer server.Stop()
-	logger := watermill.NewSlogLogger(slog.New(
-		slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}),
-	))
-	s, err := newService(server, logger)
+	s, err := newService(server, redisserver.Logger())
 	if err != nil {
 		return err
 	}

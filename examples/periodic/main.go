@@ -11,12 +11,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"os/signal"
+	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
@@ -36,30 +33,19 @@ const (
 	deadline = 20 * time.Second
 )
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "periodic:", err)
-		os.Exit(1)
-	}
-}
+func main() { redisserver.Main(deadline, run) }
 
-func run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	server, err := redisserver.Start(ctx)
-	if err != nil {
-		return err
-	}
-	defer server.Stop()
+func run(ctx context.Context, server *redisserver.Server) error {
 	fmt.Printf("Two instances on %s.\n\n", server)
 
 	// A real service has the number of its build here, so that an older instance changes nothing.
 	version := time.Now().UnixMilli()
-	ticks := newTicks(time.Now())
+	ticks := &ticks{since: time.Now(), done: make(chan struct{}), times: map[string]int{}, of: map[string]int{}}
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 2)
 	var schedules *periodic.Periodic
+	var err error
 	for name := range 2 {
 		if schedules, err = declare(ctx, server.Client(), version); err != nil {
 			return err
@@ -76,13 +62,13 @@ func run() error {
 	}
 	cancel()
 	err = errors.Join(err, <-ended, <-ended)
-	_, removed := schedules.Apply(ctx, owner, version+1, nil) // the service is no more
+	_, removed := schedules.Apply(context.WithoutCancel(ctx), owner, version+1, nil) // the service is no more
 	return errors.Join(err, removed)
 }
 
 // declare declares the schedules of the service.
 func declare(ctx context.Context, client redis.UniversalClient, version int64) (*periodic.Periodic, error) {
-	schedules, err := periodic.New(periodic.Config{Client: client, Prefix: prefix}, logger())
+	schedules, err := periodic.New(periodic.Config{Client: client, Prefix: prefix}, redisserver.Logger())
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +106,11 @@ func instance(ctx context.Context, schedules *periodic.Periodic, router *message
 }
 
 func newRouter(client redis.UniversalClient, instance int, t *ticks) (*message.Router, error) {
-	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, Prefix: prefix}, logger())
+	subscriber, err := redisdelay.NewSubscriber(redisdelay.SubscriberConfig{Client: client, Prefix: prefix}, redisserver.Logger())
 	if err != nil {
 		return nil, fmt.Errorf("create subscriber: %w", err)
 	}
-	router, err := message.NewRouter(message.RouterConfig{}, logger())
+	router, err := message.NewRouter(message.RouterConfig{}, redisserver.Logger())
 	if err != nil {
 		return nil, fmt.Errorf("create router: %w", err)
 	}
@@ -134,8 +120,60 @@ func newRouter(client redis.UniversalClient, instance int, t *ticks) (*message.R
 	return router, nil
 }
 
-func logger() watermill.LoggerAdapter {
-	return watermill.NewSlogLogger(slog.New(
-		slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}),
-	))
+// wanted is how many ticks of each schedule the program waits for.
+var wanted = map[string]int{"heartbeat": 4, "price-sync": 2, "report-eu": 1}
+
+// ticks are those that have come. It is safe for concurrent use.
+type ticks struct {
+	since time.Time     // what is older is of an earlier run
+	done  chan struct{} // closed when all have come
+
+	mu    sync.Mutex
+	times map[string]int // guarded by mu; how often each tick has come
+	of    map[string]int // guarded by mu; how many have come of each schedule
+}
+
+// handle is the handler of all topics.
+func (t *ticks) handle(instance int, msg *message.Message) error {
+	tick, ok := periodic.TickOf(msg)
+	if !ok || tick.Nominal.Before(t.since) {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Printf("instance %d: %s  %s\n", instance, tick, msg.Payload)
+	before := t.complete()
+	t.times[tick.String()]++
+	t.of[tick.Schedule]++
+	if !before && t.complete() {
+		close(t.done)
+	}
+	return nil
+}
+
+// complete reports whether all have come. The caller holds mu.
+func (t *ticks) complete() bool {
+	for schedule, n := range wanted {
+		if t.of[schedule] < n {
+			return false
+		}
+	}
+	return true
+}
+
+// wait waits until all have come, and returns an error if one is missing, or has come twice.
+func (t *ticks) wait(ctx context.Context) (err error) {
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		err = fmt.Errorf("ticks are missing: %w", ctx.Err())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for tick, n := range t.times {
+		if n > 1 {
+			err = errors.Join(err, fmt.Errorf("the tick %s has come %d times", tick, n))
+		}
+	}
+	return err
 }

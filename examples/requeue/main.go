@@ -11,8 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -36,23 +34,9 @@ const (
 
 var errClosed = errors.New("the bank is closed")
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "requeue:", err)
-		os.Exit(1)
-	}
-}
+func main() { redisserver.Main(deadline, run) }
 
-func run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	server, err := redisserver.Start(ctx)
-	if err != nil {
-		return err
-	}
-	defer server.Stop()
+func run(ctx context.Context, server *redisserver.Server) error {
 	fmt.Printf("Four payments; what fails waits on %s.\n\n", server)
 
 	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
@@ -87,7 +71,7 @@ func run() error {
 		}
 	}
 	end()
-	return errors.Join(err, <-ended, <-ended, later.Close(), broker.Close())
+	return errors.Join(err, <-ended, <-ended, later.Close(), broker.Close()) //nolint:contextcheck // Close has a timeout of its own
 }
 
 // bank takes payments by card, and others once it has opened.

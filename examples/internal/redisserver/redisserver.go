@@ -5,7 +5,9 @@ package redisserver
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -21,6 +23,33 @@ type Server struct {
 	addr     string
 	embedded *miniredis.Miniredis // nil when REDIS_ADDR names the server
 	clients  []*redis.Client
+}
+
+// Main is the main function of an example that ends by itself: after a deadline at the latest, or when it is interrupted. It
+// exits with an error if run returns one.
+func Main(deadline time.Duration, run func(ctx context.Context, server *Server) error) {
+	if err := runWith(deadline, run); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func runWith(deadline time.Duration, run func(ctx context.Context, server *Server) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	server, err := Start(ctx)
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	return run(ctx, server)
+}
+
+// Logger logs warnings and errors.
+func Logger() watermill.LoggerAdapter {
+	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
 
 // Start returns a server that answers. Call Stop when it is no longer needed.
