@@ -16,9 +16,8 @@ import (
 )
 
 var (
-	exploreFull   = flag.Bool("explore", false, "explore the scripts in full, which takes minutes")
-	exploreLimit  = flag.Duration("explore.limit", time.Minute, "how long to explore one universe")
-	exploreStates = flag.Bool("explore.states", false, "print the states before and after a violation")
+	exploreFull  = flag.Bool("explore", false, "explore the scripts in full, which takes minutes")
+	exploreLimit = flag.Duration("explore.limit", time.Minute, "how long to explore one universe")
 )
 
 const mostStates = 400_000 // of one universe
@@ -30,7 +29,7 @@ func TestExplore(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	for _, u := range Universes() {
 		t.Run(u.Name, func(t *testing.T) {
-			options := Options{States: 40, Limit: *exploreLimit, Verify: 20, ShowStates: *exploreStates}
+			options := Options{States: 40, Limit: *exploreLimit, Verify: 20}
 			if *exploreFull {
 				options.States = mostStates
 			}

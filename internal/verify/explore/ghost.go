@@ -35,7 +35,6 @@ type step struct {
 	after  state
 	out    outcome
 	claim  claimed
-	count  func(class string) // counts a tolerated case
 }
 
 // settled reports whether a message has ended for a group, as far as clients know.
@@ -124,7 +123,6 @@ func (t *step) learnCanceled(msg string) {
 	for _, g := range t.u.groups {
 		switch {
 		case !slices.Contains(reached, g) && len(t.after.places(g, msg)) > 0:
-			t.count("cancelled: a group whose registration was lost still has it")
 			t.after.set("~again", msg, "")
 		case dead && !t.before.has("dead:"+g, msg) && t.after.value("~fate:"+g, msg) == fateOwed:
 			t.finish(g, msg)
@@ -172,7 +170,6 @@ func (t *step) learnPush() {
 		return
 	}
 	if t.before.has("~life", o.msg) {
-		t.count("stored again: the publisher's record was lost")
 		t.after.set("~again", o.msg, "")
 	}
 	t.after.set("~life", o.msg, lifeLive)

@@ -8,13 +8,13 @@ import (
 
 // invariants returns what is wrong with a state; "" if nothing is. The text before the
 // colon names the kind of violation.
-func (u *Universe) invariants(s state, count func(string)) string {
+func (u *Universe) invariants(s state) string {
 	for _, msg := range u.msgs() {
 		check := u.strict
 		if s.relaxed(msg) {
 			check = u.weak
 		}
-		if bad := check(s, msg, count); bad != "" {
+		if bad := check(s, msg); bad != "" {
 			return bad
 		}
 	}
@@ -33,9 +33,7 @@ func (u *Universe) invariants(s state, count func(string)) string {
 	holder, lost := strings.CutPrefix(holder, lostKey)
 	nowhere := !s.has("scheduled", holder) && len(u.holders(s, holder)) == 0
 	switch {
-	case !held:
-	case s.relaxed(holder) && !s.has("messages", holder):
-		count("a key of a message without a body, which holds nothing")
+	case !held, s.relaxed(holder) && !s.has("messages", holder): // a message without a body holds nothing
 	case nowhere:
 		return "key held by nothing: " + holder + " is nowhere"
 	case lost, s.relaxed(holder):
@@ -70,7 +68,7 @@ func (u *Universe) waits(s state, msg string) bool {
 // strict checks what holds without torn files, and without a lost record that lets a call
 // happen twice: a message is where the clients know it to be, in one state for each
 // group, and all bookkeeping is about messages that exist.
-func (u *Universe) strict(s state, msg string, _ func(string)) string {
+func (u *Universe) strict(s state, msg string) string {
 	fanned := slices.ContainsFunc(u.groups, func(g string) bool { return s.has("~fate:"+g, msg) })
 	alive := s.value("~life", msg) == lifeLive
 	scheduled := s.has("scheduled", msg)
@@ -121,7 +119,7 @@ func (u *Universe) bookkeeping(s state, msg string, held bool) string {
 
 // twice checks a message that was stored twice: when a group has settled it, its body is
 // removed, though the other copy may be on its way.
-func (u *Universe) twice(s state, msg string, count func(string)) string {
+func (u *Universe) twice(s state, msg string) string {
 	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	settled := s.value("~life", msg) != lifeLive
 	for _, g := range u.groups {
@@ -132,19 +130,15 @@ func (u *Universe) twice(s state, msg string, count func(string)) string {
 		return "lost: " + msg + " is nowhere"
 	case !settled && !s.has("messages", msg):
 		return "body lost: of " + msg
-	case placed && !s.has("messages", msg):
-		count("stored again: the copy will be a dead letter without a body")
-	case placed && settled:
-		count("stored again: the copy is delivered too")
 	}
 	return ""
 }
 
-// weak checks what holds whatever happened to the append-only file. It counts what it
-// tolerates.
-func (u *Universe) weak(s state, msg string, count func(string)) string {
+// weak checks what holds whatever happened to the append-only file. A message that is settled may be back, be in two states,
+// or lack its body, and some of its data may stay.
+func (u *Universe) weak(s state, msg string) string {
 	if s.has("~again", msg) {
-		return u.twice(s, msg, count)
+		return u.twice(s, msg)
 	}
 	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	if s.value("~life", msg) == lifeLive && s.value("~torn", msg) != "*" && !placed && u.unsettled(s, msg) {
@@ -156,29 +150,15 @@ func (u *Universe) weak(s state, msg string, count func(string)) string {
 		}
 	}
 	for _, g := range u.groups {
-		places := s.places(g, msg)
 		switch waits := s.value("~fate:"+g, msg) == fateOwed && !s.settled(g, msg); {
-		case waits && !s.has("scheduled", msg) && len(places) == 0:
+		case waits && !s.has("scheduled", msg) && len(s.places(g, msg)) == 0:
 			return fmt.Sprintf("lost: %s is nowhere for %s, which waits for it", msg, g)
 		case waits && !s.has("messages", msg):
 			return fmt.Sprintf("body lost: of %s, for which %s waits", msg, g)
-		case !waits && len(places) > 0 && !s.has("messages", msg) && s.settled(g, msg):
-			count("a settled message will be a dead letter without a body")
-		case !waits && len(places) > 0 && s.settled(g, msg):
-			count("a settled message is back")
-		}
-		if len(places) > 1 {
-			count("in two states: " + kindsOf(places))
-		}
-		if (s.has("attempts:"+g, msg) || s.has("nack_metadata:"+g, msg)) && len(places) == 0 || s.has("reasons:"+g, msg) != s.has("dead:"+g, msg) {
-			count("bookkeeping for no message")
 		}
 	}
 	if s.value("~life", msg) == lifeLive && u.unsettled(s, msg) && !s.has("messages", msg) && s.value("~torn", msg) != "*" {
 		return "body lost: of " + msg
-	}
-	if !placed && s.has("messages", msg) {
-		count("orphan body")
 	}
 	return ""
 }
@@ -193,13 +173,4 @@ func (u *Universe) unsettled(s state, msg string) bool {
 		}
 	}
 	return !fanned
-}
-
-func kindsOf(keys []string) string {
-	var list []string
-	for _, key := range keys {
-		kind, _, _ := strings.Cut(key, ":")
-		list = append(list, kind)
-	}
-	return strings.Join(list, " and ")
 }

@@ -3,6 +3,7 @@ package explore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -130,12 +131,7 @@ type runner struct {
 func newRunner(client *redis.Client, sources map[string]string, name string, u *Universe) *runner {
 	var b strings.Builder
 	b.WriteString(runnerHead)
-	names := make([]string, 0, len(sources))
-	for name := range sources {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		if !strings.HasPrefix(name, "lib") {
 			fmt.Fprintf(&b, "scripts['%s'] = function(KEYS, ARGV)\n%s\nend\n", name, withLibraries(sources, name))
 		}

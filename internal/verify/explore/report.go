@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -35,7 +36,7 @@ func (x *Explorer) path(number int32) (events []string) {
 // Violations describes what must not happen, the first of each kind for each operation.
 func (x *Explorer) Violations() []string {
 	var list []string
-	for _, kind := range sortedKeys(x.violations) {
+	for _, kind := range slices.Sorted(maps.Keys(x.violations)) {
 		list = append(list, x.violations[kind].describe(x))
 	}
 	return list
@@ -47,32 +48,16 @@ func (v violation) describe(x *Explorer) string {
 	for i, event := range append(x.path(v.node), v.op) {
 		fmt.Fprintf(&b, "  %2d. %s\n", i+1, event)
 	}
-	if x.options.ShowStates {
-		fmt.Fprintf(&b, "  before:\n%s\n  after:\n%s", v.step.before, v.step.after)
-	}
+	fmt.Fprintf(&b, "  before:\n%s\n  after:\n%s", v.step.before, v.step.after)
 	return b.String()
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // Figures says what was explored.
 func (x *Explorer) Figures() string {
-	var b strings.Builder
 	whole := "all"
 	if x.bounded {
 		whole = "NOT all"
 	}
-	fmt.Fprintf(&b, "%s: %d states (%s), %d transitions, %d steps with a torn file, depth %d, %.1f s, %.0f transitions/s",
+	return fmt.Sprintf("%s: %d states (%s), %d transitions, %d steps with a torn file, depth %d, %.1f s, %.0f transitions/s",
 		x.u.Name, len(x.nodes), whole, x.transitions, x.pairSteps, x.depth, x.elapsed.Seconds(), float64(x.transitions)/x.elapsed.Seconds())
-	for _, class := range sortedKeys(x.tolerated) {
-		fmt.Fprintf(&b, "\n  tolerated %d times: %s", x.tolerated[class], class)
-	}
-	return b.String()
 }

@@ -29,7 +29,6 @@ type Explorer struct {
 	strings     map[string]string
 	transitions int
 	pairSteps   int
-	tolerated   map[string]int
 	violations  map[string]violation // the first of each kind
 	bounded     bool                 // gave up at a limit of the options
 	start       time.Time
@@ -42,7 +41,6 @@ type Options struct {
 	Limit       time.Duration // gives up then
 	Verify      int           // compares every nth state with Redis; 0 for none
 	StopAtFirst bool          // violation
-	ShowStates  bool          // before and after a violation
 }
 
 // node is a state or, between a torn call and a restart, a pair of the state in the file
@@ -67,7 +65,7 @@ type move struct {
 func New(client *redis.Client, sources map[string]string, u *Universe, options Options) *Explorer {
 	x := &Explorer{
 		u: u, options: options, index: map[string]int32{}, moves: map[int32][]move{}, strings: map[string]string{},
-		tolerated: map[string]int{}, violations: map[string]violation{},
+		violations: map[string]violation{},
 	}
 	for n := range 2 {
 		x.runners = append(x.runners, newRunner(client, sources, fmt.Sprintf("%s/%d/%d", u.Name, time.Now().UnixNano(), n), u))
@@ -155,7 +153,6 @@ type made struct {
 	texts []string // encoded states after each
 	bad   []string
 	err   error
-	count map[string]int
 }
 
 func (x *Explorer) expandStates(ctx context.Context, chunk []int32) error {
@@ -181,7 +178,7 @@ func (x *Explorer) expandStates(ctx context.Context, chunk []int32) error {
 
 // expand makes all operations that are possible in a state.
 func (x *Explorer) expand(ctx context.Context, r *runner, s state, verify bool) made {
-	result := made{count: map[string]int{}}
+	var result made
 	var calls []call
 	ops := x.u.ops(s)
 	for _, o := range ops {
@@ -194,7 +191,7 @@ func (x *Explorer) expand(ctx context.Context, r *runner, s state, verify bool) 
 		return made{err: err}
 	}
 	for _, o := range ops {
-		t := &step{u: x.u, op: o, before: s, count: func(class string) { result.count[class]++ }}
+		t := &step{u: x.u, op: o, before: s}
 		if _, ok := x.u.call(s, o); ok {
 			t.out, outcomes = outcomes[0], outcomes[1:]
 		} else {
@@ -250,16 +247,13 @@ func (t *step) take() (bad string, err error) {
 	}
 	if bad == "" {
 		t.learn()
-		bad = t.u.invariants(t.after, t.count)
+		bad = t.u.invariants(t.after)
 	}
 	return bad, nil
 }
 
 // merge adds the results of expanding a state.
 func (x *Explorer) merge(number int32, result made) {
-	for class, n := range result.count {
-		x.tolerated[class] += n
-	}
 	from := x.nodes[number]
 	var moves []move
 	for i, t := range result.steps {
@@ -371,7 +365,7 @@ func (x *Explorer) restart(pair int32, ghost, disk state) {
 		s.set(e.key, e.field, e.value)
 	}
 	s.set("~torn", "restarted", "")
-	if bad := x.u.invariants(s, func(class string) { x.tolerated[class]++ }); bad != "" {
+	if bad := x.u.invariants(s); bad != "" {
 		t := &step{op: op{kind: "restart"}, before: decode(x.nodes[x.nodes[pair].memory].state), after: s}
 		x.report(bad, pair, t)
 		return

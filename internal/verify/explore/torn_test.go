@@ -25,7 +25,7 @@ type twin struct {
 
 func (w *twin) do(o op) (effects []effect) {
 	w.r.T.Helper()
-	t := &step{u: w.u, op: o, before: w.state, count: func(string) {}}
+	t := &step{u: w.u, op: o, before: w.state}
 	if c, ok := w.u.call(w.state, o); ok {
 		outcomes, err := w.model.run(w.r.Ctx(), w.state, []call{c}, false)
 		require.NoError(w.r.T, err)
