@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // TestLostReplies loses the replies to a tenth of all script calls. The leases are
@@ -22,29 +24,29 @@ import (
 func TestLostReplies(t *testing.T) {
 	s := newScene(t)
 	var scripts, lost atomic.Int64
-	p := startProxy(t, s.addr, func(command []string) fate {
+	proxy := redistest.NewProxy(t, s.addr, func(_ int, command []string) string {
 		if !strings.HasPrefix(strings.ToLower(command[0]), "eval") {
-			return pass
+			return ""
 		}
 		scripts.Add(1)
 		if rand.IntN(10) > 0 {
-			return pass
+			return ""
 		}
 		lost.Add(1)
 		if rand.IntN(10) == 0 { // rarer: each costs the client its read timeout
-			return swallow
+			return redistest.Silent
 		}
-		return cut
+		return redistest.Cut
 	})
 	client := func() *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: p.addr, ReadTimeout: time.Second})
+		c := redis.NewClient(&redis.Options{Addr: proxy, ReadTimeout: time.Second})
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
 	var stops []func()
 	for range 4 {
 		stops = append(stops, s.inProcess(s.job(func(j *job) {
-			j.Addr, j.Lease, j.MaxInFlight = p.addr, 10*time.Minute, 5
+			j.Addr, j.Lease, j.MaxInFlight = proxy, 10*time.Minute, 5
 			j.FailFirst, j.Poison = 2, "m-3-"
 		}), client()))
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 var soak = flag.Duration("soak", 7*time.Second, "how long TestSoak runs")
@@ -22,18 +24,18 @@ var soak = flag.Duration("soak", 7*time.Second, "how long TestSoak runs")
 func TestSoak(t *testing.T) {
 	beside(t)
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")
-	p := startProxy(t, s.addr, func(command []string) fate {
+	proxy := redistest.NewProxy(t, s.addr, func(_ int, command []string) string {
 		if strings.HasPrefix(strings.ToLower(command[0]), "eval") && rand.IntN(500) == 0 {
-			return cut
+			return redistest.Cut
 		}
-		return pass
+		return ""
 	})
 	consumers := spawn(t, s.job(func(j *job) {
-		j.Addr, j.Consumers, j.Lease, j.MaxInFlight = p.addr, 20, 5*time.Second, 2
+		j.Addr, j.Consumers, j.Lease, j.MaxInFlight = proxy, 20, 5*time.Second, 2
 		j.FailFirst, j.Poison = 1, "m-1"
 	}), s.history)
 	publisher := spawn(t, s.job(func(j *job) {
-		j.Addr, j.Publish, j.Name, j.Every = p.addr, true, "m", 5*time.Millisecond
+		j.Addr, j.Publish, j.Name, j.Every = proxy, true, "m", 5*time.Millisecond
 		j.Delay, j.Timeout = 100*time.Millisecond, time.Minute
 	}), s.history)
 

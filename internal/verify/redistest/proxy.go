@@ -8,14 +8,19 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
-// Closed is a Refusal that closes the connection instead of answering.
-const Closed = "closed"
+// What a proxy may do instead of answering.
+const (
+	Closed = "closed" // close the connection
+	Cut    = "cut"    // pass the command on, and then close the connection
+	Silent = "silent" // pass the command on, and never reply again
+)
 
-// Refusal decides whether a proxy refuses a command: "" if it does not, else the error that it answers, or Closed. The connections
-// are numbered from 1.
+// Refusal decides whether a proxy refuses a command: "" if it does not, else the error that it answers, or Closed, Cut or Silent.
+// The connections are numbered from 1.
 type Refusal func(conn int, command []string) string
 
 // Refuse is a Refusal of one command, by its first words in lower case, on all connections.
@@ -31,16 +36,30 @@ func Refuse(command, answer string) Refusal {
 // NewProxy returns the address of a proxy before a server, like those of managed offerings, until the test ends.
 func NewProxy(t testing.TB, target string, refuse Refusal) string {
 	t.Helper()
+	return between(t, target, func(number int, client, server net.Conn) (upward, downward func()) {
+		replies := &valve{to: client}
+		upward = func() {
+			forward(client, server, replies, func(command []string) string { return refuse(number, command) })
+		}
+		return upward, func() { _, _ = io.Copy(replies, server) }
+	})
+}
+
+// between listens, connects each client with a target, and carries bytes both ways until either way ends. It returns its address.
+func between(t testing.TB, target string, join func(number int, client, server net.Conn) (upward, downward func())) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
 	var open []net.Conn // guarded by mu
+	over := false       // guarded by mu
 	var running sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()
 		mu.Lock()
+		over = true
 		for _, conn := range open {
 			_ = conn.Close()
 		}
@@ -59,27 +78,38 @@ func NewProxy(t testing.TB, target string, refuse Refusal) string {
 				continue
 			}
 			mu.Lock()
-			open = append(open, client, server)
+			if open = append(open, client, server); over {
+				_, _ = client.Close(), server.Close()
+			}
 			mu.Unlock()
-			running.Go(func() { pass(server, client) })
-			running.Go(func() {
-				defer server.Close() //nolint:errcheck // it may be closed already
-				defer client.Close() //nolint:errcheck // it may be closed already
-				forward(client, server, func(command []string) string { return refuse(number, command) })
-			})
+			upward, downward := join(number, client, server)
+			for _, carry := range []func(){upward, downward} {
+				running.Go(func() {
+					carry()
+					_, _ = client.Close(), server.Close() // the other way may have closed them
+				})
+			}
 		}
 	})
 	return listener.Addr().String()
 }
 
-func pass(from, to net.Conn) {
-	_, _ = io.Copy(to, from)
-	_ = to.Close()
+// valve passes replies on until it is closed.
+type valve struct {
+	to     io.Writer
+	closed atomic.Bool
+}
+
+func (v *valve) Write(p []byte) (int, error) {
+	if v.closed.Load() {
+		return len(p), nil
+	}
+	return v.to.Write(p)
 }
 
 // forward passes commands on until a connection ends. In place of one that is refused it sends a script that makes the answer,
 // so that the answers of a pipeline keep their order.
-func forward(client io.Reader, server io.Writer, refuse func(command []string) string) {
+func forward(client io.Reader, server io.Writer, replies *valve, refuse func(command []string) string) {
 	reader := bufio.NewReader(client)
 	for {
 		command, err := readCommand(reader)
@@ -90,6 +120,12 @@ func forward(client io.Reader, server io.Writer, refuse func(command []string) s
 		case "":
 		case Closed:
 			return
+		case Cut:
+			replies.closed.Store(true)
+			_ = writeCommand(server, command)
+			return
+		case Silent:
+			replies.closed.Store(true)
 		default:
 			command = []string{"EVAL", "return redis.error_reply(ARGV[1])", "0", answer}
 		}
