@@ -4,7 +4,7 @@ LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANG
 
 .PHONY: test test-slow pages languages lint vulnerabilities full stress chaos chaos-faults chaos-periodic chaos-inbox chaos-metrics model failover soak months year cron sim sim-delivery sim-whole sim-mistakes explore \
 	explore-sound explore-damage explore-torn fuzz \
-	examples dashboard bench million10 matrix redis-server prometheus chromium axe
+	examples dashboard bench matrix redis-server prometheus chromium axe
 
 # Modules beside the library's own, with tests. Each has dependencies that the library has not.
 MODULES = cmd/redisdelay redisdelayprom redisdelayotel examples/watch
@@ -169,24 +169,19 @@ dashboard: redis-server chromium axe
 bench: redis-server
 	cd bench && $(GO) run . $(if $(ROUNDS),-rounds $(ROUNDS))
 
-## million10: measure a server with ten million messages, about four minutes; needs 10 GB of memory and 8 of disk. Writes
-## docs/benchmarks/million10
-million10: redis-server
-	cd bench && $(GO) run . million10
-
 ## matrix: all tests on Redis 7.0 and 8.0, Redict (which is Redis 7.2) and Valkey 8 and 9, from where
 ## apt has them; about 5 minutes each. SERVERS='redis-7.0 valkey-9' chooses
 matrix:
 	./scripts/matrix.sh
 
 redis-server:
-	@./scripts/install-redis.sh
+	@./scripts/install.sh redis
 
 prometheus:
-	@./scripts/install-prometheus.sh
+	@./scripts/install.sh prometheus
 
 chromium:
-	@./scripts/install-chromium.sh
+	@./scripts/install.sh chromium
 
 axe:
-	@./scripts/install-axe.sh
+	@./scripts/install.sh axe

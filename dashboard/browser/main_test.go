@@ -50,7 +50,7 @@ func (b *browser) get(t *testing.T) context.Context {
 	b.once.Do(b.start)
 	switch {
 	case errors.Is(b.err, exec.ErrNotFound) && !*required:
-		t.Skip("chromium is not found: run scripts/install-chromium.sh, or name one in " + program)
+		t.Skip("chromium is not found: run scripts/install.sh chromium, or name one in " + program)
 	case b.err != nil:
 		t.Fatal(b.err)
 	}

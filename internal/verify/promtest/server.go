@@ -1,5 +1,5 @@
 // Package promtest runs a real Prometheus, on a free loopback port, and asks it. A missing
-// prometheus is an error, never skipped; scripts/install-prometheus.sh installs it.
+// prometheus is an error, never skipped; scripts/install.sh prometheus installs it.
 package promtest
 
 import (
@@ -88,7 +88,7 @@ func (s *Server) launch(config Config) error {
 	}, config.Flags...)...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
-		return fmt.Errorf("%w; install it with scripts/install-prometheus.sh", err)
+		return fmt.Errorf("%w; install it with scripts/install.sh prometheus", err)
 	}
 	go func() { // ends with the process, which Stop ends
 		defer close(s.ended)
