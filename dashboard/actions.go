@@ -153,7 +153,7 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 		d.audit(q, a.name, "started", nil, watermill.LogFields{"topic": o.Topic, "messages": o.What, "about": o.Total, "value": value})
 		err = d.operations.start(o, func(ctx context.Context) error {
 			err := d.carryOut(ctx, a, o, which, value)
-			p := o.Progress()
+			p := o.Now().Progress
 			d.audit(q, a.name, outcomeOf(ctx, err), err, watermill.LogFields{
 				"topic": o.Topic, "messages": o.What, "done": p.Done, "skipped": p.Skipped, "value": value,
 			})
@@ -219,7 +219,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 		if err != nil {
 			return err
 		}
-		before = o.Progress()
+		before = o.Now().Progress
 	}
 	return nil
 }
@@ -324,11 +324,15 @@ func again(q *request, a action, value string) url.Values {
 	return values
 }
 
-// soon is how long a form waits for what it has started, before it shows how far that is.
+// soon is how long a form waits for an operation on all that match, before it shows how far that is. Marked messages are few.
 const soon = time.Second
 
 func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation) {
-	timer := time.NewTimer(soon)
+	patience := soon
+	if o.again == nil {
+		patience = maxWait
+	}
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-o.ended:

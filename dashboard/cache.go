@@ -115,7 +115,6 @@ func (c *cache) clear() {
 type overview struct {
 	Topics []admin.TopicStats
 	Err    error // why some topics could not be read
-	Trends map[string]trend
 }
 
 // overview returns all topics. It fails if none could be read.
@@ -127,7 +126,7 @@ func (d *Dashboard) overview(ctx context.Context) (*overview, error) {
 		if err != nil && len(topics) == 0 {
 			return nil, err
 		}
-		return &overview{topics, err, d.trends.add(d.cache.now(), topics...)}, nil
+		return &overview{topics, err}, nil
 	})
 	if err != nil {
 		return nil, err

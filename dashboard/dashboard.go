@@ -30,7 +30,6 @@ import (
 type Dashboard struct {
 	config     Config // immutable
 	cache      *cache
-	trends     trends
 	operations *operations
 	origins    *http.CrossOriginProtection
 	routes     map[string]route // by method and the last part of the path
@@ -51,7 +50,6 @@ func New(config Config) (*Dashboard, error) {
 	ended, end := context.WithCancel(context.Background())
 	d := &Dashboard{
 		config: config, cache: newCache(config.Interval), operations: newOperations(ended),
-		trends:  trends{of: map[string]*trend{}},
 		origins: http.NewCrossOriginProtection(), ended: ended, end: end,
 		pages: make(slots, maxPages), searches: make(slots, maxSearches), downloads: make(slots, maxDownloads),
 	}

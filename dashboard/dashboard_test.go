@@ -15,7 +15,6 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
-	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 func TestAConfigWithoutAnAdminIsRefused(t *testing.T) {
@@ -185,13 +184,6 @@ func (c *crawler) check(at string, page *element) {
 		}
 	}
 	walk(page)
-}
-
-// TestTheTitleCountsProblems of topics that are late because nobody consumes them.
-func TestTheTitleCountsProblems(t *testing.T) {
-	s := open(fixture.NewOn(t, redistest.New(t)), func(*Config) {})
-	s.Publish("a")
-	assert.Equal(t, "(1) Topics · redisdelay", s.page("").first("title").text())
 }
 
 func TestABrowserKeepsStyleAndScript(t *testing.T) {

@@ -122,23 +122,20 @@ func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []str
 
 // named is the message of a topic that has a text as its id or as its key.
 func (d *Dashboard) named(ctx context.Context, topic, text string) (found []foundMessage, failed error) {
-	for _, ref := range []admin.Ref{{ID: text}, {Key: text}} {
+	for _, why := range []string{"ID", "key"} {
+		ref := admin.Ref{Key: text}
+		if why == "ID" {
+			ref = admin.Ref{ID: text}
+		}
 		m, err := d.config.Admin.Message(ctx, topic, ref)
 		switch {
 		case err == nil:
-			found = append(found, foundMessage{topic, m.ID, m.Key, whyFound(ref)})
+			found = append(found, foundMessage{topic, m.ID, m.Key, why})
 		case !errors.Is(err, admin.ErrMessageNotFound):
 			return found, err
 		}
 	}
 	return found, nil
-}
-
-func whyFound(ref admin.Ref) string {
-	if ref.ID != "" {
-		return "id"
-	}
-	return "key"
 }
 
 // couldBeUUID says if a text looks like what Find looks for: a UUID or a ULID.

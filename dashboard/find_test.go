@@ -67,9 +67,3 @@ func TestWhatCannotBeUndoneIsConfirmed(t *testing.T) {
 	_, page = s.post("reschedule"+s.at("back", back), marks)
 	assert.Contains(t, page.text(), "1 message rescheduled")
 }
-
-// TestTheActorIsTheSameOnEachConnection, so that tabs share pages.
-func TestTheActorIsTheSameOnEachConnection(t *testing.T) {
-	s := newScene(t)
-	assert.Contains(t, s.page("").first("footer").text(), "Signed in as 127.0.0.1.")
-}

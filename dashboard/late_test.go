@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
+	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
 // TestThePagesSayWhyATopicIsLate: the list of topics and the page of the topic.
 func TestThePagesSayWhyATopicIsLate(t *testing.T) {
-	s := newScene(t)
+	s := open(fixture.NewOn(t, redistest.New(t)), func(*Config) {})
 	s.initialize("billing", "mail")
 	s.Publish("a", "b")
 	s.ack("billing", 2)
@@ -20,4 +23,5 @@ func TestThePagesSayWhyATopicIsLate(t *testing.T) {
 		links := problem.all("a")
 		assert.True(t, strings.HasSuffix(links[len(links)-1].attr["href"], "#group-mail"), path)
 	}
+	assert.Equal(t, "(1) Topics · redisdelay", s.page("").first("title").text())
 }

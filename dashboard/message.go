@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -55,17 +53,13 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	if ref == (admin.Ref{}) {
 		return page{}, badField("id", "", "the id or the key of a message")
 	}
-	key := fmt.Sprintf("message %v %q %q %q", q.access.Payloads, topic, ref.ID, ref.Key)
-	value, err := d.cache.get(ctx, key, func(ctx context.Context) (any, error) {
-		return d.explain(ctx, topic, ref, q.access.Payloads)
-	})
+	e, err := d.config.Admin.Explain(ctx, topic, ref)
 	if err != nil {
 		return page{}, err
 	}
-	e := value.(explained)
-	data := messageData{Explanation: e.Explanation, Topic: topic, Life: lifeOf(e.Message), MaySee: q.access.Payloads}
+	data := messageData{Explanation: e, Topic: topic, Life: lifeOf(e.Message), MaySee: q.access.Payloads}
 	if data.MaySee {
-		data.Content = e.content()
+		data.Content = d.content(topic, e.Message.Content)
 	}
 	if e.Message.Scheduled {
 		data.add(actionsFor(q, admin.Scheduled), nil)
@@ -85,7 +79,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
 }
 
-// cutSummary leaves in the summary what the groups do not say. Their lines are for a message that no group has.
+// cutSummary leaves in the summary what the groups do not say.
 func (m *messageData) cutSummary() {
 	if len(m.Groups) > 0 {
 		m.Summary = strings.TrimSuffix(m.Summary, strings.Join(m.Lines, "; "))
@@ -93,9 +87,6 @@ func (m *messageData) cutSummary() {
 			m.Summary = strings.TrimSuffix(m.Summary, g.Said)
 		}
 		m.Summary = strings.TrimRight(m.Summary, ": ")
-	}
-	if len(m.Message.Groups) > 0 || len(m.Lines) == 1 {
-		m.Lines = nil
 	}
 }
 
@@ -110,31 +101,6 @@ func (m *messageData) add(list []action, group *groupActions) {
 			m.Actions = append(m.Actions, a)
 		}
 	}
-}
-
-// explained is an explanation with what can be shown of the message, in place of a content of any size. The first page that
-// shows it makes content.
-type explained struct {
-	admin.Explanation
-	content func() contentView // nil for those who may not see it
-}
-
-func (d *Dashboard) explain(ctx context.Context, topic string, ref admin.Ref, maySee bool) (explained, error) {
-	e, err := d.config.Admin.Explain(ctx, topic, ref)
-	if err != nil {
-		return explained{}, err
-	}
-	seen := explained{Explanation: e}
-	if content := e.Message.Content; maySee {
-		seen.content = sync.OnceValue(func() contentView { return d.content(topic, content) })
-	}
-	seen.Message.Content = admin.Content{}
-	seen.Message.Groups = slices.Clone(e.Message.Groups)
-	for i := range seen.Message.Groups {
-		content := &seen.Message.Groups[i].Content
-		*content = admin.Content{LastError: content.LastError}
-	}
-	return seen, nil
 }
 
 // setOf is the set that a message of a state is in; "" if it is done.

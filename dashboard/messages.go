@@ -209,7 +209,6 @@ func (d *Dashboard) contains(e admin.Entry, text string) bool {
 type confirmData struct {
 	Action      action
 	Topic, What string
-	Group       string // of the filter; "" for all
 	Count       int
 	Query       string // the filter's, with the cursor to go on from, and the value to go on with
 	Value       string // of the action's field
@@ -238,7 +237,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	}
 	values := f.values(q.topic())
 	data := confirmData{
-		Action: a, Topic: q.topic(), Group: f.Group, What: a.what(f), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
+		Action: a, Topic: q.topic(), What: a.what(f), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
 		Continues: f.Cursor != "", Short: err != nil,
 	}
 	if f.Cursor != "" {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,13 +42,25 @@ type operation struct {
 	change bool // of a group, a topic or a schedule, not of messages
 
 	mu       sync.Mutex // guards what follows
-	progress admin.Progress
-	examined admin.Examined
+	now      status
 	findings []admin.Finding
 	counts   map[admin.Severity]int
-	end      time.Time
-	err      error
+}
+
+// status is how far an operation is.
+type status struct {
+	Progress admin.Progress
+	Examined admin.Examined
+	End      time.Time // zero if it runs
+	Err      error     // why it has failed
 	stopped  bool
+}
+
+// Now is how far it is.
+func (o *operation) Now() status {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.now
 }
 
 // URL is the query of its page. It has all that is needed to go on, for when this process does not know the operation any
@@ -73,27 +86,19 @@ func (o *operation) rest() url.Values {
 		return values
 	}
 	maps.Copy(values, o.again)
-	if cursor := o.Progress().Cursor; cursor != "" {
-		values.Set("cursor", cursor)
-		values.Set("left", strconv.Itoa(max(0, o.Total-o.Progress().Done-o.Progress().Skipped)))
+	if p := o.Now().Progress; p.Cursor != "" {
+		values.Set("cursor", p.Cursor)
+		values.Set("left", strconv.Itoa(max(0, o.Total-p.Done-p.Skipped)))
 	}
 	return values
 }
 
-// Progress is how far it is.
-func (o *operation) Progress() admin.Progress {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.progress
-}
-
 // Percent is how far it is, from 0 to 100.
 func (o *operation) Percent() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	done, total := o.progress.Done+o.progress.Skipped, o.Total
-	if o.examined.Total > 0 {
-		done, total = o.examined.Done, o.examined.Total
+	now := o.Now()
+	done, total := now.Progress.Done+now.Progress.Skipped, o.Total
+	if now.Examined.Total > 0 {
+		done, total = now.Examined.Done, now.Examined.Total
 	}
 	if total <= 0 {
 		return 0
@@ -103,20 +108,18 @@ func (o *operation) Percent() int {
 
 // Position says how far it is, in words.
 func (o *operation) Position() string {
-	p := o.Progress()
+	p := o.Now().Progress
 	return fmt.Sprintf("%s of %s (%d %%)", humanize.Number(p.Done+p.Skipped), humanize.Number(o.Total), o.Percent())
 }
 
 // State is "running", "done", "stopped" or "failed".
 func (o *operation) State() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	switch {
-	case o.end.IsZero():
+	switch now := o.Now(); {
+	case now.End.IsZero():
 		return "running"
-	case o.stopped:
+	case now.stopped:
 		return "stopped"
-	case o.err != nil:
+	case now.Err != nil:
 		return "failed"
 	}
 	return "done"
@@ -133,33 +136,20 @@ func outcomeOf(ctx context.Context, err error) string {
 	return "failed"
 }
 
+// Title names it.
+func (o *operation) Title() string {
+	if o.change {
+		return o.Done + " " + o.What
+	}
+	return strings.ReplaceAll(o.Action, "-", " ") + " " + o.What
+}
+
 // Change is what was changed, such as "Paused group mail."; "" for an operation on messages.
 func (o *operation) Change() string {
 	if !o.change {
 		return ""
 	}
-	return o.Done + " " + o.What + "."
-}
-
-// Err is why it has failed.
-func (o *operation) Err() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.err
-}
-
-// End is when it has ended; zero if it runs.
-func (o *operation) End() time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.end
-}
-
-// Examined is how far an examination is.
-func (o *operation) Examined() admin.Examined {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.examined
+	return o.Title() + "."
 }
 
 // Findings are what the doctor has found, the worst first.
@@ -189,7 +179,7 @@ func badness(s admin.Severity) int {
 func (o *operation) update(p admin.Progress) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.progress = p
+	o.now.Progress = p
 }
 
 func (o *operation) found(f admin.Finding) {
@@ -204,12 +194,12 @@ func (o *operation) found(f admin.Finding) {
 func (o *operation) looked(e admin.Examined) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.examined = e
+	o.now.Examined = e
 }
 
 func (o *operation) finish(err error, stopped bool) {
 	o.mu.Lock()
-	o.end, o.err, o.stopped = time.Now(), err, stopped && err != nil
+	o.now.End, o.now.Err, o.now.stopped = time.Now(), err, stopped && err != nil
 	o.mu.Unlock()
 	close(o.ended)
 }

@@ -74,33 +74,27 @@ func TestAllThatMatchIsConfirmedByItsNumber(t *testing.T) {
 	assert.Zero(t, s.count(admin.Scheduled))
 }
 
-// TestMarkedMessagesAloneAreChanged marks two of three.
-func TestMarkedMessagesAloneAreChanged(t *testing.T) {
+// TestAMarkIsForOneGroup requeues a message that is dead in two groups: for one of them, then for both, with the reason why one of
+// them is skipped.
+func TestAMarkIsForOneGroup(t *testing.T) {
 	s := newScene(t)
-	s.Publish("a", "b", "c")
-	s.kill("g", 3)
-	rows := s.page("messages" + s.at("in", "dead", "group", "g")).first("tbody").all("input")
-	require.Len(t, rows, 3)
-	back := "messages" + s.at("in", "dead", "group", "g")
-	_, page := s.post("discard"+s.at("back", back), url.Values{"mark": {rows[0].attr["value"], rows[2].attr["value"]}, "sure": {"yes"}})
-	assert.Contains(t, page.first("p", "class", "result done").text(), "2 messages discarded")
-	left := page.first("tbody").all("input")
-	require.Len(t, left, 1)
-	assert.Equal(t, rows[1].attr["value"], left[0].attr["value"])
-}
-
-// TestTheReasonOfOneGroupIsKept although all went well in the next one.
-func TestTheReasonOfOneGroupIsKept(t *testing.T) {
-	s := newScene(t)
-	s.initialize("a", "b")
-	s.Publish("m")
-	s.kill("a", 1)
-	s.kill("b", 1)
-	rows := s.page("messages" + s.at("in", "dead")).first("tbody").all("input")
+	s.initialize("billing", "mail")
+	s.Publish("a")
+	s.kill("billing", 1)
+	s.kill("mail", 1)
+	rows := s.page("messages" + s.at("in", "dead")).first("tbody").all("tr")
 	require.Len(t, rows, 2)
-	_, err := s.admin.Requeue(t.Context(), s.Topic, admin.Matching(admin.Query{Group: "a"}), nil)
+	marks := map[bool]string{}
+	for _, row := range rows {
+		marks[strings.Contains(row.text(), "mail")] = row.first("input").attr["value"]
+	}
+	status, _ := s.post("requeue"+s.at(), url.Values{"mark": {marks[true]}})
+	require.Equal(t, http.StatusOK, status)
+	left, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
 	require.NoError(t, err)
-	_, page := s.post("requeue"+s.at("back", "messages"+s.at("in", "dead")), url.Values{"mark": {rows[0].attr["value"], rows[1].attr["value"]}})
+	require.Len(t, left.Entries, 1)
+	assert.Equal(t, "billing", left.Entries[0].Group)
+	_, page := s.post("requeue"+s.at("back", "messages"+s.at("in", "dead")), url.Values{"mark": {marks[true], marks[false]}})
 	text := page.first("p", "class", "result done").text()
 	assert.Contains(t, text, "1 message requeued, 1 skipped")
 	assert.Contains(t, text, admin.ErrNotDead.Error())
@@ -173,6 +167,8 @@ func TestARescheduleIsGoneOnWithTheTimeThatItBeganWith(t *testing.T) {
 
 	form := question.first("form", "method", "post")
 	number := question.first("input", "name", "count").attr["value"]
+	done := o.Now().Progress
+	assert.Equal(t, fmt.Sprint(3000-done.Done-done.Skipped), number, "from where it ended, since all still match")
 	status, page := s.send(form, map[string]string{"number": number, "value": "5h"})
 	assert.Equal(t, http.StatusBadRequest, status)
 	assert.Contains(t, page.text(), field.attr["value"]+", with which this operation goes on")
@@ -195,41 +191,38 @@ func TestGroupsArePausedLimitedAndRetired(t *testing.T) {
 	}
 	at := s.at("group", "g")
 	s.page("topic" + s.at()) // which is younger than a look
-	_, page := s.post("pause"+at, url.Values{"for": {"1h"}, "reason": {"holiday"}})
+	says := func(want, route string, form url.Values) *element {
+		_, page := s.post(route, form)
+		assert.Equal(t, want, page.first("p", "class", "result done").text(), route)
+		return page
+	}
+	page := says("Paused group g.", "pause"+at, url.Values{"for": {"1h"}, "reason": {"holiday"}})
 	assert.Contains(t, page.text(), "by eve")
 	assert.Equal(t, "holiday", group().Pause.Reason)
 	status, _ := s.post("pause"+at, url.Values{"for": {"soon"}})
 	assert.Equal(t, http.StatusBadRequest, status)
-	_, _ = s.post("resume"+at, nil)
+	says("Resumed group g.", "resume"+at, nil)
 	assert.Nil(t, group().Pause)
-	_, _ = s.post("limit"+at, url.Values{"max-in-flight": {"7"}, "rate": {"100"}, "per": {"1m"}, "halts-keys": {"1"}})
+	says("Paused all groups.", "pause"+s.at(), nil)
+	says("Resumed all groups.", "resume"+s.at(), nil)
+	says("Set the limits of group g.", "limit"+at, url.Values{"max-in-flight": {"7"}, "rate": {"100"}, "per": {"1m"}, "halts-keys": {"1"}})
 	assert.Equal(t, &redisdelay.GroupLimits{MaxInFlight: 7, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}, HaltsKeys: true}, group().Limits)
 	assert.Contains(t, s.page("topic"+s.at()).first("div", "id", "groups").text(), "at most 100 deliveries a minute, in bursts of up to 100")
 	status, _ = s.post("retire"+at, url.Values{"name": {"another"}})
 	assert.Equal(t, http.StatusBadRequest, status)
 	status, _ = s.post("retire"+s.at(), url.Values{"name": {""}})
 	assert.Equal(t, http.StatusBadRequest, status, "no group is named")
-	_, _ = s.post("retire"+at, url.Values{"name": {"g"}, "force": {"1"}})
+	says("Retired group g.", "retire"+at, url.Values{"name": {"g"}, "force": {"1"}})
 	assert.Equal(t, admin.GroupRetired, group().State)
-	_, _ = s.post("restore"+at, nil)
+	says("Restored group g.", "restore"+at, nil)
 	groups, err := s.admin.Groups(t.Context(), s.Topic)
 	require.NoError(t, err)
 	for _, g := range groups {
 		assert.NotEqual(t, admin.GroupRetired, g.State)
 	}
-	status, _ = s.post("delete"+s.at(), url.Values{"name": {s.Topic}, "force": {"1"}})
-	assert.Equal(t, http.StatusOK, status)
+	says("Deleted topic "+s.Topic+".", "delete"+s.at(), url.Values{"name": {s.Topic}, "force": {"1"}})
 	_, err = s.admin.Stats(t.Context(), admin.StatsOptions{Topics: []string{s.Topic}})
 	require.ErrorIs(t, err, admin.ErrTopicNotFound)
-}
-
-func TestTheDoctorIsAsked(t *testing.T) {
-	s := newScene(t)
-	s.Publish("a")
-	_, page := s.post("examine", nil)
-	assert.Contains(t, page.first("h1").text(), "Doctor")
-	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
-	assert.Contains(t, s.page("doctor").first("tbody").text(), "its version is")
 }
 
 // stream reads the stream of a page. It fails if it does not end in time.
@@ -339,27 +332,6 @@ func TestAStreamHasNoEventOfAPublisher(t *testing.T) {
 	s := stream{w: w}
 	require.NoError(t, s.send("page", []byte("a\r\nevent: x\rdata: y\n\nid: z")))
 	assert.Equal(t, "event: page\ndata: a&#13;\ndata: event: x&#13;data: y\ndata: \ndata: id: z\n\n", w.Body.String())
-}
-
-// TestAMarkedLetterOfOneGroupIsNotThatOfAnother requeues a message that is dead in two groups, for one of them.
-func TestAMarkedLetterOfOneGroupIsNotThatOfAnother(t *testing.T) {
-	s := newScene(t)
-	s.initialize("billing", "mail")
-	s.Publish("a")
-	s.kill("billing", 1)
-	s.kill("mail", 1)
-	var mail string
-	for _, row := range s.page("messages" + s.at("in", "dead")).first("tbody").all("tr") {
-		if strings.Contains(row.text(), "mail") {
-			mail = row.first("input").attr["value"]
-		}
-	}
-	status, _ := s.post("requeue"+s.at(), url.Values{"mark": {mail}})
-	require.Equal(t, http.StatusOK, status)
-	left, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
-	require.NoError(t, err)
-	require.Len(t, left.Entries, 1)
-	assert.Equal(t, "billing", left.Entries[0].Group)
 }
 
 // TestWhatIsForAllGroupsSaysSo asks for messages of one of two groups.

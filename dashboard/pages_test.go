@@ -183,17 +183,22 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 		return status
 	}
 	assert.Contains(t, s.page("schedules?match="+id).first("tbody").text(), "0 7 * * 1 Europe/Berlin")
-	_, page := s.post("schedule-pause"+at, url.Values{"reason": {"holiday"}})
+	says := func(want, route string, form url.Values) *element {
+		_, page := s.post(route+at, form)
+		assert.Equal(t, want+" schedule "+id+".", page.first("p", "class", "result done").text(), route)
+		return page
+	}
+	page := says("Paused", "schedule-pause", url.Values{"reason": {"holiday"}})
 	assert.Contains(t, page.text(), "until resumed. Reason: holiday")
 	assert.Equal(t, "eve", find().Paused.By)
-	_, _ = s.post("schedule-resume"+at, nil)
+	says("Resumed", "schedule-resume", nil)
 	assert.Nil(t, find().Paused)
 	stored := s.count(admin.Scheduled)
-	_, _ = s.post("schedule-trigger"+at, nil)
+	says("Triggered", "schedule-trigger", nil)
 	assert.Equal(t, stored+1, s.count(admin.Scheduled))
 	status, _ := s.post("schedule-remove"+at, url.Values{"name": {"another"}})
 	assert.Equal(t, http.StatusBadRequest, status)
-	_, _ = s.post("schedule-remove"+at, url.Values{"name": {id}})
+	says("Removed", "schedule-remove", url.Values{"name": {id}})
 	_, err = schedules.Find(t.Context(), id, 1)
 	require.ErrorIs(t, err, periodic.ErrScheduleNotFound)
 }
@@ -234,29 +239,8 @@ func TestOperationsAreBounded(t *testing.T) {
 	require.ErrorContains(t, os.start(&operation{}, hang), "about to end")
 }
 
+// TestOperationsThatEndedAreForgotten, except what the doctor found last.
 func TestOperationsThatEndedAreForgotten(t *testing.T) {
-	os := newOperations(t.Context())
-	for n := range 2 * maxEnded {
-		o := &operation{What: fmt.Sprint(n)}
-		if n%2 == 1 {
-			o.Action = "examine"
-		}
-		require.NoError(t, os.start(o, func(context.Context) error { return nil }))
-		<-o.ended
-	}
-	examined := 0
-	for _, o := range os.all() {
-		if o.Action == "examine" {
-			examined++
-		}
-	}
-	assert.LessOrEqual(t, len(os.all()), maxEnded+1)
-	assert.Equal(t, 1, examined, "of looks at everything, the last")
-	assert.Equal(t, fmt.Sprint(2*maxEnded-1), os.all()[0].What)
-}
-
-// TestWhatTheDoctorFoundStaysUntilItIsAskedAgain begins many other operations meanwhile.
-func TestWhatTheDoctorFoundStaysUntilItIsAskedAgain(t *testing.T) {
 	os := newOperations(t.Context())
 	run := func(action string) *operation {
 		o := &operation{Action: action}
@@ -264,14 +248,15 @@ func TestWhatTheDoctorFoundStaysUntilItIsAskedAgain(t *testing.T) {
 		<-o.ended
 		return o
 	}
-	looked := run("examine")
+	examined, last := run("examine"), (*operation)(nil)
 	for range 2 * maxEnded {
-		run("cancel")
-		require.Same(t, looked, os.find(looked.ID))
+		last = run("cancel")
+		require.Same(t, examined, os.find(examined.ID))
 	}
 	assert.LessOrEqual(t, len(os.all()), maxEnded+1)
+	assert.Same(t, last, os.all()[0])
 	run("examine")
-	assert.Nil(t, os.find(looked.ID))
+	assert.Nil(t, os.find(examined.ID))
 }
 
 // liveParts are the ids of the outermost elements that the script keeps as they are on the server.
@@ -310,13 +295,15 @@ func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
 // somebody may be at work with a form beside it.
 func TestAMessageIsLive(t *testing.T) {
 	s := newScene(t)
+	s.initialize("g", "done")
 	s.Publish("a")
+	s.ack("done", 1)
 	s.kill("g", 1)
 	letters, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
 	require.NoError(t, err)
 	page := s.page("message" + s.at("id", letters.Entries[0].ID))
 	assert.Equal(t, []string{"summary", "facts", "sections", "life"}, liveParts(page))
-	assert.Equal(t, []string{"about-g"}, liveParts(page.first("div", "id", "sections")))
+	assert.Equal(t, []string{"about-g"}, liveParts(page.first("div", "id", "sections")), "a group that is done offers nothing")
 	buttons := func(e *element) (texts []string) {
 		for _, b := range e.first("main").all("button") {
 			texts = append(texts, b.text())
@@ -330,36 +317,6 @@ func TestAMessageIsLive(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(page.text(), letters.Entries[0].Reason), "once")
 	assert.Empty(t, group.all("form"))
 	assert.Equal(t, []string{"charts", "table"}, liveParts(s.page("upcoming"+s.at())))
-}
-
-// TestWhatAFieldForATimeSuggestsIsATime, and one of a day or a date names its zone, which is not that of the times shown.
-func TestWhatAFieldForATimeSuggestsIsATime(t *testing.T) {
-	s := newScene(t)
-	s.scheduled(1)
-	var reschedule action
-	for _, a := range actions {
-		if a.fixed != nil {
-			reschedule = a
-		}
-	}
-	filters := s.page("messages" + s.at())
-	for field, hint := range map[string]string{
-		"messages?from":   filters.first("input", "name", "from").attr["placeholder"],
-		"messages?before": filters.first("input", "name", "before").attr["placeholder"],
-		"":                reschedule.Hint,
-	} {
-		require.NotEmpty(t, hint, field)
-		for _, text := range strings.Split(hint, ", or ") {
-			assert.Equal(t, strings.Contains(text, ":"), strings.HasSuffix(text, " UTC"), "%s of %s", text, field)
-			if field == "" {
-				_, err := reschedule.fixed(text)
-				require.NoError(t, err)
-				continue
-			}
-			status, page := s.get(field + "=" + url.QueryEscape(text) + "&" + s.at()[1:])
-			assert.Equal(t, http.StatusOK, status, page.text())
-		}
-	}
 }
 
 func TestTheWorstFindingsAreKept(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,6 +142,11 @@ type frame struct {
 	Problems                        int
 	Wrong                           *wrongField
 	Data                            any
+}
+
+// InTopics says if the page is below the list of topics.
+func (f frame) InTopics() bool {
+	return slices.Contains([]string{"topic", "messages", "message", "reasons", "confirm"}, f.Name)
 }
 
 // render makes the text of a page.

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,44 +58,6 @@ func TestAMessageLinksToTheOneThatItWaitsBehind(t *testing.T) {
 	link := page.first("a", "rel", "prev")
 	require.NotEmpty(t, link.attr["href"], page.text())
 	assert.Contains(t, s.page(link.attr["href"]).text(), "overdrawn")
-}
-
-// TestWhatIsLeftOfAnOperationIsCountedFromWhereItEnded, since messages that were rescheduled still match.
-func TestWhatIsLeftOfAnOperationIsCountedFromWhereItEnded(t *testing.T) {
-	s := newScene(t)
-	s.scheduled(3000)
-	o := s.interrupt("reschedule", "2h", 3000)
-	left := 3000 - o.Progress().Done - o.Progress().Skipped
-	page := s.page("confirm?" + o.Again())
-	assert.Equal(t, left, atoi(t, page.first("input", "name", "count").attr["value"]))
-	status, page := s.send(page.first("form", "method", "post"), map[string]string{"number": page.first("input", "name", "count").attr["value"]})
-	assert.Equal(t, http.StatusOK, status, page.text())
-}
-
-func atoi(t *testing.T, text string) (n int) {
-	t.Helper()
-	for _, r := range text {
-		n = 10*n + int(r-'0')
-	}
-	return n
-}
-
-// TestAPageSaysThatRedisDoesNotRespond, and since when.
-func TestAPageSaysThatRedisDoesNotRespond(t *testing.T) {
-	s := newScene(t)
-	s.scheduled(1)
-	lines := s.stream("page", "topic")
-	require.True(t, lines.Scan())
-	before := time.Now()
-	s.Break("scheduled")
-	for lines.Scan() && lines.Text() != "event: trouble" {
-	}
-	require.True(t, lines.Scan())
-	assert.Equal(t, "data: Redis returns an error", lines.Text())
-	require.True(t, lines.Scan())
-	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(lines.Text(), "data: "))
-	require.NoError(t, err)
-	assert.WithinRange(t, at, before.Add(-time.Minute), time.Now())
 }
 
 // TestAListSaysWhichPartItShows, and an empty one only that it is.

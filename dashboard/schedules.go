@@ -9,10 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-const (
-	schedulesShown = 500
-	nextTimes      = 1
-)
+const schedulesShown = 500
 
 // schedulesData is the schedules of the prefix.
 type schedulesData struct {
@@ -29,11 +26,10 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 	if d.config.Periodic == nil {
 		return page{}, errNoSchedules
 	}
-	value, err := d.cache.get(ctx, "schedules", func(ctx context.Context) (any, error) { return d.config.Periodic.List(ctx, nextTimes) })
+	all, err := d.config.Periodic.List(ctx, 1)
 	if err != nil {
 		return page{}, err
 	}
-	all := value.([]periodic.Status)
 	data := schedulesData{Match: strings.TrimSpace(q.query.Get("match")), All: len(all)}
 	for _, behind := range []bool{true, false} {
 		for _, s := range all {

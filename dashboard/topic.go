@@ -17,24 +17,17 @@ import (
 // topicData is a topic.
 type topicData struct {
 	admin.TopicStats
-	Trend  trend
 	Halted int
 }
 
 // topicPage shows a topic with its groups and consumers.
 func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 	topic := q.topic()
-	value, err := d.cache.get(ctx, "topic "+topic, func(ctx context.Context) (any, error) {
-		stats, err := d.config.Admin.Stats(ctx, admin.StatsOptions{Topics: []string{topic}, Details: true})
-		if err != nil {
-			return nil, err
-		}
-		return topicData{TopicStats: stats[0], Trend: d.trends.add(d.cache.now(), stats...)[topic]}, nil
-	})
+	stats, err := d.config.Admin.Stats(ctx, admin.StatsOptions{Topics: []string{topic}, Details: true})
 	if err != nil {
 		return page{}, err
 	}
-	data := value.(topicData)
+	data := topicData{TopicStats: stats[0]}
 	for _, g := range data.Groups {
 		data.Halted += g.HaltedKeys
 	}

@@ -23,7 +23,6 @@ type topicsData struct {
 	Err           error
 	Inbox         *admin.Inbox // nil if nothing is in it
 	Late          []lateGroup  // the worst
-	Trends        bool         // of a row, there is one to draw
 }
 
 // lateGroup is a group of a topic whose messages are late.
@@ -53,20 +52,24 @@ type topicRow struct {
 	Alive  int  // consumers
 	Halted int  // ordering keys
 	Idle   bool // messages are late because the topic or one of its groups has no consumer
-	Trend  trend
+	Well   bool // all groups have consumers, and nothing stops them
 }
 
-func rowOf(o *overview, s *admin.TopicStats) topicRow {
-	row := topicRow{TopicStats: *s, Trend: o.Trends[s.Topic]}
+func rowOf(s *admin.TopicStats) topicRow {
+	row := topicRow{TopicStats: *s, Well: len(s.Groups) > 0}
 	for _, g := range s.Groups {
 		row.Alive += g.Alive
 		row.Halted += g.HaltedKeys
+		row.Well = row.Well && g.Alive > 0 && g.Pause == nil && g.HaltedKeys == 0
 	}
 	row.Idle = slices.ContainsFunc(s.Late(), func(l admin.Late) bool {
 		return l.Cause == admin.CauseNoConsumer || l.Cause == admin.CauseNoGroup
 	})
 	return row
 }
+
+// waitingOf is how many messages are due, and no consumer has them.
+func waitingOf(c admin.Counts) int { return c.Due + c.Queued + c.InLine }
 
 // orders are how topics can be sorted: those first that people look for.
 var orders = map[string]func(a, b *admin.TopicStats) int{
@@ -95,7 +98,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	problems := 0
 	for _, s := range found {
 		data.Total.Add(s.Counts)
-		if rowOf(o, s).Idle {
+		if rowOf(s).Idle {
 			problems++
 		}
 	}
@@ -105,10 +108,9 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	})
 	data.Found, data.Late = len(found), lateOf(found)
 	for _, s := range data.cut(q, found) {
-		row := rowOf(o, s)
-		data.Rows, data.Trends = append(data.Rows, row), data.Trends || row.Trend.Waiting() != ""
+		data.Rows = append(data.Rows, rowOf(s))
 	}
-	if inbox, err := d.inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
+	if inbox, err := d.config.Admin.Inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
 		data.Inbox = &inbox
 	}
 	return page{name: "topics", title: "Topics", live: true, data: data, problems: problems}, nil
@@ -132,12 +134,4 @@ func (t *topicsData) cut(q *request, found []*admin.TopicStats) []*admin.TopicSt
 		t.After = beside(skip + topicsPerPage)
 	}
 	return found[skip:min(skip+topicsPerPage, len(found))]
-}
-
-func (d *Dashboard) inbox(ctx context.Context) (admin.Inbox, error) {
-	value, err := d.cache.get(ctx, "inbox", func(ctx context.Context) (any, error) { return d.config.Admin.Inbox(ctx) })
-	if err != nil {
-		return admin.Inbox{}, err
-	}
-	return value.(admin.Inbox), nil
 }

@@ -89,7 +89,7 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 	}
 	query := admin.UpcomingQuery{Span: chosen.Long, Buckets: chosen.number, Group: data.Group}
 	for _, topic := range topicsToChart(o, data.Topic) {
-		u, err := d.upcoming(ctx, topic, query)
+		u, err := d.config.Admin.Upcoming(ctx, topic, query)
 		switch {
 		case err == nil:
 			data.Charts = append(data.Charts, draw(u))
@@ -119,15 +119,6 @@ func topicsToChart(o *overview, topic string) []string {
 		}
 	}
 	return topics
-}
-
-func (d *Dashboard) upcoming(ctx context.Context, topic string, query admin.UpcomingQuery) (admin.Upcoming, error) {
-	key := fmt.Sprintf("upcoming %v %d %q %q", query.Span, query.Buckets, topic, query.Group)
-	value, err := d.cache.get(ctx, key, func(ctx context.Context) (any, error) { return d.config.Admin.Upcoming(ctx, topic, query) })
-	if err != nil {
-		return admin.Upcoming{}, err
-	}
-	return value.(admin.Upcoming), nil
 }
 
 func draw(u admin.Upcoming) chart {

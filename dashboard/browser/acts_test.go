@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
@@ -17,25 +16,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestABulkOperationGoesOnThroughAReload holds it in its middle.
+// TestABulkOperationGoesOnThroughAReload, and on the page that is open when its process ends.
 func TestABulkOperationGoesOnThroughAReload(t *testing.T) {
-	s := newShop(t)
-	s.later(1, 5000)
-	b := s.tab()
-	s.toMiddle(b)
-	b.run(chromedp.Reload())
-	assert.True(t, b.holds(inMiddle), "it is where it was")
-	assert.Contains(t, b.text(".result"), "Running: ")
-	assert.Positive(t, s.left(), "it has not ended")
-	assert.Contains(t, b.path(), "cursor=", "the page knows how to go on if the process ends")
-	b.live()
-	s.gate.open()
-	b.untilText(".result.done", "5,000 messages canceled")
-	assert.Zero(t, s.left())
-}
-
-// TestAnOperationOfAProcessThatHasEndedIsGoneOnWith on the page that is open meanwhile.
-func TestAnOperationOfAProcessThatHasEndedIsGoneOnWith(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 5000)
 	next, err := dashboard.New(dashboard.Config{Admin: s.admin})
@@ -54,7 +36,12 @@ func TestAnOperationOfAProcessThatHasEndedIsGoneOnWith(t *testing.T) {
 		}
 	}))+"/")
 	s.toMiddle(b)
+	b.run(chromedp.Reload())
 	b.live()
+	assert.True(t, b.holds(inMiddle), "it is where it was")
+	assert.Contains(t, b.text(".result"), "Running: ")
+	assert.Positive(t, s.left(), "it has not ended")
+	assert.Contains(t, b.path(), "cursor=", "the page knows how to go on if the process ends")
 	end()
 	b.untilText("h1", "no longer knows the operation")
 	assert.Contains(t, ask[string](b, "document.querySelector('main a.button').href"), "cursor=")
@@ -79,22 +66,6 @@ func (s *shop) left() int64 {
 	n, err := s.Client.ZCard(context.Background(), s.Key("scheduled")).Result()
 	assert.NoError(s.T, err) // the gate asks from a goroutine of the dashboard
 	return n
-}
-
-// TestAllThatMatchIsConfirmedByTypingTheNumber types a wrong one first, which the browser does not send.
-func TestAllThatMatchIsConfirmedByTypingTheNumber(t *testing.T) {
-	s := newShop(t)
-	s.later(1, 7)
-	b := s.tab()
-	b.open("messages" + s.at())
-	b.click("p.acts a[href^='confirm?action=cancel']")
-	b.untilText("main", "7 messages of topic orders match now")
-	b.typeInto("input[name=number]", "6"+kb.Enter)
-	assert.True(t, b.holds("document.querySelector('input[name=number]').validity.patternMismatch"))
-	assert.Equal(t, 7, s.count(admin.Scheduled))
-	b.typeInto("input[name=number]", kb.Backspace+"7"+kb.Enter)
-	b.untilText(".result.done", "7 messages canceled")
-	assert.Zero(t, s.count(admin.Scheduled))
 }
 
 // TestMarkedMessagesAreCounted offers an operation only for what is marked.
@@ -125,7 +96,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	b.open("")
 	b.press(kb.Tab)
 	assert.Equal(t, "Skip to content", ask[string](b, "document.activeElement.innerText"), "the first stop")
-	b.slash()
+	b.tabTo("document.activeElement.matches('.find input')")
 	assert.Equal(t, "Find a message or a topic", ask[string](b, "document.activeElement.ariaLabel"))
 	b.press("order-1" + kb.Enter)
 	b.untilText("#summary", "Due in")
@@ -141,27 +112,6 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	b.press(kb.Enter)
 	b.untilText(".result.done", "1 message requeued")
 	assert.Equal(t, 1, s.count(admin.Dead))
-}
-
-// slash presses the key, which types nothing if the page wants it: chromedp's own would.
-func (b *tab) slash() {
-	b.t.Helper()
-	for _, event := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown, input.DispatchKeyEventTypeKeyUp} {
-		b.run(send(input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: event, Key: "/", Code: "Slash", Text: "/", WindowsVirtualKeyCode: 191}))
-	}
-}
-
-// TestAGroupThatIsDoneOffersNothing has a message that is dead for one group, and done for the other.
-func TestAGroupThatIsDoneOffersNothing(t *testing.T) {
-	s := newShop(t)
-	s.bury("billing", "no such customer")
-	s.handle("shipping", "shipping-1")
-	b := s.tab()
-	b.open("message" + s.at("id", s.first(admin.Dead).ID))
-	b.untilText("#summary", "shipping")
-	assert.Zero(t, b.number("#group-shipping"))
-	actions := ask[[]string](b, "[...document.querySelectorAll('main form')].map(f => f.getAttribute('action').replace(/[?].*/, ''))")
-	assert.ElementsMatch(t, []string{"requeue", "discard"}, actions)
 }
 
 // tabTo presses Tab until an expression is true.
@@ -200,23 +150,6 @@ func TestWithoutJavaScriptAMessageIsReadAndRequeued(t *testing.T) {
 	assert.Zero(t, s.count(admin.Dead))
 }
 
-// TestAGroupIsPausedWithAReason does it by the form of the group, and takes it back.
-func TestAGroupIsPausedWithAReason(t *testing.T) {
-	s := newShop(t)
-	s.bury("billing", "no such customer")
-	b := s.tab()
-	b.open("topic" + s.at())
-	b.click("#group-billing .head summary")
-	b.typeInto("#group-billing input[name=for]", "2h")
-	b.typeInto("#group-billing input[name=reason]", "the bank is away")
-	b.click("#group-billing form[action^=pause] button")
-	b.untilText("#about-billing .banner", "resumes in 1h59m")
-	assert.Contains(t, b.text("#about-billing .banner"), "Reason: the bank is away")
-	assert.Equal(t, "Change the pause…", b.text("#group-billing .head summary"))
-	b.click("#group-billing form[action^=resume] button")
-	b.until("!document.querySelector('#group-billing').innerText.includes('paused')")
-}
-
 // TestPayloadsAreSearched finds one of many.
 func TestPayloadsAreSearched(t *testing.T) {
 	s := newShop(t)
@@ -228,51 +161,6 @@ func TestPayloadsAreSearched(t *testing.T) {
 	b.untilText("#bound", "120 messages searched, which is all that match the filter")
 	assert.Equal(t, 1, b.number("tbody tr"))
 	assert.NotContains(t, b.path(), "1117", "what payloads contain gets into no log of URLs")
-}
-
-// TestUpcomingMessagesAreDrawn goes from the page of all topics to that of one.
-func TestUpcomingMessagesAreDrawn(t *testing.T) {
-	s := newShop(t)
-	s.later(1, 600)
-	b := s.tab()
-	b.open("upcoming")
-	b.click("tbody a")
-	b.until("location.search.includes('topic=orders')")
-	b.click("nav.tabs a[href*='next=day']")
-	b.untilText("main", "600 messages due in the next 24 hours")
-	assert.Positive(t, ask[float64](b, "document.querySelector('.chart rect').getBoundingClientRect().height"))
-}
-
-// TestTheDoctorTellsWhatItFinds waits for it on its page.
-func TestTheDoctorTellsWhatItFinds(t *testing.T) {
-	s := newShop(t)
-	s.later(1, 3)
-	b := s.tab()
-	b.open("doctor")
-	b.click("main button")
-	b.untilText("#findings tbody", "its version is")
-	b.click("header a[href=operations]")
-	b.untilText("tbody", "Examine: all topics")
-}
-
-// TestAReaderIsOfferedNothingThatChanges opens all pages as somebody who may only read.
-func TestAReaderIsOfferedNothingThatChanges(t *testing.T) {
-	s := newShop(t)
-	s.later(1, 3)
-	s.bury("billing", "no such customer")
-	s.schedule("report", "@every 15m")
-	b := newTab(t, s.reader())
-	for name, path := range s.pages() {
-		if name == "operation" || name == "confirm" {
-			continue // a reader has none
-		}
-		b.open(path)
-		actions := ask[[]string](b, "[...document.forms].filter(f => f.method === 'post').map(f => f.getAttribute('action').replace(/[?].*/, ''))")
-		for _, action := range actions {
-			assert.Contains(t, []string{"search", "examine"}, action, name)
-		}
-		assert.Zero(t, b.number("input[type=checkbox], .danger, [formaction]"), name)
-	}
 }
 
 // pages are all pages, with something on them.

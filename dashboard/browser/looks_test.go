@@ -2,7 +2,6 @@ package browser
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -15,47 +14,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestItWorksWhereverItIsMounted clicks through it, sees it live and changes something, below a prefix that a proxy takes off,
-// one that it does not, and none.
-func TestItWorksWhereverItIsMounted(t *testing.T) {
-	for name, mount := range map[string]func(h http.Handler) (http.Handler, string){
-		"at the root": func(h http.Handler) (http.Handler, string) { return h, "/" },
-		"stripped":    func(h http.Handler) (http.Handler, string) { return http.StripPrefix("/ops/delay", h), "/ops/delay/" },
-		"not stripped": func(h http.Handler) (http.Handler, string) {
-			mux := http.NewServeMux()
-			mux.Handle("/deep/ops/", h)
-			return mux, "/deep/ops/"
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t)
-			s.later(1, 2)
-			handler, prefix := mount(s.handler)
-			root := s.serve(handler) + prefix
-			b := newTab(t, root)
-			b.open("")
-			b.live()
-			assert.Equal(t, "rgb(255, 255, 255)", ask[string](b, "getComputedStyle(document.body).backgroundColor"), "it has its style")
-			b.click("tbody a")
-			b.live()
-			s.later(3, 1)
-			b.untilText("#numbers dd", "3")
-			b.click("#numbers a")
-			b.untilText("h1", "orders: scheduled")
-			b.click("tbody input[type=checkbox]")
-			b.click("button[formaction^=cancel]")
-			b.click("form.confirm button")
-			b.untilText(".result.done", "1 message canceled")
-			assert.True(t, strings.HasPrefix(b.path(), "messages?"), b.path())
-			b.click(".brand")
-			b.untilText("h1", "Topics")
-			assert.Empty(t, b.path())
-		})
-	}
-}
-
-// TestAProxyThatRemovesThePrefixMayLeaveTheLastSlashAway, which the server cannot see.
-func TestAProxyThatRemovesThePrefixMayLeaveTheLastSlashAway(t *testing.T) {
+// TestItWorksBelowAPrefixThatAProxyRemoves, with and without its last slash, which the server cannot see.
+func TestItWorksBelowAPrefixThatAProxyRemoves(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 2)
 	root := s.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,41 +26,22 @@ func TestAProxyThatRemovesThePrefixMayLeaveTheLastSlashAway(t *testing.T) {
 	b.open("/ops/delay?match=ord")
 	b.until("location.pathname === '/ops/delay/'")
 	b.live()
+	assert.Equal(t, "rgb(255, 255, 255)", ask[string](b, "getComputedStyle(document.body).backgroundColor"), "it has its style")
 	b.click("tbody a")
 	b.untilText("h1", "orders")
-}
-
-// unreadable lists texts whose contrast is below what WCAG asks for (AA), and what it is.
-const unreadable = `(() => {
-  const parts = color => color.match(/[\d.]+/g).map(Number);
-  const light = color => parts(color).slice(0, 3).map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if ((parts(c)[3] ?? 1) === 1) return c; } return "rgb(255, 255, 255)"; };
-  const list = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const e = walker.currentNode.parentElement, style = getComputedStyle(e);
-    if (!walker.currentNode.data.trim() || !e.checkVisibility() || e.matches(":disabled, title, .hidden")) continue;
-    const [a, b] = [light(e.closest("svg") ? style.fill : style.color), light(behind(e))].sort((x, y) => y - x);
-    const contrast = (a + 0.05) / (b + 0.05);
-    if (contrast < 4.5) list.push(walker.currentNode.data.trim().slice(0, 40) + ": " + contrast.toFixed(1));
-  }
-  return list;
-})()`
-
-// TestTextIsReadableByDayAndNight looks at the colors of all pages.
-func TestTextIsReadableByDayAndNight(t *testing.T) {
-	s := newShop(t)
-	s.full()
-	b := s.tab()
-	for scheme, back := range map[string]string{"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"} {
-		b.run(colors(scheme))
-		for name, path := range s.pages() {
-			b.open(path)
-			assert.Equal(t, back, ask[string](b, "getComputedStyle(document.body).backgroundColor"), name)
-			assert.Empty(t, ask[[]string](b, unreadable), "%s, %s", name, scheme)
-			assert.Empty(t, ask[[]string](b, faint), "%s, %s", name, scheme)
-		}
-	}
+	b.live()
+	s.later(3, 1)
+	b.untilText("#numbers dd", "3")
+	b.click("#numbers a")
+	b.untilText("h1", "orders: scheduled")
+	b.click("tbody input[type=checkbox]")
+	b.click("button[formaction^=cancel]")
+	b.click("form.confirm button")
+	b.untilText(".result.done", "1 message canceled")
+	assert.True(t, strings.HasPrefix(b.path(), "/ops/delay/messages?"), b.path())
+	b.click(".brand")
+	b.untilText("h1", "Topics")
+	assert.Equal(t, "/ops/delay/", b.path())
 }
 
 // faint lists fields whose borders or placeholders have less contrast than WCAG asks for.
@@ -115,26 +56,15 @@ const faint = `(() => {
   }).map(e => e.outerHTML.slice(0, 80));
 })()`
 
-// TestNoPageIsWiderThanItsWindow lets wide tables be scrolled on a phone, and nothing else.
-func TestNoPageIsWiderThanItsWindow(t *testing.T) {
-	s := newShop(t)
-	s.full()
-	b := s.tab()
-	for _, width := range []int{360, 1300} {
-		b.run(wide(int64(width)))
-		for name, path := range s.pages() {
-			b.open(path)
-			ask[bool](b, "document.querySelectorAll('details').forEach(d => d.open = true), true")
-			assert.LessOrEqual(t, ask[int](b, "document.scrollingElement.scrollWidth"), width, name)
-			assert.Empty(t, ask[[]string](b, `[...document.querySelectorAll("button, input:not([type=hidden]), summary, a")].filter(e => e.checkVisibility() && !e.closest(".wide, .skip"))
-				.filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 100))`), "%s: out of reach", name)
-			assert.LessOrEqual(t, ask[int](b, "document.querySelector('header').offsetHeight"), 56, "%s: a header of one row", name)
-		}
-	}
-}
+// outOfReach lists what lies beside the window. Wide tables may be scrolled.
+const outOfReach = `[...document.querySelectorAll("button, input:not([type=hidden]), summary, a")]
+  .filter(e => e.checkVisibility() && !e.closest(".wide, .skip") && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 100))`
 
-// TestAxeFindsNothing runs axe, whose script AXE names, on all pages.
-func TestAxeFindsNothing(t *testing.T) {
+// runAxe lists what axe finds, which has no name for a border that is too faint.
+const runAxe = `;axe.run().then(r => window.found = r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 120)).join(" "))); true`
+
+// TestEachPageIsAccessible by day on a desk and by night on a phone: it fits, can be read, and axe, whose script AXE names, finds nothing.
+func TestEachPageIsAccessible(t *testing.T) {
 	if os.Getenv("AXE") == "" && !*required {
 		t.Skip("AXE does not name axe.min.js: run make dashboard")
 	}
@@ -143,13 +73,19 @@ func TestAxeFindsNothing(t *testing.T) {
 	s := newShop(t)
 	s.full()
 	b := s.tab()
-	for _, scheme := range []string{"light", "dark"} {
-		b.run(colors(scheme))
+	for scheme, width := range map[string]int{"light": 1300, "dark": 360} {
+		b.run(colors(scheme), wide(int64(width)))
 		for name, path := range s.pages() {
 			b.open(path)
-			ask[bool](b, string(axe)+`;axe.run().then(r => window.found = r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 120)).join(" "))); true`)
+			assert.Equal(t, scheme == "light", b.holds("getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)'"), name)
+			assert.Empty(t, ask[[]string](b, faint), "%s, %s", name, scheme)
+			ask[bool](b, string(axe)+runAxe)
 			b.until("window.found !== undefined")
 			assert.Empty(t, ask[[]string](b, "window.found"), "%s, %s", name, scheme)
+			ask[bool](b, "document.querySelectorAll('details').forEach(d => d.open = true), true")
+			assert.LessOrEqual(t, ask[int](b, "document.scrollingElement.scrollWidth"), width, name)
+			assert.Empty(t, ask[[]string](b, outOfReach), "%s: out of reach", name)
+			assert.LessOrEqual(t, ask[int](b, "document.querySelector('header').offsetHeight"), 56, "%s: a header of one row", name)
 		}
 	}
 }
@@ -217,50 +153,4 @@ func (b *tab) harmless(path, text string) {
 	assert.Equal(b.t, 1, b.number("script"), "%s of %q", path, text)
 	assert.Zero(b.t, b.number("img, iframe, object, [onerror], a[href^='javascript:']"), "%s of %q", path, text)
 	assert.False(b.t, b.holds(`/[\x00-\x08\x0b-\x1f\x7f\u202e]/.test(document.documentElement.textContent)`), "%s of %q", path, text)
-}
-
-// TestATabSeesWhatIsWrongWithAPage opens one that does all that no page of ours may do.
-func TestATabSeesWhatIsWrongWithAPage(t *testing.T) {
-	chromium.get(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/":
-			w.Header().Set("Content-Security-Policy", "default-src 'self'")
-			_, _ = w.Write([]byte(`<!doctype html><link rel=icon href="data:,"><p style="color: red">a</p><script>1</script><img src="none.png"><script src="bad.js"></script>`))
-		case "/bad.js":
-			_, _ = w.Write([]byte(`console.error("oh"); setTimeout(() => { alert("hello"); document.title = "shown"; }); nothing();`))
-		default:
-			http.NotFound(w, r)
-		}
-	}))
-	t.Cleanup(server.Close)
-	b := newTab(t, server.URL+"/")
-	b.open("")
-	b.until("document.title === 'shown'")
-	for _, fault := range []string{
-		"an exception: ReferenceError: nothing is not defined", "in the console: \"oh\"", "a dialog: hello", "none.png", "style-src", "script-src",
-	} {
-		assert.Contains(t, b.all(), fault)
-	}
-	b.except("")
-}
-
-// all are all faults so far.
-func (b *tab) all() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Join(b.faults, "\n")
-}
-
-// TestAPageThatIsNotThereSaysSo is the one test that asks for such pages.
-func TestAPageThatIsNotThereSaysSo(t *testing.T) {
-	s := newShop(t)
-	b := s.tab()
-	for _, path := range []string{"topic?topic=none", "nothing.html"} {
-		b.except("status of 404 (Not Found) " + s.root + path)
-		b.open(path)
-		assert.Equal(t, "Not found", b.text("h1"))
-		b.click("main a")
-		b.untilText("h1", "Topics")
-	}
 }

@@ -51,7 +51,6 @@ func TestPictures(t *testing.T) {
 		{"doctor", "doctor"},
 		{"schedules", "schedules"},
 		{"halted", "halted"},
-		{"operations", "operations"},
 		{"find", "find?text=order-4701"},
 		{"nothing-found", "find?text=order-1"},
 		{"confirm", "confirm" + s.at("in", "dead", "action", "requeue")},
@@ -65,6 +64,8 @@ func TestPictures(t *testing.T) {
 	}
 	s.of("reminders").toMiddle(b)
 	b.draw("operation")
+	b.open("operations")
+	b.draw("operations")
 }
 
 // draw draws the page in all forms.
@@ -86,8 +87,7 @@ func (b *tab) draw(name string) {
 	}
 }
 
-// smaller is the picture with 256 colors: the few that areas have, and of the shades at the edges of letters those that can be told
-// apart.
+// smaller is the picture with its 256 most frequent colors.
 func (b *tab) smaller(picture []byte) []byte {
 	b.t.Helper()
 	pixels, err := png.Decode(bytes.NewReader(picture))
@@ -99,17 +99,7 @@ func (b *tab) smaller(picture []byte) []byte {
 		}
 	}
 	most := slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] })
-	const areas = 64
-	alike := map[[3]uint32]bool{}
-	apart := slices.DeleteFunc(slices.Clone(most[min(areas, len(most)):]), func(c color.Color) bool {
-		r, g, b, _ := c.RGBA()
-		shade := [3]uint32{r >> 12, g >> 12, b >> 12}
-		seen := alike[shade]
-		alike[shade] = true
-		return seen
-	})
-	colors := append(slices.Clone(most[:min(areas, len(most))]), apart...)
-	palette, nearest := color.Palette(colors[:min(256, len(colors))]), map[color.Color]uint8{}
+	palette, nearest := color.Palette(most[:min(256, len(most))]), map[color.Color]uint8{}
 	for _, c := range most {
 		nearest[c] = uint8(palette.Index(c))
 	}

@@ -134,7 +134,7 @@ func (b *tab) topic() {
 func (b *tab) dead() {
 	b.t.Helper()
 	b.topic()
-	b.click(`#about-billing a[href*="in=dead"]`)
+	b.click(`#groups a[href*="in=dead"][href*="group=billing"]`)
 	b.untilText("h1", "orders: dead")
 }
 

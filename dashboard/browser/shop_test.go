@@ -176,12 +176,3 @@ func newYork(t *testing.T) *time.Location {
 	require.NoError(t, err)
 	return zone
 }
-
-// reader is the URL of a dashboard for people who may only read.
-func (s *shop) reader() string {
-	s.T.Helper()
-	d, err := dashboard.New(dashboard.Config{Admin: s.admin, Periodic: s.periodic})
-	require.NoError(s.T, err)
-	s.T.Cleanup(func() { require.NoError(s.T, d.Close()) })
-	return s.serve(d) + "/"
-}

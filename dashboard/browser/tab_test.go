@@ -161,11 +161,11 @@ func ask[T any](b *tab, expression string) T {
 	return value
 }
 
-// until waits until an expression is true, also on the page after this one.
+// until waits until a page that has loaded makes an expression true: this page, or the one after it.
 func (b *tab) until(expression string) {
 	b.t.Helper()
 	deadline := time.Now().Add(fixture.Soon)
-	for !b.holds(expression) {
+	for !b.holds("document.readyState === 'complete' && (" + expression + ")") {
 		if time.Now().After(deadline) {
 			require.Fail(b.t, "not in time", "%s\non %s:\n%s", expression, b.path(), b.text("main"))
 		}
@@ -206,10 +206,18 @@ func (b *tab) path() string {
 	return strings.TrimPrefix(ask[string](b, "location.href"), b.root)
 }
 
-// click clicks on what a selector finds first.
+// uncovered says if somebody can click in the middle of an element.
+const uncovered = `(e => {
+  e?.scrollIntoView({ block: "center", behavior: "instant" });
+  const place = e?.getClientRects()[0];
+  return place !== undefined && e.contains(document.elementFromPoint(place.x + place.width / 2, place.y + place.height / 2));
+})(document.querySelector(%q))`
+
+// click clicks on what a selector finds first, wherever that is by then: a live page may move it at any time.
 func (b *tab) click(selector string) {
 	b.t.Helper()
-	b.run(chromedp.Click(chromedp.CSS(selector)))
+	b.until(fmt.Sprintf(uncovered, selector))
+	ask[bool](b, fmt.Sprintf("document.querySelector(%q).click(), true", selector))
 }
 
 // choose chooses an option of a list.
@@ -227,6 +235,7 @@ func (b *tab) press(keys string) {
 // typeInto types into a field.
 func (b *tab) typeInto(selector, text string) {
 	b.t.Helper()
+	b.until(fmt.Sprintf("document.querySelector(%q)?.checkVisibility()", selector))
 	b.run(chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 

@@ -5,15 +5,7 @@
 
 const times = document.getElementById("times");
 
-function preference(name, otherwise) {
-  try { return localStorage.getItem("redisdelay " + name) ?? otherwise; } catch { return otherwise; }
-}
-
-function prefer(name, value) {
-  try { localStorage.setItem("redisdelay " + name, value); } catch { /* it holds until the page is left */ }
-}
-
-times.value = preference("times", "ago");
+try { times.value = localStorage.getItem("redisdelay times") ?? "ago"; } catch { /* a browser that keeps nothing */ }
 
 const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
@@ -67,7 +59,10 @@ function showTimes(root) {
   }
 }
 
-times.addEventListener("change", () => { prefer("times", times.value); showTimes(document); });
+times.addEventListener("change", () => {
+  showTimes(document);
+  try { localStorage.setItem("redisdelay times", times.value); } catch { /* it holds until the page is left */ }
+});
 document.querySelector(".tools").hidden = false;
 setInterval(() => {
   if (selecting()) return;
@@ -230,12 +225,6 @@ document.addEventListener("click", async event => {
   if (event.target.matches("[data-copy] + button")) { await navigator.clipboard.writeText(id.dataset.copy); event.target.textContent = "Copied"; }
 });
 
-// A narrow screen folds the filters.
-
-const narrow = matchMedia("(max-width: 40rem)"), fold = () => document.querySelector(".fold")?.toggleAttribute("open", !narrow.matches);
-narrow.addEventListener("change", fold);
-fold();
-
 // A form with a wrong field comes back with what was typed. The message moves beside the field.
 
 const wrong = document.getElementById("wrong");
@@ -257,13 +246,6 @@ if (wrong) {
   }
   history.replaceState(null, "", wrong.dataset.page);
 }
-
-addEventListener("keydown", event => {
-  if (event.key === "/" && !event.target.matches("input, select, textarea")) {
-    event.preventDefault();
-    document.querySelector(".find input")?.focus();
-  }
-});
 
 showTimes(document);
 nameCells(document);
