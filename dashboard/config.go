@@ -41,8 +41,8 @@ type Config struct {
 	// Environment is a badge on each page, such as "production". Default: none.
 	Environment string
 
-	// Interval is how often an open page is refreshed. All pages share what was read from Redis in an interval, or in
-	// 20 times as long as the reading took, up to 10s. At least 1s. Default: 1s.
+	// Interval is how often an open page is refreshed. Open pages of the same content are read and rendered once in an
+	// interval, or in 20 times as long as that took, up to 10s. At least 1s. Default: 1s.
 	Interval time.Duration
 
 	// Logger logs each change: the actor, the action and the number of messages, without payloads. Default: none.

@@ -24,42 +24,6 @@ func TestAConfigWithoutAnAdminIsRefused(t *testing.T) {
 	assert.Equal(t, "Admin", config.Field)
 }
 
-func TestTheTopicsThatAreLateComeFirst(t *testing.T) {
-	s := newScene(t)
-	late := s.Beside("/late")
-	s.Publish("a")
-	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("b", time.Hour)))
-	late.Publish("c")
-	page := s.page("?match=" + url.QueryEscape(s.Topic))
-	rows := page.first("tbody").all("tr")
-	require.Len(t, rows, 2)
-	assert.Equal(t, s.Topic, rows[0].first("a").text(), "it has waited longer")
-	assert.Contains(t, rows[0].text(), "no groups yet")
-	assert.Contains(t, rows[0].text(), "none", "it has no consumer")
-}
-
-func TestATopicShowsItsGroups(t *testing.T) {
-	s := newScene(t)
-	s.Publish("a", "b")
-	s.kill("billing", 2)
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "billing", redisdelay.Pause{By: "eve", Reason: "<b>why</b>"}))
-	page := s.page("topic" + s.at())
-	row := page.first("div", "id", "groups").first("tbody").first("tr").text()
-	assert.Equal(t, "billing paused 0 0 0 0 2 none", row)
-	assert.Contains(t, page.first("div", "id", "about-billing").text(), "until resumed. Reason: <b>why</b>")
-}
-
-func TestAMessageIsExplainedInTheFirstSentence(t *testing.T) {
-	s := newScene(t)
-	msg := fixture.Keyed("uuid-1", "order-42", time.Hour)
-	msg.Payload = []byte(`{"amount":12345678901234567890.10}`)
-	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
-	page := s.page("message" + s.at("key", "order-42"))
-	assert.Regexp(t, `^due in (1h|59m)`, page.first("p", "id", "summary").text())
-	assert.Contains(t, page.first("pre").text(), "12345678901234567890.10", "all digits")
-	assert.Contains(t, page.first("ol").text(), "published")
-}
-
 // hostile are names and texts that a publisher may choose.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `a/b/../c?d=e&f#g%2F`, "\x1b[2J\x07", "\xff\xfe", "javascript:alert(1)",

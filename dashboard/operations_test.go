@@ -359,24 +359,6 @@ func TestWhatIsForAllGroupsSaysSo(t *testing.T) {
 	s.until("none is left", func() bool { return s.count(admin.Waiting) == 0 })
 }
 
-// TestACanceledMessageHasNoPageToComeBackTo cancels a message on its page.
-func TestACanceledMessageHasNoPageToComeBackTo(t *testing.T) {
-	s := newScene(t)
-	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "k", time.Hour)))
-	var form *element
-	for _, f := range s.page("message" + s.at("key", "k")).all("form") {
-		if strings.HasPrefix(f.attr["action"], "cancel?") {
-			form = f
-		}
-	}
-	_, page := s.send(form, nil)
-	status, page := s.send(page.first("form", "class", "confirm danger"), nil)
-	assert.Equal(t, http.StatusOK, status)
-	assert.Contains(t, page.first("p", "class", "result done").text(), "1 message canceled")
-	status, _ = s.get("message" + s.at("key", "k"))
-	assert.Equal(t, http.StatusNotFound, status)
-}
-
 // TestManyMoreThanWereConfirmedAreLeft publishes between the question and the answer.
 func TestManyMoreThanWereConfirmedAreLeft(t *testing.T) {
 	s := newScene(t)

@@ -36,23 +36,6 @@ func TestAMessageIsFoundByIDKeyAndUUID(t *testing.T) {
 	assert.Contains(t, s.page("find"+s.at("text", "order-43")).text(), "Nothing has this ID, key or UUID")
 }
 
-// TestAReasonLeadsToItsLetters counts dead letters by reason, and follows the link of one.
-func TestAReasonLeadsToItsLetters(t *testing.T) {
-	s := newScene(t)
-	s.initialize("g")
-	s.Publish("a", "b", "c")
-	for reason, n := range map[string]int{"no such card": 2, "mailbox full": 1} {
-		s.bury("g", reason, n)
-	}
-	page := s.page("reasons" + s.at())
-	rows := page.first("tbody").all("tr")
-	require.Len(t, rows, 2)
-	assert.Contains(t, rows[0].text(), "2 g no such card", "those with the most first")
-	letters := s.page(rows[0].first("a").attr["href"])
-	assert.Len(t, letters.first("tbody").all("tr"), 2)
-	assert.NotContains(t, letters.text(), "mailbox full")
-}
-
 // TestAReasonSaysWhatItsLinkHasBesides has reasons that differ only beside what no two letters have in common.
 func TestAReasonSaysWhatItsLinkHasBesides(t *testing.T) {
 	s := newScene(t)

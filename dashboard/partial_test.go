@@ -129,26 +129,17 @@ func (s *scene) wide(n int) {
 	}
 }
 
-func TestAListThatRunsOutOfTimeShowsWhatItHasFound(t *testing.T) {
+// TestAReadThatRunsOutOfTimeShowsItsPart: a list, the count before an operation, and a search.
+func TestAReadThatRunsOutOfTimeShowsItsPart(t *testing.T) {
 	s := newScene(t)
 	s.wide(4000)
 	page := s.inMiddle(s.dashboard.messagesPage, asking("messages"+s.at("key", "order-")), "order-4")
 	assert.Contains(t, page.text(), "stopped after 10 seconds with these results")
 	assert.Len(t, page.first("tbody").all("tr"), 5)
 	assert.Contains(t, page.first("a", "rel", "next").attr["href"], "cursor=")
-}
-
-func TestACountThatRunsOutOfTimeIsNotConfirmed(t *testing.T) {
-	s := newScene(t)
-	s.wide(4000)
-	page := s.inMiddle(s.dashboard.confirmPage, asking("confirm"+s.at("key", "order-", "action", "cancel")), "at least 5 messages of topic")
+	page = s.inMiddle(s.dashboard.confirmPage, asking("confirm"+s.at("key", "order-", "action", "cancel")), "at least 5 messages of topic")
 	assert.Empty(t, page.first("main").all("form"), "nobody confirms what is not counted")
-}
-
-func TestASearchThatRunsOutOfTimeIsGoneOnWith(t *testing.T) {
-	s := newScene(t)
-	s.wide(4000)
-	page := s.inMiddle(s.dashboard.searchPage, func() *http.Request {
+	page = s.inMiddle(s.dashboard.searchPage, func() *http.Request {
 		r := httptest.NewRequest(http.MethodPost, "/search"+s.at(), strings.NewReader(url.Values{"text": {"nowhere"}}.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		return r

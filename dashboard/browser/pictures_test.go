@@ -87,7 +87,8 @@ func (b *tab) draw(name string) {
 	}
 }
 
-// smaller is the picture with its 256 most frequent colors.
+// smaller is the picture with 256 colors: the few that areas have, and of the shades at the edges of letters those that can be told
+// apart.
 func (b *tab) smaller(picture []byte) []byte {
 	b.t.Helper()
 	pixels, err := png.Decode(bytes.NewReader(picture))
@@ -99,7 +100,17 @@ func (b *tab) smaller(picture []byte) []byte {
 		}
 	}
 	most := slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] })
-	palette, nearest := color.Palette(most[:min(256, len(most))]), map[color.Color]uint8{}
+	const areas = 64
+	alike := map[[3]uint32]bool{}
+	apart := slices.DeleteFunc(slices.Clone(most[min(areas, len(most)):]), func(c color.Color) bool {
+		r, g, b, _ := c.RGBA()
+		shade := [3]uint32{r >> 12, g >> 12, b >> 12}
+		seen := alike[shade]
+		alike[shade] = true
+		return seen
+	})
+	colors := append(slices.Clone(most[:min(areas, len(most))]), apart...)
+	palette, nearest := color.Palette(colors[:min(256, len(colors))]), map[color.Color]uint8{}
 	for _, c := range most {
 		nearest[c] = uint8(palette.Index(c))
 	}
