@@ -43,11 +43,11 @@ func watchLive(_ *testing.T, s *duty, b *tab) {
 	b.until(`[...document.querySelectorAll("tbody tr")].some(r => r.innerText.startsWith("orders") && r.querySelectorAll("td")[2].innerText === "10")`)
 }
 
-func askTheDoctor(t *testing.T, _ *duty, b *tab) {
+func askTheDoctor(_ *testing.T, _ *duty, b *tab) {
 	b.click("header a[href=doctor]")
 	b.click("main button")
 	b.untilText("#findings", "mail: 4 messages are waiting, the oldest for ")
-	assert.Contains(t, b.text("#findings"), "its version is")
+	b.untilText("#findings", "its version is") // the page before, which is live, may have had the first
 }
 
 func whyNotHandled(t *testing.T, _ *duty, b *tab) {
