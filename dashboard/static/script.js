@@ -59,6 +59,9 @@ function showTimes(root) {
   }
 }
 
+// prepare adds to a part of a page what it has with JavaScript.
+function prepare(root) { showTimes(root); nameCells(root); offerCopies(root); }
+
 times.addEventListener("change", () => {
   showTimes(document);
   try { localStorage.setItem("redisdelay times", times.value); } catch { /* it holds until the page is left */ }
@@ -103,9 +106,7 @@ function show(text) {
   for (const old of document.querySelectorAll("[data-live]")) {
     const fresh = page.getElementById(old.id);
     if (!fresh) continue;
-    showTimes(fresh);
-    nameCells(fresh);
-    offerCopies(fresh);
+    prepare(fresh);
     if (old.isEqualNode(fresh)) continue;
     if (busy(old)) { late = text; continue; }
     patch(old, fresh.cloneNode(true)); // patch takes it apart, and another live part may be in it
@@ -247,8 +248,6 @@ if (wrong) {
   history.replaceState(null, "", wrong.dataset.page);
 }
 
-showTimes(document);
-nameCells(document);
-offerCopies(document);
+prepare(document);
 keepPlace();
 watch();
