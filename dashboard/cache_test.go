@@ -118,7 +118,7 @@ func (s *scene) tab(route route, change func(*request)) *stream {
 	return &stream{d: s.dashboard, q: q, route: route}
 }
 
-// TestTabsThatShowTheSameShareAPage, whoever reads it, but not with a reader who has other rights.
+// TestTabsThatShowTheSameShareAPage of all readers, but not with a reader who has other rights.
 func TestTabsThatShowTheSameShareAPage(t *testing.T) {
 	s := newScene(t)
 	s.Publish("a")

@@ -15,19 +15,6 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestTheListOfTopicsChangesWithoutAReload keeps what did not change: the page itself, its rows and its links.
-func TestTheListOfTopicsChangesWithoutAReload(t *testing.T) {
-	s := newShop(t)
-	s.later(1, 3)
-	b := s.tab()
-	b.open("")
-	b.live()
-	ask[bool](b, "window.kept = ['main', '#topics', 'table', 'tbody tr', 'tbody a'].map(s => document.querySelector(s)), true")
-	s.later(4, 2)
-	b.untilText(".totals dd", "5")
-	assert.True(t, ask[bool](b, "window.kept.every(e => e.isConnected)"), "what did not change stays")
-}
-
 // TestARowStaysWhatItIsWhenOthersComeBeforeIt keeps the focus on the link of a topic that another one overtakes.
 func TestARowStaysWhatItIsWhenOthersComeBeforeIt(t *testing.T) {
 	s := newShop(t)
