@@ -60,7 +60,7 @@ func TestATickThatIsPutOffComesWhenItsScheduleChanges(t *testing.T) {
 	}
 	require.NoError(t, l.p.Set(t.Context(), s))
 	scheduled := l.client.ZRangeWithScores(t.Context(), l.key("scheduled"), 0, -1).Val()
-	require.Len(t, scheduled, 1)
+	require.NotEmpty(t, scheduled) // two if the first is due within StoreAhead
 	nominal, later := time.UnixMilli(int64(scheduled[0].Score)), scheduled[0]
 	later.Score += float64(time.Hour.Milliseconds())
 	require.NoError(t, l.client.ZAdd(t.Context(), l.key("scheduled"), later).Err())
