@@ -68,7 +68,7 @@ func TestTheCodeInTheDocsWatchesAMessage(t *testing.T) {
 	// end
 
 	// in the docs
-	publisher := telemetry.Publisher(own) // what is published outside of handlers; own has Cancel and Reschedule
+	publisher := telemetry.Publisher(own) // publish with it; call Cancel and Reschedule on own
 
 	// Of a SubscriberConfig: how each delivery was settled.
 	config.Observer = observe.Join(config.Observer, telemetry.Observer())

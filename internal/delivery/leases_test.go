@@ -151,7 +151,7 @@ func TestNoMessageOvertakesOneWhoseReplyWasTooSlow(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			g := newFakeGroup(0)
 			r := run(t, g)
-			testSlowReply(t, g, r, func() string {
+			testSlowReply(t, g, func() string {
 				msg := <-r.Messages()
 				msg.Ack()
 				return msg.UUID
@@ -159,19 +159,19 @@ func TestNoMessageOvertakesOneWhoseReplyWasTooSlow(t *testing.T) {
 		})
 		bubble(t, func(t *testing.T) {
 			g, got := newFakeGroup(0), make(chan string)
-			r := run(t, g, inBatches(3, func(batch []*message.Message) {
+			run(t, g, inBatches(3, func(batch []*message.Message) {
 				for _, msg := range batch {
 					got <- msg.UUID
 					msg.Ack()
 				}
 			}))
-			testSlowReply(t, g, r, func() string { return <-got })
+			testSlowReply(t, g, func() string { return <-got })
 		})
 	}
 }
 
 // testSlowReply checks the order in which next gets messages of which the first come when their leases are over.
-func testSlowReply(t *testing.T, g *fakeGroup, r *running, next func() string) {
+func testSlowReply(t *testing.T, g *fakeGroup, next func() string) {
 	t.Helper()
 	g.returns = true
 	g.add(20)

@@ -157,7 +157,6 @@ func TestACallWithoutRoomEndsInTimeAndStoresNothing(t *testing.T) {
 				require.ErrorIs(t, outcomeOf(full), ErrOutcomeUnknown)
 				if name == "close" {
 					require.NoError(t, <-closed)
-				} else {
 				}
 			})
 		})
