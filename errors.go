@@ -135,7 +135,7 @@ func as[In, Out error](err error, target *Out, form func(In) Out) bool {
 }
 
 // wrap makes an error public and says what was tried. Sentinel errors have no
-// prefix, since they get it here.
+// prefix, since most get it here; the checks of a call return them as they are.
 func wrap(err error, format string, args ...any) error {
 	return public(fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...))
 }

@@ -81,7 +81,7 @@ func (p *Publisher) putAsync(topic string, messages []*message.Message) *publish
 	if !p.checked.Load() {
 		future.OnDone(func(err error) {
 			if err == nil {
-				p.warnOnce()
+				p.warnOnce(messages)
 			}
 		})
 	}

@@ -255,13 +255,13 @@ func (p *Publisher) put(topic string, messages []*message.Message) error {
 	if err := p.publisher.Publish(ctx, deadline, topic, encoded); err != nil {
 		return public(err)
 	}
-	p.warnOnce()
+	p.warnOnce(messages)
 	return nil
 }
 
-// warnOnce logs what is wrong with the server, once something is stored.
-func (p *Publisher) warnOnce() {
-	if !p.checked.Load() && p.checked.CompareAndSwap(false, true) {
+// warnOnce logs what is wrong with the server, once it has stored a message.
+func (p *Publisher) warnOnce(stored []*message.Message) {
+	if len(stored) > 0 && !p.checked.Load() && p.checked.CompareAndSwap(false, true) {
 		warn(p.store, p.logger)
 	}
 }

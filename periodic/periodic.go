@@ -50,7 +50,7 @@ type Periodic struct {
 	settleFor time.Duration // how long the calls to Redis may take that store the ticks of what was taken
 
 	mu       sync.Mutex
-	topics   map[string]*queue.Topic // guarded by mu
+	topics   map[string]*queue.Topic // guarded by mu; up to maxTopics that were used
 	unusable map[string]int64        // guarded by mu; revisions of schedules that were logged as unusable here
 	changed  chan struct{}           // guarded by mu; closed, and replaced, when a schedule is changed
 }

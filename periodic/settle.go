@@ -27,6 +27,9 @@ const (
 
 	// enlisters is how many topics are checked at once.
 	enlisters = 16
+
+	// maxTopics is how many topics a Periodic remembers.
+	maxTopics = 1 << 12
 )
 
 // A task is a schedule whose next ticks are to be stored.
@@ -128,12 +131,15 @@ func (p *Periodic) prepare(t *task) (usable bool) {
 	return false
 }
 
-// topic is a topic that ticks go to.
+// topic is a topic that ticks go to, with what is known of its partitions.
 func (p *Periodic) topic(name string) *queue.Topic {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.topics[name]
 	if t == nil {
+		if len(p.topics) >= maxTopics { // learning again does no harm
+			clear(p.topics)
+		}
 		t = p.store.Topic(name)
 		p.topics[name] = t
 	}

@@ -27,6 +27,9 @@ func TestSettingsThatLoseMessagesAreLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := fixture.NewOn(t, redistest.New(t, test.options...))
 			p, sub := s.Publisher(), s.Subscriber()
+			require.NoError(t, p.Publish(s.Topic)) // stores nothing, so it says nothing about the server
+			require.NoError(t, p.PublishAsync(s.Topic).Wait(t.Context()))
+			assert.Zero(t, s.Log.Count("warning: "))
 			for range 3 { // the publisher and the subscriber each log it once
 				require.NoError(t, p.Publish(s.Topic, message.NewMessage("a", nil)))
 				_, err := sub.Subscribe(t.Context(), s.Topic)
