@@ -23,8 +23,10 @@ var gauges = []gauge{
 		func(r *reading) (float64, bool) { return one(r.err == nil), true }),
 	ofReading("redis_scrape_duration_seconds", "How long reading all topics took the last time.",
 		func(r *reading) (float64, bool) { return r.took.Seconds(), true }),
-	{desc("redis_scrape_errors_total", "How often not all topics could be read."), prometheus.CounterValue,
-		func(r *reading, show show) { show(float64(r.failures)) }},
+	{
+		desc("redis_scrape_errors_total", "How often not all topics could be read."),
+		prometheus.CounterValue, func(r *reading, show show) { show(float64(r.failures)) },
+	},
 
 	ofReading("periodic_behind_schedules", "Schedules whose next ticks should have been stored more than a minute ago: no process runs them.",
 		func(r *reading) (float64, bool) { return float64(r.behind), r.noSchedules == nil }),
@@ -37,14 +39,16 @@ var gauges = []gauge{
 	ofReading("inbox_refused_entries", "Entries of the inbox that are kept because they cannot be stored.",
 		func(r *reading) (float64, bool) { return float64(r.inbox.Refused), r.noInbox == nil }),
 
-	{desc("topic_due_within_messages", "Messages that no group has been given yet, and that are due already or within a time.", "topic", "within"),
+	{
+		desc("topic_due_within_messages", "Messages that no group has been given yet, and that are due already or within a time.", "topic", "within"),
 		prometheus.GaugeValue, func(r *reading, show show) {
 			for topic, t := range r.topics {
 				for i, messages := range t.DueWithin {
 					show(float64(messages), topic, model.Duration(r.dueWithin[i]).String())
 				}
 			}
-		}},
+		},
+	},
 	ofTopics("scheduled_messages", "Messages that no group has been given yet, including those that are due.",
 		func(t *admin.TopicStats) float64 { return float64(t.Scheduled) }),
 	ofTopics("due_messages", "Messages that are due and that no group has been given yet.",
