@@ -22,6 +22,7 @@ type action struct {
 	name  string // the last part of its path
 	needs permission
 	Verb  string // of its button
+	Class string // of its button
 	Done  string // of its result, such as "12 messages canceled"
 	Sets  []admin.Set
 	Field string // of the form that it needs besides the messages; "" for none
@@ -53,7 +54,7 @@ func (a action) Name() string { return a.name }
 
 var actions = []action{
 	{
-		name: "requeue", needs: mayRequeue, Verb: "Requeue", Done: "requeued", Sets: []admin.Set{admin.Dead},
+		name: "requeue", needs: mayRequeue, Verb: "Requeue", Class: "primary", Done: "requeued", Sets: []admin.Set{admin.Dead},
 		perGroup: true,
 		Effect:   "Requeued messages are delivered to their group again.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
@@ -98,7 +99,7 @@ var actions = []action{
 		},
 	},
 	{
-		name: "discard", needs: mayDiscard, Verb: "Discard", Done: "discarded", Sets: []admin.Set{admin.Dead},
+		name: "discard", needs: mayDiscard, Verb: "Discard", Class: "danger", Done: "discarded", Sets: []admin.Set{admin.Dead},
 		perGroup: true, Lasting: true,
 		Effect: "Discarded messages are deleted for their group.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
@@ -106,7 +107,7 @@ var actions = []action{
 		},
 	},
 	{
-		name: "cancel", needs: mayCancel, Verb: "Cancel", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
+		name: "cancel", needs: mayCancel, Verb: "Cancel", Class: "danger", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
 		Whole: true, WholeAll: true, Lasting: true,
 		Effect: "Canceled messages are deleted, and no group receives them.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {

@@ -1,8 +1,12 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -141,6 +145,22 @@ func (o *overview) pointers() []*admin.TopicStats {
 		list[i] = &o.Topics[i]
 	}
 	return list
+}
+
+// near are up to five topics whose names have most pairs of characters in common with a name, and some.
+func (o *overview) near(name string) (near []string) {
+	name = strings.ToLower(name)
+	common := map[string]int{}
+	for i := range o.Topics {
+		topic := o.Topics[i].Topic
+		for at := range max(0, len(topic)-1) {
+			if strings.Contains(name, strings.ToLower(topic[at:at+2])) {
+				common[topic]++
+			}
+		}
+	}
+	near = slices.SortedFunc(maps.Keys(common), func(a, b string) int { return cmp.Or(common[b]-common[a], cmp.Compare(a, b)) })
+	return near[:min(5, len(near))]
 }
 
 // topic returns one of the topics as it was when they were read; nil if it is not among them.

@@ -2,8 +2,8 @@ package dashboard
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
@@ -85,23 +85,31 @@ func timeText(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
+// part is something that a filter narrows down to.
+type part struct{ Title, Words, Value string }
+
+func (f filter) parts() []part {
+	attempts := ""
+	if f.MinAttempts > 0 {
+		attempts = strconv.Itoa(f.MinAttempts)
+	}
+	return slices.DeleteFunc([]part{
+		{"Group", "of group", f.Group},
+		{"Key begins with", "with keys that begin with", f.KeyPrefix},
+		{"Reason contains", "with reasons that contain", f.Reason},
+		{"From", "from", timeText(f.From)},
+		{"Before", "before", timeText(f.Before)},
+		{"Min. attempts", "with at least as many attempts as", attempts},
+	}, func(p part) bool { return p.Value == "" })
+}
+
 // words says which messages it is for.
 func (f filter) words() string {
-	words := []string{"all " + setWords[f.In]}
-	add := func(name, value string) {
-		if value != "" {
-			words = append(words, name+" "+shown(value))
-		}
+	words := "all " + setWords[f.In]
+	for _, p := range f.parts() {
+		words += " " + p.Words + " " + shown(p.Value)
 	}
-	add("of group", f.Group)
-	add("with keys that begin with", f.KeyPrefix)
-	add("with reasons that contain", f.Reason)
-	add("from", timeText(f.From))
-	add("before", timeText(f.Before))
-	if f.MinAttempts > 0 {
-		add("with at least as many attempts as", strconv.Itoa(f.MinAttempts))
-	}
-	return strings.Join(words, " ")
+	return words
 }
 
 var setWords = map[admin.Set]string{

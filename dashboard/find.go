@@ -20,6 +20,7 @@ const (
 // findData is what was found for a text.
 type findData struct {
 	Text, Topic string
+	Names       []string // of topics, to choose from
 	Topics      []string
 	Messages    []foundMessage
 	Notes       []string // how far it has looked
@@ -34,20 +35,21 @@ type foundMessage struct {
 func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	data := findData{Text: strings.TrimSpace(q.query.Get("text")), Topic: q.topic()}
 	p := page{name: "find", title: "Find"}
-	if data.Text == "" {
-		p.data = data
-		return p, nil
-	}
 	o, err := d.overview(ctx)
 	if err != nil {
 		return page{}, err
 	}
-	topics := []string{data.Topic}
-	if data.Topic == "" {
-		topics = nil
-		for _, s := range o.Topics {
-			topics = append(topics, s.Topic)
-		}
+	topics := make([]string, len(o.Topics))
+	for i := range o.Topics {
+		topics[i] = o.Topics[i].Topic
+	}
+	data.Names = topics[:min(maxTried, len(topics))]
+	if data.Text == "" {
+		p.data = data
+		return p, nil
+	}
+	if data.Topic != "" {
+		topics = []string{data.Topic}
 	}
 	if o.Err != nil {
 		data.Notes = append(data.Notes, "Some topics could not be read: "+humanize.Clean(o.Err.Error()))

@@ -68,7 +68,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		if g.State == redisdelay.StateDone {
 			continue
 		}
-		row := groupActions{GroupStatus: g, Said: strings.TrimPrefix(e.Lines[i], g.Group+": ")}
+		row := groupActions{GroupStatus: g, Said: said(g.Group, e.Lines[i])}
 		if strings.Contains(row.Said, g.Content.LastError) {
 			row.Content.LastError = ""
 		}

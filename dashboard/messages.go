@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -20,16 +21,17 @@ const (
 
 // messagesData is a page of messages.
 type messagesData struct {
-	Topic    string
-	Filter   filter
-	Rows     []messageRow
-	Actions  []action
-	All      string // the query of this filter
-	Whole    string // the query of the set without a filter
-	After    string // the query of the next page; "" after the last
-	First    string // the query of the first page; "" on it
-	Position string // of the page, such as "1–50 of 244"; "" if the total is not known
-	Short    bool   // there was no time to look further
+	Topic   string
+	Filter  filter
+	Rows    []messageRow
+	Actions []action
+	All     string       // the query of this filter
+	Whole   string       // the query of the set without a filter
+	After   string       // the query of the next page; "" after the last
+	First   string       // the query of the first page; "" on it
+	Counts  admin.Counts // of the topic
+	Total   int          // that match; 0 if it is not known
+	Short   bool         // there was no time to look further
 
 	// Of a search in payloads.
 	Text   string
@@ -67,21 +69,57 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 		data.Rows = append(data.Rows, d.row(q, e))
 	}
 	data.after(found.Cursor)
-	data.Position = d.position(ctx, data)
+	data.Total = d.total(ctx, data)
+	data.Counts = d.counts(ctx, data.Topic)
 	return page{name: "messages", title: q.topic(), data: data}, nil
 }
 
-// position says which part of the whole the first of several pages is, unless counting would read all messages.
-func (d *Dashboard) position(ctx context.Context, m *messagesData) string {
+// total is how many messages match, unless counting would read all of them.
+func (d *Dashboard) total(ctx context.Context, m *messagesData) int {
 	f := m.Filter
-	if m.Short || m.First != "" || m.After == "" || f.KeyPrefix != "" || f.Reason != "" || f.MinAttempts > 0 {
-		return ""
+	switch {
+	case m.Short || m.First != "":
+		return 0
+	case m.After == "":
+		return len(m.Rows)
+	case f.KeyPrefix != "" || f.Reason != "" || f.MinAttempts > 0:
+		return 0
 	}
-	n, err := d.config.Admin.Count(ctx, m.Topic, f.Query)
+	n, _ := d.config.Admin.Count(ctx, m.Topic, f.Query) // without it, the messages are there
+	return n
+}
+
+// counts are those of a topic, as far as they are known.
+func (d *Dashboard) counts(ctx context.Context, topic string) admin.Counts {
+	stats, err := d.config.Admin.Stats(ctx, admin.StatsOptions{Topics: []string{topic}})
 	if err != nil {
-		return "" // the messages are there
+		return admin.Counts{}
 	}
-	return "1–" + humanize.Number(len(m.Rows)) + " of " + humanize.Number(n)
+	return stats[0].Counts
+}
+
+// Title is the title of the list.
+func (m *messagesData) Title() string {
+	words := setWords[m.Filter.In]
+	if m.Total == 0 {
+		return words
+	}
+	return humanize.Count(m.Total, strings.Replace(words, "messages", "message", 1), words)
+}
+
+// Keys says if a key is to be shown that does not stand in the ID.
+func (m *messagesData) Keys() bool {
+	return slices.ContainsFunc(m.Rows, func(r messageRow) bool { return !strings.HasSuffix(r.ID, r.Key) || r.OrderingKey != "" })
+}
+
+// tab is a list of messages of a topic.
+type tab struct {
+	In    admin.Set
+	Count int
+}
+
+func tabsOf(c admin.Counts) []tab {
+	return []tab{{admin.Scheduled, c.Scheduled}, {admin.Waiting, waitingOf(c) + c.Retrying}, {admin.InDelivery, c.InDelivery}, {admin.Dead, c.Dead}}
 }
 
 // messages is a page of messages without any.
@@ -157,7 +195,7 @@ func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
 		f.Cursor = cursor
 	}
 	data := d.messages(q, f)
-	data.Text = text
+	data.Text, data.Counts = text, d.counts(ctx, data.Topic)
 	err = d.search(ctx, q, data)
 	return page{name: "messages", title: q.topic(), data: data}, err
 }
@@ -210,6 +248,7 @@ type confirmData struct {
 	Action      action
 	Topic, What string
 	Count       int
+	Scope       []part // what the filter narrows it down to
 	Query       string // the filter's, with the cursor to go on from, and the value to go on with
 	Value       string // of the action's field
 	Back        string
@@ -237,7 +276,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	}
 	values := f.values(q.topic())
 	data := confirmData{
-		Action: a, Topic: q.topic(), What: a.what(f), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
+		Action: a, Topic: q.topic(), What: a.what(f), Scope: f.parts(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
 		Continues: f.Cursor != "", Short: err != nil,
 	}
 	if f.Cursor != "" {

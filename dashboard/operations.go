@@ -109,7 +109,7 @@ func (o *operation) Percent() int {
 // Position says how far it is, in words.
 func (o *operation) Position() string {
 	p := o.Now().Progress
-	return fmt.Sprintf("%s of %s (%d %%)", humanize.Number(p.Done+p.Skipped), humanize.Number(o.Total), o.Percent())
+	return fmt.Sprintf("%s of %s · %d %%", humanize.Number(p.Done+p.Skipped), humanize.Number(o.Total), o.Percent())
 }
 
 // State is "running", "done", "stopped" or "failed".
@@ -159,6 +159,28 @@ func (o *operation) Findings() []admin.Finding {
 	list := slices.Clone(o.findings)
 	slices.SortStableFunc(list, func(a, b admin.Finding) int { return badness(b.Severity) - badness(a.Severity) })
 	return list
+}
+
+// Number is how many findings of a severity there are.
+func (o *operation) Number(severity admin.Severity) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.counts[severity]
+}
+
+// Server is the one that was examined; "" if there are several.
+func (o *operation) Server() (server string) {
+	for _, f := range o.Findings() {
+		address, _, _ := strings.Cut(f.Text, ": its version is")
+		switch {
+		case f.Check != admin.CheckServer:
+		case server != "":
+			return ""
+		default:
+			server = address
+		}
+	}
+	return server
 }
 
 // Left is how many findings are not kept.

@@ -142,7 +142,7 @@ func TestAnOperationIsGoneOnWith(t *testing.T) {
 	s.dashboard.operations.list = nil // as in a new process
 	page = s.page("operation?" + url)
 	assert.Contains(t, page.text(), "no longer knows the operation")
-	question := s.page(page.first("a", "class", "button").attr["href"])
+	question := s.page(page.first("a", "class", "button primary").attr["href"])
 	assert.Contains(t, question.text(), "continues where the operation ended")
 	status, _ := s.send(question.first("form", "method", "post"), map[string]string{"number": fmt.Sprint(left)})
 	require.Equal(t, http.StatusOK, status)

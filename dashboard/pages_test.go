@@ -285,7 +285,7 @@ func TestAMessageIsLive(t *testing.T) {
 	letters, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
 	require.NoError(t, err)
 	page := s.page("message" + s.at("id", letters.Entries[0].ID))
-	assert.Equal(t, []string{"summary", "facts", "sections", "life"}, liveParts(page))
+	assert.Equal(t, []string{"summary", "sections", "facts", "life"}, liveParts(page))
 	assert.Equal(t, []string{"about-g"}, liveParts(page.first("div", "id", "sections")), "a group that is done offers nothing")
 	buttons := func(e *element) (texts []string) {
 		for _, b := range e.first("main").all("button") {
@@ -293,7 +293,7 @@ func TestAMessageIsLive(t *testing.T) {
 		}
 		return texts
 	}
-	assert.Equal(t, []string{"Requeue", "Discard"}, buttons(page))
+	assert.Equal(t, []string{"Requeue", "Discard…"}, buttons(page))
 	assert.Len(t, page.first("div", "id", "sections").all("button"), 2)
 	group := page.first("div", "id", "about-g")
 	assert.Contains(t, group.text(), "g dead")

@@ -137,7 +137,7 @@ func TestAReadThatRunsOutOfTimeShowsItsPart(t *testing.T) {
 	assert.Contains(t, page.text(), "stopped after 10 seconds with these results")
 	assert.Len(t, page.first("tbody").all("tr"), 5)
 	assert.Contains(t, page.first("a", "rel", "next").attr["href"], "cursor=")
-	page = s.inMiddle(s.dashboard.confirmPage, asking("confirm"+s.at("key", "order-", "action", "cancel")), "at least 5 messages of topic")
+	page = s.inMiddle(s.dashboard.confirmPage, asking("confirm"+s.at("key", "order-", "action", "cancel")), "Messages at least 5")
 	assert.Empty(t, page.first("main").all("form"), "nobody confirms what is not counted")
 	page = s.inMiddle(s.dashboard.searchPage, func() *http.Request {
 		r := httptest.NewRequest(http.MethodPost, "/search"+s.at(), strings.NewReader(url.Values{"text": {"nowhere"}}.Encode()))

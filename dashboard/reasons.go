@@ -11,11 +11,12 @@ import (
 
 // reasonsData is the dead letters of a topic by reason.
 type reasonsData struct {
-	Topic, Group string
-	Rows         []reasonRow
-	Total        int
-	All          int // dead letters; more than Total if there was no time to read all
-	Short        bool
+	Topic  string
+	Counts admin.Counts // of the topic
+	Rows   []reasonRow
+	Total  int
+	All    int // dead letters; more than Total if there was no time to read all
+	Short  bool
 }
 
 type reasonRow struct {
@@ -36,7 +37,7 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	if err != nil && !outOfTime(ctx) {
 		return page{}, err
 	}
-	data := reasonsData{Topic: q.topic(), Group: q.group(), All: all, Short: err != nil}
+	data := reasonsData{Topic: q.topic(), Counts: d.counts(ctx, q.topic()), All: all, Short: err != nil}
 	for _, c := range counts {
 		data.Rows = append(data.Rows, rowOfReason(q.topic(), c, counts))
 		data.Total += c.Count

@@ -55,7 +55,9 @@ var functions = template.FuncMap{
 	"timeAs":   timeTag,
 	"waiting":  waitingOf,
 	"later":    func(c admin.Counts) int { return c.Scheduled - c.Due },
-	"sets":     func() []admin.Set { return []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery, admin.Dead} },
+	"tabs":     tabsOf,
+	"state":    stateOf,
+	"said":     said,
 	"first":    func(n int, list []pair) []pair { return list[:min(n, len(list))] },
 	"rest":     func(n int, list []pair) []pair { return list[min(n, len(list)):] },
 	"set":      func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
@@ -103,6 +105,9 @@ func timeTag(form string, t time.Time) template.HTML {
 
 // periods are those of rates that have a name.
 var periods = map[time.Duration]string{time.Second: "a second", time.Minute: "a minute", time.Hour: "an hour"}
+
+// said is a text without the name that it begins with.
+func said(name, text string) string { return strings.TrimPrefix(text, name+": ") }
 
 // pairs is a map for a template that wants several values.
 func pairs(list ...any) map[string]any {
@@ -188,20 +193,26 @@ func queryOf(q *request) string {
 type failure struct {
 	Heading, Error string
 	Topic          string // that it is about; "" for none
+	Wanted         string // the name of a topic that does not exist; "" if it is about something else
+	Near           []string
 }
 
 // fail serves an error. A user who may not read sees nothing more.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, topic, words := statusOf(err), r.URL.Query().Get("topic"), err.Error()
+	status := statusOf(err)
+	access, data := d.config.Access(r), failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Topic: r.URL.Query().Get("topic")}
 	switch {
 	case errors.Is(err, admin.ErrTopicNotFound):
-		words, topic = "There is no topic named "+topic+". It may have been removed.", ""
+		data.Error = "There is no topic named “" + shown(data.Topic) + "”. It may have been removed."
+		data.Wanted, data.Topic = data.Topic, ""
+		if o, err := d.overview(r.Context()); access.Read && err == nil {
+			data.Near = o.near(data.Wanted)
+		}
 	case errors.Is(err, admin.ErrMessageNotFound):
-		words = "Topic " + topic + " has no such message. All groups may have handled it, or it was canceled."
+		data.Error = "Topic " + shown(data.Topic) + " has no such message. All groups may have handled it, or it was canceled."
 	}
-	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: d.config.Access(r)}, page{
-		name: "error", title: headings[status],
-		data: failure{Heading: headings[status], Error: humanize.Clean(words), Topic: topic},
+	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: access}, page{
+		name: "error", title: headings[status], data: data,
 	})
 	if renderErr != nil {
 		http.Error(w, http.StatusText(status), status)

@@ -25,7 +25,7 @@ func TestADeadMessageIsRequeuedFromItsRow(t *testing.T) {
 	}
 	s.bury("g", "overdrawn", 1)
 	reasons := s.page("reasons" + s.at())
-	assert.True(t, strings.HasPrefix(reasons.first("a", "class", "button").attr["href"], "confirm?action=requeue&"))
+	assert.True(t, strings.HasPrefix(reasons.first("a", "class", "button primary").attr["href"], "confirm?action=requeue&"))
 	assert.True(t, strings.HasPrefix(reasons.first("a", "class", "button danger").attr["href"], "confirm?action=discard&"))
 	var row *element
 	for _, tr := range s.page("halted").first("tbody").all("tr") {
@@ -35,7 +35,7 @@ func TestADeadMessageIsRequeuedFromItsRow(t *testing.T) {
 	}
 	require.NotNil(t, row)
 	assert.True(t, strings.HasPrefix(row.first("button", "class", "danger").attr["formaction"], "discard?"))
-	assert.Contains(t, row.text(), "g: 1 waiting")
+	assert.Equal(t, "1", row.first("td", "class", "number bad").text())
 	status, page := s.send(row.first("form"), nil)
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, "1 message requeued.", page.first("p", "class", "result done").text())
@@ -65,12 +65,13 @@ func TestAListSaysWhichPartItShows(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(60)
 	page := s.page("messages" + s.at())
-	assert.Contains(t, page.text(), "1–50 of 60")
+	assert.Equal(t, s.Topic+": 60 scheduled messages", page.first("h1").text())
+	assert.Equal(t, 2, strings.Count(page.text(), "1–50 of 60 Next page"), "above and below")
 	next := s.page(page.first("a", "rel", "next").attr["href"])
 	assert.Len(t, next.first("tbody").all("tr"), 10)
-	assert.NotContains(t, next.text(), " of 60")
+	assert.NotContains(t, next.text(), " of 60 ")
 	empty := s.page("messages" + s.at("in", "dead")).first("main")
-	assert.Contains(t, empty.text(), " has no dead messages.")
+	assert.Contains(t, empty.text(), " has no dead messages. 60 are scheduled")
 	assert.Empty(t, empty.all("form"))
 	assert.Empty(t, empty.first("a", "rel", "bookmark").name)
 }
@@ -84,7 +85,11 @@ func TestAnErrorSaysWhatToDo(t *testing.T) {
 	assert.Equal(t, "Not found", page.first("h1").text())
 	assert.Contains(t, page.first("p", "class", "problem").text(), "All groups may have handled it")
 	_, none := s.get("topic?topic=none")
-	assert.Equal(t, "There is no topic named none. It may have been removed.", none.first("p", "class", "problem").text())
-	assert.Equal(t, "find", none.first("main").first("form").attr["action"])
+	assert.Equal(t, "There is no topic named “none”. It may have been removed.", none.first("p", "class", "problem").text())
+	form := none.first("main").first("form")
+	assert.Equal(t, "find", form.attr["action"])
+	assert.Equal(t, "none", form.first("input").attr["value"])
+	_, near := s.get("topic" + s.at("topic", s.Topic[:len(s.Topic)-1]))
+	assert.Contains(t, near.first("main").text(), "Similar names: "+s.Topic)
 	assert.Equal(t, "topic?topic="+url.QueryEscape(s.Topic), strings.ReplaceAll(page.first("main").first("a").attr["href"], "%2f", "%2F"))
 }

@@ -17,7 +17,7 @@ import (
 // topicData is a topic.
 type topicData struct {
 	admin.TopicStats
-	Halted int
+	Late []lateGroup
 }
 
 // topicPage shows a topic with its groups and consumers.
@@ -27,10 +27,7 @@ func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	data := topicData{TopicStats: stats[0]}
-	for _, g := range data.Groups {
-		data.Halted += g.HaltedKeys
-	}
+	data := topicData{TopicStats: stats[0], Late: lateOf([]*admin.TopicStats{&stats[0]})}
 	return page{name: "topic", title: topic, live: true, data: data}, nil
 }
 

@@ -49,23 +49,64 @@ func lateOf(topics []*admin.TopicStats) (list []lateGroup) {
 // topicRow is a topic in the list.
 type topicRow struct {
 	admin.TopicStats
-	Alive  int  // consumers
-	Halted int  // ordering keys
-	Idle   bool // messages are late because the topic or one of its groups has no consumer
-	Well   bool // all groups have consumers, and nothing stops them
+	Alive int // consumers
+	State state
 }
 
 func rowOf(s *admin.TopicStats) topicRow {
-	row := topicRow{TopicStats: *s, Well: len(s.Groups) > 0}
+	row := topicRow{TopicStats: *s, State: stateOfTopic(s)}
 	for _, g := range s.Groups {
 		row.Alive += g.Alive
-		row.Halted += g.HaltedKeys
-		row.Well = row.Well && g.Alive > 0 && g.Pause == nil && g.HaltedKeys == 0
 	}
-	row.Idle = slices.ContainsFunc(s.Late(), func(l admin.Late) bool {
-		return l.Cause == admin.CauseNoConsumer || l.Cause == admin.CauseNoGroup
-	})
 	return row
+}
+
+// state is the worst that is true of a group, or of a topic.
+type state struct {
+	Class, Words string // of its badge
+	Behind       bool   // a banner says so, too
+}
+
+// stateOf is the state of a group, given those groups of its topic that are late.
+func stateOf(g admin.GroupStats, late []admin.Late) state {
+	i := slices.IndexFunc(late, func(l admin.Late) bool { return l.Group == g.Group && l.Cause != admin.CausePaused })
+	switch {
+	case g.State != admin.GroupActive:
+		return state{"quiet", string(g.State), false}
+	case i >= 0 && late[i].Cause == admin.CauseNoConsumer:
+		return state{"problem", "no consumers", true}
+	case g.HaltedKeys > 0:
+		return state{"problem", "key halted", i >= 0}
+	case i >= 0:
+		return state{"problem", "behind", true}
+	case g.Pause != nil:
+		return state{"", "paused", false}
+	case g.Alive == 0:
+		return state{"quiet", "no consumers", false}
+	}
+	return state{"good", "active", false}
+}
+
+// stateOfTopic is the worst state of its active groups.
+func stateOfTopic(s *admin.TopicStats) state {
+	late, worst := s.Late(), state{Words: "no groups yet", Class: "quiet"}
+	if len(late) > 0 && late[0].Cause == admin.CauseNoGroup {
+		worst = state{"problem", worst.Words, true}
+	}
+	classes := []string{"good", "quiet", "", "problem"}
+	for i, g := range s.Groups {
+		next := stateOf(g, late)
+		if len(s.Groups) > 1 && next.Class != "good" {
+			next.Words = g.Group + ": " + next.Words
+		}
+		if i == 0 || slices.Index(classes, next.Class) > slices.Index(classes, worst.Class) {
+			worst = next
+		}
+	}
+	if s.Pause != nil && worst.Class == "" {
+		worst.Words = "all groups paused"
+	}
+	return worst
 }
 
 // waitingOf is how many messages are due, and no consumer has them.
@@ -98,7 +139,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	problems := 0
 	for _, s := range found {
 		data.Total.Add(s.Counts)
-		if rowOf(s).Idle {
+		if stateOfTopic(s).Class == "problem" {
 			problems++
 		}
 	}

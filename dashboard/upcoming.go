@@ -50,7 +50,9 @@ type chart struct {
 	Bars  []bar
 	Rows  []admin.Bucket // those with messages
 	Peak  admin.Bucket   // the first of those with the most
-	Ticks []time.Time
+	Ticks []time.Time    // full ones
+	Shift int            // percent of the axis before the first of them
+	State state          // of the topic
 
 	Half, Top int           // numbers in the middle and at the upper end of the scale
 	Width     time.Duration // of a bar
@@ -92,7 +94,11 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 		u, err := d.config.Admin.Upcoming(ctx, topic, query)
 		switch {
 		case err == nil:
-			data.Charts = append(data.Charts, draw(u))
+			c := draw(u)
+			if s := o.topic(topic); s != nil {
+				c.State = stateOfTopic(s)
+			}
+			data.Charts = append(data.Charts, c)
 		case data.Topic != "":
 			return page{}, err
 		case data.Err == nil && !errors.Is(err, admin.ErrTopicNotFound): // it was deleted since the overview was read
@@ -131,9 +137,12 @@ func draw(u admin.Upcoming) chart {
 			c.Peak = b
 		}
 	}
+	step := u.Until().Sub(u.At) / ticks
+	first := u.At.Add(step - 1).Truncate(step)
 	for i := range ticks {
-		c.Ticks = append(c.Ticks, u.At.Add(u.Until().Sub(u.At)*time.Duration(i)/ticks))
+		c.Ticks = append(c.Ticks, first.Add(step*time.Duration(i)))
 	}
+	c.Shift = int(100 * first.Sub(u.At) / (step * ticks))
 	c.Half = halfOf(c.Peak.Messages)
 	c.Top, c.Width = 2*c.Half, c.Peak.Until.Sub(c.Peak.After)
 	c.PeakAt = c.Peak.After.Add(c.Width / 2)

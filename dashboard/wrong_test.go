@@ -23,7 +23,7 @@ func TestAWrongFieldKeepsTheForm(t *testing.T) {
 		{"retire" + s.at("group", "g"), s.Topic, "name", url.Values{"name": {"other"}, "force": {"1"}}},
 		{"delete" + s.at(), s.Topic, "name", url.Values{"name": {"other"}}},
 		{"cancel" + s.at("in", "scheduled"), "Cancel all scheduled messages", "number", url.Values{"count": {"2"}, "number": {"3"}}},
-		{"reschedule" + s.at("back", "messages"+s.at()), s.Topic + ": scheduled", "value", url.Values{"mark": {mark}, "value": {"never"}}},
+		{"reschedule" + s.at("back", "messages"+s.at()), s.Topic + ": 2 scheduled messages", "value", url.Values{"mark": {mark}, "value": {"never"}}},
 	} {
 		status, page := s.post(test.path, test.typed)
 		assert.Equal(t, http.StatusBadRequest, status, test.path)

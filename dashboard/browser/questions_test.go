@@ -135,7 +135,7 @@ func (b *tab) dead() {
 	b.t.Helper()
 	b.topic()
 	b.click(`#groups a[href*="in=dead"][href*="group=billing"]`)
-	b.untilText("h1", "orders: dead")
+	b.untilText("h1", "orders: 3 dead messages")
 }
 
 // find goes to the page of a message with a key.

@@ -156,6 +156,7 @@ let stream = null, again = 0;
 
 function watch() {
   const url = document.body.dataset.stream;
+  if (!url) status.textContent = "as of " + forms.clock(new Date());
   if (!url || stream || document.hidden) return;
   stream = new EventSource(url);
   stream.addEventListener("page", event => { tell("live", "live"); show(event.data); });
@@ -201,7 +202,7 @@ function countMarks() {
   const n = marks().filter(box => box.checked).length;
   document.getElementById("marks").textContent = n + " selected";
   all.checked = n > 0 && n === marks().length;
-  for (const button of marked.querySelectorAll(".bar button")) button.disabled = n === 0;
+  for (const act of marked.querySelectorAll(".bar span:has(button)")) act.hidden = n === 0;
 }
 
 if (marked && all) {
