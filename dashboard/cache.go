@@ -147,7 +147,7 @@ func (o *overview) pointers() []*admin.TopicStats {
 	return list
 }
 
-// near are up to five topics whose names have most pairs of characters in common with a name, and some.
+// near returns up to five topics whose names share the most pairs of neighboring characters with a name, and at least one.
 func (o *overview) near(name string) (near []string) {
 	name = strings.ToLower(name)
 	common := map[string]int{}

@@ -109,7 +109,7 @@ func (s *stream) next() error {
 // render makes the page. Streams that show the same share it, since making a page takes more than all else.
 func (s *stream) render(ctx context.Context) ([]byte, error) {
 	q := *s.q    // s may change while a load that others wait for goes on
-	q.actor = "" // of whom nothing that is live tells
+	q.actor = "" // live parts do not name the reader, so all readers share them
 	key := fmt.Sprintf("page %q %v", q.query.Encode(), q.access)
 	value, err := s.d.cache.get(ctx, key, func(ctx context.Context) (any, error) {
 		p, err := s.route.page(ctx, &q)

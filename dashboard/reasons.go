@@ -15,7 +15,7 @@ type reasonsData struct {
 	Counts admin.Counts // of the topic
 	Rows   []reasonRow
 	Total  int
-	All    int // dead letters; more than Total if there was no time to read all
+	All    int // dead messages; more than Total if there was no time to read all
 	Short  bool
 }
 

@@ -40,13 +40,14 @@ type handlings struct {
 // put adds a handling that begins. A second one of the same delivery, as a retrying middleware makes, replaces the
 // first.
 func (h *handlings) put(begun *handling) {
-	h.take(begun.key())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open == nil {
 		h.open = map[deliveryKey]*list.Element{}
 	}
-	if h.order.Len() == maxHandlings {
+	if before, ok := h.open[begun.key()]; ok {
+		h.order.Remove(before)
+	} else if h.order.Len() == maxHandlings {
 		first, _ := h.order.Remove(h.order.Front()).(handled)
 		delete(h.open, first.key)
 	}

@@ -215,7 +215,7 @@ func (r *trial) agree(c *assert.CollectT) {
 	for group := range r.acked {
 		assert.Equal(c, float64(r.acked[group].Load()), acked[group], "acked by %s", group)
 		assert.Equal(c, float64(r.refused[group].Load()), nacked[group], "nacked by %s", group)
-		assert.Equal(c, dead[group], buried[group], "dead letters of %s", group)
+		assert.Equal(c, dead[group], buried[group], "dead messages of %s", group)
 		assert.Zero(c, waiting[group], "waits for %s", group)
 		assert.Equal(c, published, acked[group]+dead[group]+scheduled, "published = acked + dead + waiting of %s", group)
 	}

@@ -29,7 +29,7 @@ package() {
 	has $1 || { echo "Please install $1, and put it on the PATH." >&2; exit 1; }
 }
 
-case $1 in
+case ${1:-} in
 redis) [ -n "${REDIS_SERVER:-}" ] || package redis-server redis-server ;;
 prometheus) package promtool prometheus ;;
 chromium) [ -n "${CHROMIUM:-}" ] || package "chromium chromium-browser google-chrome" "chromium fonts-dejavu" ;;

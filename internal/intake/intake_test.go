@@ -135,7 +135,7 @@ func TestOthersTakeOverABatchAfterItsLease(t *testing.T) {
 			require.Equal(t, idsOf(first), idsOf(other))
 			assert.Equal(t, first.Number, other.Number)
 			assert.Empty(t, s.next(t, "one", 0).Entries, "the other has it")
-			assert.Negative(t, s.next(t, "one", first.Number).Wait, "but whoever has stored it ends it")
+			assert.Negative(t, s.next(t, "one", first.Number).Wait, "but the process that has stored it can end it")
 			assert.Negative(t, s.next(t, "two", other.Number).Wait)
 		})
 	}

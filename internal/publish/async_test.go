@@ -273,9 +273,13 @@ func TestAsyncCallsEndAsPublishCallsDo(t *testing.T) {
 				}
 				require.NoError(t, p.Close(t.Context()))
 				require.NoError(t, q.Close(t.Context()))
+				same := assert.Equal
+				if wait.partitions > 1 { // they are stored at once, in any order
+					same = assert.ElementsMatch
+				}
 				assert.Equal(t, wait.names, async.names)
-				assert.ElementsMatch(t, wait.numbers(), async.numbers()) // partitions are stored at once, in any order
-				assert.ElementsMatch(t, texts(events[wait]), texts(events[async]))
+				same(t, wait.numbers(), async.numbers())
+				same(t, texts(events[wait]), texts(events[async]))
 			})
 		})
 	}

@@ -67,7 +67,7 @@ func TestExpiredMessagesMayBeDropped(t *testing.T) {
 				switch {
 				case e.How == observe.Expired && !e.Stale:
 					expired.Add(1)
-				case e.How != observe.Released: // a slow consumer gives back what it claimed ahead
+				case e.How != observe.Released: // a slow consumer releases messages that it claimed before a worker was free
 					others.Add(1)
 				}
 			},
