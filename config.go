@@ -237,7 +237,7 @@ type SubscriberConfig struct {
 	// by up to half at random (not in package redisdelaytest).
 	NackDelay func(attempt int) time.Duration
 
-	// MaxDeliveries is after how many deliveries without an Ack a message becomes a dead letter of the group.
+	// MaxDeliveries is the number of deliveries without an Ack after which a message is dead-lettered in the group.
 	// Prefetched messages that no handler has seen do not count. A message that kills its process may be delivered once
 	// more. With the default NackDelay, 5 deliveries take 2 seconds, 10 a minute and 20 eleven minutes. Default: 0, no
 	// limit.

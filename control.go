@@ -207,8 +207,8 @@ type GroupLimits struct {
 	// Rate is how many messages handlers of all consumers may get in a time. Default: no limit.
 	Rate Rate
 
-	// HaltsKeys makes a dead letter of the group halt its ordering key (SetOrderingKey): the next messages of the key
-	// wait until the dead letter is requeued or discarded. A message that is buried while another one of its key is being
+	// HaltsKeys makes a dead message of the group halt its ordering key (SetOrderingKey): the next messages of the key
+	// wait until the dead message is requeued or discarded. A message that is buried while another one of its key is being
 	// handled does not halt it. HaltsKeys may be the only field that is set. Limits without it end all halts.
 	HaltsKeys bool
 }

@@ -27,7 +27,7 @@ type Delivery struct {
 	ID string
 
 	// Attempt counts the deliveries of the message to handlers of the group, from 1. Prefetched and postponed (Defer)
-	// deliveries do not count, and a requeued dead letter starts again at 1. If a process dies right after it received
+	// deliveries do not count, and a requeued dead message starts again at 1. If a process dies right after it received
 	// the message, the number may repeat.
 	Attempt int
 
@@ -59,7 +59,7 @@ type Delivery struct {
 }
 
 // StepKey returns a key ([SetKey]) for a message that the handler of this delivery publishes: the ULID of ID, "/" and
-// step. It is the same in each redelivery, also of a requeued dead letter, so the message is stored only once if the
+// step. It is the same in each redelivery, also of a requeued dead message, so the message is stored only once if the
 // Publisher has IgnoreDuplicate and a DeduplicationWindow longer than redeliveries may take.
 //
 // Handlers of different groups, and messages of one handler to the same topic, need different steps. StepKey does not
@@ -83,7 +83,7 @@ func (d Delivery) Late() time.Duration {
 
 // Last reports whether this is the last delivery that MaxDeliveries allows: with a Nack, the message becomes a dead
 // letter, unless the handler postpones it (Defer). It is false without a limit. Do not rely on it for cleanup that must
-// happen: if the process dies, the message becomes a dead letter without another delivery, or has one more, for which
+// happen: if the process dies, the message is dead-lettered without another delivery, or has one more, for which
 // Last is true.
 func (d Delivery) Last() bool { return d.MaxDeliveries > 0 && d.Attempt >= d.MaxDeliveries }
 
@@ -96,7 +96,7 @@ func DeliveryFromContext(ctx context.Context) (Delivery, bool) {
 	return d, ok
 }
 
-// MaxReasonBytes is the maximum length of the reason of a dead letter (Delivery.Bury) and of a recorded error
+// MaxReasonBytes is the maximum length of the reason of a dead message (Delivery.Bury) and of a recorded error
 // (Delivery.RecordError).
 const MaxReasonBytes = queue.MaxReasonBytes // 1000
 
@@ -162,11 +162,11 @@ func (d Delivery) Defer(to delay.Delay) error {
 	return nil
 }
 
-// Bury makes the message a dead letter of the group, whatever MaxDeliveries says. Like Defer, it is a decision that
+// Bury dead-letters the message in its group, whatever MaxDeliveries says. Like Defer, it is a decision that
 // takes effect with the Nack of this delivery.
 //
 // Package admin, the log and the Observer show the reason, which is cut to MaxReasonBytes; the default is "buried by
-// its handler". The delivery counts. Changed metadata become part of the dead letter.
+// its handler". The delivery counts. Changed metadata become part of the dead message.
 //
 // It is safe for concurrent use. The error says that the message is already settled or that the Delivery is not from
 // DeliveryFromContext.
@@ -231,7 +231,7 @@ func (c *codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
 }
 
 // RecordErrors is a Watermill middleware that records the errors and panics of handlers ([Delivery.RecordError]), so
-// that retries and dead letters say what went wrong:
+// that retries and dead messages say what went wrong:
 //
 //	router.AddMiddleware(redisdelay.RecordErrors)
 //
@@ -257,7 +257,7 @@ func RecordErrors(h message.HandlerFunc) message.HandlerFunc {
 }
 
 // RecordError keeps an error with the message if this delivery is nacked, for package admin, the next delivery
-// (Delivery.LastError), the Observer (observe.Settled), and the reason of a dead letter by MaxDeliveries. The last
+// (Delivery.LastError), the Observer (observe.Settled), and the reason of a dead message by MaxDeliveries. The last
 // error counts; nil withdraws it. An ack forgets all of them.
 //
 // The text is cut to MaxReasonBytes, and the stack trace of Watermill's Recoverer is removed. It is safe for concurrent

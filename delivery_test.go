@@ -140,7 +140,7 @@ func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
 	s.Settled()
 }
 
-func TestABuriedMessageIsADeadLetterWithItsReason(t *testing.T) {
+func TestABuriedMessageIsADeadMessageWithItsReason(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", redisdelay.MaxReasonBytes)
 	for reason, want := range map[string]string{
@@ -161,7 +161,7 @@ func TestABuriedMessageIsADeadLetterWithItsReason(t *testing.T) {
 		letter := dead.Letters(s, 1)[0]
 		assert.Equal(t, want, letter.Reason)
 		assert.Equal(t, message.Metadata{"seen by": "us"}, letter.Content.Message.Metadata)
-		require.Eventually(t, func() bool { return s.Log.Count("A message has become a dead letter") == 1 }, fixture.Soon, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return s.Log.Count("A message was dead-lettered") == 1 }, fixture.Soon, 5*time.Millisecond)
 	}
 }
 

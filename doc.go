@@ -10,7 +10,7 @@
 //	err = publisher.Publish("orders.close", msg)
 //
 // A message whose handler fails is delivered again after SubscriberConfig.NackDelay, without limit or, with
-// MaxDeliveries, until it becomes a dead letter. In a handler, [DeliveryFromContext] returns the [Delivery], which can
+// MaxDeliveries, until it is dead-lettered. In a handler, [DeliveryFromContext] returns the [Delivery], which can
 // postpone or bury the message.
 //
 // Other packages are for operators (admin, dashboard, and the command cmd/redisdelay), tests (redisdelaytest),

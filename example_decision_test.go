@@ -15,7 +15,7 @@ import (
 )
 
 // A payment that is still pending is no failure: the handler looks again later, and its
-// message becomes no dead letter. In a Router, it returns an error instead of calling Nack.
+// message becomes no dead message. In a Router, it returns an error instead of calling Nack.
 func ExampleDelivery_Defer() {
 	client, stop := embedded()
 	defer stop()

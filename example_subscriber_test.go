@@ -68,9 +68,9 @@ func ExampleSubscriberConfig_maxInFlight() {
 	// three were handled at the same time
 }
 
-// A message that has failed MaxDeliveries times is a dead letter of its group. Someone
+// A message that has failed MaxDeliveries times is a dead message of its group. Someone
 // looks at it, fixes the cause, and gives it another try: with package admin.
-func ExampleSubscriberConfig_deadLetters() {
+func ExampleSubscriberConfig_deadMessages() {
 	ctx := context.Background()
 	client, stop := embedded()
 	defer stop()

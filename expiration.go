@@ -19,7 +19,7 @@ var ErrInvalidExpiration = errors.New("invalid expiration")
 type ExpiryPolicy string
 
 const (
-	// BuryExpired makes the message a dead letter of the group, with the reason "expired". The default.
+	// BuryExpired dead-letters the message in its group, with the reason "expired". The default.
 	BuryExpired ExpiryPolicy = "bury"
 
 	// DropExpired ends the message for the group, as an Ack does.

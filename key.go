@@ -31,7 +31,7 @@ var (
 	// is in a state that the call does not change. The Status then has its ID and says where it is.
 	ErrMessageNotFound = queue.ErrNotFound
 
-	// ErrMessageDead is returned by Cancel and Reschedule if the message has only dead letters left, which they do not
+	// ErrMessageDead is returned by Cancel and Reschedule if the message has only dead messages left, which they do not
 	// change. It wraps ErrMessageNotFound, so check it first.
 	ErrMessageDead = queue.ErrDead
 )
@@ -64,9 +64,9 @@ const (
 )
 
 // SetKey gives a message a key of 1 to MaxKeyBytes bytes; otherwise Publish returns ErrInvalidKey. In a topic, a key is
-// in use from Publish until all groups have acked its message, a group has made it a dead letter, or it is cancelled,
+// in use from Publish until all groups have acked its message, a group has dead-lettered it, or it is cancelled,
 // and at least for the PublisherConfig.DeduplicationWindow. PublisherConfig.OnDuplicate is what happens to another
-// message with a key in use. Cancel and Reschedule find a message by its key, a dead letter until another message takes
+// message with a key in use. Cancel and Reschedule find a message by its key, a dead message until another message takes
 // the key.
 //
 // The key is in use while a handler has the message. To publish the next message under the same key, the handler needs
@@ -95,14 +95,14 @@ func setMetadata(msg *message.Message, name, value string) {
 
 // Cancel cancels the message that holds a key ([SetKey]) in every group that has not acked it, ends the key's
 // DeduplicationWindow, and returns the status before. A message in delivery (StateInDelivery) is not delivered again;
-// the context of its handler ends at the consumer's next heartbeat, within a third of its LeaseDuration. Dead letters
+// the context of its handler ends at the consumer's next heartbeat, within a third of its LeaseDuration. Dead messages
 // stay. If the number of partitions was raised, several messages may hold the key: all are cancelled, and the Status is
 // that of the one published last.
 //
 // The call ends with ctx or after PublishTimeout. It does not retry, but may be repeated. Errors:
 //
 //   - [ErrMessageNotFound]: no message holds the key. The window stays.
-//   - [ErrMessageDead]: only dead letters are left.
+//   - [ErrMessageDead]: only dead messages are left.
 //   - [ErrOutcomeUnknown]: the message may be cancelled, at the latest when the call's time is over.
 //   - [ErrInvalidKey], [ErrPublisherClosed].
 //
@@ -234,7 +234,7 @@ type State string
 // The states of a message for a consumer group.
 const (
 	// StateQueued says that the message waits, and no delivery counts: it was not delivered, was returned before a
-	// handler saw it, was postponed (Defer) each time, or is a requeued dead letter.
+	// handler saw it, was postponed (Defer) each time, or is a requeued dead message.
 	StateQueued State = "queued"
 
 	// StateRetrying says that the message waits for its next delivery: a handler nacked it, or was lost.
@@ -248,7 +248,7 @@ const (
 	// message was given to the other groups.
 	StateDone State = "done"
 
-	// StateDead says that the message is a dead letter of the group.
+	// StateDead says that the message is a dead message of the group.
 	StateDead State = "dead"
 )
 

@@ -184,7 +184,7 @@ func TestCancelAndRescheduleTellWhereTheMessageStood(t *testing.T) {
 	assert.Empty(t, changed[4].ID)
 }
 
-func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
+func TestADeadMessageIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
@@ -203,7 +203,7 @@ func TestADeadLetterIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 		status, err := call()
 		require.ErrorIs(t, err, redisdelay.ErrMessageDead)
 		require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
-		assert.ErrorContains(t, err, "it is a dead letter")
+		assert.ErrorContains(t, err, "it is a dead message")
 		assert.Equal(t, before, status)
 	}
 	dead.Letters(s, 1)

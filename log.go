@@ -24,7 +24,7 @@ func warn(store *queue.Store, logger watermill.LoggerAdapter) {
 type logObserver struct{ logger watermill.LoggerAdapter }
 
 // logging returns an observer that writes to a log: what happens to each message at debug
-// level, dead letters and failures as errors. Without a logger it does nothing.
+// level, dead messages and failures as errors. Without a logger it does nothing.
 func logging(logger watermill.LoggerAdapter) observe.Observer {
 	if logger == nil || logger == (watermill.NopLogger{}) {
 		return observe.Observer{}
@@ -77,7 +77,7 @@ func (o logObserver) settled(e observe.Settled) {
 	case e.Stale:
 		fields["how"] = e.How
 		text = "A settlement had no effect, because its delivery was no longer current"
-	case e.RetryIn > 0: // else it is a dead letter, or not due again
+	case e.RetryIn > 0: // else it is a dead message, or not due again
 		fields["retry_in"] = e.RetryIn
 	}
 	o.logger.Debug(text, fields)
@@ -107,10 +107,10 @@ func settlementText(how observe.Settlement) string {
 	return "Settled a message"
 }
 
-// buried logs dead letters as errors: no handler gets them any more.
+// buried logs dead messages as errors: no handler gets them any more.
 func (o logObserver) buried(e observe.Buried) {
 	fields := watermill.LogFields{"id": e.ID, "reason": e.Reason}
-	o.logger.Error("A message has become a dead letter", errors.New(e.Reason), at(e.Place, fields))
+	o.logger.Error("A message was dead-lettered", errors.New(e.Reason), at(e.Place, fields))
 }
 
 func (o logObserver) leaseLost(e observe.LeaseLost) {
@@ -126,7 +126,7 @@ func (o logObserver) recreated(e observe.Recreated) {
 }
 
 // failed logs attempts at debug level: outages say what matters of them. What concerns one message
-// is an error, unless it makes a dead letter, which is logged with its reason.
+// is an error, unless it makes a dead message, which is logged with its reason.
 func (o logObserver) failed(e observe.Failed) {
 	fields := at(e.Place, watermill.LogFields{})
 	if e.ID != "" {

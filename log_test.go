@@ -37,12 +37,12 @@ func TestAnIgnoredDuplicateIsLogged(t *testing.T) {
 	assert.Equal(t, watermill.LogFields{"topic": "orders", "messages": 2, "keys": []string{"a", "b"}}, lines[0].Fields)
 }
 
-func TestADeadLetterIsLoggedAsAnErrorWithItsPlace(t *testing.T) {
+func TestADeadMessageIsLoggedAsAnErrorWithItsPlace(t *testing.T) {
 	logger := watermill.NewCaptureLogger()
 	logging(logger).Buried(observe.Buried{Place: aPlace, ID: "a", Reason: "not acked in 5 deliveries"})
 	lines := logger.Captured()[watermill.ErrorLogLevel]
 	assert.Len(t, lines, 1)
-	assert.Equal(t, "A message has become a dead letter", lines[0].Msg)
+	assert.Equal(t, "A message was dead-lettered", lines[0].Msg)
 	assert.EqualError(t, lines[0].Err, "not acked in 5 deliveries")
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "reason": "not acked in 5 deliveries"}), lines[0].Fields)
 }
@@ -66,7 +66,7 @@ func TestEachWayADeliveryEndsHasItsOwnLine(t *testing.T) {
 	}
 	assert.Len(t, texts, 9)
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "took": time.Second, "retry_in": time.Minute}), lines[1].Fields)
-	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "b"}), lines[9].Fields, "a dead letter is not tried again")
+	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "b"}), lines[9].Fields, "a dead message is not tried again")
 }
 
 func TestAnOutageIsLoggedOnceUntilItEnds(t *testing.T) {

@@ -18,7 +18,7 @@ type Marshaler interface {
 	Marshal(topic string, msg *message.Message) ([]byte, error)
 }
 
-// Unmarshaler decodes messages. If Unmarshal fails, panics or returns nil, the message becomes a dead letter. The
+// Unmarshaler decodes messages. If Unmarshal fails, panics or returns nil, the message is dead-lettered. The
 // result may share memory with body. Unmarshal may be called several times for a delivery, and must be safe for
 // concurrent use.
 type Unmarshaler interface {

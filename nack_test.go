@@ -259,7 +259,7 @@ func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) 
 	return msg, err
 }
 
-func TestAPanicInTheUnmarshalerMakesADeadLetterAndHoldsUpNothing(t *testing.T) {
+func TestAPanicInTheUnmarshalerMakesADeadMessageAndHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = panicky{} })
@@ -288,7 +288,7 @@ func (q quoting) Unmarshal(topic string, body []byte) (*message.Message, error) 
 	return msg, err
 }
 
-func TestWhateverTheErrorOfAnUnmarshalerIsItMakesADeadLetterWithAShortReason(t *testing.T) {
+func TestWhateverTheErrorOfAnUnmarshalerIsItMakesADeadMessageWithAShortReason(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = quoting{} })

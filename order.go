@@ -25,7 +25,7 @@ var ErrInvalidOrderingKey = errors.New("invalid ordering key")
 // not delayed.
 //
 // Only due messages block their key. After a Nack, a Defer or a lost lease, the key waits for the same message. With
-// GroupLimits.HaltsKeys, it also waits for its dead letter.
+// GroupLimits.HaltsKeys, it also waits for its dead message.
 //
 // All messages of an ordering key go to one partition. Raising the number of partitions may send its new messages to
 // another one, where they do not wait for the old ones.

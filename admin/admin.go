@@ -112,7 +112,7 @@ type DeleteOptions struct {
 	Force bool
 }
 
-// DeleteTopic removes a topic with all its messages, dead letters, groups and settings, and removes it from the list of
+// DeleteTopic removes a topic with all its messages, dead messages, groups and settings, and removes it from the list of
 // topics. While consumers are alive, it returns redisdelay.ErrGroupAlive (see DeleteOptions.Force). It may be repeated
 // after an error; once it has succeeded, the topic is not found any more (ErrTopicNotFound).
 //

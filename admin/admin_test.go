@@ -123,7 +123,7 @@ func TestErrorsNameAKeyOfAnotherType(t *testing.T) {
 
 func TestADeletedTopicLeavesNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
-		s.deadLetters(partitions, "g", numbered(20)...)
+		s.deadMessages(partitions, "g", numbered(20)...)
 		s.publish(time.Hour, partitions, "x", "y", "z")
 		s.groups(partitions, "h")
 		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))

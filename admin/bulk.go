@@ -18,7 +18,7 @@ import (
 
 // Why a message is skipped, besides ErrMessageNotFound and redisdelay.ErrMessageDead.
 var (
-	// ErrNotDead means that the message is not a dead letter of the selected groups, or became one after the operation
+	// ErrNotDead means that the message is not a dead message of the selected groups, or became one after the operation
 	// started.
 	ErrNotDead = errors.New("the message is not a dead message that was there when this began")
 
@@ -76,7 +76,7 @@ func (a *Admin) Cancel(ctx context.Context, topic string, which Selection, progr
 
 // Reschedule gives messages that wait for their due time or a retry a new due time. It counts from the start of the
 // operation and is the same for all messages, even if the operation continues from a Cursor. Messages in delivery and
-// dead letters are skipped. Query.In must be Scheduled, the default, or Waiting. An invalid delay is a
+// dead messages are skipped. Query.In must be Scheduled, the default, or Waiting. An invalid delay is a
 // *redisdelay.DelayError. It is a bulk operation; see the package comment.
 func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, to delay.Delay, progress func(Progress)) (Progress, error) {
 	remaining, err := remainingOf(to)
@@ -91,7 +91,7 @@ func (a *Admin) DeliverNow(ctx context.Context, topic string, which Selection, p
 	return a.Reschedule(ctx, topic, which, delay.For(0), progress)
 }
 
-// Requeue makes dead letters due again and counts their deliveries from 1. The messages hold no key, but Cancel and
+// Requeue makes dead messages due again and counts their deliveries from 1. The messages hold no key, but Cancel and
 // Reschedule find them by the key that they had, until another message takes it. An expired message
 // (redisdelay.SetExpiration) expires again. Query.In must be Dead, the default. It is a bulk operation; see the package
 // comment.
@@ -99,13 +99,13 @@ func (a *Admin) Requeue(ctx context.Context, topic string, which Selection, prog
 	return a.run(ctx, topic, which, requeueOperation(), progress)
 }
 
-// Discard deletes the dead letters that existed when it started. Query.In must be Dead, the default. It is a bulk
+// Discard deletes the dead messages that existed when it started. Query.In must be Dead, the default. It is a bulk
 // operation; see the package comment.
 func (a *Admin) Discard(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, discardOperation(), progress)
 }
 
-// Bury makes messages that wait for a group, or are in delivery, dead letters of the group. Running handlers are
+// Bury makes messages that wait for a group, or are in delivery, dead messages of the group. Running handlers are
 // notified at the next heartbeat (redisdelay.ErrLeaseLost). Messages that no group has been given yet are skipped.
 // Query.In must be Waiting, the default, or InDelivery. The error may be ErrInvalidReason. It is a bulk operation; see
 // the package comment.

@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// failing is a change of a subscriber's config: a delivery that fails makes a dead letter.
+// failing is a change of a subscriber's config: a delivery that fails makes a dead message.
 func failing(deliveries int) func(*redisdelay.SubscriberConfig) {
 	return func(c *redisdelay.SubscriberConfig) {
 		c.ConsumerGroup, c.MaxDeliveries, c.MaxInFlight = "g", deliveries, 50
@@ -57,7 +57,7 @@ func (s *scene) eventually(want int, q Query) {
 func TestRequeueingAllEndsThoughAConsumerFailsThemAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		const n = 350 // in several steps
-		s.deadLetters(partitions, "g", numbered(n)...)
+		s.deadMessages(partitions, "g", numbered(n)...)
 		var mu sync.Mutex
 		times := map[string]int{}
 		s.handle(func(msg *message.Message) {
@@ -231,7 +231,7 @@ func TestAStepThatHasBegunIsFinished(t *testing.T) {
 // TestLateCopiesOfAnActChangeNothing although the messages have come back to where they were.
 func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
 	for name, back := range map[string]func(s *scene){ // brings the messages back
-		"requeue": func(s *scene) { s.deadLetters(1, "g") },
+		"requeue": func(s *scene) { s.deadMessages(1, "g") },
 		"discard": func(s *scene) { s.arrange("discard", 1, 20) },
 		"cancel":  func(s *scene) { s.arrange("cancel", 1, 20) },
 		"reschedule": func(s *scene) {

@@ -65,8 +65,8 @@ func (s *scene) groups(partitions int, name string) (list []*queue.Group) {
 	return list
 }
 
-// deadLetters publishes messages with these keys, and makes them dead letters of a group.
-func (s *scene) deadLetters(partitions int, name string, keys ...string) {
+// deadMessages publishes messages with these keys, and makes them dead messages of a group.
+func (s *scene) deadMessages(partitions int, name string, keys ...string) {
 	s.T.Helper()
 	s.publish(0, partitions, keys...)
 	for _, g := range s.groups(partitions, name) {
@@ -105,11 +105,11 @@ var operations = map[string]func(ctx context.Context, s *scene, which Selection,
 	},
 }
 
-// arrange stores n messages for an operation: dead letters for requeue and discard, else messages that are due in an hour.
+// arrange stores n messages for an operation: dead messages for requeue and discard, else messages that are due in an hour.
 func (s *scene) arrange(operation string, partitions, n int) {
 	s.T.Helper()
 	if operation == "requeue" || operation == "discard" {
-		s.deadLetters(partitions, "g", numbered(n)...)
+		s.deadMessages(partitions, "g", numbered(n)...)
 		return
 	}
 	s.publish(time.Hour, partitions, numbered(n)...)
@@ -164,9 +164,9 @@ func TestSomeAreActedOnByTheirIDsAndKeys(t *testing.T) {
 	})
 }
 
-func TestDeadLettersAreActedOnByTheirIDsAndKeys(t *testing.T) {
+func TestDeadMessagesAreActedOnByTheirIDsAndKeys(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
-		s.deadLetters(partitions, "g", numbered(12)...)
+		s.deadMessages(partitions, "g", numbered(12)...)
 		s.groups(partitions, "h")
 		list := s.all(Query{In: Dead})
 		require.Len(t, list, 12)
@@ -183,7 +183,7 @@ func TestDeadLettersAreActedOnByTheirIDsAndKeys(t *testing.T) {
 		assert.Equal(t, Progress{Done: 2}, got)
 		got, err = s.admin.Discard(t.Context(), s.Topic, ByID(list[4].ID).OfGroup("h"), nil)
 		require.NoError(t, err)
-		assert.Equal(t, 1, got.Skipped, "it is a dead letter of another group")
+		assert.Equal(t, 1, got.Skipped, "it is a dead message of another group")
 		assert.Equal(t, 8, s.count(Query{In: Dead}))
 		assert.ElementsMatch(t, idsIn(list[:2]), idsIn(s.all(Query{In: Waiting, Group: "g"})))
 
@@ -340,7 +340,7 @@ func TestActsEndThoughNewMessagesComeAllTheTime(t *testing.T) {
 
 func TestSelectionsAndReasonsThatCannotBeUsedAreErrors(t *testing.T) {
 	s := newScene(t)
-	s.deadLetters(1, "g", "a")
+	s.deadMessages(1, "g", "a")
 	cancel := func(which Selection) error { return fixture.ErrOf(s.admin.Cancel(t.Context(), s.Topic, which, nil)) }
 	requeue := func(which Selection) error { return fixture.ErrOf(s.admin.Requeue(t.Context(), s.Topic, which, nil)) }
 	s.unchanged(func() {
@@ -397,8 +397,8 @@ func TestTheRestOfADelayIsAsForAPublisher(t *testing.T) {
 	}
 }
 
-// TestADeadLetterFromTheFutureWasThere before the clock was set back.
-func TestADeadLetterFromTheFutureWasThere(t *testing.T) {
+// TestADeadMessageFromTheFutureWasThere before the clock was set back.
+func TestADeadMessageFromTheFutureWasThere(t *testing.T) {
 	for _, byID := range []bool{false, true} {
 		for _, name := range []string{"requeue", "discard"} {
 			t.Run(fmt.Sprint(name, byID), func(t *testing.T) {
@@ -440,11 +440,11 @@ func (h otherClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestEachPartitionTellsByItsOwnClockWhichDeadLettersWereThere when a bulk operation began.
-func TestEachPartitionTellsByItsOwnClockWhichDeadLettersWereThere(t *testing.T) {
+// TestEachPartitionTellsByItsOwnClockWhichDeadMessagesWereThere when a bulk operation began.
+func TestEachPartitionTellsByItsOwnClockWhichDeadMessagesWereThere(t *testing.T) {
 	for _, byID := range []bool{false, true} {
 		s := newScene(t)
-		s.deadLetters(2, "g", numbered(20)...)
+		s.deadMessages(2, "g", numbered(20)...)
 		ids := idsIn(s.all(Query{In: Dead}))
 		first := int(s.Client.ZCard(t.Context(), s.admin.store.Topic(s.Topic).Partition(0).Key(script.DeadOf, "g")).Val())
 		require.NotZero(t, first)

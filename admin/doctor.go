@@ -56,8 +56,8 @@ const (
 	CheckLeftovers   = "leftovers"   // leftovers of deleted messages
 	CheckExpired     = "expired"     // groups past their expiry
 	CheckPauses      = "pauses"      // pauses without an end
-	CheckDead        = "dead"        // dead letters
-	CheckHalted      = "halted"      // ordering keys that are halted by dead letters
+	CheckDead        = "dead"        // dead messages
+	CheckHalted      = "halted"      // ordering keys that are halted by dead messages
 	CheckTurns       = "turns"       // turns of ordering keys whose messages are gone
 )
 

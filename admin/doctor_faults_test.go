@@ -103,7 +103,7 @@ var faults = map[string]fault{
 		check: CheckTombstones, severity: Warning, mends: true,
 		text: `1 group is retired, and holds 3 messages to be freed: "gone" since 2025-11-22T08:26:40Z`,
 		plant: func(s *scene) {
-			s.deadLetters(1, "gone", "d1", "d2", "d3")
+			s.deadMessages(1, "gone", "d1", "d2", "d3")
 			require.NoError(s.T, s.Client.SRem(s.T.Context(), s.Key("groups"), "gone").Err())
 			s.hset("settings", "retired:gone", "1763800000000")
 		},
@@ -112,7 +112,7 @@ var faults = map[string]fault{
 		check: CheckExpired, severity: Warning,
 		text: `7 groups have had no consumer for longer than they last, and hold 9 messages: "e0", "e1", "e2", "e3", "e4", …`,
 		plant: func(s *scene) {
-			s.deadLetters(1, "e0", "d1", "d2")
+			s.deadMessages(1, "e0", "d1", "d2")
 			for i := range 7 {
 				s.pastEnd(fmt.Sprint("e", i), time.Hour)
 				id := fmt.Sprint("q", i)
@@ -160,10 +160,10 @@ var faults = map[string]fault{
 			s.hset("turns:g", "1,a", orderedID(1, "a"), "1,b", orderedID(2, "b"))
 		},
 	},
-	"dead letters": {
+	"dead messages": {
 		check: CheckDead, severity: Warning, text: `3 dead messages, the oldest of `,
 		plant: func(s *scene) {
-			s.deadLetters(1, "g", "d1", "d2", "d3")
+			s.deadMessages(1, "g", "d1", "d2", "d3")
 			s.worker("g")
 		},
 	},

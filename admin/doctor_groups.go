@@ -18,7 +18,7 @@ import (
 // and publishers check each topic that they use more often.
 const pastEndFor = time.Minute
 
-// groups examines the groups: which are past their end, retired, paused, have dead letters, or
+// groups examines the groups: which are past their end, retired, paused, have dead messages, or
 // have no consumer.
 func (c *checkup) groups(ctx context.Context, groupLists []inspect.GroupList) error {
 	for n, groupList := range groupLists {
@@ -138,19 +138,19 @@ func (c *checkup) pauses() {
 	}
 }
 
-// dead tells how many dead letters there are.
+// dead tells how many dead messages there are.
 func (c *checkup) dead() {
 	var groups tally
 	var oldest time.Time
-	letters := 0
+	count := 0
 	for _, g := range c.stats.Groups {
 		if g.Dead > 0 && g.State == GroupActive && !c.past[g.Group] {
 			groups.note(fmt.Sprintf("%s of %q", humanize.Number(g.Dead), g.Group))
-			oldest, letters = inspect.Earliest(oldest, g.OldestDead), letters+g.Dead
+			oldest, count = inspect.Earliest(oldest, g.OldestDead), count+g.Dead
 		}
 	}
 	if groups.count > 0 {
-		c.report(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", humanize.Count(letters, "dead message", "dead messages"),
+		c.report(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", humanize.Count(count, "dead message", "dead messages"),
 			humanize.Duration(since(oldest, c.stats.At)), groups.list())
 	}
 }

@@ -25,7 +25,7 @@ const (
 	Scheduled  Set = "scheduled"   // no group has been given it yet
 	Waiting    Set = "waiting"     // scheduled and due, or in the queue of a group, also for a later retry
 	InDelivery Set = "in-delivery" // a consumer holds it
-	Dead       Set = "dead"        // a dead letter
+	Dead       Set = "dead"        // a dead message
 )
 
 // DefaultLimit and MaxLimit are the default and the maximum of Query.Limit.
@@ -43,11 +43,11 @@ type Query struct {
 	Group string
 
 	// From and Before limit Entry.At: the due time or, for InDelivery, the end of the lease or, for Dead, when the
-	// message became a dead letter. From is included, Before is not. Zero: no limit.
+	// message was dead-lettered. From is included, Before is not. Zero: no limit.
 	From, Before time.Time
 
 	KeyPrefix   string // only messages with a key that begins with this
-	Reason      string // only dead letters whose reason contains this
+	Reason      string // only dead messages whose reason contains this
 	MinAttempts int    // only messages with at least so many deliveries
 
 	// Limit is the maximum number of Entries, 1 to MaxLimit. Calls that read all entries ignore it. Default:
@@ -72,7 +72,7 @@ type Entry struct {
 	At          time.Time        // as Query.From says
 	PublishedAt time.Time        // by the publisher's clock; zero if it is not known
 	Attempts    int              // deliveries that count: seen by a handler, or lost with a consumer
-	Reason      string           // of a dead letter
+	Reason      string           // of a dead message
 	Size        int              // bytes of the body
 	Content     Content
 }

@@ -176,7 +176,7 @@ func (e *explainer) expiresAt(g observedGroup) (at time.Time) {
 		content = e.message.Content
 	}
 	if content.Message != nil {
-		at, _ = redisdelay.Expiration(content.Message) // the consumer that cannot read it makes a dead letter
+		at, _ = redisdelay.Expiration(content.Message) // the consumer that cannot read it makes a dead message
 	}
 	return at
 }
@@ -350,7 +350,7 @@ func (e *explainer) before(ctx context.Context, group string, due time.Time) (in
 // fate is what the next claim does with the message if it does not deliver it: "" if it does, or
 // that is not certain.
 func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
-	const buries = "makes it a dead message"
+	const buries = "dead-letters it"
 	if e.message.Content.Body == nil {
 		return buries, nil
 	}

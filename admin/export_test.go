@@ -122,8 +122,8 @@ func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
 	}
 }
 
-// TestADeadLetterIsImportedOnce, with the metadata of its last Nack, also when it is done or was dead in two groups.
-func TestADeadLetterIsImportedOnce(t *testing.T) {
+// TestADeadMessageIsImportedOnce, with the metadata of its last Nack, also when it is done or was dead in two groups.
+func TestADeadMessageIsImportedOnce(t *testing.T) {
 	s := newScene(t)
 	to := s.beside("/to")
 	g, h := s.group(0, "g"), s.group(0, "h")
@@ -218,11 +218,11 @@ func (w *failingWriter) Write(text []byte) (int, error) {
 	return w.to.Write(text)
 }
 
-// TestABodyThatCannotBeDecodedGoesAsItIs, and a dead letter without a due time.
+// TestABodyThatCannotBeDecodedGoesAsItIs, and a dead message without a due time.
 func TestABodyThatCannotBeDecodedGoesAsItIs(t *testing.T) {
 	s := newScene(t)
 	to := s.beside("/to")
-	s.deadLetters(1, "g", "k")
+	s.deadMessages(1, "g", "k")
 	e := s.all(Query{In: Dead})[0]
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("messages"), e.ID, "no \xff message").Err())
 	file := s.exported(Query{In: Dead})

@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Halted iterates over the dead letters of a group, or of all groups for "", that halt their ordering keys
+// Halted iterates over the dead messages of a group, or of all groups for "", that halt their ordering keys
 // (redisdelay.GroupLimits.HaltsKeys): one for each group, key and partition, unsorted.
 func (a *Admin) Halted(ctx context.Context, topic, group string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
@@ -23,7 +23,7 @@ func (a *Admin) Halted(ctx context.Context, topic, group string) iter.Seq2[Entry
 	}
 }
 
-// haltedIn yields those of a partition. Redis may name a dead letter twice.
+// haltedIn yields those of a partition. Redis may name a dead message twice.
 func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func(Entry, error) bool) error {
 	seen := map[string]bool{}
 	return inspect.FindTurns(ctx, s.group, func(_ int, halted, _ []string) error {
@@ -39,7 +39,7 @@ func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func
 			if err != nil {
 				return err
 			}
-			if e, is := a.deadLetter(topic, s, found); is && !yield(e, nil) {
+			if e, is := a.deadMessage(topic, s, found); is && !yield(e, nil) {
 				return errEnough
 			}
 		}
@@ -47,8 +47,8 @@ func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func
 	})
 }
 
-// deadLetter is the entry of a dead letter of a source; false if it is none any more.
-func (a *Admin) deadLetter(topic string, s source, m inspect.Found) (Entry, bool) {
+// deadMessage is the entry of a dead message of a source; false if it is none any more.
+func (a *Admin) deadMessage(topic string, s source, m inspect.Found) (Entry, bool) {
 	for _, f := range m.Groups {
 		if f.Group == s.name && f.State == queue.StateDead {
 			return a.entry(topic, s, inspect.PageEntry{

@@ -21,7 +21,7 @@ const (
 	CauseNoGroup    Cause = "no-group"    // the topic has no group
 	CausePaused     Cause = "paused"      // the group is paused
 	CauseNoConsumer Cause = "no-consumer" // no consumer of the group is alive
-	CauseHalted     Cause = "halted"      // dead letters halt the ordering keys
+	CauseHalted     Cause = "halted"      // dead messages halt the ordering keys
 	CauseLimit      Cause = "limit"       // a limit of the group is reached
 	CauseSlow       Cause = "slow"        // the consumers cannot keep up
 )

@@ -19,7 +19,7 @@ import (
 )
 
 // Ref names one message of a topic, by its ID or its Key (redisdelay.SetKey). If both are set, the Key is used. It
-// finds the message that holds the key or, until another message takes the key, the dead letter that held it.
+// finds the message that holds the key or, until another message takes the key, the dead message that held it.
 type Ref struct{ ID, Key string }
 
 // Message is a message with its state for each group of its topic.

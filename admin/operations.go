@@ -103,7 +103,7 @@ func requeueOperation() operation { return deadOperation("requeue", queue.Requeu
 
 func discardOperation() operation { return deadOperation("discard", queue.Discard) }
 
-// deadOperation is for the dead letters that are there when it begins.
+// deadOperation is for the dead messages that are there when it begins.
 func deadOperation(verb string, do groupCall) operation {
 	return operation{
 		verb: verb, sets: []Set{Dead}, maxIDs: queue.MaxMessages, cutoff: atStart, buried: true,
@@ -116,7 +116,7 @@ func deadOperation(verb string, do groupCall) operation {
 	}
 }
 
-// buriedAfter reports whether a message became a dead letter after a time. One from the future was there before the clock
+// buriedAfter reports whether a message was dead-lettered after a time. One from the future was there before the clock
 // was set back.
 func (s step) buriedAfter(latest int64) func(inspect.PageEntry) bool {
 	now := s.now.UnixMilli()

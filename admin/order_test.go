@@ -71,7 +71,7 @@ func TestExplainNamesTheMessageWhoseTurnItIs(t *testing.T) {
 	s.behind("order-2", "waits behind order-1, whose turn it is in group billing; no consumer of group billing is alive")
 }
 
-func TestExplainNamesTheDeadLetterThatHaltsAKey(t *testing.T) {
+func TestExplainNamesTheDeadMessageThatHaltsAKey(t *testing.T) {
 	s := newScene(t)
 	g, first := s.lined()
 	s.halt(true)
@@ -220,14 +220,14 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 	s.halt(false)
 	found := s.findings(false)
 	assert.NotContains(t, found, CheckHalted)
-	assert.Empty(t, s.halted(), "though the dead letter has the turn until the next claim")
+	assert.Empty(t, s.halted(), "though the dead message has the turn until the next claim")
 	assert.Contains(t, found, CheckTurns)
 	require.Len(t, s.claim(g, "host-3/01", 10, "{}"), 0, "this one heals")
 	assert.NotContains(t, s.findings(false), CheckTurns)
 	assert.Len(t, s.claim(g, "host-3/01", 10, "{}"), 1)
 }
 
-// halted are the dead letters that halt ordering keys of "billing", with their reasons.
+// halted are the dead messages that halt ordering keys of "billing", with their reasons.
 func (s *scene) halted() (letters []string) {
 	s.T.Helper()
 	for e, err := range s.admin.Halted(s.T.Context(), s.Topic, "billing") {

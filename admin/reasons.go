@@ -11,14 +11,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
-// ReasonCount is the number of dead letters of a group with a reason.
+// ReasonCount is the number of dead messages of a group with a reason.
 type ReasonCount struct {
 	Group          string
 	Reason         string // with … for each id and each long number
 	Example        string // the unchanged reason of one of them
 	Count          int
-	Oldest, Newest time.Time // when they became dead letters
-	Others         bool      // all dead letters with further reasons; Reason is ""
+	Oldest, Newest time.Time // when they were dead-lettered
+	Others         bool      // all dead messages with further reasons; Reason is ""
 }
 
 // maxReasons is how many reasons of a group are counted separately.
@@ -38,8 +38,8 @@ func kindOf(reason string) string {
 	})
 }
 
-// Reasons counts the dead letters that a query matches by group and reason, the most frequent first. It counts the
-// first 1,000 reasons of a group separately, and the others together. It reads all dead letters in steps and calls
+// Reasons counts the dead messages that a query matches by group and reason, the most frequent first. It counts the
+// first 1,000 reasons of a group separately, and the others together. It reads all dead messages in steps and calls
 // progress with the number that it has counted. Query.In must be Dead or empty. After an error, the counts cover what
 // was read.
 func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {

@@ -89,7 +89,7 @@ func (s *scene) nack(g *queue.Group, in time.Duration, claimed ...queue.Claimed)
 	require.Empty(s.T, stale)
 }
 
-// bury makes the deliveries dead letters.
+// bury makes the deliveries dead messages.
 func (s *scene) bury(g *queue.Group, reason string, claimed ...queue.Claimed) {
 	s.T.Helper()
 	for _, c := range claimed {

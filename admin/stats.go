@@ -40,7 +40,7 @@ type Counts struct {
 	InLine       int // due, but waiting in line for their ordering keys
 	InDelivery   int // held by a consumer
 	LeaseExpired int // the part of InDelivery whose lease has ended: the next claim takes it over
-	Dead         int // dead letters
+	Dead         int // dead messages
 }
 
 // Add adds other counts.
@@ -67,7 +67,7 @@ type TopicStats struct {
 	DueWithin []int
 
 	Messages int // stored messages, each counted once
-	Keys     int // message keys (redisdelay.SetKey) by which a message or a dead letter is found
+	Keys     int // message keys (redisdelay.SetKey) by which a message or a dead message is found
 
 	// Filled only with StatsOptions.Details:
 	NextDue time.Time // the earliest due time of a scheduled message after At; zero for none
@@ -99,8 +99,8 @@ type GroupStats struct {
 	Counts
 	OldestQueued time.Time // the earliest due time of the Queued; zero for none
 
-	// HaltedKeys is how many ordering keys wait for a dead letter (redisdelay.GroupLimits.HaltsKeys), among the newest
-	// 1,000 dead letters of each partition.
+	// HaltedKeys is how many ordering keys wait for a dead message (redisdelay.GroupLimits.HaltsKeys), among the newest
+	// 1,000 dead messages of each partition.
 	HaltedKeys int
 
 	// Overdue is how long ago the oldest message that is due and that this group has not claimed became due, even if it
@@ -116,7 +116,7 @@ type GroupStats struct {
 	// Filled only with StatsOptions.Details:
 	NextRetry     time.Time // the earliest due time of the Retrying; zero for none
 	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero for none
-	OldestDead    time.Time // when the first dead letter was buried; zero for none
+	OldestDead    time.Time // when the first dead message was buried; zero for none
 	Consumers     []Consumer
 }
 

@@ -8,14 +8,14 @@ import (
 // Access is what a request may do. The zero value may do nothing. Whatever a request wants to do, it needs Read, too. Read also
 // shows schedules, the inbox and operations, and may let the doctor examine everything.
 type Access struct {
-	Read     bool // see topics, groups, counts, ids, keys, the reasons of dead letters, and the errors of handlers
+	Read     bool // see topics, groups, counts, ids, keys, the reasons of dead messages, and the errors of handlers
 	Payloads bool // see payloads and metadata, and search in payloads
 
 	Cancel     bool // cancel messages
 	Reschedule bool // give messages another time, also now
-	Requeue    bool // requeue dead letters
-	Discard    bool // discard dead letters
-	Bury       bool // make messages dead letters
+	Requeue    bool // requeue dead messages
+	Discard    bool // discard dead messages
+	Bury       bool // make messages dead messages
 
 	Pause     bool // pause and resume groups
 	Limit     bool // limit groups

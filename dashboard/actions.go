@@ -93,7 +93,7 @@ var actions = []action{
 		name: "bury", needs: mayBury, Verb: "Bury", Done: "buried", Sets: []admin.Set{admin.Waiting, admin.InDelivery},
 		Field: "Bury because", Hint: "why nobody is to handle them",
 		perGroup: true,
-		Effect:   "Buried messages become dead messages. They are not delivered unless they are requeued.",
+		Effect:   "Buried messages are dead-lettered. They are not delivered unless they are requeued.",
 		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
 			return c.admin.Bury(ctx, c.topic, c.which, value, c.progress)
 		},
@@ -288,7 +288,7 @@ func (d *Dashboard) recount(q *request, f filter, shown string) (int, error) {
 // mark is how a form names a message of a group.
 func mark(id, group string) string { return url.Values{"id": {id}, "group": {group}}.Encode() }
 
-// marked are the messages that a form names, by group: a person who marks the dead letter of one group means no other. An
+// marked are the messages that a form names, by group: a person who marks the dead message of one group means no other. An
 // action on whole messages is for each of them once.
 func marked(a action, marks []string) ([]admin.Selection, error) {
 	ids := map[string][]string{}

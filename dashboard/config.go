@@ -35,7 +35,7 @@ type Config struct {
 
 	// Redact changes a copy of a message before its payload and metadata are shown or searched, for example to remove
 	// names. It is called concurrently. Payloads cannot be downloaded then. It does not apply to keys, errors and the
-	// reasons of dead letters. Default: none.
+	// reasons of dead messages. Default: none.
 	Redact func(topic string, msg *message.Message)
 
 	// Environment is a badge on each page, such as "production". Default: none.

@@ -1,5 +1,5 @@
 // Package dashboard is a web page for people who are not at a terminal: topics and what is late, messages and why they
-// have not come, dead letters by reason, schedules, bulk operations and what becomes due next.
+// have not come, dead messages by reason, schedules, bulk operations and what becomes due next.
 //
 // A Dashboard is an http.Handler that can be mounted anywhere: all its URLs are relative, so it works below a prefix, and
 // behind a proxy that takes the prefix off or leaves it. It shows everything and changes nothing, unless Config.Access

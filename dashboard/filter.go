@@ -46,7 +46,7 @@ func readFilter(q *request) (filter, error) {
 	return f, nil
 }
 
-// time reads a time: without a direction, dead letters have one in the past, all others one to come.
+// time reads a time: without a direction, dead messages have one in the past, all others one to come.
 func (f filter) time(field, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

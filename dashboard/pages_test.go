@@ -93,7 +93,7 @@ func TestALargePayloadTakesLittleMemoryInAList(t *testing.T) {
 	}), uint64(1<<20))
 }
 
-// TestAHaltedKeyNamesItsLetter, and no other dead letter with an ordering key.
+// TestAHaltedKeyNamesItsLetter, and no other dead message with an ordering key.
 func TestAHaltedKeyNamesItsLetter(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")

@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// reasonsData is the dead letters of a topic by reason.
+// reasonsData is the dead messages of a topic by reason.
 type reasonsData struct {
 	Topic  string
 	Counts admin.Counts // of the topic
@@ -21,12 +21,12 @@ type reasonsData struct {
 
 type reasonRow struct {
 	admin.ReasonCount
-	Query  string // of the page of these dead letters; "" if they have no part in common to filter by
+	Query  string // of the page of these dead messages; "" if they have no part in common to filter by
 	Common string // that part
-	Beside int    // dead letters of other rows that this page has, too
+	Beside int    // dead messages of other rows that this page has, too
 }
 
-// reasonsPage counts the dead letters of a topic by group and reason.
+// reasonsPage counts the dead messages of a topic by group and reason.
 func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	dead := admin.Query{In: admin.Dead, Group: q.group()}
 	all, err := d.config.Admin.Count(ctx, q.topic(), dead)
@@ -43,9 +43,9 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 		data.Total += c.Count
 	}
 	if !data.Short {
-		data.All = data.Total // dead letters may have come or gone meanwhile
+		data.All = data.Total // dead messages may have come or gone meanwhile
 	}
-	return page{name: "reasons", title: "Dead letters of " + q.topic(), data: data}, nil
+	return page{name: "reasons", title: "Dead messages of " + q.topic(), data: data}, nil
 }
 
 // rowOfReason is the row of one of the counts.
@@ -63,7 +63,7 @@ func rowOfReason(topic string, c admin.ReasonCount, counts []admin.ReasonCount) 
 	return row
 }
 
-// commonPart is the longest part of a reason that all dead letters of its row have: it has … for what differs.
+// commonPart is the longest part of a reason that all dead messages of its row have: it has … for what differs.
 func commonPart(reason string) string {
 	longest, part := "", ""
 	for _, r := range reason + "…" {
@@ -79,7 +79,7 @@ func commonPart(reason string) string {
 	return longest
 }
 
-// haltedData is the ordering keys that dead letters halt.
+// haltedData is the ordering keys that dead messages halt.
 type haltedData struct {
 	Rows []haltedRow
 	More bool  // there may be more than are shown
@@ -94,7 +94,7 @@ type haltedRow struct {
 
 const maxHalted = 200
 
-// haltedPage lists the dead letters that halt ordering keys.
+// haltedPage lists the dead messages that halt ordering keys.
 func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 	o, err := d.overview(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 	data := haltedData{Err: o.Err}
 	for _, s := range o.Topics {
 		for _, g := range s.Groups {
-			if g.Limits == nil || !g.Limits.HaltsKeys || g.Dead == 0 { // HaltedKeys is of the newest dead letters only
+			if g.Limits == nil || !g.Limits.HaltsKeys || g.Dead == 0 { // HaltedKeys is of the newest dead messages only
 				continue
 			}
 			err := d.halted(ctx, &data, s, g)

@@ -104,7 +104,7 @@ func (s *scene) initialize(groups ...string) {
 	}
 }
 
-// kill lets messages become dead letters of a group.
+// kill dead-letters messages in a group.
 func (s *scene) kill(group string, n int) {
 	s.T.Helper()
 	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup, c.MaxDeliveries = group, 1 })

@@ -14,7 +14,7 @@ func Example() {
 			fmt.Println("late:", e.Late)
 		}
 	}}
-	dead := observe.Observer{Buried: func(e observe.Buried) { fmt.Println("dead letter in", e.Topic) }}
+	dead := observe.Observer{Buried: func(e observe.Buried) { fmt.Println("dead message in", e.Topic) }}
 	observer := observe.Join(late, dead)
 
 	// what a Subscriber would do
@@ -22,5 +22,5 @@ func Example() {
 	observer.Buried(observe.Buried{Place: observe.Place{Topic: "orders"}})
 	// Output:
 	// late: 2s
-	// dead letter in orders
+	// dead message in orders
 }

@@ -14,7 +14,7 @@ type Observer struct {
 	Claimed     func(Claimed)     // a subscription has leased messages
 	HandedOut   func(HandedOut)   // a handler has been given a message
 	Settled     func(Settled)     // a delivery has ended
-	Buried      func(Buried)      // a message has become a dead letter
+	Buried      func(Buried)      // a message was dead-lettered
 	LeaseLost   func(LeaseLost)   // a consumer no longer holds a message
 	Ended       func(Ended)       // a consumer group without a live subscription has ended
 	Recreated   func(Recreated)   // a subscription has recreated its expired group
@@ -106,7 +106,7 @@ const (
 	Acked           Settlement = "ack"
 	Nacked          Settlement = "nack"
 	Deferred        Settlement = "defer"       // postponed by its handler (Delivery.Defer), without a failure
-	BuriedByHandler Settlement = "bury"        // made a dead letter by its handler (Delivery.Bury); Buried is reported as well
+	BuriedByHandler Settlement = "bury"        // made a dead message by its handler (Delivery.Bury); Buried is reported as well
 	Released        Settlement = "release"     // returned to the queue; no handler has seen it
 	Abandoned       Settlement = "abandon"     // its handler has not returned within CloseTimeout
 	Undecodable     Settlement = "undecodable" // no handler has seen it; Buried is reported as well
@@ -118,7 +118,7 @@ const (
 	Unsettled Settlement = "unsettled"
 )
 
-// Buried is a message that has become a dead letter.
+// Buried is a message that was dead-lettered.
 type Buried struct {
 	Place
 	ID     string
@@ -206,7 +206,7 @@ const (
 	Ending     Activity = "end"    // ending expired groups
 
 	// These concern one message and are not retried:
-	Decoding Activity = "decode" // it becomes a dead letter
+	Decoding Activity = "decode" // it is dead-lettered
 	// Retrying is choosing the delay of a nacked message, or storing its changed metadata. After invalid delay
 	// metadata, NackDelay applies; after a panic in NackDelay, its default. Metadata that is too large is dropped.
 	Retrying Activity = "retry"

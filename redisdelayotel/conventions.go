@@ -31,10 +31,10 @@ const (
 	keyDueAt   = attribute.Key("messaging.redisdelay.message.due_at")           // RFC 3339, by Redis's clock
 	keyLate    = attribute.Key("messaging.redisdelay.message.lateness")         // seconds; negative if early
 
-	keyLeaseLost  = attribute.Key("messaging.redisdelay.lease_lost")  // another consumer may have the message
-	keyRetryIn    = attribute.Key("messaging.redisdelay.retry_in")    // seconds until the message is due again
-	keyDeadLetter = attribute.Key("messaging.redisdelay.dead_letter") // this settlement made it one
-	keyStale      = attribute.Key("messaging.redisdelay.stale")       // the settlement has changed nothing
+	keyLeaseLost   = attribute.Key("messaging.redisdelay.lease_lost")   // another consumer may have the message
+	keyRetryIn     = attribute.Key("messaging.redisdelay.retry_in")     // seconds until the message is due again
+	keyDeadMessage = attribute.Key("messaging.redisdelay.dead_message") // this settlement made it one
+	keyStale       = attribute.Key("messaging.redisdelay.stale")        // the settlement has changed nothing
 )
 
 // Operations, as messaging.operation.name. A settlement has the name of an
@@ -118,7 +118,7 @@ func settlementAttributes(e observe.Settled, uuid string) []attribute.KeyValue {
 		list = append(list, keyStale.Bool(true))
 	}
 	if !e.Stale && (e.How == observe.BuriedByHandler || e.How == observe.Nacked && e.RetryIn == 0) {
-		list = append(list, keyDeadLetter.Bool(true))
+		list = append(list, keyDeadMessage.Bool(true))
 	}
 	return list
 }

@@ -84,7 +84,7 @@ func TestADeferredMessageIsNoError(t *testing.T) {
 	assert.Contains(t, attrs(w.childOf(handling, "defer "+w.Topic)), retryIn)
 }
 
-func TestABuriedMessageIsADeadLetter(t *testing.T) {
+func TestABuriedMessageIsADeadMessage(t *testing.T) {
 	w := watch(t)
 	messages := w.Subscribe(w.observed)
 	w.send(message.NewMessage("a", nil))
@@ -93,7 +93,7 @@ func TestABuriedMessageIsADeadLetter(t *testing.T) {
 		return errBusy
 	}))
 	settlement := w.childOf(w.one("process "+w.Topic), "bury "+w.Topic)
-	assert.Equal(t, true, attrs(settlement)["messaging.redisdelay.dead_letter"])
+	assert.Equal(t, true, attrs(settlement)["messaging.redisdelay.dead_message"])
 }
 
 func TestAPanicEndsTheSpanAndGoesOn(t *testing.T) {
@@ -137,7 +137,7 @@ func TestALostLeaseIsReported(t *testing.T) {
 	assert.Equal(t, true, attrs(w.one("process " + w.Topic))["messaging.redisdelay.lease_lost"])
 }
 
-func TestAStaleSettlementMakesNoDeadLetter(t *testing.T) {
+func TestAStaleSettlementMakesNoDeadMessage(t *testing.T) {
 	for name, decide := range map[string]func(redisdelay.Delivery){
 		"nack": func(redisdelay.Delivery) {},
 		"bury": func(d redisdelay.Delivery) { assert.NoError(t, d.Bury("no such order")) },
@@ -155,7 +155,7 @@ func TestAStaleSettlementMakesNoDeadLetter(t *testing.T) {
 			}))
 			got := attrs(w.one(name + " " + w.Topic))
 			assert.Equal(t, true, got["messaging.redisdelay.stale"])
-			assert.NotContains(t, got, "messaging.redisdelay.dead_letter")
+			assert.NotContains(t, got, "messaging.redisdelay.dead_message")
 		})
 	}
 }

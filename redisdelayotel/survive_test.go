@@ -20,7 +20,7 @@ func (w *watched) send(msg *message.Message) {
 	require.NoError(w.T, w.telemetry.Publisher(w.Publisher()).Publish(w.Topic, msg))
 }
 
-func TestTheLinkSurvivesTheRequeueOfADeadLetter(t *testing.T) {
+func TestTheLinkSurvivesTheRequeueOfADeadMessage(t *testing.T) {
 	w := watch(t)
 	router := w.router()
 	attempts := 0
@@ -34,7 +34,7 @@ func TestTheLinkSurvivesTheRequeueOfADeadLetter(t *testing.T) {
 	w.running(router)
 	w.send(message.NewMessage("a", nil))
 	letter := dead.Letters(w.Scene, 1)[0]
-	assert.Equal(t, true, attrs(w.one("nack " + w.Topic))["messaging.redisdelay.dead_letter"])
+	assert.Equal(t, true, attrs(w.one("nack " + w.Topic))["messaging.redisdelay.dead_message"])
 	require.Equal(t, 1, dead.Requeue(w.Scene, letter.ID))
 	w.one("ack " + w.Topic)
 	for _, handling := range w.named("process "+w.Topic, 2) {

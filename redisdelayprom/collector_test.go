@@ -81,7 +81,7 @@ func TestCollectorShowsEachStatistic(t *testing.T) {
 		"group_retired{group=g,topic=t}": 1, "group_paused{group=g,topic=t}": 1, "group_halted_keys{group=g,topic=t}": 14,
 		"group_overdue_seconds{group=g,topic=t}": 15, "group_consumers{group=g,topic=t}": 16, "group_queued_messages{group=g,topic=t}": 17,
 		"group_retrying_messages{group=g,topic=t}": 18, "group_in_line_messages{group=g,topic=t}": 19,
-		"group_in_delivery_messages{group=g,topic=t}": 20, "group_expired_leases{group=g,topic=t}": 21, "group_dead_letters{group=g,topic=t}": 22,
+		"group_in_delivery_messages{group=g,topic=t}": 20, "group_expired_leases{group=g,topic=t}": 21, "group_dead_messages{group=g,topic=t}": 22,
 	}, shown(t, registry, ""))
 }
 

@@ -35,7 +35,7 @@ var load = flag.Duration("load", time.Second, "how long TestPrometheusAgreesWith
 // Kinds of messages. Most are plain.
 const (
 	plain   = iota
-	poison  // nacked until it is a dead letter
+	poison  // nacked until it is a dead message
 	buries  // its handler buries it
 	garbled // cannot be decoded
 	once    // nacked once
@@ -208,7 +208,7 @@ func (r *trial) agree(c *assert.CollectT) {
 	require.NotZero(c, published)
 	assert.Equal(c, published, sum("", `published_messages_total{outcome="ok"}`)[""], "published")
 	acked, nacked := sum("group", `settled_messages_total{how="ack"}`), sum("group", `settled_messages_total{how=~"nack|bury"}`)
-	buried, dead := sum("group", "buried_messages_total"), sum("group", "group_dead_letters")
+	buried, dead := sum("group", "buried_messages_total"), sum("group", "group_dead_messages")
 	scheduled := sum("", "topic_scheduled_messages")[""]
 	waiting := r.ask(c, "sum by (group) (redisdelay_group_queued_messages + redisdelay_group_in_line_messages"+
 		" + redisdelay_group_retrying_messages + redisdelay_group_in_delivery_messages)")

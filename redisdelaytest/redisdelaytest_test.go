@@ -194,7 +194,7 @@ func TestPendingShowsWhatWaits(t *testing.T) {
 	})
 }
 
-func TestLeasesAndDeadLettersFollowTheClock(t *testing.T) {
+func TestLeasesAndDeadMessagesFollowTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, d := redisdelaytest.New(t), newDiary()
 		p := publisher(t, r)
@@ -212,6 +212,6 @@ func TestLeasesAndDeadLettersFollowTheClock(t *testing.T) {
 		require.NoError(t, p.Publish("work", later("a", time.Hour)))
 		r.Advance(90 * time.Hour)
 		assert.Equal(t, []string{"1h0m0s handled", "25h5m0s handled"}, d.lines())
-		assert.Empty(t, r.Pending("work"), "it is a dead letter now")
+		assert.Empty(t, r.Pending("work"), "it is a dead message now")
 	})
 }

@@ -79,11 +79,11 @@ type Config struct {
 	BatchSize int
 
 	// Permanent reports whether an error of the target is about the message and will not go away. The message then
-	// becomes a dead letter at once, so Permanent must return false for an outage. It must be safe for concurrent use;
+	// is dead-lettered at once, so Permanent must return false for an outage. It must be safe for concurrent use;
 	// a panic counts as false. Default: always false.
 	Permanent func(error) bool
 
-	// MaxRefusals is after how many refusals by the target a message becomes a dead letter. A refusal counts only if
+	// MaxRefusals is after how many refusals by the target a message is dead-lettered. A refusal counts only if
 	// the target has accepted another message of the topic since the previous one, so an outage of the whole target
 	// does not count, but one of a part does. Each process counts for itself. The pauses between attempts grow from
 	// 100ms to a minute. Default: 20, about twelve minutes.

@@ -48,9 +48,9 @@ func TestRefusedMessagesHoldUpNoOther(t *testing.T) {
 	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 46 })
 }
 
-// TestPermanentRefusalsMakeDeadLetters. They delay no other message, and do not look like a target that is down, however
+// TestPermanentRefusalsMakeDeadMessages. They delay no other message, and do not look like a target that is down, however
 // many there are.
-func TestPermanentRefusalsMakeDeadLetters(t *testing.T) {
+func TestPermanentRefusalsMakeDeadMessages(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string]int{"many": 40, "one": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestPermanentRefusalsMakeDeadLetters(t *testing.T) {
 	}
 }
 
-func TestRepeatedRefusalsMakeADeadLetterWhileTheTargetTakesOthers(t *testing.T) {
+func TestRepeatedRefusalsMakeADeadMessageWhileTheTargetTakesOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))

@@ -135,7 +135,7 @@ func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, r
 	return taken, refusal
 }
 
-// refuse nacks a message that the target has refused, or makes it a dead letter. It reports whether the error is about the
+// refuse nacks a message that the target has refused, or dead-letters it. It reports whether the error is about the
 // message alone, and so says nothing about the target.
 func (rt *route) refuse(msg *message.Message, err error) (forGood bool) {
 	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())

@@ -165,9 +165,9 @@ func TestAStreamIsTrimmedAsRedisstreamDoes(t *testing.T) {
 	assert.InDelta(t, 150, s.Client.XLen(t.Context(), s.Topic).Val(), 60)
 }
 
-// TestAMessageThatFitsInNoStreamBecomesADeadLetter: redisstream reserves a name in metadata. Other messages of its batch are
+// TestAMessageThatFitsInNoStreamBecomesADeadMessage: redisstream reserves a name in metadata. Other messages of its batch are
 // moved; a target would get them twice.
-func TestAMessageThatFitsInNoStreamBecomesADeadLetter(t *testing.T) {
+func TestAMessageThatFitsInNoStreamBecomesADeadMessage(t *testing.T) {
 	t.Parallel()
 	for _, inOneStep := range []bool{true, false} {
 		t.Run(fmt.Sprint("in one step: ", inOneStep), func(t *testing.T) {

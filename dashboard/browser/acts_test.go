@@ -87,7 +87,7 @@ func TestMarkedMessagesAreCounted(t *testing.T) {
 	b.untilText(".result.done", "2 messages rescheduled")
 }
 
-// TestTheKeyboardIsEnough finds a message, marks a dead letter and requeues it without a mouse.
+// TestTheKeyboardIsEnough finds a message, marks a dead message and requeues it without a mouse.
 func TestTheKeyboardIsEnough(t *testing.T) {
 	s := newShop(t)
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("order 1", "order-1", 3600e9)))
@@ -128,7 +128,7 @@ func (b *tab) tabTo(expression string) {
 	require.Fail(b.t, "Tab does not lead there", expression)
 }
 
-// TestWithoutJavaScriptAMessageIsReadAndRequeued uses the form of a single dead letter.
+// TestWithoutJavaScriptAMessageIsReadAndRequeued uses the form of a single dead message.
 func TestWithoutJavaScriptAMessageIsReadAndRequeued(t *testing.T) {
 	s := newShop(t)
 	s.bury("billing", "no such customer")

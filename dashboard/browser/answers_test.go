@@ -114,7 +114,7 @@ func runAgain(t *testing.T, s *duty, b *tab) {
 	assert.Zero(t, s.count(admin.Dead))
 }
 
-// all3 confirms an operation on all three dead letters.
+// all3 confirms an operation on all three dead messages.
 func (b *tab) all3(action, done string) {
 	b.t.Helper()
 	b.click("p.acts a[href^='confirm?action=" + action + "']")

@@ -130,7 +130,7 @@ func (b *tab) topic() {
 	b.untilText("h1", "orders")
 }
 
-// dead goes to the dead letters of billing.
+// dead goes to the dead messages of billing.
 func (b *tab) dead() {
 	b.t.Helper()
 	b.topic()

@@ -126,7 +126,7 @@ func (s *shop) later(from, n int) {
 	require.NoError(s.T, s.Publisher().Publish(s.Topic, list...))
 }
 
-// bury publishes orders, which become dead letters of a group, with a reason each.
+// bury publishes orders, which are dead-lettered in a group, with a reason each.
 func (s *shop) bury(group string, reasons ...string) {
 	s.T.Helper()
 	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = group })

@@ -115,7 +115,7 @@ func TestASubscriberOutlivesAFlush(t *testing.T) {
 }
 
 // TestAMessageThatIsGoneStopsNobody: somebody has deleted it while it was in delivery. Redisstream's entry stays pending as
-// long as its consumer lives; here, it becomes a dead letter without a body, and the others go on.
+// long as its consumer lives; here, it is dead-lettered without a body, and the others go on.
 func TestAMessageThatIsGoneStopsNobody(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)

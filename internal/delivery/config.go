@@ -79,7 +79,7 @@ type Config struct {
 	Lease         time.Duration
 	MaxDeliveries int
 	MaxBytes      int  // of held messages that no handler has
-	DropExpired   bool // expired messages end; else, they become dead letters
+	DropExpired   bool // expired messages end; else, they are dead-lettered
 	PollInterval  time.Duration
 	PingInterval  time.Duration // how often notifications are checked
 	GroupExpiry   time.Duration // 0: the group does not expire

@@ -19,7 +19,7 @@ type item struct {
 	expiresAt time.Time     // by Redis's clock, zero for never; owned by its worker
 	took      time.Duration // how long a handler had the message; set before it is settled
 	reason    string        // why it is buried without a nack; set before it is settled
-	buried    bool          // owned by the settler; it is reported as a dead letter
+	buried    bool          // owned by the settler; it is reported as a dead message
 	// how the delivery ends, what went wrong as far as a nack says, and when the message is due again. Set before its report.
 	how     observe.Settlement
 	failure string

@@ -79,11 +79,11 @@ func (r *reporter) unsettled(items []*item) {
 	}
 }
 
-func (r *reporter) buried(letters []queue.Buried) {
+func (r *reporter) buried(dead []queue.Buried) {
 	if r.observer.Buried == nil {
 		return
 	}
-	for _, b := range letters {
+	for _, b := range dead {
 		r.observer.Buried(observe.Buried{Place: r.place, ID: b.ID, Reason: b.Reason})
 	}
 }

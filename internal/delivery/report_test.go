@@ -188,7 +188,7 @@ func TestABurialThatChangedNothingIsNotTold(t *testing.T) {
 	})
 }
 
-func TestANackThatMadeADeadLetterOrNothingIsNotTriedAgain(t *testing.T) {
+func TestANackThatMadeADeadMessageOrNothingIsNotTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(3)
 		g.letters, g.stale["0001"] = map[string]string{"0000": "enough"}, true

@@ -250,7 +250,7 @@ func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
 	return nil
 }
 
-// reportBuried reports each nack that has made a dead letter once. A nack that is sent again has the
+// reportBuried reports each nack that has made a dead message once. A nack that is sent again has the
 // same answer again.
 func (s *settler) reportBuried(items []*item, buried []queue.Buried) {
 	for _, b := range buried {

@@ -63,7 +63,7 @@ type GroupCounts struct {
 	Counts
 	OldestQueued time.Time // zero if there is none
 
-	Halted    int // ordering keys that dead letters halt; see Halting
+	Halted    int // ordering keys that dead messages halt; see Halting
 	Consumers int // LiveConsumers: the largest number that a partition knows, since each consumer looks after all
 
 	// Details.

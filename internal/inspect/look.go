@@ -135,7 +135,7 @@ func (f *FoundFor) read(entry string) {
 	}
 }
 
-// Exhausted is why a claim makes a message a dead letter when it may be delivered so often, 0 for
+// Exhausted is why a claim makes a message a dead message when it may be delivered so often, 0 for
 // any number; "" if it does not. It says what lib.lua says.
 func (f *FoundFor) Exhausted(maxDeliveries int) string {
 	if maxDeliveries == 0 || f.Seen+f.Unsure < maxDeliveries {

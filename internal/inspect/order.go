@@ -28,7 +28,7 @@ func ReadTurn(ctx context.Context, g *queue.Group, id string, due time.Time) (Tu
 	return turn, reply.End()
 }
 
-// FindTurns calls found with the ids of dead letters that halt their ordering keys, and of messages that have
+// FindTurns calls found with the ids of dead messages that halt their ordering keys, and of messages that have
 // turns and are nowhere. Claims pass the turns of these on. It ends with an error of found.
 func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halted, gone []string) error) error {
 	return scan(func(cursor string) (next string, err error) {
@@ -44,11 +44,11 @@ func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halte
 	})
 }
 
-// maxLetters is among how many dead letters of a group, the newest in a partition, halted keys are counted.
+// maxDead is among how many dead messages of a group, the newest in a partition, halted keys are counted.
 // That takes Redis about half a millisecond.
-const maxLetters = 1000
+const maxDead = 1000
 
-// Halting are the groups whose dead letters halt ordering keys, and that have dead letters.
+// Halting are the groups whose dead messages halt ordering keys, and that have dead messages.
 func Halting(groupList GroupList, counts TopicCounts) (names []string) {
 	for _, name := range groupList.Groups {
 		if groupList.Limits[name].Whole.HaltsKeys && counts.Groups[name].Dead > 0 {
@@ -65,7 +65,7 @@ func (t *TopicCounts) addHalted(group string, count int) {
 }
 
 func haltedCall(p *queue.Partition, group string) script.Call {
-	return p.Call(haltedScript, p.Keys(haltedScript, group), []any{maxLetters})
+	return p.Call(haltedScript, p.Keys(haltedScript, group), []any{maxDead})
 }
 
 func haltedIn(reply script.Reply, err error) (int, error) {
@@ -76,8 +76,8 @@ func haltedIn(reply script.Reply, err error) (int, error) {
 	return count, reply.End()
 }
 
-// AddHalted adds to the counts of a partition how many ordering keys the dead letters of some groups halt. It reads
-// the newest dead letters, up to maxLetters: so the number is exact if there are no more.
+// AddHalted adds to the counts of a partition how many ordering keys the dead messages of some groups halt. It reads
+// the newest dead messages, up to maxDead: so the number is exact if there are no more.
 func (t *TopicCounts) AddHalted(ctx context.Context, p *queue.Partition, groups []string) error {
 	for _, name := range groups {
 		halted, err := haltedIn(p.Client().Run(ctx, haltedCall(p, name)))

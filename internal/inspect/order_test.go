@@ -25,7 +25,7 @@ func (r *scene) lined(name string) *queue.Group {
 	return g
 }
 
-// halting makes dead letters of a group halt their keys.
+// halting makes dead messages of a group halt their keys.
 func (r *scene) halting(name string, halts bool) {
 	r.T.Helper()
 	require.NoError(r.T, newStore(r.T, r.Client).Topic(r.partition.Topic()).Limit(r.Ctx(), name, queue.Limits{HaltsKeys: halts}))
@@ -196,16 +196,16 @@ func (r *scene) halted() int {
 	return counts.Groups["g"].Halted
 }
 
-// TestOnlyTheNewestDeadLettersAreCounted since a call has to be short.
-func TestOnlyTheNewestDeadLettersAreCounted(t *testing.T) {
+// TestOnlyTheNewestDeadMessagesAreCounted since a call has to be short.
+func TestOnlyTheNewestDeadMessagesAreCounted(t *testing.T) {
 	r := newScene(t)
 	require.NoError(t, newStore(t, r.Client).Topic(r.partition.Topic()).Enlist(t.Context()))
 	r.group("g")
 	r.halting("g", true)
-	for i := range maxLetters + 5 {
+	for i := range maxDead + 5 {
 		id := ordered(i, fmt.Sprint(i))
 		require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.DeadOf, "g"), z(float64(1000+i), id)).Err())
-		if i < 3 || i >= maxLetters {
+		if i < 3 || i >= maxDead {
 			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), fmt.Sprintf("%d,%d", len(fmt.Sprint(i)), i), id).Err())
 		}
 	}

@@ -140,7 +140,7 @@ func nack(t *testing.T, g *queue.Group, nacks ...queue.Nack) {
 	require.Empty(t, stale)
 }
 
-// bury makes a message a dead letter of a group in its first delivery.
+// bury makes a message a dead message of a group in its first delivery.
 func (r *scene) bury(g *queue.Group, ids ...string) {
 	r.T.Helper()
 	for _, id := range ids {

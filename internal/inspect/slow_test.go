@@ -116,7 +116,7 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 			require.Empty(r.T, errless(ReadPage(r.Ctx(), g, request)).Entries)
 		}
 	},
-	"a page of dead letters with reasons": func(r *scene, g *queue.Group) func() {
+	"a page of dead messages with reasons": func(r *scene, g *queue.Group) func() {
 		ids := r.Store(r.partition.Key(script.DeadOf, "g"), 1000, 200)
 		for _, id := range ids {
 			r.Client.HSet(r.Ctx(), r.partition.Key(script.ReasonsOf, "g"), id, strings.Repeat("x", 900))
@@ -178,7 +178,7 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 		return func() {
 			counts := errless(ReadCounts(r.Ctx(), r.partition, []string{"g"}, Details))
 			require.NoError(r.T, counts.AddHalted(r.Ctx(), r.partition, []string{"g"}))
-			require.Equal(r.T, []int{20000, maxLetters}, []int{counts.InLine, counts.Groups["g"].Halted})
+			require.Equal(r.T, []int{20000, maxDead}, []int{counts.InLine, counts.Groups["g"].Halted})
 			halted := 0
 			require.NoError(r.T, FindTurns(r.Ctx(), g, func(_ int, some, _ []string) error {
 				halted += len(some)

@@ -51,7 +51,7 @@ type Claimed struct {
 	ArrivedAt   time.Time // when the answer has arrived, by this host's clock; package delivery sets it
 }
 
-// Buried is a message that has become a dead letter.
+// Buried is a message that was dead-lettered.
 type Buried struct {
 	ID     string
 	Reason string

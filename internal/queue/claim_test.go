@@ -120,7 +120,7 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 	require.NoError(t, err)
 	again, err = g.Claim(t.Context(), request)
 	require.NoError(t, err)
-	assert.Equal(t, []Buried{{"c", "message body is missing"}}, again.Buried, "only those that are still dead letters")
+	assert.Equal(t, []Buried{{"c", "message body is missing"}}, again.Buried, "only those that are still dead messages")
 	require.Empty(t, r.claim(g, "c", 10), "it is buried again")
 	assert.Equal(t, map[string]string{
 		"groups g": "member",

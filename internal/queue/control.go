@@ -151,7 +151,7 @@ type Limits struct {
 	Messages    int           `json:"messages,omitempty"`    // claimed in Per; 0: any number
 	Per         time.Duration `json:"per,omitempty"`
 	Burst       int           `json:"burst,omitempty"` // claimed at once when the group has been idle
-	HaltsKeys   bool          `json:"halts,omitempty"` // a dead letter halts its ordering key
+	HaltsKeys   bool          `json:"halts,omitempty"` // a dead message halts its ordering key
 }
 
 // maxPartitions is how many partitions can have a share; 0 for any number.

@@ -33,7 +33,7 @@ var ends = map[script.Kind]string{
 	script.UnackOf:        empties,
 	script.AttemptsOf:     empties,
 	script.NackMetadataOf: empties,
-	script.DeadOf:         empties, // once somebody has decided about the dead letters
+	script.DeadOf:         empties, // once somebody has decided about the dead messages
 	script.ReasonsOf:      empties,
 	script.ConsumersOf:    empties,
 	script.TurnsOf:        empties,

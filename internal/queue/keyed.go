@@ -17,8 +17,8 @@ var (
 	// errHeld is the ErrNotFound of a message that Reschedule leaves to the handlers that have it.
 	errHeld = fmt.Errorf("%w that waits: it is being handled", ErrNotFound)
 
-	// ErrDead says that only dead letters are left of the message, and perhaps acks.
-	ErrDead = fmt.Errorf("%w to change: it is a dead letter", ErrNotFound)
+	// ErrDead says that only dead messages are left of the message, and perhaps acks.
+	ErrDead = fmt.Errorf("%w to change: it is a dead message", ErrNotFound)
 )
 
 func cancelBy(by, name string) request {
@@ -190,7 +190,7 @@ const (
 	StateRetrying   State = "retrying"    // waits after a delivery that failed
 	StateInDelivery State = "in-delivery" // a consumer has it, or was lost with it
 	StateDone       State = "done"        // acked, or the group came after the message
-	StateDead       State = "dead"        // a dead letter
+	StateDead       State = "dead"        // a dead message
 )
 
 // statusOf reads the answer of cancel or reschedule.

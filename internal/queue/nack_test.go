@@ -66,7 +66,7 @@ func TestACallAcksABoundedNumber(t *testing.T) {
 	assert.Zero(t, r.Client.Exists(r.Ctx(), r.partition.Key(script.UnackOf, "g")).Val())
 }
 
-// bury makes a message a dead letter of a group in its first delivery.
+// bury makes a message a dead message of a group in its first delivery.
 func (r *scene) bury(g *Group, ids ...string) {
 	r.T.Helper()
 	for _, id := range ids {

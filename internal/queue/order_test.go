@@ -111,7 +111,7 @@ func TestAClaimThatBuriesManyPassesAllTheirTurnsOn(t *testing.T) {
 	}
 }
 
-// TestTheTurnsOfManyLettersEndWithoutAPause finds the one turn that somebody waits for among those of other dead letters.
+// TestTheTurnsOfManyLettersEndWithoutAPause finds the one turn that somebody waits for among those of other dead messages.
 func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
 	const letters = 12
 	r := newScene(t)

@@ -44,7 +44,7 @@ type Nack struct {
 	Delay    time.Duration // until the message is due again
 	Metadata []byte        // what Claim returns from now on; nil keeps the old
 	Deferred bool          // the delivery does not count
-	Reason   string        // if not empty, the message becomes a dead letter for it
+	Reason   string        // if not empty, the message is dead-lettered for it
 	Error    string        // what went wrong, if that is known: it follows the reason of the last delivery
 }
 
@@ -123,7 +123,7 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 	return len(values)
 }
 
-// Nack makes any number of messages due again after a delay, or dead letters. If
+// Nack makes any number of messages due again after a delay, or dead messages. If
 // maxDeliveries is above 0, it buries those that had as many deliveries. Like Extend, Release and Bury, it returns
 // the ids of the stale deliveries. After an error, what it returns is true, and the other nacks may have arrived too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
@@ -179,7 +179,7 @@ func (g *Group) Release(ctx context.Context, releases []Release) ([]string, erro
 	return g.RunForTexts(ctx, releaseScript, args)
 }
 
-// MaxReasonBytes is how long the reason of a dead letter may be.
+// MaxReasonBytes is how long the reason of a dead message may be.
 const MaxReasonBytes = 1000
 
 // Reason makes a text a reason for people to read, and drops what is too much.
@@ -191,7 +191,7 @@ func Reason(text string) string {
 	return text
 }
 
-// Bury makes messages dead letters, which the caller has in delivery.
+// Bury makes messages dead messages, which the caller has in delivery.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
 	args := []any{g.name, g.partition.Channel(), 0}
 	for _, b := range burials {
@@ -209,8 +209,8 @@ func (g *Group) RunForTexts(ctx context.Context, s *script.Script, args []any) (
 	return reply.Rest(), reply.End()
 }
 
-// BuryAny makes messages dead letters, whether they wait for the group or are in delivery:
-// up to MaxMessages. It returns the ids of those that are neither, unless they are dead letters
+// BuryAny makes messages dead messages, whether they wait for the group or are in delivery:
+// up to MaxMessages. It returns the ids of those that are neither, unless they are dead messages
 // for this reason. A late copy of the call buries nothing that was requeued since.
 func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left []string, err error) {
 	now, err := g.partition.Now(ctx)
@@ -224,13 +224,13 @@ func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left 
 	return g.RunForTexts(ctx, buryScript, args)
 }
 
-// Requeue makes dead letters due again, as if they had never been delivered, if they were
+// Requeue makes dead messages due again, as if they had never been delivered, if they were
 // buried no later than a time by Redis's clock, in ms. It returns the ids of the others.
 func Requeue(ctx context.Context, g *Group, ids []string, latest int64) ([]string, error) {
 	return g.RunForTexts(ctx, requeueScript, append([]any{g.Name(), g.Partition().Channel(), latest}, script.Strings(ids)...))
 }
 
-// Discard removes dead letters for good, if they were buried no later than a time by
+// Discard removes dead messages for good, if they were buried no later than a time by
 // Redis's clock, in ms. It returns the ids of the others.
 func Discard(ctx context.Context, g *Group, ids []string, latest int64) (missing []string, err error) {
 	for len(ids) > 0 {

@@ -137,7 +137,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.NoError(r.T, err)
 		}
 	},
-	"discard dead letters of 1 MiB": func(r *scene, g *Group) func() {
+	"discard dead messages of 1 MiB": func(r *scene, g *Group) func() {
 		ids := r.Store(r.partition.Key(script.DeadOf, "g"), 200, mebibyte)
 		return func() {
 			missing, err := Discard(r.Ctx(), g, ids, ever)

@@ -148,7 +148,7 @@ func (s *Service) closeOrder(msg *message.Message) error {
 		return nil // it was paid in time
 	case errors.Is(err, errNoOrder): // as after a restart of this example
 		if d, ok := redisdelay.DeliveryFromContext(msg.Context()); ok {
-			err = errors.Join(err, d.Bury(err.Error())) // a dead letter: no retry can help
+			err = errors.Join(err, d.Bury(err.Error())) // a dead message: no retry can help
 		}
 	}
 	return err

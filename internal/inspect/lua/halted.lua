@@ -1,7 +1,7 @@
--- halted.lua: count the ordering keys that dead letters of a group halt, among its newest. It changes nothing.
+-- halted.lua: count the ordering keys that dead messages of a group halt, among its newest. It changes nothing.
 --
 -- KEYS     dead, turns
--- ARGV[1]  limit  dead letters to read, 1..1000
+-- ARGV[1]  limit  dead messages to read, 1..1000
 -- Returns  { count }
 
 local limit = tonumber(ARGV[1])

@@ -1,4 +1,4 @@
--- bury.lua: make messages dead letters of the group, since their current
+-- bury.lua: make messages dead messages of the group, since their current
 -- deliveries show that they can never be handled, or since a person says so.
 --
 -- KEYS     unack, attempts, dead, reasons, keys, at_limit, queue, turns, blocked, settings

@@ -1,5 +1,5 @@
 -- cancel.lua: take back the message with an id, or the one that a key leads to, from all
--- groups that still need it, except where it is a dead letter. A repeated call does not take
+-- groups that still need it, except where it is a dead message. A repeated call does not take
 -- back the next message with that key, thanks to the record of the request; nor does a late
 -- one, thanks to its time limit.
 --
@@ -15,7 +15,7 @@
 -- Returns  { 'groups', now in ms, name, ... } if one of these may have the message and is not
 --            named, or the time is over; nothing changed
 --          { 'cancelled', id, 'scheduled' or '', group, state, ... }: where it was
---          { 'none', likewise } when only dead letters are left of it; nothing changed
+--          { 'none', likewise } when only dead messages are left of it; nothing changed
 --          { 'none' } when there is no such message
 
 local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -84,7 +84,7 @@ local window = key and call('ZSCORE', dedup, key) and (not previous or sought(ke
 -- The record comes first, so a repeated call finishes what a torn file left half done.
 -- Body and key come next, so no key is held for ever. The window comes before the body, which
 -- shows a repeated call that the window is not the next message's. refs comes last, since it
--- shows where to look. Dead letters keep the body.
+-- shows where to look. Dead messages keep the body.
 begin_writes(scheduled)
 call('HDEL', refs, '')
 if not again then write_record(publishers, caller, ARGV[2], now_ms, cjson.encode(found), last_ms) end

@@ -36,7 +36,7 @@
 --            is recorded: -2 less its number, and nothing else,
 --            'due token due token ...' with due in ms, { id, ... }, { body, ... },
 --            { index, metadata, ... } of those with their own,
---            { id, reason, ... } of those that became dead letters,
+--            { id, reason, ... } of those that were dead-lettered,
 --            how many partitions there are if more than one, 1 if groups may end soon else 0 }
 
 local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -101,7 +101,7 @@ end
 --   limit               how many messages the claim may lease, and capacity, how many that are not in unack yet
 --   reach               how many it reads; beyond is set if these are more than the limit, because the first
 --                       message must be buried or waits for its ordering key
---   halts               whether dead letters halt ordering keys
+--   halts               whether dead messages halt ordering keys
 local function plan()
   local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for so many claims
   local MAX_BURIED = 100 -- messages that a claim may bury beyond its limit

@@ -1,4 +1,4 @@
--- discard.lua: remove dead letters of a group permanently, as many as their size
+-- discard.lua: remove dead messages of a group permanently, as many as their size
 -- allows. A limit keeps a late copy of a call from those that were requeued and buried again since;
 -- see requeue.lua.
 --
@@ -8,7 +8,7 @@
 -- ARGV[3]  bytes     of bodies to remove at most, unless the first has more
 -- ARGV[4]  latest    ms: only those that were buried no later, or in the future
 -- ARGV[5..]  ids
--- Returns  { { id, ... }, { id, ... } }: those that are not such dead letters, and those
+-- Returns  { { id, ... }, { id, ... } }: those that are not such dead messages, and those
 --          to send again
 
 local group, channel, bytes, latest, ids = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { unpack(ARGV, 5) }

@@ -92,7 +92,7 @@ end
 
 -- heal checks a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody
 -- has to the first in line, and reports whether it found any. A torn file may leave such turns; so may an operator who no
--- longer lets dead letters halt their keys.
+-- longer lets dead messages halt their keys.
 local function heal(halts)
   local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false
   for i = 1, #some, 2 do

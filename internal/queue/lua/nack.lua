@@ -1,6 +1,6 @@
 -- nack.lua: make messages whose current deliveries failed due again later, or dead
 -- letters after the last delivery. A handler may decide otherwise: a deferral does not
--- count as a delivery, and a burial makes a dead letter at once.
+-- count as a delivery, and a burial makes a dead message at once.
 --
 -- KEYS     unack, attempts, queue, nack_metadata, dead, reasons, keys, at_limit, turns, blocked, settings
 -- ARGV[1]  group
@@ -8,7 +8,7 @@
 -- ARGV[3]  max deliveries, 0 for no limit
 -- ARGV[4..]  for each message: id, token, 'defer' or 'bury' or '', detail, new metadata or ''. The
 --            detail is why to bury it, else its delay in ms. Without a decision, a space and
---            what went wrong may follow, which is added to the reason of a dead letter
+--            what went wrong may follow, which is added to the reason of a dead message
 -- Returns  { { id, ... }, { id, reason, ... } }: those whose delivery is no longer
 --          the current one, and those buried, by this call or one before with the token
 

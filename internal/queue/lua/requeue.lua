@@ -1,4 +1,4 @@
--- requeue.lua: make dead letters of a group due again and count their deliveries
+-- requeue.lua: make dead messages of a group due again and count their deliveries
 -- anew. A limit leaves those alone that were buried again since: so a late copy of a call
 -- changes nothing, and requeueing all ends even if they fail again meanwhile. What was buried
 -- in the future was there before the clock was set back.
@@ -8,7 +8,7 @@
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  latest    ms: only those that were buried no later, or in the future
 -- ARGV[4..]  ids
--- Returns  { id, ... }: those that are not such dead letters
+-- Returns  { id, ... }: those that are not such dead messages
 
 local group, channel, latest = ARGV[1], ARGV[2], tonumber(ARGV[3])
 

@@ -142,7 +142,7 @@ local function current(unack, attempts, ids, tokens)
   return holds, entries, leases
 end
 
--- A message that is a dead letter of a group has lost its key, to any message that wants
+-- A message that is a dead message of a group has lost its key, to any message that wants
 -- it. Until one does, LOST and the id stay there, so that cancel and reschedule find it.
 local LOST = '!'
 
@@ -153,7 +153,7 @@ local function free(keys, id)
   if holder and (holder == id or holder == LOST .. id) then redis.call('HDEL', keys, key) end
 end
 
--- bury makes a message a dead letter. The caller removes it from the group's other sets.
+-- bury makes a message a dead message. The caller removes it from the group's other sets.
 -- Its body and its entry stay; its key is free again.
 local function bury(dead, reasons, keys, id, now, reason)
   local key = key_of(id)
@@ -162,7 +162,7 @@ local function bury(dead, reasons, keys, id, now, reason)
   redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
 end
 
--- why_dead is the reason why a message is a dead letter, if it is one: what buried it may
+-- why_dead is the reason why a message is a dead message, if it is one: what buried it may
 -- be sent again, since its reply was lost, and gets the same answer.
 local function why_dead(dead, reasons, id)
   return redis.call('ZSCORE', dead, id) and redis.call('HGET', reasons, id)

@@ -30,7 +30,7 @@ local function limits_of(group) return 'limits:' .. group end
 
 local function rate_of(group) return 'rate:' .. group end
 
--- halts_keys reports whether a dead letter of a group halts its ordering key: its limits end with JSON of numbers
+-- halts_keys reports whether a dead message of a group halts its ordering key: its limits end with JSON of numbers
 -- and this.
 local function halts_keys(settings, group)
   local limits = redis.call('HGET', settings, limits_of(group))

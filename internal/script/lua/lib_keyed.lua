@@ -2,7 +2,7 @@
 -- them.
 
 -- sought is the message that a key leads to: the one that holds it or, until another takes
--- it, the one that has lost it as a dead letter. An id without a body does not count: it was
+-- it, the one that has lost it as a dead message. An id without a body does not count: it was
 -- left by a torn append-only file (docs/use/reliability.md) or another program.
 local function sought(keys, messages, key)
   local id = redis.call('HGET', keys, key)

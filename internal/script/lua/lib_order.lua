@@ -2,7 +2,7 @@
 -- in front of the scripts that have turns among their KEYS.
 --
 -- turns has for each key that is busy whose turn it is: the id of a message that is in delivery, that waits
--- for a retry or for a claim, or that is a dead letter and halts its key. Messages that are due while their key
+-- for a retry or for a claim, or that is a dead message and halts its key. Messages that are due while their key
 -- is busy wait in line: in the queue, with IN_LINE added to their due times, so that no claim finds them, and
 -- in blocked, which has their order. Whatever ends a turn passes it on to the first in line, which is back in
 -- the queue then. A turn whose message is nowhere is passed on by a claim.

@@ -51,7 +51,7 @@ func newShop(client redis.UniversalClient, orders orders, logger watermill.Logge
 		Client:        client,
 		ConsumerGroup: "billing",
 		MaxInFlight:   10, // concurrent handlers; default: 1
-		MaxDeliveries: 20, // then it is a dead letter, after about eleven minutes; default: retry forever
+		MaxDeliveries: 20, // then it is a dead message, after about eleven minutes; default: retry forever
 	}, logger)
 	if err != nil {
 		return nil, err

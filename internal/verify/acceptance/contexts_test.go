@@ -83,7 +83,7 @@ type nowhere struct{}
 func (nowhere) Publish(string, ...*message.Message) error { return nil }
 func (nowhere) Close() error                              { return nil }
 
-// fill gives the topic a group, messages and a dead letter.
+// fill gives the topic a group, messages and a dead message.
 func (c *callers) fill(t *testing.T) {
 	t.Helper()
 	p := c.Publisher() // it may take its time

@@ -45,7 +45,7 @@ func TestAnOrderingKeyHoldsUpNoOther(t *testing.T) {
 	assert.Len(t, dead.Letters(s, 1), 1)
 }
 
-func TestADeadLetterHaltsItsOrderingKeyIfTheGroupSaysSo(t *testing.T) {
+func TestADeadMessageHaltsItsOrderingKeyIfTheGroupSaysSo(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, release := range map[string]func(s *fixture.Scene, id string){
 		"requeued":  func(s *fixture.Scene, id string) { assert.Equal(s.T, 1, dead.Requeue(s, id)) },

@@ -235,7 +235,7 @@ func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 			s.Expect(messages, "b")
 			held.Ack()
 		},
-		"requeue a dead letter": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+		"requeue a dead message": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
 			failing := s.Subscribe(group("g"), seldom, func(c *subConfig) { c.MaxDeliveries = 1 })
 			s.Publish("a")
 			s.Expect(messages, "a")

@@ -130,7 +130,7 @@ func TestOptionsOfAClientNeedTheRightsThatThePageNames(t *testing.T) {
 }
 
 // allRights uses the whole API of an application. The admin checks the effects, and acts on
-// dead letters.
+// dead messages.
 func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	t := s.T
 	p := s.Publisher(fixture.Partitions(2))
@@ -185,7 +185,7 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	s.Expect(messages, "wider")
 	s.Expect(other, "wider")
 	require.NoError(t, sub.Close())
-	assert.Equal(t, s.Log.Count("dead letter"), s.Log.Count("error: "), "%v", s.Log.Lines())
+	assert.Equal(t, s.Log.Count("dead message"), s.Log.Count("error: "), "%v", s.Log.Lines())
 	s.Client = admin
 	s.Settled()
 }

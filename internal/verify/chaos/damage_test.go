@@ -99,7 +99,7 @@ func TestDamagedBodies(t *testing.T) {
 	}
 	stop := s.inProcess(s.job(func(j *job) { j.MaxInFlight = 3 }), s.dial())
 	s.until("the rest is handled", quiet, func() bool { return s.history.Count(Handled) == count*8/10 })
-	s.until("the damaged messages are dead letters", quiet, func() bool {
+	s.until("the damaged messages are dead messages", quiet, func() bool {
 		return s.Client.ZCard(t.Context(), s.Key("dead:g")).Val() == int64(count*2/10)
 	})
 	stop()

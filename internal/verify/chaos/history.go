@@ -148,7 +148,7 @@ func (r Report) String() string {
 
 // Check judges the history. Each group must have handled each published message, except
 // those whose UUIDs are left in Redis, which are stuck, and those that are excused, such
-// as intended dead letters.
+// as intended dead messages.
 func (h *History) Check(groups, left, excused []string) Report {
 	c := newChecker(h.Events())
 	report := Report{Published: map[Outcome]int{}, Stuck: unique(left)}

@@ -183,7 +183,7 @@ func (t *step) newlyDead() (list []string) {
 	return list
 }
 
-// buriedTruth checks the dead letters that a claim made, and that it reported them.
+// buriedTruth checks the dead messages that a claim made, and that it reported them.
 func (t *step) buriedTruth() string {
 	g := t.op.group
 	for _, msg := range t.newlyDead() {
@@ -240,7 +240,7 @@ func (t *step) givenTruth(g given) string {
 	want := t.before.claimToken(o.group, g.msg, isDue(t.before.value("unack:"+o.group, g.msg)))
 	last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
 	back := t.before.settled(o.group, g.msg)
-	// What a torn script sent in line reappears with the second restart, next to the dead letter that it has become
+	// What a torn script sent in line reappears with the second restart, next to the dead message that it has become
 	// meanwhile; its attempts are gone, so it is delivered anew.
 	letter := t.before.relaxed(g.msg) && t.before.has("dead:"+o.group, g.msg)
 	known := !back && !letter && len(last) > 0 && last[1] != "-" && !t.before.has("~again", g.msg)

@@ -110,7 +110,7 @@ func (t *step) learn() {
 	}
 }
 
-// learnCanceled notes that a message has ended, except for groups that it is a dead letter
+// learnCanceled notes that a message has ended, except for groups that it is a dead message
 // of.
 func (t *step) learnCanceled(msg string) {
 	reached, dead := reached(t.before, t.op), false

@@ -38,7 +38,7 @@ func (u *Universe) invariants(s state) string {
 		return "key held by nothing: " + holder + " is nowhere"
 	case lost, s.relaxed(holder):
 	case !s.has("scheduled", holder) && !u.waits(s, holder):
-		return "key held by a dead letter: " + holder
+		return "key held by a dead message: " + holder
 	}
 	return ""
 }

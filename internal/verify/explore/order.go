@@ -52,7 +52,7 @@ func (s state) hasTurn(g, msg string) bool {
 	return s.has("unack:"+g, msg) || queued && !strings.HasPrefix(waits, inLine) || s.halts(g) && s.has("dead:"+g, msg)
 }
 
-// halts reports whether a dead letter of a group halts its ordering key.
+// halts reports whether a dead message of a group halts its ordering key.
 func (s state) halts(g string) bool { return s.value("settings", "limits:"+g) == haltingLimits }
 
 // passes reports whether a change is part of passing a turn on: in turns or lanes, or of a message that was in

@@ -222,7 +222,7 @@ func (t *step) endTruth() string {
 		return "fence: ack says that its token is stale though it is current, or the other way round"
 	}
 	if o.kind == "discard" && t.before.has(set, o.msg) == t.listed(o.msg) {
-		return "discard: the message was a dead letter, but the answer says the opposite"
+		return "discard: the message was a dead message, but the answer says the opposite"
 	}
 	if t.listed(o.msg) {
 		return t.nothing()
@@ -270,13 +270,13 @@ func (t *step) fencedTruth() string {
 	return ""
 }
 
-// keyLost checks that a dead letter has lost its key and that the key leads to it.
+// keyLost checks that a dead message has lost its key and that the key leads to it.
 func (t *step) keyLost(msg string) string {
 	switch before, after := t.before.value("keys", theKey), t.after.value("keys", theKey); {
 	case after == msg:
-		return t.op.kind + ": the dead letter keeps its key"
+		return t.op.kind + ": the dead message keeps its key"
 	case before == msg && after != lostKey+msg:
-		return t.op.kind + ": the key does not lead to the dead letter"
+		return t.op.kind + ": the key does not lead to the dead message"
 	case before != msg && after != before && after != lostKey+before:
 		return t.op.kind + ": the key of another message is gone"
 	}
@@ -341,14 +341,14 @@ func (t *step) putAwayTruth() string {
 func (t *step) requeueTruth() string {
 	o := t.op
 	if t.before.has("dead:"+o.group, o.msg) == t.listed(o.msg) {
-		return "requeue: says that a dead letter is none, or the other way round"
+		return "requeue: says that a dead message is none, or the other way round"
 	}
 	if t.listed(o.msg) {
 		return t.nothing()
 	}
 	switch {
 	case t.after.has("dead:"+o.group, o.msg) || t.after.has("reasons:"+o.group, o.msg):
-		return "requeue: it is still a dead letter"
+		return "requeue: it is still a dead message"
 	case t.after.value("queue:"+o.group, o.msg) != past:
 		return "requeue: it is not due"
 	case t.after.value("attempts:"+o.group, o.msg) != t.before.entryAfter(o):
@@ -388,7 +388,7 @@ func (t *step) replayTruth(record string) string {
 		}
 	}
 	if !slices.Equal(buried, t.claim.buried) {
-		return fmt.Sprintf("claim again: reports the dead letters %v, want %v", t.claim.buried, buried)
+		return fmt.Sprintf("claim again: reports the dead messages %v, want %v", t.claim.buried, buried)
 	}
 	if slices.ContainsFunc(t.u.msgs(), t.before.relaxed) {
 		return "" // where else they wait has to be seen to
@@ -536,7 +536,7 @@ func (t *step) cancelTruth(msg string) string {
 	}
 	switch body := t.before.has("messages", msg); {
 	case dead && body && !t.after.has("messages", msg):
-		return "cancelled: the dead letter " + msg + " has lost its body"
+		return "cancelled: the dead message " + msg + " has lost its body"
 	case !dead && t.after.keyLead() == msg:
 		return "cancelled: the key still leads to " + msg
 	}

@@ -27,7 +27,7 @@ type Universe struct {
 	deliveries int      // the highest fence
 	most       int      // max deliveries of the groups
 	limit      int      // messages that each group may hold at once, 0 for any number
-	halts      bool     // a dead letter halts its ordering key
+	halts      bool     // a dead message halts its ordering key
 	policies   []string // on duplicates
 	verbs      []string // cancel, reschedule
 	changes    bool     // nacks may leave changed metadata

@@ -20,7 +20,7 @@ var banned = []struct{ words, instead string }{
 	{`mend(s|ed|ing)?`, "fix, repair"},
 	{`put(s|ting)? off`, "postpone, defer"},
 	{`put(s|ting)? aside`, "park"},
-	{`letters?`, "dead letters, dead messages"},
+	{`letters?`, "dead message, dead messages"},
 	{`look(s|ed|ing)? (at|into|again)`, "check, read, query"},
 	{`(comes?|came|coming) (again|back)`, "is redelivered, is retried"},
 	{`(gives?|gave|giving|given) (it |them )?back`, "return to the queue, release"},
@@ -38,7 +38,7 @@ var banned = []struct{ words, instead string }{
 }
 
 // allowed are texts in which a banned word is the right one, or the name of a function.
-var allowed = regexp.MustCompile(`(?i)dead[- ]letters?|dead_letters?|(upper|lower|capital|small) ?case letters|letters,? (and |or )?digits|(Beside|Letters) (returns|waits)`)
+var allowed = regexp.MustCompile(`(?i)dead-letter|(upper|lower|capital|small) ?case letters|letters,? (and |or )?digits|(Beside|Letters) (returns|waits)`)
 
 var (
 	plain, anyPlain = compile() // each of the banned ones, and all in one, which passes most texts quickly

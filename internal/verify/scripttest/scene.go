@@ -255,7 +255,7 @@ func (r *Scene) FailsOnType(kind string, call func() error) {
 }
 
 // Retried is a message with the key k that 100 groups have in retry, or half of them as a
-// dead letter.
+// dead message.
 func (r *Scene) Retried(half bool) {
 	r.T.Helper()
 	r.RegisterGroups(99)

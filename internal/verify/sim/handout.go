@@ -86,14 +86,14 @@ func (w *World) checkOrder(t *track) {
 	g.last, g.lastDue = t, t.due
 }
 
-// buried records that a message has become a dead letter.
+// buried records that a message was dead-lettered.
 func (w *World) buried(g *group, who string, b store.Buried) {
 	w.log(who, "buries (%s)", []any{b.Reason}, b.ID)
 	t := w.messages[b.ID].tracks[g.name]
 	var deliveries int
 	if n, err := fmt.Sscanf(b.Reason, "not acked in %d deliveries", &deliveries); n == 1 && err == nil &&
 		!strings.Contains(b.Reason, "lost") && deliveries > t.seen {
-		w.fail("dead", b.ID, "is a dead letter (%s), but %d handlers have seen it", b.Reason, t.seen)
+		w.fail("dead", b.ID, "is a dead message (%s), but %d handlers have seen it", b.Reason, t.seen)
 	}
 	t.end()
 }

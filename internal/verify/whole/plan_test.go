@@ -35,7 +35,7 @@ type PublisherPlan struct {
 	Ordered    int           // how many ordering keys there are; 0: messages have none
 	Window     time.Duration // DeduplicationWindow
 	Changes    float64       // the share of keyed messages that are cancelled or rescheduled
-	Failing    float64       // the share of messages that fail until they are dead letters
+	Failing    float64       // the share of messages that fail until they are dead messages
 	Timeout    time.Duration // of the message's context; 0: none
 	Limit      time.Duration // PublishTimeout; 0: the default
 	Async      float64       // the share of calls whose outcomes are not waited for before the next

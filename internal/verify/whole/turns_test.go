@@ -45,7 +45,7 @@ func (l *ledger) begins(e *entry, c *consumer, d redisdelay.Delivery) (free time
 }
 
 // ends notes that a handler is done with a message. If it has failed, its ordering key waits for it until it is a
-// dead letter.
+// dead message.
 func (l *ledger) ends(c *consumer, msg *message.Message, ok bool) {
 	d, _ := redisdelay.DeliveryFromContext(msg.Context())
 	l.mu.Lock()

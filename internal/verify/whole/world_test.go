@@ -131,7 +131,7 @@ func (w *world) run() {
 	}
 }
 
-// settle waits until everything is delivered. What has become a dead letter is requeued.
+// settle waits until everything is delivered. What was dead-lettered is requeued.
 func (w *world) settle() {
 	w.heal()
 	o := w.operator("last operator", 10*time.Second)
@@ -144,7 +144,7 @@ func (w *world) settle() {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.fail("lost", "%q was not delivered to %q two minutes after the last fault (dead letters requeued: %t)", uuid, group, requeued)
+			w.fail("lost", "%q was not delivered to %q two minutes after the last fault (dead messages requeued: %t)", uuid, group, requeued)
 			return
 		}
 	}

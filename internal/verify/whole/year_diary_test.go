@@ -180,7 +180,7 @@ func (d *diary) doubt(since time.Time) {
 	}
 }
 
-// mopped notes that an operator has discarded the dead letters of a topic, or has requeued them: then they succeed.
+// mopped notes that an operator has discarded the dead messages of a topic, or has requeued them: then they succeed.
 func (d *diary) mopped(topic int, discarded bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

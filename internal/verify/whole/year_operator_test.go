@@ -50,7 +50,7 @@ func (y *year) registerReport(r report) {
 	y.must("Close", s.Close())
 }
 
-// mop requeues the dead letters of a third of the topics, and discards those of some.
+// mop requeues the dead messages of a third of the topics, and discards those of some.
 func (y *year) mop(day int) {
 	for i, t := range y.topics {
 		if (i+day)%3 != 0 {

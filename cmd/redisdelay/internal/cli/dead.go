@@ -16,9 +16,9 @@ func (a *app) dead() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	requeue := a.deadCommand("requeue", "Make dead messages due again, and reset their deliveries",
-		func() operation { return letters("requeue", "requeued", "Requeue", a.admin.Requeue) })
+		func() operation { return onDead("requeue", "requeued", "Requeue", a.admin.Requeue) })
 	discard := a.deadCommand("discard", "Delete dead messages",
-		func() operation { return letters("discard", "discarded", "Discard for good", a.admin.Discard) })
+		func() operation { return onDead("discard", "discarded", "Discard for good", a.admin.Discard) })
 	dead.AddCommand(a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard)
 	return dead
 }
@@ -75,7 +75,7 @@ func (a *app) countReasons(ctx context.Context, topic string, q admin.Query) err
 	return a.printOr(g, "no message matches")
 }
 
-func letters(name, done, ask string, run runner) operation {
+func onDead(name, done, ask string, run runner) operation {
 	return operation{name: name, done: done, ask: ask, one: "dead message", many: "dead messages", run: run}
 }
 

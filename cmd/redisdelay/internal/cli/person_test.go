@@ -114,7 +114,7 @@ func TestCountingWithoutListing(t *testing.T) {
 	}
 }
 
-func TestReasonsOfDeadLettersAreCounted(t *testing.T) {
+func TestReasonsOfDeadMessagesAreCounted(t *testing.T) {
 	s := newStage(t)
 	s.Topic = "orders"
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = "g" })

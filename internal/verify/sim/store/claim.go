@@ -32,7 +32,7 @@ type Claimed struct {
 	Metadata []byte // as a nack set it
 }
 
-// Buried is a message that has become a dead letter.
+// Buried is a message that was dead-lettered.
 type Buried struct{ ID, Reason string }
 
 // Claims is the answer to a Request.
@@ -280,7 +280,7 @@ func next(last Token, retried, lost bool) Token {
 	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}
 }
 
-// toDead makes a dead letter of a message that is in no other set than unack.
+// toDead makes a dead message of a message that is in no other set than unack.
 func (p *Partition) toDead(g *group, id string, ms int64, reason string) {
 	g.reasons[id] = reason
 	g.dead.add(ms, id)

@@ -19,7 +19,7 @@ type group struct {
 	consumers          map[string]presence
 	turns              map[string]string  // line -> the message whose turn it is
 	blocked            map[string][]entry // line -> due times and ids, in their order
-	halted             bool               // dead letters may have turns since the group halted keys, before its next claim
+	halted             bool               // dead messages may have turns since the group halted keys, before its next claim
 }
 
 // Tombstone says why a group is gone.
@@ -180,7 +180,7 @@ func (g *group) current(id string, token Token) bool {
 	return g.unack.has(id) && g.entry(id).Fence == token.Fence
 }
 
-// whyDead is the reason why a message is a dead letter, if it is one.
+// whyDead is the reason why a message is a dead message, if it is one.
 func (g *group) whyDead(id string) (reason string, dead bool) {
 	if g == nil || !g.dead.has(id) {
 		return "", false

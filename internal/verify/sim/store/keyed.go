@@ -33,8 +33,8 @@ func (p *Partition) Lead(key string) string {
 	return p.lost[key]
 }
 
-// Cancel takes back a message from all groups where it is no dead letter. ok is false if there
-// is no such message, or if only dead letters are left of it.
+// Cancel takes back a message from all groups where it is no dead message. ok is false if there
+// is no such message, or if only dead messages are left of it.
 func (p *Partition) Cancel(id string) (s Status, ok bool) {
 	if !p.Stored(id) {
 		return Status{}, false

@@ -11,8 +11,8 @@ type Seen struct {
 	Score int64
 }
 
-// Requeue makes dead letters that were buried no later than latest due again. It returns the ids
-// that are no such dead letters.
+// Requeue makes dead messages that were buried no later than latest due again. It returns the ids
+// that are no such dead messages.
 func (p *Partition) Requeue(now int64, name string, latest int64, ids []string) (missing []string) {
 	g := p.groups[name]
 	for _, id := range ids {
@@ -31,8 +31,8 @@ func (p *Partition) Requeue(now int64, name string, latest int64, ids []string) 
 	return missing
 }
 
-// Discard removes dead letters that were buried no later than latest for good. It returns the ids
-// that are no such dead letters.
+// Discard removes dead messages that were buried no later than latest for good. It returns the ids
+// that are no such dead messages.
 func (p *Partition) Discard(name string, latest int64, ids []string) (missing []string) {
 	g := p.groups[name]
 	var ended []string
@@ -52,13 +52,13 @@ func (p *Partition) Discard(name string, latest int64, ids []string) (missing []
 	return missing
 }
 
-// buried reports whether a message is a dead letter since no later than latest.
+// buried reports whether a message is a dead message since no later than latest.
 func (g *group) buried(id string, latest int64) bool {
 	return g != nil && g.dead.has(id) && g.dead.scores[id] <= latest
 }
 
-// BuryAny makes dead letters of messages that wait for a group or are in delivery. It returns the
-// ids of those that are neither, unless they are dead letters for this reason.
+// BuryAny makes dead messages of messages that wait for a group or are in delivery. It returns the
+// ids of those that are neither, unless they are dead messages for this reason.
 func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left []string) {
 	g := p.groups[name]
 	if g == nil {

@@ -113,7 +113,7 @@ func (p *Partition) passTurns(g *group, name string, ids []string) (passed bool)
 	return passed
 }
 
-// endTurns passes on the turns of new dead letters, unless they halt their keys.
+// endTurns passes on the turns of new dead messages, unless they halt their keys.
 func (p *Partition) endTurns(g *group, name string, dead []string) {
 	if !p.halts(name) {
 		p.passTurns(g, name, dead)
@@ -129,10 +129,10 @@ func (p *Partition) putOff(g *group, name string, ids ...string) {
 	p.passTurns(g, name, ids)
 }
 
-// halts reports whether a dead letter of a group halts its ordering key.
+// halts reports whether a dead message of a group halts its ordering key.
 func (p *Partition) halts(name string) bool { return p.limits[name].HaltsKeys }
 
-// noteHalted notes that dead letters of a group may have turns that its next claim ends, if it halts keys no longer.
+// noteHalted notes that dead messages of a group may have turns that its next claim ends, if it halts keys no longer.
 func (p *Partition) noteHalted(name string) {
 	if g := p.groups[name]; g != nil && p.halts(name) {
 		g.halted = true
@@ -160,7 +160,7 @@ func (g *group) heal(halts bool) (healed bool) {
 	return healed
 }
 
-// checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A dead letter has
+// checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A dead message has
 // its turn only in a group that halts keys, or that has halted some until its next claim.
 func (p *Partition) checkOrder(name string, g *group) error {
 	halts := p.halts(name) || g.halted

@@ -18,7 +18,7 @@ type Limits struct {
 	Messages    int   // claimed in Per; 0: any number
 	Per         int64 // µs
 	Burst       int   // claimed at once when the group has been idle
-	HaltsKeys   bool  // a dead letter halts its ordering key
+	HaltsKeys   bool  // a dead message halts its ordering key
 }
 
 // share is a partition's part of Limits.

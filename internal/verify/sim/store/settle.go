@@ -14,7 +14,7 @@ type Nack struct {
 	Delay    int64  // ms
 	Metadata []byte // empty keeps the metadata as it is
 	Deferred bool   // the delivery does not count
-	Reason   string // if not empty, the message becomes a dead letter for it
+	Reason   string // if not empty, the message is dead-lettered for it
 	Error    string // follows the reason of the last delivery
 }
 
@@ -183,7 +183,7 @@ func (g *group) release(r Release) {
 	g.unack.remove(r.ID)
 }
 
-// Bury makes messages dead letters. It returns those whose delivery is no longer the current
+// Bury makes messages dead messages. It returns those whose delivery is no longer the current
 // one, unless it is what this delivery was buried for.
 func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []string) {
 	g := p.groups[name]

@@ -190,7 +190,7 @@ func TestAClaimThatHealsATurnLooksAgainAtOnce(t *testing.T) {
 			claims := r.claim(0, "g", 1, 1)
 			require.Len(t, claims.Messages, 1)
 			r.Bury(0, "g", []Burial{{Delivery{ordered, claims.Messages[0].Token}, "bad"}})
-			assert.Equal(t, int64(-1), r.claim(0, "g", 1, 1).Wait, "the dead letter halts its key")
+			assert.Equal(t, int64(-1), r.claim(0, "g", 1, 1).Wait, "the dead message halts its key")
 
 			r.Limit(0, "g", c.limits, 1)
 			claims = r.claim(0, "g", 1, c.free)

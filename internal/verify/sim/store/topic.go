@@ -60,7 +60,7 @@ type Partition struct {
 	messages   map[string][]byte
 	refs       map[string][]string // the groups that still need the body, if more than one
 	keys       map[string]string   // key -> the message that holds it
-	lost       map[string]string   // key that nobody holds -> the dead letter that has lost it
+	lost       map[string]string   // key that nobody holds -> the dead message that has lost it
 	dedup      map[string]int64    // until when keys are taken for a window, ms
 	publishers map[string]pushed
 	groups     map[string]*group
