@@ -35,7 +35,7 @@ type Delivery struct {
 	MaxDeliveries int
 
 	// Token is a fencing token: it grows with each delivery of the message to the group, also of a requeued dead
-	// letter. Redis ignores the settlement of a delivery after another consumer has claimed the message. A service that
+	// message. Redis ignores the settlement of a delivery after another consumer has claimed the message. A service that
 	// handlers call can keep the highest token of each message (ID) and group, and reject calls with a lower one. An
 	// equal token is the same delivery. Only data that Redis has lost can repeat a token (docs/use/reliability.md).
 	Token int64
@@ -81,8 +81,8 @@ func (d Delivery) Late() time.Duration {
 	return time.Since(d.due)
 }
 
-// Last reports whether this is the last delivery that MaxDeliveries allows: with a Nack, the message becomes a dead
-// letter, unless the handler postpones it (Defer). It is false without a limit. Do not rely on it for cleanup that must
+// Last reports whether this is the last delivery that MaxDeliveries allows: after a Nack, the message is
+// dead-lettered, unless the handler postpones it (Defer). It is false without a limit. Do not rely on it for cleanup that must
 // happen: if the process dies, the message is dead-lettered without another delivery, or has one more, for which
 // Last is true.
 func (d Delivery) Last() bool { return d.MaxDeliveries > 0 && d.Attempt >= d.MaxDeliveries }

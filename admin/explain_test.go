@@ -227,8 +227,8 @@ func TestExplainTellsTheRankOfAMessageThatIsDue(t *testing.T) {
 // TestExplainTellsThatTheNextClaimBuriesAMessage that was delivered too often, or has no body.
 func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 	for attempts, want := range map[string]string{
-		"3/2/1": "the next claim makes it a dead message: not acked in 2 deliveries, and lost with its consumer 1 times",
-		"3/3/0": "the next claim makes it a dead message: not acked in 3 deliveries",
+		"3/2/1": "the next claim dead-letters it: not acked in 2 deliveries, and lost with its consumer 1 times",
+		"3/3/0": "the next claim dead-letters it: not acked in 3 deliveries",
 		"2/1/1": "the next claim takes it over",
 	} {
 		s := newScene(t)
@@ -245,7 +245,7 @@ func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 			assert.Len(t, claims.Messages, 1, "the claim does so")
 		} else {
 			require.Len(t, claims.Buried, 1, "the claim does so")
-			assert.Equal(t, want, "the next claim makes it a dead message: "+claims.Buried[0].Reason)
+			assert.Equal(t, want, "the next claim dead-letters it: "+claims.Buried[0].Reason)
 		}
 	}
 	s := queued(t)
@@ -254,7 +254,7 @@ func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:B"), s.all(Query{In: Waiting})[0].ID).Err())
 	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
-	assert.Regexp(t, "^its body is missing: due for .*; the next claim makes it a dead message$", e.Summary)
+	assert.Regexp(t, "^its body is missing: due for .*; the next claim dead-letters it$", e.Summary)
 }
 
 // expiring is a scene with a message with a key that is due and expires after a time.

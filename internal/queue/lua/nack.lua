@@ -1,5 +1,5 @@
 -- nack.lua: make messages whose current deliveries failed due again later, or dead
--- letters after the last delivery. A handler may decide otherwise: a deferral does not
+-- messages after the last delivery. A handler may decide otherwise: a deferral does not
 -- count as a delivery, and a burial makes a dead message at once.
 --
 -- KEYS     unack, attempts, queue, nack_metadata, dead, reasons, keys, at_limit, turns, blocked, settings

@@ -321,7 +321,7 @@ func (s state) keyHolder() string {
 }
 
 // keyLead is the message that the key leads to, though it may have lost it as a dead
-// letter.
+// message.
 func (s state) keyLead() string {
 	if msg := strings.TrimPrefix(s.value("keys", theKey), lostKey); s.has("messages", msg) {
 		return msg

@@ -25,7 +25,7 @@ type Status struct {
 }
 
 // Lead is the id of the message that a key leads to: the one that holds it, or the dead
-// letter that has lost it.
+// message that has lost it.
 func (p *Partition) Lead(key string) string {
 	if id := p.keys[key]; id != "" {
 		return id
