@@ -30,7 +30,7 @@ func TestAnExpirationPassesTheRelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			at := s.Now().Add(time.Hour)
-			require.NoError(t, s.publisher().Publish(s.Topic, expiring("expired", time.Millisecond, s.Now()), expiring("a", 2*time.Millisecond, at)))
+			require.NoError(t, s.Publisher().Publish(s.Topic, expiring("expired", time.Millisecond, s.Now()), expiring("a", 2*time.Millisecond, at)))
 			var got *message.Message
 			if streams {
 				s.run(toStreams(s.Client))
@@ -66,7 +66,7 @@ func TestWhatExpiresWhileTheRelayHasItIsNotPublished(t *testing.T) {
 				return errDown
 			})
 			var expired atomic.Int64
-			require.NoError(t, s.publisher().Publish(s.Topic, expiring("a", time.Millisecond, s.Now().Add(lives)), fixture.Delayed("b", time.Millisecond)))
+			require.NoError(t, s.Publisher().Publish(s.Topic, expiring("a", time.Millisecond, s.Now().Add(lives)), fixture.Delayed("b", time.Millisecond)))
 			s.run(func(c *relay.Config) {
 				c.OnExpired = how
 				c.Observer = observe.Observer{Settled: func(e observe.Settled) {

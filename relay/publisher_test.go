@@ -71,7 +71,7 @@ func TestNothingGoesPastTheRelay(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	other := s.Subscribe()
-	require.NoError(t, s.publisher().Publish(s.Topic, fixture.Delayed("m", 20*time.Millisecond)))
+	require.NoError(t, s.publisher().Publish(s.Topic, fixture.Delayed("m", time.Second)))
 	s.Expect(other, "m")
 	s.run()
 	s.gets("m")

@@ -22,7 +22,7 @@ func (s *scene) due(uuids ...string) {
 	for _, uuid := range uuids {
 		call = append(call, fixture.Delayed(uuid, time.Millisecond))
 	}
-	require.NoError(s.T, s.publisher().Publish(s.Topic, call...))
+	require.NoError(s.T, s.Publisher().Publish(s.Topic, call...))
 	<-time.After(5 * time.Millisecond)
 }
 

@@ -45,7 +45,7 @@ func TestADelayedMessageReachesTheTargetAsPublishedWhenItIsDue(t *testing.T) {
 func TestABatchIsPublishedInOneCallAndInOrder(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	publisher := s.publisher()
+	publisher := s.Publisher()
 	var want []string
 	var call []*message.Message
 	for i := range 250 {

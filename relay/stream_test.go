@@ -60,7 +60,7 @@ func TestAFullBatchGoesToAStreamInCallsOfFewArguments(t *testing.T) {
 	for i := range count {
 		call = append(call, fixture.Delayed(fmt.Sprint(i), time.Millisecond))
 	}
-	require.NoError(t, s.publisher().Publish(s.Topic, call...))
+	require.NoError(t, s.Publisher().Publish(s.Topic, call...))
 	s.run(toStreams(s.Client), func(c *relay.Config) { c.BatchSize = count })
 	for i, msg := range s.read(count) {
 		require.Equal(t, fmt.Sprint(i), msg.UUID)
@@ -86,7 +86,7 @@ func TestStreamsGetMessagesInBothForms(t *testing.T) {
 				call = append(call, msg)
 			}
 			empty := fixture.Delayed("empty", 15*time.Millisecond)
-			require.NoError(t, s.publisher().Publish(s.Topic, append(call, empty)...))
+			require.NoError(t, s.Publisher().Publish(s.Topic, append(call, empty)...))
 			var scripts sync.Map
 			s.run(toStreams(form.client(s)), func(c *relay.Config) {
 				c.Observer.Called = func(call observe.Called) { scripts.Store(call.Script, true) }
@@ -178,7 +178,7 @@ func TestAMessageThatFitsInNoStreamBecomesADeadMessage(t *testing.T) {
 			if inOneStep {
 				call, client = append(call, fixture.Delayed("a", time.Millisecond)), s.Client
 			}
-			require.NoError(t, s.publisher().Publish(s.Topic, call...))
+			require.NoError(t, s.Publisher().Publish(s.Topic, call...))
 			s.run(toStreams(client))
 			reason := dead.Letters(s.Scene, 1)[0].Reason
 			assert.Contains(t, reason, "marshal for the stream: ")
