@@ -90,7 +90,7 @@ func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
 
 	other := s.Subscribe()
 	now = now.Add(5 * time.Second)
-	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("m", 20*time.Millisecond)))
+	require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("m", time.Second)))
 	s.Expect(other, "m")
 	s.run()
 	s.gets("m")
