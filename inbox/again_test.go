@@ -512,22 +512,50 @@ func TestADueTimeDoesNotDependOnWhenABatchIsStored(t *testing.T) {
 	assert.Equal(t, idOf(s.prefix, b.Entries[0], script.Traits{OrderingKey: "c"}), stored[0].Member)
 }
 
-// far is a Redis that is far away.
-type far struct {
+// gathering counts calls. It holds the calls to open topics, and those to store messages, until enough of a kind wait at once.
+type gathering struct {
 	redistest.Hook
-	calls atomic.Int64
+	opening, storing gate
+	calls            atomic.Int64
 }
 
-func (f *far) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (g *gathering) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		f.calls.Add(1)
-		<-time.After(10 * time.Millisecond)
+		g.calls.Add(1)
+		switch text := fmt.Sprint(cmd.Args()...); {
+		case strings.Contains(text, ":"+script.Publishers.Name()):
+			g.storing.pass()
+		case strings.Contains(text, ":"+script.PartitionCount.Name()):
+			g.opening.pass()
+		}
 		return next(ctx, cmd)
 	}
 }
 
-// TestABatchForManyTopicsIsStoredInTime, also when it takes long to open one.
-func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
+// gate is passed once atOnce callers wait at it, and from then on without a wait. It gives up after a minute.
+type gate struct {
+	waiting atomic.Int64
+	once    sync.Once
+	open    chan struct{}
+	failed  atomic.Bool
+}
+
+func newGate() gate { return gate{open: make(chan struct{})} }
+
+func (g *gate) pass() {
+	if g.waiting.Add(1) == atOnce {
+		g.once.Do(func() { close(g.open) })
+	}
+	select {
+	case <-g.open:
+	case <-time.After(time.Minute):
+		g.failed.Store(true)
+		g.once.Do(func() { close(g.open) })
+	}
+}
+
+// TestManyTopicsAreOpenedAndStoredAtOnce, because one after another takes too long if Redis is far away.
+func TestManyTopicsAreOpenedAndStoredAtOnce(t *testing.T) {
 	t.Parallel()
 	const topics = 200
 	s := newScene(t)
@@ -539,19 +567,19 @@ func TestABatchForManyTopicsIsStoredInTime(t *testing.T) {
 	add()
 	client := redis.NewClient(redistest.Client(t).Options())
 	defer client.Close() //nolint:errcheck // what it would tell is of no use
-	hook := &far{}
+	hook := &gathering{opening: newGate(), storing: newGate()}
 	client.AddHook(hook)
 	i := s.inbox(func(c *Config) { c.Client, c.Partitions = client, 2 })
 	b := s.next(i)
 	require.Len(t, b.Entries, topics)
 	settle := func(b intake.Batch) {
-		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // one topic after another, opening alone takes longer
-		defer cancel()
-		refused, err := i.settle(ctx, b)
+		refused, err := i.settle(t.Context(), b)
 		require.NoError(t, err)
 		require.Empty(t, refused)
 	}
 	settle(b)
+	assert.False(t, hook.opening.failed.Load(), "topics are opened one after another")
+	assert.False(t, hook.storing.failed.Load(), "topics are stored one after another")
 	add()
 	next, err := i.intake.Next(t.Context(), intake.Reader{Name: "next", Keep: 1, MaxBytes: 1 << 20}, b.Number)
 	require.NoError(t, err)
