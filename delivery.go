@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/delays"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
@@ -152,7 +153,7 @@ func (h *handling) decide(made decision) error {
 // Delivery is not from DeliveryFromContext.
 func (d Delivery) Defer(to delay.Delay) error {
 	now := time.Now()
-	remaining, err := remainingOf(to, now)
+	remaining, err := delays.Remaining(to, now)
 	if err == nil {
 		err = d.handling.decide(decision{dueAt: now.Add(remaining)})
 	}
@@ -211,7 +212,7 @@ func (c *codec) carryOut(delivered Delivery, made *decision, metadata message.Me
 			if metadata = maps.Clone(metadata); metadata == nil {
 				metadata = message.Metadata{}
 			}
-			headersOf(was).put(metadata)
+			delays.Of(was).Put(metadata)
 		}
 	}
 	if !known || !maps.Equal(was, metadata) || delivered.recorded() != "" {
@@ -361,12 +362,12 @@ func (c *codec) delivered(claimed queue.Claimed) (msg *message.Message, lastErro
 	if err != nil {
 		return nil, "", err
 	}
-	mark := markPublished
+	mark := delays.AsPublished
 	if len(claimed.Metadata) > 0 {
-		mark = markMade
+		mark = delays.AsMade
 		lastError = takeLastError(msg.Metadata)
 	}
-	markElapsed(msg.Metadata, mark)
+	delays.MarkElapsed(msg.Metadata, mark)
 	return msg, lastError, nil
 }
 
@@ -412,9 +413,9 @@ func (c *codec) redelivery(ctx context.Context, msg *message.Message) (nack queu
 
 // retry returns the nack of a message about which nothing was decided.
 func (c *codec) retry(delivered Delivery, metadata message.Metadata) (nack queue.Nack, err error) {
-	headers := pendingHeaders(metadata)
-	remaining, err := headers.remaining(time.Now())
-	if err != nil || headers == (delayHeaders{}) {
+	headers := delays.Pending(metadata)
+	remaining, err := headers.Remaining(time.Now())
+	if err != nil || headers == (delays.Headers{}) {
 		delay, failed := c.nackDelay(delivered.Attempt)
 		remaining = delay
 		nack.Metadata, err = c.sameMetadata(delivered, errors.Join(err, failed))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/delays"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -107,6 +108,10 @@ func (e publicError) As(target any) bool {
 	case **PartialPublishError:
 		return as(e.error, target, func(in *publish.PartialError) *PartialPublishError {
 			return &PartialPublishError{Stored: in.Stored, Total: in.Total, Missing: in.Missing, Err: public(in.Err)}
+		})
+	case **DelayError:
+		return as(e.error, target, func(in *delays.Error) *DelayError {
+			return &DelayError{Header: in.Header, Value: in.Value, Err: in.Err}
 		})
 	case **ReplicationError:
 		return as(e.error, target, func(in *script.ReplicationError) *ReplicationError {

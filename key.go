@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
+	"github.com/redisdelay/watermill-redisdelay/internal/delays"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
@@ -127,7 +128,7 @@ func (p *Publisher) Reschedule(ctx context.Context, topic, key string, to delay.
 	if err := validateTarget("reschedule", topic, key); err != nil {
 		return Status{}, err
 	}
-	remaining, err := remainingOf(to, time.Now())
+	remaining, err := delays.Remaining(to, time.Now())
 	if err != nil {
 		return Status{}, wrap(err, "reschedule %q in %q", key, topic)
 	}

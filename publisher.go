@@ -15,6 +15,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
+	"github.com/redisdelay/watermill-redisdelay/internal/delays"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
@@ -116,7 +117,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 // publisher would overwrite a time that stands alone. A message that its handler publishes again gets the delay in a copy:
 // its own delay metadata say when it is redelivered after a Nack.
 func (p *Publisher) withDelay(topic string, msg *message.Message) (*message.Message, error) {
-	if headersOf(msg.Metadata) != (delayHeaders{}) {
+	if delays.Of(msg.Metadata) != (delays.Headers{}) {
 		return msg, nil
 	}
 	if _, again := publishedAgain(msg); again {
@@ -173,7 +174,7 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 	if err != nil {
 		return 0, public(err)
 	}
-	remaining, err := pendingHeaders(delayed.Metadata).remaining(time.Now())
+	remaining, err := delays.Pending(delayed.Metadata).Remaining(time.Now())
 	if err != nil {
 		return 0, wrap(err, "message %q", msg.UUID)
 	}
@@ -288,7 +289,7 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	if err != nil {
 		return publish.Message{}, err
 	}
-	remaining, err := pendingHeaders(delayed.Metadata).remaining(now)
+	remaining, err := delays.Pending(delayed.Metadata).Remaining(now)
 	if err != nil {
 		return publish.Message{}, err
 	}
@@ -330,7 +331,7 @@ func traitsOf(msg *message.Message) (t script.Traits, err error) {
 
 // storedCopy returns the message to store. If a handler publishes its own message again, the copy has no
 // expiration, unless the handler has set another one. If the handler has given it a new delay, such as that of
-// DelayOnError inside a poison queue, the copy marks it as made while handling, and not by the publisher: see markMade.
+// DelayOnError inside a poison queue, the copy marks it as made while handling, and not by the publisher: see delays.AsMade.
 // Only the copy has the mark, so this call still counts the delay.
 func storedCopy(msg, delayed *message.Message) *message.Message {
 	delivery, again := publishedAgain(msg)
@@ -341,8 +342,8 @@ func storedCopy(msg, delayed *message.Message) *message.Message {
 	if stored.Metadata[ExpirationMetadata] == delivery.expiration {
 		delete(stored.Metadata, ExpirationMetadata)
 	}
-	if after := pendingHeaders(msg.Metadata).after; after != "" {
-		stored.Metadata.Set(delay.DelayedForKey, markMade(after))
+	if after := delays.Pending(msg.Metadata).After; after != "" {
+		stored.Metadata.Set(delay.DelayedForKey, delays.AsMade(after))
 	}
 	return stored
 }

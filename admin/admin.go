@@ -32,6 +32,7 @@ import (
 	"strings"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/delays"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -78,20 +79,28 @@ func New(config Config) (*Admin, error) {
 	return &Admin{Control: c, store: store, unmarshaler: config.Unmarshaler}, nil
 }
 
-// publicError is an error that callers get. errors.As finds *redisdelay.KeyTypeError in it
-// where it holds the type of an internal package.
+// publicError is an error that callers get. errors.As finds the public type in it where it holds the type of an
+// internal package.
 type publicError struct{ error }
 
 func (e publicError) Unwrap() error { return e.error }
 
 func (e publicError) As(target any) bool {
-	public, is := target.(**redisdelay.KeyTypeError)
-	var in *script.KeyTypeError
-	if !is || !errors.As(e.error, &in) {
-		return false
+	var key *script.KeyTypeError
+	var invalid *delays.Error
+	switch target := target.(type) {
+	case **redisdelay.KeyTypeError:
+		if errors.As(e.error, &key) {
+			*target = &redisdelay.KeyTypeError{Key: key.Key, Type: key.Type, Want: key.Want, Err: key.Err}
+			return true
+		}
+	case **redisdelay.DelayError:
+		if errors.As(e.error, &invalid) {
+			*target = &redisdelay.DelayError{Header: invalid.Header, Value: invalid.Value, Err: invalid.Err}
+			return true
+		}
 	}
-	*public = &redisdelay.KeyTypeError{Key: in.Key, Type: in.Type, Want: in.Want, Err: in.Err}
-	return true
+	return false
 }
 
 // wrap makes an error public and says what was tried. A nil error stays nil, and so does one

@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/delays"
 )
 
 // Why a message is skipped, besides ErrMessageNotFound and redisdelay.ErrMessageDead.
@@ -79,7 +80,7 @@ func (a *Admin) Cancel(ctx context.Context, topic string, which Selection, progr
 // dead messages are skipped. Query.In must be Scheduled, the default, or Waiting. An invalid delay is a
 // *redisdelay.DelayError. It is a bulk operation; see the package comment.
 func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, to delay.Delay, progress func(Progress)) (Progress, error) {
-	remaining, err := remainingOf(to)
+	remaining, err := delays.Remaining(to, time.Now())
 	if err != nil {
 		return Progress{}, wrap(err, "reschedule in %q", topic)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -379,22 +378,6 @@ func TestSelectionsAndReasonsThatCannotBeUsedAreErrors(t *testing.T) {
 	end()
 	_, err = s.admin.Cancel(ended, s.Topic, ByID("a"), nil)
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-func TestTheRestOfADelayIsAsForAPublisher(t *testing.T) {
-	for _, test := range []struct {
-		to   delay.Delay
-		want time.Duration
-	}{
-		{delay.For(time.Hour), time.Hour},
-		{delay.For(-time.Hour), -time.Hour},
-		{delay.Until(time.Now().Add(time.Minute)), time.Minute},
-		{delay.Delay{}, math.MinInt64},
-	} {
-		got, err := remainingOf(test.to)
-		require.NoError(t, err)
-		assert.InDelta(t, test.want.Seconds(), got.Seconds(), 30, "%v", test.to)
-	}
 }
 
 // TestADeadMessageFromTheFutureWasThere before the clock was set back.

@@ -3,13 +3,9 @@ package admin
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill/components/delay"
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
@@ -271,27 +267,4 @@ func dropped(s *step, drop func(inspect.PageEntry) bool) int {
 	before := len(s.entries)
 	s.entries = slices.DeleteFunc(s.entries, drop)
 	return before - len(s.entries)
-}
-
-var errTooLate = errors.New("it is more than 292 years from now")
-
-// remainingOf is the time from now to the end of a delay. The metadata of a Delay have its end in
-// whole seconds, and its length when the Delay was made. The due time is a second after that end,
-// or that length from now, whichever is earlier.
-func remainingOf(to delay.Delay) (time.Duration, error) {
-	carrier := message.NewMessage("", nil)
-	delay.Message(carrier, to)
-	until, err := time.Parse(time.RFC3339, carrier.Metadata.Get(delay.DelayedUntilKey))
-	if err != nil {
-		return 0, &redisdelay.DelayError{Header: delay.DelayedUntilKey, Value: carrier.Metadata.Get(delay.DelayedUntilKey), Err: err}
-	}
-	after, err := time.ParseDuration(carrier.Metadata.Get(delay.DelayedForKey))
-	if err != nil {
-		return 0, &redisdelay.DelayError{Header: delay.DelayedForKey, Value: carrier.Metadata.Get(delay.DelayedForKey), Err: err}
-	}
-	remaining := min(time.Until(until.Add(time.Second)), after)
-	if remaining == math.MaxInt64 { // which is where durations end
-		return 0, &redisdelay.DelayError{Header: delay.DelayedUntilKey, Value: carrier.Metadata.Get(delay.DelayedUntilKey), Err: errTooLate}
-	}
-	return remaining, nil
 }

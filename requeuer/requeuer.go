@@ -12,16 +12,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/components/requeuer"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/internal/delays"
 )
 
 // Requeuer stores failed messages in Redis until they are retried. It is safe for concurrent use.
@@ -61,7 +60,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 		Subscriber: patient{subscriber, logger}, SubscribeTopic: config.Topic, Publisher: config.Publisher,
 		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) {
 			back(p.Message)
-			keepDelay(p.Message)
+			delays.MarkMade(p.Message.Metadata) // DelayOnError derives the next delay from it
 			return config.PublishTopic(p.Message)
 		},
 	}, logger)
@@ -69,14 +68,6 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 		return nil, fmt.Errorf("redisdelay: requeuer: %w", err)
 	}
 	return r, nil
-}
-
-// keepDelay lets DelayOnError derive the next delay from the last one, by replacing the mark of a publisher's delay,
-// which cannot be parsed as a duration, with that of a delay made by a handler.
-func keepDelay(msg *message.Message) {
-	if after, given := strings.CutPrefix(msg.Metadata.Get(delay.DelayedForKey), "+ "); given {
-		msg.Metadata.Set(delay.DelayedForKey, "+"+after)
-	}
 }
 
 // Middleware returns the middlewares for handlers whose failed messages are retried:
