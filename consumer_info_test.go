@@ -25,12 +25,12 @@ func TestAConsumerSaysLittleOfItself(t *testing.T) {
 		return said
 	}
 	assert.Equal(t, queue.ConsumerInfo{Name: "host-3", PID: os.Getpid(), MaxDeliveries: 5}, say())
-	assert.Equal(t, map[string]queue.HeldTimes{"a": {7, 3}}, say(delivery.Extended{ID: "a", Fence: 7, Times: 3}).Held)
+	assert.Equal(t, map[string]queue.HeldTimes{"a": {7, 3}}, say(delivery.Extended{ID: "a", Token: 7, Times: 3}).Held)
 
 	var many, long []delivery.Extended
 	for i := range 100 {
-		many = append(many, delivery.Extended{ID: fmt.Sprint("id ", i), Fence: 1, Times: 1})
-		long = append(long, delivery.Extended{ID: fmt.Sprint(i, strings.Repeat("x", 500)), Fence: 1, Times: 1})
+		many = append(many, delivery.Extended{ID: fmt.Sprint("id ", i), Token: 1, Times: 1})
+		long = append(long, delivery.Extended{ID: fmt.Sprint(i, strings.Repeat("x", 500)), Token: 1, Times: 1})
 	}
 	assert.Len(t, say(many...).Held, 50)
 	assert.Contains(t, say(many...).Held, "id 0")

@@ -340,7 +340,7 @@ func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (msg *message
 		ID:            claimed.ID,
 		Attempt:       claimed.Attempt,
 		MaxDeliveries: c.config.MaxDeliveries,
-		Token:         claimed.Fence,
+		Token:         claimed.Token,
 		DueAt:         claimed.DueAt,
 		LeasedUntil:   claimed.LeasedUntil,
 		LastError:     lastError,

@@ -454,7 +454,7 @@ func consumerInfo(config SubscriberConfig, extended []delivery.Extended) string 
 		if info.Held == nil {
 			info.Held = map[string]queue.HeldTimes{}
 		}
-		info.Held[e.ID] = queue.HeldTimes{e.Fence, int64(e.Times)}
+		info.Held[e.ID] = queue.HeldTimes{e.Token, int64(e.Times)}
 	}
 	text, err := json.Marshal(info)
 	if err != nil {

@@ -76,7 +76,7 @@ func (s *scene) deadMessages(partitions int, name string, keys ...string) {
 			}
 			var burials []queue.Burial
 			for _, c := range claimed {
-				burials = append(burials, queue.Burial{Delivery: queue.Delivery{ID: c.ID, Token: c.Token}, Reason: "no route"})
+				burials = append(burials, queue.Burial{Delivery: queue.Delivery{ID: c.ID, Receipt: c.Receipt}, Reason: "no route"})
 			}
 			stale, err := g.Bury(s.T.Context(), burials)
 			require.NoError(s.T, err)

@@ -138,7 +138,7 @@ func queued(t *testing.T) *scene {
 	claimed := s.claim(g, "c/01", 2, `{"name":"c"}`)
 	s.present(g, "{}")
 	for _, c := range claimed {
-		stale, err := g.Release(t.Context(), []queue.Release{{Delivery: queue.Delivery{ID: c.ID, Token: c.Token}, DueAt: c.DueAt}})
+		stale, err := g.Release(t.Context(), []queue.Release{{Delivery: queue.Delivery{ID: c.ID, Receipt: c.Receipt}, DueAt: c.DueAt}})
 		require.NoError(t, err)
 		require.Empty(t, stale)
 	}

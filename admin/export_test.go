@@ -130,7 +130,7 @@ func TestADeadMessageIsImportedOnce(t *testing.T) {
 	s.publish(0, 1, "k")
 	s.bury(h, "bad", s.claim(h, "c", 1, "")...)
 	claimed := s.claim(g, "c", 1, "")[0]
-	nack := queue.Nack{Delivery: queue.Delivery{ID: claimed.ID, Token: claimed.Token}, Metadata: changedMetadata(t)}
+	nack := queue.Nack{Delivery: queue.Delivery{ID: claimed.ID, Receipt: claimed.Receipt}, Metadata: changedMetadata(t)}
 	_, _, err := g.Nack(t.Context(), 0, []queue.Nack{nack})
 	require.NoError(t, err)
 	s.bury(g, "bad", s.claim(g, "c", 1, "")...)

@@ -116,25 +116,25 @@ func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.
 		s.BuriedAt = f.At
 	case queue.StateInDelivery:
 		s.LeasedUntil = f.At
-		return s, s.findHolder(ctx, t.Partition(m.Partition).Group(f.Group), m.ID, f.Fence)
+		return s, s.findHolder(ctx, t.Partition(m.Partition).Group(f.Group), m.ID, f.Token)
 	}
 	return s, nil
 }
 
 // findHolder looks for the consumer that holds a delivery: in what consumers say of
 // themselves, then in the records of their last claims.
-func (s *GroupStatus) findHolder(ctx context.Context, g *queue.Group, id string, fence int64) error {
+func (s *GroupStatus) findHolder(ctx context.Context, g *queue.Group, id string, token int64) error {
 	consumers, err := inspect.Consumers(ctx, g)
 	if err != nil {
 		return err
 	}
 	for _, c := range consumers {
-		if held := c.Info.Held[id]; held[0] == fence {
+		if held := c.Info.Held[id]; held[0] == token {
 			s.Consumer, s.Extended = c.Info.Name, int(held[1])
 			return nil
 		}
 	}
-	holder, err := inspect.Holder(ctx, g, id, fence)
+	holder, err := inspect.Holder(ctx, g, id, token)
 	s.Consumer = queue.ConsumerName(holder)
 	return err
 }

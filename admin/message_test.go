@@ -58,7 +58,7 @@ func TestAMessageStandsDifferentlyForEachGroup(t *testing.T) {
 	s.ack(groups["done"], claimed["done"])
 	s.bury(groups["dead"], "no route", claimed["dead"])
 	_, _, err := groups["retrying"].Nack(t.Context(), 0, []queue.Nack{{
-		Delivery: queue.Delivery{ID: id, Token: "1"}, Delay: time.Minute, Metadata: []byte("\x81\xa1k\xa1v"),
+		Delivery: queue.Delivery{ID: id, Receipt: "1"}, Delay: time.Minute, Metadata: []byte("\x81\xa1k\xa1v"),
 	}})
 	require.NoError(t, err)
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "retired:retired", "1000").Err())
@@ -110,9 +110,9 @@ func TestTheHolderIsTheConsumerOfTheCurrentDelivery(t *testing.T) {
 	g := s.group(0, "g")
 	s.publish(0, 1, "k", "other")
 	id := s.claim(g, "hung/01", 1, `{"name":"hung"}`)[0].ID
-	say := func(consumer string, fence, times int) {
+	say := func(consumer string, token, times int) {
 		t.Helper()
-		about := fmt.Sprintf(`{"name":%q,"held":{%q:[%d,%d]}}`, consumer[:len(consumer)-3], id, fence, times)
+		about := fmt.Sprintf(`{"name":%q,"held":{%q:[%d,%d]}}`, consumer[:len(consumer)-3], id, token, times)
 		presence := queue.Presence{Alive: time.Minute, Info: about}
 		_, err := g.Extend(t.Context(), queue.Heartbeat{Consumer: consumer, Lease: time.Minute, Presence: presence}, nil)
 		require.NoError(t, err)

@@ -82,7 +82,7 @@ func (s *scene) nack(g *queue.Group, in time.Duration, claimed ...queue.Claimed)
 	s.T.Helper()
 	var nacks []queue.Nack
 	for _, c := range claimed {
-		nacks = append(nacks, queue.Nack{Delivery: queue.Delivery{ID: c.ID, Token: c.Token}, Delay: in})
+		nacks = append(nacks, queue.Nack{Delivery: queue.Delivery{ID: c.ID, Receipt: c.Receipt}, Delay: in})
 	}
 	stale, _, err := g.Nack(s.T.Context(), 0, nacks)
 	require.NoError(s.T, err)
@@ -93,7 +93,7 @@ func (s *scene) nack(g *queue.Group, in time.Duration, claimed ...queue.Claimed)
 func (s *scene) bury(g *queue.Group, reason string, claimed ...queue.Claimed) {
 	s.T.Helper()
 	for _, c := range claimed {
-		stale, err := g.Bury(s.T.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: c.ID, Token: c.Token}, Reason: reason}})
+		stale, err := g.Bury(s.T.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: c.ID, Receipt: c.Receipt}, Reason: reason}})
 		require.NoError(s.T, err)
 		require.Empty(s.T, stale)
 	}
@@ -103,7 +103,7 @@ func (s *scene) ack(g *queue.Group, claimed ...queue.Claimed) {
 	s.T.Helper()
 	var done []queue.Done
 	for _, c := range claimed {
-		done = append(done, queue.Done{Delivery: queue.Delivery{ID: c.ID, Token: c.Token}})
+		done = append(done, queue.Done{Delivery: queue.Delivery{ID: c.ID, Receipt: c.Receipt}})
 	}
 	acked, err := g.Ack(s.T.Context(), done)
 	require.NoError(s.T, err)

@@ -152,7 +152,7 @@ func TestAHandlerThatOutlastsCloseTimeoutLosesItsMessage(t *testing.T) {
 		r.end(t)
 		assert.Equal(t, testCloseTimeout, time.Since(start))
 		require.ErrorIs(t, context.Cause(msg.Context()), ErrCloseTimeout)
-		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0000", Token: "1"}}}, g.nacked)
+		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0000", Receipt: "1"}}}, g.nacked)
 	})
 }
 

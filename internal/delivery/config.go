@@ -102,7 +102,7 @@ type Config struct {
 // Extended is a delivery that a handler has when a heartbeat is sent.
 type Extended struct {
 	ID    string
-	Fence int64 // names the delivery
+	Token int64
 	Times int   // how often its lease was extended, with the heartbeat that says so
 }
 

@@ -37,9 +37,9 @@ func TestADecisionGoesOutWithTheNackAndIsTold(t *testing.T) {
 		pass(time.Second)
 		r.end(t)
 		assert.Equal(t, []queue.Nack{
-			{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Delay: time.Hour, Metadata: []byte("step 2"), Deferred: true},
-			{Delivery: queue.Delivery{ID: "0001", Token: "1"}, Reason: "no such order", Metadata: []byte("bad")},
-			{Delivery: queue.Delivery{ID: "0002", Token: "1"}, Delay: time.Minute},
+			{Delivery: queue.Delivery{ID: "0000", Receipt: "1"}, Delay: time.Hour, Metadata: []byte("step 2"), Deferred: true},
+			{Delivery: queue.Delivery{ID: "0001", Receipt: "1"}, Reason: "no such order", Metadata: []byte("bad")},
+			{Delivery: queue.Delivery{ID: "0002", Receipt: "1"}, Delay: time.Minute},
 		}, g.nacked)
 		assert.Equal(t, []observe.Settled{
 			{Place: place, ID: "0000", Token: 7, How: observe.Deferred, Took: time.Second, RetryIn: time.Hour},
@@ -119,7 +119,7 @@ func TestADecisionWithoutANackIsDropped(t *testing.T) {
 		<-r.Messages() // it is not settled
 		r.end(t)
 		assert.Equal(t, []string{"0000"}, g.acked)
-		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0001", Token: "1"}}}, g.nacked)
+		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0001", Receipt: "1"}}}, g.nacked)
 		assert.Equal(t, []observe.Settlement{observe.Acked, observe.Abandoned},
 			mapped(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
 		assert.Empty(t, told[observe.Buried](w))

@@ -74,7 +74,7 @@ func TestMessagesExpireByTheClockOfRedis(t *testing.T) {
 					assert.Fail(t, "no message is handed out")
 				}
 				r.end(t)
-				assert.Equal(t, []queue.Burial{{Delivery: queue.Delivery{ID: "0000", Token: "1"}, Reason: "expired"}}, g.buried)
+				assert.Equal(t, []queue.Burial{{Delivery: queue.Delivery{ID: "0000", Receipt: "1"}, Reason: "expired"}}, g.buried)
 				assert.Zero(t, r.buffer.waiting.Load())
 			})
 		})
@@ -141,7 +141,7 @@ func TestWhatExpiresOnOfferIsGivenBack(t *testing.T) {
 		nothingComes(t, r)
 		g.view(func() {
 			require.Len(t, g.released, 1)
-			g.ready = append(g.ready, queue.Claimed{ID: "0000", Token: "2", Attempt: 1})
+			g.ready = append(g.ready, queue.Claimed{ID: "0000", Receipt: "2", Attempt: 1})
 		})
 		g.add(1)
 		claims := g.claims()

@@ -71,7 +71,7 @@ func (g *fakeGroup) add(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for range n {
-		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", g.added), Token: "1", Fence: 7, Attempt: 1, DueAt: time.Now()})
+		g.ready = append(g.ready, queue.Claimed{ID: fmt.Sprintf("%04d", g.added), Receipt: "1", Token: 7, Attempt: 1, DueAt: time.Now()})
 		g.added++
 	}
 }
@@ -206,7 +206,7 @@ func (g *fakeGroup) Release(ctx context.Context, releases []queue.Release) ([]st
 	g.released = append(g.released, releases...)
 	for _, r := range releases {
 		if g.returns {
-			g.ready = append(g.ready, queue.Claimed{ID: r.ID, Token: "1", Fence: 7, Attempt: 1, DueAt: time.Now()})
+			g.ready = append(g.ready, queue.Claimed{ID: r.ID, Receipt: "1", Token: 7, Attempt: 1, DueAt: time.Now()})
 		}
 	}
 	slices.SortFunc(g.ready, func(a, b queue.Claimed) int { return cmp.Compare(a.ID, b.ID) })

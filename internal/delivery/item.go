@@ -41,7 +41,7 @@ type item struct {
 	cancel  context.CancelCauseFunc // guarded by leases.mu; set when it is handed out
 }
 
-func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Token: it.Token} }
+func (it *item) delivery() queue.Delivery { return queue.Delivery{ID: it.ID, Receipt: it.Receipt} }
 
 // expired reports whether the message has expired, so that no handler gets it.
 func (it *item) expired() bool {

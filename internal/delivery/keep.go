@@ -172,7 +172,7 @@ func (l *leases) extended(held []queue.Held, stale []string, sent time.Time) {
 	for _, d := range held {
 		it := l.held[d.ID]
 		switch {
-		case it == nil || it.Token != d.Token:
+		case it == nil || it.Receipt != d.Receipt:
 		case slices.Contains(stale, d.ID) && it.sent > 0:
 			it.doubted = true
 		case slices.Contains(stale, d.ID):
@@ -219,7 +219,7 @@ func (l *leases) handled() []Extended {
 	slices.SortFunc(items, func(a, b *item) int { return cmp.Or(a.ArrivedAt.Compare(b.ArrivedAt), cmp.Compare(a.ID, b.ID)) })
 	list := make([]Extended, len(items))
 	for i, it := range items {
-		list[i] = Extended{ID: it.ID, Fence: it.Fence, Times: it.extended + 1}
+		list[i] = Extended{ID: it.ID, Token: it.Token, Times: it.extended + 1}
 	}
 	return list
 }

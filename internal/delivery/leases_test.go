@@ -21,8 +21,8 @@ func newTestLeases() *leases {
 	return newLeases(config, nil, nil, &report, newAlarm())
 }
 
-func claimed(id, token string) []queue.Claimed {
-	return []queue.Claimed{{ID: id, Token: token, AnsweredAt: time.Now(), LeasedUntil: time.Now().Add(testLease)}}
+func claimed(id, receipt string) []queue.Claimed {
+	return []queue.Claimed{{ID: id, Receipt: receipt, AnsweredAt: time.Now(), LeasedUntil: time.Now().Add(testLease)}}
 }
 
 func TestAMessageWhoseLeaseRanOutUnnoticedIsNotHandedOut(t *testing.T) {
@@ -82,8 +82,8 @@ func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
 		pass(maxHold * 2 / 5)
 		g.view(func() {
 			assert.ElementsMatch(t, []queue.Held{
-				{Delivery: queue.Delivery{ID: msg.UUID, Token: "1"}, HandedOut: true},
-				{Delivery: queue.Delivery{ID: otherOf(msg.UUID), Token: "1"}},
+				{Delivery: queue.Delivery{ID: msg.UUID, Receipt: "1"}, HandedOut: true},
+				{Delivery: queue.Delivery{ID: otherOf(msg.UUID), Receipt: "1"}},
 			}, g.heldLast)
 		})
 		msg.Ack()

@@ -51,7 +51,7 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 	at = time.Now()
 	if r.observer.HandedOut != nil {
 		r.observer.HandedOut(observe.HandedOut{
-			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, Late: it.redisClock(at).Sub(it.DueAt),
+			Place: r.place, ID: it.ID, Token: it.Token, Attempt: it.Attempt, Late: it.redisClock(at).Sub(it.DueAt),
 		})
 	}
 	return at
@@ -62,7 +62,7 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 func (r *reporter) settled(it *item, stale []string) {
 	if r.observer.Settled != nil {
 		r.observer.Settled(observe.Settled{
-			Place: r.place, ID: it.ID, Token: it.Fence, How: it.how, Took: it.took, RetryIn: it.retryIn, Error: it.failure,
+			Place: r.place, ID: it.ID, Token: it.Token, How: it.how, Took: it.took, RetryIn: it.retryIn, Error: it.failure,
 			Stale: slices.Contains(stale, it.ID),
 		})
 	}
@@ -94,7 +94,7 @@ func (r *reporter) leasesLost(items []*item) {
 	}
 	for _, it := range items {
 		r.observer.LeaseLost(observe.LeaseLost{
-			Place: r.place, ID: it.ID, Token: it.Fence, Attempt: it.Attempt, HandedOut: it.handedOut.Load(),
+			Place: r.place, ID: it.ID, Token: it.Token, Attempt: it.Attempt, HandedOut: it.handedOut.Load(),
 		})
 	}
 }

@@ -49,7 +49,7 @@ func (r *scene) fill(partitions int) *queue.Topic {
 			require.NoError(r.T, err)
 			require.Len(r.T, claims.Messages, 2)
 			_, _, err = g.Nack(r.Ctx(), 0, []queue.Nack{
-				{Delivery: queue.Delivery{ID: keyed(1, "a"), Token: "1"}, Reason: "bad", Metadata: []byte("changed")},
+				{Delivery: queue.Delivery{ID: keyed(1, "a"), Receipt: "1"}, Reason: "bad", Metadata: []byte("changed")},
 			})
 			require.NoError(r.T, err)
 		}

@@ -32,7 +32,7 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	require.Len(t, r.claim(h, "c", 100), 100)
 	r.push(due("dead"))
 	r.claim(g, "c", 1000)
-	require.NoError(t, errOf(g.Bury(t.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: "dead", Token: "1"}, Reason: "bad"}})))
+	require.NoError(t, errOf(g.Bury(t.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: "dead", Receipt: "1"}, Reason: "bad"}})))
 	require.NoError(t, r.Client.SRem(t.Context(), names.Key(script.Groups, ""), "h").Err(), "a group whose registration is gone")
 	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Messages, ""), "lone", "x", "alone", make([]byte, 100<<10)).Err())
 	require.NoError(t, r.Client.ZAdd(t.Context(), names.Key(script.QueueOf, "lost"), z(1, "needed")).Err())

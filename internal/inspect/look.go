@@ -33,7 +33,7 @@ type FoundFor struct {
 	At       time.Time // its score, for one in line its due time; zero if it is done
 	Score    string    // as it is in Redis
 	InLine   bool      // due, and waits in line for its ordering key
-	Fence    int64     // of its last claim; 0 if it was never claimed
+	Token    int64     // of its last claim; 0 if it was never claimed
 	Attempts int       // deliveries that count, including one under way
 	Seen     int       // of these, how many a handler has certainly seen
 	Unsure   int       // and how many may have been lost with their consumers
@@ -128,10 +128,10 @@ func (f *FoundFor) read(entry string) {
 	}
 	if entry != "" {
 		read, _ := queue.ParseAttempts(entry)
-		f.Fence, f.Seen, f.Unsure = read.Fence, read.Seen, read.Unsure
+		f.Token, f.Seen, f.Unsure = read.Token, read.Seen, read.Unsure
 	}
 	if f.Attempts = f.Seen + f.Unsure; f.State == queue.StateInDelivery { // a first claim leaves no entry
-		f.Fence, f.Attempts = max(f.Fence, 1), max(f.Attempts, 1)
+		f.Token, f.Attempts = max(f.Token, 1), max(f.Attempts, 1)
 	}
 }
 
@@ -150,11 +150,11 @@ func (f *FoundFor) Exhausted(maxDeliveries int) string {
 
 // Holder is the id of the consumer whose last claim has got a delivery of a message; "" if
 // that is not known: it has claimed others since. It reads some 1,000 records.
-func Holder(ctx context.Context, g *queue.Group, id string, fence int64) (string, error) {
+func Holder(ctx context.Context, g *queue.Group, id string, token int64) (string, error) {
 	const steps = 100
 	cursor := "0"
 	for range steps {
-		reply, err := g.Run(ctx, holderScript, []any{cursor, id, strconv.FormatInt(fence, 10)})
+		reply, err := g.Run(ctx, holderScript, []any{cursor, id, strconv.FormatInt(token, 10)})
 		if err != nil {
 			return "", err
 		}

@@ -41,7 +41,7 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	require.Len(t, found.Groups, 2)
 	assert.WithinDuration(t, r.Now().Add(lease), found.Groups[0].At, 5*time.Second)
 	found.Groups[0].At, found.Groups[0].Score = time.Time{}, ""
-	assert.Equal(t, FoundFor{Group: "g", State: queue.StateInDelivery, Fence: 1, Attempts: 1}, found.Groups[0])
+	assert.Equal(t, FoundFor{Group: "g", State: queue.StateInDelivery, Token: 1, Attempts: 1}, found.Groups[0])
 	assert.Equal(t, FoundFor{Group: "h", State: queue.StateDone}, found.Groups[1])
 
 	_, err := LookIn(t.Context(), r.partition, "unknown", "")
@@ -65,7 +65,7 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	found := r.find("a", "")
 	require.Len(t, found.Groups, 3)
 	for i, want := range []FoundFor{
-		{Group: "g", State: queue.StateInDelivery, Fence: 1, Attempts: 1},
+		{Group: "g", State: queue.StateInDelivery, Token: 1, Attempts: 1},
 		{Group: "retired", State: queue.StateQueued},
 		{Group: "unregistered", State: queue.StateQueued},
 	} {
@@ -79,10 +79,10 @@ func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
 	require.Len(t, r.claim(g, "c/1", 2), 2)
-	holder := func(id string, fence int64) string {
+	holder := func(id string, token int64) string {
 		t.Helper()
 		before := r.State()
-		name, err := Holder(t.Context(), g, id, fence)
+		name, err := Holder(t.Context(), g, id, token)
 		require.NoError(t, err)
 		require.Equal(t, before, r.State())
 		return name
@@ -193,6 +193,6 @@ func TestLookReadsAGarbledEntryAsOneClaim(t *testing.T) {
 		require.Len(t, r.claim(g, "c", 1), 1)
 		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.AttemptsOf, "g"), id, entry).Err())
 		found := r.find(id, "").Groups[0]
-		assert.Equal(t, [3]int{1, 0, 0}, [3]int{int(found.Fence), found.Seen, found.Unsure}, entry)
+		assert.Equal(t, [3]int{1, 0, 0}, [3]int{int(found.Token), found.Seen, found.Unsure}, entry)
 	}
 }

@@ -151,7 +151,7 @@ func TestHaltedKeysAreCountedAndFound(t *testing.T) {
 	require.Len(t, r.claim(g, "c", 10), 5)
 	_, err := g.BuryAny(t.Context(), "bad", []string{dead, other, plain})
 	require.NoError(t, err)
-	nack(t, g, queue.Nack{Delivery: queue.Delivery{ID: retry, Token: "1"}, Delay: time.Minute})
+	nack(t, g, queue.Nack{Delivery: queue.Delivery{ID: retry, Receipt: "1"}, Delay: time.Minute})
 	require.NoError(t, r.Client.ZRem(t.Context(), r.partition.Key(script.UnackOf, "g"), gone).Err())
 	astray := ordered(6, "astray") // in line behind itself
 	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.TurnsOf, "g"), "6,astray", astray).Err())

@@ -107,7 +107,7 @@ type PageEntry struct {
 	ID       string
 	Score    int64  // ms
 	Seen     Seen   // as it is in the sorted set
-	Token    string // the attempts entry; "1" if there is none
+	Receipt  string // the attempts entry; "1" if there is none
 	Attempts int    // deliveries that count, including one under way
 	Reason   string
 	Size     int    // bytes of the body
@@ -240,7 +240,7 @@ func parsePage(reply script.Reply, place Place, from Position) (Page, error) {
 			rows.Fail("message %q has the score %q", entry.ID, entry.Seen.Score)
 		}
 		entry.Score, entry.Position = ms, Position{shown, entry.ID}
-		entry.Token, entry.Attempts, entry.Reason = rows.Text(), rows.Count(), string(rows.Bytes())
+		entry.Receipt, entry.Attempts, entry.Reason = rows.Text(), rows.Count(), string(rows.Bytes())
 		entry.Size, entry.Body, entry.Metadata = rows.Count(), rows.Bytes(), rows.Bytes()
 		page.Entries = append(page.Entries, entry)
 	}

@@ -62,7 +62,7 @@ func TestAPageShowsAllOfAMessage(t *testing.T) {
 	scheduledOnes := r.page(r.partition.Group(""), inAll(InScheduled))
 	require.Equal(t, []string{"a", "b", k, "late"}, idsOf(scheduledOnes))
 	assert.Equal(t, PageEntry{
-		ID: k, Score: scheduledOnes.Entries[2].Score, Token: "1", Size: len("body " + k),
+		ID: k, Score: scheduledOnes.Entries[2].Score, Receipt: "1", Size: len("body " + k),
 		Seen: Seen{k, scheduledOnes.Entries[2].Position.Score}, Position: scheduledOnes.Entries[2].Position,
 	}, scheduledOnes.Entries[2])
 	assert.InDelta(t, r.Now().UnixMilli(), scheduledOnes.Now.UnixMilli(), 10000)
@@ -73,15 +73,15 @@ func TestAPageShowsAllOfAMessage(t *testing.T) {
 	assert.Equal(t, 1, inUnack.Entries[0].Attempts, "the delivery under way counts")
 	require.Equal(t, []string{"a", "b"}, idsOf(r.page(r.partition.Group("h"), inAll(InQueue))))
 
-	_, _, err := g.Nack(t.Context(), 0, []queue.Nack{{Delivery: queue.Delivery{ID: "a", Token: "1"}, Delay: time.Minute, Metadata: []byte("new")}})
+	_, _, err := g.Nack(t.Context(), 0, []queue.Nack{{Delivery: queue.Delivery{ID: "a", Receipt: "1"}, Delay: time.Minute, Metadata: []byte("new")}})
 	require.NoError(t, err)
-	_, err = g.Bury(t.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: "b", Token: "1"}, Reason: "bad b"}})
+	_, err = g.Bury(t.Context(), []queue.Burial{{Delivery: queue.Delivery{ID: "b", Receipt: "1"}, Reason: "bad b"}})
 	require.NoError(t, err)
 	request := inAll(InQueue)
 	request.Bytes = 1000
 	retried := r.page(g, request)
 	require.Len(t, retried.Entries, 1)
-	assert.Equal(t, "1/1/0", retried.Entries[0].Token)
+	assert.Equal(t, "1/1/0", retried.Entries[0].Receipt)
 	assert.Equal(t, 1, retried.Entries[0].Attempts)
 	assert.Equal(t, "body a", string(retried.Entries[0].Body))
 	assert.Equal(t, "new", string(retried.Entries[0].Metadata))

@@ -89,7 +89,7 @@ func (r *scene) request(consumer string, limit int) queue.Request {
 	return queue.Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
 }
 
-// claim claims up to limit messages and returns their deliveries as "id#token".
+// claim claims up to limit messages and returns their deliveries as "id#receipt".
 func (r *scene) claim(g *queue.Group, consumer string, limit int) []string {
 	r.T.Helper()
 	return r.claimWith(g, r.request(consumer, limit))
@@ -105,7 +105,7 @@ func (r *scene) claimWith(g *queue.Group, request queue.Request) []string {
 func deliveries(claims queue.Claims) []string {
 	list := []string{}
 	for _, m := range claims.Messages {
-		list = append(list, m.ID+"#"+m.Token)
+		list = append(list, m.ID+"#"+m.Receipt)
 	}
 	return list
 }
@@ -120,13 +120,13 @@ func errOf[T any](_ T, err error) error { return err }
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
-// ack acks deliveries, as claim returns them, "id#token"; "id" is a first delivery.
+// ack acks deliveries, as claim returns them, "id#receipt"; "id" is a first delivery.
 func ack(t *testing.T, g *queue.Group, deliveries ...string) {
 	t.Helper()
 	var done []queue.Done
 	for _, delivery := range deliveries {
-		id, token, _ := strings.Cut(delivery, "#")
-		done = append(done, queue.Done{Delivery: queue.Delivery{ID: id, Token: cmp.Or(token, "1")}})
+		id, receipt, _ := strings.Cut(delivery, "#")
+		done = append(done, queue.Done{Delivery: queue.Delivery{ID: id, Receipt: cmp.Or(receipt, "1")}})
 	}
 	acked, err := g.Ack(t.Context(), done)
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func (r *scene) bury(g *queue.Group, ids ...string) {
 	r.T.Helper()
 	for _, id := range ids {
 		require.Equal(r.T, []string{id + "#1"}, r.claim(g, "c", 1))
-		stale, err := g.Bury(r.Ctx(), []queue.Burial{{Delivery: queue.Delivery{ID: id, Token: "1"}, Reason: "bad " + id}})
+		stale, err := g.Bury(r.Ctx(), []queue.Burial{{Delivery: queue.Delivery{ID: id, Receipt: "1"}, Reason: "bad " + id}})
 		require.NoError(r.T, err)
 		require.Empty(r.T, stale)
 	}

@@ -40,8 +40,8 @@ type Presence struct {
 // Claimed is a message leased to the consumer that claimed it.
 type Claimed struct {
 	ID          string
-	Token       string // fences this delivery
-	Fence       int64  // grows with each delivery to the group, even after a requeue
+	Receipt     string // names this delivery in settlements
+	Token       int64  // grows with each delivery to the group, even after a requeue
 	Attempt     int    // 1 for the first delivery; starts anew with a requeue
 	DueAt       time.Time
 	LeasedUntil time.Time // by Redis's clock
@@ -196,31 +196,31 @@ func parseClaims(reply script.Reply) (Claims, error) {
 	return claims, reply.End()
 }
 
-// firstToken is that of a first claim, which leaves no entry.
-const firstToken = "1"
+// firstReceipt is that of a first claim, which leaves no entry.
+const firstReceipt = "1"
 
-// parse reads the due time and the token.
-func (c *Claimed) parse(due, token string) error {
+// parse reads the due time and the receipt.
+func (c *Claimed) parse(due, receipt string) error {
 	ms, err := strconv.ParseFloat(due, 64) // another program may have written any score
 	if err != nil {
 		return err
 	}
-	c.DueAt, c.Token = time.UnixMilli(int64(ms)), token
-	attempts, valid := ParseAttempts(token)
-	if !valid && token != firstToken {
-		return fmt.Errorf("token %q: %w", token, strconv.ErrSyntax)
+	c.DueAt, c.Receipt = time.UnixMilli(int64(ms)), receipt
+	attempts, valid := ParseAttempts(receipt)
+	if !valid && receipt != firstReceipt {
+		return fmt.Errorf("receipt %q: %w", receipt, strconv.ErrSyntax)
 	}
-	c.Fence, c.Attempt = attempts.Fence, max(1, attempts.Seen+attempts.Unsure)
+	c.Token, c.Attempt = attempts.Token, max(1, attempts.Seen+attempts.Unsure)
 	return nil
 }
 
 // Attempts is what has happened to a message in a group; lib.lua explains it.
 type Attempts struct {
-	Fence        int64
+	Token        int64
 	Seen, Unsure int
 }
 
-// ParseAttempts reads "fence/seen/unsure". What is garbled counts as one claim, as in Redis.
+// ParseAttempts reads "token/seen/unsure". What is garbled counts as one claim, as in Redis.
 func ParseAttempts(text string) (a Attempts, valid bool) {
 	var numbers [3]int64
 	parts := strings.Split(text, "/")
@@ -230,9 +230,9 @@ func ParseAttempts(text string) (a Attempts, valid bool) {
 		numbers[i], valid = int64(n), err == nil
 	}
 	if !valid {
-		return Attempts{Fence: 1}, false
+		return Attempts{Token: 1}, false
 	}
-	return Attempts{Fence: numbers[0], Seen: int(numbers[1]), Unsure: int(numbers[2])}, true
+	return Attempts{Token: numbers[0], Seen: int(numbers[1]), Unsure: int(numbers[2])}, true
 }
 
 // addMetadata adds metadata to messages, from a list of indexes and values.

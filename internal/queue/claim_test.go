@@ -26,7 +26,7 @@ func TestClaimAcceptsAnyScoreThatAnotherProgramWrote(t *testing.T) {
 	require.Equal(t, []string{"a#1", "b#1", "c#1"}, deliveries(claims))
 	var releases []Release
 	for _, m := range claims.Messages {
-		releases = append(releases, Release{Delivery{m.ID, m.Token}, m.DueAt, 0})
+		releases = append(releases, Release{Delivery{m.ID, m.Receipt}, m.DueAt, 0})
 	}
 	stale, err := g.Release(t.Context(), releases)
 	require.NoError(t, err)

@@ -209,7 +209,7 @@ type ConsumerInfo struct {
 	Held map[string]HeldTimes `json:"held,omitempty"`
 }
 
-// HeldTimes is the fence of a delivery, and how often its lease was extended.
+// HeldTimes is the token of a delivery, and how often its lease was extended.
 type HeldTimes [2]int64
 
 // ConsumerName is the name in the id of a consumer: what is before the last slash.

@@ -117,8 +117,8 @@ func (m *trial) claimBoth(name string, r Request) func() {
 		m.must(err)
 		m.same(want, got)
 		for _, c := range got.Messages {
-			if key := name + " " + c.ID; !slices.Contains(m.tokens[key], c.Token) {
-				m.tokens[key] = append(m.tokens[key], c.Token)
+			if key := name + " " + c.ID; !slices.Contains(m.receipts[key], c.Receipt) {
+				m.receipts[key] = append(m.receipts[key], c.Receipt)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 	claims.Messages = make([]Claimed, len(got.Messages))
 	for i, c := range got.Messages {
 		claims.Messages[i] = Claimed{
-			ID: c.ID, Token: c.Token.String(), Fence: int64(c.Token.Fence), Attempt: c.Token.Attempt(), Body: c.Body,
+			ID: c.ID, Receipt: c.Receipt.String(), Token: int64(c.Receipt.Token), Attempt: c.Receipt.Attempt(), Body: c.Body,
 			Metadata: c.Metadata, DueAt: time.UnixMilli(c.Due), AnsweredAt: time.UnixMilli(got.Now), LeasedUntil: time.UnixMilli(got.Deadline),
 		}
 	}
@@ -160,13 +160,13 @@ func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 func (m *trial) deliveries(rt *rapid.T) (group string, list []Delivery, same []store.Delivery) {
 	group, ids, _ := m.some(rt, draw(rt, "place", "unack", "unack", "unack", "unack", "queue", "dead"))
 	for _, id := range ids {
-		tokens := append([]string{"1"}, m.tokens[group+" "+id]...)
-		token := tokens[len(tokens)-1]
+		receipts := append([]string{"1"}, m.receipts[group+" "+id]...)
+		receipt := receipts[len(receipts)-1]
 		if rapid.IntRange(0, 4).Draw(rt, "current") == 0 {
-			token = draw(rt, "token", tokens...)
+			receipt = draw(rt, "receipt", receipts...)
 		}
-		list = append(list, Delivery{id, token})
-		same = append(same, store.Delivery{ID: id, Token: store.ParseToken(token)})
+		list = append(list, Delivery{id, receipt})
+		same = append(same, store.Delivery{ID: id, Receipt: store.ParseReceipt(receipt)})
 	}
 	return group, list, same
 }
@@ -190,7 +190,7 @@ func (m *trial) relay(rt *rapid.T) {
 	group, deliveries, same := m.deliveries(rt)
 	var entries []Entry
 	for _, d := range deliveries {
-		entries = append(entries, entryOf(d.ID, d.Token))
+		entries = append(entries, entryOf(d.ID, d.Receipt))
 	}
 	m.do(func() {
 		stale, room := m.model.Ack(group, same)

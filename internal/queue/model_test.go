@@ -45,17 +45,17 @@ func TestModel(t *testing.T) {
 
 // trial is one run on a new topic.
 type trial struct {
-	t       *rapid.T
-	scene   *scene
-	real    *Partition
-	model   *store.Partition
-	now     int64               // µs
-	notices []string            // that the model has sent since the last check
-	ids     int                 // how many messages there were
-	numbers map[string]int64    // the last number of each publisher and consumer
-	tokens  map[string][]string // the deliveries of each message to each group
-	relayed []string            // ids in the stream
-	calls   []func()            // the last ones, which may be sent again
+	t        *rapid.T
+	scene    *scene
+	real     *Partition
+	model    *store.Partition
+	now      int64               // µs
+	notices  []string            // that the model has sent since the last check
+	ids      int                 // how many messages there were
+	numbers  map[string]int64    // the last number of each publisher and consumer
+	receipts map[string][]string // the deliveries of each message to each group
+	relayed  []string            // ids in the stream
+	calls    []func()            // the last ones, which may be sent again
 }
 
 // trialGroups are the groups that there may be.
@@ -65,7 +65,7 @@ func newTrial(t *rapid.T, s *scene) *trial {
 	topic := store.NewTopic()
 	m := &trial{
 		t: t, scene: s, real: s.partition, model: topic.Partition(0),
-		numbers: map[string]int64{}, tokens: map[string][]string{},
+		numbers: map[string]int64{}, receipts: map[string][]string{},
 	}
 	topic.Notify = func(_ int, n store.Notice) { m.notices = append(m.notices, textOf(n)) }
 	m.advance(1_700_000_000_000_000) // before now: BuryAny takes the time of the server

@@ -17,10 +17,10 @@ func ordered(name, key string) string { return fmt.Sprintf("%-26s=%d,%s", name, 
 
 var a1, a2, a3 = ordered("a1", "a"), ordered("a2", "a"), ordered("a3", "a")
 
-func tokens(token string, ids ...string) []string {
+func receipts(receipt string, ids ...string) []string {
 	list := []string{}
 	for _, id := range ids {
-		list = append(list, id+"#"+token)
+		list = append(list, id+"#"+receipt)
 	}
 	return list
 }
@@ -39,7 +39,7 @@ func TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave(t *testing.T) {
 			ids := []string{id("1"), id("2"), id("3")}
 			r.push(due(ids[0]), due(ids[1]), due(ids[2]))
 			for _, id := range ids {
-				require.Equal(t, tokens("1", id), r.claim(g, "c", 10))
+				require.Equal(t, receipts("1", id), r.claim(g, "c", 10))
 				require.Empty(t, r.claim(g, "d", 10), "the key is busy")
 				ack(t, g, id)
 			}
@@ -53,15 +53,15 @@ func TestALostDeliveryWithoutATurnIsFenced(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due(a1))
-	require.Equal(t, tokens("1", a1), r.claim(g, "c", 1))
+	require.Equal(t, receipts("1", a1), r.claim(g, "c", 1))
 	require.NoError(t, r.Client.Del(r.Ctx(), r.partition.Key(script.TurnsOf, "g")).Err(), "damage")
 	r.push(due(a2))
-	require.Equal(t, tokens("1", a2), r.claim(g, "d", 1))
+	require.Equal(t, receipts("1", a2), r.claim(g, "d", 1))
 	r.Expire("g", a1)
 	require.Empty(t, r.claim(g, "d", 1))
 	require.NoError(t, errOf(g.Ack(r.Ctx(), done(a2))))
-	assert.Equal(t, tokens("3/0/1", a1), r.claim(g, "d", 1), "the delivery that was lost counts for nothing")
-	stale, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: Delivery{ID: a1, Token: "1"}}})
+	assert.Equal(t, receipts("3/0/1", a1), r.claim(g, "d", 1), "the delivery that was lost counts for nothing")
+	stale, _, err := g.Nack(r.Ctx(), 0, []Nack{{Delivery: Delivery{ID: a1, Receipt: "1"}}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{a1}, stale)
 }
@@ -121,7 +121,7 @@ func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
 		r.push(due(ordered(fmt.Sprint("dead", n), fmt.Sprint(n))))
 	}
 	for _, id := range r.claim(g, "c", letters) {
-		nack(t, g, Nack{Delivery: Delivery{ID: strings.TrimSuffix(id, "#1"), Token: "1"}, Reason: "bad"})
+		nack(t, g, Nack{Delivery: Delivery{ID: strings.TrimSuffix(id, "#1"), Receipt: "1"}, Reason: "bad"})
 	}
 	waits := ordered("waits", "7")
 	r.push(due(waits))
@@ -136,7 +136,7 @@ func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
 			break
 		}
 	}
-	assert.Equal(t, tokens("1", waits), got)
+	assert.Equal(t, receipts("1", waits), got)
 }
 
 // TestAClaimHealsTurns that torn files have left.
@@ -164,14 +164,14 @@ func TestAClaimHealsTurns(t *testing.T) {
 			r := newScene(t)
 			g := r.group("g")
 			r.push(due(a1), due(a2), due(a3))
-			require.Equal(t, tokens("1", a1), r.claim(g, "c", 10))
+			require.Equal(t, receipts("1", a1), r.claim(g, "c", 10))
 			key := r.partition.Key
 			require.NoError(t, r.Client.ZRem(t.Context(), key(script.UnackOf, "g"), a1).Err())
 			require.NoError(t, damage(r, key(script.TurnsOf, "g"), key(script.BlockedOf, "g")))
 			assert.Empty(t, r.claim(g, "c", 10), "it finds nothing, and heals")
-			assert.Equal(t, tokens("1", a2), r.claim(g, "c", 10))
+			assert.Equal(t, receipts("1", a2), r.claim(g, "c", 10))
 			ack(t, g, a2)
-			assert.Equal(t, tokens("1", a3), r.claim(g, "c", 10))
+			assert.Equal(t, receipts("1", a3), r.claim(g, "c", 10))
 			ack(t, g, a3)
 			assert.Equal(t, map[string]string{"groups g": "member", "messages " + a1: "body " + a1}, r.State())
 		})

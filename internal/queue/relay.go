@@ -75,7 +75,7 @@ func (g *Group) relay(ctx context.Context, stream Stream, entries []Entry, relay
 	keys := append(g.partition.Keys(relayScript, g.name), stream.Key)
 	args := []any{g.name, g.partition.Channel(), stream.MaxLen, len(entries[0].Values)}
 	for _, e := range entries {
-		args = append(append(args, e.ID, e.Token), e.Values...)
+		args = append(append(args, e.ID, e.Receipt), e.Values...)
 	}
 	reply, err := g.partition.Client().Run(ctx, g.partition.Call(relayScript, keys, args))
 	if redis.HasErrorPrefix(err, "CROSSSLOT") {

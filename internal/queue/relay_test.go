@@ -15,8 +15,8 @@ import (
 )
 
 // entryOf is a message on its way to a stream.
-func entryOf(id, token string) Entry {
-	return Entry{Delivery: Delivery{id, token}, Size: 1, Values: []any{"id", id, "body", "of " + id}}
+func entryOf(id, receipt string) Entry {
+	return Entry{Delivery: Delivery{id, receipt}, Size: 1, Values: []any{"id", id, "body", "of " + id}}
 }
 
 // relay hands messages on to a stream and returns the stale ones.

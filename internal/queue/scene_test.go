@@ -131,23 +131,23 @@ func (r *scene) request(consumer string, limit int) Request {
 	return Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
 }
 
-// done are deliveries that a group has handled, as claim returns them, "id#token"; "id" is a first delivery.
+// done are deliveries that a group has handled, as claim returns them, "id#receipt"; "id" is a first delivery.
 func done(deliveries ...string) []Done {
 	var list []Done
 	for _, delivery := range deliveries {
-		id, token, _ := strings.Cut(delivery, "#")
-		list = append(list, Done{Delivery: Delivery{id, cmp.Or(token, "1")}})
+		id, receipt, _ := strings.Cut(delivery, "#")
+		list = append(list, Done{Delivery: Delivery{id, cmp.Or(receipt, "1")}})
 	}
 	return list
 }
 
-func held(id, token string) Held { return Held{Delivery: Delivery{ID: id, Token: token}} }
+func held(id, receipt string) Held { return Held{Delivery: Delivery{ID: id, Receipt: receipt}} }
 
-func handedOut(id, token string) Held {
-	return Held{Delivery: Delivery{ID: id, Token: token}, HandedOut: true}
+func handedOut(id, receipt string) Held {
+	return Held{Delivery: Delivery{ID: id, Receipt: receipt}, HandedOut: true}
 }
 
-// claim claims up to limit messages and returns their deliveries as "id#token".
+// claim claims up to limit messages and returns their deliveries as "id#receipt".
 func (r *scene) claim(g *Group, consumer string, limit int) []string {
 	r.T.Helper()
 	return r.claimWith(g, r.request(consumer, limit))
@@ -163,7 +163,7 @@ func (r *scene) claimWith(g *Group, request Request) []string {
 func deliveries(claims Claims) []string {
 	list := []string{}
 	for _, m := range claims.Messages {
-		list = append(list, m.ID+"#"+m.Token)
+		list = append(list, m.ID+"#"+m.Receipt)
 	}
 	return list
 }

@@ -22,8 +22,8 @@ const (
 // last one: it was not settled, and nobody has claimed the message since. All settlements obey one rule: that of a
 // delivery that is no longer current has no effect and is reported as stale.
 type Delivery struct {
-	ID    string
-	Token string
+	ID      string
+	Receipt string // from the claim
 }
 
 // Done is a delivery whose message the group has handled.
@@ -95,7 +95,7 @@ func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 		n := min(maxAcked, sized(done, MaxFreedBytes, func(d Done) int { return d.Size }))
 		args := []any{g.name, g.partition.Channel()}
 		for _, d := range done[:n] {
-			args = append(args, d.ID, d.Token)
+			args = append(args, d.ID, d.Receipt)
 		}
 		reply, err := g.Run(ctx, ackScript, args)
 		if err != nil {
@@ -132,7 +132,7 @@ func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stal
 		args := []any{g.name, g.partition.Channel(), maxDeliveries}
 		for _, n := range nacks[:count] {
 			decision, detail := n.decision()
-			args = append(args, n.ID, n.Token, decision, detail, n.Metadata)
+			args = append(args, n.ID, n.Receipt, decision, detail, n.Metadata)
 		}
 		nacks = nacks[count:]
 		reply, err := g.Run(ctx, nackScript, args)
@@ -165,7 +165,7 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 		if h.HandedOut {
 			handedOut = 1
 		}
-		args = append(args, h.ID, h.Token, handedOut)
+		args = append(args, h.ID, h.Receipt, handedOut)
 	}
 	return g.RunForTexts(ctx, extendScript, args)
 }
@@ -174,7 +174,7 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
 	args := []any{g.name, g.partition.Channel()}
 	for _, r := range releases {
-		args = append(args, r.ID, r.Token, r.DueAt.UnixMilli(), script.Milliseconds(r.Age))
+		args = append(args, r.ID, r.Receipt, r.DueAt.UnixMilli(), script.Milliseconds(r.Age))
 	}
 	return g.RunForTexts(ctx, releaseScript, args)
 }
@@ -195,7 +195,7 @@ func Reason(text string) string {
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
 	args := []any{g.name, g.partition.Channel(), 0}
 	for _, b := range burials {
-		args = append(args, b.ID, b.Token, b.Reason)
+		args = append(args, b.ID, b.Receipt, b.Reason)
 	}
 	return g.RunForTexts(ctx, buryHeldScript, args)
 }

@@ -71,7 +71,7 @@ var kinds = [...]struct{ name, holds, meaning string }{
 		"then nominal time and id of each tick that is stored ahead"},
 	QueueOf:        {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},
 	UnackOf:        {"unack", "zset", "id → lease deadline, ms: delivered to G and not settled"},
-	AttemptsOf:     {"attempts", "hash", "id → fence/seen/unsure; none stands for 1/0/0"},
+	AttemptsOf:     {"attempts", "hash", "id → token/seen/unsure; none stands for 1/0/0"},
 	ClaimsOf:       {"claims", "hash", "consumer → record of its last claim"},
 	DeadOf:         {"dead", "zset", "id → when it became dead in G, ms"},
 	ReasonsOf:      {"reasons", "hash", "id → why it is dead"},

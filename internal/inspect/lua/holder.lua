@@ -4,10 +4,10 @@
 -- KEYS     claims
 -- ARGV[1]  cursor  '0', or where the call before has ended
 -- ARGV[2]  id
--- ARGV[3]  fence   of the delivery
+-- ARGV[3]  token   of the delivery
 -- Returns  { cursor or '0' if that was all, consumer or '' }
 
-local cursor, id, fence = ARGV[1], ARGV[2], ARGV[3]
+local cursor, id, token = ARGV[1], ARGV[2], ARGV[3]
 local STEP = 10 -- records, about; one has up to 1,000 ids
 
 -- gave reports whether a record has the delivery.
@@ -16,10 +16,10 @@ local function gave(record)
   local _, _, result = parse_record(record)
   local whole, decoded = pcall(cjson.decode, result)
   if not whole or type(decoded) ~= 'table' or type(decoded[3]) ~= 'table' then return false end
-  local tokens = {}
-  for _, token in string.gmatch(tostring(decoded[2]), '(%S+) (%S+)') do tokens[#tokens + 1] = token end
+  local receipts = {}
+  for _, receipt in string.gmatch(tostring(decoded[2]), '(%S+) (%S+)') do receipts[#receipts + 1] = receipt end
   for i, other in ipairs(decoded[3]) do
-    if other == id then return (fence_of(tokens[i] or '') or '1') == fence end
+    if other == id then return (token_of(receipts[i] or '') or '1') == token end
   end
   return false
 end

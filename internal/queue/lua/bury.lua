@@ -4,16 +4,16 @@
 -- KEYS     unack, attempts, dead, reasons, keys, at_limit, queue, turns, blocked, settings
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
--- ARGV[3]  until     ms by Redis's clock; after that, no message without a token is buried
--- ARGV[4..]  for each message: id, token, reason
+-- ARGV[3]  until     ms by Redis's clock; after that, no message without a receipt is buried
+-- ARGV[4..]  for each message: id, receipt, reason
 -- Returns  { id, ... }: those whose delivery is no longer the current one, or which, without
---          a token, neither wait nor are in delivery; unless the reason is what they were
+--          a receipt, neither wait nor are in delivery; unless the reason is what they were
 --          buried for
 
 local group, channel, till = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local ids, tokens, why = columns(4, 3)
-local holds, entries, leases = current(unack, attempts, ids, tokens)
+local ids, receipts, why = columns(4, 3)
+local holds, entries, leases = current(unack, attempts, ids, receipts)
 local waits = redis.call('ZMSCORE', queue, unpack(ids))
 expect_zsets(dead)
 expect_hashes(reasons, keys, at_limit)
@@ -25,7 +25,7 @@ local in_time = now <= till * 1000
 begin_writes(unack)
 local stale = {}
 for i, id in ipairs(ids) do
-  local whoever = tokens[i] == '' -- has it, or if it waits: a person has no token
+  local whoever = receipts[i] == '' -- has it, or if it waits: a person has no receipt
   if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
     if lines[i] then
@@ -37,7 +37,7 @@ for i, id in ipairs(ids) do
     end
     redis.call('ZREM', unack, id)
     if whoever then redis.call('ZREM', queue, id) end
-  elseif why_dead(dead, reasons, id) ~= why[i] or not whoever and not same_fence(entries[i], tokens[i]) then
+  elseif why_dead(dead, reasons, id) ~= why[i] or not whoever and not same_token(entries[i], receipts[i]) then
     stale[#stale + 1] = id
   end
 end

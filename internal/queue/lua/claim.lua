@@ -2,7 +2,7 @@
 --
 -- A message waits in scheduled. The first claim that finds it due moves it to the queues of all groups
 -- (lib_fan_out.lua), or leases it at once if there is only one group. A lease moves it to unack, with
--- the end of the lease as its score, and gives it a token, which the settlement has to name.
+-- the end of the lease as its score, and gives it a receipt, which the settlement has to name.
 -- A claim, in this order: a request that is sent again gets what it got (lib_claim_again.lua); what
 -- holds the group back, such as a pause or a limit (lib_claim.lua), says how much to take; messages
 -- whose leases ran out come first, then due ones; each is leased, buried if it had too many deliveries,
@@ -34,7 +34,7 @@
 --          { 'claimed', now in ms, lease deadline in ms, µs until the next is due or -1 if none
 --            will be or -2 if the next is only for a free worker, or below -2 if a later request
 --            is recorded: -2 less its number, and nothing else,
---            'due token due token ...' with due in ms, { id, ... }, { body, ... },
+--            'due receipt due receipt ...' with due in ms, { id, ... }, { body, ... },
 --            { index, metadata, ... } of those with their own,
 --            { id, reason, ... } of those that were dead-lettered,
 --            how many partitions there are if more than one, 1 if groups may end soon else 0 }
@@ -58,7 +58,7 @@ if has_turns then redis.call('ZRANGEBYLEX', blocked, '+', '-') end -- see lines_
 -- ask makes the caller name the groups, or register its own.
 local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
 
--- reply gives a batch, nil for nothing. Its details, due times and tokens, are one text, since
+-- reply gives a batch, nil for nothing. Its details, due times and receipts, are one text, since
 -- each value of a reply is slow.
 local function reply(wait, batch)
   batch = batch or { details = '', ids = {}, bodies = {}, metadata = {}, buried = {} }
@@ -172,7 +172,7 @@ local function consider(batch, list, lost, max_count)
       buried[#buried + 1], buried[#buried + 2] = id, reason
     elseif waits then
       send_in_line(batch, line, id, list[2 * i])
-      if lost and not entries[i] then -- else its next claim would have the token of the lost one
+      if lost and not entries[i] then -- else its next claim would have the receipt of the lost one
         written[#written + 1], written[#written + 2] = id, unseen(entry)
       end
     else

@@ -8,20 +8,20 @@
 -- The record keeps what is left, so that no copy gets more.
 
 -- held_again is the batch of a record, as far as its consumer still holds it: messages that nobody has
--- claimed or extended since. The token alone does not prove that: a torn file may bring back the record of
+-- claimed or extended since. The receipt alone does not prove that: a torn file may bring back the record of
 -- a claim that was undone, and another consumer may have those messages by now.
 local function held_again(record)
   local deadline, details, ids, buried = unpack(cjson.decode(record))
-  local dues, tokens = {}, {}
-  for due, token in string.gmatch(details, '(%S+) (%S+)') do
-    dues[#dues + 1], tokens[#tokens + 1] = due, token
+  local dues, receipts = {}, {}
+  for due, receipt in string.gmatch(details, '(%S+) (%S+)') do
+    dues[#dues + 1], receipts[#receipts + 1] = due, receipt
   end
-  local holds, _, leases = current(unack, attempts, ids, tokens)
-  local held = { deadline = deadline, ids = {}, dues = {}, tokens = {}, recorded = buried, buried = {} }
+  local holds, _, leases = current(unack, attempts, ids, receipts)
+  local held = { deadline = deadline, ids = {}, dues = {}, receipts = {}, recorded = buried, buried = {} }
   for i, id in ipairs(ids) do
     if holds[i] and tonumber(leases[i]) == tonumber(deadline) and redis.call('HEXISTS', messages, id) == 1 then
       local n = #held.ids + 1
-      held.ids[n], held.dues[n], held.tokens[n] = id, dues[i], tokens[i]
+      held.ids[n], held.dues[n], held.receipts[n] = id, dues[i], receipts[i]
     end
   end
   for i = 1, #buried, 2 do
@@ -45,10 +45,10 @@ local function fitting(held, limit, max_bytes, now_ms, has_metadata)
     if stopped then
       back.ids[m + 1] = id
       back.scores[2 * m + 1], back.scores[2 * m + 2] = over and length > max_bytes and now_ms or held.dues[i], id
-      back.entries[2 * m + 1], back.entries[2 * m + 2] = id, unseen(held.tokens[i])
+      back.entries[2 * m + 1], back.entries[2 * m + 2] = id, unseen(held.receipts[i])
     else
       bytes = bytes + length
-      batch.ids[n + 1], batch.details[n + 1] = id, held.dues[i] .. ' ' .. held.tokens[i]
+      batch.ids[n + 1], batch.details[n + 1] = id, held.dues[i] .. ' ' .. held.receipts[i]
     end
   end
   batch.details = table.concat(batch.details, ' ')

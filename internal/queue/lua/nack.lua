@@ -6,19 +6,19 @@
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  max deliveries, 0 for no limit
--- ARGV[4..]  for each message: id, token, 'defer' or 'bury' or '', detail, new metadata or ''. The
+-- ARGV[4..]  for each message: id, receipt, 'defer' or 'bury' or '', detail, new metadata or ''. The
 --            detail is why to bury it, else its delay in ms. Without a decision, a space and
 --            what went wrong may follow, which is added to the reason of a dead message
 -- Returns  { { id, ... }, { id, reason, ... } }: those whose delivery is no longer
---          the current one, and those buried, by this call or one before with the token
+--          the current one, and those buried, by this call or one before with the receipt
 
 local group, channel, max = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local ids, tokens, decisions, details, metadata = columns(4, 5)
+local ids, receipts, decisions, details, metadata = columns(4, 5)
 
 expect_hashes(nack_metadata, reasons, keys, at_limit)
 expect_zsets(dead)
-local holds, entries = current(unack, attempts, ids, tokens)
+local holds, entries = current(unack, attempts, ids, receipts)
 local earliest = head(queue)
 local lines, ordered = lines_of(ids, turns, blocked, queue)
 local halts, passed = ordered > 0 and halts_keys(settings, group), false
@@ -28,10 +28,10 @@ local stale, buried, first = {}, {}, nil
 begin_writes(unack)
 for i, id in ipairs(ids) do
   if holds[i] then
-    local decision, entry, seen, unsure = decisions[i], confirmed(tokens[i])
+    local decision, entry, seen, unsure = decisions[i], confirmed(receipts[i])
     local reason
     if decision == 'defer' then
-      entry = unseen(tokens[i]) -- also if a heartbeat has confirmed the delivery
+      entry = unseen(receipts[i]) -- also if a heartbeat has confirmed the delivery
     else
       reason = decision == 'bury' and details[i] or exhausted(seen, unsure, max)
     end
@@ -51,7 +51,7 @@ for i, id in ipairs(ids) do
     end
     redis.call('ZREM', unack, id)
   else
-    local reason = decisions[i] ~= 'defer' and entries[i] == confirmed(tokens[i]) and why_dead(dead, reasons, id)
+    local reason = decisions[i] ~= 'defer' and entries[i] == confirmed(receipts[i]) and why_dead(dead, reasons, id)
     if reason and (decisions[i] ~= 'bury' or reason == details[i]) then
       buried[#buried + 1] = id
       buried[#buried + 1] = reason

@@ -9,7 +9,7 @@
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  maxlen    about how many entries the stream keeps; 0 for all
 -- ARGV[4]  width     how many fields and values, together, each entry has
--- ARGV[5..]  of each message: id, token, and the fields and values of its entry
+-- ARGV[5..]  of each message: id, receipt, and the fields and values of its entry
 -- Returns  { { id, ... }, { 'room' } }: deliveries that are no longer current; and whether the
 --          group has waited for room, or an ordering key has another message, else { }
 
@@ -17,12 +17,12 @@ local group, channel, maxlen, width = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonum
 
 expect_hashes(messages, refs, nack_metadata, keys, at_limit)
 redis.call('XLEN', stream)
-local ids, tokens, first, n = {}, {}, {}, 0
+local ids, receipts, first, n = {}, {}, {}, 0
 for i = 5, #ARGV, 2 + width do
   n = n + 1
-  ids[n], tokens[n], first[n] = ARGV[i], ARGV[i + 1], i + 2
+  ids[n], receipts[n], first[n] = ARGV[i], ARGV[i + 1], i + 2
 end
-local holds, entries = current(unack, attempts, ids, tokens)
+local holds, entries = current(unack, attempts, ids, receipts)
 local handed, from, stale, held, has_entries = {}, {}, {}, 0, false
 for i = 1, n do
   if holds[i] then

@@ -1,10 +1,10 @@
 -- release.lua: take back messages that no handler has seen. They keep their due
--- time and the delivery does not count, but their fence has grown.
+-- time and the delivery does not count, but their token has grown.
 --
 -- KEYS     unack, attempts, queue, at_limit, settings
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
--- ARGV[3..]  for each message: id, token, due, age
+-- ARGV[3..]  for each message: id, receipt, due, age
 --            due in ms; age is for how many ms the consumer has had it, at least
 -- Returns  { id, ... }: those whose delivery is no longer the current one
 
@@ -25,8 +25,8 @@ local function refund(us)
   if back then redis.call('HSET', settings, rate_of(group), int(math.ceil(back - us))) end
 end
 
-local ids, tokens, due, age = columns(3, 4)
-local holds = current(unack, attempts, ids, tokens)
+local ids, receipts, due, age = columns(3, 4)
+local holds = current(unack, attempts, ids, receipts)
 expect_zsets(queue)
 expect_hashes(at_limit)
 local now = now_us()
@@ -40,7 +40,7 @@ for i, id in ipairs(ids) do
     dues[#dues + 1] = due[i]
     dues[#dues + 1] = id
     left[#left + 1] = id
-    left[#left + 1] = unseen(tokens[i])
+    left[#left + 1] = unseen(receipts[i])
     given[#given + 1] = id
     unused = unused + math.max(0, interval - age[i] * 1000)
   else

@@ -22,9 +22,9 @@ for i = 4, #ARGV do
   local id = ARGV[i]
   local buried = redis.call('ZSCORE', dead, id)
   if buried and (tonumber(buried) <= latest or buried * 1000 > now) then
-    -- The fence keeps growing, so no token repeats.
-    local fence = split(redis.call('HGET', attempts, id) or '1')
-    redis.call('HSET', attempts, id, entry_of(fence, 0, 0))
+    -- The token keeps growing, so no receipt repeats.
+    local token = split(redis.call('HGET', attempts, id) or '1')
+    redis.call('HSET', attempts, id, entry_of(token, 0, 0))
     redis.call('ZADD', queue, int(due_ms(now, 0)), id)
     redis.call('ZREM', dead, id)
     redis.call('HDEL', reasons, id)

@@ -68,33 +68,33 @@ end
 local IN_LINE = 4503599627370496
 
 -- An entry of attempts is what has happened to a message in a group, as
--- "fence/seen/unsure". fence counts its claims and never repeats; seen counts the
+-- "token/seen/unsure". token counts its claims and never repeats; seen counts the
 -- handlers that have certainly seen it and not acked it; unsure counts the claims that
 -- may have been deliveries and were lost with their consumer, including the current one
 -- unless it is the first. A first claim leaves no entry. A garbled entry counts as one
 -- claim.
 local function split(entry)
-  local fence, seen, unsure = string.match(entry, '^(%d+)/(%d+)/(%d+)$')
-  if not fence then return 1, 0, 0 end
-  return tonumber(fence), tonumber(seen), tonumber(unsure)
+  local token, seen, unsure = string.match(entry, '^(%d+)/(%d+)/(%d+)$')
+  if not token then return 1, 0, 0 end
+  return tonumber(token), tonumber(seen), tonumber(unsure)
 end
 
-local function entry_of(fence, seen, unsure)
-  return string.format('%.0f/%.0f/%.0f', fence, seen, unsure)
+local function entry_of(token, seen, unsure)
+  return string.format('%.0f/%.0f/%.0f', token, seen, unsure)
 end
 
--- confirmed is the entry after a handler has seen the delivery with this token. It
--- depends only on the token, so writing it twice counts once.
-local function confirmed(token)
-  local fence, seen, unsure = split(token)
+-- confirmed is the entry after a handler has seen the delivery with this receipt. It
+-- depends only on the receipt, so writing it twice counts once.
+local function confirmed(receipt)
+  local token, seen, unsure = split(receipt)
   unsure = math.max(0, unsure - 1)
-  return entry_of(fence, seen + 1, unsure), seen + 1, unsure
+  return entry_of(token, seen + 1, unsure), seen + 1, unsure
 end
 
 -- unseen is the entry after that delivery was released without a handler seeing it.
-local function unseen(token)
-  local fence, seen, unsure = split(token)
-  return entry_of(fence, seen, math.max(0, unsure - 1))
+local function unseen(receipt)
+  local token, seen, unsure = split(receipt)
+  return entry_of(token, seen, math.max(0, unsure - 1))
 end
 
 -- exhausted is the reason to bury a message; nil while it may still be delivered.
@@ -109,35 +109,35 @@ end
 -- and the reason to bury it, if any. A released message is certainly unseen only if it was
 -- claimed once; before a later claim, an earlier consumer may have died with it.
 local function next_entry(entry, lost, max)
-  local fence, seen, unsure = split(entry)
+  local token, seen, unsure = split(entry)
   local reason = exhausted(seen, unsure, max)
-  if lost or fence > 1 or seen + unsure > 0 then unsure = unsure + 1 end
-  return entry_of(fence + 1, seen, unsure), reason
+  if lost or token > 1 or seen + unsure > 0 then unsure = unsure + 1 end
+  return entry_of(token + 1, seen, unsure), reason
 end
 
--- A token names a delivery: "1" for a first claim, else the entry as the claim
--- wrote it. Only its fence shows whether the delivery is current: the rest may change.
-local function fence_of(token)
-  return string.match(token, '^(%d+)/%d+/%d+$')
+-- A receipt names a delivery: "1" for a first claim, else the entry as the claim
+-- wrote it. Only its token shows whether the delivery is current: the rest may change.
+local function token_of(receipt)
+  return string.match(receipt, '^(%d+)/%d+/%d+$')
 end
 
--- same_fence reports whether an entry, if there is one, belongs to the delivery with a token.
-local function same_fence(entry, token)
+-- same_token reports whether an entry, if there is one, belongs to the delivery with a receipt.
+local function same_token(entry, receipt)
   entry = entry or '1'
-  return entry == token or (fence_of(entry) or '1') == (fence_of(token) or token)
+  return entry == receipt or (token_of(entry) or '1') == (token_of(receipt) or receipt)
 end
 
 -- current tells which deliveries are current: the message is in unack, and nobody has claimed
 -- it since, even if the lease has expired. This is the rule of all settlements and extensions: with
--- another token, they have no effect and are reported as stale. For a message in unack, no
--- entry means the token "1". It also returns the entries and the leases.
-local function current(unack, attempts, ids, tokens)
+-- another receipt, they have no effect and are reported as stale. For a message in unack, no
+-- entry means the receipt "1". It also returns the entries and the leases.
+local function current(unack, attempts, ids, receipts)
   local holds = {}
   if #ids == 0 then return holds, {}, {} end
   local leases = redis.call('ZMSCORE', unack, unpack(ids))
   local entries = redis.call('HMGET', attempts, unpack(ids))
   for i = 1, #ids do
-    holds[i] = leases[i] and same_fence(entries[i], tokens[i])
+    holds[i] = leases[i] and same_token(entries[i], receipts[i])
   end
   return holds, entries, leases
 end

@@ -97,7 +97,7 @@ func (t *step) wanted() []string {
 	limit, reach := t.limits(len(lost))
 	for i, msg := range append(lost, waiting...) {
 		entry, before := t.before.get("attempts:"+o.group, msg)
-		before = before && t.before.claimToken(o.group, msg, false) != heldAgain || i < len(lost)
+		before = before && t.before.claimReceipt(o.group, msg, false) != heldAgain || i < len(lost)
 		buried := exhausted(entry, t.u.most) != "" || !t.before.has("messages", msg)
 		line := t.u.lineOf(msg)
 		if owner := cmp.Or(owners[line], t.before.value("turns:"+o.group, line)); i < reach && !buried && line != "" && owner != "" && owner != msg {
@@ -237,7 +237,7 @@ func (t *step) waitTruth() string {
 func (t *step) givenTruth(g given) string {
 	o := t.op
 	entry := t.before.value("attempts:"+o.group, g.msg)
-	want := t.before.claimToken(o.group, g.msg, isDue(t.before.value("unack:"+o.group, g.msg)))
+	want := t.before.claimReceipt(o.group, g.msg, isDue(t.before.value("unack:"+o.group, g.msg)))
 	last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
 	back := t.before.settled(o.group, g.msg)
 	// What a torn script sent in line reappears with the second restart, next to the dead message that it has become
@@ -249,19 +249,19 @@ func (t *step) givenTruth(g given) string {
 		return "reappears: " + g.msg + " was settled, but is delivered again"
 	case exhausted(entry, t.u.most) != "":
 		return "not buried: " + g.msg + " has no deliveries left"
-	case g.token != want && !t.before.relaxed(g.msg):
-		return fmt.Sprintf("token: %s of %s, want %s", g.token, g.msg, want)
-	case known && last[1] != o.consumer && fence(last[0]) == fence(g.token):
-		return fmt.Sprintf("one token at two consumers: %s of %s, at %s and at %s", g.token, g.msg, last[1], o.consumer)
-	case known && fence(g.token) <= fence(last[0]):
-		return fmt.Sprintf("fence repeats: %s of %s after %s", g.token, g.msg, last[0])
+	case g.receipt != want && !t.before.relaxed(g.msg):
+		return fmt.Sprintf("receipt: %s of %s, want %s", g.receipt, g.msg, want)
+	case known && last[1] != o.consumer && token(last[0]) == token(g.receipt):
+		return fmt.Sprintf("one receipt at two consumers: %s of %s, at %s and at %s", g.receipt, g.msg, last[1], o.consumer)
+	case known && token(g.receipt) <= token(last[0]):
+		return fmt.Sprintf("token repeats: %s of %s after %s", g.receipt, g.msg, last[0])
 	case g.body != bodyOf(g.msg):
 		return fmt.Sprintf("body wrong: %s has %q", g.msg, g.body)
 	case !t.before.relaxed(g.msg) && g.view != t.before.value("~view:"+o.group, g.msg):
 		return fmt.Sprintf("view wrong: %s sees %q of %s, want %q", o.group, g.view, g.msg, t.before.value("~view:"+o.group, g.msg))
 	case t.after.value("unack:"+o.group, g.msg) != t.u.leaseOf(o.consumer):
 		return "no lease: " + g.msg
-	case t.after.value("attempts:"+o.group, g.msg) != g.token && (g.token != "1" || t.after.has("attempts:"+o.group, g.msg)):
+	case t.after.value("attempts:"+o.group, g.msg) != g.receipt && (g.receipt != "1" || t.after.has("attempts:"+o.group, g.msg)):
 		return fmt.Sprintf("claim: taking %s leaves %q in attempts", g.msg, t.after.value("attempts:"+o.group, g.msg))
 	}
 	return ""
@@ -274,7 +274,7 @@ func (t *step) recordTruth() string {
 		return "record: there is none"
 	}
 	was := recordedClaim(record)
-	same := slices.EqualFunc(was.given, t.claim.given, func(a, b given) bool { return a.msg == b.msg && a.token == b.token })
+	same := slices.EqualFunc(was.given, t.claim.given, func(a, b given) bool { return a.msg == b.msg && a.receipt == b.receipt })
 	if !same || !slices.Equal(was.buried, t.claim.buried) {
 		return fmt.Sprintf("record: has %v, but the answer has %v", was, t.claim)
 	}

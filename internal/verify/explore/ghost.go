@@ -12,7 +12,7 @@ import (
 //	~barred      id -> its first batch is barred
 //	~life        id -> live after it was stored, gone after it has ended for all groups
 //	~fate:G      id -> owed after it was given to the group, done after the group settled it
-//	~last:G      id -> token of the last delivery, its consumer, the token before
+//	~last:G      id -> receipt of the last delivery, its consumer, the receipt before
 //	~view:G      id -> the metadata as the group's middleware changed it
 //	~requests:G  each consumer that has claimed; its last request is number firstRequest
 //	~calls       each caller of cancel and reschedule that has called, likewise -> the id that it named
@@ -89,7 +89,7 @@ func (t *step) learn() {
 			t.finish(o.group, o.msg)
 		}
 	case "nack", "defer", "condemn":
-		if o.arg != "" && t.before.holds(o.group, o.msg, o.token) {
+		if o.arg != "" && t.before.holds(o.group, o.msg, o.receipt) {
 			t.after.set("~view:"+o.group, o.msg, o.arg)
 		}
 	case "cancel", "reschedule":
@@ -212,11 +212,11 @@ func (t *step) learnClaim() {
 	for _, given := range t.claim.given {
 		previous := "-"
 		if last := strings.Fields(t.after.value("~last:"+o.group, given.msg)); len(last) > 0 {
-			if previous = last[0]; previous == given.token {
+			if previous = last[0]; previous == given.receipt {
 				previous = last[2]
 			}
 		}
-		t.after.set("~last:"+o.group, given.msg, fmt.Sprintf("%s %s %s", given.token, o.consumer, previous))
+		t.after.set("~last:"+o.group, given.msg, fmt.Sprintf("%s %s %s", given.receipt, o.consumer, previous))
 	}
 }
 

@@ -12,10 +12,10 @@ import (
 
 // op is one event: a call of a script, the passing of time, or damage.
 type op struct {
-	kind, group, consumer, msg, token, arg string
-	knows                                  string // which other groups a claim names; "" for all
-	number, limit, free                    int
-	target                                 string // the message that a cancel or reschedule names, "" for the key's
+	kind, group, consumer, msg, receipt, arg string
+	knows                                    string // which other groups a claim names; "" for all
+	number, limit, free                      int
+	target                                   string // the message that a cancel or reschedule names, "" for the key's
 }
 
 // ops lists the operations that are possible in a state.
@@ -180,24 +180,24 @@ func (u *Universe) settlements(s state, g, msg string, add func(op)) {
 	}
 	add(op{kind: "requeue", group: g, msg: msg})
 	add(op{kind: "discard", group: g, msg: msg})
-	tokens := strings.Fields(last)
-	for i, token := range []string{tokens[0], tokens[2]} {
-		if token == "-" {
+	receipts := strings.Fields(last)
+	for i, receipt := range []string{receipts[0], receipts[2]} {
+		if receipt == "-" {
 			continue
 		}
-		add(op{kind: "ack", group: g, msg: msg, token: token})
-		add(op{kind: "nack", group: g, msg: msg, token: token})
+		add(op{kind: "ack", group: g, msg: msg, receipt: receipt})
+		add(op{kind: "nack", group: g, msg: msg, receipt: receipt})
 		if u.changes && i == 0 {
-			add(op{kind: "nack", group: g, msg: msg, token: token, arg: changedBody})
+			add(op{kind: "nack", group: g, msg: msg, receipt: receipt, arg: changedBody})
 		}
 		if u.decides {
-			add(op{kind: "defer", group: g, msg: msg, token: token})
-			add(op{kind: "condemn", group: g, msg: msg, token: token})
+			add(op{kind: "defer", group: g, msg: msg, receipt: receipt})
+			add(op{kind: "condemn", group: g, msg: msg, receipt: receipt})
 		}
-		add(op{kind: "release", group: g, msg: msg, token: token})
-		add(op{kind: "bury", group: g, msg: msg, token: token})
+		add(op{kind: "release", group: g, msg: msg, receipt: receipt})
+		add(op{kind: "bury", group: g, msg: msg, receipt: receipt})
 		for _, handed := range []string{"0", "1"} {
-			add(op{kind: "extend", group: g, msg: msg, token: token, arg: handed})
+			add(op{kind: "extend", group: g, msg: msg, receipt: receipt, arg: handed})
 		}
 	}
 }
@@ -282,7 +282,7 @@ func (o op) String() string {
 	case "cancel", "reschedule":
 		return strings.TrimSpace(fmt.Sprintf("%s %s: %s, request %d %s", o.kind, cmp.Or(o.target, "the holder of the key"), o.arg, o.number, o.knows))
 	case "ack", "nack", "defer", "condemn", "release", "bury", "extend":
-		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with token %s %s", o.group, o.kind, o.msg, o.token, o.arg))
+		return strings.TrimSpace(fmt.Sprintf("%s: %s %s with receipt %s %s", o.group, o.kind, o.msg, o.receipt, o.arg))
 	case "restart":
 		return "second restart"
 	default:
@@ -310,25 +310,25 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	case "register":
 		return call{"register", []string{"groups", "settings", "expiry"}, []string{g, strconv.Itoa(queue.MaxGroups), "0", ""}}, true
 	case "ack":
-		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "nack_metadata:", "keys", "at_limit", "turns:", "blocked:", "queue:"), []string{g, "wake", o.msg, o.token}}, true
+		return call{"ack", under(g, "unack:", "attempts:", "messages", "refs", "nack_metadata:", "keys", "at_limit", "turns:", "blocked:", "queue:"), []string{g, "wake", o.msg, o.receipt}}, true
 	case "nack", "defer", "condemn":
 		details := map[string][]string{"nack": {"", delay}, "defer": {"defer", delay}, "condemn": {"bury", condemned}}[o.kind]
 		return call{
 			"nack",
 			under(g, "unack:", "attempts:", "queue:", "nack_metadata:", "dead:", "reasons:", "keys", "at_limit", "turns:", "blocked:", "settings"),
-			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.token, details[0], details[1], o.arg},
+			[]string{g, "wake", strconv.Itoa(u.most), o.msg, o.receipt, details[0], details[1], o.arg},
 		}, true
 	case "extend":
-		return call{"extend", under(g, "unack:", "attempts:", "groups", "consumers:"), []string{leaseMs(u.leaseOf("")), g, "", "0", "", o.msg, o.token, o.arg}}, true
+		return call{"extend", under(g, "unack:", "attempts:", "groups", "consumers:"), []string{leaseMs(u.leaseOf("")), g, "", "0", "", o.msg, o.receipt, o.arg}}, true
 	case "release":
-		return call{"release", under(g, "unack:", "attempts:", "queue:", "at_limit", "settings"), []string{g, "wake", o.msg, o.token, "1000", "0"}}, true
+		return call{"release", under(g, "unack:", "attempts:", "queue:", "at_limit", "settings"), []string{g, "wake", o.msg, o.receipt, "1000", "0"}}, true
 	case "bury":
 		return call{
 			"bury",
 			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "at_limit", "queue:", "turns:", "blocked:", "settings"),
-			[]string{g, "wake", "0", o.msg, o.token, "bad"},
+			[]string{g, "wake", "0", o.msg, o.receipt, "bad"},
 		}, true
-	case "put away": // by a person, who has no token
+	case "put away": // by a person, who has no receipt
 		return call{
 			"bury",
 			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "at_limit", "queue:", "turns:", "blocked:", "settings"),

@@ -12,7 +12,7 @@ import (
 )
 
 // protocol is what the explorer knows about the form of calls and answers, and of values in
-// Redis. Below are tokens, refs and records as the scripts write them.
+// Redis. Below are receipts, refs and records as the scripts write them.
 type protocol struct {
 	names    script.Names
 	u        *Universe
@@ -212,45 +212,45 @@ func (p *protocol) read(s *state, key string, values []string) {
 
 func bodyOf(msg string) string { return "body of " + msg }
 
-// tokenParts reads a token or an entry of attempts. No entry means a first claim.
-func tokenParts(token string) (fence, seen, unsure int) {
-	if n, _ := fmt.Sscanf(token, "%d/%d/%d", &fence, &seen, &unsure); n != 3 {
+// receiptParts reads a receipt or an entry of attempts. No entry means a first claim.
+func receiptParts(receipt string) (token, seen, unsure int) {
+	if n, _ := fmt.Sscanf(receipt, "%d/%d/%d", &token, &seen, &unsure); n != 3 {
 		return 1, 0, 0
 	}
-	return fence, seen, unsure
+	return token, seen, unsure
 }
 
-func tokenOf(fence, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", fence, seen, unsure) }
+func receiptOf(token, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", token, seen, unsure) }
 
-// heldAgain is the token of a message that was released unseen once, so it may be held
+// heldAgain is the receipt of a message that was released unseen once, so it may be held
 // ahead a second time.
 const heldAgain = "2/0/0"
 
-// fence is the part of a token that must grow with every delivery.
-func fence(token string) int { f, _, _ := tokenParts(token); return f }
+// token is the part of a receipt that must grow with every delivery.
+func token(receipt string) int { f, _, _ := receiptParts(receipt); return f }
 
-// holds reports whether a token is a message's current one.
-func (s state) holds(group, msg, token string) bool {
-	return s.has("unack:"+group, msg) && fence(s.value("attempts:"+group, msg)) == fence(token)
+// holds reports whether a receipt is a message's current one.
+func (s state) holds(group, msg, receipt string) bool {
+	return s.has("unack:"+group, msg) && token(s.value("attempts:"+group, msg)) == token(receipt)
 }
 
-// claimToken is the token that a claim of a message has to return; lost reports whether its
+// claimReceipt is the receipt that a claim of a message has to return; lost reports whether its
 // lease ended.
-func (s state) claimToken(group, msg string, lost bool) string {
+func (s state) claimReceipt(group, msg string, lost bool) string {
 	entry, ok := s.get("attempts:"+group, msg)
 	if !ok && !lost {
 		return "1"
 	}
-	f, seen, unsure := tokenParts(entry)
+	f, seen, unsure := receiptParts(entry)
 	if lost || f > 1 || seen+unsure > 0 {
 		unsure++
 	}
-	return tokenOf(f+1, seen, unsure)
+	return receiptOf(f+1, seen, unsure)
 }
 
 // exhausted is the reason to bury a message; "" while it may still be delivered.
 func exhausted(entry string, most int) string {
-	_, seen, unsure := tokenParts(entry)
+	_, seen, unsure := receiptParts(entry)
 	switch {
 	case most == 0 || seen+unsure < most:
 		return ""
@@ -261,14 +261,14 @@ func exhausted(entry string, most int) string {
 	}
 }
 
-func confirmed(token string) string {
-	f, seen, unsure := tokenParts(token)
-	return tokenOf(f, seen+1, max(0, unsure-1))
+func confirmed(receipt string) string {
+	f, seen, unsure := receiptParts(receipt)
+	return receiptOf(f, seen+1, max(0, unsure-1))
 }
 
-func unseen(token string) string {
-	f, seen, unsure := tokenParts(token)
-	return tokenOf(f, seen, max(0, unsure-1))
+func unseen(receipt string) string {
+	f, seen, unsure := receiptParts(receipt)
+	return receiptOf(f, seen, max(0, unsure-1))
 }
 
 // entryAfter is the entry of attempts after an operation of the current delivery; "" for no
@@ -277,13 +277,13 @@ func (s state) entryAfter(o op) string {
 	entry, ok := s.get("attempts:"+o.group, o.msg)
 	switch {
 	case o.kind == "nack", o.kind == "condemn":
-		return confirmed(o.token)
+		return confirmed(o.receipt)
 	case o.kind == "release", o.kind == "defer":
-		return unseen(o.token)
-	case o.kind == "extend" && o.arg == "1" && (ok && entry == o.token || !ok && o.token == "1"):
-		return confirmed(o.token)
+		return unseen(o.receipt)
+	case o.kind == "extend" && o.arg == "1" && (ok && entry == o.receipt || !ok && o.receipt == "1"):
+		return confirmed(o.receipt)
 	case o.kind == "requeue":
-		return tokenOf(fence(entry), 0, 0)
+		return receiptOf(token(entry), 0, 0)
 	}
 	return entry
 }
@@ -359,7 +359,7 @@ func withRecordNumber(record string, number int) string {
 }
 
 // given is a message that a claim gave.
-type given struct{ msg, token, body, view string }
+type given struct{ msg, receipt, body, view string }
 
 // claimed is the answer to a claim, or its record.
 type claimed struct {
@@ -386,7 +386,7 @@ func recordedClaim(record string) (c claimed) {
 	_ = json.Unmarshal(parts[3], &c.buried) // likewise
 	fields := strings.Fields(details)
 	for i, id := range ids {
-		c.given = append(c.given, given{msg: id, token: fields[2*i+1]})
+		c.given = append(c.given, given{msg: id, receipt: fields[2*i+1]})
 	}
 	return c
 }
@@ -400,7 +400,7 @@ func claimReply(reply any) (c claimed) {
 	details := strings.Fields(values[4].(string))
 	ids, bodies, metadata := values[5].([]any), values[6].([]any), values[7].([]any)
 	for i, id := range ids {
-		c.given = append(c.given, given{msg: id.(string), token: details[2*i+1], body: bodies[i].(string)})
+		c.given = append(c.given, given{msg: id.(string), receipt: details[2*i+1], body: bodies[i].(string)})
 	}
 	for i := 0; i < len(metadata); i += 2 {
 		c.given[metadata[i].(int64)-1].view = metadata[i+1].(string)

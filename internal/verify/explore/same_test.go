@@ -52,7 +52,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 	require.NoError(t, h.Register(t.Context()))
 	s := state{{"groups", "g", ""}, {"groups", "h", ""}, {"keys", "k", "#1"}, {"messages", "#1", bodyOf("#1")}}
 	const ever = 4_000_000_000_000 // ms
-	id, held := p.long("#1"), queue.Delivery{ID: p.long("#1"), Token: "2/0/1"}
+	id, held := p.long("#1"), queue.Delivery{ID: p.long("#1"), Receipt: "2/0/1"}
 	lease := func(consumer string) time.Duration {
 		ms, err := strconv.Atoi(leaseMs(u.leaseOf(consumer)))
 		require.NoError(t, err)
@@ -77,31 +77,31 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			_, err = g.Claim(ctx, queue.Request{Consumer: "a", Number: 2, Limit: 2, Free: 1, Lease: lease("a"), MaxDeliveries: 3})
 			return err
 		}},
-		{op{kind: "ack", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
+		{op{kind: "ack", group: "g", msg: "#1", receipt: "2/0/1"}, func(ctx context.Context) error {
 			_, err := g.Ack(ctx, []queue.Done{{Delivery: held}})
 			return err
 		}},
-		{op{kind: "nack", group: "g", msg: "#1", token: "2/0/1", arg: changedBody}, func(ctx context.Context) error {
+		{op{kind: "nack", group: "g", msg: "#1", receipt: "2/0/1", arg: changedBody}, func(ctx context.Context) error {
 			_, _, err := g.Nack(ctx, 3, []queue.Nack{{Delivery: held, Delay: longDelay * time.Millisecond, Metadata: []byte(changedBody)}})
 			return err
 		}},
-		{op{kind: "defer", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
+		{op{kind: "defer", group: "g", msg: "#1", receipt: "2/0/1"}, func(ctx context.Context) error {
 			_, _, err := g.Nack(ctx, 3, []queue.Nack{{Delivery: held, Delay: longDelay * time.Millisecond, Deferred: true}})
 			return err
 		}},
-		{op{kind: "condemn", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
+		{op{kind: "condemn", group: "g", msg: "#1", receipt: "2/0/1"}, func(ctx context.Context) error {
 			_, _, err := g.Nack(ctx, 3, []queue.Nack{{Delivery: held, Reason: condemned}})
 			return err
 		}},
-		{op{kind: "extend", group: "g", msg: "#1", token: "2/0/1", arg: "1"}, func(ctx context.Context) error {
+		{op{kind: "extend", group: "g", msg: "#1", receipt: "2/0/1", arg: "1"}, func(ctx context.Context) error {
 			_, err := g.Extend(ctx, queue.Heartbeat{Lease: lease("")}, []queue.Held{{Delivery: held, HandedOut: true}})
 			return err
 		}},
-		{op{kind: "release", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
+		{op{kind: "release", group: "g", msg: "#1", receipt: "2/0/1"}, func(ctx context.Context) error {
 			_, err := g.Release(ctx, []queue.Release{{Delivery: held, DueAt: time.UnixMilli(1000)}})
 			return err
 		}},
-		{op{kind: "bury", group: "g", msg: "#1", token: "2/0/1"}, func(ctx context.Context) error {
+		{op{kind: "bury", group: "g", msg: "#1", receipt: "2/0/1"}, func(ctx context.Context) error {
 			_, err := g.Bury(ctx, []queue.Burial{{Delivery: held, Reason: "bad"}})
 			return err
 		}},

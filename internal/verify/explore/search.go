@@ -283,7 +283,7 @@ func (x *Explorer) merge(number int32, result made) {
 // within reports whether a state is within the limit of deliveries.
 func (t *step) within() bool {
 	for _, given := range t.claim.given {
-		if fence(given.token) > t.u.deliveries {
+		if token(given.receipt) > t.u.deliveries {
 			return false
 		}
 	}

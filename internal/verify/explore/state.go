@@ -238,7 +238,7 @@ func (s *state) applyRanks(key string, args []string) (dirty bool) {
 	return dirty
 }
 
-// canonical makes states equal if nobody can observe a difference any more: all tokens that
+// canonical makes states equal if nobody can observe a difference any more: all receipts that
 // can never be current again become the same, and so do the times in records of messages
 // that are not held.
 func (u *Universe) canonical(s state) {
@@ -248,37 +248,37 @@ func (u *Universe) canonical(s state) {
 			case "claims:" + g:
 				e.value = s.canonicalRecord(g, e.value)
 			case "~last:" + g:
-				e.value = s.canonicalTokens(g, e.field, e.value)
+				e.value = s.canonicalReceipts(g, e.field, e.value)
 			}
 		}
 		s.canonicalLeases(g)
 	}
 }
 
-// stale reports whether a token can never be current again.
-func (s state) stale(g, msg, token string) bool {
+// stale reports whether a receipt can never be current again.
+func (s state) stale(g, msg, receipt string) bool {
 	entry, ok := s.get("attempts:"+g, msg)
 	switch {
 	case s.has("unack:"+g, msg):
-		return fence(token) < fence(entry)
+		return token(receipt) < token(entry)
 	case ok:
-		return fence(token) <= fence(entry)
+		return token(receipt) <= token(entry)
 	default:
 		return !s.has("messages", msg)
 	}
 }
 
-// canonicalTokens simplifies the tokens that clients know. A late call with one stale token
-// stands for all of them; then only the fence of the last one matters.
-func (s state) canonicalTokens(g, msg, value string) string {
+// canonicalReceipts simplifies the receipts that clients know. A late call with one stale receipt
+// stands for all of them; then only the token of the last one matters.
+func (s state) canonicalReceipts(g, msg, value string) string {
 	words := strings.Fields(value)
 	if words[1] == "-" {
 		return value
 	}
 	if s.stale(g, msg, words[0]) {
 		words[1] = "a"
-		if fence(words[0]) > 1 {
-			words[0] = tokenOf(fence(words[0]), 0, 0)
+		if token(words[0]) > 1 {
+			words[0] = receiptOf(token(words[0]), 0, 0)
 		}
 	}
 	if words[2] != "-" {
@@ -293,11 +293,11 @@ func (s state) canonicalRecord(g, record string) string {
 	c := recordedClaim(record)
 	details, held := make([]string, len(c.given)), false
 	for i, given := range c.given {
-		token := "1"
-		if s.holds(g, given.msg, given.token) && s.value("unack:"+g, given.msg) == c.deadline {
-			token, held = given.token, true
+		receipt := "1"
+		if s.holds(g, given.msg, given.receipt) && s.value("unack:"+g, given.msg) == c.deadline {
+			receipt, held = given.receipt, true
 		}
-		details[i] = "1000 " + strings.ReplaceAll(token, "/", `\/`)
+		details[i] = "1000 " + strings.ReplaceAll(receipt, "/", `\/`)
 	}
 	number, rest, _ := strings.Cut(record, " ")
 	parts := strings.SplitN(rest, ",", 3) // the deadline, the details, and the rest

@@ -83,8 +83,8 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 	register := []op{{kind: "register", group: "g"}, {kind: "register", group: "h"}, claim("g", 1), claim("h", 1)}
 	cancel := func(number int) op { return op{kind: "cancel", number: number, arg: "new"} }
 	held := append(register, push("#1", 1), due, claim("g", 2))
-	ack := op{kind: "ack", group: "g", msg: "#1", token: "1"}
-	retry := []op{{kind: "register", group: "g"}, push("#1", 1), due, claim("g", 1), {kind: "release", group: "g", msg: "#1", token: "1"}}
+	ack := op{kind: "ack", group: "g", msg: "#1", receipt: "1"}
+	retry := []op{{kind: "register", group: "g"}, push("#1", 1), due, claim("g", 1), {kind: "release", group: "g", msg: "#1", receipt: "1"}}
 	redone, cut := 0, 0 // Redis up to 8.0 repeats the torn part, Valkey 9 drops the whole script
 	for name, c := range map[string]struct {
 		before []op
@@ -92,8 +92,8 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 		after  []op
 	}{
 		"ack":   {held, ack, []op{claim("h", 2), ack}},
-		"nack":  {held, op{kind: "nack", group: "g", msg: "#1", token: "1", arg: changedBody}, []op{ack}},
-		"bury":  {held, op{kind: "bury", group: "g", msg: "#1", token: "1"}, []op{claim("h", 2), ack}},
+		"nack":  {held, op{kind: "nack", group: "g", msg: "#1", receipt: "1", arg: changedBody}, []op{ack}},
+		"bury":  {held, op{kind: "bury", group: "g", msg: "#1", receipt: "1"}, []op{claim("h", 2), ack}},
 		"claim": {append(register, push("#1", 1), due), claim("g", 2), []op{claim("h", 2), claim("g", 2)}},
 		"claim beside a retry": {
 			append(retry, push("#2", 2), op{kind: "due", arg: "scheduled", msg: "#2"}), claim("g", 2),

@@ -218,8 +218,8 @@ func (t *step) others(msg string) string {
 func (t *step) endTruth() string {
 	o := t.op
 	set := map[string]string{"ack": "unack:", "discard": "dead:"}[o.kind] + o.group
-	if o.kind == "ack" && t.before.holds(o.group, o.msg, o.token) == t.listed(o.msg) {
-		return "fence: ack says that its token is stale though it is current, or the other way round"
+	if o.kind == "ack" && t.before.holds(o.group, o.msg, o.receipt) == t.listed(o.msg) {
+		return "token: ack says that its receipt is stale though it is current, or the other way round"
 	}
 	if o.kind == "discard" && t.before.has(set, o.msg) == t.listed(o.msg) {
 		return "discard: the message was a dead message, but the answer says the opposite"
@@ -242,8 +242,8 @@ func (t *step) endTruth() string {
 func (t *step) fencedTruth() string {
 	o := t.op
 	repeated := t.before.repeats(o)
-	if (t.before.holds(o.group, o.msg, o.token) || repeated) == t.listed(o.msg) {
-		return "fence: " + o.kind + " says that its token is stale though it is current, or the other way round"
+	if (t.before.holds(o.group, o.msg, o.receipt) || repeated) == t.listed(o.msg) {
+		return "token: " + o.kind + " says that its receipt is stale though it is current, or the other way round"
 	}
 	if t.listed(o.msg) || repeated {
 		return t.nothing()
@@ -287,17 +287,17 @@ func (t *step) keyLost(msg string) string {
 // gets the same answer again.
 func (s state) repeats(o op) bool {
 	reason, dead := s.get("reasons:"+o.group, o.msg)
-	if !dead || !s.has("dead:"+o.group, o.msg) || s.holds(o.group, o.msg, o.token) {
+	if !dead || !s.has("dead:"+o.group, o.msg) || s.holds(o.group, o.msg, o.receipt) {
 		return false
 	}
 	entry := s.value("attempts:"+o.group, o.msg)
 	switch o.kind {
 	case "nack":
-		return entry == confirmed(o.token)
+		return entry == confirmed(o.receipt)
 	case "condemn":
-		return entry == confirmed(o.token) && reason == condemned
+		return entry == confirmed(o.receipt) && reason == condemned
 	case "bury":
-		return reason == "bad" && fence(entry) == fence(o.token)
+		return reason == "bad" && token(entry) == token(o.receipt)
 	}
 	return false
 }
@@ -364,18 +364,18 @@ func (t *step) replayTruth(record string) string {
 	was := recordedClaim(record)
 	for _, g := range was.given {
 		switch {
-		case !t.before.holds(o.group, g.msg, g.token) || t.before.value("unack:"+o.group, g.msg) != was.deadline || !t.before.has("messages", g.msg):
+		case !t.before.holds(o.group, g.msg, g.receipt) || t.before.value("unack:"+o.group, g.msg) != was.deadline || !t.before.has("messages", g.msg):
 		case len(want) == o.limit || !isLater(was.deadline):
-			back = append(back, g.msg+" "+g.token)
+			back = append(back, g.msg+" "+g.receipt)
 		default:
-			want = append(want, g.msg+" "+g.token)
+			want = append(want, g.msg+" "+g.receipt)
 		}
 	}
 	for _, g := range t.claim.given {
-		got = append(got, g.msg+" "+g.token)
+		got = append(got, g.msg+" "+g.receipt)
 		last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
-		if len(last) == 3 && last[0] == g.token && last[1] != o.consumer && last[1] != "-" && !t.before.has("~again", g.msg) {
-			return fmt.Sprintf("one token at two consumers: %s of %s, at %s and at %s", g.token, g.msg, last[1], o.consumer)
+		if len(last) == 3 && last[0] == g.receipt && last[1] != o.consumer && last[1] != "-" && !t.before.has("~again", g.msg) {
+			return fmt.Sprintf("one receipt at two consumers: %s of %s, at %s and at %s", g.receipt, g.msg, last[1], o.consumer)
 		}
 	}
 	if !slices.Equal(want, got) {
@@ -401,19 +401,19 @@ func (t *step) backTruth(was claimed, kept, back []string) string {
 	g := t.op.group
 	changed := []string{"claims:" + g}
 	for _, delivery := range back {
-		msg, token, _ := strings.Cut(delivery, " ")
+		msg, receipt, _ := strings.Cut(delivery, " ")
 		changed = []string{"claims:" + g, "unack:" + g, "queue:" + g, "attempts:" + g, "at_limit"}
 		switch {
 		case !slices.Equal(t.after.places(g, msg), []string{"queue:" + g}) || t.after.value("queue:"+g, msg) != past:
 			return fmt.Sprintf("released: %s is in %v", msg, t.after.places(g, msg))
-		case t.after.value("attempts:"+g, msg) != unseen(token):
-			return fmt.Sprintf("released: %s of %s leaves %q in attempts", token, msg, t.after.value("attempts:"+g, msg))
+		case t.after.value("attempts:"+g, msg) != unseen(receipt):
+			return fmt.Sprintf("released: %s of %s leaves %q in attempts", receipt, msg, t.after.value("attempts:"+g, msg))
 		}
 	}
 	var left []string
 	is := recordedClaim(t.after.value("claims:"+g, t.op.consumer))
 	for _, given := range is.given {
-		left = append(left, given.msg+" "+given.token)
+		left = append(left, given.msg+" "+given.receipt)
 	}
 	if !slices.Equal(kept, left) || is.deadline != was.deadline {
 		return fmt.Sprintf("record: has %v until %s, want %v until %s", left, is.deadline, kept, was.deadline)
@@ -488,7 +488,7 @@ func (t *step) standing(msg string) []string {
 	list := []string{"none", msg, map[bool]string{true: "scheduled"}[scheduled]}
 	waits, held, dead := scheduled, false, false
 	for _, g := range reached(t.before, t.op) {
-		_, seen, unsure := tokenParts(t.before.value("attempts:"+g, msg))
+		_, seen, unsure := receiptParts(t.before.value("attempts:"+g, msg))
 		var place string
 		switch {
 		case t.before.has("unack:"+g, msg) && (t.op.kind == "cancel" || !t.before.has("queue:"+g, msg)):

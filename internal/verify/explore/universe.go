@@ -24,7 +24,7 @@ type Universe struct {
 	keyed      bool
 	lines      []string // the ordering keys of the messages, if they have any
 	window     bool     // keys stay taken until their windows end
-	deliveries int      // the highest fence
+	deliveries int      // the highest token
 	most       int      // max deliveries of the groups
 	limit      int      // messages that each group may hold at once, 0 for any number
 	halts      bool     // a dead message halts its ordering key

@@ -63,7 +63,7 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 	}
 	for _, m := range claims.Messages {
 		result.Messages = append(result.Messages, queue.Claimed{
-			ID: m.ID, Token: m.Token.String(), Fence: int64(m.Token.Fence), Attempt: m.Token.Attempt(), Metadata: m.Metadata,
+			ID: m.ID, Receipt: m.Receipt.String(), Token: int64(m.Receipt.Token), Attempt: m.Receipt.Attempt(), Metadata: m.Metadata,
 			DueAt: time.UnixMilli(m.Due), AnsweredAt: time.UnixMilli(claims.Now), LeasedUntil: time.UnixMilli(claims.Deadline), Body: m.Body,
 		})
 	}
@@ -133,7 +133,7 @@ func (g groupOf) Bury(ctx context.Context, burials []queue.Burial) ([]string, er
 }
 
 func deliveryOf(d queue.Delivery) store.Delivery {
-	return store.Delivery{ID: d.ID, Token: store.ParseToken(d.Token)}
+	return store.Delivery{ID: d.ID, Receipt: store.ParseReceipt(d.Receipt)}
 }
 
 // milliseconds is a duration as the store has it, rounded up.

@@ -34,7 +34,7 @@ func (w *World) claimedLate(c *consumer, l *link, claims store.Claims) {
 		w.fail("claims", claims.Messages[0].ID, "goes to a late copy of a claim of %s", c.name)
 	}
 	for _, m := range claims.Messages {
-		if t := w.messages[m.ID].tracks[c.group.name]; t.holds(c, m.Token) {
+		if t := w.messages[m.ID].tracks[c.group.name]; t.holds(c, m.Receipt) {
 			t.slow = true
 		}
 	}

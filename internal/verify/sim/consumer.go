@@ -102,13 +102,13 @@ func (c *consumer) run(ctx context.Context) {
 
 func decode(ctx context.Context, m queue.Claimed) (*message.Message, time.Time, error) {
 	msg := message.NewMessage(m.ID, m.Body)
-	msg.SetContext(context.WithValue(ctx, deliveryKey{}, store.Delivery{ID: m.ID, Token: store.ParseToken(m.Token)}))
+	msg.SetContext(context.WithValue(ctx, deliveryKey{}, store.Delivery{ID: m.ID, Receipt: store.ParseReceipt(m.Receipt)}))
 	return msg, time.Time{}, nil
 }
 
 func (c *consumer) redelivery(ctx context.Context, _ *message.Message) (queue.Nack, error) {
 	d, _ := ctx.Value(deliveryKey{}).(store.Delivery)
-	delay := min(2*time.Second, 100*time.Millisecond<<min(10, d.Token.Attempt()-1))
+	delay := min(2*time.Second, 100*time.Millisecond<<min(10, d.Receipt.Attempt()-1))
 	return queue.Nack{Delay: delay}, nil
 }
 

@@ -29,7 +29,7 @@ func (w *World) handedOut(handler context.Context, c *consumer, d store.Delivery
 		w.stats.Late = append(w.stats.Late, now.Sub(m.due))
 	}
 	w.checkHandOut(c, t, d, now)
-	if !t.holds(c, d.Token) {
+	if !t.holds(c, d.Receipt) {
 		return m
 	}
 	if !t.excused(now) {
@@ -56,9 +56,9 @@ func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.T
 		w.fail("lease", id, "is handed out by %s, but leased to %s", c.name, t.holder.name)
 	case t.place == waiting:
 		w.fail("lease", id, "is handed out by %s, but was released", c.name)
-	case t.holds(c, d.Token) && t.handed:
+	case t.holds(c, d.Receipt) && t.handed:
 		w.fail("lease", id, "is handed out twice by %s", c.name)
-	case t.holds(c, d.Token) && !now.Before(t.deadline):
+	case t.holds(c, d.Receipt) && !now.Before(t.deadline):
 		w.fail("lease", id, "is handed out by %s after its lease has ended", c.name)
 	case t.m.killer && w.plan.MaxDeliveries > 0 && t.seen > w.plan.MaxDeliveries+1:
 		w.fail("killer", id, "kills its consumer for the %dth time", t.seen)

@@ -134,7 +134,7 @@ func (m *item) concerned(c *change) bool {
 	}
 	for _, t := range m.tracks {
 		// It did not wait all the time, or its group is retired, so that nobody looks there.
-		if t.token != (store.Token{}) || t.rules().retired {
+		if t.receipt != (store.Receipt{}) || t.rules().retired {
 			return false
 		}
 	}

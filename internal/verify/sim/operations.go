@@ -85,7 +85,7 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 	if t == nil {
 		t = c.group.follow(msg, time.UnixMilli(m.Due), now)
 	}
-	if replayed && t.holds(c, m.Token) {
+	if replayed && t.holds(c, m.Receipt) {
 		t.deadline = deadline
 		return
 	}
@@ -112,7 +112,7 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 	}
 	w.takeTurn(t)
 	t.release()
-	t.place, t.holder, t.token, t.deadline, t.claimed = leased, c, m.Token, deadline, now
+	t.place, t.holder, t.receipt, t.deadline, t.claimed = leased, c, m.Receipt, deadline, now
 	t.group.add(t)
 }
 
@@ -133,7 +133,7 @@ func (c *consumer) received(l *link, claims claimed, start time.Time) {
 	}
 	for _, m := range claims.Messages {
 		t := c.w.messages[m.ID].tracks[c.group.name]
-		if t.holds(c, m.Token) && t.received.IsZero() && !t.handed {
+		if t.holds(c, m.Receipt) && t.received.IsZero() && !t.handed {
 			t.received, t.slow = now, now.Sub(start) > c.w.plan.Lease/2
 			c.held++
 			c.heldBytes += t.m.size
@@ -149,14 +149,14 @@ func (c *consumer) ack(l *link, list []store.Delivery) queue.Acked {
 	var want []string
 	for _, d := range list { // perhaps two deliveries of a message, of which one is stale
 		t := c.w.messages[d.ID].tracks[c.group.name]
-		if t.current(d.Token) {
+		if t.current(d.Receipt) {
 			t.end()
 		} else if !orphaned(d.ID) {
 			want = append(want, d.ID)
 		}
 	}
 	if !slices.Equal(want, slices.DeleteFunc(slices.Clone(stale), orphaned)) {
-		c.w.fail("fence", "", "%s acks, and the reply says that %v are stale, not %v", c.name, stale, want)
+		c.w.fail("token", "", "%s acks, and the reply says that %v are stale, not %v", c.name, stale, want)
 	}
 	return queue.Acked{Stale: stale, Room: room}
 }
@@ -175,7 +175,7 @@ func (c *consumer) nack(l *link, now int64, maxDeliveries int, list []store.Nack
 	}
 	for _, n := range list { // perhaps two deliveries of a message, of which one is stale
 		t := c.w.messages[n.ID].tracks[c.group.name]
-		if !t.current(n.Token) {
+		if !t.current(n.Receipt) {
 			continue
 		}
 		t.notBefore = dueAfter(now, n.Delay)
@@ -204,7 +204,7 @@ func (c *consumer) release(l *link, now int64, list []store.Release) []string {
 	c.w.log(c.name, "releases (%d stale):", []any{len(stale)}, ids(list, func(r store.Release) string { return r.ID })...)
 	for _, r := range list {
 		t := c.w.messages[r.ID].tracks[c.group.name]
-		if t.current(r.Token) {
+		if t.current(r.Receipt) {
 			t.back(time.UnixMilli(r.Due), time.Now())
 			c.group.at(l.partition).giveBack(time.Duration(r.Age) * time.Millisecond)
 		}

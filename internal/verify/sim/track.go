@@ -58,7 +58,7 @@ type track struct {
 	index     int       // in group.open
 
 	holder   *consumer // whose lease it is
-	token    store.Token
+	receipt  store.Receipt
 	deadline time.Time // of the lease
 	received time.Time // when the reply to the claim arrived
 	slow     bool      // the reply was so slow that the lease cannot be relied on
@@ -111,13 +111,13 @@ func (g *group) drop(t *track) {
 }
 
 // current reports whether a delivery is the message's last one and not settled.
-func (t *track) current(token store.Token) bool {
-	return t.place == leased && t.token.Fence == token.Fence
+func (t *track) current(receipt store.Receipt) bool {
+	return t.place == leased && t.receipt.Token == receipt.Token
 }
 
 // holds reports whether a consumer has this delivery.
-func (t *track) holds(c *consumer, token store.Token) bool {
-	return t.holder == c && t.current(token)
+func (t *track) holds(c *consumer, receipt store.Receipt) bool {
+	return t.holder == c && t.current(receipt)
 }
 
 // release ends the lease of the message.

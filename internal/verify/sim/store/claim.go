@@ -26,7 +26,7 @@ type Request struct {
 // Claimed is a leased message.
 type Claimed struct {
 	ID       string
-	Token    Token
+	Receipt  Receipt
 	Due      int64 // ms
 	Body     []byte
 	Metadata []byte // as a nack set it
@@ -176,8 +176,8 @@ func (p *Partition) carryOut(g *group, claims *Claims, b *batch, fresh []entry, 
 		g.join(w.line, w.score, w.id)
 	}
 	for _, m := range b.messages {
-		if m.Token != firstClaim {
-			g.attempts[m.ID] = m.Token
+		if m.Receipt != firstClaim {
+			g.attempts[m.ID] = m.Receipt
 		}
 		g.unack.add(claims.Deadline, m.ID)
 		if line := lineOf(m.ID); line != "" {
@@ -250,7 +250,7 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 	}
 	b.size += bytes
 	b.messages = append(b.messages, Claimed{
-		ID: e.id, Token: next(last, retried, lost), Due: e.score, Body: body, Metadata: g.nackMetadata[e.id],
+		ID: e.id, Receipt: next(last, retried, lost), Due: e.score, Body: body, Metadata: g.nackMetadata[e.id],
 	})
 	b.owners[line] = e.id
 	return true
@@ -269,15 +269,15 @@ func (g *group) busy(b *batch, line, id string, halts bool) bool {
 	return owner != "" && owner != id
 }
 
-// next is the token of a claim after the last one.
-func next(last Token, retried, lost bool) Token {
+// next is the receipt of a claim after the last one.
+func next(last Receipt, retried, lost bool) Receipt {
 	if !retried && !lost {
 		return firstClaim
 	}
 	if last == firstClaim && !lost { // it was released unseen
 		return aheadAgain
 	}
-	return Token{last.Fence + 1, last.Deliveries, last.Unsure + 1}
+	return Receipt{last.Token + 1, last.Deliveries, last.Unsure + 1}
 }
 
 // toDead makes a dead message of a message that is in no other set than unack.
@@ -304,7 +304,7 @@ func (p *Partition) replay(g *group, now int64, r Request) Claims {
 	over, stopped, size := last.deadline <= nowMS(now), false, 0
 	for _, m := range last.messages {
 		body, stored := p.messages[m.ID]
-		if !stored || !g.current(m.ID, m.Token) || g.unack.scores[m.ID] != last.deadline {
+		if !stored || !g.current(m.ID, m.Receipt) || g.unack.scores[m.ID] != last.deadline {
 			continue
 		}
 		m.Body, m.Metadata = body, g.nackMetadata[m.ID]
@@ -318,7 +318,7 @@ func (p *Partition) replay(g *group, now int64, r Request) Claims {
 		if over && bytes > r.Bytes { // the consumer could not fetch it
 			due = nowMS(now)
 		}
-		g.release(Release{Delivery{m.ID, m.Token}, due, 0})
+		g.release(Release{Delivery{m.ID, m.Receipt}, due, 0})
 	}
 	if stopped {
 		g.atLimit = 0

@@ -1,5 +1,5 @@
 // Package store is a topic in memory that does what the scripts of internal/queue do:
-// the same states, tokens, records and notifications, by an explicit clock. It is the one
+// the same states, receipts, records and notifications, by an explicit clock. It is the one
 // model of them: the simulation runs on it, and TestModel of internal/queue compares it with
 // the scripts on a real Redis. It knows neither Redis nor Watermill and imports nothing of
 // the library.

@@ -11,7 +11,7 @@ type group struct {
 	registered         bool
 	atLimit            int // it waits until fewer are in unack; 0: it does not wait
 	queue, unack, dead zset
-	attempts           map[string]Token
+	attempts           map[string]Receipt
 	claims             map[string]claimed
 	reasons            map[string]string
 	nackMetadata       map[string][]byte
@@ -33,7 +33,7 @@ const (
 
 func newGroup() *group {
 	return &group{
-		attempts:     map[string]Token{},
+		attempts:     map[string]Receipt{},
 		claims:       map[string]claimed{},
 		reasons:      map[string]string{},
 		nackMetadata: map[string][]byte{},
@@ -168,7 +168,7 @@ func (p *Partition) fanOut(names []string, due []entry) {
 }
 
 // entry is what is known of the deliveries of a message that was claimed.
-func (g *group) entry(id string) Token {
+func (g *group) entry(id string) Receipt {
 	if last, known := g.attempts[id]; known {
 		return last
 	}
@@ -176,8 +176,8 @@ func (g *group) entry(id string) Token {
 }
 
 // current reports whether a delivery still holds its message.
-func (g *group) current(id string, token Token) bool {
-	return g.unack.has(id) && g.entry(id).Fence == token.Fence
+func (g *group) current(id string, receipt Receipt) bool {
+	return g.unack.has(id) && g.entry(id).Token == receipt.Token
 }
 
 // whyDead is the reason why a message is a dead message, if it is one.

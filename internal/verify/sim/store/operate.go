@@ -20,7 +20,7 @@ func (p *Partition) Requeue(now int64, name string, latest int64, ids []string) 
 			missing = append(missing, id)
 			continue
 		}
-		g.attempts[id] = Token{Fence: g.entry(id).Fence}
+		g.attempts[id] = Receipt{Token: g.entry(id).Token}
 		g.dead.remove(id)
 		delete(g.reasons, id)
 		g.queue.add(nowMS(now), id)

@@ -152,7 +152,7 @@ func (p *Partition) boundsOf(g *group, r Request, now int64) bounds {
 
 // limit finds what limits leave for a claim.
 func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
-	tokens := unbounded
+	receipts := unbounded
 	if b.share.most > 0 {
 		b.room = b.share.most - len(g.unack.list)
 	}
@@ -160,10 +160,10 @@ func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
 		latest := float64(now) + float64(b.share.burst)*b.share.interval // unless the clock was set back
 		b.late = float64(p.rates[r.Group]) > latest
 		b.back = min(max(float64(now), float64(p.rates[r.Group])), latest)
-		tokens = max(0, int((float64(now)-b.back)/b.share.interval+float64(b.share.burst)+1e-6))
+		receipts = max(0, int((float64(now)-b.back)/b.share.interval+float64(b.share.burst)+1e-6))
 	}
-	if b.scarce = min(b.room, tokens) < claimsAhead*r.Limit; b.scarce {
-		b.limit = min(r.Limit, tokens, r.Free)
+	if b.scarce = min(b.room, receipts) < claimsAhead*r.Limit; b.scarce {
+		b.limit = min(r.Limit, receipts, r.Free)
 	}
 }
 

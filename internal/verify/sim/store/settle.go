@@ -4,8 +4,8 @@ import "slices"
 
 // Delivery names one delivery of a message.
 type Delivery struct {
-	ID    string
-	Token Token
+	ID      string
+	Receipt Receipt
 }
 
 // Nack is a failed delivery.
@@ -43,7 +43,7 @@ func (p *Partition) Ack(name string, deliveries []Delivery) (stale []string, roo
 	g := p.groups[name]
 	var ended []string // an id given twice is found twice
 	for _, d := range deliveries {
-		if g != nil && g.current(d.ID, d.Token) {
+		if g != nil && g.current(d.ID, d.Receipt) {
 			ended = append(ended, d.ID)
 		} else {
 			stale = append(stale, d.ID)
@@ -84,7 +84,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 	first := int64(-1)
 	var ended []string
 	for _, n := range nacks {
-		if !g.current(n.ID, n.Token) {
+		if !g.current(n.ID, n.Receipt) {
 			if reason, dead := g.buriedBy(n); dead {
 				buried = append(buried, Buried{n.ID, reason})
 			} else {
@@ -92,8 +92,8 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 			}
 			continue
 		}
-		token, reason := n.outcome(maxDeliveries)
-		g.attempts[n.ID] = token
+		receipt, reason := n.outcome(maxDeliveries)
+		g.attempts[n.ID] = receipt
 		if len(n.Metadata) > 0 {
 			g.nackMetadata[n.ID] = n.Metadata
 		}
@@ -118,40 +118,40 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 	return stale, buried
 }
 
-// outcome is the token after a nack, and why the message is buried, if it is.
-func (n Nack) outcome(maxDeliveries int) (token Token, reason string) {
-	token = n.Token.confirmed()
+// outcome is the receipt after a nack, and why the message is buried, if it is.
+func (n Nack) outcome(maxDeliveries int) (receipt Receipt, reason string) {
+	receipt = n.Receipt.confirmed()
 	switch {
 	case n.Reason != "":
-		return token, n.Reason
+		return receipt, n.Reason
 	case n.Deferred:
-		return n.Token.unseen(), ""
-	case !token.spent(maxDeliveries):
-		return token, ""
+		return n.Receipt.unseen(), ""
+	case !receipt.spent(maxDeliveries):
+		return receipt, ""
 	case n.Error != "":
-		return token, token.reason(maxDeliveries) + ": " + n.Error
+		return receipt, receipt.reason(maxDeliveries) + ": " + n.Error
 	}
-	return token, token.reason(maxDeliveries)
+	return receipt, receipt.reason(maxDeliveries)
 }
 
 // buriedBy is why a nack has buried its message before, if it has: its reply may be lost.
 func (g *group) buriedBy(n Nack) (reason string, is bool) {
 	reason, dead := g.whyDead(n.ID)
 	deferred := n.Deferred && n.Reason == ""
-	return reason, dead && !deferred && g.attempts[n.ID] == n.Token.confirmed() && (n.Reason == "" || n.Reason == reason)
+	return reason, dead && !deferred && g.attempts[n.ID] == n.Receipt.confirmed() && (n.Reason == "" || n.Reason == reason)
 }
 
 // Extend restarts leases, and counts the deliveries that handlers have seen.
 func (p *Partition) Extend(now int64, name string, lease int64, held []Held) (stale []string) {
 	g := p.groups[name]
 	for _, h := range held {
-		if g == nil || !g.current(h.ID, h.Token) {
+		if g == nil || !g.current(h.ID, h.Receipt) {
 			stale = append(stale, h.ID)
 			continue
 		}
 		g.unack.add(ceilMS(now)+lease, h.ID)
-		if h.HandedOut && g.entry(h.ID) == h.Token {
-			g.attempts[h.ID] = h.Token.confirmed()
+		if h.HandedOut && g.entry(h.ID) == h.Receipt {
+			g.attempts[h.ID] = h.Receipt.confirmed()
 		}
 	}
 	return stale
@@ -161,7 +161,7 @@ func (p *Partition) Extend(now int64, name string, lease int64, held []Held) (st
 func (p *Partition) Release(now int64, name string, releases []Release) (stale []string) {
 	g, unused := p.groups[name], 0.0
 	for _, r := range releases {
-		if g == nil || !g.current(r.ID, r.Token) {
+		if g == nil || !g.current(r.ID, r.Receipt) {
 			stale = append(stale, r.ID)
 			continue
 		}
@@ -178,7 +178,7 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 
 // release puts a message back that no handler has seen.
 func (g *group) release(r Release) {
-	g.attempts[r.ID] = r.Token.unseen()
+	g.attempts[r.ID] = r.Receipt.unseen()
 	g.queue.add(r.Due, r.ID)
 	g.unack.remove(r.ID)
 }
@@ -192,8 +192,8 @@ func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []stri
 	}
 	var ended []string
 	for _, b := range burials {
-		if !g.current(b.ID, b.Token) {
-			if reason, dead := g.whyDead(b.ID); !dead || reason != b.Reason || g.entry(b.ID).Fence != b.Token.Fence {
+		if !g.current(b.ID, b.Receipt) {
+			if reason, dead := g.whyDead(b.ID); !dead || reason != b.Reason || g.entry(b.ID).Token != b.Receipt.Token {
 				stale = append(stale, b.ID)
 			}
 			continue

@@ -54,8 +54,8 @@ func (g *group) put(state map[string]string, name string) {
 	put(state, "dead:"+name, g.dead.scores)
 	put(state, "reasons:"+name, g.reasons)
 	put(state, "nack_metadata:"+name, g.nackMetadata)
-	for id, token := range g.attempts {
-		state["attempts:"+name+" "+id] = token.entry()
+	for id, receipt := range g.attempts {
+		state["attempts:"+name+" "+id] = receipt.entry()
 	}
 	put(state, "turns:"+name, g.turns)
 	for line, places := range g.blocked {

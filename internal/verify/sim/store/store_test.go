@@ -55,10 +55,10 @@ func (r *scene) claim(now int64, group string, limit, free int) Claims {
 	return claims
 }
 
-func tokens(c Claims) []string {
+func receipts(c Claims) []string {
 	var list []string
 	for _, m := range c.Messages {
-		list = append(list, m.ID+" "+m.Token.String())
+		list = append(list, m.ID+" "+m.Receipt.String())
 	}
 	return list
 }
@@ -84,10 +84,10 @@ func TestWhoeverMakesRoomWakes(t *testing.T) {
 			claims := r.claim(0, "g", 1, 1)
 			require.Len(t, claims.Messages, 1)
 			r.heard()
-			settle(r, Delivery{"a", claims.Messages[0].Token})
+			settle(r, Delivery{"a", claims.Messages[0].Receipt})
 			assert.Equal(t, Notice{Group: "g"}, r.heard()[0])
 			assert.Zero(t, r.groups["g"].atLimit)
-			assert.Equal(t, []string{"b 1"}, tokens(r.claim(0, "g", 1, 1)))
+			assert.Equal(t, []string{"b 1"}, receipts(r.claim(0, "g", 1, 1)))
 		})
 	}
 }
@@ -97,14 +97,14 @@ func TestAGroupClaimsNoFasterThanItsRate(t *testing.T) {
 	r.push(0, "a", "b", "c", "d", "e")
 	r.Limit(0, "g", Limits{Messages: 20, Per: second, Burst: 3}, 1)
 	claims := r.claim(0, "g", 10, 10)
-	assert.Equal(t, []string{"a 1", "b 1", "c 1"}, tokens(claims))
+	assert.Equal(t, []string{"a 1", "b 1", "c 1"}, receipts(claims))
 	assert.Equal(t, int64(50*ms), claims.Wait)
 	assert.Empty(t, r.claim(49*ms, "g", 10, 10).Messages)
-	assert.Equal(t, []string{"d 1"}, tokens(r.claim(50*ms, "g", 10, 10)))
+	assert.Equal(t, []string{"d 1"}, receipts(r.claim(50*ms, "g", 10, 10)))
 	r.Limit(50*ms, "g", Limits{Messages: 1, Per: 3600 * second, Burst: 1}, 1)
 	assert.Empty(t, r.claim(50*ms, "g", 10, 10).Messages)
 	r.Limit(60*ms, "g", Limits{Messages: 100, Per: second, Burst: 1}, 1)
-	assert.Equal(t, []string{"e 1"}, tokens(r.claim(70*ms, "g", 10, 10)), "a faster rate holds at once")
+	assert.Equal(t, []string{"e 1"}, receipts(r.claim(70*ms, "g", 10, 10)), "a faster rate holds at once")
 }
 
 func TestWithLittleRoomNothingIsHeldAhead(t *testing.T) {
@@ -189,7 +189,7 @@ func TestAClaimThatHealsATurnLooksAgainAtOnce(t *testing.T) {
 			r.push(0, ordered)
 			claims := r.claim(0, "g", 1, 1)
 			require.Len(t, claims.Messages, 1)
-			r.Bury(0, "g", []Burial{{Delivery{ordered, claims.Messages[0].Token}, "bad"}})
+			r.Bury(0, "g", []Burial{{Delivery{ordered, claims.Messages[0].Receipt}, "bad"}})
 			assert.Equal(t, int64(-1), r.claim(0, "g", 1, 1).Wait, "the dead message halts its key")
 
 			r.Limit(0, "g", c.limits, 1)
