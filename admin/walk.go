@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
@@ -118,31 +119,17 @@ func each(n int, do func(i int) error) error { return eachOf(n, atOnce, do) }
 
 // eachOf is each with another number of calls at a time.
 func eachOf(n, limit int, do func(i int) error) error {
-	var mu sync.Mutex
-	next, failed := 0, error(nil) // guarded by mu
-	take := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		if failed != nil {
-			return n
-		}
-		next++
-		return next - 1
-	}
-	var callers sync.WaitGroup
-	for range min(n, limit) {
-		callers.Go(func() {
-			for i := take(); i < n; i = take() {
-				if err := do(i); err != nil {
-					mu.Lock()
-					failed = cmp.Or(failed, err)
-					mu.Unlock()
-				}
+	calls, ctx := errgroup.WithContext(context.Background()) // ends with the first error
+	calls.SetLimit(limit)
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		calls.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
 			}
+			return do(i)
 		})
 	}
-	callers.Wait()
-	return failed
+	return calls.Wait()
 }
 
 // stream is what is left to read of a source.

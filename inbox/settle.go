@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/intake"
@@ -244,28 +245,21 @@ func (s *settling) open(ctx context.Context) {
 			s.topics[o.request.topic] = t
 		}
 	}
-	topics := slices.Collect(maps.Values(s.topics))
-	each(len(topics), func(n int) { topics[n].open(ctx, s.config.Partitions) })
+	var calls errgroup.Group
+	calls.SetLimit(atOnce)
+	for _, t := range s.topics {
+		calls.Go(func() error {
+			t.open(ctx, s.config.Partitions)
+			return nil
+		})
+	}
+	_ = calls.Wait() // each topic has its own error
 }
 
 func (t *opened) open(ctx context.Context, minPartitions int) {
 	if t.err = t.Enlist(ctx); t.err == nil {
 		t.partitions, t.err = t.Raise(ctx, minPartitions)
 	}
-}
-
-// each calls do for 0 to n-1, some at once, and waits for all.
-func each(n int, do func(n int)) {
-	room := make(chan struct{}, atOnce)
-	var calls sync.WaitGroup
-	for i := range n {
-		room <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-room }()
-			do(i)
-		})
-	}
-	calls.Wait()
 }
 
 // message is what is stored for an entry. It is returned also if it is too large.
@@ -328,11 +322,14 @@ func (s *settling) change(ctx context.Context, e intake.Entry, r request) error 
 	return event.Err
 }
 
-// push stores what the entries ask for, for each place in one call.
+// push stores the messages, in one call for each place. It makes all calls, and returns the first error.
 func (s *settling) push(ctx context.Context) error {
-	errs := make([]error, len(s.shares))
-	each(len(errs), func(n int) { errs[n] = s.pushTo(ctx, s.shares[n]) })
-	return errors.Join(errs...)
+	var calls errgroup.Group
+	calls.SetLimit(atOnce)
+	for _, l := range s.shares {
+		calls.Go(func() error { return s.pushTo(ctx, l) })
+	}
+	return calls.Wait()
 }
 
 func (s *settling) pushTo(ctx context.Context, l *share) error {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"golang.org/x/sync/errgroup"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
@@ -154,20 +154,19 @@ func (p *Periodic) enlist(ctx context.Context, work []*task) {
 			topics[t.Topic] = append(topics[t.Topic], t)
 		}
 	}
-	room := make(chan struct{}, enlisters)
-	var calls sync.WaitGroup
+	var calls errgroup.Group
+	calls.SetLimit(enlisters)
 	for name, of := range topics {
-		room <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-room }()
+		calls.Go(func() error {
 			if err := p.topic(name).Enlist(ctx); err != nil {
 				for _, t := range of {
 					t.err = fmt.Errorf("topic %q: %w", name, err)
 				}
 			}
+			return nil
 		})
 	}
-	calls.Wait()
+	_ = calls.Wait() // each task has its own error
 }
 
 // look reads what the topics know, and plans what to store.

@@ -103,7 +103,7 @@ type Config struct {
 type Extended struct {
 	ID    string
 	Token int64
-	Times int   // how often its lease was extended, with the heartbeat that says so
+	Times int // how often its lease was extended, with the heartbeat that says so
 }
 
 // quietInterval is the longest time between two claims of an idle consumer. If its group has a GroupExpiry, the consumer
