@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// idle is when an alarm calls again if nothing is to be done.
+// idle is when an alarm calls again if there is nothing to do.
 const idle = time.Hour
 
-// alarm calls a function at once when it is rung, and again at the time that the last call has returned. Calls do not overlap.
-// Each has a goroutine that ends with it, so a subscription that waits for hours keeps no goroutine for its alarm.
+// alarm calls a function when it is rung, and again at the time that the last call returned. Calls do not overlap. Each
+// call has its own goroutine, so a subscription that waits for hours keeps no goroutine for its alarm.
 type alarm struct {
 	timer *time.Timer
 	rung  atomic.Bool // since the last call began

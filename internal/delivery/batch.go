@@ -8,9 +8,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// handleBatch calls Handle with messages. It settles each message once that message and all
-// before it are acked or nacked. It returns when Handle returns, or when the time for that is
-// over: then the goroutine of Handle ends on its own.
+// handleBatch calls Handle with messages. It settles a message once this message and all
+// before it are acked or nacked. It returns when Handle returns or its time is over; in the
+// second case, the goroutine of Handle ends later on its own.
 func (d *dispatcher) handleBatch(base context.Context, w *worker, items []*item) {
 	var batch []handed
 	for i, it := range items {
@@ -49,7 +49,8 @@ func (d *dispatcher) handleBatch(base context.Context, w *worker, items []*item)
 	}
 }
 
-// admitBatch returns what Handle may get of a batch: it took time to decode all of it.
+// admitBatch returns the messages of a batch that Handle may still get. Decoding the batch took time, so leases may be
+// lost and messages may have expired.
 func (d *dispatcher) admitBatch(batch []handed) (admitted []handed) {
 	items := mapped(batch, func(h handed) *item { return h.item })
 	if d.ctx.Err() != nil { // as offer does
@@ -70,7 +71,7 @@ func (d *dispatcher) admitBatch(batch []handed) (admitted []handed) {
 
 type inHandKey struct{}
 
-// InHand is a message that a Handle has, for a Handle that ends messages in Redis itself.
+// InHand is a message that Handle has. With it, Handle can settle the message in Redis by itself.
 type InHand struct{ item *item }
 
 // InHandOf returns the message that a context was handed out with.

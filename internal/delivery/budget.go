@@ -14,8 +14,8 @@ const (
 	// few hundred save nothing and keep Redis busy for milliseconds.
 	maxClaim = 500
 
-	// maxOrdered is how many it asks for while messages with ordering keys come. Messages whose keys are busy go in
-	// line, which costs more than small batches.
+	// maxOrdered is how many messages one claim asks for at most while messages with ordering keys arrive. Messages whose
+	// keys are busy must be queued by key, which costs more than small batches.
 	maxOrdered = 100
 
 	// claimBytes is how many bytes of messages one claim asks for at most.
@@ -29,10 +29,10 @@ const (
 	maxReserved = 80 * time.Millisecond
 )
 
-// budget is how much may be claimed: a message for each free worker, and in advance the
-// messages that workers will soon be free for. Only an accepted message shows that a consumer
-// reads. So a window limits how many messages may wait: it starts at one and widens with
-// each accepted message. Partitions get their shares in the order in which they ask. It is
+// budget limits what may be claimed: a message for each free worker and, in advance, the
+// messages for which workers will soon be free. Only an accepted message shows that somebody
+// reads the channel. So a window limits how many messages may wait: it starts at one and widens
+// with each accepted message. Partitions get their shares in the order in which they ask. It is
 // guarded by buffer.mu.
 type budget struct {
 	asking   []*ask
@@ -41,8 +41,8 @@ type budget struct {
 	bytes    int // bytes that those claims may get
 
 	unread atomic.Bool // an offer was not accepted in time
-	probe  bool        // while unread: one message may be claimed to look for a reader
-	retry  *time.Timer // will set probe; nil if none will
+	probe  bool        // while unread: one message may be claimed, to find out whether somebody reads
+	retry  *time.Timer // sets probe; nil if it does not run
 }
 
 // ask is a partition's request for a share.
@@ -118,9 +118,9 @@ func (b *buffer) grant() {
 	}
 }
 
-// claimable is how many more messages may be claimed, and how many of them for idle
-// workers. Without a free worker, nothing is claimable until half of what may be held
-// ahead is gone or, with fast handlers, half a claim. So Redis works on the next claim
+// claimable returns how many more messages may be claimed, and how many of them for free
+// workers. Without a free worker, nothing is claimable until half of the messages that may be
+// held ahead are taken or, with fast handlers, half a claim. So Redis works on the next claim
 // while messages are being handled. The caller holds mu.
 func (b *buffer) claimable() (messages, free int) {
 	idle := b.free() * b.each
@@ -154,8 +154,8 @@ func (b *buffer) ahead(now time.Time) int {
 	return min(2*b.budget.limit, int(rate)*b.each)
 }
 
-// claimed sets how many messages the next claims ask for at most, by the id of a message that has come: the id shows
-// whether the message has an ordering key. The caller holds mu.
+// claimed sets how many messages the next claims ask for at most. The id of a claimed message shows whether the messages
+// have ordering keys. The caller holds mu.
 func (b *budget) claimed(id string) {
 	b.limit = maxClaim
 	if script.TraitsOf(id).OrderingKey != "" {
@@ -202,8 +202,8 @@ func (b *buffer) end(r *reservation) {
 }
 
 // unread records that nobody reads the channel. From now on, one message at a time is
-// claimed to look for a reader: after a pause, or when a handler ends, which may be the
-// reader itself. The caller holds mu.
+// claimed to find a reader: after a pause, or when a handler ends, because it may be the
+// reader. The caller holds mu.
 func (b *buffer) unread() {
 	b.budget.stopRetry()
 	b.budget.unread.Store(true)
@@ -228,7 +228,7 @@ func (b *buffer) expired() {
 	b.unread()
 }
 
-// stopRetry stops looking for a reader. The caller holds mu.
+// stopRetry stops the timer that sets probe. The caller holds mu.
 func (b *budget) stopRetry() {
 	if b.retry != nil {
 		b.retry.Stop()
@@ -236,7 +236,7 @@ func (b *budget) stopRetry() {
 	b.retry = nil
 }
 
-// read records that messages do not wait for a reader.
+// read records that the channel is read.
 func (b *buffer) read() {
 	if !b.budget.unread.Load() { // the usual case
 		return

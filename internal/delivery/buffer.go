@@ -23,15 +23,15 @@ type buffer struct {
 	each       int                       // immutable; how many messages a worker takes at once
 	start      func(w *worker, it *item) // set before the first claim; starts a worker with a message
 	alarm      *alarm                    // rung when takeBackOverdue has something to watch
-	watched    atomic.Bool               // takeBackOverdue will look
+	watched    atomic.Bool               // takeBackOverdue will be called
 	waiting    atomic.Int64              // messages that no handler has
 	bytes      atomic.Int64              // of those messages
 	window     atomic.Int64              // limit of waiting; see budget
-	full       atomic.Bool               // a partition waits because there are too many
+	full       atomic.Bool               // a partition waits because there are too many messages
 
 	mu        sync.Mutex
-	workers   []*worker // guarded by mu; those with a message; items is empty unless there are maxWorkers
-	items     []*item   // guarded by mu; those before head are gone
+	workers   []*worker // guarded by mu; each has a message; items is empty unless there are maxWorkers
+	items     []*item   // guarded by mu; those before head are taken out
 	head      int       // guarded by mu
 	closed    bool      // guarded by mu; takes no more messages
 	takeBacks int       // guarded by mu; how often messages were taken back
@@ -46,8 +46,8 @@ func newBuffer(maxBytes, workers, each int, alarm *alarm) *buffer {
 	return b
 }
 
-// What a worker does with its message. An offer ends when it is accepted or recalled,
-// whichever comes first.
+// The stages of a worker and its message. An offer ends when it is accepted or recalled,
+// whichever is first.
 const (
 	preparing int32 = iota
 	offering
@@ -128,9 +128,9 @@ func (b *buffer) pop() *item {
 // queued is how many items there are. The caller holds mu.
 func (b *buffer) queued() int { return len(b.items) - b.head }
 
-// fill puts in the messages of a claim and ends its reservation. It returns them to be
-// released if messages were taken back while the claim was under way: those come
-// first.
+// fill adds the messages of a claim, and ends its reservation. If messages were taken back while
+// the claim was under way, it returns the new messages to be released, because they are later than
+// those taken back.
 func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +156,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	return nil
 }
 
-// look makes takeBackOverdue watch what waits: items, or an offer that is not accepted at once.
+// look makes takeBackOverdue watch the items, or an offer that is not accepted at once.
 func (b *buffer) look() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
 		b.alarm.ring()
@@ -192,7 +192,7 @@ func (b *buffer) passed(it *item, taken bool) {
 func (b *buffer) takeBackOverdue(now time.Time) (back []*item, next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watched.Store(false) // before looking, so that no offer is missed
+	b.watched.Store(false) // before oldest, so that no offer is missed
 	oldest, ok := b.oldest()
 	if !ok {
 		return nil, time.Time{}
@@ -237,8 +237,8 @@ func (b *buffer) recallOffers(now time.Time) {
 	}
 }
 
-// takeBack takes out all items. It voids the claims under way, whose messages come after
-// them. The caller holds mu.
+// takeBack takes out all items. It voids the claims under way, because their messages are later
+// than the items. The caller holds mu.
 func (b *buffer) takeBack() []*item {
 	back := slices.Clone(b.items[b.head:])
 	for _, it := range back {

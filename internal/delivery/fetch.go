@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// giveWay is how long a consumer leaves messages that it could not fetch to others, which have been notified of them.
+	// giveWay is how long a consumer that could not receive its messages waits before the next claim. Other consumers have been
+	// notified, and can claim the messages meanwhile.
 	giveWay = 300 * time.Millisecond
 
 	// lastRetries is how long an ended subscription repeats a claim whose reply was lost,
@@ -42,7 +43,7 @@ func (p *partition) claimDue(ctx context.Context) {
 		if r == nil {
 			return
 		}
-		if p.behind() { // it fell behind meanwhile
+		if p.behind() { // since awaitSettler
 			p.buffer.fill(r, nil)
 			continue
 		}
@@ -114,7 +115,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 	}
 }
 
-// pauseClaims waits before a failed claim is repeated; false if retrying ends before.
+// pauseClaims waits before a failed claim is repeated. It returns false if retrying ends first.
 func (p *partition) pauseClaims(retrying context.Context, pause *backoff.Backoff) bool {
 	select {
 	case <-p.listening: // a signal from before this failure

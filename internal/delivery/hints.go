@@ -23,8 +23,8 @@ const (
 	closeBy = time.Millisecond
 	maxFar  = 50 * time.Millisecond
 
-	// nearby is the part of a round trip that is not subtracted: a claim that arrives too early
-	// costs a round trip.
+	// nearby is the part of a round trip that is not subtracted from the wait, because a claim that arrives too early
+	// must be repeated.
 	nearby = 300 * time.Microsecond
 )
 
@@ -35,7 +35,7 @@ type hints struct {
 
 	mu       sync.Mutex
 	at       time.Time       // guarded by mu; when something may be due; zero: at once
-	known    bool            // guarded by mu; whether at says anything
+	known    bool            // guarded by mu; at is valid
 	latest   time.Time       // guarded by mu; when to poll
 	yield    time.Duration   // guarded by mu; limit of lag
 	trip     time.Duration   // guarded by mu; about how long a claim is under way at least
@@ -70,14 +70,14 @@ func (h *hints) reset() {
 func jitter(poll time.Duration) time.Duration { return poll - rand.N(poll/8+1) }
 
 // found records how many messages a claim got, when the next one is due (negative: never), and how long
-// the claim took. A consumer that finds messages goes first the next time, too.
+// the claim took. A consumer that found messages does not yield the next time.
 func (h *hints) found(messages int, next, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if messages > 0 {
 		h.yield = 0
 	}
-	if h.trip += h.trip / 64; h.trip == 0 || took < h.trip { // the way may become longer
+	if h.trip += h.trip / 64; h.trip == 0 || took < h.trip { // round trips may become longer
 		h.trip = took
 	}
 	switch {
@@ -89,14 +89,14 @@ func (h *hints) found(messages int, next, took time.Duration) {
 	h.earlier(next)
 }
 
-// after is how long to wait before claiming a message that Redis says is due in a while. It leaves out
-// the time that the reply and the claim take on their way, and adds the lag. The caller holds mu.
+// after returns how long to wait before claiming a message that was due in this time when Redis replied. It subtracts
+// the time that the reply and the claim need, and adds the lag. The caller holds mu.
 func (h *hints) after(in time.Duration) time.Duration {
 	return max(0, in-max(0, h.trip-nearby)) + h.lag()
 }
 
-// notified takes the hint of a notification. The hint of a consumer that has claimed replaces older
-// ones; if it found something, it may claim first the next time. Any program can send
+// notified applies the hint of a notification. The hint of a consumer that has claimed replaces older
+// hints. If that consumer found messages, this one yields to it the next time. Any program can send
 // notifications, so they postpone no claim by more than the poll interval.
 func (h *hints) notified(hint queue.Hint) {
 	h.mu.Lock()
@@ -124,7 +124,7 @@ func (h *hints) notified(hint queue.Hint) {
 	h.earlier(h.after(hint.In))
 }
 
-// listening says whether notifications work from now on.
+// listening records whether notifications work from now on.
 func (h *hints) listening(works bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,7 +137,7 @@ func (h *hints) listening(works bool) {
 	}
 }
 
-// add takes a hint that something may be due in a while.
+// add records that something may be due after this time.
 func (h *hints) add(in time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,17 +13,19 @@ import (
 type item struct {
 	queue.Claimed
 	partition *partition
-	releasing *atomic.Int64 // that of its settler
-	requested time.Time     // when its claim set out
+	releasing *atomic.Int64 // the counter of its settler
+	requested time.Time     // when its claim was sent
 	size      int           // bytes of body and metadata
 	expiresAt time.Time     // by Redis's clock, zero for never; owned by its worker
 	took      time.Duration // how long a handler had the message; set before it is settled
 	reason    string        // why it is buried without a nack; set before it is settled
 	buried    bool          // owned by the settler; it is reported as a dead message
-	// how the delivery ends, what went wrong as far as a nack says, and when the message is due again. Set before its report.
+
+	// set before its settlement is reported
 	how     observe.Settlement
-	failure string
-	retryIn time.Duration
+	failure string        // the error of a nack
+	retryIn time.Duration // until the message is due again
+
 	// handedOut says that a handler has the message, so that the delivery counts.
 	handedOut atomic.Bool
 	// ended says that Redis already knows that the group is done with the message.
@@ -35,8 +37,8 @@ type item struct {
 	extended int
 	// sent is how often its settlement was sent. Guarded by leases.mu.
 	sent int
-	// doubted says that Redis did not know the delivery any more while its settlement was under
-	// way. Guarded by leases.mu.
+	// doubted says that a heartbeat found the delivery stale while its settlement was under way: the settlement may be
+	// the reason. Guarded by leases.mu.
 	doubted bool
 	cancel  context.CancelCauseFunc // guarded by leases.mu; set when it is handed out
 }
@@ -48,7 +50,7 @@ func (it *item) expired() bool {
 	return !it.expiresAt.IsZero() && !it.redisClock(time.Now()).Before(it.expiresAt)
 }
 
-// expiry gets a value when the message expires; nil if it does not.
+// expiry returns a channel that receives a value when the message expires; nil if it never does.
 func (it *item) expiry() <-chan time.Time {
 	if it.expiresAt.IsZero() {
 		return nil
@@ -61,8 +63,7 @@ func (it *item) redisClock(now time.Time) time.Time {
 	return it.AnsweredAt.Add(now.Sub(it.ArrivedAt))
 }
 
-// inChunks calls do with one chunk of a list after another until it fails, and returns
-// what is left.
+// inChunks calls do with chunks of a list until a call fails, and returns the values from the failed chunk on.
 func inChunks[T any](values []T, size int, do func([]T) error) (remaining []T, err error) {
 	for len(values) > 0 {
 		n := min(size, len(values))
@@ -74,7 +75,7 @@ func inChunks[T any](values []T, size int, do func([]T) error) (remaining []T, e
 	return nil, nil
 }
 
-// mapped has what of makes of each value.
+// mapped returns the result of a function for each value.
 func mapped[T, U any](values []T, of func(T) U) []U {
 	result := make([]U, len(values))
 	for i, value := range values {

@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// tend does what is to be done now. It returns when to check again.
+// tend gives up leases that are no longer certain, and extends the others if it is time. It returns when to check again.
 func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,13 +38,13 @@ func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 	return l.checkAt
 }
 
-// dropUncertain loses the leases that are not certain now. It needs no answer from Redis. The caller
+// dropUncertain gives up the leases that are not certain now, without a call to Redis. The caller
 // holds mu.
 func (l *leases) dropUncertain(now time.Time) (lost []*item) {
 	l.checkAt = now.Add(idle)
 	for _, it := range l.held {
 		switch {
-		case it.doubted: // the answer to its settlement says more
+		case it.doubted: // the answer to its settlement decides
 		case !now.Before(it.trustedUntil):
 			l.lose(it)
 			lost = append(lost, it)

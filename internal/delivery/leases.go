@@ -19,12 +19,12 @@ const answerWithin = 3 * time.Second
 // have it, or it was cancelled, or its group was retired.
 var ErrLeaseLost = errors.New("the lease of the message is lost")
 
-// leases keeps the leases of all messages of a partition that are held: in the
-// buffer, handed out, or with their acks on the way.
+// leases keeps the leases of all messages that the consumer holds in a partition: in the
+// buffer, handed out, or while their acks are sent.
 //
 // A lease in Redis starts when the call that sets it runs, which is no earlier than when
-// the call is sent. So by this host's monotonic clock it is certain for its duration from
-// the sending. A margin leaves time to tell the handler.
+// the call is sent. So by this host's monotonic clock, the lease is certain from the time of
+// sending for its duration, minus a margin to notify the handler.
 type leases struct {
 	config       *Config
 	group        Group
@@ -63,13 +63,13 @@ func newLeases(config *Config, group Group, spacing *backoff.Spacing, report *re
 	return l
 }
 
-// until is when a lease of some duration stops being certain if its call was sent at a time.
+// until returns when a lease stops being certain whose call was sent at a time.
 func (l *leases) until(sent time.Time, lease time.Duration) time.Time {
 	return sent.Add(lease - l.margin)
 }
 
-// hold starts keeping the leases of claimed messages. sent is when the claim was sent that was answered. An earlier copy of it
-// may have begun the leases.
+// hold starts keeping the leases of claimed messages. sent is when the answered copy of the claim was sent; an earlier copy
+// may have started the leases.
 func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	items, all, now := make([]*item, len(claimed)), make([]item, len(claimed)), time.Now()
 	var lost []*item
@@ -108,7 +108,7 @@ func (l *leases) wake(ends time.Time) {
 	}
 }
 
-// handOut keeps cancel, which tells a message's handler that the lease is lost. It
+// handOut stores cancel, which ends the context of the handler when the lease is lost. It
 // returns false if the lease is already lost.
 func (l *leases) handOut(it *item, cancel context.CancelCauseFunc) bool {
 	var lost []*item

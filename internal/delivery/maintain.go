@@ -7,8 +7,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// maintain does what is to be done now about the subscription, and returns when to check again. It does nothing that takes long:
-// that has a goroutine of its own.
+// maintain runs the tasks of the subscription that are due, and returns when to check again. Tasks that may take long have
+// their own goroutines.
 func (s *Subscription) maintain() (next time.Time) {
 	if s.topology.paused.Swap(false) {
 		releaseAll(s.buffer.takeBackAll())
@@ -24,9 +24,8 @@ func (s *Subscription) maintain() (next time.Time) {
 	return next
 }
 
-// keepLeases looks after the leases of all partitions: it extends them, and gives up those that were not extended in time.
-// What may take long has goroutines of its own, so that no partition and no observer delays another partition. It returns
-// when to check again.
+// keepLeases extends the leases of all partitions, and gives up those that were not extended in time. Calls and reports have
+// their own goroutines, so that no partition and no observer delays another partition. It returns when to check again.
 func (s *Subscription) keepLeases() (next time.Time) {
 	next = time.Now().Add(idle)
 	for _, p := range s.partitions {
@@ -44,12 +43,12 @@ const maxGrowInterval = 10 * time.Minute
 // growth is what is known about new partitions of the topic.
 type growth struct {
 	// owned by maintain
-	at     time.Time // when to think of it again
-	lookAt time.Time // when to look although claims show no change
+	at     time.Time // when to decide again whether to look
+	lookAt time.Time // when to look even if claims show no change
 
 	looking atomic.Bool  // look runs
-	failed  atomic.Bool  // the last look has
-	found   atomic.Int32 // how many partitions it has found
+	failed  atomic.Bool  // the last look failed
+	found   atomic.Int32 // how many partitions the last look found
 }
 
 func (g *growth) begin(c Config) {
@@ -57,8 +56,8 @@ func (g *growth) begin(c Config) {
 	g.at, g.lookAt = now.Add(c.PollInterval), now.Add(jitter(maxGrowInterval))
 }
 
-// grow opens partitions that look has found, and starts it when it is time. It returns when to think of it again; zero while
-// look runs.
+// grow opens the partitions that look has found, and starts look when it is time. It returns when to call grow again; zero
+// while look runs.
 func (s *Subscription) grow() (next time.Time) {
 	g, now := &s.growth, time.Now()
 	if s.open(int(g.found.Load())); g.looking.Load() {
@@ -83,7 +82,7 @@ func (s *Subscription) look() {
 	report := newReporter(&s.config, s.outages, -1)
 	number, err := s.topic.Partitions(s.ctx)
 	report.attempted(s.ctx, observe.Growing, err)
-	if s.growth.failed.Store(err != nil); err != nil { // claims do not say again what this look was for
+	if s.growth.failed.Store(err != nil); err != nil { // claims do not repeat the reason for this look
 		return
 	}
 	s.growth.found.Store(int32(number))

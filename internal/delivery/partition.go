@@ -20,7 +20,7 @@ type shared struct {
 	// set by Start
 	ctx      context.Context // of the subscription
 	retrying context.Context // of claims; outlasts ctx by lastRetries
-	calls    context.Context // of the other calls to Redis; outlasts ctx until all is settled
+	calls    context.Context // of the other calls to Redis; outlasts ctx until everything is settled
 
 	topology topology
 	running  goroutines
@@ -47,12 +47,12 @@ type partition struct {
 	settler   *settler
 	report    reporter
 	spacing   *backoff.Spacing // for everything that fails and is retried
-	listening chan struct{}    // tells claim that notifications work again
-	called    chan struct{}    // tells claim that a notification was for the group alone: it may be restored
+	listening chan struct{}    // signals claim that notifications work again
+	called    chan struct{}    // signals claim that a notification was for this group alone, so it may be restored
 	listener  Listener         // set before fetch starts
 	need      need             // owned by fetch; which messages the next claim gets
-	requests  int64            // owned by fetch; the number of the last one
-	retired   bool             // owned by fetch; the group was when it claimed last
+	requests  int64            // owned by fetch; the number of the last request
+	retired   bool             // owned by fetch; the group was retired at the last claim
 }
 
 func newPartition(s *shared, number int) *partition {
@@ -82,7 +82,7 @@ func (p *partition) run() {
 	p.running.fetchers.Go(p.fetch)
 }
 
-// stopListening ends the notifications, and does not wait for that.
+// stopListening begins to end the notifications, and does not wait.
 func (p *partition) stopListening() {
 	go func() { // ends with Close; run has added it to keepers
 		defer p.running.keepers.Done()
@@ -90,8 +90,8 @@ func (p *partition) stopListening() {
 	}()
 }
 
-// releaseAll releases messages, all those of a partition at once: a later message must not
-// be claimed before an earlier one.
+// releaseAll releases the messages of each partition in one step, so that no later message is claimed before an earlier
+// one.
 func releaseAll(items []*item) {
 	lists := map[*partition][]*item{}
 	for _, it := range items {

@@ -24,7 +24,7 @@ func newReporter(c *Config, outages *outage.State, partition int) reporter {
 	return reporter{observer: &c.Observer, outages: outages, place: place}
 }
 
-// forTopic is the reporter of what concerns the topic as a whole.
+// forTopic returns the reporter for events of the topic as a whole.
 func (r *reporter) forTopic() *reporter {
 	topic := *r
 	topic.place.Partition = -1
@@ -43,7 +43,7 @@ func (r *reporter) claimed(items []*item) {
 	r.observer.Claimed(observe.Claimed{Place: r.place, IDs: ids, Bytes: bytes})
 }
 
-// handedOut reports that a handler has a message, and returns when; zero if the observer needs no times.
+// handedOut reports that a handler has a message, and returns the time; zero if the observer does not need it.
 func (r *reporter) handedOut(it *item) (at time.Time) {
 	if r.observer.HandedOut == nil && r.observer.Settled == nil {
 		return at
@@ -72,7 +72,7 @@ func (r *reporter) settled(it *item, stale []string) {
 func (r *reporter) unsettled(items []*item) {
 	for _, it := range items {
 		if it.handedOut.Load() {
-			it.took = max(it.took, 1) // more than that of a message that no handler had
+			it.took = max(it.took, 1) // 0 means that no handler had the message
 		}
 		it.how = observe.Unsettled
 		r.settled(it, nil)

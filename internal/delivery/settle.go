@@ -23,8 +23,8 @@ const (
 	maxReleases = 950
 )
 
-// settler sends the outcomes of deliveries to Redis. Messages settled during one round of
-// calls go out in the next; no message waits for others to join it.
+// settler sends the outcomes of deliveries to Redis. Messages that are settled during one round of
+// calls are sent in the next; no message waits for others to join it.
 type settler struct {
 	config  *Config
 	group   Group
@@ -33,17 +33,17 @@ type settler struct {
 	spacing *backoff.Spacing
 	report  *reporter
 	calls   context.Context
-	// settlers count settle, leavers its last call.
+	// settlers counts the goroutines of settle, leavers those of Leave
 	settlers, leavers *sync.WaitGroup
 
-	advanced  chan struct{} // tells fetch that messages have been settled
+	advanced  chan struct{} // signals fetch that messages have been settled
 	releasing atomic.Int64  // messages to be released, until Redis has answered. While there are any, nothing is claimed
 
 	mu      sync.Mutex
 	pending round // guarded by mu
-	running bool  // guarded by mu; run will look for what is pending
-	ending  bool  // guarded by mu; once nothing is pending, it is over
-	over    bool  // guarded by mu; run has ended for good, and what comes later is not settled
+	running bool  // guarded by mu; settle runs, and will send what is pending
+	ending  bool  // guarded by mu; settle ends for good once nothing is pending
+	over    bool  // guarded by mu; settle has ended for good, so later outcomes are reported as unsettled
 }
 
 func (s *settler) ack(it *item) {
@@ -153,8 +153,8 @@ func (s *settler) settle() {
 	}
 }
 
-// run sends rounds until nothing is pending or ctx ends. It returns whether that is for good. It sends
-// failed calls again: an ack that does not reach Redis makes a handler do the work twice.
+// run sends rounds until nothing is pending or ctx ends, and returns whether the settler has ended for good. It repeats
+// failed calls, because an ack that does not reach Redis makes a handler do the work twice.
 func (s *settler) run(ctx context.Context) (over bool) {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for {
@@ -179,7 +179,8 @@ func (s *settler) run(ctx context.Context) (over bool) {
 	return over
 }
 
-// goesOn tells run whether there is something to send. If not, run must return, and another one may run if it is not over.
+// goesOn reports whether there is something to send. If not, run must return. Unless the settler is over, add may start
+// settle again.
 func (s *settler) goesOn(ctx context.Context) (more, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,8 +202,7 @@ func (s *settler) collect() round {
 	return r
 }
 
-// send makes the calls of a round. A failed call does not delay the others; what did not
-// arrive is pending again.
+// send makes the calls of a round. A failed call does not delay the others, and its settlements are pending again.
 func (s *settler) send(ctx context.Context, r round) error {
 	acks, err1 := inChunks(r.acks, queue.MaxMessages, func(acks []*item) error { return s.sendAcks(ctx, acks) })
 	nacks, err2 := inChunks(r.nacks, maxNacks, func(nacks []nack) error { return s.sendNacks(ctx, nacks) })
@@ -250,8 +250,7 @@ func (s *settler) sendNacks(ctx context.Context, nacks []nack) error {
 	return nil
 }
 
-// reportBuried reports each nack that has made a dead message once. A nack that is sent again has the
-// same answer again.
+// reportBuried reports each nack that has made a dead message, once: a repeated nack gets the same answer.
 func (s *settler) reportBuried(items []*item, buried []queue.Buried) {
 	for _, b := range buried {
 		i := slices.IndexFunc(items, func(it *item) bool { return it.ID == b.ID })
@@ -293,7 +292,7 @@ func (s *settler) sendBurials(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// settled ends deliveries whose settlement Redis has answered.
+// settled forgets and reports deliveries whose settlement Redis has answered.
 func (s *settler) settled(items []*item, stale []string) {
 	s.leases.settled(items, stale)
 	for _, it := range items {
@@ -313,7 +312,7 @@ func (s *settler) requeue(remaining round) {
 	})
 }
 
-// round is the settlements that go out together.
+// round is the settlements that are sent together.
 type round struct {
 	acks     []*item
 	nacks    []nack
@@ -344,7 +343,7 @@ func (r round) items() []*item {
 	return slices.Concat(r.acks, mapped(r.nacks, func(n nack) *item { return n.item }), r.releases, r.burials)
 }
 
-// soonest is when the next of the sent nacks and releases is due again.
+// soonest returns when the first of the messages that were nacked or released is due again.
 func soonest(sent round, unsentNacks []nack, unsentReleases []*item) (in time.Duration, due bool) {
 	if len(sent.releases) > len(unsentReleases) {
 		return 0, true

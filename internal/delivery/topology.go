@@ -7,12 +7,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// topology is what claims and notifications have shown of the topic. The times have a reading of the monotonic clock: the
+// topology is what claims and notifications have shown of the topic. The times keep their monotonic clock reading, because the
 // host's clock may be set back.
 type topology struct {
 	alarm  *alarm      // calls maintain, which resets grown and paused
 	grown  atomic.Bool // there may be more partitions
-	paused atomic.Bool // nobody is to get messages
+	paused atomic.Bool // the group was paused
 
 	recreatedAt atomic.Pointer[time.Time] // when the group was recreated; nil: never
 
@@ -22,13 +22,13 @@ type topology struct {
 	endingAt   atomic.Pointer[time.Time] // when groups last might end soon; nil: never
 }
 
-// noteGrown says that there may be more partitions.
+// noteGrown records that there may be more partitions.
 func (t *topology) noteGrown() {
 	t.grown.Store(true)
 	t.alarm.ring()
 }
 
-// notePaused says that nobody is to get messages.
+// notePaused records that the group was paused.
 func (t *topology) notePaused() {
 	t.paused.Store(true)
 	t.alarm.ring()
@@ -44,8 +44,8 @@ func (t *topology) firstToRecreate() bool {
 	return first && t.recreatedAt.CompareAndSwap(last, &now)
 }
 
-// noteClaim takes what a claim in the first partition shows of the topic. The number of partitions is 0 only in
-// tests, whose claims show nothing of it.
+// noteClaim records what a claim in the first partition shows of the topic. The number of partitions is 0 only in
+// tests whose claims do not set it.
 func (t *topology) noteClaim(claims queue.Claims) {
 	number := int32(claims.Partitions)
 	if number == 0 {

@@ -25,16 +25,16 @@ type dispatcher struct {
 	abandon chan struct{}
 }
 
-// handed is a message that its handler has.
+// handed is a message that a handler has.
 type handed struct {
 	item      *item
 	msg       *message.Message
 	delivered context.Context
 	cancel    context.CancelCauseFunc
-	at        time.Time // if the observer needs it
+	at        time.Time // when it was handed out; zero if the observer does not need it
 }
 
-// work hands out the worker's message and one after another that waits.
+// work hands out the first message of the worker, and then waiting messages until none is left.
 func (d *dispatcher) work(w *worker, it *item) {
 	base := context.WithoutCancel(d.ctx) // base of the messages' contexts
 	for ; it != nil; it = d.buffer.next(w) {
@@ -53,7 +53,7 @@ func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 	defer cancel(nil)
 	msg, next := d.prepare(own, cancel, it)
 	if msg == nil {
-		if next { // as fast as that, the worker takes the next
+		if next { // counts as a message that was handled at once
 			w.stage.Store(handling)
 		}
 		return
@@ -73,8 +73,8 @@ func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 	}
 }
 
-// prepare makes the message to hand out. own is its context, which cancel ends. It returns nil if
-// the item cannot be decoded, which settles it, or is not admitted; next is as admit has it.
+// prepare decodes an item. own is the context of the message, which cancel ends. The message is nil if the item is not
+// admitted, or if it cannot be decoded and so is dead-lettered. next is as in admit.
 func (d *dispatcher) prepare(
 	own context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
 ) (msg *message.Message, next bool) {
@@ -83,7 +83,7 @@ func (d *dispatcher) prepare(
 		return nil, next
 	}
 	msg, expiresAt, err := d.config.Decode(own, it.Claimed)
-	it.expiresAt, it.Body = expiresAt, nil // freed with the message; items are freed many at a time
+	it.expiresAt, it.Body = expiresAt, nil // so that the body is freed with the message, not with all items of its claim
 	if err != nil {
 		d.buffer.passed(it, true)
 		p.report.messageFailed(observe.Decoding, it.ID, err)
@@ -97,10 +97,10 @@ func (d *dispatcher) prepare(
 }
 
 // admit reports whether a handler may get the item now. If the lease is lost later, cancel ends the context of the handler. An
-// item that has expired, as far as that is decoded, is settled. If the lease is uncertain, the item is released with those
-// behind it and all that wait, and next is false.
+// item that has expired is settled, once it is decoded. If the lease is uncertain, admit releases the item, the items behind
+// it in the batch and all items in the buffer, and next is false.
 func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) (admitted, next bool) {
-	if !it.partition.leases.handOut(it, cancel) { // first: another consumer may have handed it out in time
+	if !it.partition.leases.handOut(it, cancel) { // checked before the expiration, which another consumer may have met
 		d.giveBack(append([]*item{it}, behind...))
 		return false, false
 	}
@@ -112,17 +112,17 @@ func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*
 	return true, true
 }
 
-// giveBack releases what a worker has and no handler has seen, with all that wait.
+// giveBack releases the items of a worker that no handler has seen, and all items in the buffer.
 func (d *dispatcher) giveBack(back []*item) {
 	for _, it := range back {
 		d.buffer.passed(it, false)
-		it.releasing.Add(1) // before the recall, which voids claims under way: none may overtake
+		it.releasing.Add(1) // before takeBackAll voids the claims under way, so that no later claim overtakes the item
 	}
 	releaseAll(append(back, d.buffer.takeBackAll()...))
 }
 
-// finish waits until a handler has settled its message or its time is over, and passes the outcome on. A Handle settles no more
-// once returned is closed. A message that was neither acked nor nacked in time is released; the delivery counts, since the
+// finish waits until a handler has settled its message or its time is over, and passes the outcome to the settler. When
+// returned is closed, Handle has returned, and an unsettled message is nacked. A message that was neither acked nor nacked in time is released; the delivery counts, since the
 // handler has seen it.
 func (d *dispatcher) finish(h handed, returned <-chan struct{}) {
 	select {
@@ -155,8 +155,8 @@ func (d *dispatcher) finish(h handed, returned <-chan struct{}) {
 	}
 }
 
-// offer hands a message out, unless ctx or the message's own context ends first, the message expires or the
-// offer is recalled. It may be both accepted and recalled.
+// offer sends a message on the channel, unless ctx or the context of the message ends first, the message expires, or the
+// offer is recalled. A message may be both accepted and recalled.
 func (d *dispatcher) offer(ctx, own context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
 	d.offers.RLock()
 	defer d.offers.RUnlock()
