@@ -32,9 +32,9 @@ type Config struct {
 	// exceed it by more than 1 MiB. Default: 4 MiB.
 	MaxMessageBytes int
 
-	// TakeOverAfter is how long a process may take for a batch before others store it, too. Entries are stored once all
-	// the same, but a value below the time that a batch takes makes processes repeat each other's work. At least 100ms.
-	// Default: 5s.
+	// TakeOverAfter is how long a process may take for a batch before another process takes it over. Entries are stored
+	// once even then, but a value below the time that a batch needs makes processes repeat each other's work. At least
+	// 100ms. Default: 5s.
 	TakeOverAfter time.Duration
 
 	// KeepRefused is about how many refused entries Redis keeps, up to 64 KiB of each: 640 MiB with the default.

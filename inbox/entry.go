@@ -32,14 +32,14 @@ const (
 	// maxDelay is the longest delay.
 	maxDelay = 100 * 365 * 24 * time.Hour
 
-	// minDue and maxDue bound due times and expirations, in ms since 1970, by their number of digits: they are from September 2001 to November
-	// 2286. So seconds and microseconds are refused.
+	// minDue and maxDue limit due times and expirations, in ms since 1970, to 13 digits: September 2001 to November 2286. So
+	// seconds and microseconds are refused.
 	minDue, maxDue = 1_000_000_000_000, 9_999_999_999_999
 
-	// metadataField is what the names of fields begin with that are metadata.
+	// metadataField begins the names of fields that set metadata.
 	metadataField = "meta."
 
-	// ownMetadata is what the names of metadata begin with that the library writes.
+	// ownMetadata begins the names of metadata that only the library writes.
 	ownMetadata = "_redisdelay_"
 )
 
@@ -50,12 +50,12 @@ type request struct {
 	traits       script.Traits
 	partitionKey string
 	delay        time.Duration // from the time in the id of the entry
-	due          int64         // in place of it: when, in ms
+	due          int64         // instead of delay, in ms; 0: none
 	expires      int64         // in ms; 0: never
 	msg          *message.Message
 }
 
-// requestOf reads an entry. The error is unusable.
+// requestOf reads an entry. An error is an unusable.
 func requestOf(e intake.Entry) (request, error) {
 	r, err := parse(e)
 	if err != nil {
@@ -94,7 +94,7 @@ func parse(e intake.Entry) (request, error) {
 	return r, nil
 }
 
-// describe gives the message the metadata that Publish would give it.
+// describe sets the metadata that Publish would set.
 func (r *request) describe() {
 	if r.traits.Key != "" {
 		redisdelay.SetKey(r.msg, r.traits.Key)
@@ -107,7 +107,7 @@ func (r *request) describe() {
 	}
 }
 
-// read takes a field.
+// read reads a field.
 func (r *request) read(name, value string) (err error) {
 	switch name {
 	case "op":
@@ -174,12 +174,12 @@ func milliseconds(value string, least, most int64) (int64, error) {
 	return ms, nil
 }
 
-// chooser is the key that chooses the partition of the message; see redisdelay.PublisherConfig.PartitionKey.
+// chooser returns the key that chooses the partition of the message; see redisdelay.PublisherConfig.PartitionKey.
 func (r request) chooser(e intake.Entry) string {
 	return cmp.Or(r.traits.OrderingKey, r.traits.Key, r.partitionKey, e.ID)
 }
 
-// idOf is the id of the message of an entry: always the same, and in the order of the entries.
+// idOf returns the id of the message of an entry. It is the same each time, and ids sort in the order of the entries.
 func idOf(prefix string, e intake.Entry, traits script.Traits) string {
 	ms, count := e.Parts()
 	if ms > ulid.MaxTime() {

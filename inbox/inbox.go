@@ -2,8 +2,8 @@
 //
 //	XADD {redisdelay:inbox}:entries * topic orders payload hello delay_ms 1800000
 //
-// docs/use/inbox.md describes the fields of an entry. An entry is stored once, even if processes die during that; the
-// page has the exceptions. The delay counts from the XADD.
+// docs/use/inbox.md describes the fields of an entry. An entry is stored once, even if processes die meanwhile; the page
+// lists the exceptions. The delay counts from the XADD.
 package inbox
 
 import (
@@ -29,17 +29,17 @@ const (
 	// storeFor is how long one attempt to store a batch may take.
 	storeFor = 10 * time.Second
 
-	// endFor is how long Run takes at most to end a batch when it stops.
+	// endFor is how long Run may take to end its last batch when it stops.
 	endFor = time.Second
 
-	// maxOverhead is by how many bytes the fields of an entry may exceed what MaxMessageBytes allows of its message.
+	// maxOverhead is by how many bytes the fields of an entry may exceed MaxMessageBytes.
 	maxOverhead = 1 << 20
 
 	// maxTopics is how many topics an Inbox remembers.
 	maxTopics = 1 << 12
 )
 
-// reading is what Run does all the time.
+// reading is the activity that Run reports.
 const reading observe.Activity = "read the inbox"
 
 // Inbox stores the entries of the inbox. It is safe for concurrent use.
@@ -50,7 +50,7 @@ type Inbox struct {
 	intake *intake.Intake
 
 	knownMu sync.Mutex
-	known   map[string]*queue.Topic // guarded by knownMu; up to maxTopics that were used
+	known   map[string]*queue.Topic // guarded by knownMu; up to maxTopics
 }
 
 // New returns an Inbox. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
@@ -64,20 +64,20 @@ func New(config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	}
 	store, err := queue.NewStore(config.Client, config.Prefix, config.Observer)
 	if err != nil {
-		return nil, err // which Validate has found
+		return nil, err // from Validate
 	}
 	return &Inbox{
 		config: config, logger: logger, store: store, intake: intake.New(store.Client), known: map[string]*queue.Topic{},
 	}, nil
 }
 
-// topic returns a topic, which knows what it has learned of its partitions.
+// topic returns a topic. It remembers topics, because each knows its number of partitions.
 func (i *Inbox) topic(name string) *queue.Topic {
 	i.knownMu.Lock()
 	defer i.knownMu.Unlock()
 	topic := i.known[name]
 	if topic == nil {
-		if len(i.known) >= maxTopics { // learning again does no harm
+		if len(i.known) >= maxTopics { // forgetting costs one call per topic
 			clear(i.known)
 		}
 		topic = i.store.Topic(name)
@@ -132,7 +132,7 @@ type reader struct {
 	inbox *Inbox
 	as    intake.Reader
 
-	settled int64 // the batch that this reader has stored, and not ended
+	settled int64 // the batch that this reader has stored, but not ended
 	refused []intake.Refusal
 	failed  int64 // the batch that it could not store
 }
@@ -166,8 +166,8 @@ func (r *reader) round(ctx context.Context) (worked bool, err error) {
 	return true, nil
 }
 
-// end ends the last batch that this reader has stored, so that no other has to find that out. The next one is free for others at
-// once.
+// end ends the last batch that this reader has stored, so that no other reader stores it again. Other readers can take the
+// next batch at once.
 func (r *reader) end(ctx context.Context) {
 	if r.settled == 0 {
 		return
@@ -175,5 +175,5 @@ func (r *reader) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endFor)
 	defer cancel()
 	r.as.Lease = 0
-	_, _ = r.inbox.intake.Next(ctx, r.as, r.settled, r.refused...) // if it fails, another reader stores the batch again, to no effect
+	_, _ = r.inbox.intake.Next(ctx, r.as, r.settled, r.refused...) // if it fails, another reader stores the batch again, without effect
 }

@@ -12,12 +12,12 @@ type Refusal struct {
 	At     time.Time // when it was refused, by Redis's clock
 	Reason string
 
-	// Fields are those of the entry, of a repeated name only one. If the entry has more than 64 KiB or 1,000 fields,
-	// they are cut to that and to 1 KiB for each name and value, and a field _bytes has the size of the entry.
+	// Fields are the fields of the entry, one for each name. If the entry has more than 64 KiB or 1,000 fields, they are
+	// cut to that, and each name and value to 1 KiB; a field _bytes has the size of the entry.
 	Fields map[string]string
 }
 
-// The fields that a refused entry has besides its own.
+// The fields that are added to a refused entry.
 const (
 	entryField  = "_entry"
 	reasonField = "_reason"

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// publisherName is under which name batches are stored, and changes are made: one for all processes.
+	// publisherName is the name under which all processes store batches and make changes.
 	publisherName = "inbox"
 
-	// atOnce is how many topics are opened at once, and to how many places a batch is stored at once.
+	// atOnce is how many topics are opened at once, and in how many places a batch is stored at once.
 	atOnce = 16
 )
 
-// place is where messages go.
+// place is a partition of a topic.
 type place struct {
 	topic     string
 	partition int
@@ -37,14 +37,14 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprint(p.partition, " ", strconv.QuoteToASCII(p.topic)) }
 
-// share is what goes to one place.
+// share is the part of a batch that is stored in one place.
 type share struct {
 	place
-	entries []string          // as in the plan, so a number means the same entry each time
-	calls   [][]queue.Message // of the entries; empty if the entry was removed from the inbox since
+	entries []string          // ids, as in the plan, so that an index always means the same entry
+	calls   [][]queue.Message // the message of each entry; empty if the entry has been removed from the inbox
 }
 
-// opened is a topic that messages of a batch go to.
+// opened is a topic to which a batch publishes.
 type opened struct {
 	*queue.Topic
 	partitions int
@@ -63,36 +63,36 @@ type settling struct {
 
 	mu      sync.Mutex
 	refused []intake.Refusal    // guarded by mu
-	events  []observe.Published // guarded by mu; for the Observer, once all is done: until then it may be done again
+	events  []observe.Published // guarded by mu; reported at the end, because a failed batch is settled again
 }
 
-// outcome is what would become of an entry if this process was the first to settle its batch.
+// outcome is how this process would settle an entry if there was no plan yet.
 type outcome struct {
 	entry   intake.Entry
 	request request
-	message queue.Message // without an ID: there is none
-	err     error         // why it would be refused
+	message queue.Message // the ID is empty if there is nothing to store
+	err     error         // why the entry would be refused
 }
 
-// plan is what becomes of the entries of a batch. The first process to settle it makes the plan, before it stores any; others follow
-// it: their settings, or the partitions of a topic, may differ by then.
+// plan says how the entries of a batch are settled. The first process makes the plan before it stores a message. Other
+// processes follow the plan, even if their settings, or the partitions of a topic, differ by then.
 type plan struct {
-	Partitions map[string]int      // of the topics, each quoted: it may be no UTF-8
-	Refused    []string            // entries
-	Shares     map[string][]string // of places: the entries in their order
+	Partitions map[string]int      // by topic, quoted because it may be invalid UTF-8
+	Refused    []string            // ids of entries
+	Shares     map[string][]string // by place: ids of entries, in their order
 }
 
-// errRefused is for an entry that this process could store.
+// errRefused is the reason for an entry that this process could store, but the plan refuses.
 var errRefused = errors.New("a process with other settings has refused it")
 
-// unusable says what is wrong with an entry.
+// unusable is the error of an invalid entry.
 type unusable struct{ error }
 
 func (u unusable) Unwrap() error { return u.error }
 
-// settle does what the entries of a batch ask for, and returns which of them cannot be done. After an error, the whole batch
-// is to be settled again: it has the same number and the same plan, so nothing is stored twice. The error is intake.ErrEnded
-// if another process has settled it.
+// settle stores the messages and makes the changes of a batch, and returns the entries that it refuses. After an error, the
+// whole batch must be settled again. It then has the same number and the same plan, so nothing is stored twice. The error is
+// intake.ErrEnded if another process has settled the batch.
 func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, error) {
 	s := &settling{Inbox: i, batch: b, began: time.Now(), topics: map[string]*opened{}}
 	for _, e := range b.Entries {
@@ -136,7 +136,7 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, e
 	return s.refused, nil
 }
 
-// plan returns the plan that counts.
+// plan returns the plan of the batch: that of the first process that made one.
 func (s *settling) plan(ctx context.Context) (plan, error) {
 	p := plan{Partitions: map[string]int{}, Shares: map[string][]string{}}
 	for name, topic := range s.topics {
@@ -163,7 +163,8 @@ func (s *settling) plan(ctx context.Context) (plan, error) {
 	return p, json.Unmarshal([]byte(counts), &p)
 }
 
-// follow refuses an entry or adds it to a share. The plan counts, also for one that is too large by now: it may be stored already.
+// follow refuses an entry or adds it to a share, as the plan says. The plan also decides about an entry that this process
+// finds too large, because it may be stored already.
 func (s *settling) follow(p plan, o outcome) {
 	topic, refused := o.request.topic, slices.Contains(p.Refused, o.entry.ID)
 	switch {
@@ -198,7 +199,7 @@ func (s *settling) add(p plan, where place, o outcome) {
 	l.calls[n] = []queue.Message{o.message}
 }
 
-// remaining are the entries of the share that were not removed.
+// remaining returns the entries of the share that were not removed.
 func (l *share) remaining() (entries []string) {
 	for n, id := range l.entries {
 		if len(l.calls[n]) > 0 {
@@ -208,13 +209,13 @@ func (l *share) remaining() (entries []string) {
 	return entries
 }
 
-// lasting reports whether it is of no use to try again.
+// lasting reports whether another attempt would fail in the same way.
 func lasting(err error) bool {
 	outage := script.Transient(err) || script.Unreachable(err) || script.Unwilling(err)
 	return errors.As(err, new(unusable)) || !outage && !errors.Is(err, queue.ErrStalePublisher)
 }
 
-// refuse notes that nothing is done for entries.
+// refuse records that entries are refused.
 func (s *settling) refuse(topic string, why error, entries ...string) {
 	reason := queue.Reason(why.Error())
 	s.mu.Lock()
@@ -225,7 +226,7 @@ func (s *settling) refuse(topic string, why error, entries ...string) {
 	s.published(observe.Published{Topic: topic, Messages: len(entries), Err: why})
 }
 
-// published notes what became of messages.
+// published records an event for the observer.
 func (s *settling) published(e observe.Published) {
 	e.Took = time.Since(s.began)
 	s.mu.Lock()
@@ -233,7 +234,7 @@ func (s *settling) published(e observe.Published) {
 	s.events = append(s.events, e)
 }
 
-// open opens the topics that messages go to.
+// open opens the topics to which the batch publishes.
 func (s *settling) open(ctx context.Context) {
 	for _, o := range s.outcomes {
 		if o.err != nil || o.request.operation != Publish {
@@ -262,7 +263,7 @@ func (t *opened) open(ctx context.Context, minPartitions int) {
 	}
 }
 
-// message is what is stored for an entry. It is returned also if it is too large.
+// message returns the message of an entry. A message that is too large is returned with an error.
 func (s *settling) message(e intake.Entry, r request) (queue.Message, error) {
 	if err := s.topics[r.topic].err; err != nil {
 		return queue.Message{}, err
@@ -279,7 +280,7 @@ func (s *settling) message(e intake.Entry, r request) (queue.Message, error) {
 	}, err
 }
 
-// encode asks the Marshaler. A panic is a fault of the entry: it would end each process that takes over.
+// encode calls the Marshaler. A panic counts as a fault of the entry: otherwise it would end each process that takes over.
 func (s *settling) encode(r request) (body []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -289,7 +290,7 @@ func (s *settling) encode(r request) (body []byte, err error) {
 	return s.config.Marshaler.Marshal(r.topic, r.msg)
 }
 
-// due is when a message is due, in ms. A delay counts from the time of the entry or, if that is unknown, from now.
+// due returns when a message is due, in ms. A delay counts from the time of the entry or, if that is unknown, from now.
 func (s *settling) due(e intake.Entry, r request) int64 {
 	if r.due > 0 {
 		return r.due
@@ -301,8 +302,8 @@ func (s *settling) due(e intake.Entry, r request) int64 {
 	return from.UnixMilli() + r.delay.Milliseconds()
 }
 
-// change cancels or reschedules the message with a key. If there is none, there is nothing to do. An entry that makes a change
-// is a batch by itself, so the number of the batch is that of the change.
+// change cancels or reschedules the message with a key, if there is one. An entry that makes a change is a batch by itself, so
+// the number of the batch identifies the change.
 func (s *settling) change(ctx context.Context, e intake.Entry, r request) error {
 	topic, event := s.topic(r.topic), observe.Changed{Topic: r.topic, Key: r.traits.Key, How: observe.Canceled}
 	var status queue.Status
@@ -362,9 +363,9 @@ func (s *settling) pushTo(ctx context.Context, l *share) error {
 	return nil
 }
 
-// pushAs stores a share once, however often it is called. If the record has another first message under the number of the batch, the
-// share is stored: the plan is the same, so only an entry was removed from the inbox since. The duplicates are those of the
-// record. If the share has failed, as when Redis was full, it can be stored the next time.
+// pushAs stores a share once, however often it is called. If Redis refuses the batch because its record has another first
+// message, the share is already stored: the plan is the same, so an entry must have been removed from the inbox meanwhile. The
+// duplicates are then those of the record. A share that failed, for example because Redis was full, can be stored later.
 func (s *settling) pushAs(ctx context.Context, name string, l *share) ([]queue.Duplicate, error) {
 	b := queue.Batch{Publisher: name, Number: s.batch.Number, Duplicates: queue.Duplicates(s.config.OnDuplicate), Calls: l.calls}
 	partition := s.topic(l.topic).Partition(l.partition)
@@ -383,8 +384,9 @@ func (s *settling) pushAs(ctx context.Context, name string, l *share) ([]queue.D
 	}
 }
 
-// pushAfterLater stores a share although a later batch is stored there, if its own batch has not ended: then the Redis with the
-// inbox was set back, by a failover, say. The share gets a record of its own, since what became of it before is not known.
+// pushAfterLater stores a share in a partition that has already stored a later batch, if its own batch has not ended. This
+// happens if the Redis with the inbox was set back, for example by a failover. The share gets its own record, because it is
+// unknown whether it was stored before.
 func (s *settling) pushAfterLater(ctx context.Context, l *share) ([]queue.Duplicate, error) {
 	if _, err := s.intake.Plan(ctx, s.batch.Number, ""); err != nil {
 		return nil, err

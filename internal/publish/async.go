@@ -8,8 +8,8 @@ import (
 )
 
 // PublishAsync begins to store messages, as Publish does, and returns before they are stored. It
-// waits while there is no room for them, and while Redis is asked about a topic that it does not
-// know: until the deadline, the end of ctx or Close. stop is called when the call has ended.
+// waits while there is no room for them, and while it asks Redis about an unknown topic: at most
+// until the deadline, the end of ctx or Close. It calls stop when the call has ended.
 //
 // Calls of one goroutine for one partition are stored in their order, also after its Publish calls
 // and before its later ones.
@@ -85,8 +85,8 @@ func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
 	return nil
 }
 
-// endAt makes a batch check its calls when the deadline of one has come. One timer serves them
-// all. The caller holds mu.
+// endAt makes a batch check its calls at this deadline or earlier. One timer serves all
+// calls of the batch. The caller holds mu.
 func (ls *lanes) endAt(b *batch, deadline time.Time) {
 	switch {
 	case b.expiry == nil:
@@ -99,7 +99,7 @@ func (ls *lanes) endAt(b *batch, deadline time.Time) {
 	b.expires = deadline
 }
 
-// expire ends the calls of a batch whose deadlines have come.
+// expire ends the calls of a batch whose deadlines have passed.
 func (ls *lanes) expire(b *batch) {
 	ls.mu.Lock()
 	var ended []*Future
@@ -125,7 +125,7 @@ func (ls *lanes) expire(b *batch) {
 	ls.pending.settle(ended)
 }
 
-// giveUp ends a call whose context has ended, unless the call has.
+// giveUp ends a call whose context has ended, unless the call has ended before.
 func (ls *lanes) giveUp(f *Future, cause error) {
 	ls.mu.Lock()
 	ended := f.giveUp(cause)

@@ -26,11 +26,11 @@ const (
 	// messageOverhead is about how many bytes are sent for a message besides its body.
 	messageOverhead = 64
 
-	// maxCuts is how often a call is sent alone over connections that are cut, while Redis answers other calls.
+	// maxCuts is how often a call is sent alone if its connection is cut each time, while Redis answers other calls.
 	maxCuts = 3
 
-	// patience is how long a caller waits before it gets a timer of its own for its deadline.
-	// A timer for each call would take a quarter of the client's time.
+	// patience is how long a caller waits before it starts a timer for its deadline.
+	// A timer for each call would take a quarter of the client's processor time.
 	patience = 200 * time.Millisecond
 )
 
@@ -71,17 +71,17 @@ type batch struct {
 	part            bool               // its calls were sent before, so no other call joins them
 	moved           bool               // its calls are in its parts; fixed once it is done
 	cancel          context.CancelFunc // set when it is sent
-	callers         int                // those that still wait for the outcome
+	callers         int                // how many still wait for the outcome
 	last            error              // of the last attempt
 	expiry          *time.Timer        // ends PublishAsync calls at their deadlines; nil without any
-	expires         time.Time          // when that is next
+	expires         time.Time          // when expiry fires next
 
 	// of a part with one call; owned by its sender
 	cuts  int // how often a connection was cut while the call was sent alone
 	pause backoff.Backoff
 }
 
-// newBatch returns an empty batch. common is what it has in common with all others.
+// newBatch returns an empty batch. common has the fields that are the same in all batches.
 func newBatch(common queue.Batch) *batch {
 	b := &batch{
 		done: make(chan struct{}), slow: make(chan struct{}), request: common,
@@ -91,7 +91,7 @@ func newBatch(common queue.Batch) *batch {
 	return b
 }
 
-// fits reports whether a call can join, and the batch is no larger than size then.
+// fits reports whether a call can join without making the batch larger than size.
 func (b *batch) fits(c *call, size int) bool {
 	return b.request.Duplicates == c.duplicates && b.messages+c.messages <= maxMessages && b.bytes+c.bytes <= size
 }
@@ -151,17 +151,17 @@ func (b *batch) abandon(c *call, cause error) error {
 	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
 }
 
-// seal closes the batch to further calls, since a sender is about to send it.
+// seal closes the batch to further calls before it is sent.
 func (b *batch) seal(publisher string, number int64, cancel context.CancelFunc) {
 	b.cancel = cancel
 	b.request.Publisher, b.request.Number, b.request.Repeatable = publisher, number, new(atomic.Bool)
 }
 
-// unseal says that the batch is not stored, although it was sent.
+// unseal records that the batch was sent but is not stored.
 func (b *batch) unseal() { b.request.Number = 0 }
 
-// split returns parts for the calls whose callers still wait: of up to size bytes and half of the batch, but each with one call
-// at least.
+// split returns parts for the calls whose callers still wait. Each part has up to size bytes and up to half of the batch, but
+// at least one call.
 func (b *batch) split(common queue.Batch, size int) (parts []*batch) {
 	size = min(size, b.bytes/2)
 	for i, c := range b.calls {
@@ -181,7 +181,7 @@ func (b *batch) split(common queue.Batch, size int) (parts []*batch) {
 	return parts
 }
 
-// resolve sets the outcome of all calls: one error, except for those that were rejected because of a duplicate.
+// resolve sets the outcome of all calls: the same error, except for calls that were rejected because of a duplicate.
 func (b *batch) resolve(duplicates []queue.Duplicate, err error) {
 	for _, c := range b.calls {
 		c.err = err

@@ -26,7 +26,7 @@ type Future struct {
 	ignored []string // keys of duplicates that were dropped
 	stop    func()   // stops watching the contexts
 
-	// Most calls have one share of one piece. These hold them without more allocations.
+	// Most calls have one share with one piece. These fields hold them without further allocations.
 	oneResult [1]result
 	onePiece  [1]*call
 	piece     call
@@ -34,19 +34,19 @@ type Future struct {
 	err   error         // set before ended
 	took  time.Duration // set before ended
 	ended atomic.Bool
-	done  chan struct{} // guarded by pending.mu; closed when the call has ended; nil if nobody has asked for it
+	done  chan struct{} // guarded by pending.mu; closed when the call has ended; nil until Done is called
 	hooks []func(error) // guarded by pending.mu until the call has ended
 	epoch *epoch        // guarded by pending.mu
 }
 
-// result is what has become of a share.
+// result is the outcome of a share.
 type result struct {
 	stored int // messages, counted from its first
 	failed bool
-	err    error // why it failed or, if it has not, why it has too few replicas
+	err    error // why it failed; if it did not, why it has too few replicas
 }
 
-// closedChan is the channel of calls that ended before anybody asked for it.
+// closedChan is the Done channel of calls that have ended before Done was called.
 var closedChan = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -77,7 +77,7 @@ func (f *Future) Err() error {
 	return f.err
 }
 
-// OnDone has a function called with the outcome when the call has ended: now, if it has.
+// OnDone calls a function with the outcome when the call has ended: at once if it already has.
 func (f *Future) OnDone(call func(err error)) {
 	f.pending.mu.Lock()
 	if !f.ended.Load() {
@@ -128,7 +128,7 @@ func (f *Future) end(c *call, err error) {
 	}
 }
 
-// giveUp ends what has not ended of a call, and reports whether that ended the call. The caller
+// giveUp ends the remaining pieces of a call, and reports whether there were any. The caller
 // holds lanes.mu.
 func (f *Future) giveUp(cause error) bool {
 	if f.left == 0 {
@@ -154,7 +154,7 @@ func (f *Future) outcome() error {
 	return failure(f.topic, outcome(f.shares, stored, errs))
 }
 
-// finish sets the outcome of a call, and lets go of its messages: the caller may keep the future. The
+// finish sets the outcome of a call, and drops its messages, because the user may keep the future. The
 // caller holds pending.mu.
 func (f *Future) finish(now time.Time, err error) {
 	f.err, f.took = err, now.Sub(f.start)

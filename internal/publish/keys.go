@@ -9,17 +9,17 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Cancel takes back the message that a key leads to, and returns where it stood. The error
-// is queue.ErrNotFound when there is none. With ErrOutcomeUnknown, the message may have been taken
-// back; after any other error, it has not.
+// Cancel cancels the message that a key leads to, and returns its status before. The error
+// is queue.ErrNotFound if there is none. With ErrOutcomeUnknown, the message may be cancelled;
+// with any other error, it is not.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) (queue.Status, error) {
 	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Canceled},
 		func(ctx context.Context, t Topic) (queue.Status, error) { return t.Cancel(ctx, key) })
 }
 
 // Reschedule makes the waiting message that a key leads to due after a delay, and returns
-// where it stood. The error is queue.ErrNotFound when there is none. With ErrOutcomeUnknown, the
-// message may have been moved; after any other error, it has not.
+// its status before. The error is queue.ErrNotFound if there is none. With ErrOutcomeUnknown, the
+// message may be rescheduled; with any other error, it is not.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, delay time.Duration) (queue.Status, error) {
 	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Rescheduled},
 		func(ctx context.Context, t Topic) (queue.Status, error) { return t.Reschedule(ctx, key, delay) })

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxIdle is how many lanes are kept that nothing is published to, since they know the connection.
+	// maxIdle is how many idle lanes are kept, because each knows the throughput of its connection.
 	maxIdle = 100
 
 	// linger is how long an idle sender waits for the next call before it ends.
@@ -62,11 +62,11 @@ type lanes struct {
 	pending *pending // the PublishAsync calls
 
 	calls   sync.WaitGroup // all calls of the Publisher; added to under mu, unless closed
-	running sync.WaitGroup // the senders of all lanes, and what tells of PublishAsync calls
+	running sync.WaitGroup // the senders of all lanes, and the goroutine that reports PublishAsync calls
 	closing chan struct{}  // closed by close
 
 	mu     sync.Mutex
-	open   map[destination]*lane // guarded by mu; lanes in use, and a few others
+	open   map[destination]*lane // guarded by mu; lanes in use, and up to maxIdle others
 	name   string                // guarded by mu; of the publisher
 	number int64                 // guarded by mu; of the last batch, for all lanes
 	closed bool                  // guarded by mu
@@ -112,7 +112,7 @@ func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, 
 	}
 }
 
-// checkDeadline is the error of a call for which it is too late.
+// checkDeadline returns an error if ctx has ended or the deadline has passed.
 func checkDeadline(ctx context.Context, deadline time.Time) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not stored: %w", context.Cause(ctx))
@@ -164,7 +164,7 @@ func (ls *lanes) add(to destination, c *call, messages []Message) *batch {
 	return last
 }
 
-// rouse lets the sender send what waits, unless it is busy: then it looks when it has sent its batch. The caller holds mu.
+// rouse starts or wakes the sender. A busy sender checks for waiting batches after its current one. The caller holds mu.
 func (ls *lanes) rouse(to destination, l *lane) {
 	if !l.runs {
 		l.runs = true
@@ -177,8 +177,8 @@ func (ls *lanes) rouse(to destination, l *lane) {
 	}
 }
 
-// run sends batches of a lane one after another. It lingers after the last, since a new
-// goroutine for each call would cost more than the call.
+// run sends batches of a lane one after another. After the last one, it waits for linger, because
+// a new goroutine for each call would cost more than the call.
 func (ls *lanes) run(to destination, l *lane) {
 	idle := time.NewTimer(linger)
 	defer idle.Stop()
@@ -220,7 +220,7 @@ func (ls *lanes) next(l *lane, cancel context.CancelFunc) *batch {
 	return b
 }
 
-// shut ends the sender unless a call waits for it, and perhaps the lane.
+// shut ends the sender unless a call waits for it. It also removes the lane if there are too many.
 func (ls *lanes) shut(to destination, l *lane) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -124,7 +124,7 @@ func (p *pending) admit() {
 	}
 }
 
-// leave makes the room of calls free.
+// leave frees the room of calls.
 func (p *pending) leave(calls ...*Future) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +150,7 @@ func (p *pending) advance() {
 	}
 }
 
-// refuse ends a call of which nothing was sent.
+// refuse ends a call that has sent nothing.
 func (p *pending) refuse(f *Future, err error) {
 	f.stop()
 	p.mu.Lock()
@@ -166,8 +166,8 @@ func (p *pending) fail(err error) {
 	}
 }
 
-// settle ends calls whose pieces have ended. Another goroutine tells the observer, which would delay
-// the sender of a lane here. Until then the calls keep their room, so few wait for a slow observer.
+// settle ends calls whose pieces have ended. Another goroutine calls the observer, which would delay
+// the sender of a lane here. Until then the calls keep their room, which limits the queue of reports.
 func (p *pending) settle(ended []*Future) {
 	if len(ended) == 0 {
 		return
@@ -191,7 +191,7 @@ func (p *pending) settle(ended []*Future) {
 	p.calls.Add(-len(quiet))
 	if len(p.unreported) > 0 && !p.reporting {
 		p.reporting = true
-		p.running.Go(p.reportAll) // close waits for running when no call is left, and these are
+		p.running.Go(p.reportAll) // before close waits for running: it first waits for all calls
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Why a call fails, apart from what Redis says.
+// The errors of a call, besides those of Redis.
 var (
 	ErrClosed         = errors.New("the publisher is closed")
 	ErrDuplicate      = errors.New("the key is in use: its message is waiting or being handled, or its deduplication window lasts")
@@ -45,7 +45,7 @@ const forgetAfter = time.Minute
 type Config struct {
 	Open       func(topic string) Topic // does no I/O
 	Partitions int                      // the minimum number for each topic published to
-	Window     time.Duration            // for how long the keys are taken at least
+	Window     time.Duration            // how long keys stay in use at least
 	Observer   observe.Observer
 
 	// Replicas, if above 0, is how many replicas must have a message within
@@ -136,7 +136,7 @@ func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic strin
 	return err
 }
 
-// failure says what has failed, if anything has.
+// failure adds the topic to an error; it returns nil for nil.
 func failure(topic string, err error) error {
 	if err == nil {
 		return nil

@@ -15,9 +15,9 @@ const (
 	unrecordFor = 500 * time.Millisecond
 )
 
-// records are the records that batches have left in Redis. One whose last batch was answered can
-// go when the publisher ends, unless a copy of any of its batches may still be on its way:
-// without the record, Redis would store that again.
+// records are the records that batches have left in Redis. When the publisher ends, it removes a
+// record whose last batch was answered, unless a copy of one of its batches may still arrive:
+// without the record, Redis would store the copy again.
 type records struct {
 	mu         sync.Mutex
 	repeatable map[destination]map[string]bool // guarded by mu; by name, whether a copy may come
@@ -33,7 +33,7 @@ func (r *records) done(to destination, name string, repeatable bool) {
 		names[name] = before || repeatable
 		return
 	}
-	if r.count >= maxRecords { // it stays unknown for ever, so it is not removed
+	if r.count >= maxRecords { // it stays unknown, so Close does not remove it
 		return
 	}
 	r.count++
@@ -47,7 +47,7 @@ func (r *records) done(to destination, name string, repeatable bool) {
 	names[name] = repeatable
 }
 
-// over are the names of records that nobody needs once the publisher has ended.
+// over returns the names of records that are not needed once the publisher has ended.
 func (r *records) over() map[destination][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,8 +63,8 @@ func (r *records) over() map[destination][]string {
 	return over
 }
 
-// unrecord removes the records that nobody needs any more, as far as Redis answers soon. What
-// stays does no harm.
+// unrecord removes the records that are not needed any more, for up to unrecordFor. Records that
+// remain do no harm, and expire.
 func (p *Publisher) unrecord(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unrecordFor)
 	defer cancel()

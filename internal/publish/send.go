@@ -12,8 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// send makes one attempt to store a batch. Its calls learn the outcome or, if the batch is not stored for a reason that may not
-// last or may be due to one of them, wait in smaller batches.
+// send makes one attempt to store a batch. Its calls get the outcome. However, if the batch is not stored for a reason that is
+// temporary or may be due to one of the calls, they wait again in smaller batches.
 func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) {
 	defer func() { ls.records.done(to, b.request.Publisher, b.request.Repeatable.Load()) }()
 	start := time.Now()
@@ -42,7 +42,7 @@ func stored(err error) bool {
 	return errors.As(err, &shortfall)
 }
 
-// clarify finds out what has become of a batch after an error that does not say.
+// clarify finds out whether a batch is stored after an error that leaves this open.
 func (ls *lanes) clarify(ctx context.Context, to destination, l *lane, b *batch, cause error) {
 	is, duplicates, err := ls.outcome(ctx, to, l, b, cause)
 	switch {
@@ -69,7 +69,7 @@ func (ls *lanes) outcome(ctx context.Context, to destination, l *lane, b *batch,
 		}
 		request.Within = l.within(0, b.deadline)
 		is, duplicates, err = topic.Outcome(ctx, to.partition, request)
-		if stored(err) { // the window does not count that: the batch was lost all the same
+		if stored(err) { // not counted by the window, because the batch itself was lost
 			return is, duplicates, err
 		}
 		if script.TimedOut(err) {
@@ -81,7 +81,7 @@ func (ls *lanes) outcome(ctx context.Context, to destination, l *lane, b *batch,
 	}
 }
 
-// hopeless reports whether it is of no use to send a call once more that was sent alone and is not stored.
+// hopeless reports whether a call that was sent alone and is not stored should not be sent again.
 func (b *batch) hopeless(cause error) bool {
 	if !script.Transient(cause) {
 		return true
@@ -98,7 +98,7 @@ func (ls *lanes) sendAgain(ctx context.Context, l *lane, b *batch, cause error) 
 	alone := len(b.calls) == 1
 	behind := alone && b.calls[0].future == nil && script.TimedOut(cause)
 	ls.mu.Lock()
-	b.unseal() // callers that leave now learn that, and take their calls out of it
+	b.unseal() // callers that leave now learn that nothing is stored, and remove their calls
 	ls.mu.Unlock()
 	if alone && !behind {
 		b.pause.Wait(ctx)
@@ -168,8 +168,8 @@ func (l *lane) within(bytes int, deadline time.Time) time.Duration {
 	return within
 }
 
-// arrived tells the window that a batch was answered. Part of the time may have been for replicas, and says nothing of the
-// connection.
+// arrived records in the window that a batch was answered. With replicas, part of the time was spent waiting for them, so it
+// does not count.
 func (l *lane) arrived(b *batch, took time.Duration) {
 	if b.request.Replicas > 0 {
 		took = 0

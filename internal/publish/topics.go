@@ -59,10 +59,10 @@ func newTopics(config Config, b *background, outages *outage.State) *topics {
 	}
 }
 
-// partitions returns how many partitions a topic has, raising the number if it is too low.
-// It returns a known number at once, since the number never sinks: the master of partition
-// 0 may hang while others work. If no number is known, it tries until ctx ends or the
-// deadline, while the error is temporary.
+// partitions returns how many partitions a topic has, and raises the number if it is too low.
+// It returns a known number at once, because the number never decreases and the master of
+// partition 0 may hang while others work. If no number is known, it tries until ctx ends or the
+// deadline passes, as long as the error is temporary.
 func (t *topics) partitions(ctx context.Context, deadline time.Time, name string) (int, error) {
 	topic := t.find(name)
 	if partitions, fresh := topic.seen(); partitions > 0 {
@@ -81,7 +81,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
-		if t.background.closing.Err() != nil { // the look was broken off
+		if t.background.closing.Err() != nil { // the look was cancelled
 			return 0, ErrClosed
 		}
 		if ctx.Err() == nil && !worthRetrying(err) {
@@ -141,7 +141,7 @@ func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
 	topic.looked(current, partitions, err)
 	if err == nil {
 		t.outages.Worked(observe.Publishing, topic.whole().place())
-		t.endExpired(ctx, topic) // nobody waits for it
+		t.endExpired(ctx, topic) // no caller waits for it
 	}
 }
 

@@ -1,5 +1,5 @@
 -- bury.lua: make messages dead messages of the group, since their current
--- deliveries show that they can never be handled, or since a person says so.
+-- deliveries show that they can never be handled, or since an operator says so.
 --
 -- KEYS     unack, attempts, dead, reasons, keys, at_limit, queue, turns, blocked, settings
 -- ARGV[1]  group
@@ -25,12 +25,12 @@ local in_time = now <= till * 1000
 begin_writes(unack)
 local stale = {}
 for i, id in ipairs(ids) do
-  local whoever = receipts[i] == '' -- has it, or if it waits: a person has no receipt
+  local whoever = receipts[i] == '' -- an operator has no receipt: the message is buried wherever it is
   if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
     if lines[i] then
       leave_lines(blocked, queue, { id }, { lines[i] })
-      if halts and redis.call('HEXISTS', turns, lines[i]) == 0 then -- a person may bury what never had its turn
+      if halts and redis.call('HEXISTS', turns, lines[i]) == 0 then -- an operator may bury a message before its turn
         redis.call('HSET', turns, lines[i], id)
       end
       if not halts then passed = pass_turns(turns, blocked, queue, { id }, { lines[i] }) or passed end
