@@ -30,7 +30,7 @@ const (
 )
 
 // budget limits what may be claimed: a message for each free worker and, in advance, the
-// messages for which workers will soon be free. Only an accepted message shows that somebody
+// messages for which workers will soon be free. Only an accepted message shows that a consumer
 // reads the channel. So a window limits how many messages may wait: it starts at one and widens
 // with each accepted message. Partitions get their shares in the order in which they ask. It is
 // guarded by buffer.mu.
@@ -41,7 +41,7 @@ type budget struct {
 	bytes    int // bytes that those claims may get
 
 	unread atomic.Bool // an offer was not accepted in time
-	probe  bool        // while unread: one message may be claimed, to find out whether somebody reads
+	probe  bool        // while unread: one message may be claimed, to find out whether a consumer reads
 	retry  *time.Timer // sets probe; nil if it does not run
 }
 
