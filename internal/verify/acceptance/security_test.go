@@ -185,7 +185,7 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	s.Expect(messages, "wider")
 	s.Expect(other, "wider")
 	require.NoError(t, sub.Close())
-	assert.Equal(t, s.Log.Count("dead message"), s.Log.Count("error: "), "%v", s.Log.Lines())
+	assert.Equal(t, s.Log.Count("dead-lettered"), s.Log.Count("error: "), "%v", s.Log.Lines())
 	s.Client = admin
 	s.Settled()
 }
