@@ -175,7 +175,7 @@ func (c *checkup) idle() {
 		late = append(late[:maxNames], "the same for "+humanize.Count(more, "other group", "other groups"))
 	}
 	if len(late) > 0 {
-		c.report(Warning, CheckGroups, c.name, "%s", strings.Join(late, ". "))
+		c.report(Problem, CheckGroups, c.name, "%s", strings.Join(late, ". "))
 	}
 	if empty.count > 0 {
 		c.report(Info, CheckGroups, c.name, "%s no consumer that is alive, and no due messages: %s",

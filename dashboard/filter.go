@@ -94,7 +94,6 @@ func (f filter) parts() []part {
 		attempts = strconv.Itoa(f.MinAttempts)
 	}
 	return slices.DeleteFunc([]part{
-		{"Group", "of group", f.Group},
 		{"Key begins with", "with keys that begin with", f.KeyPrefix},
 		{"Reason contains", "with reasons that contain", f.Reason},
 		{"From", "from", timeText(f.From)},
@@ -106,6 +105,9 @@ func (f filter) parts() []part {
 // words says which messages it is for.
 func (f filter) words() string {
 	words := "all " + setWords[f.In]
+	if f.Group != "" {
+		words += " of group " + shown(f.Group)
+	}
 	for _, p := range f.parts() {
 		words += " " + p.Words + " " + shown(p.Value)
 	}

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -16,7 +16,8 @@ import (
 
 const (
 	perPage    = 50
-	searchMost = 5000 // messages whose payloads one search reads
+	searchMost = 5000            // messages that one search reads
+	reasonsFor = 2 * time.Second // how long a question waits for the reasons of its messages
 )
 
 // messagesData is a page of messages.
@@ -107,11 +108,6 @@ func (m *messagesData) Title() string {
 	return humanize.Count(m.Total, strings.Replace(words, "messages", "message", 1), words)
 }
 
-// Keys says if a key is to be shown that does not stand in the ID.
-func (m *messagesData) Keys() bool {
-	return slices.ContainsFunc(m.Rows, func(r messageRow) bool { return !strings.HasSuffix(r.ID, r.Key) || r.OrderingKey != "" })
-}
-
 // tab is a list of messages of a topic.
 type tab struct {
 	In    admin.Set
@@ -119,7 +115,7 @@ type tab struct {
 }
 
 func tabsOf(c admin.Counts) []tab {
-	return []tab{{admin.Scheduled, c.Scheduled}, {admin.Waiting, waitingOf(c) + c.Retrying}, {admin.InDelivery, c.InDelivery}, {admin.Dead, c.Dead}}
+	return []tab{{admin.Scheduled, c.Scheduled}, {admin.Waiting, waitingOf(c)}, {admin.InDelivery, c.InDelivery}, {admin.Dead, c.Dead}}
 }
 
 // messages is a page of messages without any.
@@ -248,9 +244,11 @@ type confirmData struct {
 	Action      action
 	Topic, What string
 	Count       int
-	Scope       []part // what the filter narrows it down to
-	Query       string // the filter's, with the cursor to go on from, and the value to go on with
-	Value       string // of the action's field
+	Group       string              // "" for scheduled messages
+	Scope       []part              // what else the filter narrows it down to
+	Reasons     []admin.ReasonCount // the most frequent ones of dead messages
+	Query       string              // the filter's, with the cursor to go on from, and the value to go on with
+	Value       string              // of the action's field
 	Back        string
 	Marks       []string // of marked messages; nil for all that match
 	Continues   bool
@@ -278,6 +276,15 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	data := confirmData{
 		Action: a, Topic: q.topic(), What: a.what(f), Scope: f.parts(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
 		Continues: f.Cursor != "", Short: err != nil,
+	}
+	if data.Group = f.Group; f.In != admin.Scheduled && (f.Group == "" || a.WholeAll) {
+		data.Group = "all groups"
+	}
+	if f.In == admin.Dead {
+		ctx, cancel := context.WithTimeout(ctx, reasonsFor)
+		defer cancel()
+		counts, _ := d.config.Admin.Reasons(ctx, q.topic(), f.Query, nil) // those that it has read help, too
+		data.Reasons = counts[:min(maxNamed, len(counts))]
 	}
 	if f.Cursor != "" {
 		values.Set("cursor", f.Cursor)

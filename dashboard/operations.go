@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -106,12 +105,6 @@ func (o *operation) Percent() int {
 	return min(100, done*100/total)
 }
 
-// Position says how far it is, in words.
-func (o *operation) Position() string {
-	p := o.Now().Progress
-	return fmt.Sprintf("%s of %s · %d %%", humanize.Number(p.Done+p.Skipped), humanize.Number(o.Total), o.Percent())
-}
-
 // State is "running", "done", "stopped" or "failed".
 func (o *operation) State() string {
 	switch now := o.Now(); {
@@ -144,12 +137,26 @@ func (o *operation) Title() string {
 	return strings.ReplaceAll(o.Action, "-", " ") + " " + o.What
 }
 
-// Change is what was changed, such as "Paused group mail."; "" for an operation on messages.
-func (o *operation) Change() string {
-	if !o.change {
+// Outcome says how far it is, such as "1,600 of 4,700 messages canceled"; "" for a change, which its Title names.
+func (o *operation) Outcome() string {
+	now := o.Now()
+	p, text := now.Progress, humanize.Count(now.Progress.Done, "message", "messages")
+	switch {
+	case o.change:
 		return ""
+	case o.Action == "examine":
+		text = humanize.Count(now.Examined.Done, "message", "messages")
+	case now.End.IsZero() && o.Total > 0:
+		text = humanize.Number(p.Done) + " of " + humanize.Count(o.Total, "message", "messages")
 	}
-	return o.Title() + "."
+	text += " " + o.Done
+	if p.Skipped > 0 {
+		text += ", " + humanize.Number(p.Skipped) + " skipped"
+	}
+	if p.Last != nil {
+		text += " (" + p.Last.Error() + ")"
+	}
+	return text
 }
 
 // Findings are what the doctor has found, the worst first.

@@ -268,7 +268,7 @@ func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
 	s.post("examine", nil)
 	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
 	s.dashboard.cache.clear()
-	assert.NotEmpty(t, s.page("topic"+s.at()).first("section", "id", "group-g").name)
+	assert.NotEmpty(t, s.page("topic"+s.at()).first("tbody", "id", "group-g").name)
 	for path, ids := range before {
 		assert.Equal(t, ids, liveParts(s.page(path)), path)
 	}

@@ -88,8 +88,8 @@ type haltedData struct {
 
 type haltedRow struct {
 	admin.Entry
-	Waiting string // the query of the messages of the group that wait
-	Waits   int    // how many they are
+	Behind int  // messages that wait behind it
+	Least  bool // there may be more
 }
 
 const maxHalted = 200
@@ -106,7 +106,7 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 			if g.Limits == nil || !g.Limits.HaltsKeys || g.Dead == 0 { // HaltedKeys is of the newest dead messages only
 				continue
 			}
-			err := d.halted(ctx, &data, s, g)
+			err := d.halted(ctx, &data, s.Topic, g.Group)
 			gone := errors.Is(err, admin.ErrTopicNotFound) || errors.Is(err, admin.ErrGroupNotFound) // since that look
 			if err != nil && !gone && data.Err == nil {
 				data.Err = err
@@ -117,9 +117,12 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 }
 
 // halted adds those of a group.
-func (d *Dashboard) halted(ctx context.Context, data *haltedData, s admin.TopicStats, g admin.GroupStats) error {
-	waiting := url.Values{"topic": {s.Topic}, "in": {string(admin.Waiting)}, "group": {g.Group}}.Encode()
-	for e, err := range d.config.Admin.Halted(ctx, s.Topic, g.Group) {
+func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group string) error {
+	behind, least, err := d.waitingByKey(ctx, topic, group)
+	if err != nil {
+		return err
+	}
+	for e, err := range d.config.Admin.Halted(ctx, topic, group) {
 		switch {
 		case err != nil && !outOfTime(ctx):
 			return err
@@ -127,7 +130,24 @@ func (d *Dashboard) halted(ctx context.Context, data *haltedData, s admin.TopicS
 			data.More = true
 			return nil
 		}
-		data.Rows = append(data.Rows, haltedRow{e, waiting, s.Due + g.Queued + g.InLine})
+		data.Rows = append(data.Rows, haltedRow{e, behind[e.OrderingKey], least})
 	}
 	return nil
+}
+
+// waitingByKey counts the waiting messages of a group by ordering key: the first ones, if there are many.
+func (d *Dashboard) waitingByKey(ctx context.Context, topic, group string) (waiting map[string]int, least bool, err error) {
+	waiting = map[string]int{}
+	read := 0
+	for e, err := range d.config.Admin.All(ctx, topic, admin.Query{In: admin.Waiting}) {
+		switch read++; {
+		case err != nil && !outOfTime(ctx):
+			return nil, false, err
+		case err != nil || read > searchMost:
+			return waiting, true, nil
+		case e.Group == group || e.Group == "": // which no group has been given yet
+			waiting[e.OrderingKey]++
+		}
+	}
+	return waiting, false, nil
 }

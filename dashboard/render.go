@@ -53,6 +53,8 @@ var functions = template.FuncMap{
 	"plain":    func(text string) bool { return humanize.Clean(text) == text },
 	"time":     func(t time.Time) template.HTML { return timeTag("", t) },
 	"timeAs":   timeTag,
+	"now":      time.Now,
+	"stamp":    stamp,
 	"waiting":  waitingOf,
 	"later":    func(c admin.Counts) int { return c.Scheduled - c.Due },
 	"tabs":     tabsOf,
@@ -83,7 +85,6 @@ var columns = []column{
 	{"Overdue", "overdue", true},
 	{"Scheduled", "scheduled", true},
 	{"Waiting", "waiting", true},
-	{"Retrying", "retrying", true},
 	{"In delivery", "delivery", true},
 	{"Dead", "dead", true},
 	{"Consumers", "", true},
@@ -91,16 +92,18 @@ var columns = []column{
 
 // forms are how a time is written: for a sentence, or for the axis of a chart.
 var forms = map[string]string{
-	"": "2006-01-02 15:04:05 UTC", "around": "15:04 on 2 Jan", "zone": "MST", "clock": "15:04", "day": "2 Jan",
+	"": "2006-01-02 15:04:05 UTC", "around": "15:04 on 2 Jan", "clock": "15:04", "day": "2 Jan",
 }
+
+// stamp is a time as the script of the page reads it.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // timeTag is a time in UTC, which the script of the page turns into what the reader prefers.
 func timeTag(form string, t time.Time) template.HTML {
 	if t.IsZero() {
 		return ""
 	}
-	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-form="%s">%s</time>`, t.Format("2006-01-02T15:04:05.000Z"), form, t.Format(forms[form])))
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-form="%s">%s</time>`, stamp(t), form, t.UTC().Format(forms[form])))
 }
 
 // periods are those of rates that have a name.

@@ -21,8 +21,9 @@ type topicsData struct {
 	Match, Sort   string
 	Before, After string // queries of the pages next to this one; "" if there is none
 	Err           error
-	Inbox         *admin.Inbox // nil if nothing is in it
-	Late          []lateGroup  // the worst
+	Inbox         *admin.Inbox        // nil if nothing is in it
+	Late          []lateGroup         // the worst
+	Dead          []*admin.TopicStats // those with the most dead messages
 }
 
 // lateGroup is a group of a topic whose messages are late.
@@ -31,7 +32,7 @@ type lateGroup struct {
 	admin.Late
 }
 
-const maxLate = 5
+const maxNamed = 5 // in a banner, and banners of late groups
 
 // lateOf are the groups that are late the most, other than those that are paused.
 func lateOf(topics []*admin.TopicStats) (list []lateGroup) {
@@ -43,7 +44,7 @@ func lateOf(topics []*admin.TopicStats) (list []lateGroup) {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b lateGroup) int { return cmp.Compare(b.By, a.By) })
-	return list[:min(maxLate, len(list))]
+	return list[:min(maxNamed, len(list))]
 }
 
 // topicRow is a topic in the list.
@@ -75,8 +76,8 @@ func stateOf(g admin.GroupStats, late []admin.Late) state {
 		return state{"quiet", string(g.State), false}
 	case i >= 0 && late[i].Cause == admin.CauseNoConsumer:
 		return state{"problem", "no consumers", true}
-	case g.HaltedKeys > 0:
-		return state{"problem", "key halted", i >= 0}
+	case g.HaltedKeys > 0 && (i < 0 || late[i].Cause == admin.CauseHalted):
+		return state{"", "key halted", i >= 0}
 	case i >= 0:
 		return state{"problem", "behind", true}
 	case g.Pause != nil:
@@ -109,8 +110,8 @@ func stateOfTopic(s *admin.TopicStats) state {
 	return worst
 }
 
-// waitingOf is how many messages are due, and no consumer has them.
-func waitingOf(c admin.Counts) int { return c.Due + c.Queued + c.InLine }
+// waitingOf is how many messages the list of waiting messages has.
+func waitingOf(c admin.Counts) int { return c.Due + c.Queued + c.InLine + c.Retrying }
 
 // orders are how topics can be sorted: those first that people look for.
 var orders = map[string]func(a, b *admin.TopicStats) int{
@@ -119,7 +120,6 @@ var orders = map[string]func(a, b *admin.TopicStats) int{
 	"scheduled": func(a, b *admin.TopicStats) int { return cmp.Compare(b.Scheduled, a.Scheduled) },
 	"waiting":   func(a, b *admin.TopicStats) int { return cmp.Compare(waitingOf(b.Counts), waitingOf(a.Counts)) },
 	"delivery":  func(a, b *admin.TopicStats) int { return cmp.Compare(b.InDelivery, a.InDelivery) },
-	"retrying":  func(a, b *admin.TopicStats) int { return cmp.Compare(b.Retrying, a.Retrying) },
 	"dead":      func(a, b *admin.TopicStats) int { return cmp.Compare(b.Dead, a.Dead) },
 }
 
@@ -148,6 +148,9 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 		return cmp.Or(orders[data.Sort](a, b), cmp.Compare(a.Topic, b.Topic))
 	})
 	data.Found, data.Late = len(found), lateOf(found)
+	dead := slices.DeleteFunc(slices.Clone(found), func(s *admin.TopicStats) bool { return s.Dead == 0 })
+	slices.SortStableFunc(dead, orders["dead"])
+	data.Dead = dead[:min(maxNamed, len(dead))]
 	for _, s := range data.cut(q, found) {
 		data.Rows = append(data.Rows, rowOf(s))
 	}

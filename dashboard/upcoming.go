@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // How far the charts look ahead, with bars that people can name.
@@ -31,12 +29,14 @@ const (
 	maxCharts = 20  // topics on the page of all topics
 	chartWide = 600 // units of the drawing
 	chartHigh = 120 // units of the drawing
-	ticks     = 6   // times that its axis names
+	ticks     = 6   // steps between the times that its axis names
+	margin    = 25  // units at each end of the axis, where the name of a time does not fit
 )
 
 // upcomingData is what becomes due, and when.
 type upcomingData struct {
 	Topic, Group string
+	Counts       admin.Counts // of the topic
 	Groups       []string
 	Span         span
 	Spans        []span
@@ -50,7 +50,8 @@ type chart struct {
 	Bars  []bar
 	Rows  []admin.Bucket // those with messages
 	Peak  admin.Bucket   // the first of those with the most
-	Ticks []time.Time    // full ones
+	Ticks []tick         // full ones
+	Form  string         // of their times
 	Shift int            // percent of the axis before the first of them
 	State state          // of the topic
 
@@ -61,8 +62,14 @@ type chart struct {
 
 // bar is a part of the time, in units of the drawing.
 type bar struct {
+	admin.Bucket
 	X, Y, Width, Height float64
-	Title               string
+}
+
+// tick is a time at the axis.
+type tick struct {
+	X  int // in units of the drawing
+	At time.Time
 }
 
 // upcomingPage shows when the messages of a topic become due, or those of the topics that have most scheduled.
@@ -79,6 +86,7 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 		return page{}, err
 	}
 	if s := o.topic(data.Topic); s != nil {
+		data.Counts = s.Counts
 		for _, g := range s.Groups {
 			data.Groups = append(data.Groups, g.Group)
 		}
@@ -94,7 +102,7 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 		u, err := d.config.Admin.Upcoming(ctx, topic, query)
 		switch {
 		case err == nil:
-			c := draw(u)
+			c := draw(u, chosen.Form)
 			if s := o.topic(topic); s != nil {
 				c.State = stateOfTopic(s)
 			}
@@ -127,8 +135,8 @@ func topicsToChart(o *overview, topic string) []string {
 	return topics
 }
 
-func draw(u admin.Upcoming) chart {
-	c := chart{Upcoming: u}
+func draw(u admin.Upcoming, form string) chart {
+	c := chart{Upcoming: u, Form: form}
 	for _, b := range u.Buckets {
 		if b.Messages > 0 {
 			c.Rows = append(c.Rows, b)
@@ -138,11 +146,12 @@ func draw(u admin.Upcoming) chart {
 		}
 	}
 	step := u.Until().Sub(u.At) / ticks
-	first := u.At.Add(step - 1).Truncate(step)
-	for i := range ticks {
-		c.Ticks = append(c.Ticks, first.Add(step*time.Duration(i)))
+	for at := u.At.Add(step - 1).Truncate(step); at.Before(u.Until()); at = at.Add(step) {
+		if x := int(chartWide * at.Sub(u.At) / (step * ticks)); x >= margin && x <= chartWide-margin {
+			c.Ticks = append(c.Ticks, tick{x, at})
+		}
 	}
-	c.Shift = int(100 * first.Sub(u.At) / (step * ticks))
+	c.Shift = 100 * c.Ticks[0].X / chartWide
 	c.Half = halfOf(c.Peak.Messages)
 	c.Top, c.Width = 2*c.Half, c.Peak.Until.Sub(c.Peak.After)
 	c.PeakAt = c.Peak.After.Add(c.Width / 2)
@@ -152,10 +161,7 @@ func draw(u admin.Upcoming) chart {
 			continue
 		}
 		high := max(1.5, chartHigh*float64(b.Messages)/float64(c.Top))
-		c.Bars = append(c.Bars, bar{
-			X: float64(i) * width, Y: chartHigh - high, Width: max(1, 0.8*width), Height: high,
-			Title: fmt.Sprintf("%s until %s UTC", humanize.Count(b.Messages, "message", "messages"), b.Until.UTC().Format("2006-01-02 15:04:05")),
-		})
+		c.Bars = append(c.Bars, bar{Bucket: b, X: float64(i) * width, Y: chartHigh - high, Width: max(1, 0.8*width), Height: high})
 	}
 	return c
 }

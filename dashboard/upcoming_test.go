@@ -27,10 +27,10 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 	gone, stays := s.Scene, s.Beside("/stays")
 	s.Scene = stays
 	s.scheduled(1)
-	require.Len(t, s.page("upcoming").first("tbody").all("svg"), 2)
+	require.Len(t, s.page("upcoming").first("tbody").all("path"), 2)
 	require.NoError(t, s.admin.DeleteTopic(t.Context(), gone.Topic, admin.DeleteOptions{}))
 	page := s.page("upcoming?next=day")
-	assert.Len(t, page.first("tbody").all("svg"), 1)
+	assert.Len(t, page.first("tbody").all("path"), 1)
 	assert.NotContains(t, page.text(), "could not be read", "it is gone")
 	stays.Break("scheduled")
 	assert.Contains(t, s.page("upcoming?next=month").first("p", "class", "problem").text(), "Some topics could not be read")

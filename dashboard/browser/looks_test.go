@@ -56,9 +56,9 @@ const faint = `(() => {
   }).map(e => e.outerHTML.slice(0, 80));
 })()`
 
-// outOfReach lists what lies beside the window. Wide tables may be scrolled.
+// outOfReach lists what lies beside the window. Wide tables and tabs may be scrolled.
 const outOfReach = `[...document.querySelectorAll("button, input:not([type=hidden]), summary, a")]
-  .filter(e => e.checkVisibility() && !e.closest(".wide, .skip") && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 100))`
+  .filter(e => e.checkVisibility() && !e.closest(".wide, .tabs, .skip") && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 100))`
 
 // runAxe lists what axe finds, which has no name for a border that is too faint.
 const runAxe = `;axe.run().then(r => window.found = r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 120)).join(" "))); true`

@@ -26,18 +26,20 @@ function relative(at) {
   return !text ? "just now" : at > Date.now() ? "in " + text : text + " ago";
 }
 
-function part(at, options) { return at.toLocaleString("en-GB", { timeZone: times.value === "utc" ? "UTC" : undefined, ...options }); }
+// zone is the time zone of all times on the page, which its last line names.
+function zone() { return times.value === "utc" ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone; }
+
+function part(at, options) { return at.toLocaleString("en-GB", { timeZone: zone(), ...options }); }
 
 function absolute(at) {
   const text = part(at, { dateStyle: "short", timeStyle: "medium" }), [day, month, year] = text.slice(0, 10).split("/");
-  return `${year}-${month}-${day} ${text.slice(-8)}` + (times.value === "utc" ? " UTC" : "");
+  return `${year}-${month}-${day} ${text.slice(-8)}`;
 }
 
 // forms are how a time stands in a sentence, or at the axis of a chart.
 const forms = {
   "": at => times.value === "ago" ? relative(at) : absolute(at),
   clock: at => part(at, { timeStyle: "short" }),
-  zone: at => part(at, { timeZoneName: "short" }).split(" ").pop(),
   day: at => part(at, { day: "numeric", month: "short" }),
   around: at => {
     const day = forms.day(at), on = { [forms.day(new Date())]: "", [forms.day(new Date(Date.now() + 864e5))]: "tomorrow" }[day];
@@ -55,8 +57,12 @@ function showTimes(root) {
     const at = new Date(element.dateTime);
     const text = forms[element.dataset.form ?? ""](at);
     if (element.textContent !== text) element.textContent = text;
-    element.title = absolute(at) + "\n" + at.toISOString();
+    element.title = absolute(at);
   }
+  for (const hint of root.querySelectorAll("title[data-until]")) {
+    hint.textContent = `${hint.dataset.count} before ${absolute(new Date(hint.dataset.until))}`;
+  }
+  document.getElementById("zone").textContent = zone();
 }
 
 // prepare adds to a part of a page what it has with JavaScript.
@@ -156,7 +162,6 @@ let stream = null, again = 0;
 
 function watch() {
   const url = document.body.dataset.stream;
-  if (!url) status.textContent = "as of " + forms.clock(new Date());
   if (!url || stream || document.hidden) return;
   stream = new EventSource(url);
   stream.addEventListener("page", event => { tell("live", "live"); show(event.data); });
@@ -250,5 +255,6 @@ if (wrong) {
 }
 
 prepare(document);
+for (const tab of document.querySelectorAll(".tabs [aria-current]")) tab.parentNode.scrollLeft = tab.offsetLeft - 16;
 keepPlace();
 watch();
