@@ -171,8 +171,7 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 // areYouSure asks before marked messages are deleted.
 func (d *Dashboard) areYouSure(a action, o *operation, marks []string) view {
 	return func(_ context.Context, q *request) (page, error) {
-		data := confirmData{Action: a, Topic: o.Topic, What: o.What, Count: o.Total, Query: q.URL.RawQuery, Marks: marks, Back: "topic?topic=" + escape(o.Topic)}
-		data.Group, data.Scope = namedBy(a, marks)
+		data := confirmData{Action: a, Topic: o.Topic, What: o.What, Count: o.Total, Query: q.URL.RawQuery, Marks: marks, Scope: namedBy(a, marks), Back: "topic?topic=" + escape(o.Topic)}
 		if back := q.query.Get("back"); d.isPage(back) {
 			data.Back = back
 		}
@@ -181,22 +180,21 @@ func (d *Dashboard) areYouSure(a action, o *operation, marks []string) view {
 }
 
 // namedBy are the groups and the first messages of marks.
-func namedBy(a action, marks []string) (group string, messages []part) {
+func namedBy(a action, marks []string) []part {
 	var groups, ids []string
 	for _, mark := range marks {
 		values, _ := url.ParseQuery(mark) // marked has refused others
 		groups, ids = append(groups, values.Get("group")), append(ids, values.Get("id"))
 	}
 	slices.Sort(groups)
-	group = strings.Join(slices.Compact(groups), ", ")
+	group, messages := strings.Join(slices.Compact(groups), ", "), strings.Join(ids[:min(maxNamed, len(ids))], ", ")
 	if a.Whole {
-		group = "all groups"
+		group = "all"
 	}
-	text := strings.Join(ids[:min(maxNamed, len(ids))], ", ")
 	if more := len(ids) - maxNamed; more > 0 {
-		text += " and " + humanize.Number(more) + " more"
+		messages += " and " + humanize.Number(more) + " more"
 	}
-	return group, []part{{Title: "IDs", Value: text}}
+	return []part{{Title: "Group", Value: group}, {Title: "IDs", Value: messages}}
 }
 
 // valueOf is the value of the action's field. An operation that goes on keeps the value that it began with, since its first

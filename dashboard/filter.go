@@ -65,15 +65,8 @@ func (f filter) time(field, text string) (time.Time, error) {
 // values is the filter as the query of a URL, with times that stay the same.
 func (f filter) values(topic string) url.Values {
 	values := url.Values{"topic": {topic}, "in": {string(f.In)}}
-	for name, text := range map[string]string{
-		"group": f.Group, "key": f.KeyPrefix, "reason": f.Reason, "from": timeText(f.From), "before": timeText(f.Before),
-	} {
-		if text != "" {
-			values.Set(name, text)
-		}
-	}
-	if f.MinAttempts > 0 {
-		values.Set("attempts", strconv.Itoa(f.MinAttempts))
+	for _, p := range f.parts() {
+		values.Set(p.name, p.Value)
 	}
 	return values
 }
@@ -86,30 +79,32 @@ func timeText(t time.Time) string {
 }
 
 // part is something that a filter narrows down to.
-type part struct{ Title, Words, Value string }
+type part struct {
+	name         string // of its field
+	Title, words string
+	Value        string
+}
 
 func (f filter) parts() []part {
-	attempts := ""
-	if f.MinAttempts > 0 {
-		attempts = strconv.Itoa(f.MinAttempts)
+	attempts := strconv.Itoa(f.MinAttempts)
+	if f.MinAttempts <= 0 {
+		attempts = ""
 	}
 	return slices.DeleteFunc([]part{
-		{"Key begins with", "with keys that begin with", f.KeyPrefix},
-		{"Reason contains", "with reasons that contain", f.Reason},
-		{"From", "from", timeText(f.From)},
-		{"Before", "before", timeText(f.Before)},
-		{"Min. attempts", "with at least as many attempts as", attempts},
+		{"group", "Group", "of group", f.Group},
+		{"key", "Key begins with", "with keys that begin with", f.KeyPrefix},
+		{"reason", "Reason contains", "with reasons that contain", f.Reason},
+		{"from", "From", "from", timeText(f.From)},
+		{"before", "Before", "before", timeText(f.Before)},
+		{"attempts", "Min. attempts", "with at least as many attempts as", attempts},
 	}, func(p part) bool { return p.Value == "" })
 }
 
 // words says which messages it is for.
 func (f filter) words() string {
 	words := "all " + setWords[f.In]
-	if f.Group != "" {
-		words += " of group " + shown(f.Group)
-	}
 	for _, p := range f.parts() {
-		words += " " + p.Words + " " + shown(p.Value)
+		words += " " + p.words + " " + shown(p.Value)
 	}
 	return words
 }

@@ -244,8 +244,7 @@ type confirmData struct {
 	Action      action
 	Topic, What string
 	Count       int
-	Group       string              // "" for scheduled messages
-	Scope       []part              // what else the filter narrows it down to
+	Scope       []part              // what the filter narrows it down to
 	Reasons     []admin.ReasonCount // the most frequent ones of dead messages
 	Query       string              // the filter's, with the cursor to go on from, and the value to go on with
 	Value       string              // of the action's field
@@ -277,8 +276,8 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 		Action: a, Topic: q.topic(), What: a.what(f), Scope: f.parts(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
 		Continues: f.Cursor != "", Short: err != nil,
 	}
-	if data.Group = f.Group; f.In != admin.Scheduled && (f.Group == "" || a.WholeAll) {
-		data.Group = "all groups"
+	if f.In != admin.Scheduled && f.Group == "" {
+		data.Scope = append([]part{{Title: "Group", Value: "all"}}, data.Scope...)
 	}
 	if f.In == admin.Dead {
 		ctx, cancel := context.WithTimeout(ctx, reasonsFor)

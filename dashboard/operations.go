@@ -351,27 +351,20 @@ func (d *Dashboard) operationsPage(context.Context, *request) (page, error) {
 	return page{name: "operations", title: "Operations", live: true, data: pairs("Since", d.operations.since, "List", d.operations.all())}, nil
 }
 
-// operationData is an operation, or what is known of one that is not known any more.
-type operationData struct {
-	Operation *operation // nil if it is not known any more
-	MayStop   bool
-	Lost      string // the query of the confirmation of the rest
-}
-
 // operationPage shows how far an operation is.
 func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	o := d.operations.find(q.query.Get("id"))
 	p := page{name: "operation", title: "Operation", live: true}
 	switch {
 	case o != nil:
-		p.data = operationData{Operation: o, MayStop: q.access.allows(o.needs)}
+		p.data = pairs("Operation", o, "MayStop", q.access.allows(o.needs), "Lost", "")
 		return p, nil
 	case q.query.Get("action") == "":
 		return page{}, &statusError{http.StatusNotFound, "this process does not know the operation"}
 	}
 	rest := maps.Clone(q.query)
 	rest.Del("id")
-	p.data = operationData{Lost: rest.Encode()}
+	p.data = pairs("Lost", rest.Encode()) // the query of the confirmation of the rest
 	return p, nil
 }
 

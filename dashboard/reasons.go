@@ -3,8 +3,6 @@ package dashboard
 import (
 	"context"
 	"errors"
-	"net/url"
-	"strings"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
@@ -21,9 +19,7 @@ type reasonsData struct {
 
 type reasonRow struct {
 	admin.ReasonCount
-	Query  string // of the page of these dead messages; "" if they have no part in common to filter by
-	Common string // that part
-	Beside int    // dead messages of other rows that this page has, too
+	Query string // of the page of these dead messages; "" if they have no part in common to filter by
 }
 
 // reasonsPage counts the dead messages of a topic by group and reason.
@@ -39,28 +35,18 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	}
 	data := reasonsData{Topic: q.topic(), Counts: d.counts(ctx, q.topic()), All: all, Short: err != nil}
 	for _, c := range counts {
-		data.Rows = append(data.Rows, rowOfReason(q.topic(), c, counts))
+		row := reasonRow{ReasonCount: c}
+		if common := commonPart(c.Reason); common != "" {
+			f := filter{Query: admin.Query{In: admin.Dead, Group: c.Group, Reason: common}}
+			row.Query = f.values(q.topic()).Encode()
+		}
+		data.Rows = append(data.Rows, row)
 		data.Total += c.Count
 	}
 	if !data.Short {
 		data.All = data.Total // dead messages may have come or gone meanwhile
 	}
 	return page{name: "reasons", title: "Dead messages of " + q.topic(), data: data}, nil
-}
-
-// rowOfReason is the row of one of the counts.
-func rowOfReason(topic string, c admin.ReasonCount, counts []admin.ReasonCount) reasonRow {
-	row := reasonRow{ReasonCount: c, Common: commonPart(c.Reason)}
-	if row.Common == "" {
-		return row
-	}
-	row.Query = url.Values{"topic": {topic}, "in": {string(admin.Dead)}, "group": {c.Group}, "reason": {row.Common}}.Encode()
-	for _, other := range counts {
-		if other.Group == c.Group && other.Reason != c.Reason && strings.Contains(other.Reason, row.Common) {
-			row.Beside += other.Count
-		}
-	}
-	return row
 }
 
 // commonPart is the longest part of a reason that all dead messages of its row have: it has … for what differs.

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,53 +40,38 @@ func parseTemplates() map[string]*template.Template {
 }
 
 var functions = template.FuncMap{
-	"clean":    humanize.Clean,
-	"cut":      func(length int, text string) string { return humanize.Start(text, length) },
-	"number":   func(n int) string { return humanize.Number(n) },
-	"count":    humanize.Count,
-	"bytes":    func(n int) string { return humanize.Bytes(int64(n)) },
-	"memory":   humanize.Bytes,
-	"duration": humanize.Duration,
-	"escape":   url.QueryEscape,
-	"mark":     mark,
-	"plain":    func(text string) bool { return humanize.Clean(text) == text },
-	"time":     func(t time.Time) template.HTML { return timeTag("", t) },
-	"timeAs":   timeTag,
-	"now":      time.Now,
-	"stamp":    stamp,
-	"waiting":  waitingOf,
-	"later":    func(c admin.Counts) int { return c.Scheduled - c.Due },
-	"tabs":     tabsOf,
-	"state":    stateOf,
-	"said":     said,
-	"first":    func(n int, list []pair) []pair { return list[:min(n, len(list))] },
-	"rest":     func(n int, list []pair) []pair { return list[min(n, len(list)):] },
-	"set":      func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
-	"words":    func(set admin.Set) string { return setWords[set] },
-	"pairs":    pairs,
-	"per":      func(d time.Duration) string { return cmp.Or(periods[d], "in "+humanize.Duration(d)) },
-	"number64": func(n int64) string { return humanize.Number(n) },
-	"columns":  func() []column { return columns },
-	"failed":   func(err error) string { return humanize.Clean(err.Error()) },
-	"addSlash": func() template.HTML { return "<script>" + addSlash + "</script>" },
-	"query":    func(text string) template.URL { return template.URL(text) },
-}
-
-// column is a column of the list of topics.
-type column struct {
-	Title, Sort string // by which it can be sorted; "" if it cannot
-	Number      bool
-}
-
-var columns = []column{
-	{"Topic", "name", false},
-	{"State", "", false},
-	{"Overdue", "overdue", true},
-	{"Scheduled", "scheduled", true},
-	{"Waiting", "waiting", true},
-	{"In delivery", "delivery", true},
-	{"Dead", "dead", true},
-	{"Consumers", "", true},
+	"clean":      humanize.Clean,
+	"cut":        func(length int, text string) string { return humanize.Start(text, length) },
+	"number":     func(n int) string { return humanize.Number(n) },
+	"count":      humanize.Count,
+	"bytes":      func(n int) string { return humanize.Bytes(int64(n)) },
+	"memory":     humanize.Bytes,
+	"duration":   humanize.Duration,
+	"escape":     url.QueryEscape,
+	"mark":       mark,
+	"plain":      func(text string) bool { return humanize.Clean(text) == text },
+	"time":       func(t time.Time) template.HTML { return timeTag("", t) },
+	"timeAs":     timeTag,
+	"now":        time.Now,
+	"stamp":      stamp,
+	"waiting":    waitingOf,
+	"later":      func(c admin.Counts) int { return c.Scheduled - c.Due },
+	"tabs":       tabsOf,
+	"state":      stateOf,
+	"topicState": stateOfTopic,
+	"alive":      aliveIn,
+	"said":       said,
+	"first":      func(n int, list []pair) []pair { return list[:min(n, len(list))] },
+	"rest":       func(n int, list []pair) []pair { return list[min(n, len(list)):] },
+	"set":        func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
+	"words":      func(set admin.Set) string { return setWords[set] },
+	"pairs":      pairs,
+	"per":        func(d time.Duration) string { return cmp.Or(periods[d], "in "+humanize.Duration(d)) },
+	"number64":   func(n int64) string { return humanize.Number(n) },
+	"columns":    func() []column { return columns },
+	"failed":     func(err error) string { return humanize.Clean(err.Error()) },
+	"addSlash":   func() template.HTML { return "<script>" + addSlash + "</script>" },
+	"query":      func(text string) template.URL { return template.URL(text) },
 }
 
 // forms are how a time is written: for a sentence, or for the axis of a chart.
@@ -150,11 +134,6 @@ type frame struct {
 	Problems                        int
 	Wrong                           *wrongField
 	Data                            any
-}
-
-// InTopics says if the page is below the list of topics.
-func (f frame) InTopics() bool {
-	return slices.Contains([]string{"topic", "messages", "message", "reasons", "confirm"}, f.Name)
 }
 
 // render makes the text of a page.

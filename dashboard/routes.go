@@ -55,18 +55,11 @@ func (d *Dashboard) table() map[string]route {
 		{method: http.MethodGet, name: "script.js", serve: asset("script.js", "text/javascript")},
 		{method: http.MethodGet, name: "icon.svg", serve: asset("icon.svg", "image/svg+xml")},
 
-		{method: http.MethodPost, name: "pause", needs: mayPause, serve: d.pause},
-		{method: http.MethodPost, name: "resume", needs: mayPause, serve: d.resume},
-		{method: http.MethodPost, name: "limit", needs: mayLimit, serve: d.limit},
-		{method: http.MethodPost, name: "retire", needs: mayRetire, serve: d.retire},
-		{method: http.MethodPost, name: "restore", needs: mayRetire, serve: d.restore},
-		{method: http.MethodPost, name: "delete", needs: mayDelete, serve: d.deleteTopic},
-		{method: http.MethodPost, name: "schedule-pause", needs: maySchedules, serve: d.schedulePause},
-		{method: http.MethodPost, name: "schedule-resume", needs: maySchedules, serve: d.scheduleResume},
-		{method: http.MethodPost, name: "schedule-trigger", needs: maySchedules, serve: d.scheduleTrigger},
-		{method: http.MethodPost, name: "schedule-remove", needs: maySchedules, serve: d.scheduleRemove},
 		{method: http.MethodPost, name: "examine", needs: mayRead, serve: d.examine},
 		{method: http.MethodPost, name: "stop", needs: mayRead, serve: d.stop}, // and the permission of what it stops
+	}
+	for _, c := range changes {
+		routes = append(routes, route{method: http.MethodPost, name: c.name, needs: c.needs, serve: c.serve(d)})
 	}
 	for _, a := range actions {
 		routes = append(routes, route{method: http.MethodPost, name: a.name, needs: a.needs, serve: d.start(a)})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -74,6 +75,22 @@ func TestAListSaysWhichPartItShows(t *testing.T) {
 	assert.Contains(t, empty.text(), " has no dead messages. 60 are scheduled")
 	assert.Empty(t, empty.all("form"))
 	assert.Empty(t, empty.first("a", "rel", "bookmark").name)
+}
+
+// TestWaitingMessagesHaveOneNumber in the list of topics, on the tile, on the tab and in the list of messages, with retries.
+func TestWaitingMessagesHaveOneNumber(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	s.Publish("a", "b", "c")
+	s.handle("g", 1, func(msg *message.Message) { msg.Nack() })
+	s.until("they wait", func() bool { return s.count("waiting") == 3 })
+	list := s.page("messages" + s.at("in", "waiting"))
+	assert.Equal(t, s.Topic+": 3 waiting messages", list.first("h1").text())
+	assert.Contains(t, list.first("nav", "aria-label", "Sets").text(), "waiting 3 ")
+	s.dashboard.cache.clear()
+	topic := s.page("topic" + s.at())
+	assert.Contains(t, topic.first("dl", "class", "totals").text(), "Waiting 3 ")
+	assert.Equal(t, "3", s.page("?match=" + url.QueryEscape(s.Topic)).first("tbody").all("td")[3].text())
 }
 
 // TestAnErrorSaysWhatToDo, with a link to where it happened.

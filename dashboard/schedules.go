@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
@@ -41,40 +40,4 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 	data.Found = len(data.Rows)
 	data.Rows = data.Rows[:min(schedulesShown, len(data.Rows))]
 	return page{name: "schedules", title: "Schedules", live: true, data: data}, nil
-}
-
-func (d *Dashboard) schedulePause(w http.ResponseWriter, q *request) error {
-	return d.changeSchedule(w, q, "Paused", func(ctx context.Context, p *periodic.Periodic, id string) error {
-		return p.Pause(ctx, id, redisdelay.Pause{By: q.actor, Reason: q.form.Get("reason")})
-	})
-}
-
-func (d *Dashboard) scheduleResume(w http.ResponseWriter, q *request) error {
-	return d.changeSchedule(w, q, "Resumed", func(ctx context.Context, p *periodic.Periodic, id string) error {
-		return p.Resume(ctx, id)
-	})
-}
-
-func (d *Dashboard) scheduleTrigger(w http.ResponseWriter, q *request) error {
-	return d.changeSchedule(w, q, "Triggered", func(ctx context.Context, p *periodic.Periodic, id string) error {
-		return p.Trigger(ctx, id)
-	})
-}
-
-// scheduleRemove removes a schedule. A user who has typed its name means it.
-func (d *Dashboard) scheduleRemove(w http.ResponseWriter, q *request) error {
-	if err := confirmed(q, q.query.Get("schedule")); err != nil {
-		return err
-	}
-	return d.changeSchedule(w, q, "Removed", func(ctx context.Context, p *periodic.Periodic, id string) error {
-		return p.Remove(ctx, id)
-	})
-}
-
-func (d *Dashboard) changeSchedule(w http.ResponseWriter, q *request, done string, do func(ctx context.Context, p *periodic.Periodic, id string) error) error {
-	if d.config.Periodic == nil {
-		return errNoSchedules
-	}
-	id := q.query.Get("schedule")
-	return d.change(w, q, done, "schedule "+id, "schedules?", nil, func(ctx context.Context) error { return do(ctx, d.config.Periodic, id) })
 }

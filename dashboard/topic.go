@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"path"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 // topicData is a topic.
@@ -31,83 +31,134 @@ func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 	return page{name: "topic", title: topic, live: true, data: data}, nil
 }
 
-// pause pauses a group, or all groups of a topic.
-func (d *Dashboard) pause(w http.ResponseWriter, q *request) error {
-	lasts, err := q.duration("for")
-	if err != nil {
-		return err
+// change is what a form does with a group, a topic or a schedule.
+type change struct {
+	name  string // the last part of its path
+	needs permission
+	done  string // of its result, such as "Paused group mail"
+
+	// do carries it out, and returns what the log has of it besides its name.
+	do func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error)
+}
+
+var changes = []change{
+	{"pause", mayPause, "Paused", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		lasts, err := q.duration("for")
+		if err != nil {
+			return nil, err
+		}
+		pause := redisdelay.Pause{For: lasts, By: q.actor, Reason: q.form.Get("reason")}
+		about := watermill.LogFields{"for": lasts.String(), "reason": pause.Reason}
+		return about, d.config.Admin.Pause(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups), pause)
+	}},
+	{"resume", mayPause, "Resumed", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		return nil, d.config.Admin.Resume(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups))
+	}},
+	{"limit", mayLimit, "Set the limits of", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		limits, err := q.limits()
+		if err != nil {
+			return nil, err
+		}
+		return watermill.LogFields{"limits": limits}, d.config.Admin.LimitGroup(ctx, q.topic(), q.group(), limits)
+	}},
+	{"retire", mayRetire, "Retired", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		if err := errors.Join(hasGroup(q), confirmed(q, q.group())); err != nil {
+			return nil, err
+		}
+		options := redisdelay.RetireOptions{Force: q.form.Get("force") != ""}
+		_, err := d.config.Admin.RetireGroup(ctx, q.topic(), q.group(), options)
+		return watermill.LogFields{"force": options.Force}, err
+	}},
+	{"restore", mayRetire, "Restored", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		if err := hasGroup(q); err != nil {
+			return nil, err
+		}
+		return nil, d.config.Admin.RestoreGroup(ctx, q.topic(), q.group())
+	}},
+	{"delete", mayDelete, "Deleted", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		if err := confirmed(q, q.topic()); err != nil {
+			return nil, err
+		}
+		options := admin.DeleteOptions{Force: q.form.Get("force") != ""}
+		return watermill.LogFields{"force": options.Force}, d.config.Admin.DeleteTopic(ctx, q.topic(), options)
+	}},
+	{"schedule-pause", maySchedules, "Paused", ofSchedule(func(ctx context.Context, p *periodic.Periodic, id string, q *request) error {
+		return p.Pause(ctx, id, redisdelay.Pause{By: q.actor, Reason: q.form.Get("reason")})
+	})},
+	{"schedule-resume", maySchedules, "Resumed", ofSchedule(func(ctx context.Context, p *periodic.Periodic, id string, _ *request) error {
+		return p.Resume(ctx, id)
+	})},
+	{"schedule-trigger", maySchedules, "Triggered", ofSchedule(func(ctx context.Context, p *periodic.Periodic, id string, _ *request) error {
+		return p.Trigger(ctx, id)
+	})},
+	{"schedule-remove", maySchedules, "Removed", ofSchedule(func(ctx context.Context, p *periodic.Periodic, id string, q *request) error {
+		if err := confirmed(q, id); err != nil {
+			return err
+		}
+		return p.Remove(ctx, id)
+	})},
+}
+
+// ofSchedule is a change of the schedule that the URL names.
+func ofSchedule(do func(ctx context.Context, p *periodic.Periodic, id string, q *request) error) func(context.Context, *Dashboard, *request) (watermill.LogFields, error) {
+	return func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		if d.config.Periodic == nil {
+			return nil, errNoSchedules
+		}
+		return nil, do(ctx, d.config.Periodic, q.query.Get("schedule"), q)
 	}
-	options := redisdelay.Pause{For: lasts, By: q.actor, Reason: q.form.Get("reason")}
-	return d.changeGroup(w, q, "Paused", watermill.LogFields{"for": lasts.String(), "reason": options.Reason}, func(ctx context.Context) error {
-		return d.config.Admin.Pause(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups), options)
-	})
 }
 
-// resume ends a pause.
-func (d *Dashboard) resume(w http.ResponseWriter, q *request) error {
-	return d.changeGroup(w, q, "Resumed", nil, func(ctx context.Context) error {
-		return d.config.Admin.Resume(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups))
-	})
+// of is what the change is for, and the page to go back to.
+func (c change) of(q *request) (what, back string) {
+	back = "topic?topic=" + escape(q.topic()) + "&"
+	switch id := q.query.Get("schedule"); {
+	case id != "":
+		return "schedule " + id, "schedules?"
+	case c.name == "delete":
+		return "topic " + q.topic(), "./?"
+	case q.group() != "":
+		return "group " + q.group(), back
+	}
+	return "all groups", back
 }
 
-// limit sets the limits of a group; without any, it has none.
-func (d *Dashboard) limit(w http.ResponseWriter, q *request) error {
+// serve carries out the change until it has ended, also if the reader does not wait for it: only Close ends it. Then it goes back
+// to a page, which says what was done.
+func (c change) serve(d *Dashboard) func(w http.ResponseWriter, q *request) error {
+	return func(w http.ResponseWriter, q *request) error {
+		ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
+		defer cancel()
+		about, err := c.do(ctx, d, q)
+		var wrong *fieldError
+		if errors.As(err, &wrong) {
+			return err
+		}
+		d.cache.clear()
+		what, back := c.of(q)
+		o := &operation{Action: c.name, Done: c.done, What: what, Topic: q.topic(), Actor: q.actor, change: true}
+		d.audit(q, o.Action, outcomeOf(ctx, err), err, watermill.LogFields{"topic": o.Topic, "of": what}.Add(about))
+		if err != nil {
+			return err
+		}
+		d.operations.add(o)
+		redirect(w, back+"did="+o.ID)
+		return nil
+	}
+}
+
+// limits are those that the form of a group asks for; without any, it has none.
+func (q *request) limits() (redisdelay.GroupLimits, error) {
 	limits := redisdelay.GroupLimits{HaltsKeys: q.form.Get("halts-keys") != ""}
-	err := hasGroup(q)
-	if err != nil {
-		return err
-	}
-	if limits.MaxInFlight, err = q.number("max-in-flight"); err != nil {
-		return err
-	}
-	if limits.Rate.Messages, err = q.number("rate"); err != nil {
-		return err
-	}
-	if limits.Rate.Per, err = q.duration("per"); err != nil {
-		return err
-	}
-	if limits.Rate.Burst, err = q.number("burst"); err != nil {
-		return err
-	}
+	var errs [4]error
+	limits.MaxInFlight, errs[0] = q.number("max-in-flight")
+	limits.Rate.Messages, errs[1] = q.number("rate")
+	limits.Rate.Per, errs[2] = q.duration("per")
+	limits.Rate.Burst, errs[3] = q.number("burst")
 	if limits.Rate.Messages == 0 { // a rate that is not there has no period
 		limits.Rate = redisdelay.Rate{}
 	}
-	return d.changeGroup(w, q, "Set the limits of", watermill.LogFields{"limits": limits}, func(ctx context.Context) error {
-		return d.config.Admin.LimitGroup(ctx, q.topic(), q.group(), limits)
-	})
-}
-
-// retire takes a group off the topic. A user who has typed its name means it.
-func (d *Dashboard) retire(w http.ResponseWriter, q *request) error {
-	if err := errors.Join(hasGroup(q), confirmed(q, q.group())); err != nil {
-		return err
-	}
-	options := redisdelay.RetireOptions{Force: q.form.Get("force") != ""}
-	return d.changeGroup(w, q, "Retired", watermill.LogFields{"force": options.Force}, func(ctx context.Context) error {
-		_, err := d.config.Admin.RetireGroup(ctx, q.topic(), q.group(), options)
-		return err
-	})
-}
-
-// restore takes back that a group is retired.
-func (d *Dashboard) restore(w http.ResponseWriter, q *request) error {
-	if err := hasGroup(q); err != nil {
-		return err
-	}
-	return d.changeGroup(w, q, "Restored", nil, func(ctx context.Context) error {
-		return d.config.Admin.RestoreGroup(ctx, q.topic(), q.group())
-	})
-}
-
-// deleteTopic removes a topic. A user who has typed its name means it.
-func (d *Dashboard) deleteTopic(w http.ResponseWriter, q *request) error {
-	if err := confirmed(q, q.topic()); err != nil {
-		return err
-	}
-	options := admin.DeleteOptions{Force: q.form.Get("force") != ""}
-	return d.change(w, q, "Deleted", "topic "+q.topic(), "./?", watermill.LogFields{"force": options.Force}, func(ctx context.Context) error {
-		return d.config.Admin.DeleteTopic(ctx, q.topic(), options)
-	})
+	return limits, errors.Join(append(errs[:], hasGroup(q))...)
 }
 
 // confirmed refuses a form that does not name what it is for, as the page shows it.
@@ -115,32 +166,6 @@ func confirmed(q *request, name string) error {
 	if typed := q.form.Get("name"); typed != shown(name) {
 		return badField("name", typed, shown(name)+" to confirm")
 	}
-	return nil
-}
-
-// changeGroup changes a group, or all groups of a topic, and goes back to the topic's page.
-func (d *Dashboard) changeGroup(w http.ResponseWriter, q *request, done string, about watermill.LogFields, do func(ctx context.Context) error) error {
-	what := "all groups"
-	if q.group() != "" {
-		what = "group " + q.group()
-	}
-	return d.change(w, q, done, what, "topic?topic="+escape(q.topic())+"&", about, do)
-}
-
-// change carries out a change until it has ended, also if the reader does not wait for it: only Close ends it. Then it goes back to
-// a page, which says what was done.
-func (d *Dashboard) change(w http.ResponseWriter, q *request, done, what, back string, about watermill.LogFields, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
-	defer cancel()
-	err := do(ctx)
-	d.cache.clear()
-	o := &operation{Action: path.Base(q.URL.Path), Done: done, What: what, Topic: q.topic(), Actor: q.actor, change: true}
-	d.audit(q, o.Action, outcomeOf(ctx, err), err, watermill.LogFields{"topic": o.Topic, "of": what}.Add(about))
-	if err != nil {
-		return err
-	}
-	d.operations.add(o)
-	redirect(w, back+"did="+o.ID)
 	return nil
 }
 

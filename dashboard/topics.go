@@ -16,7 +16,7 @@ const topicsPerPage = 100
 // topicsData is the list of topics.
 type topicsData struct {
 	Total         admin.Counts
-	Rows          []topicRow
+	Rows          []*admin.TopicStats
 	Found, All    int
 	Match, Sort   string
 	Before, After string // queries of the pages next to this one; "" if there is none
@@ -47,19 +47,12 @@ func lateOf(topics []*admin.TopicStats) (list []lateGroup) {
 	return list[:min(maxNamed, len(list))]
 }
 
-// topicRow is a topic in the list.
-type topicRow struct {
-	admin.TopicStats
-	Alive int // consumers
-	State state
-}
-
-func rowOf(s *admin.TopicStats) topicRow {
-	row := topicRow{TopicStats: *s, State: stateOfTopic(s)}
+// aliveIn is how many consumers of a topic are alive.
+func aliveIn(s *admin.TopicStats) (n int) {
 	for _, g := range s.Groups {
-		row.Alive += g.Alive
+		n += g.Alive
 	}
-	return row
+	return n
 }
 
 // state is the worst that is true of a group, or of a topic.
@@ -113,14 +106,38 @@ func stateOfTopic(s *admin.TopicStats) state {
 // waitingOf is how many messages the list of waiting messages has.
 func waitingOf(c admin.Counts) int { return c.Due + c.Queued + c.InLine + c.Retrying }
 
-// orders are how topics can be sorted: those first that people look for.
-var orders = map[string]func(a, b *admin.TopicStats) int{
-	"overdue":   func(a, b *admin.TopicStats) int { return cmp.Compare(b.Overdue, a.Overdue) },
-	"name":      func(a, b *admin.TopicStats) int { return cmp.Compare(a.Topic, b.Topic) },
-	"scheduled": func(a, b *admin.TopicStats) int { return cmp.Compare(b.Scheduled, a.Scheduled) },
-	"waiting":   func(a, b *admin.TopicStats) int { return cmp.Compare(waitingOf(b.Counts), waitingOf(a.Counts)) },
-	"delivery":  func(a, b *admin.TopicStats) int { return cmp.Compare(b.InDelivery, a.InDelivery) },
-	"dead":      func(a, b *admin.TopicStats) int { return cmp.Compare(b.Dead, a.Dead) },
+// column is a column of the list of topics.
+type column struct {
+	Title string
+	Sort  string                      // the name of its order in URLs; "" if it has none
+	Of    func(*admin.TopicStats) int // its number, by which it is sorted, the highest first; nil for none
+}
+
+var columns = []column{
+	{"Topic", "name", nil},
+	{"State", "", nil},
+	{"Overdue", "overdue", func(s *admin.TopicStats) int { return int(s.Overdue) }},
+	{"Scheduled", "scheduled", func(s *admin.TopicStats) int { return s.Scheduled }},
+	{"Waiting", "waiting", func(s *admin.TopicStats) int { return waitingOf(s.Counts) }},
+	{"In delivery", "delivery", func(s *admin.TopicStats) int { return s.InDelivery }},
+	{"Dead", "dead", func(s *admin.TopicStats) int { return s.Dead }},
+	{"Consumers", "consumers", aliveIn},
+}
+
+// sortTopics sorts topics by a column, then by name, and returns the name of the order: by default, those first that are late.
+func sortTopics(list []*admin.TopicStats, name string) string {
+	i := slices.IndexFunc(columns, func(c column) bool { return c.Sort == name && name != "" })
+	if i < 0 {
+		return sortTopics(list, "overdue")
+	}
+	slices.SortFunc(list, func(a, b *admin.TopicStats) int {
+		order := 0
+		if of := columns[i].Of; of != nil {
+			order = cmp.Compare(of(b), of(a))
+		}
+		return cmp.Or(order, cmp.Compare(a.Topic, b.Topic))
+	})
+	return name
 }
 
 // topicsPage lists the topics, those first that are late.
@@ -130,10 +147,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 		return page{}, err
 	}
 	data := topicsData{
-		All: len(o.Topics), Match: strings.TrimSpace(q.query.Get("match")), Sort: q.query.Get("sort"), Err: o.Err,
-	}
-	if orders[data.Sort] == nil {
-		data.Sort = "overdue"
+		All: len(o.Topics), Match: strings.TrimSpace(q.query.Get("match")), Err: o.Err,
 	}
 	found := o.pointers()
 	problems := 0
@@ -144,16 +158,12 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 		}
 	}
 	found = slices.DeleteFunc(found, func(s *admin.TopicStats) bool { return !contains(s.Topic, data.Match) })
-	slices.SortFunc(found, func(a, b *admin.TopicStats) int {
-		return cmp.Or(orders[data.Sort](a, b), cmp.Compare(a.Topic, b.Topic))
-	})
-	data.Found, data.Late = len(found), lateOf(found)
 	dead := slices.DeleteFunc(slices.Clone(found), func(s *admin.TopicStats) bool { return s.Dead == 0 })
-	slices.SortStableFunc(dead, orders["dead"])
+	sortTopics(dead, "dead")
 	data.Dead = dead[:min(maxNamed, len(dead))]
-	for _, s := range data.cut(q, found) {
-		data.Rows = append(data.Rows, rowOf(s))
-	}
+	data.Sort = sortTopics(found, q.query.Get("sort"))
+	data.Found, data.Late = len(found), lateOf(found)
+	data.Rows = data.cut(q, found)
 	if inbox, err := d.config.Admin.Inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
 		data.Inbox = &inbox
 	}

@@ -123,9 +123,7 @@ func topicsToChart(o *overview, topic string) []string {
 		return []string{topic}
 	}
 	most := o.pointers()
-	slices.SortFunc(most, func(a, b *admin.TopicStats) int {
-		return cmp.Or(cmp.Compare(b.Scheduled, a.Scheduled), cmp.Compare(a.Topic, b.Topic))
-	})
+	sortTopics(most, "scheduled")
 	var topics []string
 	for _, s := range most[:min(maxCharts, len(most))] {
 		if s.Scheduled > 0 {
