@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"maps"
@@ -21,6 +22,9 @@ const (
 	maxHex   = 4 << 10 // bytes of a payload that are shown in hex
 	maxPairs = 100     // of metadata that are shown
 )
+
+// sets are those that messages of a state are in, other than Waiting.
+var sets = map[redisdelay.State]admin.Set{redisdelay.StateDead: admin.Dead, redisdelay.StateInDelivery: admin.InDelivery}
 
 // messageData is a message, with why it is where it is.
 type messageData struct {
@@ -72,7 +76,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		if strings.Contains(row.Said, g.Content.LastError) {
 			row.Content.LastError = ""
 		}
-		data.add(actionsFor(q, setOf(g.State)), &row)
+		data.add(actionsFor(q, cmp.Or(sets[g.State], admin.Waiting)), &row)
 		data.Groups = append(data.Groups, row)
 	}
 	data.cutSummary()
@@ -103,19 +107,6 @@ func (m *messageData) add(list []action, group *groupActions) {
 	}
 }
 
-// setOf is the set that a message of a state is in; "" if it is done.
-func setOf(state redisdelay.State) admin.Set {
-	switch state {
-	case redisdelay.StateDead:
-		return admin.Dead
-	case redisdelay.StateInDelivery:
-		return admin.InDelivery
-	case redisdelay.StateDone:
-		return ""
-	}
-	return admin.Waiting
-}
-
 // lifeOf is what is known of a message's past and future, in order.
 func lifeOf(m admin.Message) []lifeEvent {
 	list := []lifeEvent{{At: m.PublishedAt, What: "published"}}
@@ -131,11 +122,11 @@ func lifeOf(m admin.Message) []lifeEvent {
 		case !g.BuriedAt.IsZero():
 			list = append(list, lifeEvent{At: g.BuriedAt, What: name + "dead" + attempts})
 		case !g.LeasedUntil.IsZero():
-			what := name + "in delivery" + attempts + ", the lease ends"
+			what := "in delivery"
 			if g.Consumer != "" {
-				what = name + "consumer " + g.Consumer + " has it" + attempts + ", the lease ends"
+				what = "consumer " + g.Consumer + " has it"
 			}
-			list = append(list, lifeEvent{At: g.LeasedUntil, What: what, Next: g.LeasedUntil.After(m.At)})
+			list = append(list, lifeEvent{At: g.LeasedUntil, What: name + what + attempts + ", the lease ends", Next: g.LeasedUntil.After(m.At)})
 		case !g.DueAt.IsZero():
 			list = append(list, lifeEvent{At: g.DueAt, What: name + "due" + attempts, Next: g.DueAt.After(m.At)})
 		}

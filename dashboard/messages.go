@@ -27,7 +27,6 @@ type messagesData struct {
 	Rows    []messageRow
 	Actions []action
 	All     string       // the query of this filter
-	Whole   string       // the query of the set without a filter
 	After   string       // the query of the next page; "" after the last
 	First   string       // the query of the first page; "" on it
 	Counts  admin.Counts // of the topic
@@ -125,7 +124,6 @@ func (d *Dashboard) messages(q *request, f filter) *messagesData {
 		Actions: actionsFor(q, f.In),
 	}
 	data.All = f.values(data.Topic).Encode()
-	data.Whole = filter{Query: admin.Query{In: f.In}}.values(data.Topic).Encode()
 	if f.Cursor != "" {
 		data.First = data.All
 	}
@@ -276,15 +274,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 		Action: a, Topic: q.topic(), What: a.what(f), Scope: f.parts(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
 		Continues: f.Cursor != "", Short: err != nil,
 	}
-	if f.In != admin.Scheduled && f.Group == "" {
-		data.Scope = append([]part{{Title: "Group", Value: "all"}}, data.Scope...)
-	}
-	if f.In == admin.Dead {
-		ctx, cancel := context.WithTimeout(ctx, reasonsFor)
-		defer cancel()
-		counts, _ := d.config.Admin.Reasons(ctx, q.topic(), f.Query, nil) // those that it has read help, too
-		data.Reasons = counts[:min(maxNamed, len(counts))]
-	}
+	data.narrow(ctx, d, f)
 	if f.Cursor != "" {
 		values.Set("cursor", f.Cursor)
 		values.Set("value", data.Value)
@@ -292,4 +282,17 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	}
 	data.Query = values.Encode()
 	return page{name: "confirm", title: a.Verb, data: data}, nil
+}
+
+// narrow adds for which group the operation is, and why its messages are dead.
+func (c *confirmData) narrow(ctx context.Context, d *Dashboard, f filter) {
+	if f.In != admin.Scheduled && f.Group == "" {
+		c.Scope = append([]part{{Title: "Group", Value: "all"}}, c.Scope...)
+	}
+	if f.In == admin.Dead {
+		ctx, cancel := context.WithTimeout(ctx, reasonsFor)
+		defer cancel()
+		counts, _ := d.config.Admin.Reasons(ctx, c.Topic, f.Query, nil) // those that it has read help, too
+		c.Reasons = counts[:min(maxNamed, len(counts))]
+	}
 }

@@ -15,15 +15,15 @@ const topicsPerPage = 100
 
 // topicsData is the list of topics.
 type topicsData struct {
-	Total         admin.Counts
-	Rows          []*admin.TopicStats
-	Found, All    int
-	Match, Sort   string
-	Before, After string // queries of the pages next to this one; "" if there is none
-	Err           error
-	Inbox         *admin.Inbox        // nil if nothing is in it
-	Late          []lateGroup         // the worst
-	Dead          []*admin.TopicStats // those with the most dead messages
+	Total        admin.Counts
+	Rows         []*admin.TopicStats
+	Found, All   int
+	Match, Sort  string
+	First, After string // queries of other pages; "" if there is none
+	Err          error
+	Inbox        *admin.Inbox        // nil if nothing is in it
+	Late         []lateGroup         // the worst
+	Dead         []*admin.TopicStats // those with the most dead messages
 }
 
 // lateGroup is a group of a topic whose messages are late.
@@ -174,18 +174,14 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 func (t *topicsData) cut(q *request, found []*admin.TopicStats) []*admin.TopicStats {
 	skip, _ := strconv.Atoi(q.query.Get("skip")) // anything else is the first page
 	skip = min(max(skip, 0), len(found))
-	beside := func(skip int) string {
-		values := url.Values{"sort": {t.Sort}, "skip": {strconv.Itoa(skip)}}
-		if t.Match != "" {
-			values.Set("match", t.Match)
-		}
-		return values.Encode()
-	}
+	end := min(skip+topicsPerPage, len(found))
+	values := url.Values{"sort": {t.Sort}, "match": {t.Match}}
 	if skip > 0 {
-		t.Before = beside(max(0, skip-topicsPerPage))
+		t.First = values.Encode()
 	}
-	if skip+topicsPerPage < len(found) {
-		t.After = beside(skip + topicsPerPage)
+	if end < len(found) {
+		values.Set("skip", strconv.Itoa(end))
+		t.After = values.Encode()
 	}
-	return found[skip:min(skip+topicsPerPage, len(found))]
+	return found[skip:end]
 }

@@ -52,7 +52,7 @@ type chart struct {
 	Peak  admin.Bucket   // the first of those with the most
 	Ticks []tick         // full ones
 	Form  string         // of their times
-	Shift int            // percent of the axis before the first of them
+	Shift float64        // percent of the axis before the first of them
 	State state          // of the topic
 
 	Half, Top int           // numbers in the middle and at the upper end of the scale
@@ -149,7 +149,7 @@ func draw(u admin.Upcoming, form string) chart {
 			c.Ticks = append(c.Ticks, tick{x, at})
 		}
 	}
-	c.Shift = 100 * c.Ticks[0].X / chartWide
+	c.Shift = 100 * float64(c.Ticks[0].X) / chartWide
 	c.Half = halfOf(c.Peak.Messages)
 	c.Top, c.Width = 2*c.Half, c.Peak.Until.Sub(c.Peak.After)
 	c.PeakAt = c.Peak.After.Add(c.Width / 2)

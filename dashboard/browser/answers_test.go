@@ -20,7 +20,7 @@ func whatIsLate(t *testing.T, _ *duty, b *tab) {
 func howIsATopic(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	assert.Equal(t, []string{"8", "4"}, ask[[]string](b, "[...document.querySelectorAll('.totals dt + dd')].slice(0, 2).map(e => e.innerText)"))
-	assert.Equal(t, 2, b.number("#groups tbody tr"))
+	assert.Equal(t, 2, b.number("#groups tbody th"))
 }
 
 func whoIsWorking(t *testing.T, s *duty, b *tab) {
