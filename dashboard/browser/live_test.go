@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/stretchr/testify/assert"
@@ -175,10 +176,19 @@ func TestTimesAreShownAsTheReaderLikes(t *testing.T) {
 	assert.Regexp(t, `^in (1h|59m\d+s)$`, b.text("tbody time"))
 	b.choose("#times", "local")
 	assert.Equal(t, due.In(newYork(t)).Format("2006-01-02 15:04:05"), b.text("tbody time"))
+	assert.Equal(t, "America/New_York", b.text("#zone"))
 	b.choose("#times", "utc")
 	assert.Equal(t, due.UTC().Format("2006-01-02 15:04:05"), b.text("tbody time"))
 	b.open("topic" + s.at())
 	assert.Equal(t, due.UTC().Format("2006-01-02 15:04:05"), b.text("#numbers time"), "it is remembered")
+	b.open("upcoming?next=day")
+	hint := ask[string](b, "document.querySelector('rect title').textContent")
+	until, err := time.Parse("1 message before 2006-01-02 15:04:05", hint)
+	require.NoError(t, err)
+	assert.WithinDuration(t, due, until, 16*time.Minute, "the bar that it is in ends soon after it")
+	assert.Regexp(t, `^as of \d\d:\d\d$`, b.text("#status"))
+	assert.Equal(t, "UTC", b.text("#zone"), "the zone of charts, hints and the status")
+	b.open("topic" + s.at())
 	b.choose("#times", "ago")
 	assert.Regexp(t, `^in (1h|59m)`, b.text("#numbers time"))
 }

@@ -51,7 +51,7 @@ func TestPictures(t *testing.T) {
 		{"doctor", "doctor"},
 		{"schedules", "schedules"},
 		{"halted", "halted"},
-		{"find", "find?text=order-4701"},
+		{"find", "find?text=er"},
 		{"nothing-found", "find?text=order-1"},
 		{"confirm", "confirm" + s.at("in", "dead", "action", "requeue")},
 		{"error", "topic?topic=oders"},
