@@ -19,7 +19,7 @@ import (
 
 // An action is what can be done with messages: with some that a person has marked, or with all that a filter matches.
 type action struct {
-	name  string // the last part of its path
+	Name  string // the last part of its path
 	needs permission
 	Verb  string // of its button
 	Class string // of its button
@@ -49,12 +49,9 @@ type call struct {
 	progress func(admin.Progress)
 }
 
-// Name is the last part of its path.
-func (a action) Name() string { return a.name }
-
 var actions = []action{
 	{
-		name: "requeue", needs: mayRequeue, Verb: "Requeue", Class: "primary", Done: "requeued", Sets: []admin.Set{admin.Dead},
+		Name: "requeue", needs: mayRequeue, Verb: "Requeue", Class: "primary", Done: "requeued", Sets: []admin.Set{admin.Dead},
 		perGroup: true,
 		Effect:   "Requeued messages are delivered to their group again.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
@@ -62,7 +59,7 @@ var actions = []action{
 		},
 	},
 	{
-		name: "deliver-now", needs: mayReschedule, Verb: "Deliver now", Done: "made due", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
+		Name: "deliver-now", needs: mayReschedule, Verb: "Deliver now", Done: "made due", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
 		Whole:  true,
 		Effect: "The messages become due now.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
@@ -70,7 +67,7 @@ var actions = []action{
 		},
 	},
 	{
-		name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
+		Name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
 		Field: "Reschedule to", Hint: "30m, or 09:00 UTC",
 		Whole:  true,
 		Effect: "The messages become due at the new time.",
@@ -90,7 +87,7 @@ var actions = []action{
 		},
 	},
 	{
-		name: "bury", needs: mayBury, Verb: "Bury", Done: "buried", Sets: []admin.Set{admin.Waiting, admin.InDelivery},
+		Name: "bury", needs: mayBury, Verb: "Bury", Done: "buried", Sets: []admin.Set{admin.Waiting, admin.InDelivery},
 		Field: "Bury because", Hint: "why nobody is to handle them",
 		perGroup: true,
 		Effect:   "Buried messages are dead-lettered. They are not delivered unless they are requeued.",
@@ -99,7 +96,7 @@ var actions = []action{
 		},
 	},
 	{
-		name: "discard", needs: mayDiscard, Verb: "Discard", Class: "danger", Done: "discarded", Sets: []admin.Set{admin.Dead},
+		Name: "discard", needs: mayDiscard, Verb: "Discard", Class: "danger", Done: "discarded", Sets: []admin.Set{admin.Dead},
 		perGroup: true, Lasting: true,
 		Effect: "Discarded messages are deleted for their group.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
@@ -107,7 +104,7 @@ var actions = []action{
 		},
 	},
 	{
-		name: "cancel", needs: mayCancel, Verb: "Cancel", Class: "danger", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
+		Name: "cancel", needs: mayCancel, Verb: "Cancel", Class: "danger", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
 		Whole: true, WholeAll: true, Lasting: true,
 		Effect: "Canceled messages are deleted, and no group receives them.",
 		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
@@ -129,7 +126,7 @@ func actionsFor(q *request, set admin.Set) []action {
 
 func actionNamed(name string) (action, error) {
 	for _, a := range actions {
-		if a.name == name {
+		if a.Name == name {
 			return a, nil
 		}
 	}
@@ -151,11 +148,11 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 			return d.show(d.areYouSure(a, o, marks))(w, q)
 		}
 		o.again = again(q, a, value)
-		d.audit(q, a.name, "started", nil, watermill.LogFields{"topic": o.Topic, "messages": o.What, "about": o.Total, "value": value})
+		d.audit(q, a.Name, "started", nil, watermill.LogFields{"topic": o.Topic, "messages": o.What, "about": o.Total, "value": value})
 		err = d.operations.start(o, func(ctx context.Context) error {
 			err := d.carryOut(ctx, a, o, which, value)
 			p := o.Now().Progress
-			d.audit(q, a.name, outcomeOf(ctx, err), err, watermill.LogFields{
+			d.audit(q, a.Name, outcomeOf(ctx, err), err, watermill.LogFields{
 				"topic": o.Topic, "messages": o.What, "done": p.Done, "skipped": p.Skipped, "value": value,
 			})
 			return err
@@ -171,7 +168,7 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 // areYouSure asks before marked messages are deleted.
 func (d *Dashboard) areYouSure(a action, o *operation, marks []string) view {
 	return func(_ context.Context, q *request) (page, error) {
-		data := confirmData{Action: a, Topic: o.Topic, What: o.What, Count: o.Total, Query: q.URL.RawQuery, Marks: marks, Scope: namedBy(a, marks), Back: "topic?topic=" + escape(o.Topic)}
+		data := confirmData{Action: a, Topic: o.Topic, What: o.What, Count: o.Total, Query: q.URL.RawQuery, Marks: marks, Scope: namedBy(a, marks), Back: "topic?topic=" + url.QueryEscape(o.Topic)}
 		if back := q.query.Get("back"); d.isPage(back) {
 			data.Back = back
 		}
@@ -201,8 +198,8 @@ func namedBy(a action, marks []string) []part {
 // messages have it.
 func valueOf(q *request, a action) (string, error) {
 	field := "value"
-	if q.form.Has("value." + a.name) { // next to its button, where others have fields, too
-		field += "." + a.name
+	if q.form.Has("value." + a.Name) { // next to its button, where others have fields, too
+		field += "." + a.Name
 	}
 	value, before := q.form.Get(field), q.query.Get("value")
 	switch {
@@ -245,7 +242,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 
 // planned is the operation that a form asks for, with the messages that it is for.
 func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection, error) {
-	o := &operation{Action: a.name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, takesAway: a.Lasting}
+	o := &operation{Action: a.Name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, takesAway: a.Lasting}
 	if marks := q.form["mark"]; len(marks) > 0 {
 		o.Total, o.What = len(marks), humanize.Count(len(marks), "selected message", "selected messages")
 		if a.Whole {
@@ -336,7 +333,7 @@ func again(q *request, a action, value string) url.Values {
 		return nil
 	}
 	values := maps.Clone(q.query)
-	values.Set("action", a.name)
+	values.Set("action", a.Name)
 	if value != "" {
 		values.Set("value", value)
 	}

@@ -16,8 +16,6 @@ type filter struct {
 	FromText, BeforeText string // as they were typed
 }
 
-func escape(text string) string { return url.QueryEscape(text) }
-
 // shown is how a name stands on a page, where nobody can be misled by what it contains.
 func shown(name string) string { return humanize.Clean(name) }
 

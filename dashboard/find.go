@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -62,7 +63,8 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	if err := d.findByName(ctx, &data, topics); err != nil {
 		return page{}, err
 	}
-	if len(data.Messages) == 0 && !outOfTime(ctx) && couldBeUUID(data.Text) {
+	couldBeUUID := len(data.Text) >= 20 && len(data.Text) <= 64 // or a ULID
+	if len(data.Messages) == 0 && !outOfTime(ctx) && couldBeUUID {
 		d.findByUUID(ctx, &data)
 	}
 	if len(data.Notes) == 0 && len(data.Topics)+len(data.Messages) == 1 {
@@ -75,9 +77,9 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 // only is the URL of the only hit.
 func (f findData) only() string {
 	if len(f.Topics) > 0 {
-		return "topic?topic=" + escape(f.Topics[0])
+		return "topic?topic=" + url.QueryEscape(f.Topics[0])
 	}
-	return "message?topic=" + escape(f.Messages[0].Topic) + "&id=" + escape(f.Messages[0].ID)
+	return "message?topic=" + url.QueryEscape(f.Messages[0].Topic) + "&id=" + url.QueryEscape(f.Messages[0].ID)
 }
 
 // contains says if a name contains a text, in any case.
@@ -139,9 +141,6 @@ func (d *Dashboard) named(ctx context.Context, topic, text string) (found []foun
 	}
 	return found, nil
 }
-
-// couldBeUUID says if a text looks like what Find looks for: a UUID or a ULID.
-func couldBeUUID(text string) bool { return len(text) >= 20 && len(text) <= 64 }
 
 // findByUUID reads messages until the time of a page is over.
 func (d *Dashboard) findByUUID(ctx context.Context, data *findData) {

@@ -97,7 +97,7 @@ func (m *messageData) cutSummary() {
 // add puts actions next to the group that they are for, or once next to the message.
 func (m *messageData) add(list []action, group *groupActions) {
 	for _, a := range list {
-		same := func(other action) bool { return other.name == a.name }
+		same := func(other action) bool { return other.Name == a.Name }
 		switch {
 		case a.perGroup && group != nil:
 			group.Actions = append(group.Actions, a)

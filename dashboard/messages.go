@@ -68,7 +68,11 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 	for _, e := range found.Entries {
 		data.Rows = append(data.Rows, d.row(q, e))
 	}
-	data.after(found.Cursor)
+	if found.Cursor != "" {
+		values := f.values(data.Topic)
+		values.Set("cursor", found.Cursor)
+		data.After = values.Encode()
+	}
 	data.Total = d.total(ctx, data)
 	data.Counts = d.counts(ctx, data.Topic)
 	return page{name: "messages", title: q.topic(), data: data}, nil
@@ -128,14 +132,6 @@ func (d *Dashboard) messages(q *request, f filter) *messagesData {
 		data.First = data.All
 	}
 	return data
-}
-
-func (m *messagesData) after(cursor string) {
-	if cursor != "" {
-		values := m.Filter.values(m.Topic)
-		values.Set("cursor", cursor)
-		m.After = values.Encode()
-	}
 }
 
 func (d *Dashboard) row(q *request, e admin.Entry) messageRow {

@@ -263,9 +263,7 @@ func (os *operations) start(o *operation, run func(ctx context.Context) error) e
 	}
 	var ctx context.Context
 	ctx, o.cancel = context.WithCancel(os.ctx)
-	o.ID, o.Began, o.ended, o.counts = rand.Text(), time.Now(), make(chan struct{}), map[admin.Severity]int{}
-	os.list = append(os.list, o)
-	os.forget()
+	os.remember(o)
 	os.running.Go(func() { // ended by cancel, waited for by wait
 		defer o.cancel()
 		err := run(ctx)
@@ -278,14 +276,14 @@ func (os *operations) start(o *operation, run func(ctx context.Context) error) e
 func (os *operations) add(o *operation) {
 	os.mu.Lock()
 	defer os.mu.Unlock()
-	o.ID, o.Began, o.ended = rand.Text(), time.Now(), make(chan struct{})
+	os.remember(o)
 	o.finish(nil, false)
-	os.list = append(os.list, o)
-	os.forget()
 }
 
-// forget drops the oldest that have ended, and of examinations all but the last.
-func (os *operations) forget() {
+// remember adds an operation that begins. It drops the oldest that have ended, and of examinations all but the last.
+func (os *operations) remember(o *operation) {
+	o.ID, o.Began, o.ended, o.counts = rand.Text(), time.Now(), make(chan struct{}), map[admin.Severity]int{}
+	os.list = append(os.list, o)
 	ended := 0
 	var examination *operation
 	for _, o := range os.list {

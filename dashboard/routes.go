@@ -62,7 +62,7 @@ func (d *Dashboard) table() map[string]route {
 		routes = append(routes, route{method: http.MethodPost, name: c.name, needs: c.needs, serve: c.serve(d)})
 	}
 	for _, a := range actions {
-		routes = append(routes, route{method: http.MethodPost, name: a.name, needs: a.needs, serve: d.start(a)})
+		routes = append(routes, route{method: http.MethodPost, name: a.Name, needs: a.needs, serve: d.start(a)})
 	}
 	table := make(map[string]route, len(routes))
 	for _, r := range routes {
@@ -141,7 +141,7 @@ func (d *Dashboard) cameFrom(q *request) string {
 	case q.query.Has("schedule"):
 		return "schedules"
 	}
-	return "topic?topic=" + escape(q.topic())
+	return "topic?topic=" + url.QueryEscape(q.topic())
 }
 
 // asset serves a file that never changes while the process runs.

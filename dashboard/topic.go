@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -111,7 +112,7 @@ func ofSchedule(do func(ctx context.Context, p *periodic.Periodic, id string, q 
 
 // of is what the change is for, and the page to go back to.
 func (c change) of(q *request) (what, back string) {
-	back = "topic?topic=" + escape(q.topic()) + "&"
+	back = "topic?topic=" + url.QueryEscape(q.topic()) + "&"
 	switch id := q.query.Get("schedule"); {
 	case id != "":
 		return "schedule " + id, "schedules?"
