@@ -93,7 +93,7 @@ func (c *Control) Resume(ctx context.Context, topic, group string) error {
 // Remaining is what Drain waits for.
 type Remaining struct {
 	Due        int // messages that are due and not given to the groups yet
-	Queued     int // messages that wait for a group, also for a retry, or in line for their ordering keys
+	Waiting    int // messages in the queue of a group, also for a retry, or in line for their ordering keys
 	InDelivery int // messages that a consumer holds
 }
 
@@ -110,7 +110,7 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 			if err != nil {
 				return err
 			}
-			remaining := Remaining{Due: counts.Due, Queued: counts.Queued + counts.InLine + counts.Retrying, InDelivery: counts.InDelivery}
+			remaining := Remaining{Due: counts.Due, Waiting: counts.Ready + counts.InLine + counts.Postponed, InDelivery: counts.InDelivery}
 			if progress != nil {
 				progress(remaining)
 			}

@@ -74,13 +74,12 @@ func New(config Config) (*Admin, error) {
 	}
 	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
 	if err != nil {
-		return nil, err // which NewControl has found
+		return nil, err // NewControl has reported it
 	}
 	return &Admin{Control: c, store: store, unmarshaler: config.Unmarshaler}, nil
 }
 
-// publicError is an error that callers get. errors.As finds the public type in it where it holds the type of an
-// internal package.
+// publicError is an error that callers get. errors.As converts errors of internal packages to the public types.
 type publicError struct{ error }
 
 func (e publicError) Unwrap() error { return e.error }
@@ -103,8 +102,7 @@ func (e publicError) As(target any) bool {
 	return false
 }
 
-// wrap makes an error public and says what was tried. A nil error stays nil, and so does one
-// that is public, or is about a Query, whose text says enough.
+// wrap makes an error public and adds the operation. It returns nil, public errors and a *QueryError unchanged.
 func wrap(err error, format string, args ...any) error {
 	var public publicError
 	var query *QueryError
@@ -138,8 +136,7 @@ func (a *Admin) DeleteTopic(ctx context.Context, topic string, options DeleteOpt
 	return wrap(err, "delete %q", topic)
 }
 
-// nobodyAlive checks that no group has consumers that are alive: each says so in the first
-// partition.
+// nobodyAlive returns ErrGroupAlive if a group has live consumers. Each consumer is registered in the first partition.
 func nobodyAlive(ctx context.Context, t topic) error {
 	for _, name := range t.groupList.Groups {
 		alive, err := inspect.Consumers(ctx, t.Partition(0).Group(name))

@@ -119,8 +119,8 @@ func (a *Admin) Bury(ctx context.Context, topic string, which Selection, reason 
 	return a.run(ctx, topic, which, buryOperation(reason), progress)
 }
 
-// stepTime is how long one step of an operation may take, and stepGrace how long it may go on
-// after the end of the operation's context, so that it is known what the step has done unless Redis hangs.
+// stepTime limits one step of an operation. When the context of the operation ends, its current step may take stepGrace
+// longer, so that its result is known unless Redis hangs.
 const (
 	stepTime  = 30 * time.Second
 	stepGrace = 250 * time.Millisecond
@@ -161,7 +161,7 @@ func (s Selection) validate(op operation) error {
 	return nil
 }
 
-// matching is for all that a query matches.
+// matching changes the messages that a query matches.
 func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query) error {
 	if q.In == "" {
 		q.In = r.sets[0]
@@ -199,7 +199,7 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 	return err
 }
 
-// clocks reads by how many ms the clocks of other partitions are ahead of the first one's, if that matters.
+// clocks returns by how many ms the clocks of other partitions are ahead of that of the first one, if the operation needs it.
 func (r *bulkRun) clocks(ctx context.Context, t topic) (map[int]int64, error) {
 	ahead := map[int]int64{}
 	if !r.buried {
@@ -217,7 +217,7 @@ func (r *bulkRun) clocks(ctx context.Context, t topic) (map[int]int64, error) {
 	return ahead, err
 }
 
-// cutoffOf returns the cutoff, and takes it out of the cursor of an operation that is resumed.
+// cutoffOf returns the cutoff. If the operation is resumed, the cutoff is removed from the cursor of the query.
 func (r *bulkRun) cutoffOf(now int64, q *Query) (int64, error) {
 	if q.Cursor == "" {
 		return r.cutoff(now), nil
@@ -231,7 +231,7 @@ func (r *bulkRun) cutoffOf(now int64, q *Query) (int64, error) {
 	return cutoff, nil
 }
 
-// named is for messages by their ids or keys.
+// named changes messages by their ids or keys.
 func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selection) error {
 	t, err := a.open(ctx, topic)
 	if err != nil {
@@ -261,7 +261,7 @@ func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selec
 	return r.keyed(ctx, where, unique(which.keys), cutoff)
 }
 
-// keyed is for messages by their keys.
+// keyed changes messages by their keys.
 func (r *bulkRun) keyed(ctx context.Context, where scope, keys []string, cutoff int64) error {
 	for _, key := range keys {
 		_, _, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {

@@ -17,7 +17,7 @@ type Severity string
 
 // The severities.
 const (
-	Info    Severity = "info"    // all is well, or cannot be known
+	Info    Severity = "info"    // no fault, or an unknown state
 	Warning Severity = "warning" // an operator should check
 	Problem Severity = "problem" // messages are lost, or are not delivered
 )
@@ -26,10 +26,11 @@ const (
 type Finding struct {
 	Severity Severity
 	Check    string // one of the Check constants
+	Server   string // the address, if the finding is about a server
 	Topic    string // "" for a server, the schedules, the inbox or the list of topics
-	Text     string
-	Fixable  bool // Fix repairs it
-	Fixed    bool // Fix has repaired it
+	Text     string // a sentence that names neither the server nor the topic
+	Fixable  bool   // Fix repairs it
+	Fixed    bool   // Fix has repaired it
 }
 
 // The checks of Examine, for programs that filter its findings.
@@ -58,7 +59,7 @@ const (
 	CheckPauses      = "pauses"      // pauses without an end
 	CheckDead        = "dead"        // dead messages
 	CheckHalted      = "halted"      // ordering keys that are halted by dead messages
-	CheckTurns       = "turns"       // turns of ordering keys whose messages are gone
+	CheckTurns       = "turns"       // ordering keys that wait for a message that no longer exists
 )
 
 // Examine is the command redisdelay doctor: it looks for faults in the servers, their settings and clocks, the rights
@@ -116,9 +117,7 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 			return err
 		}
 		unlisted, err := d.unlisted(ctx, names)
-		if err != nil {
-			errs = append(errs, wrap(err, "look for topics that are not listed"))
-		}
+		errs = append(errs, wrap(err, "look for topics that are not listed"))
 		names = append(names, unlisted...)
 	}
 	var checkups []*checkup
@@ -133,18 +132,10 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 			readable = append(readable, name)
 		}
 	}
-	if err := d.servers(ctx, readable); err != nil {
-		errs = append(errs, wrap(err, "examine the servers"))
-	}
-	for _, look := range []func(context.Context) error{d.schedules, d.inbox} {
-		if err := keys.unlessKnown(look(ctx)); err != nil {
-			errs = append(errs, err)
-		}
-	}
+	errs = append(errs, wrap(d.servers(ctx, readable), "examine the servers"),
+		keys.unlessKnown(d.schedules(ctx)), keys.unlessKnown(d.inbox(ctx)))
 	for _, c := range checkups {
-		if err := c.run(ctx); err != nil {
-			errs = append(errs, wrap(err, "examine %q", c.name))
-		}
+		errs = append(errs, wrap(c.run(ctx), "examine %q", c.name))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -156,108 +147,121 @@ func (d diagnosis) report(severity Severity, check, topic, format string, args .
 	d.found(Finding{Severity: severity, Check: check, Topic: topic, Text: fmt.Sprintf(format, args...)})
 }
 
-// reportFixable reports something that Fix repairs, and perhaps has repaired.
+// reportFixable reports a fault that Fix repairs, or has just repaired.
 func (d diagnosis) reportFixable(severity Severity, check, topic, format string, args ...any) {
 	d.found(Finding{Severity: severity, Check: check, Topic: topic, Fixable: true, Fixed: d.mends, Text: fmt.Sprintf(format, args...)})
 }
 
-// clockTolerance is how far the clocks of a server and this host may be apart. Nothing depends on
-// it but what people make of the times that they see.
+// clockTolerance is the accepted difference between the clocks of a server and of this host. Deliveries do not depend on
+// this host's clock, but an operator may compare its times with those of Redis.
 const clockTolerance = time.Second
 
 // servers examines the masters that have the topics.
 func (d diagnosis) servers(ctx context.Context, topics []string) error {
 	list, err := inspect.Servers(ctx, d.admin.store, topics)
-	for _, s := range list {
+	for _, server := range list {
+		s := serverCheck{Server: server, found: d.found}
 		if s.Refused != nil {
-			d.report(Info, CheckServer, "", "%s: nothing is known of it, since INFO is refused: %v", s.Addr, s.Refused)
+			s.report(Info, CheckServer, "INFO is refused, so its version, persistence, memory and replicas are not known: %v", s.Refused)
 		} else {
-			d.version(s)
-			d.persistence(s)
-			d.memory(s)
+			s.version()
+			s.replicas()
+			s.persistence()
+			s.memory()
 		}
-		d.rights(s)
-		d.clock(s)
+		s.rights()
+		s.clock()
 	}
 	return err
 }
 
-func (d diagnosis) version(s inspect.Server) {
+// serverCheck is the examination of a server.
+type serverCheck struct {
+	inspect.Server
+	found func(Finding)
+}
+
+func (s serverCheck) report(severity Severity, check, format string, args ...any) {
+	s.found(Finding{Severity: severity, Check: check, Server: s.Addr, Text: fmt.Sprintf(format, args...)})
+}
+
+func (s serverCheck) version() {
 	if s.TooOld {
-		d.report(Problem, CheckServer, "", "%s: %v: it is %s", s.Addr, script.ErrServerTooOld, s.Version)
+		s.report(Problem, CheckServer, "%v: its version is %s", script.ErrServerTooOld, s.Version)
 	} else {
-		d.report(Info, CheckServer, "", "%s: its version is %s", s.Addr, s.Version)
-	}
-	switch {
-	case s.Master != "":
-		d.report(Problem, CheckReplicas, "", "%s: it is a replica of %s: nothing can be published or acked here, and what is "+
-			"seen here may be old; connect to the master", s.Addr, s.Master)
-	case s.Replicas == 0:
-		d.report(Info, CheckReplicas, "", "%s: it has no replica, so nobody takes over if it fails", s.Addr)
-	default:
-		d.report(Info, CheckReplicas, "", "%s: its replicas: %d", s.Addr, s.Replicas)
+		s.report(Info, CheckServer, "its version is %s", s.Version)
 	}
 }
 
-func (d diagnosis) persistence(s inspect.Server) {
+func (s serverCheck) replicas() {
+	switch {
+	case s.Master != "":
+		s.report(Problem, CheckReplicas, "it is a replica of %s, so nothing can be published or acked here, and its data may be "+
+			"outdated; connect to the master", s.Master)
+	case s.Replicas == 0:
+		s.report(Info, CheckReplicas, "it has no replica that takes over if it fails")
+	default:
+		s.report(Info, CheckReplicas, "it has %s", humanize.Count(s.Replicas, "replica", "replicas"))
+	}
+}
+
+func (s serverCheck) persistence() {
 	for _, text := range s.Failed {
-		d.report(Problem, CheckPersistence, "", "%s: it could not write to its disk: %s", s.Addr, text)
+		s.report(Problem, CheckPersistence, "it could not write to its disk: %s", text)
 	}
 	switch {
 	case s.AppendOnly && s.Fsync == "no":
-		d.report(Warning, CheckPersistence, "", "%s: with appendfsync no, a crash of its host loses what the system has not "+
-			"written; set everysec or always", s.Addr)
+		s.report(Warning, CheckPersistence, "appendonly is yes and appendfsync is no: a crash of its host loses all writes that "+
+			"the operating system has not flushed; set appendfsync to everysec or always")
 	case s.AppendOnly && s.Fsync == "always":
-		d.report(Info, CheckPersistence, "", "%s: with appendonly yes and appendfsync always, a restart loses nothing", s.Addr)
+		s.report(Info, CheckPersistence, "appendonly is yes and appendfsync is always: a crash loses nothing")
 	case s.AppendOnly:
-		d.report(Info, CheckPersistence, "", "%s: with appendonly yes, a crash of its host loses the last second at most", s.Addr)
+		s.report(Info, CheckPersistence, "appendonly is yes: a crash of its host loses up to the last second of writes")
 	case s.Config && s.Snapshots == "":
-		d.report(Problem, CheckPersistence, "", "%s: a restart loses all messages, since it persists nothing; set appendonly "+
-			"to yes", s.Addr)
+		s.report(Problem, CheckPersistence, "appendonly is no and save is empty: a restart loses all messages; set appendonly to yes")
 	default:
-		d.report(Warning, CheckPersistence, "", "%s: a restart loses what came since the last snapshot; set appendonly to yes", s.Addr)
+		s.report(Warning, CheckPersistence, "appendonly is no: a restart loses all changes since the last snapshot; set appendonly to yes")
 	}
 }
 
-func (d diagnosis) memory(s inspect.Server) {
+func (s serverCheck) memory() {
 	switch {
 	case s.Eviction != "" && s.Eviction != "noeviction":
-		d.report(Problem, CheckEviction, "", "%s: it may evict messages, since its maxmemory-policy is %s; set it to noeviction",
-			s.Addr, s.Eviction)
+		s.report(Problem, CheckEviction, "maxmemory-policy is %s: Redis may evict messages; set it to noeviction", s.Eviction)
 	case s.MaxMemory > 0 && s.UsedMemory > s.MaxMemory/10*9:
-		d.report(Warning, CheckEviction, "", "%s: it uses %s of %s; when they are full, publishing fails",
-			s.Addr, humanize.Bytes(s.UsedMemory), humanize.Bytes(s.MaxMemory))
+		s.report(Warning, CheckEviction, "it uses %s of its maxmemory of %s; publishing fails when all is used",
+			humanize.Bytes(s.UsedMemory), humanize.Bytes(s.MaxMemory))
 	default:
-		d.report(Info, CheckEviction, "", "%s: it evicts nothing, and uses %s", s.Addr, humanize.Bytes(s.UsedMemory))
+		s.report(Info, CheckEviction, "it evicts no keys, and uses %s of memory", humanize.Bytes(s.UsedMemory))
 	}
 }
 
-func (d diagnosis) rights(s inspect.Server) {
+func (s serverCheck) rights() {
 	switch {
 	case !s.Checked:
-		d.report(Info, CheckRights, "", "%s: it is not known what the user may do, since ACL DRYRUN is refused", s.Addr)
+		s.report(Info, CheckRights, "ACL DRYRUN is refused, so the rights of the user are not known")
 	case len(s.Denied) > 0:
-		d.report(Warning, CheckRights, "", "%s: user %q may not call %s", s.Addr, s.User, strings.Join(s.Denied, ", "))
+		s.report(Warning, CheckRights, "user %q may not call %s", s.User, strings.Join(s.Denied, ", "))
 	case len(s.Closed) > 0:
-		d.report(Info, CheckRights, "", "%s: user %q may do all that an operator needs; an application also needs %s",
-			s.Addr, s.User, strings.Join(s.Closed, ", "))
+		s.report(Info, CheckRights, "user %q has all rights that an operator needs; an application also needs %s",
+			s.User, strings.Join(s.Closed, ", "))
 	default:
-		d.report(Info, CheckRights, "", "%s: user %q may do all that is needed", s.Addr, s.User)
+		s.report(Info, CheckRights, "user %q has all rights that are needed", s.User)
 	}
 }
 
-func (d diagnosis) clock(s inspect.Server) {
+func (s serverCheck) clock() {
+	difference := s.Ahead.Abs().Round(time.Millisecond)
 	switch {
 	case s.NoClock != nil:
-		d.report(Info, CheckClock, "", "%s: its clock is not known: %v", s.Addr, s.NoClock)
+		s.report(Info, CheckClock, "its clock is not known: %v", s.NoClock)
 	case s.Ahead.Abs() > clockTolerance+s.Within:
 		where := "ahead of"
 		if s.Ahead < 0 {
 			where = "behind"
 		}
-		d.report(Warning, CheckClock, "", "%s: its clock is %s %s this host's; due times are by its clock",
-			s.Addr, s.Ahead.Abs().Round(time.Millisecond), where)
+		s.report(Warning, CheckClock, "its clock is %s %s the clock of this host; its own clock decides when messages are due", difference, where)
 	default:
-		d.report(Info, CheckClock, "", "%s: its clock and this host's differ by %s", s.Addr, s.Ahead.Abs().Round(time.Millisecond))
+		s.report(Info, CheckClock, "its clock differs from that of this host by %s", difference)
 	}
 }

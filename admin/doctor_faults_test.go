@@ -53,11 +53,11 @@ func (s *scene) idOf(key string) string {
 
 var faults = map[string]fault{
 	"bodies in no set": {
-		check: CheckOrphans, severity: Warning, text: `2 messages' bodies are in no set`,
+		check: CheckOrphans, severity: Warning, text: `2 stored messages are in no set`,
 		plant: func(s *scene) { s.hset("messages", "lone", "body", "alone", "body") },
 	},
 	"ids without a body": {
-		check: CheckBodies, severity: Problem, text: `2 messages have lost the body: "empty", "void"`,
+		check: CheckBodies, severity: Problem, text: `2 messages have lost their bodies: "empty", "void"`,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.zadd("scheduled", 1e13, "empty")
@@ -65,7 +65,7 @@ var faults = map[string]fault{
 		},
 	},
 	"an id in two sets of a group": {
-		check: CheckTwice, severity: Warning, text: `2 messages are in two places at once: "`,
+		check: CheckTwice, severity: Warning, text: `2 messages are in two sets at once: "`,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.hset("messages", "a", "body", "b", "body")
@@ -75,15 +75,15 @@ var faults = map[string]fault{
 		},
 	},
 	"garbled refs": {
-		check: CheckRefs, severity: Warning, text: `1 message has garbled names of the groups that need it`,
+		check: CheckRefs, severity: Warning, text: `1 message has a damaged list of the groups that need it`,
 		plant: func(s *scene) { s.hset("refs", s.idOf("fine"), `["g"`) },
 	},
 	"refs of messages that are gone": {
-		check: CheckLeftovers, severity: Info, text: `2 entries of refs are of messages that are gone: "x", "y"`, mends: true,
+		check: CheckLeftovers, severity: Info, text: `2 records (refs) are left of messages that no longer exist: "x", "y"`, mends: true,
 		plant: func(s *scene) { s.hset("refs", "x", `["g"]`, "y", `garbled`) },
 	},
 	"entries of a group that are left over": {
-		check: CheckLeftovers, severity: Info, text: `4 entries of attempts, nack_metadata, reasons are of messages that are gone`, mends: true,
+		check: CheckLeftovers, severity: Info, text: `4 records (attempts, nack_metadata, reasons) are left of messages that no longer exist`, mends: true,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.hset("attempts:g", "x", "1/1/0", "y", "1/1/0")
@@ -92,16 +92,16 @@ var faults = map[string]fault{
 		},
 	},
 	"keys that lead nowhere": {
-		check: CheckKeys, severity: Info, text: `1 message key leads to no message: "k"`, mends: true,
+		check: CheckKeys, severity: Info, text: `1 message key refers to no message: "k"`, mends: true,
 		plant: func(s *scene) { s.hset("keys", "k", "nobody") },
 	},
 	"old arrivals": {
-		check: CheckArrivals, severity: Info, text: "1 message need not be remembered", mends: true,
+		check: CheckArrivals, severity: Info, text: "1 record of an imported message is no longer needed", mends: true,
 		plant: func(s *scene) { s.zadd("imported", 1, "x") },
 	},
 	"a retired group that holds messages": {
 		check: CheckTombstones, severity: Warning, mends: true,
-		text: `1 group is retired, and holds 3 messages to be freed: "gone" since 2025-11-22T08:26:40Z`,
+		text: `1 retired group still holds 3 messages: "gone" since 2025-11-22T08:26:40Z`,
 		plant: func(s *scene) {
 			s.deadMessages(1, "gone", "d1", "d2", "d3")
 			require.NoError(s.T, s.Client.SRem(s.T.Context(), s.Key("groups"), "gone").Err())
@@ -110,7 +110,7 @@ var faults = map[string]fault{
 	},
 	"groups past their end": {
 		check: CheckExpired, severity: Warning,
-		text: `7 groups have had no consumer for longer than they last, and hold 9 messages: "e0", "e1", "e2", "e3", "e4", …`,
+		text: `7 expired groups hold 9 messages: "e0", "e1", "e2", "e3", "e4", …`,
 		plant: func(s *scene) {
 			s.deadMessages(1, "e0", "d1", "d2")
 			for i := range 7 {
@@ -129,7 +129,7 @@ var faults = map[string]fault{
 		},
 	},
 	"many groups without a consumer": {
-		check: CheckGroups, severity: Info, text: `30 groups have no consumer that is alive, and no due messages: "g0", "g1"`,
+		check: CheckGroups, severity: Info, text: `30 groups have no live consumer and no due messages: "g0", "g1"`,
 		plant: func(s *scene) {
 			for i := range 30 {
 				s.group(0, fmt.Sprint("g", i))
@@ -137,7 +137,7 @@ var faults = map[string]fault{
 		},
 	},
 	"a pause without an end": {
-		check: CheckPauses, severity: Warning, text: `1 pause has no end: of group "g", by anna since 20`,
+		check: CheckPauses, severity: Warning, text: `1 pause without an end: group "g" paused by anna since 20`,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.worker("h")
@@ -146,7 +146,7 @@ var faults = map[string]fault{
 		},
 	},
 	"a pause of all groups without an end": {
-		check: CheckPauses, severity: Warning, text: `1 pause has no end: of all groups, since 20`,
+		check: CheckPauses, severity: Warning, text: `1 pause without an end: all groups paused since 20`,
 		plant: func(s *scene) {
 			s.worker("g")
 			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
@@ -154,14 +154,14 @@ var faults = map[string]fault{
 	},
 	"turns of messages that are gone": {
 		check: CheckTurns, severity: Info,
-		text: `2 ordering keys have the turn of a message that neither waits nor is in delivery: "a" of "g", "b" of "g". The next claims`,
+		text: `2 ordering keys wait for a message that no longer exists: "a" in group "g", "b" in group "g". The next claims`,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.hset("turns:g", "1,a", orderedID(1, "a"), "1,b", orderedID(2, "b"))
 		},
 	},
 	"dead messages": {
-		check: CheckDead, severity: Warning, text: `3 dead messages, the oldest of `,
+		check: CheckDead, severity: Warning, text: `3 dead messages in group "g", the oldest `,
 		plant: func(s *scene) {
 			s.deadMessages(1, "g", "d1", "d2", "d3")
 			s.worker("g")
@@ -327,7 +327,7 @@ func TestExamineFindsWhatAnotherProgramHasDoneToAKey(t *testing.T) {
 			require.Len(t, list, 2)
 			for _, f := range list {
 				assert.Equal(t, Problem, f.Severity)
-				assert.Contains(t, f.Text, "1 key holds", "it counts once")
+				assert.Contains(t, f.Text, "1 key has", "it counts once")
 				assert.Contains(t, f.Text, fmt.Sprintf("redis key %q is a list, want a %s", key, k.Type()))
 			}
 			require.NoError(t, s.Client.Rename(t.Context(), "aside", key).Err())

@@ -14,12 +14,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// pastEndFor is for how long a group is past its end before Examine reports that: consumers
-// and publishers check each topic that they use more often.
+// pastEndFor is how long a group must have expired before Examine reports it. Consumers and publishers remove expired groups
+// of the topics that they use sooner.
 const pastEndFor = time.Minute
 
-// groups examines the groups: which are past their end, retired, paused, have dead messages, or
-// have no consumer.
+// groups looks for groups that have expired, are retired or paused, or have dead messages or no consumer.
 func (c *checkup) groups(ctx context.Context, groupLists []inspect.GroupList) error {
 	for n, groupList := range groupLists {
 		if err := c.pastEnd(ctx, n, groupList); err != nil {
@@ -36,7 +35,7 @@ func (c *checkup) groups(ctx context.Context, groupLists []inspect.GroupList) er
 	return nil
 }
 
-// pastEnd looks for groups of a partition that are past their end.
+// pastEnd looks for expired groups of a partition.
 func (c *checkup) pastEnd(ctx context.Context, number int, groupList inspect.GroupList) error {
 	var names []string
 	for name, ends := range groupList.Expiring {
@@ -57,7 +56,7 @@ func (c *checkup) pastEnd(ctx context.Context, number int, groupList inspect.Gro
 	})
 }
 
-// isPast reports whether the group is past its end, however late its consumers were seen.
+// isPast reports whether the group has expired, counted from when its consumers were last seen.
 func isPast(ctx context.Context, g *queue.Group, groupList inspect.GroupList, name string) (bool, error) {
 	consumers, err := inspect.RememberedConsumers(ctx, g)
 	ends := groupList.Expiring[name]
@@ -79,9 +78,9 @@ func (c *checkup) reportPast() {
 	if groups.count == 0 {
 		return
 	}
-	c.report(Warning, CheckExpired, c.name, "%s had no consumer for longer than %s, and hold%s %s: %s. The next publisher or "+
-		"subscriber of the topic ends such a group; or retire it", humanize.Count(groups.count, "group has", "groups have"),
-		plural(groups.count, "it lasts", "they last"), plural(groups.count, "s", ""), messageCount(messages), groups.list())
+	c.report(Warning, CheckExpired, c.name, "%s %s: %s. The GroupExpiry of such a group has passed without a consumer. The next "+
+		"publisher or subscriber of the topic removes it; or retire it",
+		humanize.Count(groups.count, "expired group holds", "expired groups hold"), messageCount(messages), groups.list())
 }
 
 // tombstones reports messages that retired groups still hold, and frees them.
@@ -101,20 +100,20 @@ func (c *checkup) tombstones(ctx context.Context) error {
 		groups.note(fmt.Sprintf("%q since %s", g.Group, c.groupList.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
 	}
 	if groups.count > 0 {
-		c.reportFixable(Warning, CheckTombstones, c.name, "%s retired, and hold%s %s to be freed: %s", humanize.Count(groups.count, "group is", "groups are"),
-			plural(groups.count, "s", ""), messageCount(messages), groups.list())
+		c.reportFixable(Warning, CheckTombstones, c.name, "%s %s: %s",
+			humanize.Count(groups.count, "retired group still holds", "retired groups still hold"), messageCount(messages), groups.list())
 	}
 	return nil
 }
 
-// pauses reports pauses that end only with Resume.
+// pauses reports pauses without an end.
 func (c *checkup) pauses() {
 	var list []string
 	add := func(what string, p *redisdelay.Pause) {
 		if p == nil || !p.Until().IsZero() {
 			return
 		}
-		text := what + ","
+		text := what + " paused"
 		if p.By != "" {
 			text += " by " + p.By
 		}
@@ -123,10 +122,10 @@ func (c *checkup) pauses() {
 		}
 		list = append(list, text)
 	}
-	add("of all groups", c.stats.Pause)
+	add("all groups", c.stats.Pause)
 	for _, g := range c.stats.Groups {
 		if g.Pause != nil && !g.Pause.All {
-			add(fmt.Sprintf("of group %q", g.Group), g.Pause)
+			add(fmt.Sprintf("group %q", g.Group), g.Pause)
 		}
 	}
 	if len(list) > 0 {
@@ -134,24 +133,22 @@ func (c *checkup) pauses() {
 		for _, text := range list {
 			some.note(text)
 		}
-		c.report(Warning, CheckPauses, c.name, "%s no end: %s", humanize.Count(len(list), "pause has", "pauses have"), some.list())
+		c.report(Warning, CheckPauses, c.name, "%s: %s", humanize.Count(len(list), "pause without an end", "pauses without an end"), some.list())
 	}
 }
 
-// dead tells how many dead messages there are.
+// dead reports how many dead messages there are.
 func (c *checkup) dead() {
 	var groups tally
 	var oldest time.Time
-	count := 0
 	for _, g := range c.stats.Groups {
 		if g.Dead > 0 && g.State == GroupActive && !c.past[g.Group] {
-			groups.note(fmt.Sprintf("%s of %q", humanize.Number(g.Dead), g.Group))
-			oldest, count = inspect.Earliest(oldest, g.OldestDead), count+g.Dead
+			groups.note(fmt.Sprintf("%s in group %q", humanize.Count(g.Dead, "dead message", "dead messages"), g.Group))
+			oldest = inspect.Earliest(oldest, g.OldestDead)
 		}
 	}
 	if groups.count > 0 {
-		c.report(Warning, CheckDead, c.name, "%s, the oldest of %s ago: %s", humanize.Count(count, "dead message", "dead messages"),
-			humanize.Duration(since(oldest, c.stats.At)), groups.list())
+		c.report(Warning, CheckDead, c.name, "%s, the oldest %s old", groups.list(), humanize.Duration(since(oldest, c.stats.At)))
 	}
 }
 
@@ -163,7 +160,7 @@ func (c *checkup) idle() {
 	for _, l := range c.stats.Late() {
 		known[l.Group] = true
 		if !c.past[l.Group] && l.Cause != CausePaused && l.Cause != CauseHalted { // which have their own checks
-			late = append(late, l.Text)
+			late = append(late, l.String())
 		}
 	}
 	for _, g := range c.stats.Groups {
@@ -178,7 +175,7 @@ func (c *checkup) idle() {
 		c.report(Problem, CheckGroups, c.name, "%s", strings.Join(late, ". "))
 	}
 	if empty.count > 0 {
-		c.report(Info, CheckGroups, c.name, "%s no consumer that is alive, and no due messages: %s",
+		c.report(Info, CheckGroups, c.name, "%s no live consumer and no due messages: %s",
 			humanize.Count(empty.count, "group has", "groups have"), empty.list())
 	}
 }
@@ -188,11 +185,4 @@ func messageCount(n int) string {
 		return "no messages"
 	}
 	return humanize.Count(n, "message", "messages")
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// keyFaults collects keys that another program has changed as a whole. A key that is added again counts once.
+// keyFaults collects keys that another program has overwritten or set to expire. A key that is added twice counts once.
 type keyFaults struct {
-	wrong    tally            // of another type
-	volatile tally            // that expire
-	known    map[string]error // why keys of another type cannot be read
+	wrong    tally            // keys of a wrong type
+	volatile tally            // keys that expire
+	known    map[string]error // the errors of keys of a wrong type
 }
 
-// add adds keys. Fix lets those that would expire last.
+// add adds keys. Fix removes the expiry of keys.
 func (k *keyFaults) add(ctx context.Context, d diagnosis, faults inspect.KeyFaults) error {
 	for _, w := range faults.Types {
 		if k.known[w.Key] != nil {
@@ -35,7 +35,7 @@ func (k *keyFaults) add(ctx context.Context, d diagnosis, faults inspect.KeyFaul
 	return nil
 }
 
-// unlessKnown leaves out an error about a key of another type, which is reported by itself.
+// unlessKnown drops an error about a key of a wrong type, which has its own Finding.
 func (k *keyFaults) unlessKnown(err error) error {
 	var wrong *script.KeyTypeError
 	if errors.As(err, &wrong) && k.known[wrong.Key] != nil {
@@ -47,16 +47,16 @@ func (k *keyFaults) unlessKnown(err error) error {
 // reportKeys reports the keys of a topic or, for "", of the prefix.
 func (d diagnosis) reportKeys(k *keyFaults, topic string) {
 	if k.wrong.count > 0 {
-		d.report(Problem, CheckTypes, topic, "%s a value of another type, so calls that need it fail: %s. Another program "+
-			"has written it, and what was there is lost; delete it", humanize.Count(k.wrong.count, "key holds", "keys hold"), k.wrong.list())
+		d.report(Problem, CheckTypes, topic, "%s the wrong type, so calls that need it fail: %s. Another program has "+
+			"overwritten the key and its data are lost; delete it", humanize.Count(k.wrong.count, "key has", "keys have"), k.wrong.list())
 	}
 	if k.volatile.count > 0 {
-		d.reportFixable(Problem, CheckVolatile, topic, "%s: %s. Another program has called EXPIRE; what is there will be lost",
+		d.reportFixable(Problem, CheckVolatile, topic, "%s: %s. Another program has called EXPIRE; the data will be lost",
 			humanize.Count(k.volatile.count, "key expires", "keys expire"), k.volatile.list())
 	}
 }
 
-// prefixKeys checks the keys that the prefix has once. The error may be that the list of topics is of another type.
+// prefixKeys checks the keys that belong to no topic. It returns an error if the list of topics has a wrong type.
 func (d diagnosis) prefixKeys(ctx context.Context) (*keyFaults, error) {
 	faults, err := inspect.FindPrefixKeyFaults(ctx, d.admin.store.Client)
 	if err != nil {
@@ -90,7 +90,7 @@ func (d diagnosis) unlisted(ctx context.Context, list []string) ([]string, error
 			}
 		}
 	}
-	d.reportFixable(Warning, CheckList, "", "%s not on the list of topics: %s. A process that uses such a topic lists it again",
+	d.reportFixable(Warning, CheckList, "", "%s not on the list of topics: %s. A process that uses such a topic adds it again",
 		humanize.Count(missing.count, "topic has keys and is", "topics have keys and are"), missing.list())
 	if !d.mends {
 		return nil, nil

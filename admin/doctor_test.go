@@ -57,14 +57,13 @@ func TestExamineLooksIntoAllTopicsAndPartitions(t *testing.T) {
 	topics, servers := map[string]string{}, map[string]bool{}
 	require.NoError(t, s.admin.Examine(t.Context(), func(f Finding) {
 		if f.Check == CheckServer {
-			addr, _, _ := strings.Cut(f.Text, ": ")
-			servers[addr] = true
+			servers[f.Server] = true
 		}
 		if f.Topic == s.Topic || f.Topic == other.Topic {
 			topics[f.Topic] += f.Text
 		}
 	}, nil))
-	assert.Regexp(t, `^[45] messages' bodies are in no set`, topics[s.Topic])
+	assert.Regexp(t, `^[45] stored messages are in no set`, topics[s.Topic])
 	assert.Contains(t, topics[other.Topic], "stray")
 	assert.Len(t, servers, 3, "the masters")
 }
@@ -104,7 +103,7 @@ func TestOneAnswerTellsTheClock(t *testing.T) {
 	a, err := New(Config{Client: client})
 	require.NoError(t, err)
 	client.AddHook(unanswered("time", 1, 4))
-	assert.Contains(t, aboutServers(t, a)[CheckClock].Text, "differ by ")
+	assert.Contains(t, aboutServers(t, a)[CheckClock].Text, "differs from ")
 	client.AddHook(unanswered("time", 0, 5))
 	assert.Contains(t, aboutServers(t, a)[CheckClock].Text, "not known")
 }
@@ -131,17 +130,17 @@ func TestExamineJudgesTheServer(t *testing.T) {
 		want   Severity
 		text   string
 	}{
-		"nothing is persisted": {nil, CheckPersistence, Problem, "it persists nothing"},
+		"nothing is persisted": {nil, CheckPersistence, Problem, "appendonly is no and save is empty"},
 		"snapshots":            {map[string]string{"save": "60 1"}, CheckPersistence, Warning, "last snapshot"},
 		"every second":         {map[string]string{"appendonly": "yes"}, CheckPersistence, Info, "last second"},
 		"always":               {map[string]string{"appendonly": "yes", "appendfsync": "always"}, CheckPersistence, Info, "loses nothing"},
-		"at leisure":           {map[string]string{"appendonly": "yes", "appendfsync": "no"}, CheckPersistence, Warning, "appendfsync no"},
+		"at leisure":           {map[string]string{"appendonly": "yes", "appendfsync": "no"}, CheckPersistence, Warning, "appendfsync is no"},
 		"eviction":             {map[string]string{"maxmemory-policy": "allkeys-lru"}, CheckEviction, Problem, "allkeys-lru"},
 		"nearly full":          {map[string]string{"maxmemory": "1mb"}, CheckEviction, Warning, "publishing fails"},
 		"no replica":           {nil, CheckReplicas, Info, "no replica"},
 		"version":              {nil, CheckServer, Info, "its version is "},
-		"clock":                {nil, CheckClock, Info, "differ by "},
-		"all rights":           {nil, CheckRights, Info, `user "default" may do all`},
+		"clock":                {nil, CheckClock, Info, "differs from "},
+		"all rights":           {nil, CheckRights, Info, `user "default" has all rights`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := map[string]string{
@@ -170,7 +169,7 @@ func TestExamineTellsThatItLooksAtAReplica(t *testing.T) {
 	require.NoError(t, err)
 	f := aboutServers(t, a)[CheckReplicas]
 	assert.Equal(t, Problem, f.Severity)
-	assert.Contains(t, f.Text, replica.Addr+": it is a replica of "+master.Addr)
+	assert.Contains(t, f.Text, "it is a replica of "+master.Addr)
 	assert.NotEqual(t, Problem, aboutServers(t, s.admin)[CheckReplicas].Severity)
 }
 
@@ -182,7 +181,7 @@ func TestExamineNamesTheMasterBehindSentinels(t *testing.T) {
 	list := aboutServers(t, a)
 	require.NotEmpty(t, list)
 	for check, f := range list {
-		assert.Regexp(t, `^127\.0\.0\.1:\d+: `, f.Text, check)
+		assert.Regexp(t, `^127\.0\.0\.1:\d+$`, f.Server, check)
 	}
 	client := sentinel.Client(t)
 	redistest.Command(t, client, "ACL", "SETUSER", "curt", "on", ">secret", "~*", "&*", "+@all", "-client|info")
@@ -193,7 +192,7 @@ func TestExamineNamesTheMasterBehindSentinels(t *testing.T) {
 	a, err = New(Config{Client: curt})
 	require.NoError(t, err)
 	for check, f := range aboutServers(t, a) {
-		assert.Regexp(t, `^the server with port \d+: `, f.Text, check)
+		assert.Regexp(t, `^the server with port \d+$`, f.Server, check)
 	}
 }
 
@@ -215,7 +214,7 @@ func TestExamineTellsWhatAUserMayNot(t *testing.T) {
 	assert.Contains(t, f.Text, `user "partly" may not call PUBLISH, ZADD`)
 	f = aboutServers(t, as("operator", "-set", "-subscribe"))[CheckRights]
 	assert.Equal(t, Info, f.Severity)
-	assert.Contains(t, f.Text, "all that an operator needs; an application also needs SUBSCRIBE, SET")
+	assert.Contains(t, f.Text, "all rights that an operator needs; an application also needs SUBSCRIBE, SET")
 	f = aboutServers(t, as("secretive", "-acl"))[CheckRights]
 	assert.Equal(t, Info, f.Severity)
 	assert.Contains(t, f.Text, "not known")

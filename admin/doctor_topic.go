@@ -24,8 +24,8 @@ type checkup struct {
 	expected int // entries to examine
 }
 
-// open begins the examination of a topic. A topic that cannot be read, since keys of it hold
-// another type, is examined as far as possible.
+// open begins the examination of a topic. If the topic cannot be read because keys have the wrong type, only its keys are
+// examined.
 func (d diagnosis) open(ctx context.Context, name string) (*checkup, error) {
 	if name == "" {
 		return nil, redisdelay.ErrEmptyTopic
@@ -89,8 +89,7 @@ func (c *checkup) run(ctx context.Context) error {
 	return c.groups(ctx, groupLists)
 }
 
-// expectedIn is the number of entries to examine in a topic: bodies, keys, and the ids in all
-// places.
+// expectedIn returns the number of entries to examine in a topic: bodies, keys, and the ids in all places.
 func expectedIn(s TopicStats) int { return s.Messages + s.Keys + s.Scheduled + s.held() }
 
 // tick reports that more entries were examined. A scan may return an entry twice.
@@ -99,15 +98,15 @@ func (c *checkup) tick(looked int) {
 	c.progress(Examined{Topic: c.name, Done: c.looked, Total: c.expected})
 }
 
-// census is what is not as it should be among the messages of a topic.
+// census has the inconsistencies of a topic.
 type census struct {
 	orphans, bodiless, twice, strays, garbled, gone tally
 	halted, turns                                   tally
-	records                                         map[inspect.Record]bool // that have some of the gone
-	over                                            int                     // arrivals that need not be remembered
+	records                                         map[inspect.Record]bool // records with entries in gone
+	over                                            int                     // records of imports that are no longer needed
 }
 
-// count looks through the messages of the topic.
+// count examines the messages of the topic.
 func (c *checkup) count(ctx context.Context, groups []string) error {
 	list := census{records: map[inspect.Record]bool{}}
 	for n := range c.partitions {
@@ -126,7 +125,7 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 	return nil
 }
 
-// how is what is done with what is left over.
+// how returns what to do with leftovers.
 func (c *checkup) how() inspect.Tidying {
 	if c.mends {
 		return inspect.DropStrays
@@ -134,7 +133,7 @@ func (c *checkup) how() inspect.Tidying {
 	return inspect.LookForStrays
 }
 
-// bodies looks for bodies in no set, and for keys that lead to no body.
+// bodies looks for bodies in no set, and for keys without a body.
 func (c *checkup) bodies(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
 	err := inspect.FindOrphans(ctx, p, groups, func(looked int, ids []string) {
 		list.orphans.add(ids)
@@ -157,7 +156,7 @@ func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []strin
 			for _, id := range slices.Sorted(maps.Keys(wrong.Twice)) {
 				where := string(place)
 				if name != "" {
-					where = fmt.Sprintf("%s of %q", place, name)
+					where = fmt.Sprintf("%s of group %q", place, name)
 				}
 				list.twice.note(fmt.Sprintf("%q (%s and %s)", id, where, wrong.Twice[id]))
 			}
@@ -177,14 +176,14 @@ func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []strin
 	return nil
 }
 
-// turns looks for ordering keys that are halted, and for turns whose messages are nowhere.
+// turns looks for ordering keys that are halted, or that wait for a message that no longer exists.
 func (c *checkup) turns(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
 	for _, name := range groups {
 		err := inspect.FindTurns(ctx, p.Group(name), func(_ int, halted, gone []string) error {
 			list.halted.addAs(halted, func(id string) string {
-				return fmt.Sprintf("%q of %q, by %q", orderingKeyOf(id), name, id)
+				return fmt.Sprintf("%q in group %q by dead message %q", orderingKeyOf(id), name, id)
 			})
-			list.turns.addAs(gone, func(id string) string { return fmt.Sprintf("%q of %q", orderingKeyOf(id), name) })
+			list.turns.addAs(gone, func(id string) string { return fmt.Sprintf("%q in group %q", orderingKeyOf(id), name) })
 			return nil
 		})
 		if err = c.unlessKnown(err); err != nil {
@@ -194,7 +193,7 @@ func (c *checkup) turns(ctx context.Context, p *queue.Partition, groups []string
 	return nil
 }
 
-// records looks for what is left of messages that are gone.
+// records looks for records of messages that no longer exist.
 func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
 	look := func(name string, in inspect.Record) error {
 		return c.unlessKnown(inspect.FindLeftovers(ctx, p.Group(name), in, c.how(), func(_ int, gone, garbled []string) {
@@ -218,7 +217,7 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 	return nil
 }
 
-// arrivals looks for arrivals that need not be remembered any more.
+// arrivals looks for records of imports that are no longer needed.
 func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, _ []string, list *census) error {
 	over, err := inspect.Outdated(ctx, p)
 	if list.over += over; err == nil && over > 0 && c.mends {
@@ -227,36 +226,49 @@ func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, _ []string, 
 	return c.unlessKnown(err)
 }
 
-// reportOf reports what was found.
+// reportOf reports the inconsistencies.
 func (c *checkup) reportOf(list *census) {
-	torn := "A crash of Redis that cuts its append-only file leaves such"
+	c.reportMessages(list)
+	c.reportKeyQueues(list)
+	c.reportLeftovers(list)
+}
+
+func (c *checkup) reportMessages(list *census) {
+	const torn = "The cause may be a crash of Redis that has truncated its append-only file"
 	if n := list.orphans.count; n > 0 {
-		c.report(Warning, CheckOrphans, c.name, "%s: %s. %s",
-			humanize.Count(n, "message's body is in no set, so no group gets it", "messages' bodies are in no set, so no group gets them"), list.orphans.list(), torn)
+		c.report(Warning, CheckOrphans, c.name, "%s in no set, so no group receives them: %s. %s",
+			humanize.Count(n, "stored message is", "stored messages are"), list.orphans.list(), torn)
 	}
 	if n := list.bodiless.count; n > 0 {
-		c.report(Problem, CheckBodies, c.name, "%s lost the body: %s. Such a message is dead as soon as it is claimed",
-			humanize.Count(n, "message has", "messages have"), list.bodiless.list())
+		c.report(Problem, CheckBodies, c.name, "%s: %s. A claim dead-letters such a message",
+			humanize.Count(n, "message has lost its body", "messages have lost their bodies"), list.bodiless.list())
 	}
 	if n := list.twice.count; n > 0 {
-		c.report(Warning, CheckTwice, c.name, "%s in two places at once: %s. A group may get it twice. %s",
+		c.report(Warning, CheckTwice, c.name, "%s in two sets at once: %s. A group may receive such a message twice. %s",
 			humanize.Count(n, "message is", "messages are"), list.twice.list(), torn)
 	}
+	if n := list.garbled.count; n > 0 {
+		c.report(Warning, CheckRefs, c.name, "%s a damaged list of the groups that need it: %s. Its body remains after all groups "+
+			"have acked it", humanize.Count(n, "message has", "messages have"), list.garbled.list())
+	}
+}
+
+func (c *checkup) reportKeyQueues(list *census) {
 	if n := list.halted.count; n > 0 {
-		c.report(Warning, CheckHalted, c.name, "%s: %s. Their messages wait until the dead messages are requeued or discarded",
+		c.report(Warning, CheckHalted, c.name, "%s: %s. The key's messages wait until the dead message is requeued or discarded",
 			humanize.Count(n, "ordering key is halted", "ordering keys are halted"), list.halted.list())
 	}
 	if n := list.turns.count; n > 0 {
-		c.report(Info, CheckTurns, c.name, "%s the turn of a message that neither waits nor is in delivery: %s. The next claims "+
-			"of its group pass it on", humanize.Count(n, "ordering key has", "ordering keys have"), list.turns.list())
+		c.report(Info, CheckTurns, c.name, "%s for a message that no longer exists: %s. The next claims of the group repair this",
+			humanize.Count(n, "ordering key waits", "ordering keys wait"), list.turns.list())
 	}
-	if n := list.garbled.count; n > 0 {
-		c.report(Warning, CheckRefs, c.name, "%s garbled names of the groups that need it: %s. Its body stays when all have "+
-			"acked it", humanize.Count(n, "message has", "messages have"), list.garbled.list())
-	}
+}
+
+// reportLeftovers reports data that only take memory.
+func (c *checkup) reportLeftovers(list *census) {
 	if n := list.strays.count; n > 0 {
-		c.reportFixable(Info, CheckKeys, c.name, "%s to no message: %s. Such a key is free, and takes memory only",
-			humanize.Count(n, "message key leads", "message keys lead"), list.strays.list())
+		c.reportFixable(Info, CheckKeys, c.name, "%s to no message: %s. Such a key can be used again; its record only takes memory",
+			humanize.Count(n, "message key refers", "message keys refer"), list.strays.list())
 	}
 	if n := list.gone.count; n > 0 {
 		var records []string
@@ -265,23 +277,23 @@ func (c *checkup) reportOf(list *census) {
 		}
 		slices.Sort(records)
 		in := strings.Join(records, ", ")
-		c.reportFixable(Info, CheckLeftovers, c.name, "%s gone: %s. They take memory only",
-			humanize.Count(n, "entry of "+in+" is of a message that is", "entries of "+in+" are of messages that are"), list.gone.list())
+		c.reportFixable(Info, CheckLeftovers, c.name, "%s of messages that no longer exist: %s. They only take memory",
+			humanize.Count(n, "record ("+in+") is left", "records ("+in+") are left"), list.gone.list())
 	}
 	if list.over > 0 {
-		c.reportFixable(Info, CheckArrivals, c.name, "%s not be remembered any more, long after an import",
-			humanize.Count(list.over, "message need", "messages need"))
+		c.reportFixable(Info, CheckArrivals, c.name, "%s no longer needed. They only take memory",
+			humanize.Count(list.over, "record of an imported message is", "records of imported messages are"))
 	}
 }
 
-// tally is how many names there are, and the first ones.
+// tally counts names and keeps the first ones.
 type tally struct {
 	count int
 	first []string
-	seen  map[string]bool // what a scan returns twice counts once, among the first thousand
+	seen  map[string]bool // a name that a scan returns twice counts once, among the first thousand
 }
 
-// maxNames is how many of them a Finding shows.
+// maxNames is the number of names that a Finding shows.
 const maxNames = 5
 
 // add adds names, quoted.

@@ -83,7 +83,7 @@ type Page struct {
 	Cursor  string // for the next page; "" after the last
 }
 
-// Most of the bodies that a call of Entries returns, and of those that one call to Redis does.
+// The maximum size of the bodies that Entries returns, and that one call to Redis returns.
 const (
 	maxBytes  = 8 << 20
 	pageBytes = 1 << 20
@@ -122,7 +122,7 @@ func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error
 	}
 }
 
-// begin returns what a query matches, in order, from its cursor on.
+// begin returns the messages that a query matches, in order, from its cursor on.
 func (a *Admin) begin(ctx context.Context, topic string, q Query, limit int) (*merger, cursor, error) {
 	if err := q.validate(); err != nil {
 		return nil, cursor{}, err
@@ -159,7 +159,7 @@ func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry,
 	}
 }
 
-// entry is a message of a source.
+// entry returns the entry of a message of a source.
 func (a *Admin) entry(topic string, s source, found inspect.PageEntry) Entry {
 	e := Entry{
 		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: topic, Partition: s.number, Set: s.set, Group: s.name,
@@ -170,7 +170,7 @@ func (a *Admin) entry(topic string, s source, found inspect.PageEntry) Entry {
 	return e
 }
 
-// stateIn is the state of a message in a place of a group; "" in InScheduled.
+// stateIn returns the state of a message in a place of a group; "" in InScheduled.
 func stateIn(place inspect.Place, attempts int) redisdelay.State {
 	switch {
 	case place == inspect.InUnack:
@@ -264,12 +264,11 @@ func ceilMilli(t time.Time) int64 {
 // filters reports whether a query must check each message of a range.
 func (q Query) filters() bool { return q.KeyPrefix != "" || q.Reason != "" || q.MinAttempts > 0 }
 
-// pageSize is how many messages one call reads at most. Redis takes about half a
-// millisecond for them, for which publishers and consumers wait.
+// pageSize is the maximum number of messages that one call reads. It takes Redis about half a millisecond.
 const pageSize = 100
 
-// request is what to ask one place for. now is Redis's clock: scheduled messages wait only
-// once they are due.
+// request returns the request for one place. now is Redis's clock, because a scheduled message is in Waiting only once it
+// is due.
 func (q Query) request(place inspect.Place, now time.Time) inspect.PageRequest {
 	from, before := q.bounds()
 	if q.In == Waiting && place == inspect.InScheduled {
@@ -281,10 +280,10 @@ func (q Query) request(place inspect.Place, now time.Time) inspect.PageRequest {
 	}
 }
 
-// cursorVersion changes with what a cursor means.
+// cursorVersion changes with the format of a cursor.
 const cursorVersion = 1
 
-// cursor is where to go on in what a query matches. Its text is JSON in base64url.
+// cursor is a position in the result of a query. Its text is JSON in base64url.
 type cursor struct {
 	Version int         `json:"v"`
 	Kind    string      `json:"k"` // merged or walked
@@ -298,7 +297,7 @@ type cursor struct {
 	ID        []byte        `json:"i,omitempty"` // which may be no text
 }
 
-// encodedName is the name of a topic or group. It may be any bytes, which JSON cannot hold as text.
+// encodedName is the name of a topic or group, in base64, because it may not be UTF-8.
 type encodedName string
 
 // MarshalJSON writes a name in base64.
@@ -322,7 +321,7 @@ func newCursor(kind, topic string, q Query) cursor {
 	return cursor{Version: cursorVersion, Kind: kind, Topic: encodedName(topic), Query: q.hash()}
 }
 
-// at is the same cursor at another position.
+// at returns the cursor at another position.
 func (c cursor) at(p inspect.Position) cursor {
 	c.Score, c.ID = p.Score, []byte(p.ID)
 	return c
@@ -340,7 +339,7 @@ func (c cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// parseCursor reads the cursor of a query for a topic; the zero position if there is none.
+// parseCursor reads the cursor of a query for a topic. Without a cursor, the position is zero.
 func parseCursor(kind, topic string, q Query) (cursor, error) {
 	want := newCursor(kind, topic, q)
 	if q.Cursor == "" {
@@ -368,7 +367,7 @@ func parseCursor(kind, topic string, q Query) (cursor, error) {
 	return c, nil
 }
 
-// hash names what a query matches.
+// hash identifies a query, so that a cursor is not used with another one.
 func (q Query) hash() string {
 	q.Limit, q.Cursor = 0, ""
 	from, before := q.bounds()

@@ -20,9 +20,16 @@ type Explanation struct {
 	Message Message
 	Tick    string   // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
 	Summary string   // one sentence, such as "due in 29m"; it begins with Tick
-	Lines   []string // one for each group, sorted by group
+	Brief   string   // Summary without the texts of Lines, for programs that show both; "" if it adds nothing to them
+	Lines   []Line   // one for each group, sorted by group
 	Behind  []string // the ids of other messages of its ordering key that it waits behind
 }
+
+// Line is where a message is for a group, and why.
+type Line struct{ Group, Text string }
+
+// String returns "group: text".
+func (l Line) String() string { return l.Group + ": " + l.Text }
 
 // Explain explains where a message is and what it waits for: its due time, a retry, another message of its ordering
 // key, a pause, a limit, a consumer. The texts have times of the local time zone. The errors are those of Message.
@@ -39,11 +46,20 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 	if err != nil {
 		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
-	tick, summary := tickOf(message), e.summary()
-	if tick != "" {
-		summary = tick + ": " + summary
+	tick, lost := tickOf(message), ""
+	if message.Content.Body == nil {
+		lost = "its body is missing"
 	}
-	return Explanation{Message: message, Tick: tick, Summary: summary, Lines: e.lines(), Behind: slices.Compact(slices.Sorted(slices.Values(e.ahead)))}, nil
+	brief, why := e.overall()
+	return Explanation{
+		Message: message, Tick: tick, Summary: sentenceOf(tick, lost, brief, why), Brief: sentenceOf(tick, lost, brief), Lines: e.groups,
+		Behind: slices.Compact(slices.Sorted(slices.Values(e.ahead))),
+	}, nil
+}
+
+// sentenceOf joins the parts of a sentence that are not empty.
+func sentenceOf(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
 // explainer puts into words where one message stands.
@@ -53,46 +69,39 @@ type explainer struct {
 	partition *queue.Partition
 	groupList inspect.GroupList // of the message's partition, where claims obey it
 	message   Message
-	groups    []sentence // one for each group
+	groups    []Line // one for each group
 
 	mu    sync.Mutex
 	ahead []string // guarded by mu; Explanation.Behind
-}
-
-// sentence is what there is to say about a group.
-type sentence struct {
-	group string
-	state redisdelay.State // "" if no group has been given the message
-	text  string
 }
 
 func (e *explainer) explain(ctx context.Context) error {
 	if e.message.Scheduled {
 		return e.explainScheduled(ctx)
 	}
-	e.groups = make([]sentence, len(e.message.Groups))
+	e.groups = make([]Line, len(e.message.Groups))
 	return each(len(e.groups), func(i int) error {
 		text, err := e.status(ctx, i)
-		e.groups[i] = sentence{e.message.Groups[i].Group, e.message.Groups[i].State, text}
+		e.groups[i] = Line{e.message.Groups[i].Group, text}
 		return err
 	})
 }
 
-// explainScheduled says what keeps each group from a message that is due.
+// explainScheduled explains, for each group, a message that no group has been given.
 func (e *explainer) explainScheduled(ctx context.Context) error {
-	e.groups = make([]sentence, len(e.groupList.Groups))
+	e.groups = make([]Line, len(e.groupList.Groups))
 	return each(len(e.groups), func(i int) error {
 		name := e.groupList.Groups[i]
 		text, err := e.due(e.message.DueAt), error(nil)
 		if !e.message.DueAt.After(e.message.At) {
 			text, err = e.unsettled(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt})
 		}
-		e.groups[i] = sentence{group: name, text: text}
+		e.groups[i] = Line{name, text}
 		return err
 	})
 }
 
-// observedGroup is where the message stands for a group, and the group's consumers at one moment.
+// observedGroup is the state of the message for a group, with the live consumers of the group.
 type observedGroup struct {
 	GroupStatus
 	consumers []inspect.Consumer
@@ -103,7 +112,7 @@ func (e *explainer) observed(ctx context.Context, g GroupStatus) (observedGroup,
 	return observedGroup{g, consumers}, err
 }
 
-// status says where the message stands for a group.
+// status describes the state of the message for a group.
 func (e *explainer) status(ctx context.Context, i int) (string, error) {
 	status := e.message.Groups[i]
 	switch status.State {
@@ -119,7 +128,7 @@ func (e *explainer) status(ctx context.Context, i int) (string, error) {
 	return e.unsettled(ctx, status)
 }
 
-// unsettled says where a message stands for a group that is to handle it.
+// unsettled describes a message that a group has not settled.
 func (e *explainer) unsettled(ctx context.Context, status GroupStatus) (string, error) {
 	g, err := e.observed(ctx, status)
 	if err != nil {
@@ -140,7 +149,7 @@ func (e *explainer) unsettled(ctx context.Context, status GroupStatus) (string, 
 	return join(waiting, turn, ""), err
 }
 
-// waiting says what a message in the queue of a group waits for.
+// waiting describes a message in the queue of a group.
 func (e *explainer) waiting(g observedGroup) string {
 	if g.State != redisdelay.StateRetrying {
 		return join(e.due(g.DueAt), e.expiry(g), "")
@@ -156,7 +165,7 @@ func (e *explainer) waiting(g observedGroup) string {
 	return join(text, e.expiry(g), "")
 }
 
-// expiry says that a message has expired, or will have when it is due; "" for neither.
+// expiry says that a message has expired, or will expire before it is due; "" for neither.
 func (e *explainer) expiry(g observedGroup) string {
 	at := e.expiresAt(g)
 	switch {
@@ -169,19 +178,19 @@ func (e *explainer) expiry(g observedGroup) string {
 	return ""
 }
 
-// expiresAt is when the message expires for a group; zero if it does not, or that is not known.
+// expiresAt returns when the message expires for a group; zero if it does not expire or cannot be decoded.
 func (e *explainer) expiresAt(g observedGroup) (at time.Time) {
-	content := g.Content // as the group's last Nack left it
+	content := g.Content // with the metadata of the group's last Nack
 	if content.Body == nil {
 		content = e.message.Content
 	}
 	if content.Message != nil {
-		at, _ = redisdelay.Expiration(content.Message) // the consumer that cannot read it makes a dead message
+		at, _ = redisdelay.Expiration(content.Message) // a consumer dead-letters a message with an invalid expiration
 	}
 	return at
 }
 
-// maxDeliveries is what the group's consumers say; 0 if none does.
+// maxDeliveries returns the MaxDeliveries of the group's consumers; 0 if none has a limit.
 func (g observedGroup) maxDeliveries() int {
 	maximum := 0
 	for _, c := range g.consumers {
@@ -224,57 +233,52 @@ func (e *explainer) due(at time.Time) string {
 	return "due for " + humanize.Duration(e.message.At.Sub(at))
 }
 
-// summary is one sentence for the whole.
-func (e *explainer) summary() string {
-	if e.message.Content.Body == nil {
-		return "its body is missing: " + e.overall()
-	}
-	return e.overall()
-}
-
-// overall is the summary of a message that is whole.
-func (e *explainer) overall() string {
-	switch {
-	case e.message.Scheduled && e.message.DueAt.After(e.message.At) && len(e.groups) > 0:
-		return e.due(e.message.DueAt)
-	case e.message.Scheduled && len(e.groups) == 0:
-		return join(e.due(e.message.DueAt), "no group is registered", "")
-	case !slices.ContainsFunc(e.groups, func(s sentence) bool { return s.state != redisdelay.StateDone }):
-		return "no group needs it, and its body is left"
-	case !slices.ContainsFunc(e.groups, func(s sentence) bool { return s.text != e.groups[0].text }):
-		return e.groups[0].text
+// overall returns the summary of all groups in two parts: why repeats the texts of the groups, and brief does not.
+func (e *explainer) overall() (brief, why string) {
+	if e.message.Scheduled {
+		switch {
+		case len(e.groups) == 0:
+			return join(e.due(e.message.DueAt), "no group is registered", ""), ""
+		case e.message.DueAt.After(e.message.At):
+			return e.due(e.message.DueAt), ""
+		}
+		return "", e.together()
 	}
 	var done, remaining []string
-	var why string
-	for _, s := range e.groups {
-		if s.state == redisdelay.StateDone {
-			done = append(done, s.group)
+	for i, g := range e.message.Groups {
+		if g.State == redisdelay.StateDone {
+			done = append(done, g.Group)
 		} else {
-			remaining, why = append(remaining, fmt.Sprintf("%s (%s)", s.group, s.state)), s.group+": "+s.text
+			remaining, why = append(remaining, fmt.Sprintf("%s (%s)", g.Group, g.State)), e.groups[i].Text
 		}
 	}
-	if len(done) == 0 {
-		return strings.Join(e.lines(), "; ")
+	switch {
+	case len(remaining) == 0:
+		return "no group needs it, and its body is left", ""
+	case len(done) == 0:
+		return "", e.together()
+	case len(remaining) > 1:
+		why = ""
 	}
-	text := "handled by " + strings.Join(done, ", ") + "; not by "
-	if len(remaining) == 1 {
-		return text + why
-	}
-	return text + strings.Join(remaining, ", ")
+	return "handled by " + strings.Join(done, ", ") + "; not by " + strings.Join(remaining, ", "), why
 }
 
-func (e *explainer) lines() []string {
-	lines := make([]string, len(e.groups))
-	for i, s := range e.groups {
-		lines[i] = s.group + ": " + s.text
+// together returns the texts of all groups, or one text if they are equal.
+func (e *explainer) together() string {
+	if !slices.ContainsFunc(e.groups, func(l Line) bool { return l.Text != e.groups[0].Text }) {
+		return e.groups[0].Text
 	}
-	return lines
+	texts := make([]string, len(e.groups))
+	for i, line := range e.groups {
+		texts[i] = line.String()
+	}
+	return strings.Join(texts, "; ")
 }
 
-// clock is a time of day, with its date if that is not the message's day. Programs may show it in another zone.
+// clock returns a time of day, with the date if it is not today.
 func (e *explainer) clock(t time.Time) string { return clock(t, e.message.At) }
 
-// clock is a time of day, with its date if that is another day than now.
+// clock returns a time of day, with the date if it is another day than that of now.
 func clock(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	text := t.Format("15:04:05")
@@ -285,7 +289,7 @@ func clock(t, now time.Time) string {
 	return text + t.Format(" MST")
 }
 
-// join says what is the case, and why: the reason, or else another.
+// join joins a statement and its reason, or another reason if why is empty.
 func join(what, why, otherwise string) string {
 	if why == "" {
 		why = otherwise
@@ -296,8 +300,7 @@ func join(what, why, otherwise string) string {
 	return what + "; " + why
 }
 
-// turn says when a message that is due has its turn in a group, and what becomes of it then; ""
-// for a delivery.
+// turn says what a due message waits for in a group, and what the next claim does with it.
 func (e *explainer) turn(ctx context.Context, g observedGroup, fate string) (string, error) {
 	group, due := g.Group, g.DueAt
 	why, err := e.behind(ctx, g)
@@ -329,14 +332,13 @@ func (e *explainer) turn(ctx context.Context, g observedGroup, fate string) (str
 	return text, err
 }
 
-// counts is what a group has in the message's partition.
+// counts returns the counts of a group in the message's partition.
 func (e *explainer) counts(ctx context.Context, group string) (inspect.GroupCounts, error) {
 	counts, err := inspect.ReadCounts(ctx, e.partition, []string{group}, inspect.Nothing)
 	return counts.Groups[group], err
 }
 
-// before counts the due messages that a group gets before the message: those in its queue, and
-// those that no group has been given yet.
+// before counts the due messages that a group receives before the message, including those that no group has been given yet.
 func (e *explainer) before(ctx context.Context, group string, due time.Time) (int, error) {
 	g := e.partition.Group(group)
 	queued, err := inspect.CountBefore(ctx, g, inspect.InQueue, due.UnixMilli(), e.message.ID)
@@ -347,8 +349,8 @@ func (e *explainer) before(ctx context.Context, group string, due time.Time) (in
 	return queued + scheduled, err
 }
 
-// fate is what the next claim does with the message if it does not deliver it: "" if it does, or
-// that is not certain.
+// fate says what the next claim does with the message instead of delivering it; "" if it delivers the message, or if that is
+// not certain.
 func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
 	const buries = "dead-letters it"
 	if e.message.Content.Body == nil {
@@ -374,8 +376,7 @@ func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
 	return end, err
 }
 
-// certainLimit is how many deliveries all consumers of a group allow at most; 0 if one of them
-// allows any number.
+// certainLimit returns the highest MaxDeliveries of a group's consumers; 0 if one of them has no limit.
 func (g observedGroup) certainLimit() int {
 	if slices.ContainsFunc(g.consumers, func(c inspect.Consumer) bool { return c.Info.MaxDeliveries == 0 }) {
 		return 0
@@ -383,7 +384,7 @@ func (g observedGroup) certainLimit() int {
 	return g.maxDeliveries()
 }
 
-// obstacle says what keeps a group from a message that is due; "" if nothing is known to.
+// obstacle says why a group does not receive a due message; "" if no reason is known.
 func (e *explainer) obstacle(ctx context.Context, g observedGroup) (string, error) {
 	group := g.Group
 	if tombstone, retired := e.groupList.Retired[group]; retired {

@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
-// behind says which message of its ordering key keeps a group from one that is due, and what else does; "" for none.
+// behind says which message of its ordering key a due message waits for in a group; "" for none.
 func (e *explainer) behind(ctx context.Context, g observedGroup) (string, error) {
 	turn, err := inspect.ReadTurn(ctx, e.partition.Group(g.Group), e.message.ID, g.DueAt)
 	switch {
@@ -33,7 +33,7 @@ func (e *explainer) behind(ctx context.Context, g observedGroup) (string, error)
 	return join(text, why, ""), err
 }
 
-// nameOf is what people know a message by: its UUID, or else its id.
+// nameOf returns the UUID of a message or, if it has none, its id.
 func (e *explainer) nameOf(id string, m inspect.Found) string {
 	if c := e.admin.content(e.topic.name, m.Body, nil); c.Message != nil && c.Message.UUID != "" {
 		return c.Message.UUID
@@ -41,7 +41,7 @@ func (e *explainer) nameOf(id string, m inspect.Found) string {
 	return id
 }
 
-// holds says how a message holds the turn of its ordering key in a group.
+// holds says why the other messages of an ordering key wait for a message.
 func (e *explainer) holds(group string, owner inspect.Found) string {
 	for _, f := range owner.Groups {
 		halts := e.groupList.Limits[group].Whole.HaltsKeys

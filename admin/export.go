@@ -68,8 +68,7 @@ func (a *Admin) export(ctx context.Context, topic string, q Query, w io.Writer, 
 	}
 }
 
-// line is a message as Export writes it and Import reads it. What JSON cannot hold byte for
-// byte is in base64 instead.
+// line is a message as Export writes it and Import reads it. Fields ending with 64 have bytes that JSON cannot hold.
 type line struct {
 	ID        string            `json:"id,omitempty"` // it may end before the key
 	ID64      []byte            `json:"id64,omitempty"`
@@ -98,7 +97,7 @@ var (
 	errNoMarshaler = errors.New("the Unmarshaler of the Config cannot encode a payload, since it is no Marshaler")
 )
 
-// lineOf is the line of a message.
+// lineOf returns the line of a message.
 func (a *Admin) lineOf(e Entry) (line, error) {
 	if e.Content.Body == nil {
 		return line{}, errNoBody
@@ -151,7 +150,7 @@ func (l *line) content(msg *message.Message) {
 	}
 }
 
-// encode is the line as text.
+// encode returns the line as text.
 func (l line) encode() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -199,7 +198,7 @@ func (l line) validate() error {
 	return nil
 }
 
-// arrival is the message of the line with a number and a text, for a topic.
+// arrival returns the message of a line to be stored. The line has a number and a text.
 func (a *Admin) arrival(topic string, l line, number int, text []byte) (inspect.Arrival, error) {
 	id, err := l.fullID(number, text)
 	if err != nil {
@@ -225,8 +224,7 @@ func (a *Admin) arrival(topic string, l line, number int, text []byte) (inspect.
 	return arrival, err
 }
 
-// message is the message in a line. In one that was not exported, the handler finds the key
-// where SetKey puts it.
+// message returns the message of a line. It sets the metadata of a key that was not exported, as SetKey does.
 func (l line) message(id string) *message.Message {
 	msg := message.NewMessage(id[:ulid.EncodedSize], nil)
 	if l.UUID != nil {
@@ -256,8 +254,8 @@ func (l line) key() string {
 	return string(l.Key64)
 }
 
-// fullID is the id in a line, with the key; one made from the number and text of the line if
-// it has none. That is the same each time, and sorts by number.
+// fullID returns the id of a line, with the key. Without an id, it is derived from the number and the text of the line, so it
+// is the same in each import, and sorts by number.
 func (l line) fullID(number int, text []byte) (string, error) {
 	key := l.key()
 	if (l.Key != nil || l.Key64 != nil) && (key == "" || len(key) > redisdelay.MaxKeyBytes) {
@@ -285,7 +283,7 @@ func (l line) fullID(number int, text []byte) (string, error) {
 	return "", fmt.Errorf("%w: id %q, key %q", errIDAndKey, id, key)
 }
 
-// madeID has no time: when the line was written is not known.
+// madeID returns an id without a time, because it is not known when the line was written.
 func madeID(number int, text []byte) string {
 	var id ulid.ULID
 	var entropy [10]byte

@@ -59,7 +59,7 @@ type search struct {
 	found  int
 }
 
-// errEnough says that the caller wants no more.
+// errEnough ends the search because the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
 func (s *search) run(ctx context.Context, asked string) error {
@@ -96,7 +96,7 @@ func (s *search) run(ctx context.Context, asked string) error {
 	return errors.Join(failed...)
 }
 
-// topicError says which of all topics an error is about. It is none if that topic is gone since they were listed.
+// topicError names the topic of an error. It is nil if the topic was deleted meanwhile.
 func topicError(asked, name string, err error) error {
 	switch {
 	case asked != "":
@@ -153,8 +153,8 @@ func (s *search) into(ctx context.Context, t topic) error {
 	return nil
 }
 
-// literal reports whether a body contains the text of its UUID as it is: in MessagePack all of it, in JSON what no encoder
-// escapes.
+// literal reports whether every body with a UUID contains its text unescaped: in MessagePack always, in JSON if no encoder
+// escapes its characters.
 func (s *search) literal() bool {
 	switch s.admin.unmarshaler.(type) {
 	case redisdelay.DefaultMarshaler:
@@ -167,7 +167,7 @@ func (s *search) literal() bool {
 	return false
 }
 
-// matches reports whether a message has the UUID, or an id that begins so.
+// matches reports whether a message has the UUID, or an id that begins with the text.
 func (s *search) matches(topic string, stored inspect.Stored) bool {
 	if rest, begins := strings.CutPrefix(stored.ID, s.text); begins && (rest == "" || strings.ContainsRune("~=:", rune(rest[0]))) {
 		return true
@@ -179,7 +179,7 @@ func (s *search) matches(topic string, stored inspect.Stored) bool {
 	return c.Message.UUID == s.text
 }
 
-// yieldMessage gives the caller a message, unless it is done meanwhile.
+// yieldMessage yields a message, unless it has since been removed.
 func (s *search) yieldMessage(ctx context.Context, topic, id string) error {
 	_, m, err := s.admin.look(ctx, topic, Ref{ID: id})
 	switch {

@@ -23,7 +23,7 @@ func (a *Admin) Halted(ctx context.Context, topic, group string) iter.Seq2[Entry
 	}
 }
 
-// haltedIn yields those of a partition. Redis may name a dead message twice.
+// haltedIn yields the dead messages of a partition, each once, although Redis may return one twice.
 func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func(Entry, error) bool) error {
 	seen := map[string]bool{}
 	return inspect.FindTurns(ctx, s.group, func(_ int, halted, _ []string) error {
@@ -47,7 +47,7 @@ func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func
 	})
 }
 
-// deadMessage is the entry of a dead message of a source; false if it is none any more.
+// deadMessage returns the entry of a dead message; false if it is no longer dead.
 func (a *Admin) deadMessage(topic string, s source, m inspect.Found) (Entry, bool) {
 	for _, f := range m.Groups {
 		if f.Group == s.name && f.State == queue.StateDead {

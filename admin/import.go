@@ -105,10 +105,10 @@ func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
 	return errors.Join(i.flush(ctx), err)
 }
 
-// maxIdle is for how long lines wait for others that do not come.
+// maxIdle is how long lines wait for further lines before they are stored.
 const maxIdle = 100 * time.Millisecond
 
-// scan reads the next line, until ctx ends. What waits is stored if that takes long.
+// scan reads the next line, until ctx ends. It stores the waiting lines if that takes longer than maxIdle.
 func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, err error) {
 	scanned := make(chan bool, 1)
 	go func() { scanned <- lines.Scan() }() // scan waits for it, unless ctx ends or flush fails: then it ends with the Read
@@ -127,8 +127,7 @@ func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, 
 	}
 }
 
-// add adds a line, and stores what waits if that is enough. Before the error of a line, it
-// stores the others.
+// add adds a line, and stores the waiting lines if they fill a call, or if the line is invalid.
 func (i *importing) add(ctx context.Context, number int, text []byte) error {
 	if text = bytes.TrimSpace(text); len(text) == 0 {
 		return nil
@@ -148,7 +147,7 @@ func (i *importing) add(ctx context.Context, number int, text []byte) error {
 	return i.flush(ctx)
 }
 
-// flush stores what waits.
+// flush stores the waiting lines.
 func (i *importing) flush(ctx context.Context) error {
 	some := i.arrivals
 	i.arrivals, i.bytes = nil, 0
@@ -165,8 +164,8 @@ func (i *importing) flush(ctx context.Context) error {
 	return err
 }
 
-// store stores messages, and returns those that it has not stored. A message goes to the partition that knows it, if one
-// does: Publish chooses differently for one without a key, and there may be more partitions since an earlier import.
+// store stores messages, and returns the messages that it has not stored. A message that a partition already knows goes to
+// that partition, because Publish chooses a partition by other rules, and partitions may have been added.
 func (i *importing) store(ctx context.Context, some []inspect.Arrival) (skips []skip, err error) {
 	ids := make([]string, len(some))
 	for n, m := range some {
@@ -193,13 +192,13 @@ func (i *importing) store(ctx context.Context, some []inspect.Arrival) (skips []
 	return skips, nil
 }
 
-// target is the partition of a message that none knows: that of its key, or any, but always the same.
+// target returns the partition of a new message: by its ordering key, its key, or its id.
 func (i *importing) target(id string) int {
 	traits := script.TraitsOf(id)
 	return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key, id), i.number)
 }
 
-// arrive stores messages in a partition, in calls of a bounded size, and returns those that it has not stored.
+// arrive stores messages in a partition, in calls of a bounded size, and returns the messages that it has not stored.
 func arrive(ctx context.Context, topic *queue.Topic, partition int, arrivals []inspect.Arrival) ([]skip, error) {
 	var skips []skip
 	for len(arrivals) > 0 {
@@ -221,7 +220,7 @@ func arrive(ctx context.Context, topic *queue.Topic, partition int, arrivals []i
 	return skips, nil
 }
 
-// fitting is how many messages go into one call.
+// fitting returns how many messages fit into one call.
 func fitting(arrivals []inspect.Arrival) int {
 	bytes := 0
 	for i, m := range arrivals {
@@ -233,8 +232,8 @@ func fitting(arrivals []inspect.Arrival) int {
 	return len(arrivals)
 }
 
-// opened makes a topic if it is missing, and returns how many partitions it has. It looks first:
-// another process may have deleted a topic that this one knows.
+// opened creates a topic if it is missing, and returns its number of partitions. It always asks Redis, because another process
+// may have deleted the topic.
 func opened(ctx context.Context, t *queue.Topic) (int, error) {
 	if err := t.LookUp(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
 		return 0, err

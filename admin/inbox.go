@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// inboxLate is after how long a doctor worries about an entry of the inbox.
+	// inboxLate is how long an entry may wait in the inbox before Examine reports it.
 	inboxLate = time.Minute
 
 	// inboxSearched is how many entries WaitsInInbox reads, unless they are large.
@@ -68,7 +68,7 @@ func (d diagnosis) inbox(ctx context.Context) error {
 		return err
 	}
 	if i.Oldest > inboxLate {
-		d.report(Warning, CheckInbox, "", "%s in the inbox, the first for %s: no process stores them, or too slowly; see redisdelay inbox run",
+		d.report(Warning, CheckInbox, "", "%s in the inbox, the first for %s: no process reads the inbox, or it is too slow; see redisdelay inbox run",
 			humanize.Count(int(i.Waiting), "entry waits", "entries wait"), humanize.Duration(i.Oldest))
 	}
 	if i.Refused > 0 {

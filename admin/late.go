@@ -32,7 +32,15 @@ type Late struct {
 	Waiting int           // due messages that no consumer has claimed
 	By      time.Duration // how long ago the oldest of them became due
 	Cause   Cause
-	Text    string // all of this in a sentence
+	Text    string // how many wait, for how long, and why
+}
+
+// String returns Text with the name of the group.
+func (l Late) String() string {
+	if l.Group == "" {
+		return l.Text
+	}
+	return "group " + l.Group + ": " + l.Text
 }
 
 // Late returns the groups whose due messages wait although no consumer is about to claim them, and why.
@@ -58,7 +66,7 @@ func (s TopicStats) Late() []Late {
 
 // late says why a group is late; false if it is not.
 func (s TopicStats) late(g GroupStats) (Late, bool) {
-	l := Late{Group: g.Group, Waiting: s.Due + g.Queued + g.InLine, By: since(inspect.Earliest(s.OldestDue, g.OldestQueued), s.At)}
+	l := Late{Group: g.Group, Waiting: s.Due + g.Ready + g.InLine, By: since(inspect.Earliest(s.OldestDue, g.OldestReady), s.At)}
 	why := ""
 	switch {
 	case l.Waiting == 0:
@@ -80,10 +88,7 @@ func (s TopicStats) late(g GroupStats) (Late, bool) {
 }
 
 func lateBecause(l Late, why string) Late {
-	if l.Group != "" {
-		l.Text = l.Group + ": "
-	}
-	l.Text += humanize.Count(l.Waiting, "message is waiting", "messages are waiting")
+	l.Text = humanize.Count(l.Waiting, "message is waiting", "messages are waiting")
 	if l.By > 0 {
 		l.Text += ", the oldest for " + humanize.Duration(l.By)
 	}
@@ -91,7 +96,7 @@ func lateBecause(l Late, why string) Late {
 	return l
 }
 
-// noConsumer says that nothing takes the messages of a group.
+// noConsumer says that a group has no live consumer.
 func noConsumer(group string) string { return "no consumer of group " + group + " is alive" }
 
 // pausedText says who has paused a group, since when, until when and why.

@@ -12,7 +12,7 @@ import (
 // TestALateGroupHasItsCause, as far as it can be known from its counts.
 func TestALateGroupHasItsCause(t *testing.T) {
 	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
-	waiting := GroupStats{Group: "mail", State: GroupActive, Counts: Counts{Queued: 19006}, OldestQueued: at.Add(-19 * time.Minute)}
+	waiting := GroupStats{Group: "mail", State: GroupActive, Counts: Counts{Ready: 19006}, OldestReady: at.Add(-19 * time.Minute)}
 	of := func(change func(*GroupStats)) GroupStats {
 		g := waiting
 		change(&g)
@@ -33,11 +33,11 @@ func TestALateGroupHasItsCause(t *testing.T) {
 		{"slow", of(func(g *GroupStats) { g.Alive = 3 }), CauseSlow, "its 3 consumers cannot keep up"},
 		{
 			"halted", of(func(g *GroupStats) {
-				g.Alive, g.HaltedKeys, g.Counts, g.OldestQueued = 3, 1, Counts{InLine: 7}, time.Time{}
+				g.Alive, g.HaltedKeys, g.Counts, g.OldestReady = 3, 1, Counts{InLine: 7}, time.Time{}
 			}),
 			CauseHalted, "mail: 7 messages are waiting; 1 ordering key is halted by a dead message",
 		},
-		{"at work", of(func(g *GroupStats) { g.Alive, g.OldestQueued = 1, at.Add(-time.Second) }), "", ""},
+		{"at work", of(func(g *GroupStats) { g.Alive, g.OldestReady = 1, at.Add(-time.Second) }), "", ""},
 		{"retired", of(func(g *GroupStats) { g.State = GroupRetired }), "", ""},
 		{"idle", GroupStats{Group: "mail", State: GroupActive}, "", ""},
 	} {
@@ -48,7 +48,7 @@ func TestALateGroupHasItsCause(t *testing.T) {
 		}
 		if assert.Len(t, late, 1, test.name) {
 			assert.Equal(t, test.cause, late[0].Cause, test.name)
-			assert.Contains(t, late[0].Text, test.text, test.name)
+			assert.Contains(t, late[0].String(), test.text, test.name)
 		}
 	}
 	late := TopicStats{At: at, Counts: Counts{Due: 2}, OldestDue: at.Add(-time.Minute)}.Late()

@@ -100,7 +100,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 
 var errLeftOut = errors.New("left out: the metadata of all groups together are too large")
 
-// status is where a message stands for a group.
+// status returns the state of a message for a group.
 func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.FoundFor) (GroupStatus, error) {
 	s := GroupStatus{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
 	switch {
@@ -121,8 +121,8 @@ func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.
 	return s, nil
 }
 
-// findHolder looks for the consumer that holds a delivery: in what consumers say of
-// themselves, then in the records of their last claims.
+// findHolder returns the consumer that holds a delivery, from the heartbeats of the consumers or from the records of their
+// last claims.
 func (s *GroupStatus) findHolder(ctx context.Context, g *queue.Group, id string, token int64) error {
 	consumers, err := inspect.Consumers(ctx, g)
 	if err != nil {
@@ -157,7 +157,7 @@ var (
 	errNilMessage = errors.New("unmarshaler returned nil")
 )
 
-// content decodes a body, with the metadata that a Nack left, if any.
+// content decodes a body, with the metadata of the last Nack, if any.
 func (a *Admin) content(topic string, body, metadata []byte) Content {
 	if body == nil {
 		return Content{Err: errNoBody}
@@ -195,8 +195,8 @@ func (a *Admin) decode(topic string, body, metadata []byte) (msg *message.Messag
 	return msg, nil
 }
 
-// decodeMetadata decodes what a Nack has kept: metadata as they are within a body of the
-// DefaultMarshaler, whatever encoded the body itself.
+// decodeMetadata decodes the metadata of a Nack. They are encoded as in a body of the DefaultMarshaler, even if another
+// Marshaler encoded the body.
 func decodeMetadata(metadata []byte) (message.Metadata, error) {
 	body, err := msgpack.Marshal([]any{"", metadata, nil})
 	if err != nil {
@@ -212,17 +212,17 @@ func decodeMetadata(metadata []byte) (message.Metadata, error) {
 	return msg.Metadata, nil
 }
 
-// keyOf is the message key in an id; "" if it has none.
+// keyOf returns the message key in an id; "" if it has none.
 func keyOf(id string) string {
 	return script.TraitsOf(id).Key
 }
 
-// orderingKeyOf is the ordering key in an id; "" if it has none.
+// orderingKeyOf returns the ordering key in an id; "" if it has none.
 func orderingKeyOf(id string) string {
 	return script.TraitsOf(id).OrderingKey
 }
 
-// publishedAt is when an id was made; zero if it is not one of ours, or was made for an imported line.
+// publishedAt returns when an id was made; zero if the id has no time, for example that of an imported line.
 func publishedAt(id string) time.Time {
 	if len(id) < ulid.EncodedSize {
 		return time.Time{}

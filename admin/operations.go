@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// operation is what is done with messages.
+// operation is a kind of bulk operation.
 type operation struct {
 	verb   string
 	sets   []Set // that a query may be for; the first is the default
@@ -26,22 +26,22 @@ type operation struct {
 
 	buried bool // step, or ids, compares the cutoff with times in each partition: each needs one by its own clock
 
-	// step is for messages of one place. It returns those that it has skipped, and how many it was
-	// not for.
+	// step changes messages of one place. It returns the skipped messages, and the number of messages that are not
+	// counted.
 	step func(ctx context.Context, s step, cutoff int64) (skips []skip, others int, err error)
 
-	// ids and key are for messages wherever they are.
+	// ids and key change messages in all places.
 	ids func(ctx context.Context, in scope, ids []string, cutoff int64) (skips []skip, err error)
 	key func(ctx context.Context, in scope, key string, cutoff int64) error
 }
 
-// skip is a message that an operation has left as it was.
+// skip is a skipped message, with the reason.
 type skip struct {
 	name string // its id, or its key
 	why  error
 }
 
-// scope is where messages may be.
+// scope says where to look for messages by id or key.
 type scope struct {
 	topic  *queue.Topic
 	groups []string      // for operations on groups
@@ -77,8 +77,7 @@ func rescheduleOperation(remaining time.Duration) operation {
 		verb: "reschedule", sets: []Set{Scheduled, Waiting}, maxIDs: atOnce, everyGroup: true,
 		cutoff: func(began int64) int64 { return began + soon },
 		step: func(ctx context.Context, s step, due int64) ([]skip, int, error) {
-			// Those that are due then were moved before, and are met again. Those that are due
-			// already need not be made due now.
+			// Messages with the new due time were moved before, and are met again. Due messages need not be moved to now.
 			others := dropped(&s, func(e inspect.PageEntry) bool { return e.Score == due || soon == 0 && e.Score < due })
 			if len(s.entries) == 0 {
 				return nil, others, nil
@@ -99,7 +98,7 @@ func requeueOperation() operation { return deadOperation("requeue", queue.Requeu
 
 func discardOperation() operation { return deadOperation("discard", queue.Discard) }
 
-// deadOperation is for the dead messages that are there when it begins.
+// deadOperation is an operation on the dead messages that exist when it starts.
 func deadOperation(verb string, do groupCall) operation {
 	return operation{
 		verb: verb, sets: []Set{Dead}, maxIDs: queue.MaxMessages, cutoff: atStart, buried: true,
@@ -112,8 +111,8 @@ func deadOperation(verb string, do groupCall) operation {
 	}
 }
 
-// buriedAfter reports whether a message was dead-lettered after a time. One from the future was there before the clock
-// was set back.
+// buriedAfter reports whether a message was dead-lettered after a time. A message from the future does not count: the clock
+// was set back since.
 func (s step) buriedAfter(latest int64) func(inspect.PageEntry) bool {
 	now := s.now.UnixMilli()
 	return func(e inspect.PageEntry) bool { return e.Score > latest && e.Score <= now }
@@ -136,8 +135,7 @@ func buryOperation(reason string) operation {
 	}
 }
 
-// groupCall changes messages of a group in one partition and returns the ids of those that it
-// has left as they were.
+// groupCall changes messages of a group in one partition and returns the ids of the unchanged messages.
 type groupCall func(ctx context.Context, g *queue.Group, ids []string, cutoff int64) (unchanged []string, err error)
 
 func (do groupCall) step(ctx context.Context, s step, cutoff int64) (unchanged []string, err error) {
@@ -173,8 +171,7 @@ func (do groupCall) ids(why error) func(context.Context, scope, []string, int64)
 	}
 }
 
-// key is for what a key leads to: one message or, if the number of partitions was raised,
-// several.
+// key changes the messages that a key refers to. There may be several if the number of partitions was raised.
 func (do groupCall) key(why error) func(context.Context, scope, string, int64) error {
 	return func(ctx context.Context, in scope, key string, cutoff int64) error {
 		var mu sync.Mutex
@@ -203,7 +200,7 @@ func (do groupCall) key(why error) func(context.Context, scope, string, int64) e
 	}
 }
 
-// callEach makes a call for each message. An error that is no reason to skip a message ends it.
+// callEach makes a call for each message, until an error that is not a reason to skip a message.
 func callEach(ids []string, call func(id string) error) (skips []skip, err error) {
 	reasons := make([]error, len(ids)) // why messages were skipped
 	err = each(len(ids), func(i int) error {
@@ -221,14 +218,14 @@ func callEach(ids []string, call func(id string) error) (skips []skip, err error
 	return skips, err
 }
 
-// isSkipped reports whether an error says why a message was skipped.
+// isSkipped reports whether an error is a reason to skip a message.
 func isSkipped(err error) bool {
 	return errors.Is(err, ErrMessageNotFound) || errors.Is(err, ErrNotWaiting) || errors.Is(err, ErrNotDead)
 }
 
 func errorOf(_ queue.Status, err error) error { return err }
 
-// rescheduleError is why a message got no new due time.
+// rescheduleError returns why a message was not rescheduled.
 func rescheduleError(was queue.Status, err error) error {
 	if errors.Is(err, ErrMessageNotFound) && !errors.Is(err, redisdelay.ErrMessageDead) && was.ID != "" { // a handler has it
 		return ErrNotWaiting
@@ -253,7 +250,7 @@ func idsOf(entries []inspect.PageEntry) []string {
 	return list
 }
 
-// scored are messages as they were seen.
+// scored returns messages with their scores.
 func scored(entries []inspect.PageEntry) []inspect.Seen {
 	list := make([]inspect.Seen, len(entries))
 	for i, e := range entries {
@@ -262,7 +259,7 @@ func scored(entries []inspect.PageEntry) []inspect.Seen {
 	return list
 }
 
-// dropped takes messages out of a step and returns how many it has taken.
+// dropped removes messages from a step and returns their number.
 func dropped(s *step, drop func(inspect.PageEntry) bool) int {
 	before := len(s.entries)
 	s.entries = slices.DeleteFunc(s.entries, drop)

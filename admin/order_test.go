@@ -48,7 +48,7 @@ func (s *scene) behind(key, why string) {
 		e, err := s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: key})
 		require.NoError(s.T, err)
 		assert.Regexp(s.T, "^due for "+soon+"; "+why+"$", e.Summary)
-		assert.Equal(s.T, []string{"billing: " + e.Summary}, e.Lines)
+		assert.Equal(s.T, []Line{{"billing", e.Summary}}, e.Lines)
 	})
 }
 
@@ -105,13 +105,13 @@ func TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine(t *testing.T) {
 func TestWhatWaitsInLineIsCountedAndShown(t *testing.T) {
 	s := newScene(t)
 	g, _ := s.lined()
-	assert.Zero(t, s.stats().Groups[0].NextRetry)
+	assert.Zero(t, s.stats().Groups[0].NextDue)
 	s.publishOrderedLater(g)
 	stats := s.stats()
 	one := stats.Groups[0]
-	assert.Equal(t, Counts{InLine: 2, Retrying: 1, InDelivery: 1}, one.Counts)
-	assert.Equal(t, []any{time.Time{}, time.Duration(0)}, []any{one.OldestQueued, one.Overdue}, "what waits in line is not late")
-	assert.WithinDuration(t, s.Now().Add(time.Minute), one.NextRetry, 5*time.Second)
+	assert.Equal(t, Counts{InLine: 2, Postponed: 1, InDelivery: 1}, one.Counts)
+	assert.Equal(t, []any{time.Time{}, time.Duration(0)}, []any{one.OldestReady, one.Overdue}, "what waits in line is not late")
+	assert.WithinDuration(t, s.Now().Add(time.Minute), one.NextDue, 5*time.Second)
 	assert.Equal(t, 4, one.held())
 
 	list := s.lists(Query{In: Waiting, Limit: 1}, func() {})
@@ -144,12 +144,12 @@ func (s *scene) publishOrderedLater(g *queue.Group) {
 
 // TestBulkOperationsKnowWhatWaitsInLine also while no claim comes: the turn passes on as they go.
 func TestBulkOperationsKnowWhatWaitsInLine(t *testing.T) {
-	for name, want := range map[string]Counts{"cancel": {}, "bury": {Dead: 3}, "reschedule": {Retrying: 3}} {
+	for name, want := range map[string]Counts{"cancel": {}, "bury": {Dead: 3}, "reschedule": {Postponed: 3}} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			g, first := s.lined()
 			s.nack(g, 0, first)
-			require.Equal(t, Counts{Queued: 1, InLine: 2}, s.stats().Groups[0].Counts)
+			require.Equal(t, Counts{Ready: 1, InLine: 2}, s.stats().Groups[0].Counts)
 			p, err := operations[name](t.Context(), s, Matching(Query{In: Waiting, Group: "billing"}), nil)
 			require.NoError(t, err)
 			assert.Equal(t, Progress{Done: 3}, p)
@@ -207,8 +207,8 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 		f := s.findings(false)[CheckHalted]
 		assert.Equal(t, Finding{
 			Severity: Warning, Check: CheckHalted, Topic: s.Topic,
-			Text: fmt.Sprintf(`1 ordering key is halted: "wallet-7" of "billing", by %q. Their messages wait until the dead `+
-				"messages are requeued or discarded", first.ID),
+			Text: fmt.Sprintf(`1 ordering key is halted: "wallet-7" in group "billing" by dead message %q. The key's messages wait until `+
+				"the dead message is requeued or discarded", first.ID),
 		}, f)
 		one := s.stats().Groups[0]
 		assert.Equal(t, 1, one.HaltedKeys)

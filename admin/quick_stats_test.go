@@ -39,7 +39,7 @@ func (s *scene) agree() TopicStats {
 		g := &want.Groups[i]
 		assert.Equal(s.T, g.Overdue > 0, b.Groups[i].Overdue > 0, g.Group)
 		g.At, g.Overdue, g.Consumers = b.At, b.Groups[i].Overdue, nil
-		g.NextRetry, g.OldestUnacked, g.OldestDead = time.Time{}, time.Time{}, time.Time{}
+		g.NextDue, g.OldestUnacked, g.OldestDead = time.Time{}, time.Time{}, time.Time{}
 	}
 	assert.Equal(s.T, want, b)
 	return b

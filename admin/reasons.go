@@ -21,14 +21,13 @@ type ReasonCount struct {
 	Others         bool      // all dead messages with further reasons; Reason is ""
 }
 
-// maxReasons is how many reasons of a group are counted separately.
+// maxReasons is the number of reasons of a group that are counted separately.
 const maxReasons = 1000
 
-// withDigits matches what may be an id. Of these, numbers of up to three digits are none: they
-// may be the status of a reply.
+// withDigits matches possible ids. Numbers of up to three digits do not count: they may be the status of a reply.
 var withDigits = regexp.MustCompile(`[\pL\pN_-]*[0-9][\pL\pN_-]*`)
 
-// kindOf is a reason without what is about one message.
+// kindOf returns a reason without the ids and long numbers that differ from message to message.
 func kindOf(reason string) string {
 	return withDigits.ReplaceAllStringFunc(reason, func(word string) string {
 		if _, err := strconv.ParseUint(word, 10, 64); err == nil && len(word) <= 3 {
@@ -61,7 +60,7 @@ func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress fun
 	return t.list(), wrap(err, "reasons in %q", topic)
 }
 
-// list is what was counted, those with the most first.
+// list returns the counts, the highest first.
 func (t *reasonTable) list() []ReasonCount {
 	list := make([]ReasonCount, 0, len(t.counts))
 	for _, c := range t.counts {

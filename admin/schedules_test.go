@@ -60,7 +60,7 @@ func TestExamineSaysThatNobodyRunsTheSchedules(t *testing.T) {
 	s.late("a", 90*time.Second)
 	f := aboutServers(t, s.admin)[CheckSchedules]
 	assert.Equal(t, Warning, f.Severity)
-	assert.Regexp(t, `^1 schedule is behind for 1m3\ds, since no process runs them`, f.Text)
+	assert.Regexp(t, `^1 schedule is behind for 1m3\ds: no process runs schedules`, f.Text)
 	s.late("b", time.Hour)
 	assert.Regexp(t, `^2 schedules are behind, the first for 1h`, aboutServers(t, s.admin)[CheckSchedules].Text)
 }

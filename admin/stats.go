@@ -29,14 +29,14 @@ func (a *Admin) Topics(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Counts are the numbers of messages in each state. In the counts of a topic, a message counts once for each group that
-// has it. Scheduled, Queued, Retrying, InLine, InDelivery and Dead add up to all; Due and LeaseExpired are parts of
+// Counts are the numbers of messages in each place. In the counts of a topic, a message counts once for each group that
+// has it. Scheduled, Ready, Postponed, InLine, InDelivery and Dead add up to all; Due and LeaseExpired are parts of
 // others.
 type Counts struct {
 	Scheduled    int // not given to the groups yet; 0 for a group
 	Due          int // the part of Scheduled that is due; 0 for a group
-	Queued       int // due in the queue of a group, for the first delivery or a retry
-	Retrying     int // due later in the queue of a group: retried or postponed
+	Ready        int // due in the queue of a group, for the first delivery or a retry
+	Postponed    int // due later in the queue of a group: nacked, deferred or rescheduled
 	InLine       int // due, but waiting in line for their ordering keys
 	InDelivery   int // held by a consumer
 	LeaseExpired int // the part of InDelivery whose lease has ended: the next claim takes it over
@@ -46,8 +46,8 @@ type Counts struct {
 // Add adds other counts.
 func (c *Counts) Add(other Counts) { (*inspect.Counts)(c).Add(inspect.Counts(other)) }
 
-// held is how many messages groups have.
-func (c Counts) held() int { return c.Queued + c.InLine + c.Retrying + c.InDelivery + c.Dead }
+// held returns the number of messages that groups have.
+func (c Counts) held() int { return c.Ready + c.InLine + c.Postponed + c.InDelivery + c.Dead }
 
 // TopicStats are the statistics of a topic. Partitions, and many groups of a partition, are counted at slightly
 // different moments.
@@ -97,7 +97,7 @@ type GroupStats struct {
 	At    time.Time
 
 	Counts
-	OldestQueued time.Time // the earliest due time of the Queued; zero for none
+	OldestReady time.Time // the earliest due time of the Ready messages; zero for none
 
 	// HaltedKeys is how many ordering keys wait for a dead message (redisdelay.GroupLimits.HaltsKeys), among the newest
 	// 1,000 dead messages of each partition.
@@ -114,7 +114,7 @@ type GroupStats struct {
 	Alive     int       // number of live consumers
 
 	// Filled only with StatsOptions.Details:
-	NextRetry     time.Time // the earliest due time of the Retrying; zero for none
+	NextDue       time.Time // the earliest due time of the Postponed messages; zero for none
 	OldestUnacked time.Time // when the oldest of up to 1,000 messages in delivery was published; zero for none
 	OldestDead    time.Time // when the first dead message was buried; zero for none
 	Consumers     []Consumer
@@ -178,10 +178,10 @@ func (a *Admin) Stats(ctx context.Context, options StatsOptions) ([]TopicStats, 
 	return list, nil
 }
 
-// topicErrors are why topics could not be read.
+// topicErrors are the errors of topics that could not be read.
 type topicErrors []error
 
-// topicErrorsShown is how many topics the text of topicErrors names.
+// topicErrorsShown is the number of topics that the text of topicErrors names.
 const topicErrorsShown = 5
 
 func (e topicErrors) Error() string {
@@ -197,7 +197,7 @@ func (e topicErrors) Error() string {
 
 func (e topicErrors) Unwrap() []error { return e }
 
-// counted is a topic, or why it could not be read.
+// counted has the statistics of a topic, or an error.
 type counted struct {
 	TopicStats
 	err error
@@ -228,7 +228,7 @@ func (a *Admin) quickStats(ctx context.Context, options StatsOptions) ([]counted
 	return all, nil
 }
 
-// chosen are some of the listed topics. Those that are not listed have no version.
+// chosen returns the named topics. Topics that are not listed have no version.
 func chosen(listed []inspect.Listed, names []string) []inspect.Listed {
 	versions := map[string]string{}
 	for _, t := range listed {
@@ -241,7 +241,7 @@ func chosen(listed []inspect.Listed, names []string) []inspect.Listed {
 	return list
 }
 
-// topicsAtOnce is how many topics Stats counts at once in detail.
+// topicsAtOnce is the number of topics that Stats counts concurrently with Details.
 const topicsAtOnce = 8
 
 func (a *Admin) detailedStats(ctx context.Context, options StatsOptions) ([]counted, error) {
@@ -261,7 +261,7 @@ func (a *Admin) detailedStats(ctx context.Context, options StatsOptions) ([]coun
 	return all, nil
 }
 
-// statsOf is all of one topic.
+// statsOf returns the statistics of one topic, with details.
 func (a *Admin) statsOf(ctx context.Context, name string, dueWithin []time.Duration) (TopicStats, error) {
 	t, err := a.open(ctx, name)
 	if err != nil {
@@ -277,7 +277,7 @@ func (a *Admin) statsOf(ctx context.Context, name string, dueWithin []time.Durat
 	return s, err
 }
 
-// memory estimates what the topic takes in Redis; 0 if the user may not ask.
+// memory estimates the memory of the topic in Redis; 0 without the right to ask.
 func (t topic) memory(ctx context.Context) (int64, error) {
 	sizes, known := make([]int64, t.partitions), make([]bool, t.partitions)
 	err := each(len(sizes), func(i int) (err error) {
@@ -311,7 +311,7 @@ func (a *Admin) Groups(ctx context.Context, topic string) ([]GroupStats, error) 
 	return s.Groups, wrap(err, "groups of %q", topic)
 }
 
-// stats is all but the memory.
+// stats returns the statistics without the memory.
 func (t topic) stats(ctx context.Context) (TopicStats, error) {
 	counts, err := t.counts(ctx, t.groupList.All(), inspect.Details)
 	if err != nil {
@@ -334,7 +334,7 @@ func (t topic) stats(ctx context.Context) (TopicStats, error) {
 	return s, nil
 }
 
-// counts adds up what the partitions have.
+// counts adds the counts of the partitions.
 func (t topic) counts(ctx context.Context, groups []string, more inspect.More) (sum inspect.TopicCounts, err error) {
 	parts := make([]inspect.TopicCounts, t.partitions)
 	err = each(len(parts), func(i int) (err error) {
@@ -374,7 +374,7 @@ func topicStats(name string, partitions int, groupList inspect.GroupList, counts
 
 func groupStats(name string, t TopicStats, groupList inspect.GroupList, counts inspect.GroupCounts) GroupStats {
 	g := GroupStats{
-		Group: name, At: t.At, Counts: Counts(counts.Counts), OldestQueued: counts.OldestQueued, NextRetry: counts.NextRetry,
+		Group: name, At: t.At, Counts: Counts(counts.Counts), OldestReady: counts.OldestReady, NextDue: counts.NextDue,
 		OldestUnacked: publishedAt(counts.OldestUnacked), OldestDead: counts.OldestDead, HaltedKeys: counts.Halted,
 		ExpiresAt: groupList.Expiring[name], Alive: counts.Consumers,
 	}
@@ -387,7 +387,7 @@ func groupStats(name string, t TopicStats, groupList inspect.GroupList, counts i
 		g.Pause = pauseOf(groupList, name)
 	}
 	if g.State == GroupActive && g.Pause == nil {
-		g.Overdue = since(inspect.Earliest(t.OldestDue, g.OldestQueued), t.At)
+		g.Overdue = since(inspect.Earliest(t.OldestDue, g.OldestReady), t.At)
 	}
 	return g
 }
@@ -399,7 +399,7 @@ func since(t, at time.Time) time.Duration {
 	return max(0, at.Sub(t))
 }
 
-// stateOf is the state of a group that holds so many messages.
+// stateOf returns the state of a group that holds a number of messages.
 func stateOf(name string, groupList inspect.GroupList, holds int) GroupState {
 	switch tombstone, retired := groupList.Retired[name]; {
 	case retired && tombstone.Expired:
@@ -420,8 +420,7 @@ func limitsOf(l queue.Limits) *redisdelay.GroupLimits {
 
 const allGroups = "" // in package queue
 
-// pauseOf is the pause that keeps a group, or all groups, from claiming: of two, the one that
-// lasts longer.
+// pauseOf returns the pause of a group: its own or that of all groups, whichever lasts longer.
 func pauseOf(groupList inspect.GroupList, group string) *redisdelay.Pause {
 	all, paused := groupList.Pauses[allGroups]
 	own, ownPaused := groupList.Pauses[group]
@@ -443,7 +442,7 @@ func inForce(p inspect.PauseInForce, all bool) *redisdelay.Pause {
 	return pause
 }
 
-// consumersOf joins what the partitions know of consumers, sorted by name and id.
+// consumersOf merges the consumers of the partitions, sorted by name and id.
 func consumersOf(topic, group string, partitions [][]inspect.Consumer) []Consumer {
 	known := map[string]Consumer{}
 	for _, list := range partitions {

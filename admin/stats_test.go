@@ -71,9 +71,9 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	require.Len(t, groups, 2)
 	assert.Equal(t, "h", groups[1].Group)
 	one := groups[0]
-	assert.Equal(t, []int{0, 1, 1, 0, 1}, []int{one.Queued, one.Retrying, one.InDelivery, one.LeaseExpired, one.Dead})
-	assert.Zero(t, one.OldestQueued)
-	assert.WithinDuration(t, now.Add(time.Minute), one.NextRetry, 5*time.Second)
+	assert.Equal(t, []int{0, 1, 1, 0, 1}, []int{one.Ready, one.Postponed, one.InDelivery, one.LeaseExpired, one.Dead})
+	assert.Zero(t, one.OldestReady)
+	assert.WithinDuration(t, now.Add(time.Minute), one.NextDue, 5*time.Second)
 	assert.WithinDuration(t, now, one.OldestUnacked, 5*time.Second)
 	assert.WithinDuration(t, now, one.OldestDead, 5*time.Second)
 	assert.Equal(t, GroupActive, one.State)
@@ -88,8 +88,8 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:g"), z(1000, claimed[0].ID)).Err())
 	s.agree()
 	stats = s.stats()
-	assert.Equal(t, []int{1, 0, 1, 1}, []int{stats.Groups[0].Queued, stats.Groups[0].Retrying, stats.Groups[0].InDelivery, stats.Groups[0].LeaseExpired})
-	assert.Equal(t, time.UnixMilli(1000), stats.Groups[0].OldestQueued)
+	assert.Equal(t, []int{1, 0, 1, 1}, []int{stats.Groups[0].Ready, stats.Groups[0].Postponed, stats.Groups[0].InDelivery, stats.Groups[0].LeaseExpired})
+	assert.Equal(t, time.UnixMilli(1000), stats.Groups[0].OldestReady)
 	old := stats.At.Sub(time.UnixMilli(1000))
 	assert.Equal(t, []time.Duration{old, old, stats.At.Sub(stats.OldestDue)}, overdue(stats))
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
@@ -115,7 +115,7 @@ func TestStatsAddUpThePartitionsOfACluster(t *testing.T) {
 	require.Len(t, stats.Groups, 4)
 	for i, want := range [][]int{{0, 60, 60, 0}, {0, 0, 0, 60}, {60, 0, 0, 0}, {60, 0, 0, 0}} {
 		g := stats.Groups[i]
-		assert.Equal(t, want, []int{g.Queued, g.InDelivery, g.LeaseExpired, g.Dead}, g.Group)
+		assert.Equal(t, want, []int{g.Ready, g.InDelivery, g.LeaseExpired, g.Dead}, g.Group)
 	}
 	assert.InDelta(t, stats.Messages*70, stats.Bytes, float64(stats.Messages*40))
 	s.agree()

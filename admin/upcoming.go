@@ -118,7 +118,7 @@ func (a *Admin) upcoming(ctx context.Context, name string, q UpcomingQuery) (Upc
 	return u, nil
 }
 
-// buckets are the buckets from a time on, with borders at whole milliseconds.
+// buckets returns the buckets from a time on, with borders at whole milliseconds.
 func (q UpcomingQuery) buckets(from time.Time) []Bucket {
 	span, number := q.Span.Milliseconds(), int64(q.Buckets)
 	border := func(i int64) time.Time {
@@ -131,13 +131,13 @@ func (q UpcomingQuery) buckets(from time.Time) []Bucket {
 	return list
 }
 
-// counting is ranges to count, and where the counts go.
+// counting has the ranges to count, and the destinations of the counts.
 type counting struct {
 	ranges []inspect.Range
 	into   []*int
 }
 
-// add counts what a partition has.
+// add adds the ranges of a partition.
 func (c *counting) add(p *queue.Partition, u *Upcoming) {
 	c.spread(p.Group(""), inspect.InScheduled, u, func(b *Bucket) *int { return &b.Messages })
 	if u.Group == "" {
@@ -151,7 +151,7 @@ func (c *counting) add(p *queue.Partition, u *Upcoming) {
 
 // spread counts the messages of a place by due time: due now, due in each bucket, and due later.
 func (c *counting) spread(g *queue.Group, place inspect.Place, u *Upcoming, into func(*Bucket) *int) {
-	// Scores are whole milliseconds, so what is due until a time is what is due before the next millisecond.
+	// Scores are whole milliseconds, so "due until" a time means "due before" the next millisecond.
 	next := func(t time.Time) int64 { return t.UnixMilli() + 1 }
 	c.count(inspect.Range{Group: g, Place: place, Before: next(u.At)}, &u.DueNow)
 	for i := range u.Buckets {

@@ -17,8 +17,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// source is one place of one group in one partition, or the scheduled messages of a
-// partition, as far as a query matches them.
+// source has the messages of one place that a query matches: the scheduled messages of a partition, or a queue or another
+// sorted set of a group in a partition.
 type source struct {
 	number    int // of the partition
 	partition *queue.Partition
@@ -28,7 +28,7 @@ type source struct {
 	request   inspect.PageRequest
 }
 
-// count counts what the query matches.
+// count counts the messages of the source.
 func (s source) count(ctx context.Context, filters bool) (int, error) {
 	if !filters {
 		return inspect.Count(ctx, s.group, s.request.Place, s.request.From, s.request.Before)
@@ -43,7 +43,7 @@ func (s source) count(ctx context.Context, filters bool) (int, error) {
 	}
 }
 
-// topic is a topic that is on the list, as it was when it was opened.
+// topic is a listed topic, with its groups at the time it was opened.
 type topic struct {
 	*queue.Topic
 	name       string
@@ -51,7 +51,7 @@ type topic struct {
 	groupList  inspect.GroupList // of the first partition, which decides
 }
 
-// open looks a topic up.
+// open reads a topic.
 func (a *Admin) open(ctx context.Context, name string) (topic, error) {
 	if name == "" {
 		return topic{}, redisdelay.ErrEmptyTopic
@@ -68,7 +68,7 @@ func (a *Admin) open(ctx context.Context, name string) (topic, error) {
 	return t, err
 }
 
-// sources are where to look for what a query matches, by partition, then by group.
+// sources returns the places with messages that a query may match, by partition, then by group.
 func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, error) {
 	t, err := a.open(ctx, name)
 	if err != nil {
@@ -104,20 +104,19 @@ func (q Query) sourcesIn(p *queue.Partition, number int, names []string, now tim
 	return list
 }
 
-// placesOf are the places of a group. Messages come before those whose turns they wait for: when these end, the
-// first in line goes to the other place.
+// placesOf returns the places of a group, InLine before InQueue: messages move from the first to the second, and a message
+// that moves during the walk must not be missed.
 var placesOf = map[Set][]inspect.Place{
 	Waiting: {inspect.InLine, inspect.InQueue}, InDelivery: {inspect.InUnack}, Dead: {inspect.InDead},
 }
 
-// atOnce is how many calls go to Redis at once.
+// atOnce is the number of concurrent calls to Redis.
 const atOnce = 16
 
-// each calls do with 0 to n-1, atOnce at a time, and returns the first error. It begins no
-// more calls after one.
+// each calls do with 0 to n-1, atOnce at a time, and returns the first error. After an error, it starts no more calls.
 func each(n int, do func(i int) error) error { return eachOf(n, atOnce, do) }
 
-// eachOf is each with another number of calls at a time.
+// eachOf is each with another number of concurrent calls.
 func eachOf(n, limit int, do func(i int) error) error {
 	calls, ctx := errgroup.WithContext(context.Background()) // ends with the first error
 	calls.SetLimit(limit)
@@ -132,7 +131,7 @@ func eachOf(n, limit int, do func(i int) error) error {
 	return calls.Wait()
 }
 
-// stream is what is left to read of a source.
+// stream reads a source.
 type stream struct {
 	source
 	head  []inspect.PageEntry // read and not used yet
@@ -141,7 +140,7 @@ type stream struct {
 	took  time.Duration       // how long the last page took; 0 before the first
 }
 
-// fill reads until there is a message, or no more.
+// fill reads until there is a message or the source ends.
 func (s *stream) fill(ctx context.Context) error {
 	for len(s.head) == 0 && s.more {
 		if s.took > 0 {
@@ -165,17 +164,16 @@ func (s *stream) look() (err error) {
 	return err
 }
 
-// merger puts the messages of several sources in one order: by score, id and group.
+// merger merges the messages of several sources, ordered by score, id and group.
 type merger struct {
 	streams []*stream // a heap of those that have a head, once begun
 	begun   bool
 }
 
-// readAhead is how many bytes of bodies are read ahead at most, besides one body of each source.
+// readAhead is the maximum size of the bodies that are read ahead, besides one body of each source.
 const readAhead = 32 << 20
 
-// newMerger reads pages of a size that is small if there are many sources, and from a
-// cursor on.
+// newMerger returns a merger that starts at a cursor. With many sources, it reads small pages.
 func newMerger(sources []source, c cursor, limit int) *merger {
 	m := &merger{}
 	for _, s := range sources {
@@ -210,8 +208,7 @@ func (m *merger) begin(ctx context.Context) error {
 	return nil
 }
 
-// next is the next message; the stream is nil if there is none. The message is used up with
-// the call after this one.
+// next returns the next message and its stream, which is nil at the end. The next call invalidates the message.
 func (m *merger) next(ctx context.Context) (*stream, error) {
 	if !m.begun {
 		if err := m.begin(ctx); err != nil {
@@ -257,7 +254,7 @@ func (m *merger) Pop() any {
 	return last
 }
 
-// step is some messages of one partition, in one place of one group.
+// step has some messages of one place of one group in one partition.
 type step struct {
 	partition *queue.Partition
 	group     *queue.Group // its name is "" in Scheduled
@@ -268,11 +265,9 @@ type step struct {
 	cursor    string
 }
 
-// walk goes through all that a query matches when it begins, one partition after the other and in it one
-// group after the other, in steps, and calls do with each step. What comes meanwhile is
-// included only if it is before the last of the others: else an operation would never end while
-// publishers and consumers are busy. The cursor of a step is where an operation goes on after it. Entries
-// have no bodies. A step may have no entries.
+// walk calls do with the messages that a query matches when the walk begins, in steps, by partition and then by group. A
+// message that arrives meanwhile is included only if it is before the last of those; otherwise the walk might never end.
+// An operation continues after a step from the cursor of that step. Entries have no bodies. A step may have no entries.
 func (a *Admin) walk(ctx context.Context, topic string, q Query, do func(step) error) error {
 	q.setDefaults()
 	q.Limit = DefaultLimit
@@ -340,7 +335,7 @@ func freezeEnds(ctx context.Context, sources []source) error {
 	return nil
 }
 
-// sourceKey is what a source is of, in the order of sources.
+// sourceKey identifies a source. Its order is that of sources.
 type sourceKey struct {
 	partition int
 	group     string
@@ -378,11 +373,11 @@ func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
 	}
 }
 
-// maxRest limits a rest: a call that took longer had to wait.
+// maxRest limits the pause of rest: a call that took longer had to wait for other calls.
 const maxRest = 5 * time.Millisecond
 
-// rest waits for as long as the calls before have taken, so that what goes through many
-// messages leaves half of Redis to publishers and consumers.
+// rest pauses for as long as the previous calls have taken, so that a walk over many messages leaves half of Redis's time to
+// publishers and consumers.
 func rest(ctx context.Context, took time.Duration) {
 	backoff.Sleep(ctx, min(took, maxRest)) // the next call ends with ctx
 }

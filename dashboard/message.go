@@ -72,26 +72,17 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		if g.State == redisdelay.StateDone {
 			continue
 		}
-		row := groupActions{GroupStatus: g, Said: said(g.Group, e.Lines[i])}
+		row := groupActions{GroupStatus: g, Said: e.Lines[i].Text}
 		if strings.Contains(row.Said, g.Content.LastError) {
 			row.Content.LastError = ""
 		}
 		data.add(actionsFor(q, cmp.Or(sets[g.State], admin.Waiting)), &row)
 		data.Groups = append(data.Groups, row)
 	}
-	data.cutSummary()
-	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
-}
-
-// cutSummary leaves in the summary what the groups do not say.
-func (m *messageData) cutSummary() {
-	if len(m.Groups) > 0 {
-		m.Summary = strings.TrimSuffix(m.Summary, strings.Join(m.Lines, "; "))
-		for _, g := range m.Groups {
-			m.Summary = strings.TrimSuffix(m.Summary, g.Said)
-		}
-		m.Summary = strings.TrimRight(m.Summary, ": ")
+	if len(data.Groups) > 0 { // which say the other part of the summary
+		data.Summary = data.Brief
 	}
+	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
 }
 
 // add puts actions next to the group that they are for, or once next to the message.

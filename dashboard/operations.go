@@ -178,13 +178,12 @@ func (o *operation) Number(severity admin.Severity) int {
 // Server is the one that was examined; "" if there are several.
 func (o *operation) Server() (server string) {
 	for _, f := range o.Findings() {
-		address, _, _ := strings.Cut(f.Text, ": its version is")
 		switch {
-		case f.Check != admin.CheckServer:
+		case f.Server == "" || f.Server == server:
 		case server != "":
 			return ""
 		default:
-			server = address
+			server = f.Server
 		}
 	}
 	return server

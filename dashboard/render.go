@@ -60,7 +60,6 @@ var functions = template.FuncMap{
 	"state":      stateOf,
 	"topicState": stateOfTopic,
 	"alive":      aliveIn,
-	"said":       said,
 	"first":      func(n int, list []pair) []pair { return list[:min(n, len(list))] },
 	"rest":       func(n int, list []pair) []pair { return list[min(n, len(list)):] },
 	"set":        func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
@@ -92,9 +91,6 @@ func timeTag(form string, t time.Time) template.HTML {
 
 // periods are those of rates that have a name.
 var periods = map[time.Duration]string{time.Second: "a second", time.Minute: "a minute", time.Hour: "an hour"}
-
-// said is a text without the name that it begins with.
-func said(name, text string) string { return strings.TrimPrefix(text, name+": ") }
 
 // pairs is a map for a template that wants several values.
 func pairs(list ...any) map[string]any {

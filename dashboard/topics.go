@@ -104,7 +104,7 @@ func stateOfTopic(s *admin.TopicStats) state {
 }
 
 // waitingOf is how many messages the list of waiting messages has.
-func waitingOf(c admin.Counts) int { return c.Due + c.Queued + c.InLine + c.Retrying }
+func waitingOf(c admin.Counts) int { return c.Due + c.Ready + c.InLine + c.Postponed }
 
 // column is a column of the list of topics.
 type column struct {

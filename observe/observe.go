@@ -152,7 +152,7 @@ type Ticked struct {
 	Topic    string
 	Schedule string
 	Stored   int
-	Missed   int // missed ticks that are not made up for (periodic.CatchUp)
+	Missed   int // missed ticks that are not made up for (periodic.Schedule.CatchUp)
 }
 
 // Called is one script call to Redis. Partition is -1 for a call that concerns no partition.

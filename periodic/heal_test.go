@@ -361,7 +361,7 @@ func TestTicksComeOnAClusterWithPartitions(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, publisher.Close()) })
 	require.NoError(t, publisher.Publish("beats", message.NewMessage("first", nil)))
 	p := newPeriodic(t, client, prefix)
-	all := periodic.CatchUpAll(time.Minute) // a machine that stands still makes ticks late
+	all := time.Minute // a machine that stands still makes ticks late
 	_, err = p.Apply(t.Context(), "hearts", 1, []periodic.Schedule{
 		{ID: "a", Topic: "beats", Cron: "@every 1s", Overlap: periodic.OverlapInOrder, StoreAhead: 2 * time.Second, CatchUp: all},
 		{ID: "b", Topic: "beats", Cron: "@every 1s", StoreAhead: 2 * time.Second, CatchUp: all},

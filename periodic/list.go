@@ -19,9 +19,9 @@ const BehindAfter = time.Minute
 type Status struct {
 	Schedule
 
-	Words   string            // when it ticks
+	Words   string            // when it ticks, such as "on Monday at 07:00, Europe/Berlin"
 	Owner   string            // the owner that declares it (Apply); "": defined with Set
-	Version int64             // of the declaration that changed it last
+	Version int64             // the version of the declaration that changed it last
 	Paused  *redisdelay.Pause // nil if not paused
 
 	// Next are the nominal times of the next ticks, as many as requested, or fewer near the end. It is empty if the
@@ -69,7 +69,7 @@ func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, erro
 	return list[0], nil
 }
 
-// status reads what the topics know of schedules.
+// status reads the state of schedules from their topics.
 func (p *Periodic) status(ctx context.Context, list []definition, times int) ([]Status, error) {
 	var statuses []Status
 	for some := range slices.Chunk(list, 1000) {
@@ -90,7 +90,7 @@ func (p *Periodic) status(ctx context.Context, list []definition, times int) ([]
 	return statuses, nil
 }
 
-// overdue is for how long the first tick that is not stored should have come.
+// overdue returns how long ago the first tick that is not stored became due; 0 if it is not due yet.
 func (d definition) overdue(t timing, record queue.TickRecord, now time.Time) time.Duration {
 	from := d.since().In(t.zone)
 	if record.Revision == d.revision {
@@ -103,7 +103,7 @@ func (d definition) overdue(t timing, record queue.TickRecord, now time.Time) ti
 	return max(0, now.Sub(missing.Add(t.delay)))
 }
 
-// status is all but how many are stored.
+// status returns the status of a schedule, except the number of stored ticks.
 func (d definition) status(times int, known queue.Ticked) Status {
 	now := known.Now
 	s := Status{Schedule: d.Schedule, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
@@ -127,7 +127,7 @@ func (d definition) status(times int, known queue.Ticked) Status {
 	}
 	s.Behind = max(s.Behind, d.overdue(t, known.Record, now))
 	from := now.Add(-t.delay)
-	if since := d.since(); since.After(from) { // nothing is stored before
+	if since := d.since(); since.After(from) { // earlier ticks are not stored
 		from = since
 	}
 	for at := d.next(t, from.In(t.zone)); !at.IsZero() && len(s.Next) < times; at = d.next(t, at) {

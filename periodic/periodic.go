@@ -47,11 +47,11 @@ type Periodic struct {
 	store     *queue.Store
 	table     *timetable.Timetable
 	logger    watermill.LoggerAdapter
-	settleFor time.Duration // how long the calls to Redis may take that store the ticks of what was taken
+	settleFor time.Duration // time limit of a round of Run
 
 	mu       sync.Mutex
-	topics   map[string]*queue.Topic // guarded by mu; up to maxTopics that were used
-	unusable map[string]int64        // guarded by mu; revisions of schedules that were logged as unusable here
+	topics   map[string]*queue.Topic // guarded by mu; up to maxTopics
+	unusable map[string]int64        // guarded by mu; revisions of the schedules that this process has logged as unusable
 	changed  chan struct{}           // guarded by mu; closed, and replaced, when a schedule is changed
 }
 
@@ -138,7 +138,7 @@ func (p *Periodic) Set(ctx context.Context, s Schedule) error {
 	return wrap(err, "set schedule %q", s.ID)
 }
 
-// attempts is how often a change is tried that others come before.
+// attempts limits how often a change is repeated after concurrent changes of the same schedule.
 const attempts = 20
 
 // define defines schedules, and stores their first ticks.
@@ -165,11 +165,12 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 	})
 }
 
-// An editor makes the new definition of a schedule, or returns false if it stays as it is. The old one has no revision if Redis
-// has none.
+// An editor returns the new definition of a schedule, and whether it differs from the old one. The old one has revision 0
+// if Redis has no such schedule.
 type editor func(id string, old definition, now time.Time) (next definition, differs bool, err error)
 
-// edit changes the definitions of schedules, and stores the first ticks. It repeats what others have changed meanwhile.
+// edit changes the definitions of schedules, and stores the first ticks. It repeats a change if another process has
+// changed the schedule meanwhile.
 func (p *Periodic) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
 	for range attempts {
 		changes, changed, work, err := p.compare(ctx, ids, to)
@@ -193,8 +194,8 @@ func (p *Periodic) edit(ctx context.Context, d timetable.Declaration, ids []stri
 	return done, ErrConflict
 }
 
-// note notes which changes were made, and returns the work that follows, and the schedules to change again: others have changed
-// them meanwhile, or they leave a topic first.
+// note records which changes were made. It returns the schedules whose ticks must be stored, and the schedules to change
+// again: another process has changed them meanwhile, or they have left one topic and must be added to another.
 func (a *Applied) note(
 	changes []timetable.Change, changed []definition, revisions []int64, now time.Time,
 ) (work []task, again []string) {
@@ -217,7 +218,7 @@ func (a *Applied) note(
 	return work, again
 }
 
-// wake ends the waits of Run.
+// wake wakes Run.
 func (p *Periodic) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,15 +226,15 @@ func (p *Periodic) wake() {
 	p.changed = make(chan struct{})
 }
 
-// nextChange is closed when a schedule is changed next.
+// nextChange returns a channel that is closed when this Periodic changes a schedule.
 func (p *Periodic) nextChange() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
 }
 
-// compare returns the changes of definitions, and the work that may be left over of those that stay: the process that changed or
-// took them last has not reported that it is done.
+// compare returns the changes to make. leftOver has unchanged schedules whose ticks may be missing, because the last
+// process that worked on them has not reported that it is done.
 func (p *Periodic) compare(ctx context.Context, ids []string, to editor) (
 	changes []timetable.Change, changed []definition, leftOver []task, err error,
 ) {
@@ -253,7 +254,7 @@ func (p *Periodic) compare(ctx context.Context, ids []string, to editor) (
 	return changes, changed, leftOver, err
 }
 
-// after is the definition that takes the place of an old one, and whether it says anything else.
+// after returns the definition that replaces an old one, and whether they differ.
 func (d definition) after(old definition, now time.Time) (next definition, differs bool, err error) {
 	if old.revision == 0 || old.damage != nil {
 		return d, true, nil
@@ -274,23 +275,23 @@ func (d definition) after(old definition, now time.Time) (next definition, diffe
 	}
 	if d.sameTimes(old) {
 		d.Since = old.since().UnixMilli()
-		if !old.End.IsZero() && !old.End.After(now) && !old.End.Equal(d.End) { // nobody has declared the ticks between the ends
+		if !old.End.IsZero() && !old.End.After(now) && !old.End.Equal(d.End) { // no declaration had the ticks between the ends
 			d.Since = max(d.Since, now.Add(-d.Offset-jitterOf(d.ID, d.Jitter)).UnixMilli())
 		}
 	}
 	return d, true, nil
 }
 
-// change puts a definition in the place of an old one.
+// change returns the change that replaces an old definition.
 func (d definition) change(old definition) timetable.Change {
 	c := timetable.Change{ID: d.ID, Seen: old.revision, Text: d.text()}
 	if d.Removed && old.damage != nil {
-		c.Text = "" // nothing is to remain: where its ticks are is not known
+		c.Text = "" // delete it at once: the topic with its ticks is not known
 	}
 	return c
 }
 
-// removed is the definition of a schedule that was removed.
+// removed returns the definition of a removed schedule.
 func (d definition) removed() definition {
 	return definition{Schedule: Schedule{ID: d.ID, Topic: d.Topic}, Owner: d.Owner, Removed: true}
 }
@@ -332,7 +333,7 @@ func (p *Periodic) Resume(ctx context.Context, id string) error {
 	return wrap(err, "resume schedule %q", id)
 }
 
-// change changes the definition of one schedule that exists. One that is damaged can only be removed.
+// change changes the definition of an existing schedule. A damaged definition can only be removed.
 func (p *Periodic) change(ctx context.Context, id string, to func(old definition) (next definition, differs bool)) error {
 	var missing error
 	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, func(_ string, old definition, _ time.Time) (definition, bool, error) {
@@ -355,7 +356,7 @@ func (p *Periodic) find(ctx context.Context, id string) (d definition, err error
 	return d, d.missing()
 }
 
-// missing says why there is no schedule to work with; nil if there is one.
+// missing returns an error if the schedule does not exist or is damaged.
 func (d definition) missing() error {
 	if d.damage == nil && (d.revision == 0 || d.Removed) {
 		return ErrScheduleNotFound
@@ -363,7 +364,7 @@ func (d definition) missing() error {
 	return d.damage
 }
 
-// read reads a definition, which may be damaged; one without an ID if there is none.
+// read decodes a definition. If it is damaged, the error is in damage. Without a definition, the result has no ID.
 func read(in timetable.Definition) (d definition) {
 	if in.ID == "" {
 		return definition{}

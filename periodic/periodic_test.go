@@ -211,7 +211,7 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 		"Jitter": func(s *periodic.Schedule) { s.Jitter = -1 }, "Offset": func(s *periodic.Schedule) { s.Offset = 25 * time.Hour },
 		"End":          func(s *periodic.Schedule) { s.Start, s.End = time.Now(), time.Now().Add(-time.Hour) },
 		"StoreAtLeast": func(s *periodic.Schedule) { s.StoreAtLeast = 1001 }, "StoreAhead": func(s *periodic.Schedule) { s.StoreAhead = time.Millisecond },
-		"CatchUp": func(s *periodic.Schedule) { s.CatchUp = periodic.CatchUpAll(-5) }, "CatchUp, of nothing": func(s *periodic.Schedule) { s.CatchUp = periodic.CatchUpAll(0) },
+		"CatchUp": func(s *periodic.Schedule) { s.CatchUp = -5 }, "CatchUp, too long": func(s *periodic.Schedule) { s.CatchUp = 400 * 24 * time.Hour },
 		"Overlap":         func(s *periodic.Schedule) { s.Overlap = "no" },
 		"Metadata":        func(s *periodic.Schedule) { s.Metadata = message.Metadata{redisdelay.KeyMetadata: "k"} },
 		"Topic, no UTF-8": func(s *periodic.Schedule) { s.Topic = "reports\xff" },

@@ -10,27 +10,26 @@ import (
 )
 
 const (
-	// maxStored is how many ticks one call stores.
+	// maxStored is the maximum number of ticks of a schedule that one call stores.
 	maxStored = 500
 
-	// forgetAfter is how long a removed schedule is remembered, so that a process that was stopped meanwhile cannot bring it
-	// back.
+	// forgetAfter is how long a removed schedule is remembered, so that a process that hangs meanwhile cannot restore it.
 	forgetAfter = 24 * time.Hour
 )
 
-// never is when a schedule is checked that has nothing to do: later than any due time.
+// never is the next check of a schedule without further ticks: later than any due time.
 var never = time.UnixMilli(1 << 52)
 
-// A plan is what is to be stored of a schedule.
+// A plan has the next ticks of a schedule to store.
 type plan struct {
 	ticks  []Tick
-	cursor string    // the cursor behind them
-	now    time.Time // when it was made
+	cursor string    // the cursor after the last tick
+	now    time.Time // when the plan was made
 	next   time.Time // when the schedule must be checked again
-	missed int       // ticks that are not made up for
+	missed int       // missed ticks that are not stored
 }
 
-// planOf plans what is to be stored, from what the topic knows and Redis's clock alone.
+// planOf plans the next ticks. The plan depends only on the record of the topic and on Redis's clock.
 func (d definition) planOf(t timing, record queue.TickRecord, now time.Time) plan {
 	switch forgotten := d.defined().Add(forgetAfter); {
 	case d.Removed && !forgotten.After(now):
@@ -45,11 +44,11 @@ func (d definition) planOf(t timing, record queue.TickRecord, now time.Time) pla
 	case record.Revision == d.revision:
 		from = cursorTime(record.Cursor, from)
 		ahead = record.Ahead
-	case record.Revision != 0: // it goes on where the last revision has stopped
+	case record.Revision != 0: // continue where the last revision stopped
 		if record.Fired.After(from) {
 			from = record.Fired.In(t.zone)
 		}
-	default: // it is new, or the topic was deleted: what was before this revision may have been handled
+	default: // the schedule is new, or its topic was deleted, so earlier ticks may have been handled
 		if defined := d.defined(); defined.After(from) {
 			from = defined.In(t.zone)
 		}
@@ -60,12 +59,12 @@ func (d definition) planOf(t timing, record queue.TickRecord, now time.Time) pla
 	return p
 }
 
-// cut leaves all but the first ticks to the next round, at once.
+// cut keeps the first n ticks. The next round, which follows at once, stores the others.
 func (p *plan) cut(n int) {
 	p.ticks, p.cursor, p.next = p.ticks[:n], cursorOf(p.ticks[n-1].Nominal), p.now
 }
 
-// from makes up for what was missed, and moves the cursor behind it.
+// from adds the ticks that make up for missed ones (CatchUp), and moves the cursor after the missed ticks.
 func (p *plan) from(d definition, t timing, from, now time.Time) {
 	limit := now.Add(-t.delay) // the last nominal time whose tick is due
 	next := d.next(t, cursorTime(p.cursor, from))
@@ -73,12 +72,12 @@ func (p *plan) from(d definition, t timing, from, now time.Time) {
 		return
 	}
 	switch {
-	case d.CatchUp.within > 0:
-		oldest := limit.Add(-d.CatchUp.within)
+	case d.CatchUp > 0:
+		oldest := limit.Add(-d.CatchUp)
 		if next.Before(oldest) {
 			before := oldest.Add(-time.Millisecond)
 			p.missed = d.count(t, next, oldest)
-			p.cursor = cursorOf(d.last(t, next, before)) // there may be none within
+			p.cursor = cursorOf(d.last(t, next, before)) // the period may have no tick
 			next = d.next(t, before.In(t.zone))
 		}
 		for ; !next.IsZero() && !next.After(limit) && len(p.ticks) < maxStored; next = d.next(t, next) {
@@ -94,7 +93,7 @@ func (p *plan) from(d definition, t timing, from, now time.Time) {
 	}
 }
 
-// ahead stores what is to come.
+// ahead adds the ticks to store ahead, after those that are stored (before).
 func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) {
 	var coming []time.Time
 	for _, nominal := range before {
@@ -107,23 +106,23 @@ func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) 
 	for len(coming) < MaxAhead {
 		next := d.next(t, at)
 		if next.IsZero() {
-			return // these are the last ticks
+			return // the schedule has no more ticks
 		}
 		if len(coming) >= d.StoreAtLeast && next.After(horizon) {
 			break
 		}
 		if len(p.ticks) == maxStored {
-			p.next = now // go on at once
+			p.next = now // continue at once
 			return
 		}
 		p.add(d, next, 0)
 		coming, at = append(coming, next), next
 	}
-	// Check again when there are too few, or half of the time is over.
+	// Check again when fewer than StoreAtLeast are left, or half of the stored time has passed.
 	last := coming[len(coming)-1].Add(t.delay)
 	p.next = coming[max(len(coming)-d.StoreAtLeast, 0)].Add(t.delay)
 	stored := d.StoreAhead
-	if len(coming) == MaxAhead { // which may be less
+	if len(coming) == MaxAhead { // they may cover less time
 		stored = min(stored, last.Sub(now))
 	}
 	if half := last.Add(-stored / 2); half.Before(p.next) && half.After(now) {
@@ -136,7 +135,7 @@ func (p *plan) add(d definition, nominal time.Time, missed int) {
 	p.cursor = cursorOf(nominal)
 }
 
-// next is the next nominal time after another one; zero if there is none.
+// next returns the next nominal time after a time; zero if there is none.
 func (d definition) next(t timing, after time.Time) time.Time {
 	if !d.Start.IsZero() && after.Before(d.Start) {
 		after = d.Start.Add(-time.Millisecond).In(t.zone)
@@ -148,7 +147,7 @@ func (d definition) next(t timing, after time.Time) time.Time {
 	return next
 }
 
-// count is how many nominal times there are from one of them until another time, which is not included; MissedLimit at most.
+// count counts the nominal times in [from, until), up to MissedLimit. from is a nominal time.
 func (d definition) count(t timing, from, until time.Time) int {
 	n := 0
 	for at := from; !at.IsZero() && at.Before(until) && n < MissedLimit; at = d.next(t, at) {
@@ -157,7 +156,7 @@ func (d definition) count(t timing, from, until time.Time) int {
 	return n
 }
 
-// last is the last nominal time up to a limit, from one of them on. It looks near the limit first.
+// last returns the last nominal time in [from, limit]. from is a nominal time. It searches backwards from the limit.
 func (d definition) last(t timing, from, limit time.Time) time.Time {
 	last := from
 	for back := time.Minute; ; back *= 8 {
@@ -179,8 +178,8 @@ func (d definition) last(t timing, from, limit time.Time) time.Time {
 	}
 }
 
-// A cursor is a nominal time, in ms, and what clocks were ahead of UTC then, in s: so a host with other rules for the zone
-// finds no tick for a civil day that has had one.
+// cursorOf returns the cursor of a nominal time: the time in ms, and its UTC offset in s. With the offset, a host with
+// other rules for the time zone does not store a second tick for the same civil day.
 func cursorOf(nominal time.Time) string {
 	_, offset := nominal.Zone()
 	return fmt.Sprintf("%d/%d", nominal.UnixMilli(), offset)

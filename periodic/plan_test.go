@@ -73,16 +73,16 @@ func TestAPlanGoesOnBehindTheCursor(t *testing.T) {
 func TestAPlanMakesUpForWhatWasMissed(t *testing.T) {
 	defined, now := at("2026-11-20T12:00:00Z"), at("2026-11-24T12:00:00Z")
 	for name, c := range map[string]struct {
-		catchUp CatchUp
+		catchUp time.Duration
 		want    []string
 		first   int // Tick.Missed of the first
 		missed  int // of the plan
 	}{
 		"the last one":                           {CatchUpOne, []string{"2026-11-24T07:00:00Z"}, 3, 3},
 		"none":                                   {CatchUpNone, nil, 0, 4},
-		"all":                                    {CatchUpAll(100 * time.Hour), []string{"2026-11-21T07:00:00Z", "2026-11-22T07:00:00Z", "2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 0},
-		"all of an hour, in which there is none": {CatchUpAll(time.Hour), nil, 0, 4},
-		"all of a day":                           {CatchUpAll(30 * time.Hour), []string{"2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 2},
+		"all":                                    {100 * time.Hour, []string{"2026-11-21T07:00:00Z", "2026-11-22T07:00:00Z", "2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 0},
+		"all of an hour, in which there is none": {time.Hour, nil, 0, 4},
+		"all of a day":                           {30 * time.Hour, []string{"2026-11-23T07:00:00Z", "2026-11-24T07:00:00Z"}, 0, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := planned(t, Schedule{Cron: "0 7 * * *", CatchUp: c.catchUp}, defined, now, queue.TickRecord{})

@@ -10,16 +10,17 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// leaseFor is how long other processes leave a schedule alone that one has taken.
+// leaseFor is how long a process may work on a schedule before another one takes it.
 const leaseFor = 15 * time.Second
 
-// atLeast is how long Run waits between two rounds, unless there is more to take.
+// atLeast is the shortest wait of Run between two rounds, unless more schedules are to be taken.
 const atLeast = 10 * time.Millisecond
 
-// storing is what Run does all the time.
+// storing is the activity of Run.
 const storing observe.Activity = "store ticks"
 
-// forgetFailure is after what time a schedule that this process could not store, and has not taken again, counts as another's.
+// forgetFailure is how long a failed schedule that this process has not taken again counts as failing. After that, another
+// process is expected to have stored it.
 const forgetFailure = 2 * time.Minute
 
 // Run stores the ticks of all schedules ahead until ctx ends, and returns nil. Any number of processes may run it. It
@@ -29,21 +30,21 @@ func (p *Periodic) Run(ctx context.Context) error {
 	defer outages.Close()
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
-	failing := map[string]time.Time{} // schedules that could not be stored, and when that was
+	failing := map[string]time.Time{} // schedules whose ticks could not be stored, and when
 	for ctx.Err() == nil {
-		changed := p.nextChange() // before the round, so that none is overlooked
+		changed := p.nextChange() // before the round, so that no change is overlooked
 		work, wait, err := p.round(ctx)
 		more := p.note(failing, work)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			if more && outages.Fails(storing, place) { // of which only its beginning is logged
+			if more && outages.Fails(storing, place) { // an outage is logged only when it begins
 				p.logger.Error("Could not store the ticks of more schedules; trying again", err, nil)
 			}
 			outages.Failed(storing, place, err)
 			pause.Wait(ctx)
 		default:
-			if len(failing) == 0 { // else this round says nothing of them
+			if len(failing) == 0 { // otherwise the failed schedules were not in this round
 				outages.Worked(storing, place)
 			}
 			pause.Reset()
@@ -53,7 +54,7 @@ func (p *Periodic) Run(ctx context.Context) error {
 	return nil
 }
 
-// note notes which schedules could not be stored, and reports whether there are more of them.
+// note records which schedules failed, and reports whether any of them did not fail before.
 func (p *Periodic) note(failing map[string]time.Time, work []task) (more bool) {
 	for _, t := range work {
 		_, before := failing[t.ID]
@@ -79,7 +80,7 @@ func (p *Periodic) logging() observe.Observer {
 	}
 }
 
-// round takes what is to be stored, stores it, and returns how long there is nothing to do.
+// round takes schedules, stores their next ticks, and returns how long to wait for the next round.
 func (p *Periodic) round(ctx context.Context) (work []task, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
@@ -102,7 +103,7 @@ func (p *Periodic) round(ctx context.Context) (work []task, wait time.Duration, 
 		}
 	}
 	switch {
-	case full && some: // go on at once
+	case full && some: // continue at once
 		return work, 0, nil
 	case !next.IsZero():
 		wait = min(wait, next.Sub(now))

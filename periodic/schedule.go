@@ -22,10 +22,10 @@ import (
 
 // Limits.
 const (
-	MaxIDBytes = 200                  // of a schedule's ID, and of an owner
-	MaxAhead   = 500                  // how many ticks are stored ahead at most
-	maxJitter  = 24 * time.Hour       //
-	maxFor     = 366 * 24 * time.Hour // of StoreAhead and CatchUp
+	MaxIDBytes = 200                  // maximum length of a schedule's ID, and of an owner
+	MaxAhead   = 500                  // maximum number of ticks stored ahead
+	maxJitter  = 24 * time.Hour       // maximum of Jitter and Offset
+	maxFor     = 366 * 24 * time.Hour // maximum of StoreAhead and CatchUp
 )
 
 // ErrInvalidSchedule is wrapped by errors that name an invalid field of a Schedule.
@@ -73,37 +73,23 @@ type Schedule struct {
 	StoreAtLeast int
 	StoreAhead   time.Duration
 
-	// CatchUp is what happens to ticks that were not stored in time. Default: CatchUpOne.
-	CatchUp CatchUp
+	// CatchUp is what happens to missed ticks. A tick is missed if it was not stored in time, because no process called
+	// Run for longer than ticks were stored ahead, or because Redis was unavailable. A positive CatchUp stores all ticks
+	// that were missed within the last period of this length, up to 366 days, in order, due at once. Default: CatchUpOne.
+	CatchUp time.Duration
 
 	// Overlap is what happens to a tick that is due while the one before it is being handled. Default: OverlapAll.
 	Overlap Overlap
 }
 
-// CatchUp is what happens to missed ticks: those that were not stored in time, because no process called Run for longer
-// than ticks were stored ahead, or because Redis was unavailable. The zero value is CatchUpOne. In JSON it is "one",
-// "none" or a duration.
-type CatchUp struct{ within time.Duration }
-
-// The values of CatchUp without a period. Do not assign to them.
-var (
+// The values of Schedule.CatchUp that are not a period.
+const (
 	// CatchUpOne stores the latest missed tick, due at once. Tick.Missed is the number of missed ticks before it.
-	CatchUpOne = CatchUp{}
+	CatchUpOne time.Duration = 0
 
 	// CatchUpNone stores no missed tick.
-	CatchUpNone = CatchUp{-1}
-
-	badCatchUp = CatchUp{-2}
+	CatchUpNone time.Duration = -1
 )
-
-// CatchUpAll stores all ticks that were missed within the last period of this length, in order, due at once. A period
-// of 0 or less, or above 366 days, makes the Schedule invalid.
-func CatchUpAll(within time.Duration) CatchUp {
-	if within <= 0 {
-		return badCatchUp // neither of the others
-	}
-	return CatchUp{within}
-}
 
 // Overlap is what happens, in each consumer group, to a tick that becomes due while the tick before it is being
 // handled.
@@ -121,33 +107,6 @@ const (
 	// (redisdelay.SetExpiration). SubscriberConfig.OnExpired is what happens to it.
 	OverlapSkip Overlap = "skip"
 )
-
-// MarshalText writes "one", "none", or a duration.
-func (c CatchUp) MarshalText() ([]byte, error) {
-	switch c {
-	case CatchUpOne:
-		return []byte("one"), nil
-	case CatchUpNone:
-		return []byte("none"), nil
-	default:
-		return []byte(c.within.String()), nil
-	}
-}
-
-// UnmarshalText reads what MarshalText writes.
-func (c *CatchUp) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "", "one":
-		*c = CatchUpOne
-	case "none":
-		*c = CatchUpNone
-	default:
-		within, err := time.ParseDuration(string(text))
-		*c = CatchUpAll(within)
-		return err
-	}
-	return nil
-}
 
 func (s *Schedule) setDefaults() {
 	s.Zone = cmp.Or(s.Zone, "UTC")
@@ -177,7 +136,7 @@ func (s Schedule) Validate() error {
 	return err
 }
 
-// compile checks a schedule that has its defaults.
+// compile validates a schedule, whose defaults are set.
 func (s Schedule) compile() (timing, error) {
 	t, err := s.check()
 	if err != nil {
@@ -214,8 +173,8 @@ func (s Schedule) check() (timing, error) {
 		return bad("StoreAtLeast", "is %d, want 1 to %d", s.StoreAtLeast, MaxAhead)
 	case s.StoreAhead < time.Second || s.StoreAhead > maxFor:
 		return bad("StoreAhead", "is %s, want 1s to %s", s.StoreAhead, maxFor)
-	case s.CatchUp == badCatchUp || s.CatchUp.within > maxFor:
-		return bad("CatchUp", "is for a time that is not above 0, or above %s", maxFor)
+	case s.CatchUp < CatchUpNone || s.CatchUp > maxFor:
+		return bad("CatchUp", "is %s, want CatchUpOne, CatchUpNone, or a period up to %s", s.CatchUp, maxFor)
 	case s.Overlap != OverlapAll && s.Overlap != OverlapInOrder && s.Overlap != OverlapSkip:
 		return bad("Overlap", "is %q", s.Overlap)
 	}
@@ -225,7 +184,7 @@ func (s Schedule) check() (timing, error) {
 	return timing{expression, zone, s.Offset + jitterOf(s.ID, s.Jitter)}, nil
 }
 
-// checkMetadata returns an error that says what the metadata have.
+// checkMetadata returns an error that names an invalid key.
 func checkMetadata(metadata message.Metadata) error {
 	for key, value := range metadata {
 		switch {
@@ -243,7 +202,7 @@ func validName(name string) bool {
 		!strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
 
-// jitterOf is the same on all hosts.
+// jitterOf returns the delay of a schedule, which is the same on all hosts.
 func jitterOf(id string, limit time.Duration) time.Duration {
 	if limit < time.Millisecond {
 		return 0
@@ -253,29 +212,29 @@ func jitterOf(id string, limit time.Duration) time.Duration {
 	return time.Duration(h.Sum64()%uint64(limit.Milliseconds())) * time.Millisecond
 }
 
-// timing is when the ticks of a schedule are.
+// timing has the times of the ticks of a schedule.
 type timing struct {
 	cron.Expression
 	zone  *time.Location
-	delay time.Duration // from a nominal time to when its tick is due
+	delay time.Duration // from a nominal time to the due time of its tick
 }
 
-// definition is a schedule as Redis has it.
+// definition is a schedule as Redis stores it, in JSON. So the names of the fields of Schedule are part of the stored format.
 type definition struct {
 	Schedule
 	Owner   string            `json:"owner,omitempty"`
 	Version int64             `json:"version,omitempty"`
-	Since   int64             `json:"since,omitempty"` // from when on nominal times count, ms; 0: from its revision on
+	Since   int64             `json:"since,omitempty"` // the first nominal time, ms; 0: the time of its revision
 	Paused  *redisdelay.Pause `json:"paused,omitempty"`
-	Removed bool              `json:"removed,omitempty"` // of one that moves to another topic, Paused is kept
+	Removed bool              `json:"removed,omitempty"` // keeps Paused while the schedule moves to another topic
 
 	revision int64
-	upcoming time.Time // when its next ticks are to be stored; zero if that is lost
-	damage   error     // why it cannot be read
-	moves    bool      // it is removed so that another topic may follow
+	upcoming time.Time // when its next ticks are to be stored; zero if Redis has lost it
+	damage   error     // why it cannot be decoded
+	moves    bool      // it is removed from one topic, and then added to another
 }
 
-// text is the definition as Redis has it.
+// text returns the definition as Redis stores it.
 func (d definition) text() string {
 	text, err := json.Marshal(d)
 	if err != nil {
@@ -284,7 +243,7 @@ func (d definition) text() string {
 	return string(text)
 }
 
-// since is from when on nominal times count.
+// since returns the first nominal time.
 func (d definition) since() time.Time {
 	if d.Since > 0 {
 		return time.UnixMilli(d.Since)
@@ -292,7 +251,7 @@ func (d definition) since() time.Time {
 	return d.defined()
 }
 
-// defined is when the last revision was made.
+// defined returns when the last revision was made.
 func (d definition) defined() time.Time { return time.UnixMilli(d.revision / 1000) }
 
 // sameTimes reports whether two definitions have the same ticks.
@@ -301,7 +260,7 @@ func (d definition) sameTimes(o definition) bool {
 		d.Start.Equal(o.Start) && !d.Removed && !o.Removed && (d.Paused == nil) == (o.Paused == nil)
 }
 
-// orderingKey is that of the ticks.
+// orderingKey returns the ordering key of the ticks; "" for none.
 func (d definition) orderingKey() string {
 	if d.Overlap != OverlapInOrder && d.Overlap != OverlapSkip {
 		return ""
@@ -309,7 +268,7 @@ func (d definition) orderingKey() string {
 	return "periodic:" + d.ID
 }
 
-// reserved are the metadata that the schedule decides.
+// reserved are the metadata keys that the package sets.
 var reserved = []string{
 	redisdelay.OrderingKeyMetadata, redisdelay.KeyMetadata, redisdelay.ExpirationMetadata, delay.DelayedUntilKey, delay.DelayedForKey,
 	ScheduleMetadata, NominalMetadata, VersionMetadata, OriginMetadata, MissedMetadata,

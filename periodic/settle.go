@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// maxBytes is how many bytes of messages one call stores.
+	// maxBytes is the maximum size of the messages of a schedule that one call stores.
 	maxBytes = 4 << 20
 
-	// portion is about how many bytes of messages are in memory at once.
+	// portion is the approximate size of the messages in memory at once.
 	portion = 16 << 20
 
-	// enlisters is how many topics are checked at once.
+	// enlisters is the number of topics checked at once.
 	enlisters = 16
 
-	// maxTopics is how many topics a Periodic remembers.
+	// maxTopics is the number of topics that a Periodic remembers.
 	maxTopics = 1 << 12
 )
 
@@ -37,13 +37,13 @@ type task struct {
 	definition
 	lease   time.Time
 	timing  timing
-	usable  bool // by this process
-	crowded bool // more schedules are to be taken now than were taken with it
+	usable  bool // this process can compute its ticks
+	crowded bool // more schedules are due to be taken than one call takes
 
 	plan   plan
-	seen   string // the cursor of the record; "" if that is of another revision
+	seen   string // the cursor of the record; "" if the record is of another revision
 	bodies []queue.Tick
-	next   time.Time // when to take it again; zero: when the lease ends
+	next   time.Time // when to take it again; zero: after the lease
 	err    error     // why its ticks could not be stored
 }
 
@@ -66,7 +66,7 @@ func (p *Periodic) settle(ctx context.Context, work []task) error {
 	return p.done(ctx, work)
 }
 
-// ready are the tasks that this process can do, with their plans.
+// ready returns the tasks that this process can do, with their plans.
 func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task) {
 	for i := range work {
 		if work[i].usable = p.prepare(&work[i]); work[i].usable {
@@ -82,8 +82,8 @@ func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task) {
 	return ready
 }
 
-// limit is how long one part may take: a third of the time that is left, because a master that hangs must leave time for what
-// others have answered.
+// limit returns the time limit of one part: a third of the remaining time. So if one master hangs, there is time left to
+// store the ticks of topics on other masters.
 func (p *Periodic) limit(ctx context.Context) time.Duration {
 	if deadline, limited := ctx.Deadline(); limited {
 		return time.Until(deadline) / 3
@@ -91,7 +91,7 @@ func (p *Periodic) limit(ctx context.Context) time.Duration {
 	return p.settleFor
 }
 
-// done says when the schedules are to be taken again. The error is also that of those that could not be stored.
+// done sets when the schedules are to be taken again. The error includes those of failed schedules.
 func (p *Periodic) done(ctx context.Context, work []task) error {
 	var done []timetable.Next
 	var errs []error
@@ -100,7 +100,7 @@ func (p *Periodic) done(ctx context.Context, work []task) error {
 			errs = append(errs, fmt.Errorf("schedule %q: %w", t.ID, t.err))
 			continue
 		}
-		// An unusable schedule keeps its lease if others are to be taken now: else it would be on the next page, too.
+		// An unusable schedule keeps its lease while others wait to be taken; otherwise the next round would take it again.
 		if !t.next.IsZero() && (t.usable || !t.crowded) {
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
@@ -111,7 +111,7 @@ func (p *Periodic) done(ctx context.Context, work []task) error {
 // prepare reports whether this process can store the ticks of a schedule. Otherwise it releases the schedule at once: a process of
 // another version, or on another host, may be able to.
 func (p *Periodic) prepare(t *task) (usable bool) {
-	if t.damage == nil && (t.Removed || t.Paused != nil) { // which takes no times and no message
+	if t.damage == nil && (t.Removed || t.Paused != nil) { // no ticks to compute or encode
 		return true
 	}
 	err := t.damage
@@ -131,13 +131,13 @@ func (p *Periodic) prepare(t *task) (usable bool) {
 	return false
 }
 
-// topic is a topic that ticks go to, with what is known of its partitions.
+// topic returns a topic, which remembers its partitions.
 func (p *Periodic) topic(name string) *queue.Topic {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.topics[name]
 	if t == nil {
-		if len(p.topics) >= maxTopics { // learning again does no harm
+		if len(p.topics) >= maxTopics { // they are looked up again
 			clear(p.topics)
 		}
 		t = p.store.Topic(name)
@@ -146,7 +146,7 @@ func (p *Periodic) topic(name string) *queue.Topic {
 	return t
 }
 
-// enlist puts the topics on the list of topics, if this library may use them.
+// enlist adds the topics to the list of topics. It fails for a topic with an unsupported stored format.
 func (p *Periodic) enlist(ctx context.Context, work []*task) {
 	topics := map[string][]*task{}
 	for _, t := range work {
@@ -169,7 +169,7 @@ func (p *Periodic) enlist(ctx context.Context, work []*task) {
 	_ = calls.Wait() // each task has its own error
 }
 
-// look reads what the topics know, and plans what to store.
+// look reads the records of the schedules from their topics, and makes the plans.
 func (p *Periodic) look(ctx context.Context, work []*task) {
 	calls := make([]script.Call, len(work))
 	for i, t := range work {
@@ -183,13 +183,13 @@ func (p *Periodic) look(ctx context.Context, work []*task) {
 			continue
 		}
 		t.plan = t.planOf(t.timing, known.Record, known.Now)
-		if known.Record.Revision == t.revision { // else the first call replaces it, and the others see that
+		if known.Record.Revision == t.revision { // otherwise the first process that stores ticks replaces it
 			t.seen = known.Record.Cursor
 		}
 	}
 }
 
-// encode makes the messages of a plan, as many as one call stores, and returns how many bytes they have.
+// encode encodes the messages of a plan, up to the limit of one call, and returns their size.
 func (p *Periodic) encode(t *task) (bytes int, err error) {
 	for i, tick := range t.plan.ticks {
 		body, err := p.body(t.definition, tick, t.expiration(tick))
@@ -208,7 +208,7 @@ func (p *Periodic) encode(t *task) (bytes int, err error) {
 	return bytes, nil
 }
 
-// expiration is when a tick expires that no handler has got; zero for never.
+// expiration returns when a tick expires; zero for never.
 func (t *task) expiration(tick Tick) time.Time {
 	next := t.definition.next(t.timing, tick.Nominal)
 	if t.Overlap != OverlapSkip || next.IsZero() {
@@ -217,7 +217,7 @@ func (t *task) expiration(tick Tick) time.Time {
 	return next.Add(t.timing.delay)
 }
 
-// body is the encoded message of a tick.
+// body returns the encoded message of a tick.
 func (p *Periodic) body(d definition, t Tick, expires time.Time) (body []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -250,8 +250,8 @@ func (p *Periodic) save(ctx context.Context, work []*task) {
 		case t.plan.cursor == queue.Forget:
 			changed, changes = append(changed, t), append(changes, timetable.Change{ID: t.ID, Seen: t.revision})
 		case !t.Removed && (result.Older || result.Lost):
-			// Redis has lost the last definition, or the record: a new revision takes over. If the definition has changed
-			// meanwhile, this changes nothing.
+			// Redis has lost the last definition or the record. A new revision continues, unless the definition has
+			// changed meanwhile.
 			changed, changes = append(changed, t), append(changes, t.resumed(result).change(t.definition))
 		default:
 			p.saved(t, result)
@@ -265,7 +265,7 @@ func (p *Periodic) save(ctx context.Context, work []*task) {
 	}
 }
 
-// saved notes that the ticks of a schedule are stored.
+// saved sets when to take a schedule again, and reports the stored ticks.
 func (p *Periodic) saved(t *task, result queue.Ticked) {
 	if t.next = t.plan.next; !result.Stored && !t.Removed { // another process has stored some
 		t.next = result.Now
@@ -276,7 +276,7 @@ func (p *Periodic) saved(t *task, result queue.Ticked) {
 	}
 }
 
-// resumed is a definition whose record, or last revision, is lost: its ticks go on where they were, as far as that is known.
+// resumed returns the definition with which ticks continue after Redis has lost the record or the last revision.
 func (d definition) resumed(found queue.Ticked) definition {
 	d.Since = found.Now.UnixMilli()
 	if found.Older {

@@ -47,7 +47,7 @@ const (
 type Tick struct {
 	Schedule string
 	Nominal  time.Time // in the schedule's zone; without its jitter and offset
-	Version  int64     // of the declaration; 0: none
+	Version  int64     // the version of the declaration (Apply); 0: none
 	Origin   Origin
 	Missed   int // with CatchUpOne, how many ticks before this one were missed; MissedLimit means that many or more
 }
@@ -58,7 +58,7 @@ const MissedLimit = 10_000
 // String returns the tick in words: report-eu for Monday 2026-11-30 07:00 Europe/Berlin.
 func (t Tick) String() string {
 	zone := t.Nominal.Location().String()
-	if zone == "" { // it has only an offset
+	if zone == "" { // the location has only an offset
 		zone = t.Nominal.Format("-07:00")
 	}
 	clock := "15:04"
@@ -105,7 +105,7 @@ func TickOf(msg *message.Message) (Tick, bool) {
 	return t, true
 }
 
-// message is the message of a tick that expires at a time; the zero time means never.
+// message returns the message of a tick; a zero expires means never.
 func (d definition) message(t Tick, expires time.Time) *message.Message {
 	msg := message.NewMessage(t.Schedule+"@"+t.Nominal.UTC().Format("2006-01-02T15:04:05.999Z07:00"), d.Payload)
 	for key, value := range d.Metadata {
@@ -116,15 +116,14 @@ func (d definition) message(t Tick, expires time.Time) *message.Message {
 	return msg
 }
 
-// idOf is the id of a tick's message: the same for each process that stores the tick, so that storing it twice is
-// storing it once.
+// idOf returns the id of a tick's message. All processes compute the same id, so a tick is stored once.
 func (d definition) idOf(nominal time.Time) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", d.Topic, d.ID, d.revision, nominal.UnixMilli()))
 	id := ulid.MustNew(uint64(max(nominal.UnixMilli(), 0)), bytes.NewReader(sum[:]))
 	return id.String() + d.traits().String()
 }
 
-// traits are what the scripts have to know of the ticks.
+// traits returns the traits of the ticks for the scripts.
 func (d definition) traits() script.Traits {
 	return script.Traits{OrderingKey: d.orderingKey()}
 }

@@ -64,7 +64,7 @@ func someReading() *reading {
 		Topic: "t", Partitions: 7, Keys: 8, Overdue: 9 * time.Second, DueWithin: []int{10, 11}, Counts: admin.Counts{Scheduled: 12, Due: 13},
 		Groups: []admin.GroupStats{{
 			Group: "g", State: admin.GroupRetired, Pause: &redisdelay.Pause{}, HaltedKeys: 14, Overdue: 15 * time.Second, Alive: 16,
-			Counts: admin.Counts{Queued: 17, Retrying: 18, InLine: 19, InDelivery: 20, LeaseExpired: 21, Dead: 22},
+			Counts: admin.Counts{Ready: 17, Postponed: 18, InLine: 19, InDelivery: 20, LeaseExpired: 21, Dead: 22},
 		}},
 	}}, 10)
 	return r
@@ -79,8 +79,8 @@ func TestCollectorShowsEachStatistic(t *testing.T) {
 		"topic_due_within_messages{topic=t,within=1m}": 10, "topic_due_within_messages{topic=t,within=1d}": 11,
 		"topic_scheduled_messages{topic=t}": 12, "topic_due_messages{topic=t}": 13,
 		"group_retired{group=g,topic=t}": 1, "group_paused{group=g,topic=t}": 1, "group_halted_keys{group=g,topic=t}": 14,
-		"group_overdue_seconds{group=g,topic=t}": 15, "group_consumers{group=g,topic=t}": 16, "group_queued_messages{group=g,topic=t}": 17,
-		"group_retrying_messages{group=g,topic=t}": 18, "group_in_line_messages{group=g,topic=t}": 19,
+		"group_overdue_seconds{group=g,topic=t}": 15, "group_consumers{group=g,topic=t}": 16, "group_ready_messages{group=g,topic=t}": 17,
+		"group_postponed_messages{group=g,topic=t}": 18, "group_in_line_messages{group=g,topic=t}": 19,
 		"group_in_delivery_messages{group=g,topic=t}": 20, "group_expired_leases{group=g,topic=t}": 21, "group_dead_messages{group=g,topic=t}": 22,
 	}, shown(t, registry, ""))
 }

@@ -58,59 +58,69 @@ func New(config Config) (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	m := &Metrics{Collector: registry}
 	m.places = places{max: config.MaxPlaces, begin: m.begin, known: map[[2]string]*series{}}
-	m.define(promauto.With(registry))
+	f := maker{promauto.With(registry)}
+	m.ofPublishers(f)
+	m.ofSubscribers(f)
 	return m, nil
 }
 
-// define makes the metrics.
-func (m *Metrics) define(factory promauto.Factory) {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return factory.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	}
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return factory.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	}
-	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-		return factory.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: name, Help: help, Buckets: buckets,
-			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, // for servers that ask for native ones
-		}, labels)
-	}
+// maker makes metrics that it registers.
+type maker struct{ promauto.Factory }
 
-	m.published = counter("published_messages_total",
+func (f maker) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+func (f maker) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+func (f maker) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return f.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, // for servers that ask for native histograms
+	}, labels)
+}
+
+// ofPublishers makes the metrics of publishers, schedules and calls to Redis.
+func (m *Metrics) ofPublishers(f maker) {
+	m.published = f.counter("published_messages_total",
 		"Messages of Publish calls that have ended, by outcome: ok (stored), duplicate (rejected or ignored), unknown or failed.", "topic", "outcome")
-	m.publishing = histogram("publish_duration_seconds", "How long Publish calls took.", quick, "topic")
-	m.changed = counter("changed_total",
+	m.publishing = f.histogram("publish_duration_seconds", "How long Publish calls took.", quick, "topic")
+	m.changed = f.counter("changed_total",
 		"Calls of Cancel and Reschedule, by how (cancel, reschedule) and outcome: ok, missing (no such message), "+
 			"dead (it is a dead message), unknown (perhaps it is changed) or failed.", "topic", "how", "outcome")
-	m.ticks = counter("periodic_ticks_total", "Ticks of schedules that were stored ahead, each once.", "topic")
-	m.missed = counter("periodic_missed_total", "Ticks of schedules that nobody has stored in time, and that are not made up for.", "topic")
-	m.calls = counter("calls_total", "Calls of scripts in Redis, by outcome: ok or failed.", "script", "outcome")
-	m.calling = histogram("call_duration_seconds", "How long calls of scripts took, with the way there and back.", quick, "script")
-	m.failures = counter("failures_total",
+	m.ticks = f.counter("periodic_ticks_total", "Ticks of schedules that were stored ahead, each once.", "topic")
+	m.missed = f.counter("periodic_missed_total", "Ticks of schedules that nobody has stored in time, and that are not made up for.", "topic")
+	m.calls = f.counter("calls_total", "Calls of scripts in Redis, by outcome: ok or failed.", "script", "outcome")
+	m.calling = f.histogram("call_duration_seconds", "How long calls of scripts took, with the way there and back.", quick, "script")
+	m.failures = f.counter("failures_total",
 		"Failed attempts, by activity: publish, claim, settle, extend, listen (for notifications), grow, end, decode, retry, "+
 			"store ticks, read the inbox.", "topic", "group", "activity")
-	m.failing = gauge("failing",
+	m.failing = f.gauge("failing",
 		"In how many places an activity fails now: publish, claim, settle, extend, listen (for notifications), grow, end, "+
 			"store ticks, read the inbox. A place is a partition of a subscription or a publisher.", "topic", "group", "activity")
+}
 
-	m.claimed = counter("claimed_messages_total", "Messages that were leased.", "topic", "group")
-	m.claimedAtOnce = histogram("claim_batch_messages", "Messages leased by one claim, of claims that got some.",
+// ofSubscribers makes the metrics of subscriptions.
+func (m *Metrics) ofSubscribers(f maker) {
+	m.claimed = f.counter("claimed_messages_total", "Messages that were leased.", "topic", "group")
+	m.claimedAtOnce = f.histogram("claim_batch_messages", "Messages leased by one claim, of claims that got some.",
 		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}, "topic", "group")
-	m.handedOut = counter("handed_out_messages_total", "Deliveries to handlers, repeated ones included.", "topic", "group")
-	m.early = counter("early_deliveries_total", "Deliveries before their due time. It stays 0.", "topic", "group")
-	m.lateness = histogram("lateness_seconds", "From when a delivery was due until a handler had it, by Redis's clock.", slow, "topic", "group")
-	m.handling = histogram("handling_seconds", "How long handlers had messages.", slow, "topic", "group")
-	m.settled = counter("settled_messages_total",
+	m.handedOut = f.counter("handed_out_messages_total", "Deliveries to handlers, repeated ones included.", "topic", "group")
+	m.early = f.counter("early_deliveries_total", "Deliveries before their due time. It stays 0.", "topic", "group")
+	m.lateness = f.histogram("lateness_seconds", "From when a delivery was due until a handler had it, by Redis's clock.", slow, "topic", "group")
+	m.handling = f.histogram("handling_seconds", "How long handlers had messages.", slow, "topic", "group")
+	m.settled = f.counter("settled_messages_total",
 		"Deliveries that have ended, by how: ack, nack, defer, bury, release (no handler has seen it), "+
 			"abandon (its handler has outlasted Close), undecodable, expired (before a handler had it), stale (the delivery was no longer the current one), "+
 			"or unsettled (Redis was unreachable when the subscription ended).", "topic", "group", "how")
-	m.leasesLost = counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", "topic", "group")
-	m.buried = counter("buried_messages_total",
+	m.leasesLost = f.counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", "topic", "group")
+	m.buried = f.counter("buried_messages_total",
 		"Messages that became dead, by class of reason: deliveries (too many), lost (with their consumers, too often), "+
 			"undecodable, no_body, expired (before a handler had it), or handler (it has decided so).", "topic", "group", "class")
-	m.inFlight = gauge("in_flight_messages", "Messages that handlers have, or whose settlement is on its way to Redis.", "topic", "group")
-	m.buffered = gauge("buffered_messages", "Messages that are leased and that no handler has.", "topic", "group")
+	m.inFlight = f.gauge("in_flight_messages", "Messages that handlers have, or whose settlement is on its way to Redis.", "topic", "group")
+	m.buffered = f.gauge("buffered_messages", "Messages that are leased and that no handler has.", "topic", "group")
 }
 
 // label is a name as a label: Prometheus wants valid UTF-8.

@@ -147,7 +147,7 @@ func TestKEDAQuery(t *testing.T) {
 	up, away := []string{"redis_up 1"}, []string{"redis_up 0"}
 	soon := []string{`topic_due_within_messages{topic="orders",within="5m"} 2`, `topic_partitions{topic="orders"} 1`}
 	var group []string
-	for _, name := range []string{"queued", "in_line", "retrying", "in_delivery"} {
+	for _, name := range []string{"ready", "in_line", "postponed", "in_delivery"} {
 		group = append(group, "group_"+name+`_messages{topic="orders",group="billing"} 10`)
 	}
 	others := []string{`topic_partitions{topic="other"} 9`, `topic_due_within_messages{topic="other",within="5m"} 7`}

@@ -210,8 +210,8 @@ func (r *trial) agree(c *assert.CollectT) {
 	acked, nacked := sum("group", `settled_messages_total{how="ack"}`), sum("group", `settled_messages_total{how=~"nack|bury"}`)
 	buried, dead := sum("group", "buried_messages_total"), sum("group", "group_dead_messages")
 	scheduled := sum("", "topic_scheduled_messages")[""]
-	waiting := r.ask(c, "sum by (group) (redisdelay_group_queued_messages + redisdelay_group_in_line_messages"+
-		" + redisdelay_group_retrying_messages + redisdelay_group_in_delivery_messages)")
+	waiting := r.ask(c, "sum by (group) (redisdelay_group_ready_messages + redisdelay_group_in_line_messages"+
+		" + redisdelay_group_postponed_messages + redisdelay_group_in_delivery_messages)")
 	for group := range r.acked {
 		assert.Equal(c, float64(r.acked[group].Load()), acked[group], "acked by %s", group)
 		assert.Equal(c, float64(r.refused[group].Load()), nacked[group], "nacked by %s", group)

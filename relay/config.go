@@ -157,7 +157,7 @@ func (c Config) validateTopics() error {
 	return nil
 }
 
-// subscriber is the config of what takes the messages that are due.
+// subscriber returns the config of the subscriber.
 func (c Config) subscriber() redisdelay.SubscriberConfig {
 	return redisdelay.SubscriberConfig{
 		Client: c.Client, Prefix: c.Prefix, Unmarshaler: c.Unmarshaler, ConsumerGroup: c.ConsumerGroup,
@@ -166,7 +166,7 @@ func (c Config) subscriber() redisdelay.SubscriberConfig {
 	}
 }
 
-// sameClient reports whether the streams are where the messages wait.
+// sameClient reports whether the streams are in the same Redis as the delayed messages.
 func (c Config) sameClient() bool {
 	return c.Streams != nil && sameClient(c.Client, c.Streams.Client)
 }
@@ -196,7 +196,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// takesPlace reports whether the stream of a topic would take the place of another key.
+// takesPlace reports whether the stream of a topic would overwrite a key of this library.
 func (c Config) takesPlace(topic string) bool {
 	_, streams := c.Target.(*redisstream.Publisher)
 	return (streams || c.Streams != nil) && script.IsKey(topic)
@@ -207,8 +207,8 @@ var errReadByRelay = &redisdelay.ConfigError{
 	Problem: "is a redisdelay.Publisher of the same Redis and Prefix, so the relay would receive its own messages; it needs another Prefix",
 }
 
-// readByRelay reports whether a target stores messages where a relay with this client and prefix
-// takes them. It cannot see behind a decorator, nor that two addresses are of one server.
+// readByRelay reports whether a target stores messages where a relay with this client and prefix reads them. It does not
+// recognize a decorated target, or two addresses of one server.
 func readByRelay(target message.Publisher, client redis.UniversalClient, prefix string) bool {
 	p, is := target.(*redisdelay.Publisher)
 	if !is {

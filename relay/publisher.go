@@ -36,8 +36,8 @@ type Publisher struct {
 }
 
 const (
-	// registerEvery is how long a publisher relies on the group of the relay being there. It
-	// does not exist if the topic was deleted, or Redis has lost its data.
+	// registerEvery is how often a publisher registers the relay's group, in case the topic was deleted or Redis has
+	// lost its data.
 	registerEvery = 5 * time.Second
 
 	// maxTopics limits how many topics a publisher remembers.
@@ -149,7 +149,7 @@ func (p *Publisher) register(ctx context.Context, topic string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.topics) >= maxTopics { // registering again does no harm
+	if len(p.topics) >= maxTopics { // the groups are registered again
 		clear(p.topics)
 	}
 	p.topics[topic] = now

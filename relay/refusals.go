@@ -1,14 +1,15 @@
 package relay
 
-// maxRefused is how many refused messages a route remembers.
+// maxRefused is the maximum number of refused messages that a route remembers.
 const maxRefused = 10_000
 
-// refusals counts how often the target has refused each message of a topic. A refusal counts only if the target has taken
-// another message since the last refusal of this one: a target that takes none may be down. So a first refusal does not count.
+// refusals counts how often the target has refused each message of a topic. A refusal counts only if the target has
+// accepted another message since the previous refusal of this one, because a target that accepts none may be down. So the
+// first refusal does not count.
 type refusals struct {
 	max    int
 	counts map[string]refusal // by the message's id
-	takes  int                // how many messages the target has taken
+	takes  int                // how many messages the target has accepted
 }
 
 type refusal struct {
@@ -16,16 +17,16 @@ type refusal struct {
 	takes int // refusals.takes at the last one
 }
 
-// taken notes that the target has taken a message.
+// taken records that the target has accepted a message.
 func (r *refusals) taken(id string) {
 	r.takes++
 	delete(r.counts, id)
 }
 
-// add notes that the target has refused a message, and reports whether that is for good.
+// add records that the target has refused a message, and reports whether the message has reached MaxRefusals.
 func (r *refusals) add(id string) bool {
 	known, exists := r.counts[id]
-	if !exists && len(r.counts) >= maxRefused { // they are refused again, and counted anew
+	if !exists && len(r.counts) >= maxRefused { // later refusals are counted from 0
 		clear(r.counts)
 	}
 	if exists && r.takes > known.takes {

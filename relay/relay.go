@@ -23,7 +23,7 @@ type Relay struct {
 	store  *queue.Store
 	target message.Publisher
 	logger watermill.LoggerAdapter
-	apart  sync.Map // topics of which Redis has said that the stream is in another slot
+	apart  sync.Map // topics whose streams are in another slot, as Redis has reported
 }
 
 // New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
@@ -39,7 +39,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 	setDefault(&prefix, redisdelay.DefaultPrefix)
 	store, err := queue.NewStore(config.Client, prefix, observe.Observer{})
 	if err != nil {
-		return nil, err // which Validate has found
+		return nil, err // Validate has reported it
 	}
 	r := &Relay{config: config, store: store, target: config.Target, logger: logger}
 	if config.Streams != nil {
@@ -68,9 +68,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 func (r *Relay) Run(ctx context.Context) error {
 	subscriber, err := redisdelay.NewSubscriber(r.config.subscriber(), r.logger)
 	if err != nil {
-		return err // which Validate has found
+		return err // New has reported it
 	}
-	var topics sync.WaitGroup // end with ctx
+	var topics sync.WaitGroup // the goroutines end with ctx
 	for _, topic := range r.config.Topics {
 		topics.Go(func() { r.relay(ctx, subscriber, topic) })
 	}
@@ -79,7 +79,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return subscriber.Close() //nolint:contextcheck // it ends after ctx, and has a timeout of its own
 }
 
-// relay begins to relay a topic. It tries until that succeeds or ctx ends.
+// relay starts to relay a topic. It retries until the subscription succeeds or ctx ends.
 func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, topic string) {
 	rt := newRoute(ctx, r, topic)
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
@@ -126,7 +126,7 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 	return observe.Observer{
 		OutageBegan: func(e observe.OutageBegan) { logger.Error(failureText(e.What), e.Err, fieldsOf(e.Place)) },
 		OutageEnded: func(e observe.OutageEnded) {
-			if e.What == handingOn { // beginning has a line of its own
+			if e.What == handingOn { // a beginning is logged as "Relaying delayed messages"
 				logger.Info("The target takes messages of the topic again", fieldsOf(e.Place))
 			}
 		},

@@ -20,29 +20,27 @@ import (
 )
 
 const (
-	// A route rests so long after a batch of which the target has taken nothing.
+	// minRest and maxRest limit the pause after a batch of which the target has accepted no message.
 	minRest = redisdelay.MinRedeliveryDelay
 	maxRest = 2 * time.Second
 
-	// maxProbes is how many messages a route offers to a target that has taken nothing
-	// since the last rest. The first messages may be refused for their own sake.
+	// maxProbes is the number of messages that a route offers to a target that has accepted none since the last pause.
+	// It is above 1, because the target may refuse the first messages and accept others.
 	maxProbes = 10
 
-	// patience is for how long a route offers one message after another to a target that
-	// takes none.
+	// patience is how long a route offers single messages to a target that accepts none.
 	patience = time.Second
 )
 
-// route relays one topic. It is for the goroutine of its subscription, which has one batch at
-// a time.
+// route relays one topic. Only the goroutine of its subscription uses it, for one batch at a time.
 type route struct {
 	relay    *Relay
 	topic    string
 	stopping context.Context // ends with Run's
-	outlast  context.Context // does not
+	outlast  context.Context // does not end with Run's
 
 	refusals refusals
-	target   *outage.State   // fails while the target takes nothing
+	target   *outage.State   // whether the target accepts messages
 	pause    backoff.Backoff // between rests
 }
 
@@ -57,9 +55,8 @@ func newRoute(ctx context.Context, r *Relay, topic string) *route {
 
 func (rt *route) place() observe.Place { return observe.Place{Topic: rt.topic, Partition: -1} }
 
-// handle publishes a batch with one call if it can. What the target refuses, it publishes again
-// one by one, to find out which messages are refused. If the target takes none, it gives all
-// back and rests.
+// handle publishes a batch with one call if possible. If the target refuses the batch, handle publishes its messages one
+// by one, to find out which of them are refused. If the target accepts none, handle releases them and pauses.
 func (rt *route) handle(batch []*message.Message) {
 	taken, remaining, err := 0, batch, error(nil)
 	if !rt.target.Fails(handingOn, rt.place()) {
@@ -76,19 +73,19 @@ func (rt *route) handle(batch []*message.Message) {
 		remaining = nil
 	}
 	some := 0
-	if len(remaining) > 0 { // one by one, they say more than the error of the batch
+	if len(remaining) > 0 { // their errors say more than that of the batch
 		some, err = rt.oneByOne(remaining, taken > 0)
 	}
 	switch {
 	case taken+some > 0:
 		rt.worked()
-	case err != nil: // else nothing was offered, or only what is refused for good
+	case err != nil: // otherwise nothing was offered, or only messages that were refused for good
 		rt.rest(err)
 	}
 }
 
-// split separates messages that were delivered before, since a message that the target refuses
-// would fail each of its batches. Messages that were only postponed count as fresh.
+// split separates messages that were delivered before, because a message that the target refuses would fail each batch
+// with it. Messages that were only postponed count as fresh.
 func split(batch []*message.Message) (fresh, retries []*message.Message) {
 	for _, msg := range batch {
 		if attempt(msg) > 1 {
@@ -109,7 +106,7 @@ func attempt(msg *message.Message) int {
 // none, or Run ends, it postpones the remaining messages. It returns how many the target has taken, and the last
 // refusal that may be about the target.
 func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
-	// A target that seems to be down may only refuse the messages that come first again and again.
+	// A target that seems to be down may only refuse the messages with many deliveries.
 	slices.SortStableFunc(messages, func(a, b *message.Message) int { return cmp.Compare(attempt(a), attempt(b)) })
 	since, offered := time.Now(), 0
 	for i, msg := range messages {
@@ -155,7 +152,7 @@ func (rt *route) refuse(msg *message.Message, err error) (forGood bool) {
 	return forGood
 }
 
-// permanent asks the user's function. One that panics knows nothing.
+// permanent calls Config.Permanent. A panic counts as false.
 func (rt *route) permanent(refusal error) bool {
 	is, err := rt.ask(refusal)
 	if err != nil {
@@ -174,26 +171,25 @@ func (rt *route) ask(refusal error) (permanent bool, err error) {
 func (rt *route) postpone(messages []*message.Message) {
 	for _, msg := range messages {
 		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
-		_ = delivery.Defer(delay.For(minRest)) // else it is nacked, and comes as well
+		_ = delivery.Defer(delay.For(minRest)) // after an error, the Nack redelivers it as well
 		msg.Nack()
 	}
 }
 
-// worked notes that the target takes messages.
+// worked records that the target accepts messages.
 func (rt *route) worked() {
 	rt.pause.Reset()
 	rt.target.Worked(handingOn, rt.place())
 }
 
-// rest waits after a batch of which the target has taken nothing. The messages are released
-// meanwhile, and none is claimed.
+// rest pauses after a batch of which the target has accepted no message. Meanwhile, no messages are claimed.
 func (rt *route) rest(err error) {
 	rt.target.Failed(handingOn, rt.place(), err)
 	rt.pause.Wait(rt.stopping)
 }
 
-// deliver delivers messages to the target, in order, and acks those that the target has. With an error, it may
-// have others as well.
+// deliver delivers messages to the target, in order, and acks those that were certainly delivered. After an error, the
+// target may have others as well.
 func (rt *route) deliver(messages []*message.Message) error {
 	if messages = rt.unexpired(messages); len(messages) == 0 {
 		return nil
@@ -231,8 +227,8 @@ func (rt *route) publish(messages []*message.Message) (err error) {
 	return nil
 }
 
-// unexpired returns the messages that have not expired. It postpones the others: the subscription ends them instead of
-// handing them out again.
+// unexpired returns the messages that have not expired. It postpones the others, so that the subscription applies
+// OnExpired to them.
 func (rt *route) unexpired(messages []*message.Message) (unexpired []*message.Message) {
 	for i, msg := range messages {
 		if expired(msg) {
@@ -244,16 +240,15 @@ func (rt *route) unexpired(messages []*message.Message) (unexpired []*message.Me
 	return unexpired
 }
 
-// copyOf copies a message for the target. Consumers may be given the message itself, and must not find this delivery in its
-// context.
+// copyOf copies a message for the target, which may pass the copy to consumers. So its context must not have this delivery.
 func (rt *route) copyOf(msg *message.Message) *message.Message {
 	c := msg.Copy()
 	c.SetContext(rt.outlast)
 	return c
 }
 
-// stillHeld returns the messages that may be published. It releases the others: all of them when Run
-// ends, else those that the relay has lost, because they were cancelled or their lease has run out.
+// stillHeld returns the messages that may be published. It releases the others: all messages when Run ends, otherwise
+// those that were cancelled or whose lease has expired.
 func (rt *route) stillHeld(messages []*message.Message) (held []*message.Message) {
 	if rt.stopping.Err() != nil {
 		rt.postpone(messages)

@@ -16,19 +16,19 @@ import (
 
 var errNoFields = errors.New("the marshaller has returned no fields")
 
-// unfitError says that a message can never be handed on.
+// unfitError says that a message can never be published.
 type unfitError struct{ error }
 
 func (e *unfitError) Unwrap() error { return e.error }
 
-// group is a consumer group that can hand messages on to a stream. See queue.Group.
+// group is a consumer group that can move messages to a stream. See queue.Group.
 type group interface {
 	CanRelay(stream string) bool
 	Relay(ctx context.Context, stream queue.Stream, entries []queue.Entry) (queue.Relayed, error)
 }
 
-// toStream moves messages to the stream of the topic, in one step for each, where that is
-// possible; it publishes the others. It acks those that are in the stream.
+// toStream moves messages to the stream of the topic in one step if possible, and publishes them otherwise. It acks the
+// messages that are in the stream.
 func (rt *route) toStream(messages []*message.Message) error {
 	var errs []error
 	for len(messages) > 0 {
@@ -55,7 +55,7 @@ func inHand(msg *message.Message) delivery.InHand {
 	return h
 }
 
-// expired reports whether a message has expired since the subscription has handed it out.
+// expired reports whether a message has expired since the subscription handed it out.
 func expired(msg *message.Message) bool {
 	h, is := delivery.InHandOf(msg.Context())
 	return is && h.Expired()
@@ -106,7 +106,7 @@ func (rt *route) move(g group, messages []*message.Message) error {
 	return errors.Join(errs...)
 }
 
-// entry is a message as an entry of a stream, as redisstream writes it.
+// entry encodes a message as redisstream does.
 func (rt *route) entry(msg *message.Message) (queue.Entry, error) {
 	values, err := rt.relay.config.Streams.Marshaller.Marshal(rt.topic, rt.copyOf(msg))
 	if err != nil {
@@ -120,7 +120,7 @@ func (rt *route) entry(msg *message.Message) (queue.Entry, error) {
 	return entry, nil
 }
 
-// marshaller says of a message that it cannot encode that no stream can have it, whether it is moved or published.
+// marshaller turns the errors of a Marshaller into an unfitError, also when a message is published.
 type marshaller struct{ redisstream.Marshaller }
 
 func (m marshaller) Marshal(topic string, msg *message.Message) (map[string]any, error) {

@@ -96,7 +96,7 @@ func TestAnInterruptedActSaysHowToGoOn(t *testing.T) {
 	assert.Equal(t, middle.Dead, result.Done)
 	after := statsOf(t, a, "t")
 	assert.Zero(t, after.Dead)
-	assert.Equal(t, count, after.Groups[0].Queued)
+	assert.Equal(t, count, after.Groups[0].Ready)
 }
 
 func TestCompletionKnowsTopicsAndGroups(t *testing.T) {

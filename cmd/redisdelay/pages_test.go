@@ -19,7 +19,7 @@ var (
 	console = regexp.MustCompile("(?s)```console\n(.*?)```")
 	prompt  = regexp.MustCompile(`(?m)^\$ (.*)$`)
 	// A row of a table of questions, or a block. Commands are in backquotes there.
-	runs   = regexp.MustCompile("(?ms)```console\n.*?```|^\\| \\d+\\. [^\n]*$")
+	runs   = regexp.MustCompile("(?ms)```console\n.*?```|^\\| [^|\n]*\\? \\| [^\n]*$")
 	quoted = regexp.MustCompile("`(redisdelay [^`]*)`")
 )
 

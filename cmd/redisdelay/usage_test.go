@@ -55,7 +55,6 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"explain orders --key ''", `--key is ""`, "want a key that is not empty"},
 	{"periodic lss", `unknown command "lss"`, "want ls?"},
 	{"periodic show", "ID is missing", "want redisdelay periodic show ID"},
-	{"periodic next r -n 0", `--number is "0"`, "want a whole number from 1 to 1,000"},
 	{"periodic rm r", "--yes is missing", "want --yes"},
 	{"cancel orders", "it is not said which messages", "want an ID, --key KEY, a filter, or --all"},
 	{"cancel orders 1 --all", "--all and filters cannot be given with an ID or --key", "want one or the other"},

@@ -6,12 +6,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Seen is a message with the score that a caller has seen. An operation skips a message whose score
-// has changed since.
+// Seen is a message with the score that a caller has read. An operation skips a message whose score has since changed.
 type Seen struct{ ID, Score string }
 
-// Withdraw takes back scheduled messages, which no group has been given: up to MaxMessages. It returns the ids of those
-// that are not scheduled for the time that was seen.
+// Withdraw deletes up to MaxMessages scheduled messages. It returns the ids of messages that are no longer scheduled for the
+// time that was read.
 func Withdraw(ctx context.Context, p *queue.Partition, some []Seen) (left []string, err error) {
 	for len(some) > 0 {
 		reply, err := p.Run(ctx, withdrawScript, "", append([]any{queue.MaxFreedBytes}, pairs(some)...))
@@ -30,7 +29,7 @@ func Withdraw(ctx context.Context, p *queue.Partition, some []Seen) (left []stri
 	return left, nil
 }
 
-// pairs are messages as the scripts want them.
+// pairs returns messages as arguments of the scripts.
 func pairs(some []Seen) []any {
 	args := make([]any, 0, 2*len(some))
 	for _, s := range some {
@@ -39,7 +38,7 @@ func pairs(some []Seen) []any {
 	return args
 }
 
-// only returns those of the messages that have these ids.
+// only returns the messages that have these ids.
 func only(some []Seen, ids []string) []Seen {
 	wanted := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -54,9 +53,9 @@ func only(some []Seen, ids []string) []Seen {
 	return list
 }
 
-// Retime makes messages that wait in a place, InScheduled, InQueue or InLine, due at a time by
-// Redis's clock, in ms: up to MaxMessages. Messages InLine keep their due times if that time is over. It
-// returns the ids of those that do not wait there for the time that was seen.
+// Retime gives up to MaxMessages waiting messages of a place (InScheduled, InQueue or InLine) a new due time by Redis's clock,
+// in ms. Messages InLine keep their due times if the new one is in the past. It returns the ids of messages that no longer
+// wait in the place for the time that was read.
 func Retime(ctx context.Context, g *queue.Group, place Place, due int64, some []Seen) (left []string, err error) {
 	args := append([]any{place.set(), due, g.Partition().Channel()}, pairs(some)...)
 	return g.RunForTexts(ctx, retimeScript, args)

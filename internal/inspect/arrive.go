@@ -9,30 +9,28 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// keepArrived is for how long a partition remembers what has arrived. For so long, an import
-// may be repeated and stores nothing twice.
+// keepArrived is how long a partition remembers imported messages, so that a repeated import stores no message twice.
 const keepArrived = 24 * time.Hour
 
-// Arrival is a message that comes from another topic or server.
+// Arrival is a message from another topic or server.
 type Arrival struct {
-	ID    string // which it keeps; it ends with the key
+	ID    string // the id in the other topic; it ends with the key
 	DueAt time.Time
 	Body  []byte
 }
 
-// Outcome is what Arrive has done with a message.
+// Outcome is the result of Arrive for a message.
 type Outcome string
 
 // The outcomes.
 const (
 	OutcomeStored Outcome = "stored"
-	OutcomeKnown  Outcome = "known" // it is there, or has arrived before: see Arrive
+	OutcomeKnown  Outcome = "known" // it is stored, or was stored by an earlier call: see Arrive
 	OutcomeTaken  Outcome = "taken" // its key is in use
 )
 
-// Arrive stores messages under their ids, each once, and remembers them. A message is not stored again if it is there, or
-// was stored by Arrive and is done. Arrive may be repeated. A zero DueAt is now. It takes up to MaxMessages, and should be
-// given a MiB of bodies at most.
+// Arrive stores up to MaxMessages messages under their ids, and remembers them. It may be repeated: it stores no message that
+// is in the topic, or that an earlier call stored. A zero DueAt means now. The bodies should not exceed a MiB.
 func Arrive(ctx context.Context, p *queue.Partition, messages []Arrival) ([]Outcome, error) {
 	args := []any{int64(0), keepArrived.Milliseconds(), p.Channel()}
 	for _, m := range messages {
@@ -65,8 +63,8 @@ func Arrive(ctx context.Context, p *queue.Partition, messages []Arrival) ([]Outc
 	return outcomes, err
 }
 
-// Known returns which of the first partitions has each message, as Arrive sees it. Messages that none has are missing.
-// It takes up to MaxMessages.
+// Known returns the partition that knows each of up to MaxMessages messages, as Arrive decides it, among the first
+// partitions. Unknown messages are missing.
 func Known(ctx context.Context, t *queue.Topic, partitions int, ids []string) (map[string]int, error) {
 	calls := make([]script.Call, partitions)
 	for n := range calls {
@@ -88,7 +86,7 @@ func Known(ctx context.Context, t *queue.Topic, partitions int, ids []string) (m
 	return at, nil
 }
 
-// Outdated counts the arrivals that need not be remembered any more. The next ones drop them.
+// Outdated counts the records of imported messages that are no longer needed. Later calls of Arrive delete them.
 func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	now, err := p.Now(ctx)
 	if err != nil {
@@ -109,9 +107,9 @@ func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	})
 }
 
-// DropOutdated drops so many of them, in bounded steps.
+// DropOutdated deletes a number of outdated records, in bounded steps.
 func DropOutdated(ctx context.Context, p *queue.Partition, over int) (err error) {
-	for ; err == nil && over > 0; over -= queue.MaxMessages { // which is how many a call drops
+	for ; err == nil && over > 0; over -= queue.MaxMessages { // a call deletes up to MaxMessages
 		_, err = Arrive(ctx, p, nil)
 	}
 	return err

@@ -9,19 +9,19 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Consumer is a consumer of a group that is alive.
+// Consumer is a consumer of a group.
 type Consumer struct {
 	ID                 string // unique
 	Alive, Seen, Since time.Time
 	Info               queue.ConsumerInfo
 }
 
-// Consumers returns the group's consumers that are alive in the partition.
+// Consumers returns the live consumers of the group in the partition.
 func Consumers(ctx context.Context, g *queue.Group) ([]Consumer, error) {
 	return consumers(ctx, g, "alive")
 }
 
-// RememberedConsumers returns the group's consumers that the partition remembers, alive or not.
+// RememberedConsumers returns the consumers of the group that the partition remembers, live or not.
 func RememberedConsumers(ctx context.Context, g *queue.Group) ([]Consumer, error) {
 	return consumers(ctx, g, "all")
 }
@@ -52,7 +52,7 @@ func consumers(ctx context.Context, g *queue.Group, which string) ([]Consumer, e
 	}
 }
 
-// consumerOf reads what Redis has of a consumer. Another program may have written anything.
+// consumerOf decodes the record of a consumer, which another program may have damaged.
 func consumerOf(id, text string) Consumer {
 	c := Consumer{ID: id}
 	parts := strings.SplitN(text, " ", 4)
@@ -62,7 +62,7 @@ func consumerOf(id, text string) Consumer {
 		}
 	}
 	if len(parts) == 4 {
-		_ = json.Unmarshal([]byte(parts[3]), &c.Info) // what it does not say is left out
+		_ = json.Unmarshal([]byte(parts[3]), &c.Info) // missing or damaged fields stay zero
 	}
 	if c.Info.Name == "" {
 		c.Info.Name = queue.ConsumerName(id)

@@ -11,13 +11,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Counts are how many messages are where. A message counts once for each group that has it.
+// Counts are the numbers of messages in each place. A message counts once for each group that has it.
 type Counts struct {
 	Scheduled, Due   int // not given to the groups yet; of these, due
-	Queued, Retrying int // in queues: due, and due later
+	Ready, Postponed int // in queues: due, and due later
 	InLine           int // in queues: due, and in line for their ordering keys
 	InDelivery       int
-	LeaseExpired     int // of those in delivery, with a lease that ran out
+	LeaseExpired     int // the part of InDelivery whose lease has expired
 	Dead             int
 }
 
@@ -25,27 +25,27 @@ type Counts struct {
 func (c *Counts) Add(other Counts) {
 	c.Scheduled += other.Scheduled
 	c.Due += other.Due
-	c.Queued += other.Queued
-	c.Retrying += other.Retrying
+	c.Ready += other.Ready
+	c.Postponed += other.Postponed
 	c.InLine += other.InLine
 	c.InDelivery += other.InDelivery
 	c.LeaseExpired += other.LeaseExpired
 	c.Dead += other.Dead
 }
 
-// More is what a call counts in addition to Counts.
+// More says what a call counts in addition to Counts.
 type More string
 
-// What a call can count. Counts alone cost the least.
+// The values of More, cheapest first.
 const (
 	Nothing       More = ""
 	LiveConsumers More = "consumers"
 	Details       More = "details"
 )
 
-// TopicCounts is what a partition has, or all partitions of a topic.
+// TopicCounts are the counts of a partition, or of all partitions of a topic.
 type TopicCounts struct {
-	Counts                   // with those of all groups
+	Counts                   // including those of all groups
 	Now            time.Time // of the partition that was added first
 	OldestDue      time.Time // zero if there is none
 	Messages, Keys int
@@ -58,20 +58,20 @@ type TopicCounts struct {
 	Bytes   int64 // of all bodies, estimated
 }
 
-// GroupCounts is what there is for a group. Messages that are not given to the groups do not count.
+// GroupCounts are the counts of a group. Messages that no group has been given do not count.
 type GroupCounts struct {
 	Counts
-	OldestQueued time.Time // zero if there is none
+	OldestReady time.Time // zero if there is none
 
 	Halted    int // ordering keys that dead messages halt; see Halting
 	Consumers int // LiveConsumers: the largest number that a partition knows, since each consumer looks after all
 
 	// Details.
-	NextRetry, OldestDead time.Time
-	OldestUnacked         string // the smallest id of up to 1,000 messages in each partition
+	NextDue, OldestDead time.Time
+	OldestUnacked       string // the smallest id of up to 1,000 messages in each partition
 }
 
-// Add adds what another partition has.
+// Add adds the counts of another partition.
 func (t *TopicCounts) Add(other TopicCounts) {
 	if t.Groups == nil {
 		t.Groups = map[string]GroupCounts{}
@@ -91,7 +91,7 @@ func (t *TopicCounts) Add(other TopicCounts) {
 
 func (g *GroupCounts) add(other GroupCounts) {
 	g.Add(other.Counts)
-	g.OldestQueued, g.NextRetry = Earliest(g.OldestQueued, other.OldestQueued), Earliest(g.NextRetry, other.NextRetry)
+	g.OldestReady, g.NextDue = Earliest(g.OldestReady, other.OldestReady), Earliest(g.NextDue, other.NextDue)
 	g.OldestDead, g.Consumers = Earliest(g.OldestDead, other.OldestDead), max(g.Consumers, other.Consumers)
 	g.Halted += other.Halted
 	if g.OldestUnacked == "" || other.OldestUnacked != "" && other.OldestUnacked < g.OldestUnacked {
@@ -99,7 +99,7 @@ func (g *GroupCounts) add(other GroupCounts) {
 	}
 }
 
-// Earliest is the earlier of two times, of which those that are zero do not count.
+// Earliest returns the earlier of two times. A zero time does not count.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -107,7 +107,7 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// ReadCounts counts what a partition has, and what it has for some groups.
+// ReadCounts reads the counts of a partition and of some of its groups.
 func ReadCounts(ctx context.Context, p *queue.Partition, groups []string, more More) (TopicCounts, error) {
 	var sum TopicCounts
 	for _, c := range countCalls(p, groups, more) {
@@ -122,8 +122,8 @@ func ReadCounts(ctx context.Context, p *queue.Partition, groups []string, more M
 	return sum, nil
 }
 
-// CountTopic counts what a topic has for a group, or for all groups if it is "", and what is not given
-// to the groups yet. Without a group, that waits for nobody and does not count.
+// CountTopic returns the counts of a topic for one group, or for all groups if it is "". Messages that no group has been
+// given count if the topic has a group.
 func CountTopic(ctx context.Context, t *queue.Topic, group string) (Counts, error) {
 	if err := t.RequireListed(ctx); err != nil {
 		return Counts{}, err
@@ -151,19 +151,19 @@ func CountTopic(ctx context.Context, t *queue.Topic, group string) (Counts, erro
 	return sum, err
 }
 
-// groupsPerCall is how many groups one call counts at most: each may have a hundred consumers
-// of some KiB. With Details, each may have a thousand messages in delivery to read.
+// groupsPerCall is the maximum number of groups that one call counts. Each may have a hundred consumers of some KiB and, with
+// Details, a thousand messages in delivery to read.
 const (
 	groupsPerCall   = 10
 	detailedPerCall = 2
 )
 
-// countCall counts what a partition has for some groups.
+// countCall counts a partition and some of its groups.
 type countCall struct {
 	partition *queue.Partition
 	groups    []string
 	more      More
-	first     bool // of the partition: what it has itself counts once
+	first     bool // the first call for the partition, which alone counts scheduled messages
 }
 
 func countCalls(p *queue.Partition, groups []string, more More) []countCall {
@@ -206,7 +206,7 @@ func (c countCall) read(ctx context.Context, r script.Reply, sum *TopicCounts) e
 }
 
 func (c countCall) readGroup(ctx context.Context, name string, row script.Reply) (g GroupCounts, err error) {
-	g.Queued, g.Retrying, g.InLine, g.OldestQueued = row.Count(), row.Count(), row.Count(), row.Score()
+	g.Ready, g.Postponed, g.InLine, g.OldestReady = row.Count(), row.Count(), row.Count(), row.Score()
 	g.InDelivery, g.LeaseExpired, g.Dead = row.Count(), row.Count(), row.Count()
 	switch c.more {
 	case LiveConsumers:
@@ -219,12 +219,12 @@ func (c countCall) readGroup(ctx context.Context, name string, row script.Reply)
 			g.Consumers = len(all)
 		}
 	case Details:
-		g.NextRetry, g.OldestUnacked, g.OldestDead = row.Score(), row.Text(), row.Score()
+		g.NextDue, g.OldestUnacked, g.OldestDead = row.Score(), row.Text(), row.Score()
 	}
 	return g, row.End()
 }
 
-// estimated is the size of so many bodies of which some are sampled.
+// estimated returns the estimated size of a number of bodies, from a sample.
 func estimated(messages int, sample []int) int64 {
 	sum := 0
 	for _, size := range sample {
@@ -233,19 +233,19 @@ func estimated(messages int, sample []int) int64 {
 	return int64(float64(sum) / float64(max(1, len(sample))) * float64(messages))
 }
 
-// ListedCounts is what a topic on the list of topics has, as far as it is cheap to count.
+// ListedCounts has the counts of a listed topic that are cheap to read.
 type ListedCounts struct {
 	TopicCounts
-	GroupList  GroupList // of the first partition, which decides
+	GroupList  GroupList // of the first partition
 	Partitions int
-	Err        error // why all else is missing
+	Err        error // if set, the other fields are not filled
 }
 
-// CountAll counts what topics that are listed have, with LiveConsumers, in the order of the topics, in
-// few round trips. It also counts the scheduled messages that are due within each of some times from now on.
-// It changes nothing. Once ctx has ended, it returns what was read until then.
+// CountAll returns the counts of listed topics, with LiveConsumers, in the order of the topics, in few round trips. It also
+// counts the scheduled messages that are due within each of some times from now on. After ctx has ended, it returns what was
+// read until then.
 func CountAll(ctx context.Context, s *queue.Store, topics []Listed, within []time.Duration) []ListedCounts {
-	// By the master of the first partition, so that none waits for the lists of another.
+	// Grouped by the master of the first partition, so that no master waits for another.
 	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(script.Scheduled, "") }
 	return script.ByMaster(ctx, s.Client, topics, first, func(some []Listed) []ListedCounts {
 		return countAll(ctx, s, some, within)
@@ -278,7 +278,7 @@ func countAll(ctx context.Context, s *queue.Store, topics []Listed, within []tim
 	return all
 }
 
-// addHalted adds how many ordering keys are halted, for groups where some may be.
+// addHalted counts the halted ordering keys of the groups that may have some.
 func addHalted(ctx context.Context, s *queue.Store, topics []Listed, all []ListedCounts) {
 	var groups []string // of each call
 	var of []*ListedCounts
@@ -307,7 +307,7 @@ func DueWithin(ctx context.Context, s *queue.Store, topic string, partitions int
 	return all[0].Within, all[0].Err
 }
 
-// addWithin adds how many scheduled messages are due within each of some times.
+// addWithin counts the scheduled messages that are due within each of some times.
 func addWithin(ctx context.Context, s *queue.Store, topics []Listed, all []ListedCounts, within []time.Duration) {
 	if len(within) == 0 {
 		return // without a round trip
@@ -342,7 +342,7 @@ func dueCall(p *queue.Partition, at time.Time) script.Call {
 	return p.Call(countScript, p.Keys(countScript, ""), []any{string(InScheduled), "-inf", at.UnixMilli() + 1, ""})
 }
 
-// groupLists reads which groups the topics have, and how many partitions.
+// groupLists reads the groups and the numbers of partitions of the topics.
 func groupLists(ctx context.Context, s *queue.Store, topics []Listed) []ListedCounts {
 	calls := make([]script.Call, 0, 2*len(topics))
 	for _, t := range topics {
@@ -363,7 +363,7 @@ func groupLists(ctx context.Context, s *queue.Store, topics []Listed) []ListedCo
 	return list
 }
 
-// groupListOf reads the first answer of a list, and the rest if there is more of it.
+// groupListOf decodes the first page of a group list, and reads further pages.
 func groupListOf(ctx context.Context, s *queue.Store, topic string, a script.Answer) (GroupList, error) {
 	if a.Err != nil {
 		return GroupList{}, a.Err

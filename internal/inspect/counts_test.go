@@ -34,10 +34,10 @@ func TestCountsSayHowManyMessagesAreWhere(t *testing.T) {
 	r.group("g")
 	fillSets(r)
 	before := r.State()
-	ofGroup := Counts{Queued: 2, Retrying: 3, InLine: 2, InDelivery: 2, LeaseExpired: 1, Dead: 4}
+	ofGroup := Counts{Ready: 2, Postponed: 3, InLine: 2, InDelivery: 2, LeaseExpired: 1, Dead: 4}
 	ofTopic := ofGroup
 	ofTopic.Scheduled, ofTopic.Due = 3, 2
-	g := GroupCounts{Counts: ofGroup, OldestQueued: time.UnixMilli(3000)}
+	g := GroupCounts{Counts: ofGroup, OldestReady: time.UnixMilli(3000)}
 	want := TopicCounts{Counts: ofTopic, OldestDue: time.UnixMilli(1000), Messages: 2, Keys: 1}
 	for _, more := range []More{Nothing, LiveConsumers, Details} {
 		got, err := ReadCounts(t.Context(), r.partition, []string{"g"}, more)
@@ -49,7 +49,7 @@ func TestCountsSayHowManyMessagesAreWhere(t *testing.T) {
 			wantOne.Consumers = 1
 		case Details:
 			wantAll.NextDue, wantAll.Windows, wantAll.Bytes = time.UnixMilli(1e13), 1, 4
-			wantOne.NextRetry, wantOne.OldestDead = time.UnixMilli(2e13), time.UnixMilli(6000)
+			wantOne.NextDue, wantOne.OldestDead = time.UnixMilli(2e13), time.UnixMilli(6000)
 			wantOne.OldestUnacked = keyed(1, r.partition.Key(script.UnackOf, "g"))
 		}
 		wantAll.Now, wantAll.Groups = got.Now, map[string]GroupCounts{"g": wantOne}
@@ -99,7 +99,7 @@ func TestCountsOfPartitionsAddUp(t *testing.T) {
 		return TopicCounts{
 			Counts: ones, Now: at(n), OldestDue: at(n), Messages: 1, Keys: 1, NextDue: at(n), Windows: 1, Bytes: 1,
 			Groups: map[string]GroupCounts{"g": {
-				Counts: ones, OldestQueued: at(n), Halted: 1, Consumers: int(n), NextRetry: at(n), OldestDead: at(n), OldestUnacked: id,
+				Counts: ones, OldestReady: at(n), Halted: 1, Consumers: int(n), NextDue: at(n), OldestDead: at(n), OldestUnacked: id,
 			}},
 		}
 	}
@@ -111,7 +111,7 @@ func TestCountsOfPartitionsAddUp(t *testing.T) {
 	assert.Equal(t, TopicCounts{
 		Counts: threes, Now: at(9), OldestDue: at(7), Messages: 3, Keys: 3, NextDue: at(7), Windows: 3, Bytes: 3,
 		Groups: map[string]GroupCounts{"g": {
-			Counts: threes, OldestQueued: at(7), Halted: 3, Consumers: 9, NextRetry: at(7), OldestDead: at(7), OldestUnacked: "8",
+			Counts: threes, OldestReady: at(7), Halted: 3, Consumers: 9, NextDue: at(7), OldestDead: at(7), OldestUnacked: "8",
 		}},
 	}, sum)
 }
@@ -130,10 +130,10 @@ func TestATopicCountsForAGroupOrForAll(t *testing.T) {
 	assert.Equal(t, Counts{Scheduled: 4, Due: 3}, counted(""))
 	require.Len(t, r.claim(g, "c", 2), 2)
 	assert.Equal(t, Counts{Scheduled: 2, Due: 1, InDelivery: 2}, counted("g"))
-	assert.Equal(t, Counts{Scheduled: 2, Due: 1, Queued: 2, InDelivery: 2}, counted(""))
+	assert.Equal(t, Counts{Scheduled: 2, Due: 1, Ready: 2, InDelivery: 2}, counted(""))
 	other := topic.Partition(1).Key(script.QueueOf, "h")
 	require.NoError(t, r.Client.ZAdd(t.Context(), other, z(1e13, "retried")).Err())
-	assert.Equal(t, Counts{Scheduled: 2, Due: 1, Queued: 2, Retrying: 1, InDelivery: 2}, counted(""))
+	assert.Equal(t, Counts{Scheduled: 2, Due: 1, Ready: 2, Postponed: 1, InDelivery: 2}, counted(""))
 }
 
 func TestTheCountsOfWhatIsNotThereAreAnError(t *testing.T) {

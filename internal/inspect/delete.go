@@ -9,9 +9,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// DeleteTopic removes all that the topic has, and takes it off the list of topics. Calling it
-// again continues an earlier call. Partition 0 comes last, since it has the number of
-// partitions.
+// DeleteTopic deletes all keys of the topic, and removes it from the list of topics. A repeated call continues an earlier
+// one. Partition 0 is deleted last, because it has the number of partitions.
 func DeleteTopic(ctx context.Context, t *queue.Topic) error {
 	if err := t.RequireListed(ctx); err != nil {
 		return err
@@ -35,8 +34,7 @@ func DeleteTopic(ctx context.Context, t *queue.Topic) error {
 	return delist(ctx, t.Store(), t.Name())
 }
 
-// drop removes all that the partition has: of the groups that are registered or retired,
-// and of those that only refs names.
+// drop deletes all keys of the partition, including those of retired groups, and of groups that only refs names.
 func drop(ctx context.Context, p *queue.Partition) error {
 	names, err := groupsNamed(ctx, p)
 	if err != nil {
@@ -64,7 +62,7 @@ func drop(ctx context.Context, p *queue.Partition) error {
 	return queue.ErrGroupsKeepChanging
 }
 
-// groupsNamed lists the groups that refs names, those that still need messages, in bounded steps.
+// groupsNamed lists the groups that refs names, which still need messages, in bounded steps.
 func groupsNamed(ctx context.Context, p *queue.Partition) ([]string, error) {
 	var names []string
 	for cursor := "0"; ; {
@@ -82,7 +80,7 @@ func groupsNamed(ctx context.Context, p *queue.Partition) ([]string, error) {
 	}
 }
 
-// delist takes a topic off the list of topics.
+// delist removes a topic from the list of topics.
 func delist(ctx context.Context, s *queue.Store, topic string) error {
 	for range 3 {
 		now, err := s.Now(ctx, s.Registry())

@@ -9,20 +9,19 @@ import (
 )
 
 const (
-	// lookedAt is about the maximum of messages, keys or turns that one call for Find, FindOrphans, FindMisplaced,
+	// lookedAt is the approximate number of messages, keys or turns that one call for Find, FindOrphans, FindMisplaced,
 	// FindStrays or FindTurns reads.
 	lookedAt = 500
 
-	// lookedUp is how many times FindOrphans looks for a message in a set, at most.
+	// lookedUp is the maximum number of lookups of messages in sets that one call for FindOrphans makes.
 	lookedUp = 20_000
 
-	// lookedBytes is about how many bytes of bodies one call for FindOrphans makes Redis copy.
+	// lookedBytes is the approximate size of the bodies that Redis copies in one call for FindOrphans.
 	lookedBytes = 256 << 10
 )
 
-// FindOrphans calls found with ids that have a body and are in no set: neither scheduled, nor in
-// any set of a group. It reads all bodies, in bounded steps, and checks the groups
-// that are named, that are registered, and that need a body.
+// FindOrphans calls found with the ids of bodies that are neither scheduled nor in a set of a group. It reads all bodies, in
+// bounded steps, and checks the given groups, the registered groups, and those that need a body.
 func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found func(looked int, ids []string)) error {
 	names = slices.Clone(names)
 	looked, size := 0, 0 // so far
@@ -50,8 +49,8 @@ func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found 
 	})
 }
 
-// fitting is how many bodies to read next, after some of a size. A few large ones among many
-// small ones are only met by and by.
+// fitting returns how many bodies to read next, from the average size of the previous ones. It grows slowly, in case large
+// bodies follow small ones.
 func fitting(looked, size int) int {
 	limit := max(10, 2*looked)
 	if size > 0 {
@@ -60,13 +59,13 @@ func fitting(looked, size int) int {
 	return limit
 }
 
-// Misplaced is what is wrong with messages in one place of a group.
+// Misplaced has the inconsistent messages of one place of a group.
 type Misplaced struct {
 	Bodiless []string          // ids without a body
-	Twice    map[string]string // ids that are in a second place, and which Place
+	Twice    map[string]string // ids that are in a second place, with that Place
 }
 
-// FindMisplaced calls found with what is wrong with messages in a place of the group.
+// FindMisplaced calls found with the inconsistent messages of a place of the group.
 func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(looked int, wrong Misplaced)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, lookedAt})
@@ -87,10 +86,10 @@ func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(
 	})
 }
 
-// Record is a hash with an entry for each of some messages.
+// Record is a hash with an entry per message.
 type Record string
 
-// The records that FindLeftovers reads. RefsRecord is of the partition, the others are of a group.
+// The records that FindLeftovers reads. RefsRecord belongs to the partition, the others to a group.
 const (
 	RefsRecord         Record = "refs"
 	AttemptsRecord     Record = "attempts"
@@ -98,11 +97,11 @@ const (
 	NackMetadataRecord Record = "nack_metadata"
 )
 
-// lookedInto is about how many entries one call for Leftovers reads; fewer if they are large.
+// lookedInto is the approximate number of entries that one call for FindLeftovers reads; fewer if they are large.
 const lookedInto = 100
 
-// FindLeftovers calls found with ids whose entries in a record no message needs, which it may drop,
-// and with ids whose entry cannot be read.
+// FindLeftovers calls found with the ids of entries of a record that no message needs, which it may delete, and with the ids
+// of damaged entries.
 func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, leftoversScript, []any{string(in), string(how), cursor, lookedInto})
@@ -120,16 +119,16 @@ func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, 
 	})
 }
 
-// Tidying says what FindStrays and FindLeftovers do with what they find.
+// Tidying says whether FindStrays and FindLeftovers delete the entries that they find.
 type Tidying string
 
-// LookForStrays changes nothing. DropStrays also drops what nothing needs.
+// LookForStrays changes nothing. DropStrays deletes entries that no message needs.
 const (
 	LookForStrays Tidying = "look"
 	DropStrays    Tidying = "drop"
 )
 
-// FindStrays calls found with message keys that lead to no body. No message holds them.
+// FindStrays calls found with message keys that refer to no body.
 func FindStrays(ctx context.Context, p *queue.Partition, how Tidying, found func(looked int, keys []string)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := p.Run(ctx, straysScript, "", []any{string(how), cursor, lookedAt})
@@ -145,7 +144,7 @@ func FindStrays(ctx context.Context, p *queue.Partition, how Tidying, found func
 	})
 }
 
-// scan makes calls, each from the cursor that the one before has returned.
+// scan makes calls, each with the cursor that the previous one returned.
 func scan(call func(cursor string) (next string, err error)) error {
 	for cursor := "0"; ; {
 		next, err := call(cursor)

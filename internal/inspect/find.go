@@ -12,10 +12,9 @@ type Stored struct {
 	Body []byte
 }
 
-// Find looks for messages whose body contains a text, or whose id is the text or begins with it
-// and then its keys; with "", it finds all. It reads all bodies, in bounded steps, and calls step after
-// each, with how many messages it has read. A message may be found twice. Find ends with
-// an error of step.
+// Find searches for messages whose body contains a text, or whose id without its keys is the text; "" finds all messages. It
+// reads all bodies, in bounded steps, and calls step after each with the number of messages that it has read. A message may
+// be found twice. An error of step ends the search.
 func Find(ctx context.Context, p *queue.Partition, text string, step func(looked int, found []Stored) error) error {
 	looked, size := 0, 0 // so far
 	return scan(func(cursor string) (next string, err error) {

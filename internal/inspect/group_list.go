@@ -14,18 +14,18 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// GroupList is which groups a partition has, and their settings.
+// GroupList has the groups of a partition, with their settings.
 type GroupList struct {
 	Now      time.Time
-	Groups   []string // sorted; those that are registered
+	Groups   []string // the registered groups, sorted
 	Pauses   map[string]PauseInForce
 	Limits   map[string]Share
 	Retired  map[string]Tombstone
-	Expiring map[string]time.Time     // when the group ends at the earliest if no consumer is seen
-	Expiry   map[string]time.Duration // how long such a group lasts without a live consumer
+	Expiring map[string]time.Time     // the earliest time at which the group expires without a consumer
+	Expiry   map[string]time.Duration // GroupExpiry of such a group
 }
 
-// PauseInForce is a pause that has not ended. That of all groups has the name "".
+// PauseInForce is a pause that has not ended. The pause of all groups has the name "".
 type PauseInForce struct {
 	Since, Until time.Time // Until is zero for no end
 	By, Reason   string
@@ -37,10 +37,10 @@ type Share struct {
 	MaxInFlight int           // messages in delivery; 0: any number
 	Interval    time.Duration // from one claim to the next; 0: any rate
 	Burst       int
-	Back        time.Time // when the whole burst is back; zero if it is
+	Back        time.Time // when the whole burst is available; zero: now
 }
 
-// NextClaim is when the rate allows another claim: now or earlier if it does.
+// NextClaim returns when the rate allows another claim, which may be in the past.
 func (s Share) NextClaim() time.Time {
 	if s.Interval == 0 || s.Back.IsZero() {
 		return time.Time{}
@@ -48,13 +48,13 @@ func (s Share) NextClaim() time.Time {
 	return s.Back.Add(-time.Duration(s.Burst-1) * s.Interval)
 }
 
-// Tombstone is what a group leaves that is not registered any more.
+// Tombstone is the record of a retired or expired group.
 type Tombstone struct {
 	Since   time.Time
-	Expired bool // it has ended by itself, and what it held is being freed
+	Expired bool // it has expired, and its messages are being freed
 }
 
-// lately are the groups that were retired last, up to some number.
+// lately returns up to a number of groups, those that were retired last.
 func (r GroupList) lately(count int) []string {
 	names := slices.SortedFunc(maps.Keys(r.Retired), func(a, b string) int {
 		return r.Retired[b].Since.Compare(r.Retired[a].Since)
@@ -62,14 +62,14 @@ func (r GroupList) lately(count int) []string {
 	return names[:min(len(names), max(0, count))]
 }
 
-// All are the names of all groups, sorted, those that are retired included.
+// All returns the names of all groups, sorted, including retired ones.
 func (r GroupList) All() []string {
 	names := append(slices.Collect(maps.Keys(r.Retired)), r.Groups...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// ReadGroupList reads which groups the partition has.
+// ReadGroupList reads the group list of the partition.
 func ReadGroupList(ctx context.Context, p *queue.Partition) (GroupList, error) {
 	page := newGroupListPage()
 	for cursor := "0"; ; {
@@ -90,7 +90,7 @@ func groupListCall(p *queue.Partition, cursor string) script.Call {
 	return p.Call(groupListScript, p.Keys(groupListScript, ""), []any{cursor})
 }
 
-// groupListPage is what has been read of a list.
+// groupListPage has the pages of a group list that were read.
 type groupListPage struct {
 	groupList GroupList
 	fields    map[string]string // the fields of control
@@ -106,7 +106,7 @@ func newGroupListPage() *groupListPage {
 	}
 }
 
-// add adds a reply and returns the cursor of the next call.
+// add adds a reply, and returns the cursor for the next call.
 func (p *groupListPage) add(reply script.Reply) (cursor string, err error) {
 	p.groupList.Now, cursor = reply.Time(), reply.Text()
 	p.groupList.Groups = append(p.groupList.Groups, reply.Texts()...)
@@ -116,13 +116,13 @@ func (p *groupListPage) add(reply script.Reply) (cursor string, err error) {
 	return cursor, reply.End()
 }
 
-// read reads what was added.
+// read decodes the added replies.
 func (p *groupListPage) read() error {
 	slices.Sort(p.groupList.Groups)
 	return p.groupList.read(p.fields)
 }
 
-// read reads the fields of control.
+// read decodes the fields of control.
 func (r *GroupList) read(fields map[string]string) error {
 	for field, value := range fields {
 		kind, group, _ := strings.Cut(field, ":")
@@ -185,7 +185,7 @@ func shareOf(limits, rate string) (Share, error) {
 	return share, nil
 }
 
-// msTime is a time in ms; zero for 0, or if it is damaged.
+// msTime decodes a time in ms; zero for 0 or a damaged time.
 func msTime(text string) time.Time {
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || ms == 0 {

@@ -14,22 +14,22 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// KeyFaults are keys that another program has changed as a whole.
+// KeyFaults are keys that another program has overwritten or set to expire.
 type KeyFaults struct {
-	Types    []*script.KeyTypeError // hold another type than this library writes there
-	Volatile []string               // expire, though this library lets no such key expire
+	Types    []*script.KeyTypeError // have a wrong type
+	Volatile []string               // expire, although this library sets no expiry on them
 }
 
 func (f *KeyFaults) add(more KeyFaults) {
 	f.Types, f.Volatile = append(f.Types, more.Types...), append(f.Volatile, more.Volatile...)
 }
 
-// FindKeyFaults checks the keys of the partition, with those of some groups.
+// FindKeyFaults checks the keys of the partition and of some groups.
 func FindKeyFaults(ctx context.Context, p *queue.Partition, groups []string) (KeyFaults, error) {
 	return keyFaults(ctx, p.Client(), p.All(groups))
 }
 
-// FindPrefixKeyFaults checks the keys that a prefix has once.
+// FindPrefixKeyFaults checks the keys of a prefix that belong to no topic.
 func FindPrefixKeyFaults(ctx context.Context, c *script.Client) (KeyFaults, error) {
 	var all KeyFaults
 	for k := range script.Scheduled {
@@ -71,7 +71,7 @@ func faultsOf(ctx context.Context, c *script.Client, keys []script.Key) (faults 
 		if got := types[i].Val(); err == nil && got != key.Type() && got != "none" {
 			faults.Types = append(faults.Types, &script.KeyTypeError{Key: key.Name, Type: got, Want: key.Type()})
 		}
-		if ends[i].Val() > 0 && !key.Expires() { // it is negative if the key has no end, or is not there
+		if ends[i].Val() > 0 && !key.Expires() { // negative: no expiry, or no key
 			faults.Volatile = append(faults.Volatile, key.Name)
 		}
 	}
@@ -92,7 +92,7 @@ func Persist(ctx context.Context, c *script.Client, keys []string) error {
 // ErrCannotScan says that Redis or its client does not list keys.
 var ErrCannotScan = errors.New("keys cannot be listed")
 
-// scannedAt is how many keys Redis scans in one call for Unlisted.
+// scannedAt is the number of keys that Redis scans in one call for Unlisted.
 const scannedAt = 1000
 
 // Unlisted returns the topics that have keys and are not in a list, sorted. It scans all keys of the database, in bounded steps.
@@ -124,7 +124,7 @@ func Unlisted(ctx context.Context, c *script.Client, list []string) ([]string, e
 	return slices.Sorted(maps.Keys(missing)), nil
 }
 
-// masters are clients of all nodes that have keys.
+// masters returns clients of all nodes that have keys.
 func masters(ctx context.Context, c *script.Client) ([]redis.UniversalClient, error) {
 	if c.Cluster() == nil {
 		return []redis.UniversalClient{c.Redis()}, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Found is where a message stands.
+// Found is the state of a message.
 type Found struct {
 	Partition int
 	Now       time.Time
@@ -26,7 +26,7 @@ type Found struct {
 	Groups    []FoundFor
 }
 
-// FoundFor is where a message stands for a group.
+// FoundFor is the state of a message for a group.
 type FoundFor struct {
 	Group    string
 	State    queue.State
@@ -35,11 +35,11 @@ type FoundFor struct {
 	InLine   bool      // due, and waits in line for its ordering key
 	Token    int64     // of its last claim; 0 if it was never claimed
 	Attempts int       // deliveries that count, including one under way
-	Seen     int       // of these, how many a handler has certainly seen
-	Unsure   int       // and how many may have been lost with their consumers
+	Seen     int       // the part of Attempts that a handler has certainly seen
+	Unsure   int       // the part of Attempts that may have been lost with their consumers
 	Reason   string
-	Metadata []byte // as its last Nack left it
-	// LeftOut says that it has Metadata, which would make the reply too large.
+	Metadata []byte // of its last Nack
+	// LeftOut says that Metadata exist but are not read, because the reply would be too large.
 	LeftOut bool
 }
 
@@ -66,11 +66,11 @@ func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 	return best, err
 }
 
-// maxLooked is how many groups Look reads: all that are registered and, as far as there is room, those that
-// were retired last; and any that refs names. A group that was retired long ago holds nothing any more.
+// maxLooked is the number of groups that Look reads: all registered groups, then those that were retired last. A group that
+// was retired long ago has no messages.
 const maxLooked = 2 * queue.MaxGroups
 
-// LookIn looks for a message in a partition, as Look does in all.
+// LookIn is Look in one partition.
 func LookIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {
 	groupList, err := ReadGroupList(ctx, p)
 	if err != nil {
@@ -117,7 +117,7 @@ func parseFound(p *queue.Partition, r script.Reply) (Found, error) {
 	return f, r.End()
 }
 
-// read reads the score and the attempts entry.
+// read decodes the score and the attempts entry.
 func (f *FoundFor) read(entry string) {
 	if ms, err := script.Score(f.Score); err == nil && f.Score != "" {
 		waits := f.State == queue.StateQueued || f.State == queue.StateRetrying
@@ -135,8 +135,8 @@ func (f *FoundFor) read(entry string) {
 	}
 }
 
-// Exhausted is why a claim makes a message a dead message when it may be delivered so often, 0 for
-// any number; "" if it does not. It says what lib.lua says.
+// Exhausted returns why a claim dead-letters a message with a maximum number of deliveries (0: no maximum); "" if it does not.
+// The text is the same as that of lib.lua.
 func (f *FoundFor) Exhausted(maxDeliveries int) string {
 	if maxDeliveries == 0 || f.Seen+f.Unsure < maxDeliveries {
 		return ""
@@ -148,8 +148,8 @@ func (f *FoundFor) Exhausted(maxDeliveries int) string {
 	return reason + fmt.Sprintf(", and lost with its consumer %d times", f.Unsure)
 }
 
-// Holder is the id of the consumer whose last claim has got a delivery of a message; "" if
-// that is not known: it has claimed others since. It reads some 1,000 records.
+// Holder returns the id of the consumer whose last claim leased a delivery; "" if no last claim did, because the consumer has
+// claimed again. It reads up to about 1,000 records.
 func Holder(ctx context.Context, g *queue.Group, id string, token int64) (string, error) {
 	const steps = 100
 	cursor := "0"

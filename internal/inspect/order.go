@@ -11,8 +11,8 @@ import (
 
 // Turn says for which message the ordering key of another waits.
 type Turn struct {
-	Owner  string // the id of the message whose turn it is; "" if it is nobody's
-	Before int    // messages that wait in line before the other one
+	Owner  string // the id of the message whose turn it is; "" for none
+	Before int    // messages in line before the waiting one
 }
 
 // ReadTurn reads whose turn it is for a message that is due at a time. It is zero without an ordering key.
@@ -28,8 +28,8 @@ func ReadTurn(ctx context.Context, g *queue.Group, id string, due time.Time) (Tu
 	return turn, reply.End()
 }
 
-// FindTurns calls found with the ids of dead messages that halt their ordering keys, and of messages that have
-// turns and are nowhere. Claims pass the turns of these on. It ends with an error of found.
+// FindTurns calls found with the ids of dead messages that halt their ordering keys, and of messages that have turns but no
+// longer exist. The next claims pass on the turns of the latter. An error of found ends the search.
 func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halted, gone []string) error) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, turnsScript, []any{g.Name(), cursor, lookedAt})
@@ -44,11 +44,11 @@ func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halte
 	})
 }
 
-// maxDead is among how many dead messages of a group, the newest in a partition, halted keys are counted.
-// That takes Redis about half a millisecond.
+// maxDead is the number of dead messages of a group, the newest of a partition, among which halted keys are counted. That
+// takes Redis about half a millisecond.
 const maxDead = 1000
 
-// Halting are the groups whose dead messages halt ordering keys, and that have dead messages.
+// Halting returns the groups that have dead messages, and whose dead messages halt ordering keys.
 func Halting(groupList GroupList, counts TopicCounts) (names []string) {
 	for _, name := range groupList.Groups {
 		if groupList.Limits[name].Whole.HaltsKeys && counts.Groups[name].Dead > 0 {
@@ -76,8 +76,8 @@ func haltedIn(reply script.Reply, err error) (int, error) {
 	return count, reply.End()
 }
 
-// AddHalted adds to the counts of a partition how many ordering keys the dead messages of some groups halt. It reads
-// the newest dead messages, up to maxDead: so the number is exact if there are no more.
+// AddHalted adds the number of halted ordering keys of some groups to the counts of a partition. It reads the newest maxDead
+// dead messages of each group.
 func (t *TopicCounts) AddHalted(ctx context.Context, p *queue.Partition, groups []string) error {
 	for _, name := range groups {
 		halted, err := haltedIn(p.Client().Run(ctx, haltedCall(p, name)))

@@ -10,12 +10,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Place is a sorted set of a partition that messages are in, or a part of it.
+// Place is a sorted set of messages in a partition, or a part of such a set.
 type Place string
 
-// The places. But for InScheduled, a group has one of each. InLine are messages in the queue of a group that
-// are due and wait for their ordering key. Their scores are script.InLine above their due times; here, their
-// times and positions are the due times. InQueue are the others there.
+// The places. Each group has all of them except InScheduled. The queue of a group has two places: InLine has the messages that
+// are due and wait for their ordering key, and InQueue has the others. In Redis, the scores of InLine are script.InLine above
+// the due times. In this package, they are the due times.
 const (
 	InScheduled Place = "scheduled"
 	InQueue     Place = "queue"
@@ -32,7 +32,7 @@ func (p Place) set() string {
 	return string(p)
 }
 
-// base is what scores in Redis are above those that this package shows.
+// base is the difference between the scores in Redis and those in this package.
 func (p Place) base() int64 {
 	if p == InLine {
 		return script.InLine
@@ -40,7 +40,7 @@ func (p Place) base() int64 {
 	return 0
 }
 
-// from is where a position is in the sorted set.
+// from returns a position as the start of a range of the sorted set.
 func (p Place) from(at Position) (score string, err error) {
 	switch {
 	case at.Score == "" && p == InLine:
@@ -54,18 +54,18 @@ func (p Place) from(at Position) (score string, err error) {
 	return at.Score, nil
 }
 
-// end is where a time is in the sorted set, no later than the end of the place.
+// end returns a time as the end of a range of the sorted set, within the place.
 func (p Place) end(before int64) string {
 	if before == NoEnd && p != InQueue {
 		return "+inf"
 	}
 	if p == InQueue || p == InLine {
-		before = min(before, script.InLine) // than which no due time is later
+		before = min(before, script.InLine) // all due times are earlier
 	}
 	return strconv.FormatInt(before+p.base(), 10)
 }
 
-// shown is a score of the sorted set, as a position has it.
+// shown converts a score of the sorted set to that of a Position.
 func (p Place) shown(score string) (string, error) {
 	if p != InLine || score == "" {
 		return score, nil
@@ -74,17 +74,17 @@ func (p Place) shown(score string) (string, error) {
 	return strconv.FormatInt(ms-script.InLine, 10), err
 }
 
-// Position is a place in the order of a sorted set: by score, then by the bytes of the id. The
-// zero value is before everything, and one without an ID before all messages with its score.
+// Position is a position in a sorted set, whose order is by score, then by the bytes of the id. The zero value is the
+// beginning. A Position without an ID is before all messages with its score.
 type Position struct {
 	Score string // ms, as Redis writes it: another program may have written a fraction
 	ID    string
 }
 
-// AtTime is the position before all messages with a score of so many ms.
+// AtTime returns the position before all messages with a score, in ms.
 func AtTime(ms int64) Position { return Position{Score: strconv.FormatInt(ms, 10)} }
 
-// Next is the position right after this one.
+// Next returns the position right after this one.
 func (p Position) Next() Position { return Position{p.Score, p.ID + "\x00"} }
 
 // NoEnd is a PageRequest.Before without an end.
@@ -111,22 +111,21 @@ type PageEntry struct {
 	Attempts int    // deliveries that count, including one under way
 	Reason   string
 	Size     int    // bytes of the body
-	Body     []byte // nil if it is missing, or was not asked for
-	Metadata []byte // as a Nack of the group left it; nil if none did, or it was not asked for
+	Body     []byte // nil if it is missing, or was not requested
+	Metadata []byte // of the last Nack of the group; nil if there is none, or it was not requested
 	Position Position
 }
 
-// Page is what was found.
+// Page is the result of ReadPage.
 type Page struct {
 	Entries []PageEntry
-	Next    Position // where to go on, after the last message that was read
+	Next    Position // after the last message that was read
 	More    bool     // there may be more from Next on
 	Now     time.Time
 }
 
-// ReadPage returns some messages in a place of the group, or of the partition if it is
-// InScheduled. It reads up to MaxMessages messages, so it may return few or none and
-// say that there is More.
+// ReadPage returns messages of a place of the group, or of the partition for InScheduled. It reads up to MaxMessages messages,
+// so with a filter it may return few or no messages although there are More.
 func ReadPage(ctx context.Context, g *queue.Group, r PageRequest) (Page, error) {
 	bytes, content := queue.MaxReplyBytes, ""
 	if r.Bytes > 0 {

@@ -1,6 +1,5 @@
-// Package inspect asks and does what only people and the programs they use need: counts, pages and
-// searches, faults and their repairs, operations on messages that were seen, imports, and the end of a topic.
-// Publishers and consumers do without it. Its scripts work on what package queue keeps.
+// Package inspect has the calls to Redis that only tools for operators need: counts, pages, searches, the checks and repairs
+// of the doctor, bulk operations, imports, and the deletion of topics. Its scripts work on the data of package queue.
 package inspect
 
 import (
@@ -39,7 +38,7 @@ var (
 	dropScript      = script.New(lua, "drop")
 )
 
-// Scripts are all scripts.
+// Scripts returns all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
 		countsScript, pageScript, countScript, groupListScript,

@@ -16,37 +16,37 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Server is what a master says of itself, as far as the user may ask.
+// Server has the settings and the state of a master, as far as the user has the right to read them.
 type Server struct {
 	Addr string
 
-	Refused    error // why INFO was refused; then what follows up to Master is not known
+	Refused    error // why INFO was refused; if set, the fields up to Master are not known
 	Version    string
 	TooOld     bool
 	Eviction   string // policy
 	MaxMemory  int64  // bytes; 0: no limit
 	UsedMemory int64
 	AppendOnly bool
-	Failed     []string // what the last write of the append-only file or snapshot has to say
+	Failed     []string // errors of the last write of the append-only file or snapshot
 	Replicas   int
-	Master     string // whose replica it is; "" for a master
+	Master     string // the address of its master; "" if it is a master
 
 	Fsync     string // of the append-only file; "" if it is not known
-	Snapshots string // when it makes some; "" if it does not
+	Snapshots string // the setting save; "" if it makes no snapshots
 	Config    bool   // whether Fsync and Snapshots are known
 
 	Ahead   time.Duration // its clock minus that of this host
-	Within  time.Duration // how exact that is
+	Within  time.Duration // the precision of Ahead
 	NoClock error         // why the clock is not known
 
 	User    string   // "" if it is not known
-	Denied  []string // what the user may not do, and an operator needs
-	Closed  []string // what the user may not do, and only an application needs
+	Denied  []string // commands that an operator needs and the user may not call
+	Closed  []string // commands that only an application needs and the user may not call
 	Checked bool     // whether Denied and Closed are known
 }
 
-// Servers asks the master that has the list of topics and those that have the topics, each once. The error says which do not
-// answer at all, and the list has the others.
+// Servers examines the master that has the list of topics, and the masters that have the topics, each once. If a master does
+// not answer, the list has the others, and the error names it.
 func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, error) {
 	var errs []error
 	keys := []string{s.Registry()}
@@ -64,7 +64,7 @@ func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, err
 	seen := map[string]bool{}
 	for _, key := range slices.Backward(keys) { // so that a topic's key comes before the list's
 		node, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (redis.UniversalClient, error) { return s.Master(ctx, key) })
-		if err != nil { // nobody tells where keys are
+		if err != nil { // the client does not know the nodes of keys
 			errs = append(errs, err)
 			break
 		}
@@ -91,7 +91,7 @@ func addrOf(node redis.UniversalClient) string {
 	return ""
 }
 
-// serverAt asks one server. The key is one that it has.
+// serverAt examines the server that has a key.
 func serverAt(ctx context.Context, s *queue.Store, node redis.UniversalClient, addr, key string) (Server, error) {
 	server := Server{Addr: addr}
 	info, err := node.Info(ctx).Result()
@@ -101,7 +101,7 @@ func serverAt(ctx context.Context, s *queue.Store, node redis.UniversalClient, a
 	if server.Refused = err; err == nil {
 		server.read(info)
 	}
-	if !strings.Contains(addr, ":") { // a client of Sentinels does not say which server it uses
+	if !strings.Contains(addr, ":") { // a client of Sentinels does not have the address of its server
 		server.Addr = ownAddr(ctx, node, info)
 	}
 	if config, err := node.ConfigGet(ctx, "save").Result(); err == nil {
@@ -115,7 +115,7 @@ func serverAt(ctx context.Context, s *queue.Store, node redis.UniversalClient, a
 	return server, ctx.Err()
 }
 
-// ownAddr is the address of a server as it says itself, as far as the user may ask.
+// ownAddr returns the address that a server reports, if the user has the right to ask.
 func ownAddr(ctx context.Context, node redis.UniversalClient, info string) string {
 	if text, err := node.Do(ctx, "CLIENT", "INFO").Text(); err == nil {
 		for field := range strings.FieldsSeq(text) {
@@ -147,7 +147,7 @@ func (s *Server) read(info string) {
 	}
 }
 
-// readClock compares the clocks. The quickest of some answers is the most exact.
+// readClock compares the clocks. It uses the fastest of several answers, which is the most precise one.
 func (s *Server) readClock(ctx context.Context, node redis.UniversalClient) {
 	s.Within = time.Hour
 	for range 5 {
@@ -165,9 +165,8 @@ func (s *Server) readClock(ctx context.Context, node redis.UniversalClient) {
 	}
 }
 
-// needed are the commands that an operator needs, each with arguments that Redis accepts. K is
-// a key, and C a channel of the same topic. An application needs most of them, and those of
-// neededByApplications.
+// needed are the commands that an operator needs, with arguments that Redis accepts. K is a key, and C a channel of the same
+// topic. An application needs most of them, and those of neededByApplications.
 var needed = []string{
 	"EVALSHA x 1 K", "EVAL x 1 K", "TIME", "INFO", "PUBLISH C x",
 	"GET K", "UNLINK K", "PEXPIRE K 1", "PERSIST K", "PTTL K", "SCAN 0", "TYPE K", "MEMORY USAGE K",
@@ -182,14 +181,13 @@ var needed = []string{
 
 var neededByApplications = []string{"SUBSCRIBE C", "SET K x", "SADD K x", "SCARD K", "ZRANDMEMBER K"}
 
-// neededOnACluster is what go-redis asks there before it chooses a node. If that is refused, it asks again before
-// each call.
+// neededOnACluster are the commands with which go-redis chooses a node. If they are refused, it repeats them before each call.
 var neededOnACluster = []string{"COMMAND"}
 
-// sharded are those that a Cluster needs instead.
+// sharded are the commands that a Cluster needs instead.
 var sharded = map[string]string{"PUBLISH C x": "SPUBLISH C x", "SUBSCRIBE C": "SSUBSCRIBE C"}
 
-// readRights asks Redis what the user may do with a key. Few users may ask.
+// readRights asks Redis for the rights of the user on a key. Few users have the right to ask.
 func readRights(ctx context.Context, s *queue.Store, node redis.UniversalClient, key string, server *Server) {
 	user, err := node.Do(ctx, "ACL", "WHOAMI").Text()
 	if err != nil {
@@ -210,7 +208,7 @@ func readRights(ctx context.Context, s *queue.Store, node redis.UniversalClient,
 	server.User, server.Denied, server.Closed, server.Checked = user, refused, closed, true
 }
 
-// denied are the commands that the user may not call.
+// denied returns the commands that the user may not call.
 func denied(ctx context.Context, s *queue.Store, node redis.UniversalClient, user, key string, commands []string) ([]string, error) {
 	answers := make([]*redis.Cmd, len(commands))
 	_, err := node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -236,7 +234,7 @@ func denied(ctx context.Context, s *queue.Store, node redis.UniversalClient, use
 	return names, nil
 }
 
-// dryRun asks whether the user may call a command.
+// dryRun reports whether the user may call a command.
 func dryRun(s *queue.Store, user, key, command string) []any {
 	args := []any{"ACL", "DRYRUN", user}
 	for _, word := range strings.Fields(onTopology(s, command)) {
@@ -251,7 +249,7 @@ func dryRun(s *queue.Store, user, key, command string) []any {
 	return args
 }
 
-// onTopology is the form of a command on this kind of server.
+// onTopology returns the form of a command on this kind of server.
 func onTopology(s *queue.Store, command string) string {
 	if other, is := sharded[command]; is && s.Cluster() != nil {
 		return other

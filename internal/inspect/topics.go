@@ -12,11 +12,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// memorySamples is how many entries of a key Redis reads to estimate the whole.
+// memorySamples is the number of entries of a key from which Redis estimates its size.
 const memorySamples = 50
 
-// Memory estimates how many bytes of Redis's memory the keys of the partition and of some of its
-// groups take. It is false if Redis refuses to say.
+// Memory estimates the memory of the keys of the partition and of some of its groups, in bytes. It returns false if Redis
+// refuses the command.
 func Memory(ctx context.Context, p *queue.Partition, groups []string) (bytes int64, known bool, err error) {
 	for some := range slices.Chunk(p.All(groups), script.PipelineSize) {
 		size, err := script.Promptly(ctx, p.Client(), func(ctx context.Context) (int64, error) { return memory(ctx, p.Client(), some) })
@@ -30,7 +30,7 @@ func Memory(ctx context.Context, p *queue.Partition, groups []string) (bytes int
 
 const unknown = -1
 
-// memory is how many bytes some keys in one slot take, or unknown.
+// memory returns the memory of keys in one slot, or unknown.
 func memory(ctx context.Context, c *script.Client, keys []script.Key) (bytes int64, err error) {
 	node, err := c.Master(ctx, keys[0].Name)
 	if err != nil {

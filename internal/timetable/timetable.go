@@ -1,5 +1,5 @@
-// Package timetable keeps the definitions of schedules in Redis, and when the next ticks of each are to be stored. It does
-// not know what a definition says. The ticks themselves are messages of a topic (package queue).
+// Package timetable stores the definitions of schedules in Redis, and when the next ticks of each must be stored. It does
+// not decode definitions. The ticks themselves are messages of a topic (package queue).
 package timetable
 
 import (
@@ -26,44 +26,44 @@ var (
 	behindScript  = script.New(lua, "behind")
 )
 
-// Scripts are all scripts.
+// Scripts returns all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{setScript, takeScript, restoreScript, doneScript, readScript, behindScript}
 }
 
-// PageSize is how many definitions one call reads or writes at most.
+// PageSize is the maximum number of definitions that one call reads or writes.
 const PageSize = 500
 
-// Timetable is all schedules of a prefix. It is safe for concurrent use.
+// Timetable has all schedules of a prefix. It is safe for concurrent use.
 type Timetable struct{ client *script.Client }
 
 // New returns a Timetable. It does no I/O.
 func New(client *script.Client) *Timetable { return &Timetable{client} }
 
-// Definition is a schedule as Redis has it.
+// Definition is a stored schedule.
 type Definition struct {
 	ID       string
 	Revision int64  // when it was defined, µs by Redis's clock; it grows; 0 if another program has damaged the definition
-	Text     string // what the caller has set
+	Text     string // the encoded schedule
 	Upcoming time.Time
-	Lease    time.Time // until when it was taken, for Done
+	Lease    time.Time // the end of the lease of Take; for Done
 }
 
 // Change is a new definition of a schedule.
 type Change struct {
 	ID   string
 	Seen int64  // the revision that the caller has seen; 0: none
-	Text string // "" removes it
+	Text string // the encoded schedule; "" removes it
 }
 
-// Declaration is what changes are part of. The zero value is none.
+// Declaration names the declaration that makes a change (periodic.Apply). The zero value means none.
 type Declaration struct {
 	Owner   string
 	Version int64
 }
 
-// Set makes changes. It returns their new revisions, and 0 for each that the caller has not seen the last revision of; and
-// when they are to be taken, which is now. It returns false if the owner has declared a newer version.
+// Set makes changes, whose ticks must be stored from now on. It returns the new revisions; a 0 means that the change was
+// not made, because Change.Seen is not the current revision. It returns false if the owner has declared a newer version.
 func (t *Timetable) Set(
 	ctx context.Context, d Declaration, changes []Change,
 ) (revisions []int64, now time.Time, current bool, err error) {
@@ -98,9 +98,8 @@ func (t *Timetable) Set(
 	}
 }
 
-// Take takes up to PageSize schedules whose next ticks are to be stored, fewer if their definitions are large, and keeps other
-// processes from it for a while. next is when the next one is to be taken; zero: none is. If Redis has lost when schedules are to
-// be taken, it restores them first: they are to be taken now.
+// Take leases up to PageSize schedules whose next ticks must be stored, fewer if their definitions are large. next is when
+// the next schedule must be taken; zero for none. If Redis has lost these times, Take sets them to now.
 func (t *Timetable) Take(ctx context.Context, lease time.Duration) (taken []Definition, now, next time.Time, err error) {
 	reply, err := t.run(ctx, takeScript, []any{PageSize, lease.Milliseconds()})
 	if err != nil {
@@ -121,7 +120,7 @@ func (t *Timetable) Take(ctx context.Context, lease time.Duration) (taken []Defi
 	return taken, now, now, t.restore(ctx)
 }
 
-// restore lets schedules be taken that Redis does not know anything of but their definitions.
+// restore sets the times of schedules of which only the definitions are left.
 func (t *Timetable) restore(ctx context.Context) error {
 	for cursor := ""; cursor != "0"; {
 		reply, err := t.run(ctx, restoreScript, []any{cmp.Or(cursor, "0")})
@@ -136,13 +135,14 @@ func (t *Timetable) restore(ctx context.Context) error {
 	return nil
 }
 
-// Next is when a schedule that was taken is to be taken again.
+// Next says when to take a schedule again.
 type Next struct {
 	Definition
 	At time.Time
 }
 
-// Done says when schedules are to be taken next, unless they were defined or taken again since.
+// Done sets when schedules must be taken next, and ends their leases. It skips schedules that have since been changed or
+// taken again.
 func (t *Timetable) Done(ctx context.Context, list []Next) error {
 	for some := range slices.Chunk(list, PageSize) {
 		var args []any
@@ -156,7 +156,7 @@ func (t *Timetable) Done(ctx context.Context, list []Next) error {
 	return nil
 }
 
-// All reads all definitions, sorted.
+// All reads all definitions, sorted by ID.
 func (t *Timetable) All(ctx context.Context) ([]Definition, error) {
 	seen := map[string]Definition{}
 	cursor := "0"
@@ -166,7 +166,7 @@ func (t *Timetable) All(ctx context.Context) ([]Definition, error) {
 			return nil, err
 		}
 		for _, d := range page {
-			seen[d.ID] = d // a page may repeat what another has
+			seen[d.ID] = d // pages may overlap
 		}
 		cursor = next
 	}
@@ -178,7 +178,7 @@ func (t *Timetable) All(ctx context.Context) ([]Definition, error) {
 	return list, nil
 }
 
-// Named reads definitions by their names, and when that was by Redis's clock. Those that are not there are left out.
+// Named reads definitions by ID, and Redis's clock. Missing definitions are left out.
 func (t *Timetable) Named(ctx context.Context, ids ...string) (found map[string]Definition, now time.Time, err error) {
 	found = make(map[string]Definition, len(ids))
 	for some := range slices.Chunk(ids, PageSize) {
@@ -194,8 +194,8 @@ func (t *Timetable) Named(ctx context.Context, ids ...string) (found map[string]
 	return found, now, nil
 }
 
-// Behind counts the schedules that should have been taken for longer than a time, and returns for how long the first of them.
-// A schedule of which Redis has lost when it is to be taken counts, too. The cost does not depend on how many there are.
+// Behind counts the schedules that should have been taken longer ago than after, including those whose times Redis has
+// lost. longest is the longest of these delays. The cost does not depend on the number of schedules.
 func (t *Timetable) Behind(ctx context.Context, after time.Duration) (count int, longest time.Duration, err error) {
 	reply, err := t.run(ctx, behindScript, []any{after.Milliseconds()})
 	if err != nil {

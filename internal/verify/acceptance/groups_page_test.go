@@ -60,7 +60,7 @@ func unlimit(ctx context.Context, control *redisdelay.Control) error {
 func drainTopic(ctx context.Context, control *redisdelay.Control) error {
 	// recipe: drain
 	err := control.Drain(ctx, "orders.close", redisdelay.AllGroups, func(left redisdelay.Remaining) {
-		log.Println(left.Due, left.Queued, left.InDelivery)
+		log.Println(left.Due, left.Waiting, left.InDelivery)
 	})
 	// end of recipe
 	return err

@@ -31,7 +31,7 @@ func (j job) periodically(ctx context.Context, client redis.UniversalClient, rep
 	var schedules []periodic.Schedule
 	for n := range j.Schedules {
 		schedules = append(schedules, periodic.Schedule{
-			ID: fmt.Sprintf("s%d", n), Topic: j.Topic, Cron: "@every 1s", StoreAhead: aheadInChaos, CatchUp: periodic.CatchUpAll(time.Hour),
+			ID: fmt.Sprintf("s%d", n), Topic: j.Topic, Cron: "@every 1s", StoreAhead: aheadInChaos, CatchUp: time.Hour,
 		})
 	}
 	for ctx.Err() == nil { // Redis may be away

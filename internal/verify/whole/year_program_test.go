@@ -192,7 +192,7 @@ func (y *year) declare(version int) (list []periodic.Schedule) {
 		}
 	}
 	add := func(s periodic.Schedule) {
-		s.StoreAhead, s.CatchUp = 12*time.Hour, periodic.CatchUpAll(24*time.Hour)
+		s.StoreAhead, s.CatchUp = 12*time.Hour, 24*time.Hour
 		list = append(list, s)
 		y.schedules[s.ID] = time.Time{}
 	}

@@ -160,7 +160,7 @@ func (a *app) drain() *cobra.Command {
 }
 
 func remainingText(b redisdelay.Remaining) string {
-	return fmt.Sprintf("%s due, %s queued, %s in delivery", humanize.Number(b.Due), humanize.Number(b.Queued), humanize.Number(b.InDelivery))
+	return fmt.Sprintf("%s due, %s waiting, %s in delivery", humanize.Number(b.Due), humanize.Number(b.Waiting), humanize.Number(b.InDelivery))
 }
 
 func (a *app) limit() *cobra.Command {
@@ -242,7 +242,7 @@ func (a *app) retire() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			held := g.Queued + g.InLine + g.Retrying + g.InDelivery + g.Dead
+			held := g.Ready + g.InLine + g.Postponed + g.InDelivery + g.Dead
 			if dryRun {
 				if a.json() {
 					return a.object(operationJSON{Topic: args[0], Operation: "retire", Group: args[1], Matching: &held, DryRun: true})

@@ -85,7 +85,6 @@ var objects = []struct {
 	{"`explain`", explanationJSON{}},
 	{"`periodic ls`, `periodic show`", scheduleJSON{}},
 	{"the `pause` of a schedule", schedulePauseJSON{}},
-	{"`periodic next`, one for each time", nextTickJSON{}},
 	{"the other commands of `periodic`", scheduleOperationJSON{}},
 	{"`inbox show`", inboxJSON{}},
 	{"`inbox refused`, one for each entry", refusalJSON{}},

@@ -122,7 +122,7 @@ func (d *diagnosis) outcome() error {
 // finding writes a finding.
 func (a *app) finding(f admin.Finding) error {
 	if a.json() {
-		return a.object(findingJSON{string(f.Severity), f.Check, f.Topic, f.Text, f.Fixable, f.Fixed})
+		return a.object(findingJSON{string(f.Severity), f.Check, f.Server, f.Topic, f.Text, f.Fixable, f.Fixed})
 	}
 	mark := paint(dimStyle, "info   ")
 	switch {
@@ -134,6 +134,9 @@ func (a *app) finding(f admin.Finding) error {
 		mark = paint(badStyle, "problem")
 	}
 	text := f.Text
+	if f.Server != "" {
+		text = f.Server + ": " + text
+	}
 	if f.Topic != "" {
 		text = fmt.Sprintf("topic %q: %s", f.Topic, text)
 	}

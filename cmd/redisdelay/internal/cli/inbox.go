@@ -113,33 +113,35 @@ type inboxRunJSON struct {
 	Changed   int    `json:"changed"`
 }
 
+// observer counts what an Inbox does, in several goroutines.
+func (done *inboxRunJSON) observer() observe.Observer {
+	var mu sync.Mutex
+	return observe.Observer{
+		Published: func(e observe.Published) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Err != nil {
+				done.Refused += e.Messages
+			} else {
+				done.Stored += e.Messages
+			}
+		},
+		Changed: func(e observe.Changed) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Err == nil {
+				done.Changed++
+			}
+		},
+	}
+}
+
 func (a *app) inboxRun() *cobra.Command {
 	done := inboxRunJSON{Operation: "run"}
 	partitions := 0
 	cmd := a.command("run", "Store the entries of the inbox as delayed messages, until a signal", nil,
 		func(ctx context.Context, _ []string) error {
-			var mu sync.Mutex
-			i, err := a.openInbox(func(c *inbox.Config) {
-				c.Partitions = partitions
-				c.Observer = observe.Observer{
-					Published: func(e observe.Published) {
-						mu.Lock()
-						defer mu.Unlock()
-						if e.Err != nil {
-							done.Refused += e.Messages
-						} else {
-							done.Stored += e.Messages
-						}
-					},
-					Changed: func(e observe.Changed) {
-						mu.Lock()
-						defer mu.Unlock()
-						if e.Err == nil {
-							done.Changed++
-						}
-					},
-				}
-			})
+			i, err := a.openInbox(func(c *inbox.Config) { c.Partitions, c.Observer = partitions, done.observer() })
 			if err != nil {
 				return err
 			}

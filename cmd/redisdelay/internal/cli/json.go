@@ -33,9 +33,9 @@ type statsJSON struct {
 	OldestDue  stamp       `json:"oldestDue,omitzero"`
 	NextDue    stamp       `json:"nextDue,omitzero"`
 	OverdueMs  int64       `json:"overdueMs"`
-	Queued     int         `json:"queued"`
+	Ready      int         `json:"ready"`
 	InLine     int         `json:"inLine"`
-	Retrying   int         `json:"retrying"`
+	Postponed  int         `json:"postponed"`
 	InDelivery int         `json:"inDelivery"`
 	Dead       int         `json:"dead"`
 	Messages   int         `json:"messages"`
@@ -61,15 +61,15 @@ type groupJSON struct {
 	Group         string         `json:"group"`
 	State         string         `json:"state"`
 	At            stamp          `json:"at"`
-	Queued        int            `json:"queued"`
+	Ready         int            `json:"ready"`
 	InLine        int            `json:"inLine"`
-	Retrying      int            `json:"retrying"`
+	Postponed     int            `json:"postponed"`
 	InDelivery    int            `json:"inDelivery"`
 	LeaseExpired  int            `json:"leaseExpired"`
 	Dead          int            `json:"dead"`
 	HaltedKeys    int            `json:"haltedKeys"`
-	OldestQueued  stamp          `json:"oldestQueued,omitzero"`
-	NextRetry     stamp          `json:"nextRetry,omitzero"`
+	OldestReady   stamp          `json:"oldestReady,omitzero"`
+	NextDue       stamp          `json:"nextDue,omitzero"`
 	OldestUnacked stamp          `json:"oldestUnacked,omitzero"`
 	OldestDead    stamp          `json:"oldestDead,omitzero"`
 	Pause         *pauseJSON     `json:"pause,omitempty"`
@@ -110,7 +110,7 @@ func inStats(s admin.TopicStats) statsJSON {
 	o := statsJSON{
 		Topic: s.Topic, At: stamp{s.At}, Partitions: s.Partitions,
 		Scheduled: s.Scheduled, Due: s.Due, OldestDue: stamp{s.OldestDue}, NextDue: stamp{s.NextDue},
-		OverdueMs: s.Overdue.Milliseconds(), Queued: s.Queued, InLine: s.InLine, Retrying: s.Retrying,
+		OverdueMs: s.Overdue.Milliseconds(), Ready: s.Ready, InLine: s.InLine, Postponed: s.Postponed,
 		InDelivery: s.InDelivery, Dead: s.Dead, Messages: s.Messages, Bytes: s.Bytes, Memory: s.Memory,
 		Keys: s.Keys, Windows: s.Windows, Pause: inPause(s.Pause), Groups: []groupJSON{},
 	}
@@ -126,8 +126,8 @@ func inStats(s admin.TopicStats) statsJSON {
 func inGroup(topic string, g admin.GroupStats) groupJSON {
 	o := groupJSON{
 		Topic: topic, Group: g.Group, State: stateOf(g), At: stamp{g.At},
-		Queued: g.Queued, InLine: g.InLine, Retrying: g.Retrying, InDelivery: g.InDelivery, LeaseExpired: g.LeaseExpired, Dead: g.Dead, HaltedKeys: g.HaltedKeys,
-		OldestQueued: stamp{g.OldestQueued}, NextRetry: stamp{g.NextRetry},
+		Ready: g.Ready, InLine: g.InLine, Postponed: g.Postponed, InDelivery: g.InDelivery, LeaseExpired: g.LeaseExpired, Dead: g.Dead, HaltedKeys: g.HaltedKeys,
+		OldestReady: stamp{g.OldestReady}, NextDue: stamp{g.NextDue},
 		OldestUnacked: stamp{g.OldestUnacked}, OldestDead: stamp{g.OldestDead},
 		Pause: inPause(g.Pause), ExpiresAt: stamp{g.ExpiresAt}, Consumers: []consumerJSON{},
 	}
@@ -363,6 +363,7 @@ func (o *operationJSON) set(p admin.Progress, err error) {
 type findingJSON struct {
 	Severity string `json:"severity"`
 	Check    string `json:"check"`
+	Server   string `json:"server,omitempty"`
 	Topic    string `json:"topic,omitempty"`
 	Text     string `json:"text"`
 	Fixable  bool   `json:"fixable"`

@@ -39,7 +39,7 @@ func TestTheBarIsOnlyForTerminals(t *testing.T) {
 
 func TestTheProbeCountsWhatWaitsInLine(t *testing.T) {
 	p := probe{maxWaiting: 5, given: map[string]bool{"max-waiting": true}}
-	s := admin.TopicStats{Topic: "wallets", Counts: admin.Counts{Due: 1, Queued: 2, InLine: 2, Retrying: 9}}
+	s := admin.TopicStats{Topic: "wallets", Counts: admin.Counts{Due: 1, Ready: 2, InLine: 2, Postponed: 9}}
 	assert.Empty(t, p.failed(s))
 	s.InLine++
 	assert.Equal(t, `topic "wallets": 6 due and waiting, more than 5; 1 message is waiting; no group is registered`, p.failed(s))

@@ -22,8 +22,7 @@ func (a *app) periodic() *cobra.Command {
 		Use: "periodic", Short: "List, pause, trigger, remove or run schedules", Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.periodicLs(), a.periodicShow(), a.periodicNext(), a.periodicPause(), a.periodicResume(),
-		a.periodicTrigger(), a.periodicRm(), a.periodicRun())
+	cmd.AddCommand(a.periodicLs(), a.periodicShow(), a.periodicPause(), a.periodicResume(), a.periodicTrigger(), a.periodicRm(), a.periodicRun())
 	return cmd
 }
 
@@ -188,50 +187,14 @@ func (a *app) showSchedule(s periodic.Status) error {
 }
 
 // catchUp is what becomes of missed ticks: one, none, or a duration.
-func catchUp(c periodic.CatchUp) string {
-	text, _ := c.MarshalText() // never fails
-	return string(text)
-}
-
-func (a *app) periodicNext() *cobra.Command {
-	times := 5
-	cmd := a.overSchedules("next ID", "Show the next times of a schedule", nil,
-		func(ctx context.Context, p *periodic.Periodic, args []string) error {
-			s, err := p.Find(ctx, args[0], times)
-			if err != nil {
-				return err
-			}
-			return a.showNext(s)
-		})
-	cmd.Flags().VarP(number(&times, 1, 1000), "number", "n", "how many")
-	cmd.Example = "redisdelay periodic next report-eu -n 10"
-	return cmd
-}
-
-func (a *app) showNext(s periodic.Status) error {
-	if a.json() {
-		for _, at := range s.Next {
-			if err := a.object(nextTickJSON{s.ID, stamp{at}, at.Format(time.RFC3339Nano), s.Zone}); err != nil {
-				return err
-			}
-		}
-		return nil
+func catchUp(period time.Duration) string {
+	switch period {
+	case periodic.CatchUpOne:
+		return "one"
+	case periodic.CatchUpNone:
+		return "none"
 	}
-	if len(s.Next) == 0 {
-		why := "it has ended"
-		switch {
-		case s.Paused != nil:
-			why = "it is paused by " + s.Paused.By + reasonOf(*s.Paused)
-		case s.Problem != "":
-			why = s.Problem
-		}
-		return a.printf("schedule %q has no next time: %s\n", s.ID, why)
-	}
-	g, now := a.newGrid("NEXT", "DAY", "#IN"), a.now()
-	for _, at := range s.Next {
-		g.add(nominal(at), at.Format("Monday"), humanize.Duration(at.Sub(now)))
-	}
-	return a.print(g)
+	return period.String()
 }
 
 func (a *app) periodicPause() *cobra.Command {

@@ -37,13 +37,6 @@ type schedulePauseJSON struct {
 	Reason string `json:"reason"`
 }
 
-type nextTickJSON struct {
-	Schedule string `json:"schedule"`
-	Next     stamp  `json:"next"`
-	Local    string `json:"local"` // with the offset of the zone
-	Zone     string `json:"zone"`
-}
-
 // scheduleOperationJSON is what was done with a schedule, or by run.
 type scheduleOperationJSON struct {
 	Schedule  string `json:"schedule,omitempty"`

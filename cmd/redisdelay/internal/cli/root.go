@@ -52,6 +52,15 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	a.connection(root.PersistentFlags())
+	a.addCommands(root)
+	layOut(root)
+	checkHelp(root)
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	return root
+}
+
+// addCommands adds the commands of each section.
+func (a *app) addCommands(root *cobra.Command) {
 	root.AddGroup(sections...)
 	for _, section := range []struct {
 		id       string
@@ -75,11 +84,7 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	root.SetHelpCommandGroupID("rest")
-	layOut(root)
-	checkHelp(root)
 	root.SetCompletionCommandGroupID("rest")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
-	return root
 }
 
 // checkCompletion makes completion refuse a shell that is unknown.

@@ -210,9 +210,11 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	}
 	if a.json() {
 		id, key := e.Message.ID, e.Message.Key
-		return a.object(explanationJSON{
-			topic, id, inKey(id), key, inKey(key), inOrder(e.Message.OrderingKey), e.Tick, e.Summary, append([]string{}, e.Lines...),
-		})
+		lines := make([]string, len(e.Lines))
+		for i, line := range e.Lines {
+			lines[i] = line.String()
+		}
+		return a.object(explanationJSON{topic, id, inKey(id), key, inKey(key), inOrder(e.Message.OrderingKey), e.Tick, e.Summary, lines})
 	}
 	name := e.Message.ID
 	if e.Message.Key != "" {
@@ -228,7 +230,7 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 		return err
 	}
 	for _, line := range e.Lines {
-		if err := a.printf("  %s\n", paint(headerStyle, line)); err != nil {
+		if err := a.printf("  %s\n", paint(headerStyle, line.String())); err != nil {
 			return err
 		}
 	}

@@ -63,22 +63,22 @@ func (p probe) failed(s admin.TopicStats) string {
 	if p.given["max-dead"] && s.Dead > p.maxDead {
 		why = append(why, fmt.Sprintf("%s, more than %s", humanize.Count(s.Dead, "dead message", "dead messages"), humanize.Number(p.maxDead)))
 	}
-	if waiting := s.Due + s.Queued + s.InLine; p.given["max-waiting"] && waiting > p.maxWaiting {
+	if waiting := s.Due + s.Ready + s.InLine; p.given["max-waiting"] && waiting > p.maxWaiting {
 		why = append(why, fmt.Sprintf("%s due and waiting, more than %s", humanize.Number(waiting), humanize.Number(p.maxWaiting)))
 	}
 	if len(why) == 0 {
 		return ""
 	}
 	for _, l := range s.Late() {
-		why = append(why, l.Text)
+		why = append(why, l.String())
 	}
 	return fmt.Sprintf("topic %q: %s", s.Topic, strings.Join(why, "; "))
 }
 
 const statsLong = `SCHEDULED    messages not given to groups yet; of these, DUE are due
-QUEUED       messages that are due and wait for a consumer, in each group
+READY        messages that are due and wait for a consumer, in each group
 IN LINE      messages that are due and wait for their ordering keys, in each group
-RETRYING     messages that wait for a retry, or were postponed, in each group
+POSTPONED    messages that wait for a retry or were postponed, in each group
 IN DELIVERY  messages that a consumer holds; of these, those with LEASE OVER
              have an expired lease
 DEAD         dead messages
@@ -180,20 +180,20 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 	if one {
 		return a.showTopic(all[0])
 	}
-	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#QUEUED", "#IN LINE", "#RETRYING", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
+	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
 		"#+MESSAGES", "#+BODIES", "#+MEMORY", "#+KEYS", "#+PARTITIONS", "PAUSED")
 	for _, s := range all {
-		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(s.Queued), count(s.InLine), count(s.Retrying), count(s.InDelivery),
+		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(s.Ready), count(s.InLine), count(s.Postponed), count(s.InDelivery),
 			bad(s.Dead), overdue(s.Overdue), humanize.Relative(s.NextDue, s.At),
 			count(s.Messages), humanize.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
-	g.spare = []string{"NEXT DUE", "RETRYING", "IN DELIVERY"}
+	g.spare = []string{"NEXT DUE", "POSTPONED", "IN DELIVERY"}
 	if err := a.printOr(g.withoutZeros("IN LINE").without("PAUSED"), "there are no topics with the prefix %q", a.prefix); err != nil {
 		return err
 	}
 	for _, s := range all {
 		for _, l := range s.Late() {
-			if err := a.printf("%s\n", paint(warnStyle, s.Topic+": "+l.Text)); err != nil {
+			if err := a.printf("%s\n", paint(warnStyle, s.Topic+": "+l.String())); err != nil {
 				return err
 			}
 		}
@@ -276,7 +276,7 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	}
 	f.add("overdue", overdue(s.Overdue))
 	for _, l := range s.Late() {
-		f.add("late", paint(warnStyle, l.Text))
+		f.add("late", paint(warnStyle, l.String()))
 	}
 	f.add("next due", humanize.Full(s.NextDue, s.At.Local()))
 	f.add("held in all", fmt.Sprintf("%s with bodies of about %s, in %s", humanize.Count(s.Messages, "message", "messages"),
@@ -362,7 +362,7 @@ func (a *app) groupsOf(ctx context.Context, args []string) ([]groupOf, error) {
 	}
 	if len(args) == 0 {
 		slices.SortStableFunc(list, func(a, b groupOf) int {
-			return cmp.Or(compareOldest(a.oldest, b.oldest), cmp.Compare(b.Queued, a.Queued), cmp.Compare(a.topic, b.topic))
+			return cmp.Or(compareOldest(a.oldest, b.oldest), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.topic, b.topic))
 		})
 	}
 	return list, err
@@ -381,7 +381,7 @@ func compareOldest(a, b time.Time) int {
 func groupsIn(s admin.TopicStats) []groupOf {
 	list := make([]groupOf, len(s.Groups))
 	for i, g := range s.Groups {
-		oldest := g.OldestQueued
+		oldest := g.OldestReady
 		if g.State == admin.GroupActive && !s.OldestDue.IsZero() && (oldest.IsZero() || s.OldestDue.Before(oldest)) {
 			oldest = s.OldestDue
 		}
@@ -398,21 +398,21 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 	if len(groups) == 0 {
 		return a.printf("no group is registered\n")
 	}
-	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#QUEUED", "#IN LINE", "#RETRYING", "#IN DELIVERY", "#LEASE OVER", "#DEAD", "#HALTED KEYS", "#CONSUMERS",
-		"#OLDEST QUEUED", "#NEXT RETRY", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
+	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#LEASE OVER", "#DEAD", "#HALTED KEYS", "#CONSUMERS",
+		"#OLDEST READY", "#NEXT DUE", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
 		topic := ""
 		if topics {
 			topic = s.topic
 		}
-		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Queued), count(s.InLine), count(s.Retrying), count(s.InDelivery),
-			bad(s.LeaseExpired), bad(s.Dead), bad(s.HaltedKeys), consumersOf(s.GroupStats), humanize.Relative(s.OldestQueued, s.At), humanize.Relative(s.NextRetry, s.At),
+		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Ready), count(s.InLine), count(s.Postponed), count(s.InDelivery),
+			bad(s.LeaseExpired), bad(s.Dead), bad(s.HaltedKeys), consumersOf(s.GroupStats), humanize.Relative(s.OldestReady, s.At), humanize.Relative(s.NextDue, s.At),
 			humanize.Relative(s.OldestUnacked, s.At), humanize.Relative(s.OldestDead, s.At), humanize.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
-	g.spare = []string{"NEXT RETRY", "LEASE OVER", "OLDEST QUEUED", "RETRYING"}
+	g.spare = []string{"NEXT DUE", "LEASE OVER", "OLDEST READY", "POSTPONED"}
 	if topics {
-		g.drop(func(i int) bool { return g.columns[i].name == "OLDEST QUEUED" }) // LAG says as much
+		g.drop(func(i int) bool { return g.columns[i].name == "OLDEST READY" }) // LAG says as much
 	} else {
 		g.drop(func(i int) bool { return g.columns[i].name == "LAG" })
 	}
@@ -436,7 +436,7 @@ func groupState(s admin.GroupStats) styled {
 
 // consumersOf writes how many consumers are alive; none is bad if messages wait.
 func consumersOf(s admin.GroupStats) styled {
-	if len(s.Consumers) == 0 && s.State == admin.GroupActive && s.Queued+s.InDelivery > 0 {
+	if len(s.Consumers) == 0 && s.State == admin.GroupActive && s.Ready+s.InDelivery > 0 {
 		return paint(badStyle, "none")
 	}
 	return count(len(s.Consumers))
