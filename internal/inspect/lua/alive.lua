@@ -1,13 +1,13 @@
--- alive.lua: read some of a group's consumers that are alive, or of all that it remembers. It
+-- alive.lua: read a page of a group's consumers: those that are alive, or all that are recorded. It
 -- changes nothing.
 --
 -- KEYS     consumers
--- ARGV[1]  cursor     '0', or where the call before has ended
+-- ARGV[1]  cursor     '0', or that of the previous call
 -- ARGV[2]  which      'alive' or 'all'
--- Returns  { now in ms, cursor or '0' if that was all, { consumer, '<until> <seen> <since>
---          <about>', ... }, perhaps some of them twice }
+-- Returns  { now in ms, cursor or '0' after the last page, { consumer, '<until> <seen> <since>
+--          <about>', ... } }; a consumer may be returned twice
 
-local STEP = 100 -- consumers, about; each says up to some KiB
+local STEP = 100 -- consumers, about; each entry has up to some KiB
 
 local _, now_ms = now_us()
 local some = redis.call('HSCAN', consumers, ARGV[1], 'COUNT', STEP)

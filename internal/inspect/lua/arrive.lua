@@ -1,5 +1,5 @@
--- arrive.lua: store messages that come from another topic or server, under their own ids,
--- once: imported remembers them, even if they are delivered and done meanwhile.
+-- arrive.lua: store messages of another topic or server under their own ids, each once: imported
+-- remembers them, even if they are delivered and acked meanwhile.
 --
 -- KEYS     scheduled, messages, keys, dedup, imported
 -- ARGV[1]  until    ms by Redis's clock; after that, the call stores nothing
@@ -7,9 +7,9 @@
 -- ARGV[3]  channel  where subscribers listen for notifications
 -- ARGV[4..]  for each message: id, due, body
 --            due is in ms, or '' for now
--- Returns  { now in ms, 'late' if the time is over or else '', state, ... }: for each message
+-- Returns  { now in ms, 'late' if the call is late or else '', state, ... }: for each message
 --            'stored'
---            'known', if it is there, or imported has its ULID
+--            'known', if the partition has it, or imported has its ULID
 --            'taken', if its key is in use
 
 local till, keep, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
@@ -62,7 +62,7 @@ for i, id in ipairs(ids) do
   answers[#answers + 1] = state
 end
 
--- The id comes before its body, so a body shows that the message was stored. Like push.lua,
+-- The id is written before its body, so a body proves that the message was stored. Like push.lua,
 -- this does not begin with a removal: without memory, it stores nothing.
 if #dues > 0 then
   call('ZADD', scheduled, unpack(dues))

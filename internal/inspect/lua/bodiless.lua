@@ -1,12 +1,12 @@
--- bodiless.lua: look for messages in one place that have no body, or that are in a second place
--- as well. Each two places are compared from one of them. It changes nothing.
+-- bodiless.lua: find messages of one place that have no body, or that are in a second place as
+-- well. Each pair of places is compared from one of them. It changes nothing.
 --
 -- KEYS     messages, scheduled, queue, unack, dead
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  cursor     0 to begin
 -- ARGV[3]  count      about how many to read
--- Returns  { cursor, how many it has read, how many ids without a body follow, id, ..., and
---          for each that is in a second place: id, place }: the cursor goes on from here; 0 after
+-- Returns  { cursor, number of ids read, number of ids without a body, these ids ..., then id and
+--            place of each message that is in a second place }: cursor continues from here; 0 after
 --          the last
 
 local place, cursor, count = ARGV[1], ARGV[2], ARGV[3]

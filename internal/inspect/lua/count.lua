@@ -1,11 +1,11 @@
--- count.lua: count the messages of one place within a range of scores, and look for the highest
--- score there. It changes nothing.
+-- count.lua: count the messages of one place within a range of scores, and find the highest score
+-- there. It changes nothing.
 --
 -- KEYS     scheduled, queue, unack, dead
 -- ARGV[1]  place      scheduled, queue, unack or dead
 -- ARGV[2]  from       a score, included; -inf
 -- ARGV[3]  before     a score, not included; +inf for no end
--- ARGV[4]  id         of a message with that score: up to 1,000 that come before it at the same
+-- ARGV[4]  id         of a message with the score before: up to 1,000 messages that precede it at this
 --                     score count, too; '' for none
 -- Returns  { count, the highest score within the range, or '' if it is empty }
 

@@ -1,33 +1,32 @@
--- counts.lua: count what a partition has, and what it has for each of some groups, by ranges. It
--- changes nothing.
+-- counts.lua: count the messages of a partition, and of some of its groups by state. It changes
+-- nothing.
 --
 -- KEYS     scheduled, messages, keys, dedup; for each group: queue, unack, dead, consumers
 -- ARGV[1]  more       '', 'consumers' or 'details'
 -- Returns  { now in ms, scheduled, due of them, when the first of these is due or '', messages,
---          message keys, then with 'details': { when the next of the others is due or '', keys
---          taken for a window, sizes of a sample of the messages as a list }, else nothing }, and
---          then for each group
---          { queued and due, queued for later, in line for their ordering keys, when the first of
---          the due is due or '', in delivery, those of them whose lease ran out, dead,
---          then with 'consumers': those that are alive, '0' or something else if there are so
---          many that only some were counted;
---          or with 'details': when the first of those for later is due or '', the smallest id of
---          the first 1,000 in delivery or '', when the first of the dead was buried or '' }
+--            message keys, row of a group, ... }
+--          with 'details', before the rows: { when the next of the others is due or '', keys within a
+--            window, sizes of a sample of the messages }
+--          a row: { queued and due, queued for later, in line for their ordering keys, when the first
+--            due one is due or '', in delivery, of these with an expired lease, dead }
+--          with 'consumers', also in a row: consumers that are alive, '0' unless only some were counted
+--          with 'details', also in a row: when the first one queued for later is due or '', the
+--            smallest id of the first 1,000 in delivery or '', when the first dead one was buried or ''
 
 local more = ARGV[1]
 local MAX_LEASES, SAMPLE = 1000, 20
-local STEP = 100 -- consumers, about; each says up to some KiB
+local STEP = 100 -- consumers, about; each entry has up to some KiB
 local call = redis.call
 
 local _, now_ms = now_us()
 
--- The lowest score within a range, or ''.
+-- first returns the lowest score within a range, or ''.
 local function first(zset, from, to)
   return call('ZRANGEBYSCORE', zset, from, to, 'WITHSCORES', 'LIMIT', 0, 1)[2] or ''
 end
 
--- How many members there are, how many of them are due, and when the first of these is due or ''.
--- Most sets are empty most of the time.
+-- waiting returns how many members there are, how many of them are due, and when the first of these
+-- is due or ''. Most sets are empty most of the time.
 local function waiting(zset)
   local size = call('ZCARD', zset)
   local due = size > 0 and call('ZCOUNT', zset, '-inf', now_ms) or 0
@@ -49,8 +48,8 @@ local function alive(consumers)
   return n, some[1]
 end
 
--- The ids of one publisher begin with when they were made. Digits and capitals are in the
--- same order in every locale.
+-- smallest returns the id that was made first, if one publisher made them: ids begin with a time.
+-- Digits and capitals are in the same order in every locale.
 local function smallest(unack)
   local id = ''
   for _, other in ipairs(call('ZRANGE', unack, 0, MAX_LEASES - 1)) do

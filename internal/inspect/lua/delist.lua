@@ -1,9 +1,9 @@
--- delist.lua: take a topic off the list of topics.
+-- delist.lua: remove a topic from the list of topics.
 --
 -- KEYS     topics
 -- ARGV[1]  topic   its plain name
 -- ARGV[2]  until   ms by Redis's clock; after that, the call changes nothing: a late copy must
---                  not take off a topic that was made anew
+--                  not remove a topic that was created again
 -- Returns  { 'delisted' }, also if it was not on the list; { 'late' }
 
 local topic, till = ARGV[1], tonumber(ARGV[2])

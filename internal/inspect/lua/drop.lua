@@ -1,14 +1,14 @@
--- drop.lua: remove all that a partition has. Redis frees it in the background.
+-- drop.lua: remove all keys of a partition. Redis frees them in the background.
 --
 -- KEYS     scheduled, messages, groups, refs, keys, dedup, publishers, settings, at_limit, partitions,
 --          expiry, imported, ticks; for each group: queue, unack, attempts, claims, dead, reasons, nack_metadata,
 --          consumers, turns, blocked
 -- ARGV[1]  until  ms by Redis's clock; after that, the call changes nothing: a late copy must
---                 leave a topic alone that was made anew
+--                 not remove a topic that was created again
 -- ARGV[2..]  the groups, in the order of their keys
 -- Returns  { 'dropped' }
---          { 'groups', now in ms, name, ... } if there are groups that the caller does not
---            know, retired ones included, or the time is over; nothing changed
+--          { 'groups', now in ms, name, ... } if ARGV lacks some of the groups, retired ones
+--            included, or the call is late; nothing changed
 
 local till = tonumber(ARGV[1])
 
@@ -29,5 +29,5 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   redis.call('UNLINK', queue, unack, attempts, claims, dead, reasons, nack_metadata, consumers, turns, blocked)
 end
 redis.call('UNLINK', scheduled, messages, refs, keys, dedup, publishers, at_limit, expiry, imported, ticks)
-redis.call('UNLINK', groups, settings, partitions) -- last, since they say what there is
+redis.call('UNLINK', groups, settings, partitions) -- last, because they show a repeated call what to remove
 return { 'dropped' }

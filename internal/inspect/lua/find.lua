@@ -1,12 +1,12 @@
--- find.lua: look for bodies that contain a text, and for ids that are it or begin with it and then
--- their keys. It changes nothing.
+-- find.lua: find messages whose body contains a text, or whose id, with or without its keys, is the
+-- text. It changes nothing.
 --
 -- KEYS     messages
 -- ARGV[1]  text      '' for all
 -- ARGV[2]  cursor    0 to begin
 -- ARGV[3]  count     about how many to read
--- Returns  { cursor, how many it has read, of how many bytes, id, body, ... }: the cursor
---          goes on from here; 0 after the last
+-- Returns  { cursor, number of messages read, bytes of their bodies, id, body, ... }: cursor continues
+--          from here; 0 after the last
 
 local text, cursor, count = ARGV[1], ARGV[2], ARGV[3]
 

@@ -1,9 +1,9 @@
--- group_list.lua: read which groups a partition has, and their settings. It changes nothing.
+-- group_list.lua: read the groups of a partition, and a page of their settings. It changes nothing.
 --
 -- KEYS     groups, settings
--- ARGV[1]  cursor   '0', or where the call before has ended
--- Returns  { now in ms, cursor or '0' if that was all, { group, ... } with cursor '0' only,
---          { field, value, ... }, perhaps some of them twice }
+-- ARGV[1]  cursor   '0', or that of the previous call
+-- Returns  { now in ms, cursor or '0' after the last page, { group, ... } with cursor '0' only,
+--            { field, value, ... } }; a field may be returned twice
 
 local cursor = ARGV[1]
 local STEP = 500 -- fields, about

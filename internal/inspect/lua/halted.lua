@@ -1,4 +1,4 @@
--- halted.lua: count the ordering keys that dead messages of a group halt, among its newest. It changes nothing.
+-- halted.lua: count the ordering keys that the newest dead messages of a group halt. It changes nothing.
 --
 -- KEYS     dead, turns
 -- ARGV[1]  limit  dead messages to read, 1..1000

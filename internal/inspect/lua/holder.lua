@@ -1,11 +1,11 @@
--- holder.lua: look for the consumer that was given a delivery by its last claim, in some of
--- the records. It changes nothing.
+-- holder.lua: find the consumer whose last claim returned a delivery, in a page of the records. It
+-- changes nothing.
 --
 -- KEYS     claims
--- ARGV[1]  cursor  '0', or where the call before has ended
+-- ARGV[1]  cursor  '0', or that of the previous call
 -- ARGV[2]  id
 -- ARGV[3]  token   of the delivery
--- Returns  { cursor or '0' if that was all, consumer or '' }
+-- Returns  { cursor or '0' after the last page, consumer or '' }
 
 local cursor, id, token = ARGV[1], ARGV[2], ARGV[3]
 local STEP = 10 -- records, about; one has up to 1,000 ids

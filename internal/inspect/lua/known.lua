@@ -1,8 +1,8 @@
--- known.lua: read which messages the partition has, or remembers, as arrive.lua sees it. It changes nothing.
+-- known.lua: read which messages the partition has or remembers; see arrive.lua. It changes nothing.
 --
 -- KEYS     messages, imported
 -- ARGV[1..]  ids
--- Returns  { id, ... }: those that are known
+-- Returns  { id, ... }: the known messages
 
 local ids, ulids = { unpack(ARGV) }, {}
 for i, id in ipairs(ids) do ulids[i] = string.sub(id, 1, 26) end

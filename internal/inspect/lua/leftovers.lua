@@ -1,14 +1,14 @@
--- leftovers.lua: look for entries that no message needs: of refs, whose message has no body; of
--- attempts, reasons or nack_metadata, whose message is in no set of the group.
--- They may be dropped. It also looks for refs that cannot be read, and leaves them.
+-- leftovers.lua: find, and drop if asked to, entries that no message needs: those of refs whose
+-- message has no body; those of attempts, reasons or nack_metadata whose message is in no set of
+-- the group. It also finds refs that cannot be read, and keeps them.
 --
 -- KEYS     messages, refs, queue, unack, dead, attempts, reasons, nack_metadata
 -- ARGV[1]  which     refs, attempts, reasons or nack_metadata
 -- ARGV[2]  how       'drop', or 'look' to change nothing
 -- ARGV[3]  cursor    0 to begin
 -- ARGV[4]  count     about how many to read, if they are small
--- Returns  { cursor, how many it has read, how many ids of entries that are left over
---          follow, id, ..., and each id whose refs cannot be read }: the cursor goes on from here;
+-- Returns  { cursor, number of entries read, number of entries left over, their ids ..., then the ids
+--            whose refs cannot be read }: cursor continues from here;
 --          0 after the last
 
 local which, how, cursor, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -17,7 +17,7 @@ local MAX_BYTES = 262144 -- of entries that one call copies
 
 local hash = ({ refs = refs, attempts = attempts, reasons = reasons, nack_metadata = nack_metadata })[which]
 
--- HSCAN reads the entries, too, so a sample tells how many.
+-- HSCAN copies the values, too, so a sample of their sizes decides how many to read.
 local sample, size = call('HRANDFIELD', hash, 10), 0
 for _, id in ipairs(sample) do size = size + call('HSTRLEN', hash, id) end
 if size > 0 then count = math.max(1, math.min(count, math.floor(MAX_BYTES * #sample / size))) end

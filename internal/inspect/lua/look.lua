@@ -1,16 +1,16 @@
--- look.lua: read where one message stands. It changes nothing.
+-- look.lua: read the state of one message in all groups. It changes nothing.
 --
 -- KEYS     scheduled, messages, groups, refs, keys; for each group: queue, unack, dead, attempts,
 --          reasons, nack_metadata
--- ARGV[1]  id       '' to look for the key
+-- ARGV[1]  id       '' to find the message by its key
 -- ARGV[2]  message key
 -- ARGV[3]  bytes    of metadata to return at most
--- ARGV[4..]  groups, in the order of their keys; all that there are, and others that may hold it
--- Returns  { 'groups', name, ... } with those that are missing in ARGV
---          { 'none' } when there is no such message
---          { 'found', now in ms, id, due in ms if no group has been given it or '', size, body,
---            { group, state, score, entry, reason, size of its metadata, metadata, ... } }, false
---            for what is missing, and left out metadata
+-- ARGV[4..]  groups, in the order of their keys: all registered ones, and others that may hold it
+-- Returns  { 'groups', name, ... } with the groups that ARGV lacks
+--          { 'none' } if there is no such message
+--          { 'found', now in ms, id, due in ms or '' once groups have it, size, body,
+--            { group, state, score, entry, reason, size of its metadata, metadata, ... } }; false
+--            stands for missing values and for metadata that are left out
 
 local id, key, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local call = redis.call

@@ -1,9 +1,8 @@
--- named.lua: list the groups that still need messages, registered or not: a step through
--- refs.
+-- named.lua: list groups that still need messages, registered or not, from a page of refs.
 --
 -- KEYS     refs
--- ARGV[1]  cursor  of the last call; 0 for the first
--- Returns  { cursor, name, ... }: cursor 0 after the last step
+-- ARGV[1]  cursor  of the previous call; 0 for the first
+-- Returns  { cursor, name, ... }: cursor 0 after the last page
 
 local cursor = ARGV[1]
 local COUNT, MAX_LISTS, MAX_BYTES = 20, 1000, 131072 -- lists have up to 1,000 names

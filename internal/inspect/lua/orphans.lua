@@ -1,11 +1,11 @@
--- orphans.lua: look for bodies that are in no set. It changes nothing.
+-- orphans.lua: find bodies whose messages are in no set. It changes nothing.
 --
 -- KEYS     messages, groups, refs, scheduled; for each group: queue, unack, dead
 -- ARGV[1]  cursor  0 to begin
 -- ARGV[2]  count   about how many bodies to read, if they are small
 -- ARGV[3..]  the groups, in the order of their keys
--- Returns  { 'groups', name, ... }: there are these groups, too; to call again
---          { cursor, how many it has read, their bytes, id, ... }: the cursor goes on from
+-- Returns  { 'groups', name, ... } with the groups that ARGV lacks; to call again
+--          { cursor, number of bodies read, their bytes, id, ... }: cursor continues from
 --          here; 0 after the last
 
 local cursor, count, call = ARGV[1], tonumber(ARGV[2]), redis.call
@@ -25,7 +25,7 @@ end
 note(call('SMEMBERS', groups))
 if #missing > 0 then return answer('groups', missing) end
 
--- HSCAN reads the bodies, too, so a sample tells how many.
+-- HSCAN copies the bodies, too, so a sample of their sizes decides how many to read.
 local sample, size = call('HRANDFIELD', messages, 10), 0
 for _, id in ipairs(sample) do size = size + call('HSTRLEN', messages, id) end
 if size > 0 then count = math.max(1, math.min(count, math.floor(MAX_BYTES * #sample / size))) end

@@ -1,20 +1,20 @@
--- page.lua: read messages of one place, in the order of their scores and then of their ids.
--- It reads up to 1,000 of them, wherever in the place they are, and changes nothing.
+-- page.lua: read messages of one place, ordered by score and then by id, from any position on. It
+-- reads up to 1,000 of them, and changes nothing.
 --
 -- KEYS     scheduled, queue, unack, dead, attempts, reasons, messages, nack_metadata
 -- ARGV[1]  place      scheduled, queue, unack or dead
--- ARGV[2]  score      begin with this score and id, or with what follows them; -inf
--- ARGV[3]  id         for the start
+-- ARGV[2]  score      of the position to begin at; -inf
+-- ARGV[3]  id         of the position to begin at
 -- ARGV[4]  before     a score, not included; +inf for no end
 -- ARGV[5]  limit      integer, 1..1000
--- ARGV[6]  key        what the message's key begins with; '' for any, or none
--- ARGV[7]  reason     what the reason contains; '' for any
--- ARGV[8]  attempts   deliveries that count, at least
+-- ARGV[6]  key        prefix of the message's key; '' for any, or none
+-- ARGV[7]  reason     text that the reason contains; '' for any
+-- ARGV[8]  attempts   minimum number of deliveries that count
 -- ARGV[9]  bytes      of text to return at most, unless the first message has more
 -- ARGV[10] content    'bodies' to read bodies and metadata, or ''
 -- Returns  { now in ms, 1 if more follow or else 0, score and id of the last that was read
 --          or '' and '', { id, score, entry, deliveries, reason, size, body, metadata, ... } };
---          false for what is missing
+--          false stands for missing values
 
 local place, score, start, before = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit, key, reason, min_attempts = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
@@ -37,8 +37,8 @@ local function precedes(a, b)
   return #a < #b
 end
 
--- rank_of is how many members come before a score and an id. Redis counts by score; among
--- equal scores, which a million messages may have, it bisects.
+-- rank_of returns how many members precede a score and an id. Redis counts by score; among equal
+-- scores, which a million messages may have, rank_of bisects.
 local function rank_of(id)
   local low, high = call('ZCOUNT', set, '-inf', '(' .. score), call('ZCOUNT', set, '-inf', score)
   while id ~= '' and low < high do
@@ -48,7 +48,7 @@ local function rank_of(id)
   return low
 end
 
--- counted is how many deliveries of a message count. A delivery under way is one of them.
+-- counted returns how many deliveries of a message count, including one that is under way.
 local function counted(entry)
   if not entry then return place == 'unack' and 1 or 0 end
   local _, seen, unsure = split(entry)
@@ -67,7 +67,7 @@ local entries = of_group and #ids > 0 and call('HMGET', attempts, unpack(ids)) o
 local reasons_of = place == 'dead' and #ids > 0 and call('HMGET', reasons, unpack(ids)) or {}
 local own = content and of_group and call('HLEN', nack_metadata) > 0
 
--- matches reports whether a message matches.
+-- matches reports whether a message passes the filters.
 local function matches(id, deliveries, why)
   if key ~= '' and string.sub(key_of(id) or '', 1, #key) ~= key then return false end
   if deliveries < min_attempts then return false end

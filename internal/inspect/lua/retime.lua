@@ -1,14 +1,14 @@
--- retime.lua: give messages that wait, in scheduled or in the queue of a group, another due
--- time. One that waits for another time than the caller has seen stays as it is, so a
--- late copy of a call changes nothing. What waits in line for its ordering key is due already,
--- and keeps its place unless it is postponed.
+-- retime.lua: change the due time of messages that wait in scheduled or in the queue of a group. A
+-- message is skipped if its due time is not the one that the caller has seen, so a late copy of a
+-- call changes nothing. A message that waits in line for its ordering key is due already, and keeps
+-- its place unless it is postponed.
 --
 -- KEYS     scheduled, queue, turns, blocked
 -- ARGV[1]  place      'scheduled' or 'queue'
 -- ARGV[2]  due        ms
 -- ARGV[3]  channel    where subscribers listen for notifications
 -- ARGV[4..]  for each message: id, seen
--- Returns  { id, ... }: those that do not wait there for the time that was seen
+-- Returns  { id, ... }: messages that do not wait there with the due time that was seen
 
 local place, due, channel = ARGV[1], ARGV[2], ARGV[3]
 local zset = place == 'queue' and queue or scheduled

@@ -1,10 +1,10 @@
--- strays.lua: look for message keys that lead to no body. They are free, and may be dropped.
+-- strays.lua: find, and drop if asked to, message keys that lead to no body. Such keys are free.
 --
 -- KEYS     keys, messages
 -- ARGV[1]  how       'drop', or 'look' to change nothing
 -- ARGV[2]  cursor    0 to begin
 -- ARGV[3]  count     about how many to read
--- Returns  { cursor, how many it has read, key, ... }: the cursor goes on from here; 0
+-- Returns  { cursor, number of keys read, key, ... }: cursor continues from here; 0
 --          after the last
 
 local how, cursor, count = ARGV[1], ARGV[2], ARGV[3]

@@ -1,8 +1,8 @@
--- topics.lua: read some of the list of topics. It changes nothing.
+-- topics.lua: read a page of the list of topics. It changes nothing.
 --
 -- KEYS     topics
--- ARGV[1]  cursor  '0', or where the call before has ended
--- Returns  { cursor or '0' if that was all, { topic, version, ... }, perhaps some of them twice }
+-- ARGV[1]  cursor  '0', or that of the previous call
+-- Returns  { cursor or '0' after the last page, { topic, version, ... } }; a topic may be returned twice
 
 local STEP = 1000 -- topics, about
 return redis.call('HSCAN', topics, ARGV[1], 'COUNT', STEP)

@@ -1,5 +1,5 @@
--- turn.lua: read whose turn it is for the ordering key of a message, and how many wait in line before the
--- message. It changes nothing.
+-- turn.lua: read which message has the turn of an ordering key, and how many messages wait in line before
+-- a given one. It changes nothing.
 --
 -- KEYS     turns, blocked
 -- ARGV[1]  id    of a message with an ordering key

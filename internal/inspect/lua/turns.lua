@@ -1,12 +1,12 @@
--- turns.lua: look for ordering keys that dead messages halt, and for turns whose messages are nowhere, as a
--- torn append-only file may leave them. It changes nothing: claims pass such turns on.
+-- turns.lua: find ordering keys that dead messages halt, and turns whose messages are nowhere, as a torn
+-- append-only file may leave them. It changes nothing: claims pass such turns on.
 --
 -- KEYS     turns, queue, unack, dead, settings
 -- ARGV[1]  group
 -- ARGV[2]  cursor  0 to begin
 -- ARGV[3]  count   about how many turns to read
--- Returns  { cursor, how many it has read, { id of a dead message that halts its key, ... },
---          { id of a message that is nowhere, ... } }: the cursor goes on from here; 0 after the last
+-- Returns  { cursor, number of turns read, { id of a dead message that halts its key, ... },
+--          { id of a message that is nowhere, ... } }: cursor continues from here; 0 after the last
 
 local group, cursor, count = ARGV[1], ARGV[2], ARGV[3]
 

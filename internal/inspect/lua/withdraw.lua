@@ -1,11 +1,11 @@
--- withdraw.lua: take back scheduled messages, which no group has been given, as many as their size allows:
--- their keys are free and their windows end, as in cancel.lua. A message stays if its due time is not the
--- one that the caller has seen.
+-- withdraw.lua: remove messages from scheduled, up to a limit of bytes. As in cancel.lua, their keys
+-- become free and their windows end. A message stays if its due time is not the one that the caller has
+-- seen.
 --
 -- KEYS     scheduled, messages, keys, dedup
 -- ARGV[1]  bytes  of bodies to remove at most, unless the first has more
 -- ARGV[2..]  for each message: id, score
--- Returns  { { id, ... }, { id, ... } }: those that stay, and those to send again
+-- Returns  { { id, ... }, { id, ... } }: messages that stay, and messages beyond the limit, to send again
 
 local bytes = tonumber(ARGV[1])
 local ids, scores = columns(2, 2)
@@ -25,8 +25,8 @@ for i, score in ipairs(redis.call('ZMSCORE', scheduled, unpack(ids))) do
 end
 if #found == 0 then return { missing, left } end
 
--- The id leaves its set after its body: no key stays held for ever, and what a torn file leaves
--- half done is still there, for a repeated call.
+-- The id is removed from scheduled after its body and key. So no key is held for ever, and a
+-- repeated call finds what a torn file has left half done.
 begin_writes(scheduled)
 for _, id in ipairs(found) do
   local key = key_of(id)
