@@ -1,9 +1,9 @@
--- behind.lua: count the schedules whose next ticks should have been stored a while ago. It reads no definition.
+-- behind.lua: count the schedules whose next ticks should have been stored some time ago.
 --
 -- KEYS     schedules, upcoming
 -- ARGV[1]  after  how many ms ago
--- Returns  { count, for }: how many, and for how many ms the first of them; 0 if there is none. Those that only have a
---          definition count as well
+-- Returns  { count, for }: how many, and for how many ms the first one is overdue; 0 if there is none. Schedules that have
+--          only a definition count as well
 
 local _, now_ms = now_us()
 local lost = math.max(0, redis.call('HLEN', schedules) - redis.call('ZCARD', upcoming))

@@ -1,8 +1,8 @@
--- done.lua: say when schedules that were taken are to be taken next. It changes nothing of one that was defined or taken
--- again since.
+-- done.lua: set when schedules that were taken are to be taken next. A schedule that was defined or taken again since is
+-- not changed, so a late call does no harm.
 --
 -- KEYS     schedules, upcoming
--- ARGV[1..]  of each: schedule, revision, until when it was taken, when it is to be taken next; in ms
+-- ARGV[1..]  of each: schedule; revision; end of its lease, ms; when it is to be taken next, ms
 -- Returns  { }
 
 redis.call('HLEN', schedules)

@@ -1,10 +1,10 @@
 -- read.lua: read definitions of schedules, by their names or page by page.
 --
 -- KEYS     schedules, upcoming
--- ARGV[1]  cursor  of HSCAN; '' to read those that are named
--- ARGV[2..]  the schedules that are named
--- Returns  { now, cursor, schedule, upcoming, definition, ... }: the cursor is '0' after the last page; a schedule that is not
---          there is left out; upcoming is in ms, '' if it is lost
+-- ARGV[1]  cursor  of HSCAN; '' to read only named schedules
+-- ARGV[2..]  named schedules
+-- Returns  { now, cursor, schedule, upcoming, definition, ... }: the cursor is '0' after the last page; missing schedules
+--          are left out; upcoming is when to take the schedule next, in ms, '' if it is lost
 
 local _, now_ms = now_us()
 local PAGE = 500

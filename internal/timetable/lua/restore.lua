@@ -1,4 +1,4 @@
--- restore.lua: let schedules be taken now that have a definition, and no time when they are to be taken. It does one page.
+-- restore.lua: let schedules that have a definition, but are missing in upcoming, be taken now. It reads one page.
 --
 -- KEYS     schedules, upcoming
 -- ARGV[1]  cursor  of HSCAN; '0' for the first page

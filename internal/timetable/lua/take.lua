@@ -1,12 +1,12 @@
--- take.lua: take schedules whose next ticks are to be stored, so that no other process does at the same moment. What
--- two processes store twice is stored once all the same (tick.lua).
+-- take.lua: lease schedules whose next ticks are to be stored, so that no other process does the same work. This is
+-- not needed for correctness: tick.lua stores a tick once even if two processes send it.
 --
 -- KEYS     schedules, upcoming
 -- ARGV[1]  count  how many at most; fewer if they are large
 -- ARGV[2]  lease  after how many ms others may take them
--- Returns  { lost, now, next, lease, schedule, since, definition, ... }: how many schedules have only a definition; in ms, Redis's
---          clock, when the next one is to be taken ('' if none), until when those that follow are taken; and of each, when it was
---          to be taken, and its revision and definition
+-- Returns  { lost, now, next, lease, schedule, since, definition, ... }: how many schedules have only a definition; Redis's
+--          clock; when the next schedule is to be taken, '' if there is none; the end of the leases; and for each schedule,
+--          when it was to be taken, and its revision and definition. Times are in ms
 
 local MAX_BYTES = 1048576 -- of definitions, unless the first one has more
 local _, now_ms = now_us()
