@@ -1,5 +1,5 @@
 // Package intake reads the entries of the inbox, a stream that programs in any language write to, in batches. It does not
-// know what an entry says. What a batch stores are messages of topics (package queue).
+// interpret entries, and does not store the messages that they contain: package queue does.
 package intake
 
 import (
@@ -32,7 +32,7 @@ func Scripts() []*script.Script { return []*script.Script{nextScript, planScript
 // ErrEnded says that another reader has ended the batch.
 var ErrEnded = errors.New("the batch has ended")
 
-// maxStep is by how much the number of a batch grows at most while Redis's clock is behind it. It is random, so that a number
+// maxStep limits the random step by which batch numbers grow while Redis's clock is behind them. The step is random, so that a number
 // that Redis has forgotten is hardly used again, and small, so that the clock, in microseconds, overtakes the numbers.
 const maxStep = 1 << 12
 
@@ -46,22 +46,22 @@ func New(client *script.Client) *Intake { return &Intake{client} }
 type Entry struct {
 	ID     string
 	Fields [][2]string // names and values
-	Bytes  int         // of the fields, if they are left out because the reader wants no such entry; else 0
+	Bytes  int         // of the fields, if the entry is too large for the reader, which gets no fields; else 0
 }
 
 const (
-	// minTime is the least id of an entry that counts as a time, in ms: one of September 2001. Seconds since 1970 are below it.
+	// minTime is the lowest id of an entry that counts as a time, in ms: one of September 2001. Seconds since 1970 are below it.
 	minTime = 1_000_000_000_000
 
-	// maxAhead is by how much the time in the id of an entry may be ahead of Redis's clock, which may have been set back.
+	// maxAhead is how far the time in an entry's id may be ahead of Redis's clock, which may have been set back.
 	maxAhead = time.Hour
 
 	// lastID is the largest id. No range may begin after it.
 	lastID = "18446744073709551615-18446744073709551615"
 )
 
-// Time is when the entry was written, by Redis's clock, which shows now. A program may give an entry any id, such as a counter: of
-// an id that is no time of these years, it is unknown.
+// Time returns when the entry was written, by Redis's clock, whose current time is now. A program may give an entry any id, such
+// as a counter. If the id is not a plausible time, the time is unknown.
 func (e Entry) Time(now time.Time) (at time.Time, known bool) {
 	ms, _ := e.Parts()
 	if ms < minTime || ms > uint64(now.Add(maxAhead).UnixMilli()) {
@@ -70,34 +70,34 @@ func (e Entry) Time(now time.Time) (at time.Time, known bool) {
 	return time.UnixMilli(int64(ms)), true
 }
 
-// Parts are the two numbers of the id of an entry: ms by Redis's clock, and a count.
+// Parts returns the two numbers of the entry's id: ms by Redis's clock, and a count.
 func (e Entry) Parts() (ms, count uint64) {
 	first, second, _ := strings.Cut(e.ID, "-")
-	ms, _ = strconv.ParseUint(first, 10, 64) // Redis makes no others
+	ms, _ = strconv.ParseUint(first, 10, 64) // Redis accepts no other ids
 	count, _ = strconv.ParseUint(second, 10, 64)
 	return ms, count
 }
 
-// Batch is what is read next. Everybody gets the same entries for the same number.
+// Batch is a batch of entries. All readers get the same entries for the same number.
 type Batch struct {
-	Number  int64 // it grows
+	Number  int64 // increases with each batch
 	Now     time.Time
 	Entries []Entry
-	Wait    time.Duration // without entries: for how long another reader has some; negative: there are none
+	Wait    time.Duration // without entries: how long another reader has a batch; negative: there are no entries
 }
 
 // Refusal says why nothing is stored for an entry.
 type Refusal struct{ Entry, Reason string }
 
-// Reader is who reads batches.
+// Reader identifies a reader of batches and its limits.
 type Reader struct {
 	Name     string
-	Lease    time.Duration // after which others take over its batch
+	Lease    time.Duration // after which other readers take over its batch
 	Keep     int           // about how many refused entries are kept
-	MaxBytes int           // of the fields of an entry; of a larger one, only its size is read
+	MaxBytes int           // of an entry's fields; of a larger entry, only the size is read
 }
 
-// Next ends a batch (0: none), unless it has ended, and returns the next one.
+// Next ends the batch with a number (0: none), if it has not ended, and returns the next one.
 func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Refusal) (Batch, error) {
 	args := []any{ended, by.Name, by.Lease.Milliseconds(), by.Keep, 1 + rand.IntN(maxStep), by.MaxBytes}
 	for _, r := range refused {
@@ -127,8 +127,8 @@ func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Re
 	return b, reply.End()
 }
 
-// Plan keeps what is to become of the entries of a batch, and returns the plan that counts: the first one for this batch. An
-// empty one only asks for it.
+// Plan records what happens to the entries of a batch, and returns the plan that counts: the first one for this batch. If
+// plan is empty, Plan only reads it.
 func (i *Intake) Plan(ctx context.Context, number int64, plan string) (string, error) {
 	reply, err := i.run(ctx, planScript, []any{number, plan})
 	if err != nil {
@@ -141,8 +141,7 @@ func (i *Intake) Plan(ctx context.Context, number int64, plan string) (string, e
 	return counts, reply.End()
 }
 
-// Await returns when there is an entry, or after some time. It holds a connection of the client for that long, also if ctx ends
-// sooner.
+// Await waits for an entry, or for some time. It occupies a connection of the client for that long, even if ctx ends sooner.
 func (i *Intake) Await(ctx context.Context, most time.Duration) error {
 	key := i.client.PrefixKey(script.Entries)
 	_, err := script.Promptly(ctx, i.client, func(ctx context.Context) (struct{}, error) {
@@ -155,7 +154,7 @@ func (i *Intake) Await(ctx context.Context, most time.Duration) error {
 	return err
 }
 
-// Glance says how full the inbox is.
+// Glance describes how full the inbox is.
 type Glance struct {
 	Now     time.Time
 	Length  int64
@@ -163,7 +162,7 @@ type Glance struct {
 	Refused int64
 }
 
-// Oldest is for how long the first entry has waited; 0 if there is none, or if its time is unknown.
+// Oldest returns how long the first entry has waited; 0 if there is none, or if its time is unknown.
 func (g Glance) Oldest() time.Duration {
 	at, known := g.First.Time(g.Now)
 	if !known {
@@ -182,7 +181,7 @@ func (i *Intake) Glance(ctx context.Context) (Glance, error) {
 	return g, reply.End()
 }
 
-// Redis makes a reply as a whole, and an entry that waits may have several MiB; of one that is refused, 64 KiB are kept.
+// Page sizes: Redis builds a reply as a whole, and a waiting entry may have several MiB; a refused entry has 64 KiB at most.
 const (
 	waitingPage = 10
 	maxWaiting  = 8 << 20 // bytes after which Waiting ends
@@ -197,7 +196,7 @@ func (i *Intake) Refused(ctx context.Context, most int64) ([]Entry, error) {
 	})
 }
 
-// Waiting returns the first entries that wait, and ends early after some that are large.
+// Waiting returns the first waiting entries. It returns fewer if they are large.
 func (i *Intake) Waiting(ctx context.Context, most int64) ([]Entry, error) {
 	key := i.client.PrefixKey(script.Entries)
 	return i.pages(ctx, "-", most, waitingPage, maxWaiting, func(ctx context.Context, from string, count int64) *redis.XMessageSliceCmd {
@@ -205,7 +204,7 @@ func (i *Intake) Waiting(ctx context.Context, most int64) ([]Entry, error) {
 	})
 }
 
-// pages reads up to so many entries from one on, in pages, and ends after the page that reaches some bytes.
+// pages reads up to so many entries from an id on, in pages, and ends after the page that reaches some bytes.
 func (i *Intake) pages(
 	ctx context.Context, from string, most, page int64, bytes int, read func(ctx context.Context, from string, count int64) *redis.XMessageSliceCmd,
 ) (entries []Entry, err error) {

@@ -56,7 +56,7 @@ func (s scene) next(t *testing.T, who string, ended int64, refused ...intake.Ref
 	return b
 }
 
-// kept is the only entry that was refused.
+// kept returns the only refused entry.
 func (s scene) kept(t *testing.T) intake.Entry {
 	t.Helper()
 	list, err := s.Refused(t.Context(), 10)
@@ -248,7 +248,7 @@ func TestOfALargeRefusedEntryLittleIsKept(t *testing.T) {
 	assert.Less(t, total, 66_000)
 }
 
-// TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo, although it is small: who adds it again would lose the others.
+// TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo, although it is small: a program that adds it again would lose the other fields.
 func TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo(t *testing.T) {
 	for n, cut := range map[int]bool{1000: false, 1001: true} {
 		s := newScene(t)
@@ -270,7 +270,7 @@ func TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo(t *testing.T) {
 	}
 }
 
-// TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne: what Redis needs for the call shows what was read.
+// TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne measures Redis's memory for the call, which shows what was read.
 func TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne(t *testing.T) {
 	s := newSceneOn(t, redistest.New(t).Client(t))
 	memory := func(field string) int {
@@ -288,7 +288,7 @@ func TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne(t *testing.T) {
 	assert.Less(t, memory("used_memory_peak")-before, 40<<20)
 }
 
-// replies notes the most entries in one reply of XRANGE and XREVRANGE.
+// replies records the largest number of entries in a reply of XRANGE and XREVRANGE.
 type replies struct {
 	redistest.Hook
 	most int

@@ -1,8 +1,8 @@
--- glance.lua: tell how full the inbox is. It changes nothing.
+-- glance.lua: report how full the inbox is. It changes nothing.
 --
 -- KEYS     entries, refused
--- Returns  { now, length, first, refused }: Redis's clock in ms, how many entries wait, the id of the first, '' if there is
---          none, and how many refused entries are kept
+-- Returns  { now, length, first, refused }: Redis's clock in ms, the number of waiting entries, the id of the first, '' if there
+--          is none, and the number of refused entries that are kept
 
 local _, now_ms = now_us()
 local first = redis.call('XRANGE', entries, '-', '+', 'COUNT', 1)[1]

@@ -1,24 +1,24 @@
--- next.lua: end the batch of entries that was read last, and read the next one. Until a batch has ended, it has the same
--- entries for everybody. So a process may take over from one that has died, and what both store is stored once.
+-- next.lua: end the current batch of entries, and read the next one. Until a batch has ended, all readers get the same
+-- entries. So a process may take over from one that has died, and a message that both store is stored once.
 --
 -- KEYS     entries, reading, refused
 -- ARGV[1]  ended   number of a batch that is settled; 0: none
--- ARGV[2]  reader  who asks
+-- ARGV[2]  reader  the caller
 -- ARGV[3]  lease   after how many ms another reader may take over the batch
 -- ARGV[4]  keep    about how many refused entries are kept
--- ARGV[5]  step    by how much numbers grow while the clock is behind them
+-- ARGV[5]  step    increment of batch numbers while the clock is behind them
 -- ARGV[6]  max_bytes  of an entry that are returned
 -- ARGV[7..]  for each message: entry, reason
--- Returns  { now, number, wait, { entry, { field, value, ... } }, ... }: Redis's clock in ms, the number of the batch; without
---          entries, for how many ms there is nothing to do for this reader, -1 if there are no entries. Of an entry that has
---          more bytes, { entry, {}, bytes }
+-- Returns  { now, number, wait, { entry, { field, value, ... } }, ... }: Redis's clock in ms; the number of the batch; 0 or, if
+--          there is nothing to do for this reader, for how many ms, -1 if the inbox is empty. A larger entry is
+--          { entry, {}, bytes }
 
 local MAX_ENTRIES = 500 -- of a batch
 local MAX_BYTES = 2097152 -- of a batch, unless its first entry has more
 local PAGE = 10 -- entries that are read at once, at most: a page of large ones must not fill Redis's memory
 local MAX_KEPT = 65536 -- bytes that are kept of a refused entry
 local MAX_VALUES = 2000 -- fields and values that are kept of a refused entry
-local LAST_ID = '18446744073709551615-18446744073709551615' -- none may follow it
+local LAST_ID = '18446744073709551615-18446744073709551615' -- no id may follow it
 local LAST_TIME = 2 ^ 48 -- ms, in the year 10889
 local BEGINNING = 1024 -- bytes that are kept of each field and value, if the entry has more than MAX_KEPT or MAX_VALUES
 local ended, reader, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[6])
@@ -34,9 +34,9 @@ local function size_of(values)
   return size
 end
 
-local ADDED = { _entry = true, _reason = true, _bytes = true } -- fields that a refused entry has besides its own
+local ADDED = { _entry = true, _reason = true, _bytes = true } -- fields that are added to a refused entry
 
--- own is the fields and values to keep of a refused entry. It may be one that was refused before, and added again as it was.
+-- own returns the fields and values to keep of a refused entry, without ADDED: the entry may have been refused before.
 local function own(values)
   local list, kept, size = {}, 0, size_of(values)
   local large = size > MAX_KEPT or #values > MAX_VALUES
@@ -66,8 +66,8 @@ local function settle()
     end
   end
   if #ids == 0 then return end
-  -- Redis gives the next entry a larger id than the last one, or refuses it after LAST_ID. An id that is no time must not have
-  -- that effect once its entry is stored, so the stream begins anew.
+  -- Redis gives each entry a larger id than the last one, and refuses entries after LAST_ID. If the last id is not a plausible
+  -- time, the stream begins anew, so that the id does not affect later entries.
   if #ids == redis.call('XLEN', entries) and tonumber(string.match(last, '^%d+')) > LAST_TIME then
     redis.call('UNLINK', entries)
   else
@@ -75,8 +75,8 @@ local function settle()
   end
 end
 
--- collect reads the next batch. An entry that changes messages is a batch by itself: what it changes comes before it. The size
--- of the entries so far tells how many to read at once.
+-- collect reads the next batch. An entry that changes messages is a batch by itself, because the entries before it must be
+-- stored first. The size of the entries so far decides how many to read at once.
 local function collect()
   local list, bytes, from, count = {}, 0, '-', 1
   while true do
@@ -95,7 +95,7 @@ local function collect()
   end
 end
 
--- shown is what is returned of an entry: not one that is too large for the reader, which refuses it.
+-- shown returns an entry, without its fields if it is too large for the reader, which will refuse it.
 local function shown(entry)
   local size = size_of(entry[2])
   return size > max_bytes and { entry[1], {}, size } or entry
@@ -110,7 +110,7 @@ end
 local batch = {}
 if first ~= '' then
   local wait = tonumber(state[5]) - now_ms
-  -- Longer than any lease: the clock was set back. Older processes leave the lease of another one there.
+  -- A wait longer than both leases means that the clock was set back. The stored lease may be another process's.
   local over = wait <= 0 or wait > math.max(tonumber(state[6] or 0), tonumber(ARGV[3]))
   if state[4] ~= reader and not over then return { now_ms, int(number), wait } end
   batch = redis.call('XRANGE', entries, first, last)
@@ -118,7 +118,7 @@ end
 if #batch == 0 then
   batch = collect()
   if #batch == 0 then return { now_ms, int(number), -1 } end
-  -- Redis may have forgotten the last numbers, by a failover. A number that is used again would make this batch count as stored.
+  -- A failover may lose the last numbers, so numbers follow the clock: a reused one would make this batch count as stored.
   if now > number then number = now else number = number + ARGV[5] end
 end
 redis.call('HSET', reading, 'number', int(number), 'first', batch[1][1], 'last', batch[#batch][1],
