@@ -20,7 +20,7 @@ func TestAConnectionThatWorkedOpensAgainAtOnce(t *testing.T) {
 	})
 }
 
-// TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess: that it was joined says little.
+// TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess: a successful subscription does not reset the pauses.
 func TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	for name, lasts := range map[string]time.Duration{"at once": 0, "soon": steady / 2} {
 		t.Run(name, func(t *testing.T) {

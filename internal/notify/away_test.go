@@ -37,7 +37,7 @@ func TestANewChannelNeedNotWaitForTheNextAttempt(t *testing.T) {
 	})
 }
 
-// gated is a network that answers for a channel once its gate is open.
+// gated is a network whose Node answers for a channel once its gate is open.
 type gated struct {
 	*fakeNetwork
 	asked chan string
@@ -59,8 +59,8 @@ func (n *gated) Node(ctx context.Context, channel string) (Node, error) {
 	return n.fakeNetwork.Node(ctx, channel)
 }
 
-// TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway while it asks for one that nobody listens
-// to any more.
+// TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway while it requests the node of a channel
+// without Listeners.
 func TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		network := &gated{fakeNetwork: s.network, asked: make(chan string, 2)}
@@ -75,7 +75,7 @@ func TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway(t *testing.T) {
 		first := <-network.asked
 		other := map[string]string{"a0": "a1", "a1": "a0"}[first]
 		listeners[other].Close()
-		close(gates[first]) // it moves to its node; the line asks for the other one, in vain
+		close(gates[first]) // it moves to its node; the connection still waits for the node of the other one
 		pass(0)
 		start := time.Now()
 		opens := time.AfterFunc(time.Hour, func() { close(gates[other]) })
@@ -86,7 +86,7 @@ func TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway(t *testing.T) {
 }
 
 // TestAnErrorThatAnswersNothingEndsNoConnection: a channel has moved before Redis refuses to
-// leave it.
+// unsubscribe it.
 func TestAnErrorThatAnswersNothingEndsNoConnection(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		l := newNodeConn(s.hub, &fakeNode{})

@@ -16,11 +16,11 @@ const (
 	maxPause = 30 * time.Second // long, since subscriptions poll meanwhile
 
 	// steady is how long a connection must have received notifications to count as one that worked.
-	// Such a connection is opened again at once when it is lost. A node that closes every
-	// connection soon is tried with pauses.
+	// If such a connection is lost, it is reopened at once. If a node closes every connection soon,
+	// attempts are made with pauses.
 	steady = 2 * time.Second
 
-	// recheck is how long a connection without refused channels sleeps: every change wakes it.
+	// recheck is how long a connection without refused channels sleeps; each change wakes it.
 	recheck = time.Hour
 )
 
@@ -42,12 +42,12 @@ type nodeConn struct {
 
 	// guarded by Hub.mu
 	channels    map[string]*channel
-	waiting     map[*channel]struct{} // those of the channels that are wanted or refused
+	waiting     map[*channel]struct{} // the channels that are wanted or refused
 	unsubscribe []string              // channels without Listeners
 	unanswered  []request             // requests, in order
 	answeredAt  time.Time             // when the first of them was sent, or an answer to the one before it received
 	heartbeat   heartbeat
-	worksSince  time.Time // since when notifications are received on this connection; zero: they are not
+	worksSince  time.Time // when this connection began to receive notifications; zero: it does not
 	broken      bool      // the last attempt has failed
 	refresh     bool      // a channel was refused: it may be on another node
 	closing     bool      // no more channels may be added
@@ -69,8 +69,8 @@ func newNodeConn(h *Hub, node Node) *nodeConn {
 	return n
 }
 
-// run connects again and again until there are no channels: at once after a connection that
-// worked, else after growing pauses.
+// run connects repeatedly until there are no channels: at once after a connection that worked, else
+// after growing pauses.
 func (n *nodeConn) run() {
 	defer n.hub.removeConn(n)
 	defer n.publishing.Wait()
@@ -108,7 +108,7 @@ func (n *nodeConn) all() []*channel {
 	return slices.Collect(maps.Values(n.channels))
 }
 
-// locate moves channels to the connections of the nodes that have them now.
+// locate moves channels to the connections of their current nodes.
 func (n *nodeConn) locate(channels []*channel) error {
 	for _, c := range channels {
 		node, err := n.hub.network.Node(n.ctx, c.name)
@@ -124,7 +124,7 @@ func (n *nodeConn) move(c *channel, node Node) {
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()
 	switch {
-	case n.channels[c.name] != c: // it has no Listeners any more
+	case n.channels[c.name] != c: // it has no Listeners now
 	case node == n.node:
 		c.become(wanted)
 	default:
@@ -158,7 +158,7 @@ func (n *nodeConn) end() {
 	n.cancel()
 }
 
-// fail calls OnError for all channels. It returns whether the connection had worked for a while.
+// fail calls OnError for all channels. It reports whether the connection had worked for a while.
 func (n *nodeConn) fail(err error) (worked bool) {
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()
@@ -215,14 +215,14 @@ func (n *nodeConn) serve() error {
 	return nil
 }
 
-// connected makes the time for the first answer begin: connecting may have taken long.
+// connected starts the time limit of the first answer: connecting may have taken long.
 func (n *nodeConn) connected() {
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()
 	n.answeredAt = time.Now()
 }
 
-// send sends the requests that are due. It returns when the next one may be due.
+// send sends the requests that are due. It returns after how long the next one may be due.
 func (n *nodeConn) send(conn Conn) (retryIn time.Duration, err error) {
 	due, refresh := n.due(time.Now())
 	if refresh {
@@ -247,7 +247,7 @@ func (n *nodeConn) send(conn Conn) (retryIn time.Duration, err error) {
 	return retryIn, nil
 }
 
-// due returns the refused channels to subscribe again, and whether channels have been refused
+// due returns the refused channels to subscribe to again, and whether channels have been refused
 // since the last call.
 func (n *nodeConn) due(now time.Time) (channels []*channel, refresh bool) {
 	n.hub.mu.Lock()
@@ -261,13 +261,13 @@ func (n *nodeConn) due(now time.Time) (channels []*channel, refresh bool) {
 	return channels, refresh
 }
 
-// takeRequests returns the requests to send now and counts them as unanswered, in order. It also
-// returns when to check again.
+// takeRequests returns the requests to send now, and records them as unanswered, in order. It also
+// returns after how long to check again.
 func (n *nodeConn) takeRequests(now time.Time) (requests []request, retryIn time.Duration) {
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()
 	retryIn = recheck
-	for _, name := range n.unsubscribe { // first, because it may have Listeners again
+	for _, name := range n.unsubscribe { // first, because a channel may have Listeners again
 		requests = append(requests, request{channel: name, unsubscribe: true})
 	}
 	n.unsubscribe = nil
@@ -292,7 +292,7 @@ func (n *nodeConn) takeRequests(now time.Time) (requests []request, retryIn time
 	return requests, retryIn
 }
 
-// refuse makes a channel wait until it is subscribed again.
+// refuse marks a channel as refused; it is subscribed to again later.
 func (n *nodeConn) refuse(c *channel, err error) {
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()

@@ -26,8 +26,8 @@ type fakeNetwork struct {
 	place     map[string]*fakeNode // guarded by mu; where channels are
 	unknown   error                // guarded by mu; the error of Node
 	refreshes int                  // guarded by mu
-	elsewhere *fakeNode            // guarded by mu; where all is published, whatever place says; nil: nowhere else
-	publish   func() (bool, error) // guarded by mu; what Publish does besides; nil: nothing
+	elsewhere *fakeNode            // guarded by mu; where everything is published instead of place; nil: unset
+	publish   func() (bool, error) // guarded by mu; Publish calls it, too, unless nil
 	published []time.Time          // guarded by mu; heartbeats
 }
 
@@ -46,7 +46,7 @@ func (f *fakeNetwork) Refresh(context.Context) {
 	f.refreshes++
 }
 
-// Publish says nothing on the node that has the channel's first part.
+// Publish publishes an empty text on the node that has the channel's first part.
 func (f *fakeNetwork) Publish(_ context.Context, channel string, _ time.Duration) (refused bool, err error) {
 	beside, _, _ := strings.Cut(channel, ":")
 	f.mu.Lock()
@@ -65,7 +65,7 @@ func (f *fakeNetwork) Publish(_ context.Context, channel string, _ time.Duration
 	return false, nil
 }
 
-// heartbeats is how many have been published since the last call.
+// heartbeats returns how many heartbeats have been published since the last call.
 func (f *fakeNetwork) heartbeats() int {
 	synctest.Wait()
 	f.mu.Lock()
@@ -87,7 +87,7 @@ type fakeNode struct {
 	away     bool            // guarded by mu
 	forbids  map[string]bool // guarded by mu; channels
 	attempts []time.Time     // guarded by mu; of connections
-	requests []string        // guarded by mu; without those of heartbeats
+	requests []string        // guarded by mu; except for heartbeat channels
 	conns    []*fakeConn     // guarded by mu; open ones
 }
 
@@ -112,7 +112,7 @@ func (n *fakeNode) say(channel, text string) {
 	}
 }
 
-// giveUp ends a channel, and those beside it, as when its slot moves to another node.
+// giveUp unsubscribes a channel, and its heartbeat channels, as when its slot moves to another node.
 func (n *fakeNode) giveUp(channel string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -145,7 +145,7 @@ func (n *fakeNode) each(change func(c *fakeConn)) {
 	}
 }
 
-// connections is how many there are.
+// connections returns the number of open connections.
 func (n *fakeNode) connections() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -155,14 +155,14 @@ func (n *fakeNode) connections() int {
 type fakeConn struct {
 	node     *fakeNode
 	opened   bool            // guarded by fakeNode.mu
-	silent   bool            // guarded by fakeNode.mu; nothing arrives, as when a router has forgotten it
+	silent   bool            // guarded by fakeNode.mu; nothing arrives, as when a router has lost its state
 	mute     bool            // guarded by fakeNode.mu; no request is answered
 	channels map[string]bool // guarded by fakeNode.mu
 	sent     chan Event
-	lost     chan struct{} // closed when it ends
+	lost     chan struct{} // closed when the connection ends
 }
 
-// request opens the connection if need be, and makes the node answer.
+// request opens the connection if necessary, and makes the node answer.
 func (c *fakeConn) request(what, channel string, answer Kind) error {
 	n := c.node
 	n.mu.Lock()
@@ -215,7 +215,7 @@ func (c *fakeConn) Close() {
 	}
 }
 
-// fakeHandler writes down what it hears.
+// fakeHandler records its notifications.
 type fakeHandler struct {
 	mu  sync.Mutex
 	log []string // guarded by mu
@@ -231,7 +231,7 @@ func (e *fakeHandler) OnOpen()               { e.note("open") }
 func (e *fakeHandler) OnMessage(text string) { e.note(text) }
 func (e *fakeHandler) OnError(err error)     { e.note(err.Error()) }
 
-// received is what it has heard since the last call.
+// received returns the notifications since the last call.
 func (e *fakeHandler) received() []string {
 	synctest.Wait()
 	e.mu.Lock()
@@ -277,7 +277,7 @@ func (s *scene) listen(channel string) (*fakeHandler, *Listener) {
 	return handler, l
 }
 
-// pass lets time pass, and waits until all that happens by then has happened.
+// pass advances the clock, and waits until all goroutines are idle.
 func pass(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // lets a bubble's clock run
 	synctest.Wait()

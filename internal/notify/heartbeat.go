@@ -15,29 +15,29 @@ const (
 	Interval = 2 * time.Second
 
 	// Timeout is how long a heartbeat may take to be received, or any other request to be answered. So a connection that fails
-	// silently is noticed within the interval and Timeout.
+	// silently is noticed within the interval plus Timeout.
 	Timeout = 1500 * time.Millisecond
 
-	// publishAgain is when a heartbeat whose Publish has failed is published again.
+	// publishAgain is after how long a heartbeat is published again if its Publish has failed.
 	publishAgain = 200 * time.Millisecond
 )
 
-// ErrNoAnswer means that a connection looks open, but does not receive what is published: the node does not answer, or
-// notifications are published on another one.
+// ErrNoAnswer means that a connection is open, but does not receive what is published: the node does not answer, or
+// notifications are published on another node.
 var ErrNoAnswer = errors.New("the connection for notifications does not receive them")
 
-// heartbeat shows whether a connection receives what is published. Only the connection subscribes to its channel. It is guarded
-// by Hub.mu.
+// heartbeat checks whether a connection receives what is published. Only this connection subscribes to its channel. It is
+// guarded by Hub.mu.
 type heartbeat struct {
 	channel    string          // "": none yet, or it was refused
 	subscribed bool            // the node has accepted the channel
-	next       time.Time       // when to publish, or to subscribe after a refusal
-	deadline   time.Time       // when one must have been received; zero: none is awaited
+	next       time.Time       // when to publish next, or to subscribe again after a refusal
+	deadline   time.Time       // when the heartbeat must have been received; zero: none is expected
 	err        error           // of the last Publish
 	backoff    backoff.Backoff // between refusals
 }
 
-// newChannel returns a channel for heartbeats on the node of one that is subscribed; "" if it is too early. The caller holds Hub.mu.
+// newChannel returns a heartbeat channel on the node of a subscribed channel; "" if it is too early. The caller holds Hub.mu.
 func (n *nodeConn) newChannel(now time.Time) string {
 	if n.heartbeat.channel != "" || now.Before(n.heartbeat.next) {
 		return ""
@@ -51,7 +51,7 @@ func (n *nodeConn) newChannel(now time.Time) string {
 	return n.heartbeat.channel
 }
 
-// beat publishes a heartbeat if it is time. It returns when to call it again, and an error if the connection is lost.
+// beat publishes a heartbeat if it is due. It returns when to call it again, and an error if the connection is lost.
 func (n *nodeConn) beat() (again time.Duration, err error) {
 	n.hub.mu.Lock()
 	defer n.hub.mu.Unlock()
@@ -88,7 +88,7 @@ func (n *nodeConn) publish(channel string) {
 	defer n.hub.mu.Unlock()
 	b := &n.heartbeat
 	switch {
-	case err == nil || channel != b.channel: // of an earlier connection
+	case err == nil || channel != b.channel: // b.channel is that of a newer connection
 		return
 	case refused:
 		n.refuseHeartbeat(err)
@@ -98,7 +98,7 @@ func (n *nodeConn) publish(channel string) {
 	notify(n.wake)
 }
 
-// receivedHeartbeat notes that the connection works. The caller holds Hub.mu.
+// receivedHeartbeat records that the connection works. The caller holds Hub.mu.
 func (n *nodeConn) receivedHeartbeat() {
 	b := &n.heartbeat
 	b.deadline, b.err = time.Time{}, nil
@@ -109,7 +109,7 @@ func (n *nodeConn) receivedHeartbeat() {
 	}
 }
 
-// refuseHeartbeat makes all subscriptions count as not working, since nobody knows whether they do. The caller holds Hub.mu.
+// refuseHeartbeat makes all subscriptions count as not working, because they can no longer be checked. The caller holds Hub.mu.
 func (n *nodeConn) refuseHeartbeat(err error) {
 	b := &n.heartbeat
 	b.deadline, b.next = time.Time{}, time.Now().Add(b.backoff.Next())

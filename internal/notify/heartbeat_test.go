@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// noticed is how long a silent failure may last until Handlers are notified.
+// noticed is the maximum time until Handlers are notified of a silent failure.
 const noticed = Interval + Timeout
 
 func TestASilentConnectionIsReopened(t *testing.T) {
@@ -27,7 +27,7 @@ func TestASilentConnectionIsReopened(t *testing.T) {
 	})
 }
 
-// TestAConnectionToAnotherNodeThanThePublishersIsNoticed: it works, and nothing is published there.
+// TestAConnectionToAnotherNodeThanThePublishersIsNoticed: the connection works, but nothing is published there.
 func TestAConnectionToAnotherNodeThanThePublishersIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		handler, _ := s.listen("a0")
@@ -43,7 +43,7 @@ func TestAConnectionToAnotherNodeThanThePublishersIsNoticed(t *testing.T) {
 	})
 }
 
-// TestAHeartbeatThatCannotBePublishedIsNoticed: claims do not arrive, either.
+// TestAHeartbeatThatCannotBePublishedIsNoticed: notifications of claims are not published, either.
 func TestAHeartbeatThatCannotBePublishedIsNoticed(t *testing.T) {
 	for name, hangs := range map[string]time.Duration{"at once": 0, "late": Timeout} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAQuietConnectionHasAHeartbeatAndIsKept(t *testing.T) {
 	})
 }
 
-// TestWithoutTheRightToHeartbeatsNotificationsDoNotCount, and the node is not asked for more and more connections.
+// TestWithoutTheRightToHeartbeatsNotificationsDoNotCount, and connections to the node are not opened repeatedly.
 func TestWithoutTheRightToHeartbeatsNotificationsDoNotCount(t *testing.T) {
 	for name, forbid := range map[string]func(s *scene, forbidden bool){
 		"publish": func(s *scene, forbidden bool) {
@@ -155,7 +155,7 @@ func TestHeartbeatsChangeTheirChannelWhenItsSlotMoves(t *testing.T) {
 	})
 }
 
-// TestARequestThatIsNeverAnsweredIsNoticed although other things are heard.
+// TestARequestThatIsNeverAnsweredIsNoticed although other events are received.
 func TestARequestThatIsNeverAnsweredIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		s.listen("a0")

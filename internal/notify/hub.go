@@ -20,12 +20,12 @@ import (
 
 // Network finds the nodes of channels. It is used concurrently.
 type Network interface {
-	// Node returns the node that has a channel now. Two nodes are the same if they are equal.
+	// Node returns the current node of a channel. Two nodes are the same if they are equal.
 	Node(ctx context.Context, channel string) (Node, error)
-	// Refresh makes Node look up again where channels are. It does not wait for that.
+	// Refresh makes Node look up the places of channels again. It does not wait for that.
 	Refresh(ctx context.Context)
-	// Publish publishes an empty text in the way that notifications are published. It ends soon after the timeout. A channel
-	// is on the same node as one that its name begins with. refused says that the node has refused it.
+	// Publish publishes an empty text in the same way as notifications. It ends soon after the timeout. A channel is on the
+	// same node as another one whose name is a prefix of its name. refused says that the node has refused the call.
 	Publish(ctx context.Context, channel string, timeout time.Duration) (refused bool, err error)
 }
 
@@ -65,17 +65,17 @@ const (
 	Subscribed
 	Unsubscribed // as requested, or because the channel has moved to another node
 	Refused      // the oldest unanswered request
-	Other        // nothing that matters
+	Other        // to be ignored
 )
 
 // Handler receives the notifications of a channel. Its methods are not called concurrently, nor
 // after Close of the Listener. They must not block, because all channels of a client share their
 // goroutine, and they must not call the Listener.
 type Handler interface {
-	// OnOpen is called when notifications are received from now on, or again. Earlier ones may be lost.
+	// OnOpen is called when the subscription begins, or begins again, to receive notifications. Earlier ones may be lost.
 	OnOpen()
 	OnMessage(text string)
-	// OnError is called with the reason when an attempt to receive notifications ends. More attempts follow.
+	// OnError is called with the reason when an attempt to receive notifications fails. More attempts follow.
 	OnError(err error)
 }
 
@@ -90,8 +90,8 @@ type Hub struct {
 	conns    []*nodeConn         // guarded by mu; those whose goroutines run
 }
 
-// New returns a Hub that publishes a heartbeat at this interval, and drops a connection that has not received it, or
-// the answer to another request, within the timeout.
+// New returns a Hub that publishes a heartbeat at this interval. It drops a connection that does not receive the
+// heartbeat, or the answer to another request, within the timeout.
 func New(network Network, interval, timeout time.Duration) *Hub {
 	return &Hub{network: network, interval: interval, timeout: timeout, channels: map[string]*channel{}}
 }
@@ -102,7 +102,7 @@ type channel struct {
 	listeners []*Listener
 	conn      *nodeConn
 	state     state
-	err       error           // of the last attempt; nil if it works, or before the first attempt has ended
+	err       error           // of the last attempt; nil if the channel works, or before the first attempt has ended
 	retryAt   time.Time       // when to subscribe again, after a refusal
 	backoff   backoff.Backoff // between refusals
 }
@@ -117,7 +117,7 @@ const (
 	refused // until channel.retryAt
 )
 
-// become changes the state, so that the connection need not check all channels.
+// become changes the state. It also updates the connection, so that it need not check all channels.
 func (c *channel) become(s state) {
 	if c.state = s; s == wanted || s == refused {
 		c.conn.waiting[c] = struct{}{}
@@ -140,7 +140,7 @@ type Listener struct {
 }
 
 // Listen registers a Handler for a channel until Close. It does not wait for a connection. It calls
-// OnOpen if notifications are already received, and OnError if the last attempt has failed.
+// OnOpen if the channel works already, and OnError if the last attempt has failed.
 func (h *Hub) Listen(name string, handler Handler) *Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,7 +163,7 @@ func (h *Hub) Listen(name string, handler Handler) *Listener {
 	return l
 }
 
-// Retry makes the next attempt to subscribe happen now, because it will probably succeed.
+// Retry starts the next attempt to subscribe now, because it will probably succeed.
 func (l *Listener) Retry() {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
@@ -180,7 +180,7 @@ func (l *Listener) Close() {
 	}
 }
 
-// unlisten removes a Listener and returns what to wait for.
+// unlisten removes a Listener, and returns the channels that Close has to wait for.
 func (h *Hub) unlisten(l *Listener) (ends []<-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,7 +200,7 @@ func (h *Hub) unlisten(l *Listener) (ends []<-chan struct{}) {
 	return ends
 }
 
-// assign gives a channel to the connection to its node, or to the one for channels whose node is
+// assign assigns a channel to the connection of its node, or to the one for channels whose node is
 // unknown (node is nil). The caller holds mu.
 func (h *Hub) assign(c *channel, node Node) {
 	i := slices.IndexFunc(h.conns, func(l *nodeConn) bool { return l.node == node && !l.closing })
@@ -218,7 +218,7 @@ func (h *Hub) assign(c *channel, node Node) {
 	}
 }
 
-// removeConn forgets a connection whose goroutines have ended.
+// removeConn removes a connection whose goroutines have ended.
 func (h *Hub) removeConn(l *nodeConn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,7 +226,7 @@ func (h *Hub) removeConn(l *nodeConn) {
 	close(l.ended)
 }
 
-// notify sends a signal on a channel with room for one.
+// notify sends a signal on a channel with a buffer of one.
 func notify(signal chan<- struct{}) {
 	select {
 	case signal <- struct{}{}:

@@ -38,13 +38,13 @@ func (n *nodeConn) handle(e Event) {
 		}
 	case Unsubscribed:
 		if e.Channel == n.heartbeat.channel {
-			n.heartbeat = heartbeat{backoff: n.heartbeat.backoff} // another channel's is next
+			n.heartbeat = heartbeat{backoff: n.heartbeat.backoff} // the next one uses another channel
 			notify(n.wake)
 		} else if !n.answered(request{channel: e.Channel, unsubscribe: true}) && c != nil {
 			n.refused(c, errMoved)
 		}
 	case Refused:
-		if len(n.unanswered) == 0 { // of an Unsubscribe that was answered by its channel's move
+		if len(n.unanswered) == 0 { // the refusal of an Unsubscribe whose channel has moved meanwhile
 			return
 		}
 		r := n.unanswered[0]
@@ -67,18 +67,18 @@ func (n *nodeConn) subscribed(c *channel) {
 		c.each(Handler.OnOpen)
 	}
 	if n.heartbeat.channel == "" {
-		notify(n.wake) // for a channel for heartbeats
+		notify(n.wake) // to subscribe to a heartbeat channel
 	}
 }
 
-// answered removes a request from those unanswered. It returns whether it was among them.
+// answered removes a request from the unanswered ones. It reports whether it was among them.
 func (n *nodeConn) answered(r request) bool {
 	i := slices.IndexFunc(n.unanswered, func(a request) bool { return a.channel == r.channel && a.unsubscribe == r.unsubscribe })
 	if i < 0 {
 		return false
 	}
 	n.answeredAt = time.Now()
-	if i == 0 { // the usual case, also of thousands: they are answered in order
+	if i == 0 { // the usual case, because requests are answered in order
 		n.unanswered = n.unanswered[1:]
 	} else {
 		n.unanswered = slices.Delete(n.unanswered, i, i+1)
