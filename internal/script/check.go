@@ -15,9 +15,9 @@ import (
 // ErrServerTooOld says that the server is older than Redis 7.0.
 var ErrServerTooOld = Permanent("the server is too old, want Redis 7.0 or newer, Valkey or Redict")
 
-// Check makes sure that the server is new enough, and looks for settings that lose messages (Warnings). It skips what a
-// server or a proxy refuses to answer. Once it has an answer it does nothing, unless the answer may change soon. The key
-// determines which node of a Cluster to ask.
+// Check makes sure that the server is new enough, and reads settings that may lose messages (Warnings). It skips what a
+// server or a proxy refuses to answer. Once it has an answer, it does nothing, unless the answer may change soon. The
+// key selects the node of a Cluster.
 func (c *Client) Check(ctx context.Context, key string) error {
 	if c.checked.Load() {
 		return nil
@@ -53,7 +53,7 @@ func (c *Client) ask(ctx context.Context, key string) error {
 	return nil
 }
 
-// Refuses reports whether the error of a command, which is only a check, is a refusal. A proxy may refuse it in any words, or
+// Refuses reports whether the error of a command that is only a check is a refusal. A proxy may refuse it in any words, or
 // close the connection although it answers other commands.
 func Refuses(ctx context.Context, node redis.UniversalClient, err error) bool {
 	closed := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
@@ -63,16 +63,16 @@ func Refuses(ctx context.Context, node redis.UniversalClient, err error) bool {
 	return IsAnswer(err) || closed && err == nil
 }
 
-// TooOld reports whether a version is known to be too old. One that cannot be parsed gets the
-// benefit of the doubt.
+// TooOld reports whether a version is known to be too old. A version that cannot be parsed is
+// accepted.
 func TooOld(version string) bool {
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
 	return err == nil && n < 7
 }
 
-// Warnings says which settings of the server lose messages, and what to do. It returns
-// each warning once, after the first check.
+// Warnings describes settings of the server that may lose messages, with a remedy. It returns each
+// warning once, after the first check.
 func (c *Client) Warnings() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +97,7 @@ func warningsOf(ctx context.Context, node redis.UniversalClient, info string) []
 	return warnings
 }
 
-// InfoField is a field of what INFO says; "" without it.
+// InfoField returns a field of the reply to INFO; "" if it is missing.
 func InfoField(info, field string) string {
 	for line := range strings.Lines(info) {
 		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
@@ -107,8 +107,8 @@ func InfoField(info, field string) string {
 	return ""
 }
 
-// tooOld wraps an error in ErrServerTooOld if only a server before 7.0 answers so: it
-// cannot run the script, or it wraps its errors. This is for users who may not call INFO.
+// tooOld wraps an error in ErrServerTooOld if only a server before 7.0 returns it: it cannot run
+// the script, or it wraps the script's errors. This is for users who may not call INFO.
 func (c *Client) tooOld(err error) error {
 	var answer redis.Error
 	if !errors.As(err, &answer) {

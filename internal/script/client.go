@@ -1,6 +1,6 @@
 // Package script runs Lua scripts on the keys of topics: it names the keys, sends the calls to a server
-// or to the nodes of a Cluster, sends them again where that is safe, reads the replies, and explains the
-// errors. It knows how the scripts are called, and not what they mean; packages queue and inspect do.
+// or to the nodes of a Cluster, repeats them where that is safe, reads the replies, and explains the
+// errors. It does not know what the scripts mean; packages queue and inspect do.
 package script
 
 import (
@@ -22,7 +22,7 @@ type Client struct {
 	redis       redis.UniversalClient
 	prefix      string
 	observer    observe.Observer
-	cluster     Cluster // the client again, if it is for a Cluster; else nil
+	cluster     Cluster // the same client if it is for a Cluster; else nil
 	db          int
 	readTimeout time.Duration
 	tls         bool
@@ -30,14 +30,14 @@ type Client struct {
 
 	endedTooSoon atomic.Int64 // when the client's ReadTimeout last ended a call that could have taken longer, in Unix nanoseconds
 
-	checked  atomic.Bool // no check is left to do
+	checked  atomic.Bool // all checks are done
 	checking Shared
 	mu       sync.Mutex
-	version  string   // guarded by mu; what the server says it is
+	version  string   // guarded by mu; as the server reports it
 	warnings []string // guarded by mu; not returned yet
 }
 
-// What clients can do. Users wrap the types of go-redis, so methods decide, not types.
+// Capabilities of clients. They are interfaces because users wrap the types of go-redis.
 type (
 	singleNode interface{ Options() *redis.Options }
 
@@ -96,8 +96,8 @@ var (
 	errNoHandshake  = errors.New("no connection to Redis could be opened; does its port expect TLS?")
 )
 
-// WhyNoAnswer explains a call that has not ended in time, as far as that is known: the client
-// itself says no more, even when a server without TLS waits for the end of a handshake.
+// WhyNoAnswer explains a call that has not ended in time, as far as the cause is known. The
+// client's error says less, even when a server without TLS waits for the end of a handshake.
 func (c *Client) WhyNoAnswer() error {
 	switch {
 	case c.redis.PoolStats().TotalConns > 0:
@@ -109,8 +109,8 @@ func (c *Client) WhyNoAnswer() error {
 	}
 }
 
-// Master is a client of the node that has a key: a Cluster client may send a command
-// that only reads to a replica, and one without a key to any node.
+// Master returns a client of the node that has a key: a Cluster client may send a command that only
+// reads to a replica, and a command without a key to any node.
 func (c *Client) Master(ctx context.Context, key string) (redis.UniversalClient, error) {
 	if c.cluster == nil {
 		return c.redis, nil
@@ -118,21 +118,21 @@ func (c *Client) Master(ctx context.Context, key string) (redis.UniversalClient,
 	return c.cluster.MasterForKey(ctx, key)
 }
 
-// Redis is the client that the scripts go through.
+// Redis returns the client that the scripts use.
 func (c *Client) Redis() redis.UniversalClient { return c.redis }
 
-// Cluster is the same client if it is for a Cluster; else nil.
+// Cluster returns the same client if it is for a Cluster; else nil.
 func (c *Client) Cluster() Cluster { return c.cluster }
 
-// reload makes a Cluster client look up the masters at once: after a refused dial it would
-// keep its old view.
+// reload makes a Cluster client look up the masters now: after a refused dial, it would keep its
+// old view.
 func (c *Client) reload(ctx context.Context) {
 	if c.cluster != nil {
 		c.cluster.ReloadState(ctx)
 	}
 }
 
-// form is the form of a script for the server.
+// form returns the form of a script for the server.
 func (c *Client) form(of *Script) *redis.Script {
 	if c.cluster != nil {
 		return of.sharded

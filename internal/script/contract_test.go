@@ -27,15 +27,15 @@ var (
 	expectation = regexp.MustCompile(`expect_(hash|zset)(?:e?s)\(([\w, ]+)\)`)
 )
 
-// globals are what Redis gives a script.
+// globals are the globals of a script in Redis.
 var globals = strings.Fields("KEYS ARGV redis cjson error ipairs math next pairs pcall string table tonumber tostring type unpack")
 
-// all are the scripts of all packages.
+// all returns the scripts of all packages.
 func all() []*script.Script {
 	return slices.Concat(queue.Scripts(), inspect.Scripts(), timetable.Scripts(), intake.Scripts())
 }
 
-// luaFiles are the files of Lua code of all packages, by their paths.
+// luaFiles returns the Lua files of all packages by path.
 func luaFiles(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -52,7 +52,7 @@ func luaFiles(t *testing.T) map[string]string {
 	return texts
 }
 
-// TestEachScriptIsDeclared in the package that has it, and each library is used.
+// TestEachScriptIsDeclared by its package, and each library is used.
 func TestEachScriptIsDeclared(t *testing.T) {
 	used := map[string]int{}
 	for folder, scripts := range map[string][]*script.Script{"queue": queue.Scripts(), "inspect": inspect.Scripts(), "timetable": timetable.Scripts(), "intake": intake.Scripts()} {
@@ -122,7 +122,7 @@ func compile(t *testing.T, s *script.Script) *lua.FunctionProto {
 	return function
 }
 
-// globalsOf are the names that a function and those within it find nowhere in their script.
+// globalsOf returns the global names that a function and its inner functions use.
 func globalsOf(function *lua.FunctionProto) []string {
 	var names []string
 	for _, instruction := range function.Code { // as in Lua 5.1: 6 bits of code, 8 of a register, 18 of a constant

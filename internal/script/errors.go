@@ -14,20 +14,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Permanent returns an error that no other attempt can fix.
+// Permanent returns an error that a repeated attempt cannot fix.
 func Permanent(text string) error { return &permanentError{text} }
 
 type permanentError struct{ text string }
 
 func (e *permanentError) Error() string { return e.text }
 
-// KeyTypeError says that a key of ours holds a value of the wrong type, so another
-// program must have written it.
+// KeyTypeError says that one of our keys holds a value of the wrong type, which another program
+// must have written.
 type KeyTypeError struct {
 	Key  string
-	Type string // what it is
-	Want string // what it should be
-	Err  error  // what Redis said
+	Type string // its type
+	Want string // the expected type
+	Err  error  // from Redis
 }
 
 func (e *KeyTypeError) Error() string {
@@ -57,16 +57,16 @@ func recovered(err *error) {
 	}
 }
 
-// mark begins the errors of push.lua that are certain: the batch is not stored, and all
-// its writes are undone.
+// mark is the prefix of push.lua's certain errors: the batch is not stored, and all its writes are
+// undone.
 const mark = "NOTSTORED "
 
-// Refusal is such an error, without the mark: Redis's own words.
+// Refusal is a certain error of push.lua, without the mark.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
-// RedisError makes it a redis.Error.
+// RedisError implements redis.Error.
 func (Refusal) RedisError() {}
 
 func unmark(err error) error {
@@ -79,17 +79,17 @@ func unmark(err error) error {
 	return err
 }
 
-// Refused reports whether err is a Refusal, which proves that the batch of a Push is
-// not stored and never will be. No other error proves that: the client may have sent the
-// batch before, and the error of its last attempt (no permission, a wrong password, a
-// failed dial) says nothing about the first.
+// Refused reports whether err is a Refusal, which proves that the batch of a Push is not stored and
+// never will be. No other error proves that: the client may have sent the batch before, and the
+// error of its last attempt (no permission, a wrong password, a failed dial) says nothing about the
+// first one.
 func Refused(err error) bool {
 	var refusal Refusal
 	return errors.As(err, &refusal)
 }
 
-// Transient reports whether trying again may help: the connection failed, the server cannot answer for now, or the answer is
-// unfamiliar, as that of a proxy that cannot reach its server.
+// Transient reports whether another attempt may help: the connection failed, the server cannot answer now, or the answer is
+// unknown, for example that of a proxy that cannot reach its server.
 func Transient(err error) bool {
 	var answer redis.Error
 	if errors.As(err, &answer) {
@@ -101,35 +101,35 @@ func Transient(err error) bool {
 }
 
 var (
-	// familiarCodes begin the lasting errors of Redis and of our scripts.
+	// familiarCodes are the prefixes of lasting errors of Redis and of our scripts.
 	familiarCodes = []string{
 		"NOTSTORED", "STALE", "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "CROSSSLOT", "NOSCRIPT", "EXECABORT",
 		"DENIED", "NOPROTO",
 	}
 
-	// familiarWords are in lasting errors with the code ERR. Redis names the script in each error that a script ends with.
+	// familiarWords occur in lasting errors with the code ERR. Redis adds the script's name to each error that ends a script.
 	familiarWords = []string{
 		"script", "command", "argument", "protocol", "permission", "permitted", "allow", "support", "denied", "disabled", "invalid",
 		"syntax", "auth", "size", "large", "exceed", "damaged",
 	}
 )
 
-// familiar reports whether an answer is known to be lasting. If a lasting one is not known, Publish takes until its deadline to
-// return it.
+// familiar reports whether an answer is known to be a lasting error. If a lasting error is unknown here, Publish retries it
+// until its deadline.
 func familiar(err error) bool {
 	text := strings.ToLower(err.Error())
 	return slices.ContainsFunc(familiarCodes, func(code string) bool { return redis.HasErrorPrefix(err, code) }) ||
 		slices.ContainsFunc(familiarWords, func(word string) bool { return strings.Contains(text, word) })
 }
 
-// TimedOut reports whether err says that no answer came in time. The call may have run, or may still run.
+// TimedOut reports whether err says that no answer arrived in time. The call may have run, or may still run.
 func TimedOut(err error) bool {
 	var failure net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &failure) && failure.Timeout()
 }
 
-// Unreachable reports whether err says that this client reaches no server until an operator fixes it or a certificate. It says
-// nothing against what was to be written.
+// Unreachable reports whether err says that this client can reach no server until an operator fixes the server or a
+// certificate. The error is not caused by what was to be written.
 func Unreachable(err error) bool {
 	var unknownAuthority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
@@ -146,12 +146,13 @@ func Unreachable(err error) bool {
 	}
 }
 
-// scriptDenied begins Redis 7.0's answer when a user may call a script, but not a command in it. Later versions say NOPERM.
+// scriptDenied is the prefix of Redis 7.0's answer if a user may call a script, but not a command in it. Later versions return
+// NOPERM.
 const scriptDenied = "The user executing the script can't run this command"
 
-// Unwilling reports whether err is an answer of a server that refuses whatever this client writes, until an operator fixes it: its
-// memory or its disk is full, or the client may not do that. It says nothing against what was to be written, but for a key
-// that the client may not touch.
+// Unwilling reports whether err is the answer of a server that refuses all writes of this client until an operator fixes it: its
+// memory or its disk is full, or the client lacks the right. The error is not caused by what was to be written, unless the client
+// lacks the right to one of the keys.
 func Unwilling(err error) bool {
 	for _, prefix := range []string{"OOM", "MISCONF", "NOAUTH", "WRONGPASS", scriptDenied} {
 		if redis.HasErrorPrefix(err, prefix) {
@@ -161,8 +162,8 @@ func Unwilling(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") && !strings.Contains(err.Error(), " key")
 }
 
-// busyOrMoving reports whether err is an answer of a server that is starting, failing over,
-// moving slots or busy.
+// busyOrMoving reports whether err is the answer of a server that is starting, failing over, moving
+// slots or busy.
 func busyOrMoving(err error) bool {
 	for _, prefix := range []string{
 		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",

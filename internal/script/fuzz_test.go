@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzNames escapes any two topics. Their hash tags must end in the right place, differ
-// if the topics differ, and read back.
+// FuzzNames checks that the hash tags of two arbitrary topics end in the right place, differ if the
+// topics differ, and can be read back.
 func FuzzNames(f *testing.F) {
 	for i, name := range awkward {
 		f.Add("redisdelay", name, awkward[len(awkward)-1-i])

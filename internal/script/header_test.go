@@ -22,8 +22,8 @@ var (
 	lacked      = regexp.MustCompile(`lacking\([\w, ]+, (\d+)\)`)
 )
 
-// TestScriptHeadersMatchTheirBodies keeps the contract above each script in step
-// with the code below it: every argument used is declared, and the other way round.
+// TestScriptHeadersMatchTheirBodies checks that the header of each script declares exactly the
+// arguments that the code below it uses.
 func TestScriptHeadersMatchTheirBodies(t *testing.T) {
 	for path, source := range luaFiles(t) {
 		file := filepath.Base(path)

@@ -14,8 +14,8 @@ import (
 // IDLength is the length of the ULID that begins an id. The Traits follow.
 const IDLength = ulid.EncodedSize
 
-// IDs makes message ids: ULIDs, followed by what the scripts have to know of a message. The ids
-// of one IDs sort in the order in which it made them. It is safe for concurrent use.
+// IDs makes message ids: ULIDs, followed by the traits of the message that the scripts need. The
+// ids of one IDs sort in the order of their creation. It is safe for concurrent use.
 type IDs struct {
 	mu      sync.Mutex
 	entropy io.Reader // guarded by mu
@@ -27,7 +27,7 @@ func NewIDs() *IDs {
 	return &IDs{entropy: ulid.Monotonic(rand.Reader, 0)}
 }
 
-// Traits are what an id tells of its message, besides when it was made.
+// Traits are the properties of a message that its id contains, besides the time of its creation.
 type Traits struct {
 	OrderingKey string // "": none
 	Key         string // "": none
@@ -47,7 +47,7 @@ func (s *IDs) Next(now time.Time, traits Traits) string {
 	return id.String() + traits.String()
 }
 
-// String is what follows the ULID in an id; see lib.lua.
+// String returns the part of an id after the ULID; see lib.lua.
 func (t Traits) String() (text string) {
 	if t.OrderingKey != "" {
 		text = "=" + strconv.Itoa(len(t.OrderingKey)) + "," + t.OrderingKey
@@ -58,8 +58,8 @@ func (t Traits) String() (text string) {
 	return text
 }
 
-// IsID reports whether a text has the form of an id: a ULID, and what Traits.String writes. Of any other text, TraitsOf and
-// the scripts may read different keys.
+// IsID reports whether a text has the form of an id: a ULID, and a text that Traits.String returns. For any other text,
+// TraitsOf and the scripts may find different keys.
 func IsID(text string) bool {
 	if len(text) < IDLength {
 		return false
@@ -70,7 +70,7 @@ func IsID(text string) bool {
 
 var lengthOfOrderingKey = regexp.MustCompile(`^=(\d{1,6}),`)
 
-// TraitsOf reads an id.
+// TraitsOf reads the traits in an id.
 func TraitsOf(id string) (t Traits) {
 	if len(id) <= IDLength+1 {
 		return Traits{}

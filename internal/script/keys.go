@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Kind is a kind of key. Before Scheduled, there is one key of each; from there on there is one for
-// each partition, and from QueueOf on one for each group in each partition.
+// Kind is a kind of key. The kinds before Scheduled have one key per prefix, those from Scheduled
+// on one per partition, and those from QueueOf on one per group and partition.
 type Kind int
 
 // The kinds.
@@ -46,7 +46,7 @@ const (
 	BlockedOf
 )
 
-// kinds has the name of each kind in Redis and in the scripts, the type of its values, and what they mean.
+// kinds has the name of each kind in Redis and in the scripts, the type of its values, and their meaning.
 var kinds = [...]struct{ name, holds, meaning string }{
 	Topics:         {"topics", "hash", "topic → version of its data: the list of topics"},
 	Schedules:      {"schedules", "hash", "schedule → revision and definition, as JSON"},
@@ -81,7 +81,7 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	BlockedOf: {"blocked", "zset", "length, comma and ordering key as in turns, due in ms as 16 digits, id → 0: due, and waiting for the turn"},
 }
 
-// Kinds are all kinds.
+// Kinds returns all kinds.
 func Kinds() []Kind {
 	list := make([]Kind, len(kinds))
 	for i := range list {
@@ -90,7 +90,7 @@ func Kinds() []Kind {
 	return list
 }
 
-// namesOf are the names of some kinds.
+// namesOf returns the names of some kinds.
 func namesOf(kinds []Kind) []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -107,7 +107,7 @@ func kindNamed(name string) Kind {
 	return Kind(at)
 }
 
-// Expires reports whether the library lets such a key expire.
+// Expires reports whether the library gives such keys an expiry.
 func (k Kind) Expires() bool {
 	switch k {
 	case Dedup, Publishers, Imported, ClaimsOf, ConsumersOf:
@@ -117,13 +117,13 @@ func (k Kind) Expires() bool {
 	}
 }
 
-// Name is the kind's name in Redis and in the scripts.
+// Name returns the kind's name in Redis and in the scripts.
 func (k Kind) Name() string { return kinds[k].name }
 
-// Type is the type of value that Redis says such a key has.
+// Type returns the type of such a key, as Redis names it.
 func (k Kind) Type() string { return kinds[k].holds }
 
-// Form is how the name of such a key is made: T is {prefix:topic:partition}, and G a consumer group.
+// Form returns the pattern of such a key's name: T stands for {prefix:topic:partition}, and G for a consumer group.
 func (k Kind) Form() string {
 	switch {
 	case k < Scheduled:
@@ -135,7 +135,7 @@ func (k Kind) Form() string {
 	}
 }
 
-// ofPrefix is the key of a kind of which a prefix has one. Each tool has a hash tag of its own.
+// ofPrefix returns the key of a kind that has one key per prefix. Each tool has a hash tag of its own.
 func ofPrefix(prefix string, k Kind) string {
 	switch {
 	case k == Topics:
@@ -154,20 +154,20 @@ func (k Kind) OfGroup() bool { return k >= QueueOf }
 // lib_order.lua. It is later than any due time.
 const InLine = 1 << 52
 
-// Names is what the keys of one topic partition begin with: the hash tag
-// {prefix:topic:partition}, so a script touches one Cluster slot.
+// Names is the prefix of the keys of one topic partition: the hash tag {prefix:topic:partition}, so
+// a script touches one Cluster slot.
 type Names string
 
-// The tag ends at the first closing brace, and colons separate its parts, so a topic
-// has both escaped. A prefix may contain colons: the topic and the number are read
-// from the end. What follows the tag needs no escaping.
+// The tag ends at the first closing brace, and colons separate its parts, so both are escaped in a
+// topic. A prefix may contain colons, because the topic and the number are read from the end. The
+// text after the tag needs no escaping.
 var (
 	topicEscaper   = strings.NewReplacer("%", "%25", "}", "%7D", ":", "%3A")
 	topicUnescaper = strings.NewReplacer("%25", "%", "%7D", "}", "%3A", ":")
 )
 
-// NewNames returns the names of a partition. All partitions but the first have a salt after their number, which spreads them
-// over the masters of a Cluster. It does not depend on how many partitions there are, so that number may be raised, or be lost.
+// NewNames returns the names of a partition. Except in partition 0, a salt follows the number, which spreads the partitions
+// over the masters of a Cluster. It does not depend on the number of partitions, so that number may be raised, or be lost.
 func NewNames(prefix, topic string, number int) Names {
 	tag := prefix + ":" + topicEscaper.Replace(topic) + ":"
 	first := tag + "0"
@@ -178,7 +178,7 @@ func NewNames(prefix, topic string, number int) Names {
 	return Names("{" + tag + salt(tag, cellOf(slotOf(first))+offset(number)) + "}")
 }
 
-// Key is the key of a kind; for a group, unless the partition has one such key.
+// Key returns the key of a kind: that of a group if the kind has one per group.
 func (n Names) Key(k Kind, group string) string {
 	if !k.OfGroup() {
 		return string(n) + ":" + k.Name()
@@ -186,7 +186,7 @@ func (n Names) Key(k Kind, group string) string {
 	return string(n) + ":" + k.Name() + ":" + group
 }
 
-// Keys are the KEYS of a script, for one group and then for each of several groups.
+// Keys returns the KEYS of a script, for one group and then for each of several groups.
 func (n Names) Keys(s *Script, group string, each ...string) []string {
 	keys := make([]string, 0, len(s.keys)+len(s.each)*len(each)+len(s.foreign))
 	for _, k := range s.keys {
@@ -206,7 +206,7 @@ type Key struct {
 	Kind
 }
 
-// All are all keys that the partition may have, with those of some groups.
+// All returns all keys that the partition may have, with those of some groups.
 func (n Names) All(groups []string) []Key {
 	var keys []Key
 	for _, k := range Kinds() {
@@ -223,31 +223,31 @@ func (n Names) All(groups []string) []Key {
 	return keys
 }
 
-// Slot is the hash slot of the partition's keys.
+// Slot returns the hash slot of the partition's keys.
 func (n Names) Slot() int { return SlotOf(string(n)) }
 
-// ours is the form of the keys of all prefixes: that of a partition's, of the list of
-// topics, of the schedules, and of the inbox.
+// ours matches the keys of all prefixes: those of partitions, of the list of topics, of the
+// schedules, and of the inbox.
 var ours = regexp.MustCompile(`^\{[^}]+:[^}:]+:\d+(\.\d+)?\}:(\w+)(:|$)|^\{[^}]+:topics\}$|^\{[^}]+:(periodic|inbox)\}:\w+$`)
 
-// IsKey reports whether a name has the form of a key that topics have in Redis, of any prefix.
+// IsKey reports whether a name has the form of one of the library's keys, for any prefix.
 func IsKey(name string) bool { return ours.MatchString(name) }
 
-// slots is how many hash slots a Redis Cluster has.
+// slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// MaxPartitions is how many partitions a topic can have. The slots have as many cells, and each partition has one of its own:
-// three times a power of two, so that up to 12 masters, but for 5, 7, 9, 10 and 11, have equal numbers of cells.
+// MaxPartitions is how many partitions a topic can have. The slots are divided into as many cells, one for each partition.
+// With three times a power of two, up to 12 masters, except 5, 7, 9, 10 and 11, have equal numbers of cells.
 const MaxPartitions = 3 * 64
 
-// nearby is how far a partition may be from the middle of its cell: less than half a cell, so it is on the same master however
-// the shares of the masters are rounded, and it is cheap to find.
+// nearby is how far a partition may be from the middle of its cell. It is less than half a cell, so that rounding of the
+// masters' shares does not move the partition to another master, and large enough that a salt is found quickly.
 const nearby = 32
 
-// slotOf is the Redis Cluster slot of a hash tag.
+// slotOf returns the Redis Cluster slot of a hash tag.
 func slotOf(tag string) int { return int(crc16(0, tag)) % slots }
 
-// crc16 continues a CRC-16/XMODEM, which Redis Cluster hashes with.
+// crc16 continues a CRC-16/XMODEM, the hash function of Redis Cluster.
 func crc16(crc uint16, text string) uint16 {
 	for i := range len(text) {
 		crc ^= uint16(text[i]) << 8
@@ -262,16 +262,16 @@ func crc16(crc uint16, text string) uint16 {
 	return crc
 }
 
-// cellOf is the cell of a slot.
+// cellOf returns the cell of a slot.
 func cellOf(slot int) int { return slot * MaxPartitions / slots }
 
-// offset is how many cells a partition is from partition 0. Each third of the cells gets every third partition, and each
+// offset returns how many cells a partition is from partition 0. Each third of the cells gets every third partition, and each
 // partition halves the widest gap there (a van der Corput sequence). So three times a power of two are at equal distances.
 func offset(number int) int {
 	return number%3*MaxPartitions/3 + int(bits.Reverse8(uint8(number/3))>>2)
 }
 
-// salt is what to append to a tag so that its slot is near the middle of a cell. The cells form a ring, so their numbers may
+// salt returns a suffix for a tag that moves its slot near the middle of a cell. The cells form a ring, so their numbers may
 // exceed MaxPartitions.
 func salt(tag string, cell int) string {
 	middle := (2*(cell%MaxPartitions) + 1) * slots / (2 * MaxPartitions)
@@ -284,7 +284,7 @@ func salt(tag string, cell int) string {
 	}
 }
 
-// SlotOf is the Redis Cluster slot of a key.
+// SlotOf returns the Redis Cluster slot of a key.
 func SlotOf(key string) int {
 	if _, rest, found := strings.Cut(key, "{"); found {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {

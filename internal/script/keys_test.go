@@ -91,7 +91,7 @@ func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
 		[]string{s.typeAt(0), s.typeAt(1), s.typeAt(2), s.typeAt(3), s.typeAt(4), s.typeAt(5)})
 }
 
-// TestTheProtocolDescribesTheKinds in the words of the table of kinds, and with links.
+// TestTheProtocolDescribesTheKinds in the words of the table of kinds, with links.
 func TestTheProtocolDescribesTheKinds(t *testing.T) {
 	text, err := os.ReadFile("../../docs/inside/protocol.md")
 	require.NoError(t, err)

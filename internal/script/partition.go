@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Partition is where scripts run: the keys of one partition of a topic, which are in one slot. It is
-// safe for concurrent use.
+// Partition runs scripts on the keys of one partition of a topic, which are in one slot. It is safe
+// for concurrent use.
 type Partition struct {
 	Names
 	client *Client
@@ -27,11 +27,11 @@ func (c *Client) Partition(topic string, number int) *Partition {
 	return &Partition{client: c, topic: topic, number: number, Names: n, wake: string(n) + ":wake:" + strconv.Itoa(c.db)}
 }
 
-// Registry is the key of the list of topics. It has its own hash tag, which no topic has,
-// since it names no partition.
+// Registry returns the key of the list of topics. It has its own hash tag, which no topic has,
+// because the tag has no partition.
 func (c *Client) Registry() string { return c.PrefixKey(Topics) }
 
-// PrefixKeys are the KEYS of a script for what a prefix has one of: the schedules, or the inbox.
+// PrefixKeys returns the KEYS of a script for kinds that have one key per prefix: the schedules, or the inbox.
 func (c *Client) PrefixKeys(s *Script) []string {
 	keys := make([]string, len(s.keys))
 	for i, k := range s.keys {
@@ -40,16 +40,16 @@ func (c *Client) PrefixKeys(s *Script) []string {
 	return keys
 }
 
-// PrefixKey is the key of a kind before Scheduled.
+// PrefixKey returns the key of a kind before Scheduled.
 func (c *Client) PrefixKey(k Kind) string { return ofPrefix(c.prefix, k) }
 
-// globEscaper escapes what has a meaning in a pattern of SCAN.
+// globEscaper escapes the special characters of a SCAN pattern.
 var globEscaper = strings.NewReplacer("\\", "\\\\", "*", "\\*", "?", "\\?", "[", "\\[")
 
-// KeyPattern is a pattern of SCAN that all keys of partitions match.
+// KeyPattern returns a SCAN pattern that matches all keys of partitions.
 func (c *Client) KeyPattern() string { return "{" + globEscaper.Replace(c.prefix) + ":*}:*" }
 
-// TopicOf is the topic that has a key; "" if no partition has it, or if keys of its kind expire.
+// TopicOf returns the topic of a key; "" if it is not a partition's key, or if keys of its kind expire.
 func (c *Client) TopicOf(key string) string {
 	tag, rest, _ := strings.Cut(key, "}:")
 	tag, ofPrefix := strings.CutPrefix(tag, "{"+c.prefix+":")
@@ -62,20 +62,20 @@ func (c *Client) TopicOf(key string) string {
 	return topicUnescaper.Replace(topic)
 }
 
-// Client is what runs scripts in the partition.
+// Client returns the Client of the partition.
 func (p *Partition) Client() *Client { return p.client }
 
-// Topic is the topic's name.
+// Topic returns the topic's name.
 func (p *Partition) Topic() string { return p.topic }
 
-// Number is the partition's number, from 0.
+// Number returns the partition's number, from 0.
 func (p *Partition) Number() int { return p.number }
 
-// Channel is where scripts announce that a message in the partition is due earlier than
-// all others. It names the database, since databases share Pub/Sub.
+// Channel returns the channel on which scripts notify subscribers of messages that are due earlier
+// than others. Its name has the database, because databases share Pub/Sub.
 func (p *Partition) Channel() string { return p.wake }
 
-// Call is a call of a script with some KEYS.
+// Call returns a call of a script with some KEYS.
 func (p *Partition) Call(s *Script, keys []string, args []any) Call {
 	return Call{Script: s, Topic: p.topic, Partition: p.number, Keys: keys, Args: args}
 }
@@ -85,12 +85,12 @@ func (p *Partition) Run(ctx context.Context, s *Script, group string, args []any
 	return p.client.Run(ctx, p.Call(s, p.Keys(s, group, each...), args))
 }
 
-// Now is the time in ms by the clock of the partition's master, as the scripts have it.
+// Now returns the time in ms by the clock of the partition's master, as in the scripts.
 func (p *Partition) Now(ctx context.Context) (int64, error) {
 	return p.client.Now(ctx, p.Key(Messages, ""))
 }
 
-// Now is the time in ms by the clock of the master that has a key.
+// Now returns the time in ms by the clock of the master that has a key.
 func (c *Client) Now(ctx context.Context, key string) (int64, error) {
 	return Promptly(ctx, c, func(ctx context.Context) (int64, error) {
 		node, err := c.Master(ctx, key)
@@ -108,10 +108,10 @@ func (c *Client) Now(ctx context.Context, key string) (int64, error) {
 	})
 }
 
-// maxPatience is how long a call may change anything, if its context has no earlier deadline.
+// maxPatience is how long a call may take effect if its context has no earlier deadline.
 const maxPatience = 10 * time.Second
 
-// Patience is how long the caller waits for a call.
+// Patience returns how long the caller waits for a call.
 func Patience(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(time.Until(deadline), maxPatience)
@@ -122,12 +122,12 @@ func Patience(ctx context.Context) time.Duration {
 // errLate says that Redis's clock keeps running ahead of the time limits of calls.
 var errLate = errors.New("no answer in time, by Redis's clock")
 
-// clock is what a partition knows of Redis's clock, for the time limits of calls. No host's
-// clock is compared with Redis's: a call that comes too late gets the time in its reply.
+// clock has the last known time of a partition's Redis, for the time limits of calls. No host's
+// clock is compared with Redis's: the reply to a late call has Redis's time.
 type clock struct {
 	mu    sync.Mutex
 	redis time.Time // guarded by mu
-	at    time.Time // guarded by mu; when the host learned it
+	at    time.Time // guarded by mu; when the host received it
 }
 
 func (c *clock) now() time.Time {
@@ -145,18 +145,18 @@ func (c *clock) set(now time.Time) {
 	c.redis, c.at = now, time.Now()
 }
 
-// Until is when a call stops to count whose caller waits for so long, in ms by Redis's clock, as far as that is known:
-// the clock may be one that Redis tells later.
+// Until returns the time limit, in ms by Redis's clock, of a call whose caller waits this long. It is based on the
+// last known time of Redis, which may be outdated.
 func (p *Partition) Until(patience time.Duration) int64 {
 	return p.clock.now().Add(patience).UnixMilli()
 }
 
-// Learn notes what Redis's clock says.
+// Learn records the time of Redis's clock.
 func (p *Partition) Learn(now time.Time) { p.clock.set(now) }
 
-// InTime makes a call that counts only until a time by Redis's clock, in ms: a copy that comes
-// later, when nobody waits for it, must change nothing. If the call is late, it returns
-// Redis's time, and is made again.
+// InTime makes a call with a time limit in ms by Redis's clock, so that a copy that arrives later,
+// when the caller no longer waits, changes nothing. If the call itself is late, it returns Redis's
+// time, and InTime repeats it.
 func (p *Partition) InTime(ctx context.Context, call func(until int64) (late time.Time, err error)) error {
 	for range 4 {
 		late, err := call(p.Until(Patience(ctx)))

@@ -9,18 +9,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// PipelineSize is how many calls go out at once. Redis answers them without serving other clients, so claims wait for them:
-// of those that count a topic, some 0.8 ms.
+// PipelineSize is how many calls are sent together. Redis answers them without serving other clients, so claims wait for
+// them: some 0.8 ms if the calls count a topic.
 const PipelineSize = 16
 
-// Answer is how one of many calls has ended.
+// Answer is the result of one of many calls.
 type Answer struct {
 	Reply Reply
 	Err   error
 }
 
-// RunMany calls scripts that may run any number of times, many at once, and does not tell the Observer.
-// When a master answers none of the calls that went out together, it gets no others.
+// RunMany calls many scripts at once. Each may run any number of times. The Observer does not see the
+// calls. If a master answers none of the calls that were sent together, it gets no more.
 func (c *Client) RunMany(ctx context.Context, calls []Call) []Answer {
 	key := func(call Call) string { return call.Keys[0] }
 	return byMaster(ctx, c, calls, key, func(node *redis.Client, some []Call) []Answer {
@@ -28,7 +28,7 @@ func (c *Client) RunMany(ctx context.Context, calls []Call) []Answer {
 	})
 }
 
-// RunTogether calls scripts whose keys are in one slot, in one pipeline, and tells the Observer of each. As with Run, the
+// RunTogether calls scripts whose keys are in one slot, in one pipeline. The Observer sees each call. As with Run, the
 // client may send calls more than once.
 func (c *Client) RunTogether(ctx context.Context, calls []Call) []Answer {
 	if len(calls) == 1 {
@@ -45,13 +45,13 @@ func (c *Client) RunTogether(ctx context.Context, calls []Call) []Answer {
 	return answers
 }
 
-// ByMaster calls do for what each master has, side by side, so that one that does not
-// answer delays no other. It returns the results in the order of the values.
+// ByMaster calls do concurrently with the values of each master, so that a master that does not
+// answer does not delay others. It returns the results in the order of the values.
 func ByMaster[T, R any](ctx context.Context, c *Client, values []T, key func(T) string, do func(some []T) []R) []R {
 	return byMaster(ctx, c, values, key, func(_ *redis.Client, some []T) []R { return do(some) })
 }
 
-// byMaster is ByMaster for a call that needs the master. See node.
+// byMaster is ByMaster for a do that needs the master's client; see node.
 func byMaster[T, R any](
 	ctx context.Context, c *Client, values []T, key func(T) string, do func(node *redis.Client, some []T) []R,
 ) []R {
@@ -77,21 +77,21 @@ func byMaster[T, R any](
 	return results
 }
 
-// node is a client of the master that has a key; nil without a Cluster, and if no master
-// is known.
+// node returns a client of the master that has a key; nil without a Cluster, or if no master is
+// known.
 func (c *Client) node(ctx context.Context, key string) *redis.Client {
 	if c.cluster == nil {
 		return nil
 	}
 	node, err := Promptly(ctx, c, func(ctx context.Context) (*redis.Client, error) { return c.cluster.MasterForKey(ctx, key) })
 	if err != nil {
-		return nil // the client of the Cluster says why
+		return nil // the Cluster client's own error says why
 	}
 	return node
 }
 
-// inTime is a client of a node whose calls end soon after ctx. By itself, the client observes a deadline only until it waits for a
-// reply, unless it has ContextTimeoutEnabled.
+// inTime returns a client of a node whose calls end soon after ctx. Without ContextTimeoutEnabled, go-redis ignores the deadline
+// while it waits for a reply.
 func (c *Client) inTime(ctx context.Context, node *redis.Client) redis.UniversalClient {
 	client := c.redis
 	if node != nil {
@@ -114,7 +114,7 @@ func (c *Client) runOn(ctx context.Context, node redis.UniversalClient, calls []
 	return answers
 }
 
-// runSome makes calls in one pipeline, and returns whether any has an answer.
+// runSome makes calls in one pipeline, and reports whether any has an answer.
 func (c *Client) runSome(ctx context.Context, node redis.UniversalClient, calls []Call) (answers []Answer, answered bool) {
 	results, err := Promptly(ctx, c, func(ctx context.Context) ([]*redis.Cmd, error) {
 		results := make([]*redis.Cmd, len(calls))
@@ -139,7 +139,7 @@ func (c *Client) runSome(ctx context.Context, node redis.UniversalClient, calls 
 		case elsewhere(err):
 			reply, err = c.send(ctx, call)
 		default:
-			failed := err // the call may go on after Promptly has set err
+			failed := err // the call may still run after Promptly has set err
 			_, err = Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return Reply{}, c.Failed(ctx, call, failed) })
 		}
 		answers[i] = Answer{reply, err}
@@ -147,8 +147,8 @@ func (c *Client) runSome(ctx context.Context, node redis.UniversalClient, calls 
 	return answers, answered
 }
 
-// elsewhere reports whether an error is an answer to which a client that sends a single call
-// sends another one: EVAL, or to another master.
+// elsewhere reports whether an error is an answer after which a client that sends a single call
+// sends it again: as EVAL, or to another master.
 func elsewhere(err error) bool {
 	return slices.ContainsFunc([]string{"NOSCRIPT", "MOVED", "ASK", "TRYAGAIN"}, func(prefix string) bool {
 		return redis.HasErrorPrefix(err, prefix)

@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// maxCalls is how many calls that can be given up a Client makes at once. The client usually has
-// fewer connections; the limit is for calls that hang.
+// maxCalls is the maximum number of concurrent calls of a Client that may be abandoned. The client
+// usually has fewer connections; the limit is for calls that hang.
 const maxCalls = 256
 
-// calls are the calls to Redis that their callers may give up, each in a goroutine of its own. It
-// is safe for concurrent use.
+// calls limits and counts the calls to Redis that their callers may abandon. Each call has a
+// goroutine of its own. It is safe for concurrent use.
 type calls struct {
 	slots chan struct{} // holds a value for each call under way
 
 	mu      sync.Mutex
 	running int           // guarded by mu
-	idle    chan struct{} // guarded by mu; closed when none is running; nil if nobody waits for that
+	idle    chan struct{} // guarded by mu; closed when none is running; nil if no caller waits for that
 }
 
 func newCalls() *calls { return &calls{slots: make(chan struct{}, maxCalls)} }
@@ -53,7 +53,7 @@ func (l *calls) ends() {
 	}
 }
 
-// ended is closed when no call is under way; nil if none is now.
+// ended returns a channel that is closed when no call is under way; nil if none is now.
 func (l *calls) ended() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,13 +66,13 @@ func (l *calls) ended() <-chan struct{} {
 	return l.idle
 }
 
-// Promptly makes a call and returns its result, or the error of ctx as soon as ctx ends. The client
-// notices the end of ctx only until it waits for a reply. A call that is given up goes on, at the
-// latest until the client's timeouts; it must leave alone what its caller has.
+// Promptly makes a call and returns its result, or the error of ctx as soon as ctx ends. go-redis
+// does not notice the end of ctx while it waits for a reply. An abandoned call continues until the
+// client's timeouts at the latest; it must not use data of its caller.
 //
 // A panic in the call, such as that of a hook of the client, is a *PanicError.
 //
-// Callers that give up their calls by themselves do not need it: see Script.Awaited.
+// Callers that abandon their calls themselves do not need it; see Script.Awaited.
 func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return guarded(ctx, call)
@@ -84,14 +84,14 @@ func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Conte
 	return abandonable(ctx, c, call, c.calls.end)
 }
 
-// abandonable is Promptly for a call that has begun; end ends it.
+// abandonable is Promptly for a call that has begun. It calls end when the call ends.
 func abandonable[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error), end func()) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	var none T
-	done := make(chan result, 1) // so nobody has to read it
+	done := make(chan result, 1) // so that the send never blocks
 	go func() {                  // ends with the call, which the client's timeouts end
 		defer end()
 		value, err := guarded(ctx, call)
@@ -105,13 +105,13 @@ func abandonable[T any](ctx context.Context, c *Client, call func(ctx context.Co
 	}
 }
 
-// guarded makes a call, and returns its panic as a *PanicError.
+// guarded makes a call, and returns a panic as a *PanicError.
 func guarded[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (value T, err error) {
 	defer recovered(&err)
 	return call(ctx)
 }
 
-// Go runs a function in a goroutine that makes calls for others. WaitIdle waits for it, too.
+// Go runs a function, which makes calls for several callers, in a goroutine. WaitIdle waits for it, too.
 func (c *Client) Go(send func()) {
 	c.calls.began()
 	go func() {
@@ -120,10 +120,10 @@ func (c *Client) Go(send func()) {
 	}()
 }
 
-// explainEnd adds to the end of a context what is known of why Redis has not answered before.
+// explainEnd adds the known reason why Redis has not answered to the error of an ended context.
 func (c *Client) explainEnd(cause error) error { return fmt.Errorf("%w: %w", cause, c.WhyNoAnswer()) }
 
-// WaitIdle waits until no call is under way that its caller has given up, or ctx ends.
+// WaitIdle waits until no abandoned call is under way, or ctx ends.
 func (c *Client) WaitIdle(ctx context.Context) error {
 	ended := c.calls.ended()
 	if ended == nil {

@@ -24,7 +24,7 @@ func TestACallerGivesUpACallThatItsContextDoesNotEnd(t *testing.T) {
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range maxCalls { // the last one finds no place, or gives up like the others
+	for range maxCalls { // the last one gets no slot, or is abandoned like the others
 		_, err = ask(over)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, errNoConnection)

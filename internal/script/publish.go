@@ -16,8 +16,8 @@ const (
 	maxPinged = 100
 )
 
-// Publish publishes an empty text through the connections that scripts take. It ends within the time limit, whatever the client's
-// ReadTimeout is, or soon after it: if there is no answer, it also pings the idle connections.
+// Publish publishes an empty text through the connections of the scripts. It ends within the time limit, or soon after it,
+// whatever the client's ReadTimeout is. If there is no answer, it also pings the idle connections.
 func (c *Client) Publish(ctx context.Context, channel string, within time.Duration) error {
 	short, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -38,20 +38,19 @@ func (c *Client) Publish(ctx context.Context, channel string, within time.Durati
 	return err
 }
 
-// pingIdle pings the idle connections of a pool, all at once, so that the client closes those that are dead. Meanwhile calls open new
-// ones.
+// pingIdle pings the idle connections of a pool, all at once, so that the client closes dead ones. Meanwhile, calls open new ones.
 func pingIdle(ctx context.Context, node redis.UniversalClient) {
 	limited := withTimeout(node, pingTimeout)
 	short, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	var pings sync.WaitGroup
 	for range min(node.PoolStats().IdleConns, maxPinged) {
-		pings.Go(func() { _ = limited.Ping(short).Err() }) // the client has closed what fails
+		pings.Go(func() { _ = limited.Ping(short).Err() }) // if a ping fails, the client closes the connection
 	}
 	pings.Wait()
 }
 
-// WithTimeout returns a client of a node for Pub/Sub, whose connections are opened with this timeout for replies.
+// WithTimeout returns a Pub/Sub client of a node whose connections are opened with this timeout for replies.
 func WithTimeout(node redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
 	return withTimeout(node, timeout)
 }

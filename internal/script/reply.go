@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// ErrReply says that the reply of a script is not what the script returns.
+// ErrReply says that a script has returned an unexpected reply.
 var ErrReply = Permanent("unexpected reply from script")
 
-// Reply is the reply of a script, or a list in it, which is read value by value. After the
-// first value that is of another type than asked for, all others are zero; End returns why.
+// Reply is the reply of a script, or a list in it, which is read value by value. After the first
+// value of an unexpected type, all other values are zero; End returns the error.
 type Reply struct {
 	values []any
 	err    error
-	whole  *Reply // which a list is in; nil for a reply
+	whole  *Reply // the reply that has the list; nil for a reply itself
 }
 
 // ReplyOf returns a reply with some values.
 func ReplyOf(values ...any) Reply { return Reply{values: values} }
 
-// Values are the values that are left, as the client has them.
+// Values returns the unread values, as the client returned them.
 func (r *Reply) Values() []any { return r.values }
 
-// Len is how many values are left to read.
+// Len returns the number of unread values.
 func (r *Reply) Len() int { return len(r.values) }
 
-// More reports whether values are left to read, and all so far were as they should be.
+// More reports whether there are unread values, and no error so far.
 func (r *Reply) More() bool { return len(r.values) > 0 && r.failure() == nil }
 
-// Begins reports whether the next value is a word.
+// Begins reports whether the next value is this word.
 func (r *Reply) Begins(word string) bool { return len(r.values) > 0 && r.values[0] == word }
 
-// Fail says that something is wrong with the reply, unless something else was before.
+// Fail records an error in the reply, unless there was one before.
 func (r *Reply) Fail(format string, args ...any) {
 	for r.whole != nil {
 		r = r.whole
@@ -50,7 +50,7 @@ func (r *Reply) failure() error {
 	return r.err
 }
 
-// End returns the first error. All values must have been read.
+// End returns the first error. It is an error if there are unread values.
 func (r *Reply) End() error {
 	if len(r.values) > 0 {
 		r.Fail("it has %d values more", len(r.values))
@@ -68,7 +68,7 @@ func (r *Reply) value() any {
 	return v
 }
 
-// other says that a value is of another type than asked for.
+// other records that a value has an unexpected type.
 func (r *Reply) other(value any, want string) {
 	r.Fail("it has %.100s, want %s", fmt.Sprintf("%#v", value), want)
 }
@@ -83,10 +83,10 @@ func (r *Reply) Int() int64 {
 	return n
 }
 
-// Count reads a number of things.
+// Count reads a number of items.
 func (r *Reply) Count() int { return int(r.Int()) }
 
-// Text reads a text.
+// Text reads a string.
 func (r *Reply) Text() string {
 	v := r.value()
 	text, ok := v.(string)
@@ -96,7 +96,7 @@ func (r *Reply) Text() string {
 	return text
 }
 
-// Bytes reads a text that may be missing: then it is nil.
+// Bytes reads a string that may be missing; then it is nil.
 func (r *Reply) Bytes() []byte {
 	text, ok := r.value().(string)
 	if !ok {
@@ -105,7 +105,7 @@ func (r *Reply) Bytes() []byte {
 	return []byte(text)
 }
 
-// Time reads a time: text, in ms.
+// Time reads a time, a string in ms.
 func (r *Reply) Time() time.Time {
 	text := r.Text()
 	ms, err := strconv.ParseInt(text, 10, 64)
@@ -138,13 +138,13 @@ func (r *Reply) List() Reply {
 	return Reply{values: list, whole: r}
 }
 
-// Texts reads a list of texts.
+// Texts reads a list of strings.
 func (r *Reply) Texts() []string {
 	list := r.List()
 	return list.Rest()
 }
 
-// Pairs reads a list of texts that come in pairs.
+// Pairs reads a list of pairs of strings.
 func (r *Reply) Pairs() [][2]string {
 	list := r.List()
 	if list.Len()%2 != 0 {
@@ -157,7 +157,7 @@ func (r *Reply) Pairs() [][2]string {
 	return pairs
 }
 
-// Counts reads a list of numbers of things.
+// Counts reads a list of numbers of items.
 func (r *Reply) Counts() []int {
 	list := r.List()
 	counts := make([]int, list.Len())
@@ -167,10 +167,10 @@ func (r *Reply) Counts() []int {
 	return counts
 }
 
-// Rest reads all values that are left, which are texts.
+// Rest reads all unread values, which are strings.
 func (r *Reply) Rest() []string { return r.First(len(r.values)) }
 
-// First reads some values, which are texts.
+// First reads the next n values, which are strings.
 func (r *Reply) First(n int) []string {
 	if n < 0 || n > len(r.values) {
 		r.Fail("it has %d values, want %d", len(r.values), n)
@@ -183,9 +183,9 @@ func (r *Reply) First(n int) []string {
 	return texts
 }
 
-// Score is a score in whole ms, rounded down. Another program may have written any score.
+// Score parses a score, in whole ms, rounded down. Another program may have written any score.
 func Score(text string) (int64, error) {
-	const exact = 1 << 53 // as far as scores are
+	const exact = 1 << 53 // scores are exact up to here
 	ms, err := strconv.ParseFloat(text, 64)
 	return int64(math.Floor(min(max(ms, -exact), exact))), err
 }

@@ -31,7 +31,7 @@ func TestAReplyIsReadValueByValue(t *testing.T) {
 	require.NoError(t, r.End())
 }
 
-// TestAReplyThatIsOtherThanItShouldIsAPermanentError: no other attempt reads it.
+// TestAReplyThatIsOtherThanItShouldIsAPermanentError because a repeated attempt cannot read it, either.
 func TestAReplyThatIsOtherThanItShouldIsAPermanentError(t *testing.T) {
 	list := func(read func(list *Reply)) func(r *Reply) {
 		return func(r *Reply) {

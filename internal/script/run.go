@@ -20,16 +20,16 @@ type Call struct {
 	Keys      []string
 	Args      []any
 
-	Replicas int // how many must have its writes; 0: do not wait for any
+	Replicas int // how many replicas must have its writes; 0: do not wait
 	Patience time.Duration
 
-	// Within, unless 0, is how long the call may take besides Patience. The error of one that takes longer is TimedOut. It is one
-	// attempt, but a client with a shorter ReadTimeout makes several, until they have all been too short: see ownTimeouts.
+	// Within, unless 0, limits the time of the call, not counting Patience. If the call takes longer, its error is TimedOut. The call
+	// is one attempt; but a client with a shorter ReadTimeout makes several, until all of them were too short: see ownTimeouts.
 	Within time.Duration
 }
 
-// Run calls a script and tells the Observer. All scripts return arrays. The client may
-// send a call more than once when a reply is lost; the scripts allow for that.
+// Run calls a script and reports the call to the Observer. All scripts return arrays. The client
+// may send a call more than once if a reply is lost; the scripts allow for that.
 func (c *Client) Run(ctx context.Context, call Call) (Reply, error) {
 	if c.observer.Called == nil {
 		return c.send(ctx, call)
@@ -40,7 +40,7 @@ func (c *Client) Run(ctx context.Context, call Call) (Reply, error) {
 	return reply, err
 }
 
-// report tells the Observer of a call.
+// report reports a call to the Observer.
 func (c *Client) report(call Call, start time.Time, err error) {
 	c.observer.Called(observe.Called{
 		Topic: call.Topic, Partition: call.Partition, Script: call.Script.name, Took: time.Since(start), Err: err,
@@ -55,13 +55,13 @@ func (c *Client) send(ctx context.Context, call Call) (reply Reply, err error) {
 	return Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return c.sendNow(ctx, call) })
 }
 
-// sendNow is send for a caller that waits for the end of the call, whatever becomes of ctx.
+// sendNow is send for a caller that waits for the end of the call even if ctx ends.
 func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
 	if call.Within == 0 {
 		return c.attempt(ctx, call, 0)
 	}
 	within := call.Within + call.Patience
-	ctx, cancel := context.WithTimeout(ctx, within) // the client checks it between attempts
+	ctx, cancel := context.WithTimeout(ctx, within) // the client checks ctx between attempts
 	defer cancel()
 	if c.ownTimeouts(within) {
 		reply, err := c.attempt(ctx, call, within)
@@ -69,7 +69,7 @@ func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
 			return reply, err
 		}
 	}
-	// It needs no place among maxCalls: a caller makes few calls until the client ends the first.
+	// It does not count towards maxCalls: a caller makes few calls until the client ends the first.
 	c.calls.began()
 	reply, err := abandonable(ctx, c, func(ctx context.Context) (Reply, error) { return c.attempt(ctx, call, 0) }, c.calls.ends)
 	if TimedOut(err) && c.readTimeout < within {
@@ -78,8 +78,8 @@ func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
 	return reply, err
 }
 
-// attempt makes a call, with other timeouts than the client's unless timeout is 0. Only a client of a single server can have
-// others, and can send a call together with WAIT.
+// attempt makes a call, with its own timeout unless timeout is 0. Only a client of a single server can have other timeouts,
+// and can send a call together with WAIT.
 func (c *Client) attempt(ctx context.Context, call Call, timeout time.Duration) (Reply, error) {
 	client := c.redis
 	if timeout > 0 || call.Replicas > 0 {
@@ -102,13 +102,13 @@ func (c *Client) attempt(ctx context.Context, call Call, timeout time.Duration) 
 	return Reply{values: values}, nil
 }
 
-// sendAndWait calls a script and then waits until enough replicas have its writes, or for
-// a timeout. It sends both in one pipeline, since WAIT covers only the writes of its own
-// connection. An error that comes with a reply is a *ReplicationError.
+// sendAndWait calls a script and then waits until enough replicas have its writes, or for a
+// timeout. It sends both in one pipeline, because WAIT covers only the writes of its own
+// connection. An error that is returned with a reply is a *ReplicationError.
 func (c *Client) sendAndWait(ctx context.Context, node redis.UniversalClient, call Call) (Reply, error) {
 	var result, wait *redis.Cmd
 	pipeline := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
-		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
+		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 			result = eval(ctx, pipe, call.Keys, call.Args...)
 			wait = pipe.Do(ctx, "wait", call.Replicas, call.Patience.Milliseconds())
 			return nil
@@ -124,7 +124,7 @@ func (c *Client) sendAndWait(ctx context.Context, node redis.UniversalClient, ca
 	}
 	got, err := wait.Int()
 	if err != nil && (busyOrMoving(err) || !IsAnswer(err)) {
-		return Reply{}, c.Failed(ctx, call, err) // so the caller sends it again
+		return Reply{}, c.Failed(ctx, call, err) // the caller repeats it
 	}
 	if err != nil || got < call.Replicas {
 		return Reply{values: values}, &ReplicationError{Want: call.Replicas, Got: got, Err: err}
@@ -132,14 +132,14 @@ func (c *Client) sendAndWait(ctx context.Context, node redis.UniversalClient, ca
 	return Reply{values: values}, nil
 }
 
-// IsAnswer reports whether an error is what a server has answered.
+// IsAnswer reports whether an error is a server's answer.
 func IsAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer)
 }
 
-// Failed explains the error of a call. If it is transient, a Cluster client looks up
-// the masters again.
+// Failed explains the error of a call. If the error is transient, a Cluster client looks up the
+// masters again.
 func (c *Client) Failed(ctx context.Context, call Call, err error) error {
 	if Transient(err) {
 		c.reload(ctx)
@@ -149,21 +149,21 @@ func (c *Client) Failed(ctx context.Context, call Call, err error) error {
 	return c.explain(ctx, call, c.tooOld(unmark(err)))
 }
 
-// leaveReplica closes a connection to a proxy that says "ERR READONLY", since the server behind it has become a replica. The client
-// does so by itself only after "READONLY", and would use the connection again and again. It also closes one whose call has timed
-// out: this is most likely the one that it has used last.
+// leaveReplica closes a connection to a proxy that returns "ERR READONLY", because the server behind it has become a replica. The
+// client closes it only after "READONLY", and would otherwise reuse the connection. It also closes the connection of a call that
+// has timed out, which is most likely the one that the pool returns next.
 func (c *Client) leaveReplica(ctx context.Context, call Call, err error) {
 	if !redis.HasErrorPrefix(err, "READONLY") || redis.IsReadOnlyError(err) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Millisecond) // so that the client does not try again
+	ctx, cancel := context.WithTimeout(ctx, time.Millisecond) // so that the client does not retry
 	defer cancel()
 	if node, err := c.Master(ctx, call.Keys[0]); err == nil {
 		_ = withTimeout(node, time.Nanosecond).Ping(ctx).Err()
 	}
 }
 
-// explain names the key behind a WRONGTYPE error; Redis does not.
+// explain adds the name of the key to a WRONGTYPE error, which Redis omits.
 func (c *Client) explain(ctx context.Context, call Call, err error) error {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return err
@@ -184,35 +184,35 @@ func (c *Client) explain(ctx context.Context, call Call, err error) error {
 	return err
 }
 
-// Written is an argument of a call that counts how often the call is written to a connection.
-// The client sends a call again when it fails, and does not say so; each time, it asks the
-// arguments for their bytes.
+// Written is an argument of a call that counts how often the call is written to a connection. The
+// client resends a failed call without reporting it, but each time, it asks the arguments for their
+// bytes.
 //
-// A call that was written once, and whose answer came, has run, and no copy of it can run any
-// more: a connection brings each command once, and nobody wrote it to another one. If it was
-// written twice, the first copy may still be on its way when the second is answered.
+// If a call was written once, and its answer has arrived, it has run, and no copy of it can still
+// run: a connection delivers each command once. If the call was written twice, the first copy may
+// still be on its way when the second one is answered.
 type Written struct {
 	Text  string
 	times atomic.Int32
 }
 
-// MarshalBinary is for the client.
+// MarshalBinary is called by the client.
 func (w *Written) MarshalBinary() ([]byte, error) {
 	w.times.Add(1)
 	return []byte(w.Text), nil
 }
 
-// String is for hooks of the client that describe calls.
+// String is called by hooks of the client that describe calls.
 func (w *Written) String() string { return w.Text }
 
 // Once reports whether the call was written once.
 func (w *Written) Once() bool { return w.times.Load() == 1 }
 
-// Never reports whether the call has not been written yet. After the end of a call that nobody has given up, no copy of it
-// can come.
+// Never reports whether the call has not been written. If the call has ended and was not abandoned, no copy of it can
+// arrive.
 func (w *Written) Never() bool { return w.times.Load() == 0 }
 
-// Milliseconds is a duration as the scripts want it, rounded up so that no message is due
+// Milliseconds returns a duration in ms for the scripts, rounded up so that no message is due
 // early.
 func Milliseconds(d time.Duration) int64 {
 	ms := d.Milliseconds()
@@ -222,7 +222,7 @@ func Milliseconds(d time.Duration) int64 {
 	return ms
 }
 
-// Strings are values as arguments of a call.
+// Strings returns values as arguments of a call.
 func Strings(values []string) []any {
 	list := make([]any, len(values))
 	for i, v := range values {
@@ -231,12 +231,11 @@ func Strings(values []string) []any {
 	return list
 }
 
-// ReplicationError says that messages are stored, but fewer replicas than wanted
-// acknowledged them in time.
+// ReplicationError says that messages are stored, but too few replicas acknowledged them in time.
 type ReplicationError struct {
 	Want int // replicas
 	Got  int
-	Err  error // why Redis did not wait for any; nil if it did
+	Err  error // why Redis did not wait for replicas; nil if it did
 }
 
 func (e *ReplicationError) Error() string {

@@ -11,14 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// shared has the libraries that scripts of several packages need.
+// shared has the libraries that scripts of several packages use.
 //
 //go:embed lua/lib*.lua
 var shared embed.FS
 
-// Script is a script with the kinds of its KEYS: first those of the partition and of one
-// group, then those that are repeated for each of several groups. Keys of others may follow.
-// It has a plain form, and one for a Cluster, where a notification stays on the nodes of its slot.
+// Script is a script with the kinds of its KEYS: first those of the partition and of one group,
+// then those that are repeated for each of several groups. Keys of other programs may follow. It
+// has a plain form and one for a Cluster, where a notification stays on the nodes of its slot.
 type Script struct {
 	name           string
 	keys, each     []Kind
@@ -32,8 +32,8 @@ type Script struct {
 // File is a file of Lua code.
 type File struct{ Name, Text string }
 
-// New returns the script in the file <name>.lua of a folder named lua, behind the libraries that scripts with
-// such KEYS need: each function of a library takes time in each call. The file's header declares its KEYS.
+// New returns the script in the file <name>.lua of a folder named lua. The file's header declares its KEYS. New adds only libraries
+// that scripts with such KEYS need, because each function of a library takes time in each call.
 func New(folder fs.FS, name string) *Script {
 	file := fileOf(folder, name)
 	s := &Script{name: name, folder: folder}
@@ -45,8 +45,8 @@ func New(folder fs.FS, name string) *Script {
 	return s.compiled()
 }
 
-// declaredKeys reads the part "KEYS a, b; for each group: c, d" of a header. What has the name of a type of values
-// is the key of another program.
+// declaredKeys reads the part "KEYS a, b; for each group: c, d" of a header. The name "stream", a type of values,
+// stands for the key of another program.
 func declaredKeys(header string) (keys, each []Kind, foreign []string) {
 	_, list, _ := strings.Cut(header, "\n-- KEYS ")
 	list, _, _ = strings.Cut(strings.ReplaceAll(list, "\n--    ", ""), "\n")
@@ -83,7 +83,7 @@ func librariesFor(keys, each []Kind) []string {
 	return libraries
 }
 
-// With adds libraries behind the others: of the script's folder, or shared ones.
+// With adds libraries after the others, from the script's folder or the shared ones.
 func (s *Script) With(libraries ...string) *Script {
 	for _, library := range libraries {
 		from := s.folder
@@ -107,8 +107,8 @@ func (s *Script) WithoutLibraries() *Script {
 	return s.compiled()
 }
 
-// Awaited says that its callers have goroutines for it, and give those up at the end of a
-// context: they publish and consume, where a goroutine for each call would cost too much.
+// Awaited marks a script whose callers have goroutines of their own and abandon calls themselves when a context ends: they publish
+// and consume, where another goroutine per call would cost too much.
 func (s *Script) Awaited() *Script {
 	s.awaited = true
 	return s
@@ -127,8 +127,8 @@ func (s *Script) compiled() *Script {
 	return s
 }
 
-// Head is the line in front of the script's files: it names the command for notifications, and the
-// KEYS by the names of their kinds or, of other programs, by their types. The keys for each of several
+// Head returns the line in front of the script's files. It names the command for notifications, and
+// the KEYS by their kinds or, for keys of other programs, by their types. The keys for each of several
 // groups begin at EACH_FROM; each group has EACH_WIDTH of them.
 func (s *Script) Head(notify string) string {
 	var names, places []string
@@ -152,17 +152,17 @@ func fileOf(folder fs.FS, name string) File {
 	return File{name, string(text)}
 }
 
-// Name is the script's name.
+// Name returns the script's name.
 func (s *Script) Name() string { return s.name }
 
-// Files are the libraries of the script and, last, the script itself.
+// Files returns the libraries of the script and, last, the script itself.
 func (s *Script) Files() []File { return s.files }
 
-// Keys are the kinds of its KEYS: those of the partition and of one group, those for each of several
-// groups, and the types of those of other programs.
+// Keys returns the kinds of the KEYS: those of the partition and of one group, those for each of
+// several groups, and the types of the keys of other programs.
 func (s *Script) Keys() (keys, each []Kind, foreign []string) { return s.keys, s.each, s.foreign }
 
-// typeAt is the type of the value at KEYS[i+1].
+// typeAt returns the type of the value at KEYS[i+1].
 func (s *Script) typeAt(i int) string {
 	if i < len(s.keys) {
 		return s.keys[i].Type()

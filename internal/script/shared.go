@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Shared is a call that many callers need: those that come while it is under way share its outcome. The zero value is
-// ready to use.
+// Shared is a call that many callers need. Callers that arrive while it is under way share its result. The zero value
+// is ready to use.
 type Shared struct {
 	mu      sync.Mutex
 	current *sharedCall // guarded by mu; the call under way
@@ -15,7 +15,7 @@ type Shared struct {
 type sharedCall struct {
 	done chan struct{} // closed when the fields below are set
 	err  error
-	left bool // the context of its caller had ended, which says nothing to the others
+	left bool // its caller's context has ended, so the result is of no use to other callers
 }
 
 // Do makes the call, or waits for the one under way.

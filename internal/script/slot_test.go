@@ -16,7 +16,7 @@ func TestSlotsAreThoseOfRedisCluster(t *testing.T) {
 	}
 }
 
-// TestPartitionsSpreadOverMasters evenly if their number is three times a power of two, whatever the topic, for masters with equal
+// TestPartitionsSpreadOverMasters evenly if their number is three times a power of two, for any topic, and for masters with equal
 // shares of the slots.
 func TestPartitionsSpreadOverMasters(t *testing.T) {
 	for topic := range 400 {
@@ -38,7 +38,7 @@ func TestPartitionsSpreadOverMasters(t *testing.T) {
 	}
 }
 
-// spread is how many partitions the masters have at least and at most.
+// spread returns the lowest and the highest number of partitions of a master.
 func spread(partitions []int, masters int) (least, most int) {
 	counts := make([]int, masters)
 	for _, slot := range partitions {
@@ -57,7 +57,7 @@ func TestEachPartitionHasACellOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestPartitionNamesNeverChange since messages are stored under them.
+// TestPartitionNamesNeverChange because messages are stored under them.
 func TestPartitionNamesNeverChange(t *testing.T) {
 	var list []string
 	for n := range 5 {

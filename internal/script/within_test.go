@@ -18,7 +18,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// silent is a server that accepts connections and never answers. It counts them.
+// silent is a server that accepts connections and never answers. It counts the connections.
 func silent(t *testing.T) (address string, accepted *atomic.Int32) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func silent(t *testing.T) (address string, accepted *atomic.Int32) {
 	return listener.Addr().String(), accepted
 }
 
-// counter counts the calls of scripts that it sees, as a hook.
+// counter is a hook that counts the calls of scripts.
 type counter struct{ calls atomic.Int32 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -63,7 +63,7 @@ func (c *counter) count(cmds ...redis.Cmder) {
 	}
 }
 
-// counted is a client whose calls a hook counts, and a call of a script that does nothing.
+// counted returns a client whose calls a hook counts, and a call of a script that does nothing.
 func counted(t *testing.T, options redis.Options) (*redis.Client, *counter, *Client, Call) {
 	t.Helper()
 	options.DisableIdentity, options.Protocol = true, 2

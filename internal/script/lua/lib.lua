@@ -1,10 +1,10 @@
--- lib.lua: what the scripts share. script.go puts it in front of each script but put.lua, and in
--- front of all that a line that names the KEYS and NOTIFY, the command that publishes a notification.
--- It calls Redis only inside its functions.
+-- lib.lua: functions that all scripts except put.lua use. script.go puts it in front of them, after a
+-- line that names the KEYS and NOTIFY, the command that publishes a notification. It calls Redis only
+-- inside its functions.
 
--- now_us returns Redis's clock in whole microseconds and, as text, in milliseconds,
--- rounded down: formatting a number takes Lua as long as a small command. A script reads
--- the clock once: on Redis 7.0, it advances while a script runs; later servers stop it.
+-- now_us returns Redis's clock in whole microseconds and, rounded down, in milliseconds. The latter
+-- are text, because formatting a number takes Lua as long as a small command. A script reads the
+-- clock once, because on Redis 7.0 it advances while a script runs.
 local function now_us()
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2], t[1] .. string.format('%03d', math.floor(t[2] / 1000))
@@ -42,8 +42,8 @@ end
 -- the script adds anything.
 local function begin_writes(zset) redis.call('ZREM', zset, '') end
 
--- due_ms is a due time as a score: whole milliseconds, rounded up, so no message is
--- due early. A message without a delay is due in the current millisecond.
+-- due_ms returns a due time as a score: whole milliseconds, rounded up, so no message is due early.
+-- A message without a delay is due in the current millisecond.
 local function due_ms(now, delay)
   if delay <= 0 then return math.floor(now / 1000) end
   return math.ceil(now / 1000) + delay
@@ -52,10 +52,10 @@ end
 -- int formats a number without the exponent that Lua's own %.14g may choose.
 local function int(n) return string.format('%.0f', n) end
 
--- An id is a ULID of 26 characters. What follows it is, each if the message has one: "=", the length of its
--- ordering key, "," and that key; ":" and its key.
+-- An id is a ULID of 26 characters. If the message has an ordering key, "=", the length of that key, ","
+-- and the key follow. If the message has a key, ":" and the key follow.
 
--- key_of is the message key in an id; nil if it has none.
+-- key_of returns the message key in an id; nil if it has none.
 local function key_of(id)
   if #id <= 27 then return end
   local from, length, rest = 27, string.match(id, '^=(%d+),()', 27)
@@ -67,12 +67,11 @@ end
 -- 2^52 ms, later than any due time.
 local IN_LINE = 4503599627370496
 
--- An entry of attempts is what has happened to a message in a group, as
--- "token/seen/unsure". token counts its claims and never repeats; seen counts the
--- handlers that have certainly seen it and not acked it; unsure counts the claims that
--- may have been deliveries and were lost with their consumer, including the current one
--- unless it is the first. A first claim leaves no entry. A garbled entry counts as one
--- claim.
+-- An entry of attempts has the deliveries of a message in a group as "token/seen/unsure". token
+-- counts its claims and never repeats. seen counts the deliveries that a handler has certainly seen
+-- and not acked. unsure counts the claims that were lost with their consumer, so a handler may have
+-- seen them; it includes the current claim unless that is the first. A first claim leaves no entry.
+-- A garbled entry counts as one claim.
 local function split(entry)
   local token, seen, unsure = string.match(entry, '^(%d+)/(%d+)/(%d+)$')
   if not token then return 1, 0, 0 end
@@ -83,21 +82,21 @@ local function entry_of(token, seen, unsure)
   return string.format('%.0f/%.0f/%.0f', token, seen, unsure)
 end
 
--- confirmed is the entry after a handler has seen the delivery with this receipt. It
--- depends only on the receipt, so writing it twice counts once.
+-- confirmed returns the entry after a handler has seen the delivery with this receipt. It depends
+-- only on the receipt, so writing it twice counts once.
 local function confirmed(receipt)
   local token, seen, unsure = split(receipt)
   unsure = math.max(0, unsure - 1)
   return entry_of(token, seen + 1, unsure), seen + 1, unsure
 end
 
--- unseen is the entry after that delivery was released without a handler seeing it.
+-- unseen returns the entry after that delivery was released before a handler saw it.
 local function unseen(receipt)
   local token, seen, unsure = split(receipt)
   return entry_of(token, seen, math.max(0, unsure - 1))
 end
 
--- exhausted is the reason to bury a message; nil while it may still be delivered.
+-- exhausted returns the reason to bury a message; nil while it may still be delivered.
 local function exhausted(seen, unsure, max)
   if max == 0 or seen + unsure < max then return end
   local reason = 'not acked in ' .. int(seen) .. ' deliveries'
@@ -105,9 +104,9 @@ local function exhausted(seen, unsure, max)
   return reason .. ', and lost with its consumer ' .. int(unsure) .. ' times'
 end
 
--- next_entry is the entry of the next delivery of a message that was claimed before,
--- and the reason to bury it, if any. A released message is certainly unseen only if it was
--- claimed once; before a later claim, an earlier consumer may have died with it.
+-- next_entry returns the entry of the next delivery of a message that was claimed before, and the
+-- reason to bury it, if any. A released message is certainly unseen only if it was claimed once;
+-- after several claims, an earlier consumer may have died with it.
 local function next_entry(entry, lost, max)
   local token, seen, unsure = split(entry)
   local reason = exhausted(seen, unsure, max)
@@ -127,10 +126,10 @@ local function same_token(entry, receipt)
   return entry == receipt or (token_of(entry) or '1') == (token_of(receipt) or receipt)
 end
 
--- current tells which deliveries are current: the message is in unack, and nobody has claimed
--- it since, even if the lease has expired. This is the rule of all settlements and extensions: with
--- another receipt, they have no effect and are reported as stale. For a message in unack, no
--- entry means the receipt "1". It also returns the entries and the leases.
+-- current reports which deliveries are current: the message is in unack, and no consumer has
+-- claimed it since, even if the lease has expired. All settlements and extensions obey this rule:
+-- with another receipt, they have no effect and are reported as stale. A message in unack without
+-- an entry has the receipt "1". current also returns the entries and the leases.
 local function current(unack, attempts, ids, receipts)
   local holds = {}
   if #ids == 0 then return holds, {}, {} end
@@ -142,11 +141,11 @@ local function current(unack, attempts, ids, receipts)
   return holds, entries, leases
 end
 
--- A message that is a dead message of a group has lost its key, to any message that wants
--- it. Until one does, LOST and the id stay there, so that cancel and reschedule find it.
+-- A message loses its key when it becomes a dead message. Until a new message takes the key, the key has LOST and the old id, so
+-- that cancel and reschedule find the dead message.
 local LOST = '!'
 
--- free removes the key of a message that nobody needs, unless a newer message has taken it.
+-- free removes the key of a message that no group needs, unless a newer message has taken it.
 local function free(keys, id)
   local key = key_of(id)
   local holder = key and redis.call('HGET', keys, key)
@@ -162,8 +161,8 @@ local function bury(dead, reasons, keys, id, now, reason)
   redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
 end
 
--- why_dead is the reason why a message is a dead message, if it is one: what buried it may
--- be sent again, since its reply was lost, and gets the same answer.
+-- why_dead returns why a message is dead, if it is. A call that buried it, and is repeated after a
+-- lost reply, gets the same answer.
 local function why_dead(dead, reasons, id)
   return redis.call('ZSCORE', dead, id) and redis.call('HGET', reasons, id)
 end
@@ -175,7 +174,7 @@ local function parse_record(value)
   return tonumber(number), tonumber(ms), result
 end
 
--- recorded reads a record; requests below 1 have none.
+-- recorded reads a record. Without a record, the number is 0.
 local function recorded(hash, owner)
   local number, ms, result = parse_record(redis.call('HGET', hash, owner) or '0 0')
   return number or 0, number and number > 0 and ms or nil, result or ''
@@ -183,11 +182,11 @@ end
 
 local DAY_MS = 86400000
 local HOUR_MS = 3600000
-local FEW = 1000 -- entries that Redis frees at once without anybody noticing
+local FEW = 1000 -- entries that Redis frees at once without a noticeable delay
 
--- may_expire lets a key expire in some ms if it is small. A large one would keep Redis busy at
--- its end, for half a second with a million entries: sweep.lua takes it apart first. It must not
--- fail: the caller's writes stand.
+-- may_expire lets a key expire in some ms if it is small. The expiry of a large key would block
+-- Redis, for half a second with a million entries, so sweep.lua first removes its entries. It must
+-- not fail: the caller's writes stand.
 local function may_expire(key, size, ms)
   if (tonumber(size) or 0) > FEW then
     redis.pcall('PERSIST', key)
@@ -196,10 +195,10 @@ local function may_expire(key, size, ms)
   end
 end
 
--- write_record stores a record and keeps its hash small: the hash expires a day
--- after its last use (renewed once an hour, not on each call), unless it is large, and a
--- newcomer reads a few random records and drops those that are a day old. Redis may
--- refuse that part; it must not fail, since the caller's writes stand.
+-- write_record stores a record and keeps its hash small. The hash expires a day after its last use,
+-- unless it is large; the expiry is renewed once an hour, not on each call. The first record of an
+-- owner also removes a few random records that are a day old. Redis may refuse this cleanup, which
+-- must not fail, because the caller's writes stand.
 local function write_record(hash, owner, number, now_ms, result, last_ms)
   redis.call('HSET', hash, owner, number .. ' ' .. now_ms .. ' ' .. result)
   local ms = tonumber(now_ms)
@@ -213,23 +212,22 @@ local function write_record(hash, owner, number, now_ms, result, last_ms)
   end
 end
 
--- head is the lowest score of a sorted set; nil if the set is empty, or what it has waits in line.
+-- head returns the lowest score of a sorted set; nil if it is empty, or all its messages wait in line.
 local function head(zset)
   local score = tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
   return score and score < IN_LINE and score or nil
 end
 
--- wake tells sleeping subscribers in how many µs a message is due. It is a hint: if
--- it is lost, or the user may not send it, they are late by at most their poll
--- interval.
+-- wake notifies sleeping subscribers in how many µs a message is due. It is a hint: if it is lost,
+-- or the user may not send it, they are late by at most their poll interval.
 local function wake(channel, now, due, group)
   local wait = int(math.max(0, due * 1000 - now))
   if group then wait = wait .. ' ' .. group end
   redis.pcall(NOTIFY, channel, wait)
 end
 
--- release_capacity wakes a group that is at its limit, once unack has capacity again, and reports
--- whether it was. at_limit holds the limit that it has hit.
+-- release_capacity wakes a group that was at its limit if unack has capacity again, and reports
+-- whether it did. at_limit has the limit that the group was at.
 local function release_capacity(at_limit, unack, channel, group)
   local limit = redis.call('HGET', at_limit, group)
   if not limit or redis.call('ZCARD', unack) >= (tonumber(limit) or math.huge) then return false end

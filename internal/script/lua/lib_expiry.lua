@@ -1,13 +1,13 @@
--- lib_expiry.lua: what the scripts share that have expiry among their KEYS. It follows
+-- lib_expiry.lua: functions of the scripts that have expiry among their KEYS. It follows
 -- lib_groups.lua in front of them.
 
--- A group that expires has a field "expiry:G" in settings, "<lasts> <ends> <noticed>", in ms:
--- how long it lasts without a live consumer, when it ends at the earliest, and when a process
--- noticed that this is near, 0 if none has. In expiry, its score is when to look.
+-- A group that expires has a field "expiry:G" in settings, "<lasts> <ends> <noticed>", in ms: how
+-- long it lasts without a live consumer, when it ends at the earliest, and when it was given notice
+-- of its end, 0 if it was not. Its score in expiry is the time of the next check.
 
-local NEAR_MS = 10000 -- a group is checked so long before it ends
-local NOTICE_MS = 9000 -- and must be noticed so long before
-local LOOK_MS = 12 * HOUR_MS -- and at least that often: the hash of consumers expires after a day
+local NEAR_MS = 10000 -- a group ends soon, and is checked, this long before its end
+local NOTICE_MS = 9000 -- it must have had notice for this long
+local LOOK_MS = 12 * HOUR_MS -- longest time between checks: the hash of consumers expires after a day
 
 -- expiry_of reads when a group expires; nil if it does not.
 local function expiry_of(settings, group)
@@ -25,13 +25,13 @@ local function write_expiry(settings, expiry, group, now_ms, lasts, ends, notice
   redis.call('HSET', settings, 'expiry:' .. group, int(lasts) .. ' ' .. int(ends) .. ' ' .. int(noticed))
 end
 
--- drop_expiry makes a group last, or ends the search for it.
+-- drop_expiry removes the expiry of a group, which is to last or has ended.
 local function drop_expiry(settings, expiry, group)
   redis.call('HDEL', settings, 'expiry:' .. group)
   redis.call('ZREM', expiry, group)
 end
 
--- near names up to 100 groups that may end soon.
+-- near returns up to 100 groups that may end soon.
 local function near(expiry, now_ms)
   return redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now_ms + NEAR_MS), 'LIMIT', 0, 100)
 end

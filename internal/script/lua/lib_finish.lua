@@ -1,5 +1,5 @@
--- lib_finish.lua: how a group ends messages: it releases their refs, and the last group removes
--- the body. It follows lib_refs.lua in front of the scripts that do so.
+-- lib_finish.lua: ends messages for a group: the group no longer needs them, and the last group
+-- removes the body. It follows lib_refs.lua in front of the scripts that do so.
 
 -- remove_name removes a name, with the comma in front of it, from a list; nil if no other is left.
 local function remove_name(list, name)
@@ -10,8 +10,8 @@ local function remove_name(list, name)
   if text ~= '' then return '[' .. string.sub(text, 2) .. ']' end
 end
 
--- release_refs takes a group's name out of the lists of messages, and returns those that no group
--- needs any more.
+-- release_refs removes a group's name from the lists of messages, and returns the ids of messages
+-- that no group needs any more.
 local function release_refs(refs, ids, group)
   local name, fields, unneeded, rest_of = ',' .. json_of(group), {}, {}, {}
   for i, list in ipairs(redis.call('HMGET', refs, unpack(ids))) do

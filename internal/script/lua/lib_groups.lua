@@ -1,5 +1,5 @@
--- lib_groups.lua: what the scripts share that have groups, settings or consumers among
--- their KEYS. It follows lib.lua in front of them.
+-- lib_groups.lua: functions of the scripts that have groups, settings or consumers among their
+-- KEYS. It follows lib.lua in front of them.
 
 -- answer puts a word in front of a list: unpack would fail on a long one.
 local function answer(word, list)
@@ -18,7 +18,7 @@ local function tombstone(settings, group)
   return value and (string.match(value, '^%d+ (expired)$') or 'retired') or nil
 end
 
--- unknown returns whether a group is not registered; '' stands for all groups and is never unknown.
+-- unknown reports whether a group is not registered; '' stands for all groups and is never unknown.
 local function unknown(groups, group)
   return group ~= '' and redis.call('SISMEMBER', groups, group) == 0
 end
@@ -30,19 +30,19 @@ local function limits_of(group) return 'limits:' .. group end
 
 local function rate_of(group) return 'rate:' .. group end
 
--- halts_keys reports whether a dead message of a group halts its ordering key: its limits end with JSON of numbers
--- and this.
+-- halts_keys reports whether a dead message of a group halts its ordering key. The JSON at the end of the group's
+-- limits says so.
 local function halts_keys(settings, group)
   local limits = redis.call('HGET', settings, limits_of(group))
   return limits and string.find(limits, '"halts":true', 1, true) ~= nil
 end
 
--- is_rule reports whether all partitions have a field: a pause, or limits.
+-- is_rule reports whether a field of settings is the same in all partitions: a pause, or limits.
 local function is_rule(field) return string.match(field, '^paused') or string.match(field, '^limits:') end
 
--- note_alive records that a consumer counts as alive for some ms, as "<until> <seen>
--- <since> <about>", in ms. A newcomer drops a few consumers that are no longer alive; the
--- hash expires a day after its last use. It must not fail: the caller's writes stand.
+-- note_alive records that a consumer counts as alive for some ms, as "<until> <seen> <since>
+-- <about>", in ms. A new consumer removes a few that are no longer alive; the hash expires a day
+-- after its last use. It must not fail: the caller's writes stand.
 local function note_alive(consumers, consumer, now_ms, alive_ms, about)
   if about == '' then return end
   local known = redis.pcall('HGET', consumers, consumer)

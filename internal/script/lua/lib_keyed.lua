@@ -1,28 +1,28 @@
--- lib_keyed.lua: what cancel, reschedule and look share. It follows lib_groups.lua in front of
+-- lib_keyed.lua: functions of cancel, reschedule and look. It follows lib_groups.lua in front of
 -- them.
 
--- sought is the message that a key leads to: the one that holds it or, until another takes
--- it, the one that has lost it as a dead message. An id without a body does not count: it was
--- left by a torn append-only file (docs/use/reliability.md) or another program.
+-- sought returns the message that a key leads to: the one that holds it or, until another takes it,
+-- the dead message that has lost it. An id without a body does not count: it was left by a torn
+-- append-only file (docs/use/reliability.md) or another program.
 local function sought(keys, messages, key)
   local id = redis.call('HGET', keys, key)
   if id and string.sub(id, 1, 1) == LOST then id = string.sub(id, 2) end
   return id and redis.call('HEXISTS', messages, id) == 1 and id
 end
 
--- named is the message that a caller means: by its key, or by its id.
+-- named returns the message that a caller names by its key or its id.
 local function named(messages, keys, by, name)
   if by == 'key' then return sought(keys, messages, name) end
   return redis.call('HEXISTS', messages, name) == 1 and name
 end
 
--- led_by is the key that leads to a message; nil if it has none, or has lost it to another.
+-- led_by returns the key that leads to a message; nil if it has none, or has lost it to another message.
 local function led_by(messages, keys, id)
   local key = key_of(id)
   return key and sought(keys, messages, key) == id and key or nil
 end
 
--- state_of is where a message is for a group, from its scores in queue, unack and dead and
+-- state_of returns the state of a message in a group, from its scores in queue, unack and dead and
 -- its entry; nil if it is in none of them.
 local function state_of(waits, held, buried, entry)
   if held then return 'in-delivery' end
@@ -33,16 +33,16 @@ local function state_of(waits, held, buried, entry)
   return buried and 'dead' or nil
 end
 
--- concerned returns the groups that may need a message: those that are registered, and those that refs names. A caller may
--- still name one that has ended, whose sets are freed later.
+-- concerned returns the groups that may need a message: registered groups, and groups that refs names. A caller may also
+-- name a group that has ended but still has its sets; it is not concerned.
 local function concerned(groups, refs, id)
   local names, set = with_refs(redis.call('SMEMBERS', groups), refs, id), {}
   for _, name in ipairs(names) do set[name] = true end
   return names, set
 end
 
--- with_done adds to what was found of a message, from the fourth value on groups and states, the other groups that it concerns:
--- they need nothing of it. As long as it is scheduled, there are none.
+-- with_done completes a result that has groups and states from the fourth value on: it adds, as 'done', the groups that need
+-- nothing of the message any more. While a message is scheduled, there are none.
 local function with_done(found, names, scheduled)
   local needing = {}
   for i = 4, #found, 2 do needing[found[i]] = true end
@@ -55,10 +55,10 @@ local function with_done(found, names, scheduled)
   return found
 end
 
--- lacking reports whether a group that may have a message is missing from those that a caller
--- names, in ARGV[from..]: one that refs names or, if refs has none and the message is neither in
--- scheduled nor in a set of a named group, any registered one. The first three keys of each named
--- group are its sets.
+-- lacking reports whether the caller does not name, in ARGV[from..], a group that may have a
+-- message. These are the groups that refs names. If refs names none, and the message is neither in
+-- scheduled nor in a set of a named group, they are all registered groups. The first three keys of
+-- each named group are its sets.
 local function lacking(groups, refs, scheduled, id, from)
   local named = {}
   for i = from, #ARGV do named[ARGV[i]] = true end

@@ -1,15 +1,15 @@
 -- lib_order.lua: messages with an ordering key, which a group handles one at a time. It follows lib.lua
 -- in front of the scripts that have turns among their KEYS.
 --
--- turns has for each key that is busy whose turn it is: the id of a message that is in delivery, that waits
--- for a retry or for a claim, or that is a dead message and halts its key. Messages that are due while their key
--- is busy wait in line: in the queue, with IN_LINE added to their due times, so that no claim finds them, and
--- in blocked, which has their order. Whatever ends a turn passes it on to the first in line, which is back in
--- the queue then. A turn whose message is nowhere is passed on by a claim.
+-- turns has the message whose turn it is for each busy ordering key. This message is in delivery, waits for a
+-- retry or a claim, or is dead and halts its key. Other messages of the key that become due wait in line: in the
+-- queue, with IN_LINE added to their due times so that no claim finds them, and in blocked, which keeps their
+-- order. A script that ends a turn passes it on to the first message in line, which gets its due time in the
+-- queue again. If the message that has the turn is nowhere, a claim passes the turn on.
 
 -- line_of returns the line of a message: its ordering key with the key's length in front, as the id has it; nil if it has
--- no ordering key. Fields of turns are lines, and members of blocked begin with their lines. The length makes sure that no
--- line begins with another one.
+-- no ordering key. Fields of turns are lines, and members of blocked begin with their lines. Because of the length, no
+-- line is a prefix of another one.
 local function line_of(id)
   local length, key = string.match(id, '^=(%d+),()', 27)
   return length and string.sub(id, 28, key + length - 1)
@@ -26,23 +26,23 @@ local function lines_of(ids, turns, blocked, queue)
   if n > 0 then
     expect_hashes(turns)
     expect_zsets(queue)
-    redis.call('ZRANGEBYLEX', blocked, '+', '-') -- the user may lack the right, which a half-done script must not find out
+    redis.call('ZRANGEBYLEX', blocked, '+', '-') -- fails before any write if the user lacks the right
   end
   return lines, n
 end
 
--- A place in line: the line, the due time in sixteen digits, the id. Keys may have any bytes, and Redis's %s ends at a
--- NUL. The Redis of redisdelaytest formats no text as a number.
+-- place_of returns a place in line: the line, the due time in sixteen digits, the id. Keys may have any bytes, and
+-- Redis's %s ends at a NUL. The Redis of redisdelaytest formats no text as a number.
 local function place_of(line, due, id) return line .. string.format('%016.0f', tonumber(due)) .. id end
 
--- line_in is the line in a place. One that is garbled is its own line, which has no message.
+-- line_in returns the line of a place. A garbled place is a line of its own, without messages.
 local function line_in(place)
   local length, from = string.match(place, '^(%d+),()')
   return from and string.sub(place, 1, from + length - 1) or place
 end
 
--- leave_lines takes messages that wait in line out of the queue, or lets them wait there for a due time, and then
--- out of blocked: a place without its message does no harm, but a message without its place would wait for ever.
+-- leave_lines removes messages that wait in line from the queue, or gives them a due time there. Then it removes their places: a
+-- place without its message does no harm, but a message without its place would wait for ever.
 local function leave_lines(blocked, queue, ids, lines, due)
   for i, id in ipairs(ids) do
     local score = lines[i] and redis.call('ZSCORE', queue, id)
@@ -53,15 +53,15 @@ local function leave_lines(blocked, queue, ids, lines, due)
   end
 end
 
--- first_place returns the first place of a line, the message there, and when it was due, nil if it is garbled; nothing if
--- nobody waits.
+-- first_place returns the first place of a line, the message there, and its due time, nil if it is garbled; nothing if no
+-- message waits.
 local function first_place(blocked, line)
   local place = redis.call('ZRANGEBYLEX', blocked, '[' .. line, '[' .. line .. '\255', 'LIMIT', 0, 1)[1]
   if not place then return end
   return place, string.sub(place, #line + 17), tonumber(string.sub(place, #line + 1, #line + 16))
 end
 
--- first_in returns the same, but drops places whose messages are not there; false if there may be more of them.
+-- first_in returns the same for the first place whose message is there, and removes places before it; false after 100.
 local function first_in(blocked, queue, line)
   for _ = 1, 100 do
     local place, id, due = first_place(blocked, line)
@@ -73,9 +73,9 @@ local function first_in(blocked, queue, line)
   return false
 end
 
--- pass_turns ends the turns of some messages, and reports whether others have them now. lines has their lines, or
--- false. The caller then takes the messages out of the sets: if it is interrupted before, they are claimed again. An id that
--- is false ends the turn that nobody has.
+-- pass_turns ends the turns of messages, and reports whether other messages have them now. lines has the line of each
+-- message, or false. The caller then removes the messages from their sets: if it is interrupted before, they are claimed
+-- again. The id false stands for a line whose turn no message has.
 local function pass_turns(turns, blocked, queue, ids, lines)
   local some, ending = {}, {}
   for i, id in ipairs(ids) do
@@ -85,7 +85,7 @@ local function pass_turns(turns, blocked, queue, ids, lines)
   end
   if #some == 0 then return false end
   local heads, places, waiting, whens, over = {}, {}, {}, {}, {} -- the first in line, line by line
-  local some_wait = redis.call('ZCARD', blocked) > 0 -- a look for each line would take a tenth of a drain's time
+  local some_wait = redis.call('ZCARD', blocked) > 0 -- a read for each line would take a tenth of a drain's time
   for i, owner in ipairs(redis.call('HMGET', turns, unpack(some))) do
     if owner == ending[i] then
       local line, n = some[i], #heads + 1
@@ -119,8 +119,8 @@ local function pass_turns(turns, blocked, queue, ids, lines)
   return #left > 0
 end
 
--- put_off takes messages out of their lines, and ends their turns: they get a later due time or, without one, leave
--- the queue.
+-- put_off removes messages from their lines, and ends their turns. In the queue, they get a later due time or,
+-- without one, are removed.
 local function put_off(turns, blocked, queue, ids, lines, due)
   leave_lines(blocked, queue, ids, lines, due)
   return pass_turns(turns, blocked, queue, ids, lines)

@@ -1,11 +1,10 @@
 -- lib_refs.lua: which groups still need a message that was given to several. It follows lib.lua
 -- in front of the scripts that have refs among their KEYS.
 --
--- refs has, under the id of such a message, the names of these groups, as a JSON array. Each
--- group that is done takes its own out.
+-- refs has the names of these groups, as a JSON array, under the id of the message. A group that no
+-- longer needs the message removes its name.
 
--- json_of is a name as refs has it. It contains no comma, so each comma in the list
--- separates two names.
+-- json_of returns a name as JSON without commas, so each comma in the list separates two names.
 local function json_of(name)
   return (string.gsub(cjson.encode(name), ',', '\\u002c'))
 end
@@ -16,7 +15,7 @@ local function list_of(names)
   return '[' .. table.concat(list, ',') .. ']'
 end
 
--- names_in are the names in a list; none if it is garbled.
+-- names_in returns the names in a list; none if it is garbled.
 local function names_in(list)
   local whole, names = pcall(cjson.decode, list or '[]')
   return whole and type(names) == 'table' and names or {}
