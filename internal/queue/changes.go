@@ -16,44 +16,43 @@ import (
 )
 
 const (
-	// maxPipelines is how many pipelines with calls of Cancel and Reschedule a partition has under way at once.
+	// maxPipelines is the maximum number of concurrent pipelines of Cancel and Reschedule calls per partition.
 	maxPipelines = 4
 
-	// pipelineKeys is how many keys the calls of a pipeline have together, at most, so that Redis works on it for a few ms:
-	// some 60 calls on a topic with one group.
+	// pipelineKeys is the maximum number of keys of all calls in a pipeline, so that Redis works on it for a few ms: some
+	// 60 calls on a topic with one group.
 	pipelineKeys = 1000
 
-	// maxAttempts is how often a call is sent that named other groups than the topic has, or arrived late by Redis's
+	// maxAttempts is how often a call is sent if it did not name all groups of the topic, or arrived late by Redis's
 	// clock.
 	maxAttempts = 6
 
-	// forever is the deadline of a call that may take effect at any time, in ms of Redis's clock.
+	// forever is the deadline of a call without a time limit, in ms of Redis's clock.
 	forever = 1 << 52
 )
 
-// ErrOutcomeUnknown says that a call may have taken effect: it was sent, and no answer tells.
+// ErrOutcomeUnknown says that a call may have taken effect: it was sent, and its reply was lost.
 var ErrOutcomeUnknown = errors.New("outcome unknown: the call may have taken effect")
 
 func unknown(cause error) error { return fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause) }
 
-// unchanged is the error of a call that has certainly changed nothing.
+// unchanged returns the error of a call that has certainly changed nothing.
 func unchanged(cause error) error { return fmt.Errorf("nothing changed: %w", cause) }
 
 // request says what a call of Cancel or Reschedule does.
 type request struct {
 	script *script.Script
 	which  []any  // how the message is found, and when it is due
-	as     caller // the zero value: any caller of the partition
-	counts bool   // it also asks for the number of partitions
+	as     caller // the zero value: an idle caller of the partition
+	counts bool   // it also reads the number of partitions
 }
 
-// change is a call of Cancel or Reschedule in a partition. It waits, is in a pipeline, perhaps waits for another one, and
-// ends.
+// change is a call of Cancel or Reschedule in a partition. It waits, is sent in one or more pipelines, and ends.
 type change struct {
 	// immutable
 	request
 	ctx      context.Context // of the caller, for its deadline
-	deadline time.Time       // until when the caller waits: the earliest is sent first
+	deadline time.Time       // of the caller; the earliest is sent first
 	done     chan struct{}   // closed when the call has ended
 
 	// owned by the sender that has the call
@@ -62,21 +61,21 @@ type change struct {
 	attempts int
 
 	// guarded by changes.mu
-	pipeline   *pipeline // that it is in now
+	pipeline   *pipeline // its current pipeline
 	repeatable bool      // a copy of it may still run
-	left       bool      // nobody waits for it
+	left       bool      // its caller no longer waits
 	ended      bool
 	reply      script.Reply
 	partitions int
 	err        error
 }
 
-// pipeline is the calls that go to Redis together. It is given up when nobody waits for any of them.
+// pipeline is a set of calls that are sent together. It is abandoned when no caller waits for any of them.
 type pipeline struct {
 	// immutable
 	changes []*change
-	counts  bool            // one of them asks for the number of partitions
-	ctx     context.Context // until the last of the callers leaves
+	counts  bool            // one of them reads the number of partitions
+	ctx     context.Context // ends when the last caller leaves
 	cancel  context.CancelFunc
 
 	waiting int // guarded by changes.mu; callers
@@ -86,13 +85,13 @@ type pipeline struct {
 	uncounted  error // why the number of partitions is not known
 }
 
-// changes are the calls of Cancel and Reschedule of a partition. While pipelines are under way, further calls wait and
-// share the next ones. Those with the same timeout come in their order; one that has less time comes before them.
+// changes sends the calls of Cancel and Reschedule of a partition. While pipelines are under way, further calls wait
+// and share the next ones. Calls wait in the order of their deadlines.
 type changes struct {
 	mu      sync.Mutex
 	waiting byDeadline // guarded by mu
 	senders int        // guarded by mu
-	groups  []string   // guarded by mu; those that the partition had lately
+	groups  []string   // guarded by mu; the last known groups of the partition
 
 	// guarded by mu
 	name string    // of the callers
@@ -104,7 +103,7 @@ type changes struct {
 type caller struct {
 	name       string
 	request    int64
-	until      int64 // until when its requests count; 0: as long as it waits for them
+	until      int64 // time limit of its requests; 0: as long as the caller waits for them
 	repeatable bool  // a copy of a request may still run
 }
 
@@ -127,7 +126,7 @@ func (h *byDeadline) Pop() any {
 	return c
 }
 
-// assign gives a call a caller for all its attempts. The lock is held.
+// assign gives a call the caller that it uses for all attempts. The lock is held.
 func (cs *changes) assign(c *change) {
 	switch {
 	case c.caller != nil:
@@ -156,7 +155,7 @@ func (cs *changes) release(c *change) {
 	}
 }
 
-// over returns the names of the idle callers whose requests Redis can no longer run again.
+// over returns the names of the idle callers whose requests have no copies that may still run.
 func (cs *changes) over() (names []string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -169,7 +168,7 @@ func (cs *changes) over() (names []string) {
 }
 
 // change makes one call of Cancel or Reschedule. It also returns the number of partitions if the request asks for it.
-// The call has changed nothing if the error is neither ErrNotFound nor ErrOutcomeUnknown.
+// If the error is neither ErrNotFound nor ErrOutcomeUnknown, the call has changed nothing.
 func (p *Partition) change(ctx context.Context, r request) (Status, int, error) {
 	if ctx.Err() != nil {
 		return Status{}, 0, unchanged(context.Cause(ctx))
@@ -193,12 +192,12 @@ func (p *Partition) change(ctx context.Context, r request) (Status, int, error) 
 	return status, c.partitions, err
 }
 
-// explained adds to the end of a context what is known of why Redis has not answered before.
+// explained adds the known reason why Redis has not answered to the error of an ended context.
 func (p *Partition) explained(cause error) error {
 	return fmt.Errorf("%w: %w", cause, p.Client().WhyNoAnswer())
 }
 
-// leave ends a call whose caller stops waiting, unless it has ended.
+// leave ends a call whose caller stops waiting, unless the call has ended.
 func (cs *changes) leave(c *change, cause error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -217,7 +216,7 @@ func (cs *changes) leave(c *change, cause error) {
 	}
 }
 
-// join makes a call wait to be sent, and reports whether a new sender has to begin.
+// join queues a call, and reports whether a new sender must be started.
 func (cs *changes) join(c *change) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -229,7 +228,7 @@ func (cs *changes) join(c *change) bool {
 	return true
 }
 
-// sendChanges sends the calls that wait, until none does.
+// sendChanges sends the waiting calls until there are none.
 func (p *Partition) sendChanges() {
 	for {
 		pipe, groups := p.changes.next()
@@ -241,7 +240,7 @@ func (p *Partition) sendChanges() {
 	}
 }
 
-// next are the calls that go out next, and the groups that they name; nil ends the sender.
+// next returns the next pipeline, and the groups that its calls name; nil ends the sender.
 func (cs *changes) next() (*pipeline, []string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -267,7 +266,7 @@ func (cs *changes) next() (*pipeline, []string) {
 	return pipe, cs.groups
 }
 
-// begin makes the context of the pipeline, which has the last deadline of the callers.
+// begin creates the context of the pipeline, which has the last deadline of the callers.
 func (pipe *pipeline) begin() {
 	pipe.ctx, pipe.cancel = context.WithCancel(context.Background())
 	var last time.Time
@@ -283,7 +282,7 @@ func (pipe *pipeline) begin() {
 	pipe.ctx, pipe.cancel = context.WithDeadline(pipe.ctx, last)
 }
 
-// sendPipeline makes an attempt of each call.
+// sendPipeline makes one attempt of each call.
 func (p *Partition) sendPipeline(pipe *pipeline, groups []string) {
 	calls := make([]script.Call, 0, len(pipe.changes)+1)
 	for _, c := range pipe.changes {
@@ -299,9 +298,9 @@ func (p *Partition) sendPipeline(pipe *pipeline, groups []string) {
 	p.settle(pipe, answers)
 }
 
-// attempt is the next call of a script. It names the groups, whose keys the script needs, and until when it counts. So a
-// copy that Redis runs later, when nobody waits for it, leaves alone the message that holds the key by then. What is known
-// of the groups and of Redis's clock may be out of date; then the script changes nothing, and tells.
+// attempt returns the next script call of a change. It has a time limit, so that a copy that Redis runs later does not
+// affect the next message with that key. The script needs the keys of all groups. If the known groups or the known clock
+// are out of date, the script changes nothing and returns the current ones.
 func (p *Partition) attempt(c *change, groups []string) script.Call {
 	until := c.caller.until
 	if until == 0 {
@@ -313,7 +312,7 @@ func (p *Partition) attempt(c *change, groups []string) script.Call {
 	return p.Call(c.script, p.Keys(c.script, "", groups...), args)
 }
 
-// count reads how many partitions there are.
+// count reads the number of partitions.
 func (pipe *pipeline) count(answer script.Answer) {
 	if pipe.uncounted = answer.Err; answer.Err == nil {
 		pipe.partitions, pipe.uncounted = ReadPartitions(answer.Reply)
@@ -348,7 +347,7 @@ func (p *Partition) settle(pipe *pipeline, answers []script.Answer) {
 	}
 }
 
-// sent notes whether a copy of an attempt may still run. abandoned says that the client may still be sending it. The lock is held.
+// sent records whether a copy of an attempt may still run. abandoned says that the client may still be sending it. The lock is held.
 func (c *change) sent(err error, abandoned bool) {
 	c.pipeline = nil
 	if err == nil && c.name.Once() || err != nil && c.name.Never() && !abandoned {
@@ -357,7 +356,7 @@ func (c *change) sent(err error, abandoned bool) {
 	c.repeatable, c.caller.repeatable = true, true
 }
 
-// learn notes what a script has returned about the groups and Redis's clock. The lock is held.
+// learn records the groups and the clock that a script has returned. The lock is held.
 func (p *Partition) learn(reply script.Reply) error {
 	all, err := knownOf(reply)
 	if err != nil {

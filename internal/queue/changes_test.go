@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// trips is a client's hook that decides how a round trip with calls of scripts goes.
+// trips is a hook of a client that decides how a round trip with script calls ends.
 type trips struct {
 	redistest.Hook
 	through func(trip func() error) error
@@ -44,7 +44,7 @@ func (h trips) trip(first redis.Cmder, trip func() error) error {
 	return h.through(trip)
 }
 
-// via is the topic of the scene, as a process sees it whose round trips go through a function.
+// via returns the topic of the scene in a process whose round trips go through a function.
 func (r *scene) via(through func(trip func() error) error) *Topic {
 	r.T.Helper()
 	client := redis.NewClient(r.Client.Options())
@@ -61,7 +61,7 @@ func (r *scene) pushMany(count int) {
 	}
 }
 
-// together makes calls for k0 and so on at once.
+// together makes calls for k0 and so on concurrently.
 func together(count int, call func(key string) error) []error {
 	errs := make([]error, count)
 	var calls sync.WaitGroup
@@ -101,7 +101,7 @@ func TestCancelsShareRoundTrips(t *testing.T) {
 		mu.Lock()
 		sent++
 		mu.Unlock()
-		<-time.After(time.Millisecond) // so that others wait
+		<-time.After(time.Millisecond) // so that other calls wait
 		return trip()
 	})
 	for _, err := range together(many, func(key string) error { return errOf(topic.Cancel(t.Context(), key)) }) {
@@ -111,8 +111,8 @@ func TestCancelsShareRoundTrips(t *testing.T) {
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 }
 
-// TestACopyOfAPipelineChangesNothing: the client sends it again when it loses an answer, and the first copy may come last, when
-// other messages have the keys.
+// TestACopyOfAPipelineChangesNothing: the client resends a pipeline whose answer is lost, and the first copy may arrive last,
+// when other messages have the keys.
 func TestACopyOfAPipelineChangesNothing(t *testing.T) {
 	const many = 100
 	for name, call := range map[string]func(topic *Topic, key string) error{
@@ -135,7 +135,7 @@ func TestACopyOfAPipelineChangesNothing(t *testing.T) {
 			for _, err := range together(many, func(key string) error { return call(topic, key) }) {
 				require.NoError(t, err)
 			}
-			for n := range many { // others take the keys
+			for n := range many { // other messages take the keys
 				_ = errOf(r.partition.Cancel(t.Context(), fmt.Sprint("k", n)))
 				r.push(after(keyed(many+n, fmt.Sprint("k", n)), 60))
 			}
@@ -234,7 +234,7 @@ func TestACancelWhoseAnswerIsLostMayHaveTakenEffect(t *testing.T) {
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 }
 
-// TestTheCallWithTheLeastTimeComesFirst, also while many wait.
+// TestTheCallWithTheLeastTimeComesFirst even if many calls wait.
 func TestTheCallWithTheLeastTimeComesFirst(t *testing.T) {
 	var cs changes
 	now := time.Now()
@@ -282,7 +282,7 @@ func TestAMessageInANewPartitionIsCancelled(t *testing.T) {
 	require.ErrorIs(t, errOf(topic.Cancel(t.Context(), "k0")), ErrNotFound, "both are taken back")
 }
 
-// TestTheStatusNamesTheGroupsOfTheMoment, whatever groups the process knew before.
+// TestTheStatusNamesTheGroupsOfTheMoment, not those that the process knew before.
 func TestTheStatusNamesTheGroupsOfTheMoment(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

@@ -12,8 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// MaxReplyBytes is how many bytes of messages one Claim returns at most, unless a
-// single message has more.
+// MaxReplyBytes is how many bytes of messages one Claim returns at most, unless the first message
+// has more.
 const MaxReplyBytes = 1 << 20
 
 // Request asks for due messages.
@@ -21,9 +21,9 @@ type Request struct {
 	Consumer string // unique to one caller
 	Number   int64  // one higher for each new request; the same to repeat one after an error
 	Limit    int    // 1 to MaxMessages
-	// Free is how many workers are free, 0 to Limit. Messages that were claimed before
-	// are only for them: a message that is held ahead, and lost with its consumer, must
-	// not count as delivered.
+	// Free is the number of free workers, 0 to Limit. Messages that were claimed before need one of
+	// them: if such a message were held ahead and lost with its consumer, the claim would wrongly
+	// count as a delivery.
 	Free          int
 	Bytes         int // of messages, 1 MiB at most; 0 means 1 MiB
 	Lease         time.Duration
@@ -31,10 +31,10 @@ type Request struct {
 	MaxDeliveries int // 0: no limit
 }
 
-// Presence is what a consumer says of itself while it claims and extends leases.
+// Presence is what a consumer reports about itself when it claims and extends leases.
 type Presence struct {
 	Alive time.Duration // how long it counts as alive
-	Info  string        // for people; empty to say nothing
+	Info  string        // for operators; empty to report nothing
 }
 
 // Claimed is a message leased to the consumer that claimed it.
@@ -45,10 +45,10 @@ type Claimed struct {
 	Attempt     int    // 1 for the first delivery; starts anew with a requeue
 	DueAt       time.Time
 	LeasedUntil time.Time // by Redis's clock
-	AnsweredAt  time.Time // when Redis has answered the claim, by its clock
+	AnsweredAt  time.Time // when Redis answered the claim, by its clock
 	Body        []byte    // as published
 	Metadata    []byte    // from the last Nack that had any; nil if none had
-	ArrivedAt   time.Time // when the answer has arrived, by this host's clock; package delivery sets it
+	ArrivedAt   time.Time // when the answer arrived, by this host's clock; set by package delivery
 }
 
 // Buried is a message that was dead-lettered.
@@ -61,34 +61,34 @@ type Buried struct {
 type Claims struct {
 	Messages []Claimed
 	Buried   []Buried // instead of being delivered
-	// Next is how long no other message is due: 0 if one may be due now, negative if
-	// none is scheduled.
+	// Next is the time until the next message may be due: 0 if one may be due now, negative if none
+	// is scheduled.
 	Next time.Duration
-	// NeedsWorker says that the next message is only for a free worker. Next is 0 then.
+	// NeedsWorker says that the next message needs a free worker. Next is 0 then.
 	NeedsWorker bool
-	// Recreated means that the claim has registered the group again: it had ended.
+	// Recreated means that the group had ended, and the claim has registered it again.
 	Recreated bool
-	// Partitions is how many partitions the topic has, if the claim was made in the first one; 1 from any other.
+	// Partitions is the number of partitions of the topic for a claim in the first one, else 1.
 	Partitions int
 	// Ending says that groups may end soon in the partition; see Topic.EndExpired.
 	Ending bool
 }
 
-// BehindError says that Redis has a later request of the consumer: the consumer's memory was set back, as when a virtual
-// machine is restored from a snapshot. Its next request must have a number above Last.
+// BehindError says that Redis has recorded a later request of the consumer, because the consumer's memory was set back,
+// for example by a snapshot of a virtual machine. The number of its next request must be above Last.
 type BehindError struct{ Last int64 }
 
 func (e *BehindError) Error() string {
 	return fmt.Sprintf("the consumer has made later claims, up to number %d: its memory was set back", e.Last)
 }
 
-// known are groups of a partition as they were at a time by Redis's clock.
+// known has the groups of a partition as they were at a time by Redis's clock.
 type known struct {
 	names []string
-	asOf  int64 // in ms; 0: nobody has asked yet
+	asOf  int64 // in ms; 0: not read yet
 }
 
-// knownOf reads an answer that names groups: 'groups', the time in ms, names.
+// knownOf reads a reply that names groups: 'groups', the time in ms, names.
 func knownOf(reply script.Reply) (known, error) {
 	if !reply.Begins("groups") {
 		reply.Fail("it names no groups")
@@ -98,15 +98,15 @@ func knownOf(reply script.Reply) (known, error) {
 	return known{reply.Rest(), asOf}, reply.End()
 }
 
-// Claim leases due messages. A request that is sent again returns the same messages, as far as the consumer still holds them
-// and they fit; the others go back to the group, unseen. The leases end when they would have ended, and what the consumer has
-// not fetched until then goes back, too. An older request gets a *BehindError.
+// Claim leases due messages. A repeated request returns the messages of the first attempt that the consumer still holds, as far
+// as they fit; the others return to the queue, unseen. Its leases end when those of the first attempt would have ended. A
+// request older than the last one gets a *BehindError.
 //
 // With a Membership, a claim asks for no more than the connection to Redis delivers in a short time, and fails if it takes much
-// longer than that. Its repetition asks for less.
+// longer than that. The next attempt asks for less.
 func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 	for try := range 5 {
-		if try > 1 && !backoff.Sleep(ctx, time.Millisecond) { // what was due a millisecond ago is only for groups of the list
+		if try > 1 && !backoff.Sleep(ctx, time.Millisecond) { // a new group is not among those that messages due a millisecond ago are for
 			return Claims{}, context.Cause(ctx)
 		}
 		start := time.Now()
@@ -129,8 +129,8 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 	return Claims{}, ErrGroupsKeepChanging
 }
 
-// learn takes the groups that a claim has to name. The group registers itself if it is not
-// among them.
+// learn records the groups that a claim has to name. If the group itself is not among them, it is
+// registered again.
 func (g *Group) learn(ctx context.Context, reply script.Reply) error {
 	all, err := knownOf(reply)
 	if err != nil {
@@ -163,8 +163,8 @@ func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
 	return reply, err
 }
 
-// needsWorker is the time to wait in a reply when the next message is only for a free
-// worker. A lower value means that Redis has a later request: needsWorker less its number.
+// needsWorker is the wait time in a reply if the next message needs a free worker. A lower value
+// means that Redis has a later request: needsWorker less its number.
 const needsWorker = -2
 
 func parseClaims(reply script.Reply) (Claims, error) {
@@ -196,10 +196,10 @@ func parseClaims(reply script.Reply) (Claims, error) {
 	return claims, reply.End()
 }
 
-// firstReceipt is that of a first claim, which leaves no entry.
+// firstReceipt is the receipt of a first claim, which leaves no entry.
 const firstReceipt = "1"
 
-// parse reads the due time and the receipt.
+// parse reads the due time and the receipt of a message.
 func (c *Claimed) parse(due, receipt string) error {
 	ms, err := strconv.ParseFloat(due, 64) // another program may have written any score
 	if err != nil {
@@ -214,13 +214,13 @@ func (c *Claimed) parse(due, receipt string) error {
 	return nil
 }
 
-// Attempts is what has happened to a message in a group; lib.lua explains it.
+// Attempts is the delivery history of a message in a group; see lib.lua.
 type Attempts struct {
 	Token        int64
 	Seen, Unsure int
 }
 
-// ParseAttempts reads "token/seen/unsure". What is garbled counts as one claim, as in Redis.
+// ParseAttempts reads "token/seen/unsure". A garbled text counts as one claim, as in Redis.
 func ParseAttempts(text string) (a Attempts, valid bool) {
 	var numbers [3]int64
 	parts := strings.Split(text, "/")
@@ -235,7 +235,7 @@ func ParseAttempts(text string) (a Attempts, valid bool) {
 	return Attempts{Token: numbers[0], Seen: int(numbers[1]), Unsure: int(numbers[2])}, true
 }
 
-// addMetadata adds metadata to messages, from a list of indexes and values.
+// addMetadata sets the metadata of messages from a list of indexes and values.
 func addMetadata(messages []Claimed, list script.Reply) {
 	for list.More() {
 		index, metadata := list.Count(), list.Bytes()

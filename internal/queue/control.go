@@ -28,7 +28,7 @@ var (
 	errNotRetired = errors.New("the consumer group was restored meanwhile")
 )
 
-// Pause says how long groups claim nothing, and why.
+// Pause describes how long, and why, groups are paused.
 type Pause struct {
 	Duration time.Duration `json:"-"` // 0: until Resume
 	By       string        `json:"by,omitempty"`
@@ -50,8 +50,8 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 	})
 }
 
-// Resume ends the pause of a group, or of all groups if it is "". Without one it does nothing,
-// or returns ErrGroupNotFound if there is no such group.
+// Resume ends the pause of a group, or of all groups if it is "". If there is no pause, it does
+// nothing, or returns ErrGroupNotFound if there is no such group.
 func (t *Topic) Resume(ctx context.Context, group string) error {
 	return t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
 		return p.Group(group).changeSetting(ctx, resumeScript, group, p.Channel(), p.unknownPolicy())
@@ -77,9 +77,9 @@ func (g *Group) changeSetting(ctx context.Context, s *script.Script, args ...any
 	return err
 }
 
-// firstThenOthers calls do for the first partition, and then for all others at once. A
-// partition added meanwhile either has adopted what do wrote in the first one, or is
-// visited too.
+// firstThenOthers calls do for the first partition, and then for all others at once. A partition
+// that is added meanwhile either has adopted the changes of do in the first one, or is visited,
+// too.
 func (t *Topic) firstThenOthers(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
 	if err := t.RequireListed(ctx); err != nil {
 		return err
@@ -99,9 +99,9 @@ func (t *Topic) firstThenOthers(ctx context.Context, do func(ctx context.Context
 	}
 }
 
-// Groups are the groups of the first partition, and how many partitions there are.
+// Groups returns the groups of the first partition, and the number of partitions.
 func (t *Topic) Groups(ctx context.Context) (names []string, partitions int, err error) {
-	partitions, settings, err := t.raise(ctx, 1, MaxPartitions+1) // a number that never is: it returns the groups
+	partitions, settings, err := t.raise(ctx, 1, MaxPartitions+1) // no topic has this number, so the groups are returned
 	return settings.groups, partitions, err
 }
 
@@ -113,10 +113,10 @@ func (t *Topic) RequireListed(ctx context.Context) error {
 	if t.store.knowsListed(t.name) {
 		return nil
 	}
-	return t.LookUp(ctx) // understand says nothing of a list that cannot be read
+	return t.LookUp(ctx) // understand returns no error if the list cannot be read
 }
 
-// askWhile calls a script as long as its reply begins with the word again.
+// askWhile repeats the call of a script while its reply begins with the word again.
 func (g *Group) askWhile(ctx context.Context, again string, s *script.Script, args ...any) (word string, rest []string, err error) {
 	for {
 		reply, err := g.Run(ctx, s, args)
@@ -140,7 +140,7 @@ func (g *Group) Leave(ctx context.Context, consumer string) error {
 	return err
 }
 
-// ErrLimitTooLow says that the limits of a group give no share to some partitions.
+// ErrLimitTooLow says that the limits of a group are too low to give each partition a share.
 var ErrLimitTooLow = script.Permanent("a group's limits are lower than the number of partitions")
 
 const limitsField = "limits:"
@@ -154,7 +154,7 @@ type Limits struct {
 	HaltsKeys   bool          `json:"halts,omitempty"` // a dead message halts its ordering key
 }
 
-// maxPartitions is how many partitions can have a share; 0 for any number.
+// maxPartitions returns how many partitions can have a share; 0 for any number.
 func (l Limits) maxPartitions() int {
 	limit := l.MaxInFlight
 	if l.Messages > 0 && (limit == 0 || l.Burst < limit) {
@@ -163,8 +163,8 @@ func (l Limits) maxPartitions() int {
 	return limit
 }
 
-// share is a partition's part of the limits, as lib_claim.lua reads it, and the whole; ""
-// for no limits.
+// share returns a partition's share of the limits, as lib_claim.lua reads it, followed by the whole
+// limits; "" for no limits.
 func (l Limits) share(partition, partitions int) (string, error) {
 	if l == (Limits{}) {
 		return "", nil
@@ -182,7 +182,7 @@ func (l Limits) share(partition, partitions int) (string, error) {
 		part(l.MaxInFlight, partition, partitions), interval, burst, l.maxPartitions(), whole), nil
 }
 
-// part divides a number among partitions. Each gets at least one, if there is any.
+// part returns a partition's part of a number, at least 1 unless the number is 0.
 func part(number, partition, partitions int) int {
 	share := number / partitions
 	if partition < number%partitions {
@@ -191,7 +191,7 @@ func part(number, partition, partitions int) int {
 	return max(share, min(number, 1))
 }
 
-// ParseLimits reads the whole from a share.
+// ParseLimits reads the whole limits from a share.
 func ParseLimits(share string) (Limits, error) {
 	var l Limits
 	parts := strings.SplitN(share, " ", 5)
@@ -201,7 +201,7 @@ func ParseLimits(share string) (Limits, error) {
 	return l, nil
 }
 
-// Limit limits a group, or with zero Limits no longer. Other partitions that are added
+// Limit sets the limits of a group, or removes them if l is zero. Partitions that are added
 // meanwhile get their share, too.
 func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
 	number, err := t.Partitions(ctx)
@@ -245,7 +245,7 @@ func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 	}
 }
 
-// fits returns ErrLimitTooLow if so many partitions cannot all have a share.
+// fits returns ErrLimitTooLow if the limits do not give each of so many partitions a share.
 func (l Limits) fits(partitions int) error {
 	if limit := l.maxPartitions(); limit > 0 && limit < partitions {
 		return fmt.Errorf("%w: there are %d, and the limits allow %d", ErrLimitTooLow, partitions, limit)
@@ -253,8 +253,7 @@ func (l Limits) fits(partitions int) error {
 	return nil
 }
 
-// limit gives the partition its share of limits, if it has the one that they replace; "" for
-// any.
+// limit sets the partition's share of the limits if the current share is was, or was is "".
 func (p *Partition) limit(ctx context.Context, group string, l Limits, partitions int, was string) (answer string, err error) {
 	share, err := l.share(p.Number(), partitions)
 	if err != nil {
@@ -268,8 +267,8 @@ func (p *Partition) limit(ctx context.Context, group string, l Limits, partition
 	return answer, err
 }
 
-// shareOfFirst gives the first partition its share for a number of partitions, unless another call
-// has set other limits since.
+// shareOfFirst sets the first partition's share for a number of partitions, unless another call has
+// set other limits since.
 func (t *Topic) shareOfFirst(ctx context.Context, settings groupSettings, partitions int) error {
 	for i := 0; i+1 < len(settings.rules); i += 2 {
 		group, limited := strings.CutPrefix(settings.rules[i], limitsField)
@@ -293,7 +292,7 @@ func (l groupSettings) limited() bool {
 	return slices.ContainsFunc(l.rules, func(text string) bool { return strings.HasPrefix(text, limitsField) })
 }
 
-// rulesFor are the pauses, and a partition's share of the limits.
+// rulesFor returns the pauses, and a partition's share of the limits.
 func (l groupSettings) rulesFor(partition, partitions int) ([]string, error) {
 	rules := slices.Clone(l.rules)
 	for i := 0; i+1 < len(rules); i += 2 {

@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// topicOf is a topic with some partitions, for this scene only.
+// topicOf returns a topic with some partitions, for this scene only.
 func (r *scene) topicOf(partitions int) *Topic {
 	r.T.Helper()
 	topic := newStore(r.T, r.Client).Topic(r.partition.Topic())
@@ -62,7 +62,7 @@ func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 	assert.Empty(t, r.State())
 }
 
-// TestAGroupThatTheTopicDoesNotHaveIsNotFound, but a pause that is left of one ends.
+// TestAGroupThatTheTopicDoesNotHaveIsNotFound, but a pause that such a group has left can be ended.
 func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)

@@ -15,14 +15,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// ends says what becomes of each kind of key when all messages of its topic are done and
-// nobody uses it any more.
+// ends says what happens to each kind of key once all messages of its topic are handled, and no
+// process uses the topic any more.
 var ends = map[script.Kind]string{
-	script.Topics:         lasts, // until somebody deletes the topic
+	script.Topics:         lasts, // until an operator deletes the topic
 	script.Ticks:          lasts, // as long as its schedules
 	script.PartitionCount: lasts,
-	script.Groups:         lasts, // until somebody retires the group, or it expires
-	script.Settings:       lasts, // what somebody has said about a group
+	script.Groups:         lasts, // until an operator retires the group, or it expires
+	script.Settings:       lasts, // set by an operator or a subscriber
 	script.Expiries:       lasts, // as long as the group
 	script.Scheduled:      empties,
 	script.Messages:       empties,
@@ -33,7 +33,7 @@ var ends = map[script.Kind]string{
 	script.UnackOf:        empties,
 	script.AttemptsOf:     empties,
 	script.NackMetadataOf: empties,
-	script.DeadOf:         empties, // once somebody has decided about the dead messages
+	script.DeadOf:         empties, // once an operator has requeued or discarded the dead messages
 	script.ReasonsOf:      empties,
 	script.ConsumersOf:    empties,
 	script.TurnsOf:        empties,
@@ -50,8 +50,8 @@ const (
 	expires = "expires"
 )
 
-// TestEachKindOfKeyEnds: each is made, all messages end, and then only what lasts may stay
-// without an end.
+// TestEachKindOfKeyEnds: after all messages have ended, only keys that are meant to last have no
+// expiry.
 func TestEachKindOfKeyEnds(t *testing.T) {
 	r := newScene(t)
 	made := map[script.Kind]bool{}
@@ -83,8 +83,8 @@ func TestEachKindOfKeyEnds(t *testing.T) {
 	}
 }
 
-// live makes keys of all kinds, and calls look while they are there. At the end, all messages
-// have ended and no consumer is left.
+// live creates keys of all kinds, and calls look while they exist. At the end, all messages have
+// ended and no consumer is left.
 func (r *scene) live(look func()) {
 	r.T.Helper()
 	topic := r.topicOf(2)
@@ -153,7 +153,7 @@ func (r *scene) kindsOf() map[script.Kind][]string {
 	return list
 }
 
-// TestWindowsEndWithTheLastOfThem, whichever was set last, and none ends early.
+// TestWindowsEndWithTheLastOfThem, in any order of setting them, and none ends early.
 func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Dedup, "")
@@ -178,7 +178,7 @@ func TestWindowsEndWithTheLastOfThem(t *testing.T) {
 
 const manyEntries = 50_000
 
-// crowd fills what remembers calls and keys with entries that nobody needs any more.
+// crowd fills the keys that have records with entries that are no longer needed.
 func (r *scene) crowd(group string) (large []string) {
 	r.T.Helper()
 	const hashes = "for i = ARGV[1], ARGV[1] + 9999 do redis.call('HSET', KEYS[1], 'old ' .. i, '1 ' .. 1000 + i .. ' result') end return 1"
@@ -193,7 +193,7 @@ func (r *scene) crowd(group string) (large []string) {
 	return large
 }
 
-// use makes an entry of each kind that is needed.
+// use creates a needed entry of each kind.
 func (r *scene) use(g *Group) {
 	r.T.Helper()
 	require.Empty(r.T, r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "k"))}))
@@ -201,13 +201,13 @@ func (r *scene) use(g *Group) {
 	r.claim(g, "c", 1)
 }
 
-// TestWhatIsLargeEndsInPieces: Redis would free all of it at once when it expires.
+// TestWhatIsLargeEndsInPieces because Redis would free a large key at once when it expires.
 func TestWhatIsLargeEndsInPieces(t *testing.T) {
 	r := newSceneOn(t, redistest.New(t, "--save", ""))
 	topic := r.topicOf(1)
 	g := r.group("g")
 	large := r.crowd(g.name)
-	for _, key := range large { // as an older library has left it
+	for _, key := range large { // an expiry, as a key has before it grows large
 		require.NoError(t, r.Client.PExpire(t.Context(), key, time.Hour).Err())
 	}
 	r.use(g)
@@ -241,7 +241,7 @@ func TestWhatIsLargeEndsInPieces(t *testing.T) {
 	}
 }
 
-// size is how many entries a key has.
+// size returns how many entries a key has.
 func (r *scene) size(key string) int64 {
 	r.T.Helper()
 	sizes, err := r.Client.Pipelined(r.Ctx(), func(p redis.Pipeliner) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// expiring returns a registered group that lasts so long without a live consumer.
+// expiring returns a registered group with this lifetime without a live consumer.
 func (r *scene) expiring(name string, lasts time.Duration) *Group {
 	r.T.Helper()
 	g := r.partition.Group(name)
@@ -23,8 +23,8 @@ func (r *scene) expiring(name string, lasts time.Duration) *Group {
 	return g
 }
 
-// lives is the state with the times of groups that expire and of consumers in a form that
-// does not change: when they end, from now.
+// lives returns the state with the times of expiring groups and of consumers in a stable form: when
+// they end, relative to now.
 func (r *scene) lives() map[string]string {
 	r.T.Helper()
 	state := r.State()
@@ -53,10 +53,10 @@ func (r *scene) away(ms string) string {
 	return r.Score(n)
 }
 
-// over makes a group one whose time is over since a minute, and that was noticed then.
+// over makes a group one that expired a minute ago, and had notice then.
 func (r *scene) over(p *Partition, name string) { r.T.Helper(); r.overSince(p, name, -time.Minute) }
 
-// overSince sets when the end of a group was noticed, from now; 0 for never.
+// overSince sets when a group had notice of its end, relative to now; 0 for never.
 func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
 	r.T.Helper()
 	key, field := p.Key(script.Settings, ""), "expiry:"+name
@@ -70,7 +70,7 @@ func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), p.Key(script.Expiries, ""), redis.Z{Score: float64(ends), Member: name}).Err())
 }
 
-// look looks whether a group has expired, and ends it.
+// look checks whether a group has expired, and ends it.
 func (r *scene) look(g *Group) string { r.T.Helper(); return r.lookTo(mayEnd, g) }
 
 func (r *scene) lookTo(how string, g *Group) string {
@@ -80,7 +80,7 @@ func (r *scene) lookTo(how string, g *Group) string {
 	return word
 }
 
-// alive says that a consumer is alive.
+// alive records that a consumer is alive.
 func (r *scene) alive(g *Group, consumer string, lasts time.Duration) {
 	r.T.Helper()
 	_, err := g.Extend(r.Ctx(), Heartbeat{Consumer: consumer, Lease: lease, Presence: Presence{Alive: lasts, Info: "{}"}}, nil)
@@ -142,7 +142,7 @@ func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
 	assert.Empty(t, names())
 }
 
-// seen makes a consumer one that has said so long ago how long it counts as alive.
+// seen sets when a consumer was last seen, and how long it counted as alive from then on.
 func (r *scene) seen(g *Group, consumer string, ago, lasts time.Duration) {
 	r.T.Helper()
 	at := r.Now().Add(-ago).UnixMilli()
@@ -150,7 +150,7 @@ func (r *scene) seen(g *Group, consumer string, ago, lasts time.Duration) {
 	require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.ConsumersOf, g.name), consumer, entry).Err())
 }
 
-// TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew: the first notice was about another end.
+// TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew because the first notice was about another end.
 func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", 10*time.Second)
@@ -160,7 +160,7 @@ func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
 	assert.Equal(t, "lasts 10000ms, ends now-10s, noticed now+0s", r.lives()["settings expiry:g"])
 }
 
-// consumers makes that many consumers, which were last seen so long ago.
+// consumers creates this many consumers, last seen this long ago.
 func (r *scene) consumers(group string, count int, ago time.Duration) {
 	r.T.Helper()
 	at := r.Now().Add(-ago).UnixMilli()

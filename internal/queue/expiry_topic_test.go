@@ -36,7 +36,7 @@ func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
 	}
 }
 
-// TestAnEndThatFailsInOnePartitionLeavesTheGroupInTheFirst, which ends it in all, once it expires.
+// TestAnEndThatFailsInOnePartitionLeavesTheGroupInTheFirst, which ends it in all partitions once it expires.
 func TestAnEndThatFailsInOnePartitionLeavesTheGroupInTheFirst(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
@@ -52,7 +52,7 @@ func TestAnEndThatFailsInOnePartitionLeavesTheGroupInTheFirst(t *testing.T) {
 	assert.Empty(t, r.in(topic.Partition(2)).State())
 }
 
-// endedBy are the groups that a Topic ends when it looks.
+// endedBy returns the groups that a Topic ends in its next check.
 func endedBy(t *testing.T, who *Topic) []Ended {
 	t.Helper()
 	_, err := who.Partitions(t.Context())
@@ -69,7 +69,7 @@ func endedBy(t *testing.T, who *Topic) []Ended {
 	return nil
 }
 
-// memberOf registers a group that expires in all partitions and gives it messages.
+// memberOf registers an expiring group in all partitions and gives it messages.
 func (r *scene) memberOf(topic *Topic, group string, lasts time.Duration, each int) {
 	r.T.Helper()
 	member := topic.Membership(group, GroupOptions{Expiry: lasts})
@@ -111,8 +111,8 @@ func TestWhoeverLooksAtATopicEndsGroupsThatHaveExpired(t *testing.T) {
 	}
 }
 
-// TestAnEndThatWasInterruptedGoesOn in a partition where the group is not registered any
-// more, when another looks.
+// TestAnEndThatWasInterruptedGoesOn in a partition where the group is no longer registered, when
+// another process checks.
 func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
 	for _, interrupted := range []int{0, 1} {
 		r := newScene(t)
@@ -134,7 +134,7 @@ func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
 	}
 }
 
-// TestASearchThatFailsIsTriedAgainByTheNextCall, though no group is known that may end.
+// TestASearchThatFailsIsTriedAgainByTheNextCall even if no group is known that may end.
 func TestASearchThatFailsIsTriedAgainByTheNextCall(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(2)
@@ -148,7 +148,7 @@ func TestASearchThatFailsIsTriedAgainByTheNextCall(t *testing.T) {
 	}
 }
 
-// TestAGroupThatIsLeftInOnePartitionEndsThere too, though the first one knows nothing of it.
+// TestAGroupThatIsLeftInOnePartitionEndsThere, too, even if the first partition does not have the group.
 func TestAGroupThatIsLeftInOnePartitionEndsThere(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
@@ -174,7 +174,7 @@ func TestAGroupThatIsLeftInOnePartitionEndsThere(t *testing.T) {
 	}
 }
 
-// TestTheFirstPartitionIsTheLastToEndAGroup: until then, each look at the topic shows that there is more to do.
+// TestTheFirstPartitionIsTheLastToEndAGroup: until then, each read of the topic shows that there is more to do.
 func TestTheFirstPartitionIsTheLastToEndAGroup(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
@@ -182,7 +182,7 @@ func TestTheFirstPartitionIsTheLastToEndAGroup(t *testing.T) {
 	for n := range 3 {
 		require.Len(t, r.in(topic.Partition(n)).claim(topic.Partition(n).Group("g"), "c", 10), 2)
 	}
-	look := func() []Ended { return endedBy(t, topic.again()) } // whoever looked before is gone
+	look := func() []Ended { return endedBy(t, topic.again()) } // a new process each time
 	for _, over := range []int{0, 2} {
 		r.over(topic.Partition(over), "g")
 		for range 2 {
@@ -200,7 +200,7 @@ func TestTheFirstPartitionIsTheLastToEndAGroup(t *testing.T) {
 	}
 }
 
-// TestNewPartitionsKnowWhichGroupsExpire, also if they learn it late, from somebody slow.
+// TestNewPartitionsKnowWhichGroupsExpire even if a slow process copies the settings late.
 func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
 	r := newScene(t)
 	r.expiring("g", time.Minute)

@@ -12,13 +12,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// MaxGroups is how many consumer groups a topic can have: each makes every message cost more.
+// MaxGroups is how many consumer groups a topic can have: each makes every message more expensive.
 const MaxGroups = 100
 
 // ErrTooManyGroups says that a topic already has MaxGroups consumer groups.
 var ErrTooManyGroups = errors.New("the topic has too many consumer groups")
 
-// ErrGroupsKeepChanging says that a call that has to name all groups gave up: each time, the groups had changed.
+// ErrGroupsKeepChanging says that a call that has to name all groups failed, because the groups changed before each attempt.
 var ErrGroupsKeepChanging = errors.New("consumer groups keep changing")
 
 // Group is the consuming side of one topic partition for one consumer group.
@@ -31,13 +31,13 @@ type Group struct {
 
 	repeatable atomic.Bool // a copy of a claim may still run
 
-	// What the connection to Redis delivers, and what it takes; nil without a Membership.
+	// The measured throughput and duration of calls; nil without a Membership.
 	claims, calls *link.Window
 
 	// owned by Claim
 	others    known // groups of the partition; each claim names them, which saves a call when messages become due
-	recreated bool  // it has registered the group
-	largest   int   // bytes of the largest message of the last claim that has got any
+	recreated bool  // the claim has registered the group
+	largest   int   // bytes of the largest message of the last claim that returned any
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
@@ -51,10 +51,10 @@ func (g *Group) Name() string { return g.name }
 // Partition is the partition of the group.
 func (g *Group) Partition() *Partition { return g.partition }
 
-// Register adds the group, which then gets all messages that have not been given to the
-// groups yet. It returns ErrTooManyGroups if there are MaxGroups, and ErrGroupRetired if
-// the group is retired. If the group has expired, Register first frees what it still holds.
-// When no memory is left in Redis, it still succeeds for a registered group.
+// Register adds the group, which gets all messages that become due from then on. It returns
+// ErrTooManyGroups if there are MaxGroups, and ErrGroupRetired if the group is retired. If the
+// group has expired, Register first frees its messages. If Redis has no memory left, Register still
+// succeeds for a registered group.
 func (g *Group) Register(ctx context.Context) error {
 	share, err := g.share(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func (g *Group) Register(ctx context.Context) error {
 	return ErrGroupsKeepChanging
 }
 
-// share is the group's share of its limits in the partition; "" for none.
+// share returns the group's share of its limits in the partition; "" for none.
 func (g *Group) share(ctx context.Context) (string, error) {
 	if g.options.Limits == (Limits{}) {
 		return "", nil
@@ -92,8 +92,8 @@ func (g *Group) share(ctx context.Context) (string, error) {
 	return g.options.Limits.share(g.partition.Number(), partitions)
 }
 
-// Run calls a script with the group's keys, and with those of each for each other group.
-// Those of a consumer with a Membership have a time limit, so that a dead connection does not hold them up for longer.
+// Run calls a script with the keys of the group, and with those of each other group in each. Calls of a consumer with
+// a Membership have a time limit, so that a dead connection does not block them for longer.
 func (g *Group) Run(ctx context.Context, s *script.Script, args []any, each ...string) (script.Reply, error) {
 	call := g.partition.Call(s, g.partition.Keys(s, g.name, each...), args)
 	if g.calls == nil || !s.IsAwaited() {
@@ -107,10 +107,10 @@ func (g *Group) Run(ctx context.Context, s *script.Script, args []any, each ...s
 	return reply, err
 }
 
-// GroupOptions are what a subscriber asks for its consumer group.
+// GroupOptions are the settings that a subscriber requests for its consumer group.
 type GroupOptions struct {
-	Expiry time.Duration // without a live consumer; 0: for ever
-	Limits Limits        // none: the group keeps those that it has
+	Expiry time.Duration // lifetime without a live consumer; 0: for ever
+	Limits Limits        // zero: the group keeps its limits
 }
 
 // Membership is a consumer group in all partitions of a topic.
@@ -118,7 +118,7 @@ type Membership struct {
 	topic   *Topic
 	group   string
 	options GroupOptions
-	known   int // how many partitions know the group
+	known   int // number of partitions that have the group
 }
 
 // Membership returns a consumer group in the topic, for one goroutine. It does no I/O.
@@ -126,15 +126,15 @@ func (t *Topic) Membership(group string, options GroupOptions) *Membership {
 	return &Membership{topic: t, group: group, options: options}
 }
 
-// Partitions lists the topic, registers the group in all partitions, so it gets what
-// becomes due from now on, and returns how many partitions there are. The first call limits
-// the group.
+// Partitions adds the topic to the list of topics, registers the group in all partitions, and
+// returns their number. The first call also sets the group's limits. The group then gets all
+// messages that become due.
 func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	if err := m.topic.Enlist(ctx); err != nil {
 		return 0, err
 	}
 	first := m.known == 0
-	if first && m.options.Limits == (Limits{}) { // the first partition is always there: most topics then need one call less
+	if first && m.options.Limits == (Limits{}) { // the first partition always exists; most topics need no other call
 		if err := m.Group(0).Register(ctx); err != nil {
 			return 0, err
 		}
@@ -151,7 +151,7 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 		if err != nil || number == m.known {
 			return number, err
 		}
-		if m.known > 0 { // a partition added since a retirement does not know of it, the first one does
+		if m.known > 0 { // a partition that was added after a retirement has no record of it; the first one has
 			if err := m.Group(0).Register(ctx); err != nil {
 				return 0, err
 			}
@@ -167,8 +167,8 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	}
 }
 
-// shareAnew gives the known partitions their shares of the limits for a higher number of partitions. It replaces only shares
-// for the number known so far: these are too large if Redis had lost the topic, so that fewer partitions were found.
+// shareAnew sets the shares of the known partitions for a higher number of partitions. It replaces only shares for the
+// number known so far: these are too large if Redis had lost the topic, so that fewer partitions were found.
 func (m *Membership) shareAnew(ctx context.Context, number int) error {
 	limits := m.options.Limits
 	if limits == (Limits{}) {
@@ -200,19 +200,19 @@ func (m *Membership) Group(partition int) *Group {
 	return g
 }
 
-// ConsumerInfo is what operators see of a consumer: its heartbeat's payload.
+// ConsumerInfo describes a consumer to operators: the payload of its heartbeat.
 type ConsumerInfo struct {
 	Name          string `json:"name"`
 	PID           int    `json:"pid"`
 	MaxDeliveries int    `json:"maxDeliveries,omitempty"` // 0: no limit
-	// Held are messages that its handlers had at its last heartbeat in this partition.
+	// Held has the messages that its handlers had at its last heartbeat in this partition.
 	Held map[string]HeldTimes `json:"held,omitempty"`
 }
 
-// HeldTimes is the token of a delivery, and how often its lease was extended.
+// HeldTimes is the token of a delivery, and the number of times that its lease was extended.
 type HeldTimes [2]int64
 
-// ConsumerName is the name in the id of a consumer: what is before the last slash.
+// ConsumerName returns the name in a consumer's id: the part before the last slash.
 func ConsumerName(id string) string {
 	if i := strings.LastIndexByte(id, '/'); i > 0 {
 		return id[:i]

@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// endFor is about how long each part of EndExpired takes, the sweep and then the freeing of messages. The next call goes on.
+	// endFor limits each of the two parts of EndExpired, the sweep and the freeing of messages. The next call continues.
 	endFor = time.Second
 
-	// searchEvery is how often EndExpired checks all partitions although the first one has no group that may
-	// end: a failover may have brought one back in another.
+	// searchEvery is how often EndExpired checks all partitions even if the first one has no group that may
+	// end: a failover may have restored a group in another partition.
 	searchEvery = time.Minute
 )
 
-// Ended is a consumer group that has ended, since it had no live consumer.
+// Ended is a consumer group that has ended because it had no live consumer.
 type Ended struct {
 	Group string
-	Freed int // how many messages this Topic has freed
+	Freed int // number of messages that this Topic has freed
 }
 
-// search is what a Topic knows of groups that may have expired. Each partition decides by its own clock and its
-// own records of consumers whether a group ends, so a slow caller cannot end a group that has begun anew. The first
-// partition is the last to end a group: until then, any call that reads the topic learns there that the group may end.
+// search is the state of a Topic's search for expired groups. Each partition decides by its own clock and its own
+// records of consumers whether a group ends, so a slow caller cannot end a group that was created again. The first
+// partition ends a group last: until then, any call that reads the topic finds there that the group may end.
 type search struct {
 	running    bool
 	partitions int            // how many there are
-	near       bool           // groups may end soon in the first one
-	next       time.Time      // when to look although none may
+	near       bool           // groups may end soon in the first partition
+	next       time.Time      // when to check even if none may
 	freed      map[string]int // messages of groups that have not ended everywhere
 }
 
-// noticed takes what Redis says of the first partition.
+// noticed records what Redis returned for the first partition.
 func (t *Topic) noticed(partitions int, near bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,15 +47,15 @@ func (t *Topic) noticed(partitions int, near bool) {
 	}
 }
 
-// EndExpired ends groups that have expired, as far as the last read of the topic
-// (Partitions, Raise) has found any, and frees what they hold. It takes about two seconds at
-// most, and may have to be called again. While a call is under way, another does nothing.
-// After an error, what it returns is true.
+// EndExpired ends the groups that have expired according to the last read of the topic (Partitions,
+// Raise), and frees their messages. It takes about two seconds at most, and may have to be called
+// again. It does nothing while another call is under way. The result is valid even if an error is
+// returned.
 //
-// It also takes apart what is too large to expire at once: see sweep.lua.
+// It also removes old entries from keys that are too large to expire at once; see sweep.lua.
 func (t *Topic) EndExpired(ctx context.Context) ([]Ended, error) { return t.endExpired(ctx, "") }
 
-// endExpired is EndExpired for a caller that knows a group, or "".
+// endExpired is EndExpired for a caller that is subscribed to a group, or "".
 func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
 	partitions, begun := t.beginSearch()
 	if !begun {
@@ -69,7 +69,7 @@ func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
 	return t.endSearch(found.of, err), err
 }
 
-// beginSearch returns how many partitions to check.
+// beginSearch returns the number of partitions to check.
 func (t *Topic) beginSearch() (partitions int, begun bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,8 +81,8 @@ func (t *Topic) beginSearch() (partitions int, begun bool) {
 	return s.partitions, true
 }
 
-// endSearch takes what was found, and returns the groups that have ended everywhere. If several callers end a group, one
-// of them returns it. After an error, the next call checks again.
+// endSearch records the results, and returns the groups that have ended everywhere. If several callers end a group, only
+// one of them returns it. After an error, the next call checks again.
 func (t *Topic) endSearch(found map[string]ending, err error) (list []Ended) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,12 +101,12 @@ func (t *Topic) endSearch(found map[string]ending, err error) (list []Ended) {
 			freed[name] = e.freed
 		}
 	}
-	s.freed = freed // of no group that was not found any more
+	s.freed = freed // drops groups that were not found again
 	return list
 }
 
-// sweep takes apart what is too large to expire at once in all partitions, and of a group its records. It
-// returns the groups that may end soon in any of them.
+// sweep removes old entries from large keys of all partitions, including the records of a group. It
+// returns the groups that may end soon in any partition.
 func (t *Topic) sweep(ctx context.Context, group string, partitions int) ([]string, error) {
 	deadline := time.Now().Add(endFor)
 	var mu sync.Mutex
@@ -127,8 +127,8 @@ func (t *Topic) sweep(ctx context.Context, group string, partitions int) ([]stri
 	return slices.Sorted(maps.Keys(all)), err
 }
 
-// sweep drops some of what nobody needs any more. It tells which groups may end soon in the partition, and
-// whether there is more to drop.
+// sweep removes some old entries. It returns the groups that may end soon in the partition, and whether
+// there is more to remove.
 func (g *Group) sweep(ctx context.Context) (near []string, more bool, err error) {
 	reply, err := g.Run(ctx, sweepScript, nil)
 	if err != nil {
@@ -147,14 +147,14 @@ type endings struct {
 	of map[string]ending // guarded by mu
 }
 
-// ending is what becomes of a group in all partitions together.
+// ending is the result for one group in all partitions together.
 type ending struct {
 	freed int  // messages
-	last  bool // the partition that was checked last has ended it
-	left  bool // some partition has not
+	last  bool // it has ended in the partition that was checked last
+	left  bool // it has not ended in some partition
 }
 
-// endIn ends groups in a partition. The first one is the last to end a group.
+// endIn ends groups in a partition. The first partition ends a group last.
 func (e *endings) endIn(ctx context.Context, p *Partition, groups []string) (err error) {
 	for _, name := range groups {
 		how := mayEnd
@@ -171,10 +171,10 @@ func (e *endings) endIn(ctx context.Context, p *Partition, groups []string) (err
 	return err
 }
 
-// Expiry is what has become of a group that might end by itself.
+// Expiry is the result of a check whether a group has expired.
 type Expiry string
 
-// What endExpired may return.
+// The results of endExpired.
 const (
 	StillAlive    Expiry = "alive"   // it has a consumer, or has had one lately
 	ExpiryNoticed Expiry = "noticed" // a call some seconds later ends it, or frees the rest
@@ -182,14 +182,14 @@ const (
 	GroupGone     Expiry = "gone"    // there is no such group, or it does not expire
 )
 
-// What expire.lua may do with a group.
+// The modes of expire.lua.
 const (
 	mayEnd    = "end"
 	mayNotice = "notice"
 )
 
-// endExpired ends the group in the partition if it has expired, and frees what it holds
-// until the deadline.
+// endExpired ends the group in the partition if it has expired, and frees its messages until the
+// deadline.
 func (g *Group) endExpired(ctx context.Context, how string, deadline time.Time) (state Expiry, freed int, err error) {
 	word, _, err := g.askWhile(ctx, "more", expireScript, g.name, how, g.partition.Channel())
 	if err != nil || Expiry(word) != Expired {
@@ -197,7 +197,7 @@ func (g *Group) endExpired(ctx context.Context, how string, deadline time.Time) 
 	}
 	freed, err = g.forgetAll(ctx, deadline)
 	switch {
-	case errors.Is(err, errNotRetired): // another call has done the rest
+	case errors.Is(err, errNotRetired): // another call has finished it
 		return GroupGone, freed, nil
 	case errors.Is(err, errDeadline):
 		return ExpiryNoticed, freed, nil
@@ -210,11 +210,11 @@ func (g *Group) endExpired(ctx context.Context, how string, deadline time.Time) 
 // errDeadline says that there is more to free.
 var errDeadline = errors.New("there is more to free")
 
-// noDeadline lets forgetAll free all.
+// noDeadline makes forgetAll free everything.
 var noDeadline time.Time
 
-// forgetAll frees all that a retired group holds in the partition. The error is
-// errNotRetired if another call has done the rest, or errDeadline.
+// forgetAll frees all messages of a retired group in the partition. The error is errNotRetired if
+// another call has finished it, or errDeadline.
 func (g *Group) forgetAll(ctx context.Context, deadline time.Time) (freed int, err error) {
 	for {
 		n, err := g.forget(ctx)
@@ -228,9 +228,9 @@ func (g *Group) forgetAll(ctx context.Context, deadline time.Time) (freed int, e
 	}
 }
 
-// End removes a group whose only subscriber has ended, and frees all that it holds. The
-// group may start again. It does nothing if there is no such group. It ends the group in the first
-// partition last: if End is interrupted, the group expires in the partitions that still have it.
+// End removes a group whose only subscriber has ended, and frees its messages. The group may be
+// created again. If there is no such group, End does nothing. The group ends in the first partition
+// last: if End is interrupted, the group expires in the partitions that still have it.
 func (t *Topic) End(ctx context.Context, group string) error {
 	end := func(ctx context.Context, p *Partition) error {
 		g := p.Group(group)
@@ -250,10 +250,10 @@ func (t *Topic) End(ctx context.Context, group string) error {
 	if err != nil {
 		return err
 	}
-	return t.firstThenOthers(ctx, end) // the first one, and those that were added meanwhile
+	return t.firstThenOthers(ctx, end) // the first partition, and new ones
 }
 
-// forgetMessages is how many messages one call of forget frees at most.
+// forgetMessages is the maximum number of messages that one call of forget frees.
 const forgetMessages = 200
 
 // Retirement says what Retire does with a group that has consumers.
@@ -265,15 +265,15 @@ const (
 	// RetireForced retires the group anyway.
 	RetireForced Retirement = "forced"
 
-	// retireEnded retires it anyway, and lets it start again.
+	// retireEnded retires it anyway, and lets it be registered again.
 	retireEnded Retirement = "ended"
-	// retireFollow retires in other partitions a group that the first one has retired.
+	// retireFollow retires in another partition a group that is retired in the first one.
 	retireFollow Retirement = "follow"
 )
 
-// Retire removes a group from the topic and frees all that it holds. Calling it again
-// continues an earlier call; concurrent calls are safe. It calls progress, never
-// concurrently, with how many messages were freed.
+// Retire removes a group from the topic and frees its messages. A repeated call continues an
+// earlier one; concurrent calls are safe. It calls progress, never concurrently, with the number of
+// freed messages.
 func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
 	if err := t.RequireListed(ctx); err != nil {
 		return err
@@ -301,8 +301,8 @@ func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progre
 	})
 }
 
-// Restore lets a retired group start again with its next subscriber. First it frees what an
-// interrupted retirement has left. It leaves a group that is not retired as it is.
+// Restore lets a retired group start again with its next subscriber. It first frees what an
+// interrupted retirement has left. If the group is not retired, Restore does nothing.
 func (t *Topic) Restore(ctx context.Context, group string) error {
 	return t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
 		return p.Group(group).restore(ctx)
@@ -336,7 +336,7 @@ func (g *Group) retire(ctx context.Context, how Retirement) error {
 	return nil
 }
 
-// forget frees some of what a retired group holds in the partition; 0 if nothing is left.
+// forget frees some messages of a retired group in the partition; 0 if none is left.
 func (g *Group) forget(ctx context.Context) (freed int, err error) {
 	reply, err := g.Run(ctx, forgetScript, []any{g.name, forgetMessages, MaxFreedBytes})
 	if err != nil {
@@ -349,7 +349,7 @@ func (g *Group) forget(ctx context.Context) (freed int, err error) {
 	return reply.Count(), reply.End()
 }
 
-// Free frees what a retired group still holds. If it is not retired, Free does nothing.
+// Free frees the remaining messages of a retired group. If the group is not retired, Free does nothing.
 func (t *Topic) Free(ctx context.Context, group string) error {
 	return t.Each(ctx, func(ctx context.Context, p *Partition) error {
 		_, err := p.Group(group).forgetAll(ctx, noDeadline)

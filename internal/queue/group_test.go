@@ -30,7 +30,7 @@ func TestATopicHasAtMostAHundredGroups(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooManyGroups)
 }
 
-// TestGroupNamesAreKeptApart even if one looks like a list of others.
+// TestGroupNamesAreKeptApart even if a name looks like a list of other names.
 func TestGroupNamesAreKeptApart(t *testing.T) {
 	r := newScene(t)
 	names := append([]string{
@@ -53,10 +53,10 @@ func TestGroupNamesAreKeptApart(t *testing.T) {
 	assert.NotContains(t, r.State(), "refs 1")
 }
 
-// awkwardNames could break a hash tag or collide.
+// awkwardNames are names that could break a hash tag or collide.
 var awkwardNames = []string{"a", "a:b", "b:a", "a}", "{a}", "{", "}", "%7D", "%", "a b", "日本", ":", "a:0", "a%3Ab", "\x00", "\n"}
 
-// groupsNamed registers so many groups.
+// groupsNamed registers this many groups.
 func (r *scene) groupsNamed(count int) []*Group {
 	r.T.Helper()
 	list := make([]*Group, count)
@@ -79,7 +79,7 @@ func (r *scene) count(k script.Kind, group string) int64 {
 	return cmd.Val()
 }
 
-// claimUntil claims until the group has so many messages.
+// claimUntil claims until the group has this many messages.
 func (r *scene) claimUntil(g *Group, count int) (got []Claimed) {
 	r.T.Helper()
 	require.Eventually(r.T, func() bool {
@@ -91,8 +91,8 @@ func (r *scene) claimUntil(g *Group, count int) (got []Claimed) {
 	return got
 }
 
-// TestTheLastOfManyGroupsRemovesAMessage: whichever group is the last, by whatever ends
-// messages for it, no earlier one removes the body, and nothing is left after it.
+// TestTheLastOfManyGroupsRemovesAMessage: whichever group is the last, and whichever operation ends
+// its messages, no earlier group removes the body, and nothing is left after the last one.
 func TestTheLastOfManyGroupsRemovesAMessage(t *testing.T) {
 	for _, count := range []int{2, MaxGroups} {
 		t.Run(strconv.Itoa(count), func(t *testing.T) {

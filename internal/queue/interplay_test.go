@@ -11,12 +11,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// controlOf is what the groups of a partition are told.
+// controlOf returns the settings of the groups of a partition.
 func (r *scene) controlOf(n int) map[string]string {
 	return r.Client.HGetAll(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()).Partition(n).Key(script.Settings, "")).Val()
 }
 
-// TestASlowPublisherBringsNothingBack that ends after it has read what the first partition knows, and before it tells the others.
+// TestASlowPublisherBringsNothingBack if it is stopped between reading the settings of the first partition and copying them to
+// others.
 func TestASlowPublisherBringsNothingBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(topic *Topic) error
@@ -64,7 +65,7 @@ func TestASlowPublisherBringsNothingBack(t *testing.T) {
 	}
 }
 
-// groupsIn are the groups that a partition has.
+// groupsIn returns the groups of a partition.
 func (r *scene) groupsIn(n int) []string {
 	return groupsOf(r.T, newStore(r.T, r.Client).Topic(r.partition.Topic()), n)
 }

@@ -11,13 +11,13 @@ import (
 )
 
 var (
-	// ErrNotFound says that a key or an id leads to no message, or for Reschedule to none that waits.
+	// ErrNotFound says that a key or id leads to no message or, for Reschedule, to none that waits.
 	ErrNotFound = errors.New("there is no such message")
 
-	// errHeld is the ErrNotFound of a message that Reschedule leaves to the handlers that have it.
+	// errHeld is the ErrNotFound of Reschedule for a message that only handlers have.
 	errHeld = fmt.Errorf("%w that waits: it is being handled", ErrNotFound)
 
-	// ErrDead says that only dead messages are left of the message, and perhaps acks.
+	// ErrDead says that the message is a dead message for some groups, and the other groups have acked it.
 	ErrDead = fmt.Errorf("%w to change: it is a dead message", ErrNotFound)
 )
 
@@ -25,14 +25,14 @@ func cancelBy(by, name string) request {
 	return request{script: cancelScript, which: []any{by, name}}
 }
 
-// rescheduleBy is for a due time: "at", in ms by Redis's clock, or "in" ms.
+// rescheduleBy returns a request with a due time: "at", in ms by Redis's clock, or "in" ms.
 func rescheduleBy(by, name, when string, ms int64) request {
 	return request{script: rescheduleScript, which: []any{by, name, when, ms}}
 }
 
-// Cancel takes back the message that a key leads to, from all groups that wait for it or
-// handle it. It returns ErrNotFound when there is none, and where the message was. After any other error
-// but an ErrOutcomeUnknown, nothing has changed.
+// Cancel removes the message that a key leads to from all groups that wait for it or handle it, and
+// returns its status before that. It returns ErrNotFound if there is none. After any other error except
+// ErrOutcomeUnknown, nothing has changed.
 func (p *Partition) Cancel(ctx context.Context, key string) (Status, error) {
 	return p.changeOne(ctx, cancelBy("key", key))
 }
@@ -42,13 +42,13 @@ func (p *Partition) CancelID(ctx context.Context, id string) (Status, error) {
 	return p.changeOne(ctx, cancelBy("id", id))
 }
 
-// Reschedule makes the waiting message that a key leads to due after a delay. It returns
-// ErrNotFound when there is none, or none that waits, and where the message was; other errors are those of Cancel.
+// Reschedule makes the waiting message that a key leads to due after a delay, and returns its status before that.
+// It returns ErrNotFound if there is none, or none that waits. Other errors are those of Cancel.
 func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
 	return p.changeOne(ctx, rescheduleBy("key", key, "in", script.Milliseconds(delay)))
 }
 
-// RescheduleAt is Reschedule to a time by Redis's clock, in ms.
+// RescheduleAt is Reschedule with a due time by Redis's clock, in ms.
 func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
 	return p.changeOne(ctx, rescheduleBy("key", key, "at", due))
 }
@@ -63,46 +63,45 @@ func (p *Partition) changeOne(ctx context.Context, r request) (Status, error) {
 	return status, err
 }
 
-// Cancel takes back the message that a key leads to; see Partition.Cancel.
+// Cancel removes the message that a key leads to; see Partition.Cancel.
 func (t *Topic) Cancel(ctx context.Context, key string) (Status, error) {
 	return t.change(ctx, cancelBy("key", key))
 }
 
-// Reschedule gives the message that a key leads to another due time; see
-// Partition.Reschedule.
+// Reschedule changes the due time of the message that a key leads to; see Partition.Reschedule.
 func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
 	return t.change(ctx, rescheduleBy("key", key, "in", script.Milliseconds(delay)))
 }
 
-// CancelID takes back the message with an id; see Partition.CancelID.
+// CancelID removes the message with an id; see Partition.CancelID.
 func (t *Topic) CancelID(ctx context.Context, id string) (Status, error) {
 	return t.change(ctx, cancelBy("id", id))
 }
 
-// RescheduleAt gives the message that a key leads to another due time; see
-// Partition.RescheduleAt.
+// RescheduleAt changes the due time of the message that a key leads to; see Partition.RescheduleAt.
 func (t *Topic) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
 	return t.change(ctx, rescheduleBy("key", key, "at", due))
 }
 
-// RescheduleID gives the message with an id another due time; see Partition.RescheduleID.
+// RescheduleID changes the due time of the message with an id; see Partition.RescheduleID.
 func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
 	return t.change(ctx, rescheduleBy("id", id, "at", due))
 }
 
-// CancelOnce is Cancel for a publisher with numbered batches. Of all calls with the same publisher and number, only one takes
-// a message back. After a batch or another change with a higher number, none does.
+// CancelOnce is Cancel for a publisher with numbered batches. Of several calls with the same publisher and number, only one
+// removes a message. After a batch or another change with a higher number, none does.
 func (t *Topic) CancelOnce(ctx context.Context, publisher string, number int64, key string) (Status, error) {
 	return t.changeOnce(ctx, publisher, number, cancelBy("key", key))
 }
 
-// RescheduleOnce is RescheduleAt likewise: one call chooses the message and its due time, and others may set it again.
+// RescheduleOnce is RescheduleAt for such a publisher: the first call chooses the message and its due time, which repeated calls set
+// again.
 func (t *Topic) RescheduleOnce(ctx context.Context, publisher string, number int64, key string, due int64) (Status, error) {
 	return t.changeOnce(ctx, publisher, number, rescheduleBy("key", key, "at", due))
 }
 
-// changeOnce needs no time limit: a late copy finds the record of the request or of a later one. A topic that is not listed,
-// whose name may be mistyped, gets no record, as with Cancel.
+// changeOnce needs no time limit, because a late copy finds the record of this or a later request. A topic that is not
+// listed, whose name may be mistyped, gets no record, as with Cancel.
 func (t *Topic) changeOnce(ctx context.Context, publisher string, number int64, r request) (Status, error) {
 	if err := t.understand(ctx); err != nil {
 		return Status{}, unchanged(err)
@@ -115,11 +114,11 @@ func (t *Topic) changeOnce(ctx context.Context, publisher string, number int64, 
 }
 
 // change makes a call in all partitions: a key is in one of them, or in several if the number of partitions was raised
-// between two messages. It returns the status of a message that was changed, else of one that was found; of several, the one
-// that was published last. It returns an ErrNotFound if no message was changed.
+// between two messages. It returns the status of a changed message if there is one, else of a found one; of several, the one
+// that was published last. It returns ErrNotFound if no message was changed.
 //
-// The first partition tells how many there are, together with its answer: no message that was published before the call is
-// overlooked, though its partition is new.
+// The first partition returns its answer together with the number of partitions, so the call also covers a message that was
+// published before it in a new partition.
 func (t *Topic) change(ctx context.Context, r request) (Status, error) {
 	if err := t.understand(ctx); err != nil {
 		return Status{}, unchanged(err)
@@ -134,13 +133,13 @@ func (t *Topic) change(ctx context.Context, r request) (Status, error) {
 	case err == nil:
 		return best.status, best.err
 	case best.err == nil && !errors.Is(err, ErrOutcomeUnknown):
-		return best.status, unknown(err) // it has taken effect in another partition
+		return best.status, unknown(err) // the call has taken effect in another partition
 	default:
 		return best.status, err
 	}
 }
 
-// changeIn makes a call in a range of partitions, and returns how many there are if the first one is among them.
+// changeIn makes a call in a range of partitions, and returns the number of partitions if the first one is in the range.
 func (t *Topic) changeIn(ctx context.Context, r request, from, to int, best *finding) (number int, err error) {
 	var mu sync.Mutex // guards number and best
 	err = t.Visit(ctx, from, to, func(ctx context.Context, p *Partition) error {
@@ -159,7 +158,7 @@ func (t *Topic) changeIn(ctx context.Context, r request, from, to int, best *fin
 	return number, err
 }
 
-// finding is what a call found in a partition. The error is nil if it changed the message.
+// finding is the result of a call in a partition. The error is nil if the call changed the message.
 type finding struct {
 	status Status
 	err    error
@@ -173,18 +172,18 @@ func (f *finding) add(other finding) {
 	}
 }
 
-// Status says where a message stood when Redis ran a call of Cancel or Reschedule. The
-// zero value says that there was none.
+// Status is the state of a message before Cancel or Reschedule changed it. The zero value says that
+// there was no message.
 type Status struct {
 	ID        string
 	Scheduled bool             // not given to the groups yet
-	Groups    map[string]State // of each group that it was given to, and of those that came later
+	Groups    map[string]State // of each group that it was given to, and of groups registered later
 }
 
-// State is where a message is for a group.
+// State is the state of a message in a group.
 type State string
 
-// The states of a message for a group, as the scripts name them.
+// The states of a message in a group, as the scripts name them.
 const (
 	StateQueued     State = "queued"      // for its first delivery that counts
 	StateRetrying   State = "retrying"    // waits after a delivery that failed

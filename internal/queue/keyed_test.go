@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// TestAKeyThatIsHeldAllTheTimeIsFound although its message keeps being replaced.
+// TestAKeyThatIsHeldAllTheTimeIsFound while its message is replaced again and again.
 func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 	for name, act := range map[string]func(q *Partition) error{
 		"cancel":     func(q *Partition) error { return errOf(q.Cancel(t.Context(), "k")) },
@@ -54,8 +54,8 @@ func (r *scene) replace(key string, round int, stop <-chan struct{}) error {
 	}
 }
 
-// keyedCall is a call of cancel or reschedule that may be sent again. It counts until
-// left has passed by Redis's clock.
+// keyedCall returns calls of cancel or reschedule with the same request. Their time limit is left
+// from now, by Redis's clock.
 func (r *scene) keyedCall(s *script.Script, request int64, left time.Duration) func() []any {
 	r.T.Helper()
 	return r.keyedCallFor("k", s, request, left)
@@ -77,7 +77,7 @@ func (r *scene) keyedCallFor(key string, s *script.Script, request int64, left t
 	}
 }
 
-// TestACallThatArrivesTooLateChangesNothing since its caller has given up, and may have
+// TestACallThatArrivesTooLateChangesNothing because its caller has stopped waiting, and may have
 // published the next message with the key.
 func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
 	for _, s := range []*script.Script{cancelScript, rescheduleScript} {

@@ -63,7 +63,7 @@ func TestLimitsAreDividedAmongPartitions(t *testing.T) {
 	require.ErrorIs(t, err, script.ErrReply)
 }
 
-// shares are the limits of group g in each partition of a topic.
+// shares returns the limits of group g in each partition of a topic.
 func shares(t *testing.T, r *scene, topic *Topic, partitions int) []string {
 	t.Helper()
 	var list []string
@@ -100,7 +100,7 @@ func TestSharesShrinkWhenPartitionsAreAdded(t *testing.T) {
 	require.NoError(t, topic.Limit(t.Context(), "g", perSecond(3, 4)), "the rate itself can be divided")
 }
 
-// TestLimitsForTooFewPartitionsAreNotSet: a publisher may raise the number after it was read.
+// TestLimitsForTooFewPartitionsAreNotSet: a publisher may raise the number of partitions after it was read.
 func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
@@ -111,14 +111,15 @@ func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
 	assert.Empty(t, r.controlOf(0))
 }
 
-// TestWhoFindsFewerPartitionsThanThereAreSharesAnew: it comes first after Redis has lost everything, and others know better.
+// TestWhoFindsFewerPartitionsThanThereAreSharesAnew: a new process may be the first one after Redis has lost everything, and other
+// processes know the real number.
 func TestWhoFindsFewerPartitionsThanThereAreSharesAnew(t *testing.T) {
 	for name, steps := range map[string][]int{"at once": {1}, "in steps": {1, 2, 3}} {
 		t.Run(name, func(t *testing.T) { findsFewerPartitions(t, steps) })
 	}
 }
 
-// findsFewerPartitions lets a newcomer find these numbers of partitions, of four.
+// findsFewerPartitions lets a new process find these numbers of partitions, of four.
 func findsFewerPartitions(t *testing.T, steps []int) {
 	t.Helper()
 	r := newScene(t)

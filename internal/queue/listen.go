@@ -15,17 +15,17 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// maxHint is how far ahead a hint looks; messages due later need none.
+// maxHint is how far ahead a hint may be; messages due later need none.
 const maxHint = 24 * time.Hour
 
-// Hint says in how long a message may be due; if negative, none is scheduled.
+// Hint says how soon a message may be due; if In is negative, none is scheduled.
 type Hint struct {
 	In time.Duration
-	// Looked means that another consumer of the group has just claimed all due messages,
-	// so older hints are void. Found is how many messages it claimed.
+	// Looked means that another consumer of the group has just claimed all due messages, so older
+	// hints are void. Found is the number of messages that it claimed.
 	Looked bool
 	Found  int
-	// Alone means that it is for this group alone.
+	// Alone means that the hint is for this group only.
 	Alone bool
 	// Grown means that the topic has more partitions. The hint says nothing else.
 	Grown bool
@@ -36,16 +36,16 @@ type Hint struct {
 }
 
 // HintHandler receives the hints for a consumer. Its methods must not block, because all
-// subscriptions of a client share their goroutine, and they must not call the Listener. They are
-// not called concurrently, nor after Close.
+// subscriptions of a client share one goroutine, and they must not call the Listener. They are not
+// called concurrently, nor after Close.
 type HintHandler interface {
 	OnHint(hint Hint)
-	// OnError is called with the reason when an attempt to receive notifications ends. More
-	// attempts follow, until OnHint is called with Hint.Opened.
+	// OnError is called with the reason when an attempt to receive notifications fails. More
+	// attempts follow until OnHint is called with Hint.Opened.
 	OnError(err error)
 }
 
-// Listener is a HintHandler's registration: it learns when a message is due earlier than a Claim
+// Listener is a HintHandler's registration. Hints report messages that are due earlier than a Claim
 // said.
 type Listener struct {
 	*notify.Listener
@@ -59,8 +59,8 @@ func (l *Listener) Close() {
 	l.release()
 }
 
-// Listen registers a HintHandler for a consumer of the group. It gets no hints about the
-// consumer's own claims. All Listeners of a client with the same interval between heartbeats share one
+// Listen registers a HintHandler for a consumer of the group. The handler gets no hints about the
+// consumer's own claims. All Listeners of a client with the same heartbeat interval share one
 // connection to each node, outside the client's pool. Listen does no I/O.
 func (g *Group) Listen(consumer string, interval time.Duration, handler HintHandler) *Listener {
 	hub, release := hubs.of(g.partition.Client(), interval)
@@ -83,10 +83,10 @@ func (h *notificationReader) OnMessage(text string) {
 	}
 }
 
-// parse reads a notification, and returns whether it is for this consumer: "<µs>" for all
-// groups, "<µs> <group>", "+" for new partitions, "!<group>" for a pause, or
-// "=<µs> <found> <bytes of group> <group><consumer>". Anybody may publish anything here,
-// so nonsense is ignored or brought within bounds.
+// parse reads a notification, and reports whether it is for this consumer: "<µs>" for all groups,
+// "<µs> <group>", "+" for new partitions, "!<group>" for a pause, or "=<µs> <found> <bytes of
+// group> <group><consumer>". Any program may publish here, so invalid texts are ignored, and
+// numbers are limited.
 func (h *notificationReader) parse(text string) (hint Hint, mine bool) {
 	if text == "+" {
 		return Hint{Grown: true}, true
@@ -112,7 +112,7 @@ func (h *notificationReader) parse(text string) (hint Hint, mine bool) {
 	return hint, rest != own && strings.HasPrefix(rest, own[:len(own)-len(h.consumer)])
 }
 
-// within converts microseconds for a Hint.
+// within converts microseconds to the time of a Hint.
 func within(us int64) time.Duration {
 	if us < 0 {
 		return -1
@@ -120,9 +120,8 @@ func within(us int64) time.Duration {
 	return time.Duration(min(us, maxHint.Microseconds())) * time.Microsecond
 }
 
-// hubs has the hubs of all clients with listeners. It is global, since subscribers
-// have nothing in common but their client, and Watermill makes one for each handler. Only what
-// is in use is in it.
+// hubs has the hubs of all clients that have listeners. It is global because subscribers, of which
+// Watermill makes one for each handler, have only their client in common. Unused hubs are removed.
 var hubs = registry{hubs: map[hubKey]*sharedHub{}}
 
 type registry struct {
@@ -140,8 +139,8 @@ type sharedHub struct {
 	users int // guarded by registry.mu
 }
 
-// of returns the hub of a client and an interval until it is released. A client that cannot be distinguished
-// apart from others, a struct with a map for instance, has one for each script.Client.
+// of returns the hub of a client and an interval until it is released. If a client cannot be distinguished
+// from others, such as a struct with a map, each script.Client has its own hub.
 func (r *registry) of(c *script.Client, interval time.Duration) (hub *notify.Hub, release func()) {
 	key := hubKey{c, interval}
 	if reflect.ValueOf(c.Redis()).Comparable() {
@@ -205,7 +204,7 @@ func (s shard) Connect() notify.Conn {
 	return connection{pubsub, pubsub.SSubscribe, pubsub.SUnsubscribe}
 }
 
-// server is a single server, or what looks like one.
+// server is a single server, or a proxy or service that looks like one.
 type server struct{ client *script.Client }
 
 // Node implements notify.Network.
@@ -225,8 +224,8 @@ func (s *server) Connect() notify.Conn {
 	return connection{pubsub, pubsub.Subscribe, pubsub.Unsubscribe}
 }
 
-// connection is a connection to a node. A PubSub that has lost it opens another one by itself,
-// but asks for all channels at once, which a Cluster refuses; so each is closed once it fails.
+// connection is a connection to a node. It is closed once it fails, because a PubSub that
+// reconnects by itself subscribes to all channels in one command, which a Cluster refuses.
 type connection struct {
 	pubsub                 *redis.PubSub
 	subscribe, unsubscribe func(ctx context.Context, channels ...string) error

@@ -15,7 +15,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// hearOn makes a handler receive a partition through a Hub of its own.
+// hearOn makes a handler receive the notifications of a partition through its own Hub.
 func hearOn(t *testing.T, hub *notify.Hub, p *Partition, group string) *testHandler {
 	t.Helper()
 	handler := newTestHandler(t)
@@ -24,7 +24,7 @@ func hearOn(t *testing.T, hub *notify.Hub, p *Partition, group string) *testHand
 	return handler
 }
 
-// TestNotificationsArrive on a connection that heartbeats keep.
+// TestNotificationsArrive on a connection that is checked by heartbeats.
 func TestNotificationsArrive(t *testing.T) {
 	for name, client := range map[string]redis.UniversalClient{
 		"one server": redistest.Client(t), "cluster": redistest.SharedCluster(t).Client(t),
@@ -41,7 +41,7 @@ func TestNotificationsArrive(t *testing.T) {
 	}
 }
 
-// TestWithoutTheRightToPublishAConsumerIsToldSo until it has the right.
+// TestWithoutTheRightToPublishAConsumerIsToldSo until it gets the right.
 func TestWithoutTheRightToPublishAConsumerIsToldSo(t *testing.T) {
 	server := redistest.New(t)
 	r := newSceneOn(t, server)

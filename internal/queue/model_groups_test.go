@@ -92,7 +92,7 @@ func (m *trial) retire(rt *rapid.T) {
 	})
 }
 
-// end ends a group as its only subscriber does.
+// end ends a group, as its only subscriber does on Close.
 func (m *trial) end(rt *rapid.T) {
 	name := draw(rt, "group", trialGroups...)
 	m.do(func() {

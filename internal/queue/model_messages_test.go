@@ -124,7 +124,7 @@ func (m *trial) claimBoth(name string, r Request) func() {
 	}
 }
 
-// presence draws what a consumer says of itself.
+// presence draws what a consumer reports about itself.
 func (m *trial) presence(rt *rapid.T) Presence {
 	alive := draw(rt, "alive", 0, 2*time.Second, 20*time.Second)
 	return Presence{Alive: alive, Info: map[bool]string{true: "{}"}[alive > 0]}
@@ -156,7 +156,7 @@ func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 	return claims, known
 }
 
-// deliveries draws deliveries of a group, most of which are the current ones.
+// deliveries draws deliveries of a group, most of them current.
 func (m *trial) deliveries(rt *rapid.T) (group string, list []Delivery, same []store.Delivery) {
 	group, ids, _ := m.some(rt, draw(rt, "place", "unack", "unack", "unack", "unack", "queue", "dead"))
 	for _, id := range ids {
@@ -328,7 +328,7 @@ func (m *trial) discard(rt *rapid.T) {
 	})
 }
 
-// seen draws messages of a place as they are, or as they were, and as arguments of a script.
+// seen draws messages of a place with their current or earlier scores, also as arguments of a script.
 func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store.Seen, args []any) {
 	group, ids, scores := m.some(rt, string(place))
 	for _, id := range ids {
@@ -409,7 +409,7 @@ func (m *trial) reschedule(rt *rapid.T) {
 	})
 }
 
-// stood compares where a message was, and the error if it could not be changed.
+// stood compares the status of a message, and the error if it could not be changed.
 func (m *trial) stood(want store.Status, ok bool, got Status, err error) {
 	same := Status{ID: want.ID, Scheduled: want.Scheduled}
 	if want.ID != "" {

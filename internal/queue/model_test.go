@@ -24,8 +24,8 @@ import (
 var modelSteps = flag.Int("model.steps", 15_000, "how many random operations the model test makes")
 
 // TestModel makes random operations on the scripts, in a real Redis, and on package store, which
-// says what they mean. After each, the answers, the notifications and all data must be the same.
-// The scripts have the clock of the test, so times are compared to the microsecond.
+// defines their meaning. After each operation, the answers, the notifications and all data must be
+// the same. The scripts use the clock of the test, so times are compared to the microsecond.
 func TestModel(t *testing.T) {
 	const perRun = 100
 	client := redistest.Shared(t).Client(t)
@@ -50,15 +50,15 @@ type trial struct {
 	real     *Partition
 	model    *store.Partition
 	now      int64               // µs
-	notices  []string            // that the model has sent since the last check
-	ids      int                 // how many messages there were
+	notices  []string            // sent by the model since the last check
+	ids      int                 // number of messages so far
 	numbers  map[string]int64    // the last number of each publisher and consumer
 	receipts map[string][]string // the deliveries of each message to each group
 	relayed  []string            // ids in the stream
-	calls    []func()            // the last ones, which may be sent again
+	calls    []func()            // the last calls, which may be repeated
 }
 
-// trialGroups are the groups that there may be.
+// trialGroups are the names of groups in a trial.
 var trialGroups = []string{"g", "h", "i"}
 
 func newTrial(t *rapid.T, s *scene) *trial {
@@ -72,7 +72,7 @@ func newTrial(t *rapid.T, s *scene) *trial {
 	return m
 }
 
-// operation is what a trial may do once there is something of a kind, "" for at any time.
+// operation is an operation of a trial that needs something of a kind, "" for nothing.
 type operation struct {
 	name, needs string
 	run         func(*rapid.T)
@@ -154,8 +154,8 @@ func draw[T any](rt *rapid.T, label string, values ...T) T {
 	return rapid.SampledFrom(values).Draw(rt, label)
 }
 
-// group is a new Group, which knows no other group: so a claim asks for all of them, and what has
-// fallen due is for the groups that are registered.
+// group returns a new Group, which knows no other groups. So a claim must first read them, and
+// messages that have become due are for the registered groups.
 func (m *trial) group(name string) *Group { return m.real.Group(name) }
 
 // advance advances the clock of both sides by some µs.
@@ -164,13 +164,12 @@ func (m *trial) advance(us int64) {
 	m.must(m.scene.Client.Set(m.scene.Ctx(), "model:clock", m.now, 0).Err())
 }
 
-// wait lets some time pass. Less than a day passes in a run: no record of a call gets old.
+// wait advances the clock. Less than a day passes in a run, so that no record of a call expires.
 func (m *trial) wait(rt *rapid.T) {
 	m.advance(draw[int64](rt, "µs", 1, 500, 1_000, 1_999, 700_000, 9_000_000, 70_000_000))
 }
 
-// until waits until about one of the next times that the data have: until one due time, one
-// deadline.
+// until advances the clock to about one of the next due times or deadlines in the data.
 func (m *trial) until(rt *rapid.T) {
 	var times []int64
 	for field, value := range m.model.State() {
@@ -204,7 +203,7 @@ func (m *trial) check() {
 	m.notices = nil
 }
 
-// state is all that the topic has in Redis, in the form of store.Partition.State.
+// state returns all data of the topic in Redis, in the form of store.Partition.State.
 func (m *trial) state() map[string]string {
 	state, reads := map[string]string{}, []func(){}
 	pipe := m.scene.Client.Pipeline()
@@ -224,7 +223,7 @@ func (m *trial) state() map[string]string {
 	return state
 }
 
-// read reads a key, once pipe is executed.
+// read returns a function that reads a key once pipe has been executed.
 func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k script.Kind, key, prefix string) func() {
 	switch ctx := m.scene.Ctx(); k.Type() {
 	case "zset":
@@ -252,7 +251,7 @@ func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k script.Kin
 	}
 }
 
-// plain is the form that the model has of a field.
+// plain returns a field in the form of the model.
 func (m *trial) plain(k script.Kind, field, value string) (string, string) {
 	words := strings.Fields(value)
 	switch k {
@@ -260,7 +259,7 @@ func (m *trial) plain(k script.Kind, field, value string) (string, string) {
 		var names []string
 		m.must(json.Unmarshal([]byte(value), &names))
 		return field, strings.Join(slices.Sorted(slices.Values(names)), ",")
-	case script.ConsumersOf: // until when it is alive, and when it was seen
+	case script.ConsumersOf: // when it stops counting as alive, and when it was seen
 		return field, strings.Join(words[:2], " ")
 	case script.Settings:
 	default:
@@ -278,7 +277,7 @@ func (m *trial) plain(k script.Kind, field, value string) (string, string) {
 	return what + " " + name, value
 }
 
-// textOf is a notification as the scripts send it.
+// textOf returns a notification as the scripts send it.
 func textOf(n store.Notice) string {
 	switch {
 	case n.Paused:
@@ -289,8 +288,8 @@ func textOf(n store.Notice) string {
 	return strings.TrimSpace(fmt.Sprint(n.Wait, " ", n.Group))
 }
 
-// some draws some of the messages that a place of one group has, and returns their values in the
-// state. The place is "scheduled" for all groups.
+// some draws some of the messages in a place of one group, and returns their values in the state.
+// The place is "scheduled" for all groups.
 func (m *trial) some(rt *rapid.T, place string) (group string, ids []string, values map[string]string) {
 	found := map[string]map[string]string{}
 	for field, value := range m.model.State() {
@@ -312,11 +311,11 @@ func (m *trial) some(rt *rapid.T, place string) (group string, ids []string, val
 	return group, ids, values
 }
 
-// testClock is a hook of a client that gives its scripts the time in model:clock, and keeps what
-// they publish, in a list under the name of the channel.
+// testClock is a hook of a client that gives its scripts the time in model:clock, and stores what
+// they publish in a list under the name of the channel.
 type testClock struct {
 	redistest.Hook
-	behind map[string]string // the SHA1 of each script -> that of its text behind clockHead
+	behind map[string]string // the SHA1 of each script -> that of its text after clockHead
 }
 
 const clockHead = `

@@ -19,7 +19,7 @@ func nack(t *testing.T, g *Group, nacks ...Nack) {
 	require.Empty(t, stale)
 }
 
-// TestManyNacksOfAllKindsGoOutTogether although their reasons need several calls.
+// TestManyNacksOfAllKindsGoOutTogether even if their reasons need several calls.
 func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
@@ -55,7 +55,7 @@ func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 	assert.Equal(t, 2, begun, "calls")
 }
 
-// TestACallAcksABoundedNumber of messages: it reads and writes a list of groups for each.
+// TestACallAcksABoundedNumber of messages, because it reads and writes a list of groups for each.
 func TestACallAcksABoundedNumber(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
@@ -66,7 +66,7 @@ func TestACallAcksABoundedNumber(t *testing.T) {
 	assert.Zero(t, r.Client.Exists(r.Ctx(), r.partition.Key(script.UnackOf, "g")).Val())
 }
 
-// bury makes a message a dead message of a group in its first delivery.
+// bury makes messages dead messages of a group in their first delivery.
 func (r *scene) bury(g *Group, ids ...string) {
 	r.T.Helper()
 	for _, id := range ids {
@@ -79,7 +79,7 @@ func (r *scene) bury(g *Group, ids ...string) {
 
 func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
 
-// ack acks deliveries as done names them.
+// ack acks deliveries in the form of done.
 func ack(t *testing.T, g *Group, deliveries ...string) {
 	t.Helper()
 	acked, err := g.Ack(t.Context(), done(deliveries...))

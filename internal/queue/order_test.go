@@ -25,7 +25,7 @@ func receipts(receipt string, ids ...string) []string {
 	return list
 }
 
-// TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave: its place has its ordering key and its message key.
+// TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave: a place contains the ordering key and the message key.
 func TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave(t *testing.T) {
 	for name, id := range map[string]func(name string) string{
 		"ordering key with a NUL":     func(name string) string { return ordered(name, "a\x00b") },
@@ -48,7 +48,7 @@ func TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave(t *testing.T) {
 	}
 }
 
-// TestALostDeliveryWithoutATurnIsFenced: its message goes in line, and whoever had it has it no more once it is claimed again.
+// TestALostDeliveryWithoutATurnIsFenced: its message waits in line, and its old receipt is stale once it is claimed again.
 func TestALostDeliveryWithoutATurnIsFenced(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
@@ -66,8 +66,8 @@ func TestALostDeliveryWithoutATurnIsFenced(t *testing.T) {
 	assert.Equal(t, []string{a1}, stale)
 }
 
-// TestAClaimThatBuriesManyPassesAllTheirTurnsOn itself: what heals the turns of some lines after each claim would come
-// too late for most.
+// TestAClaimThatBuriesManyPassesAllTheirTurnsOn itself, because heal, which checks a few turns after each claim, would
+// be too slow.
 func TestAClaimThatBuriesManyPassesAllTheirTurnsOn(t *testing.T) {
 	for name, halts := range map[string]bool{"that go on": false, "that halt": true} {
 		t.Run("keys "+name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestAClaimThatBuriesManyPassesAllTheirTurnsOn(t *testing.T) {
 	}
 }
 
-// TestTheTurnsOfManyLettersEndWithoutAPause finds the one turn that somebody waits for among those of other dead messages.
+// TestTheTurnsOfManyLettersEndWithoutAPause finds the one turn that a message waits for among those of other dead messages.
 func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
 	const letters = 12
 	r := newScene(t)
@@ -139,7 +139,7 @@ func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
 	assert.Equal(t, receipts("1", waits), got)
 }
 
-// TestAClaimHealsTurns that torn files have left.
+// TestAClaimHealsTurns that torn files have left broken.
 func TestAClaimHealsTurns(t *testing.T) {
 	for name, damage := range map[string]func(r *scene, turns, lanes string) error{
 		"of a message that is nowhere": func(r *scene, turns, _ string) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// outcome tells whether a batch of publisher p is stored.
+// outcome reports whether a batch of publisher p is stored.
 func (r *scene) outcome(number int64, rejected ...Duplicate) bool {
 	r.T.Helper()
 	stored, got, err := r.partition.Outcome(r.Ctx(), Batch{Publisher: "p", Number: number, Calls: make([][]Message, 2)})
@@ -20,7 +20,7 @@ func (r *scene) outcome(number int64, rejected ...Duplicate) bool {
 	return stored
 }
 
-// reopen tells whether a batch of publisher p is stored.
+// reopen reports whether a batch of publisher p is stored.
 func (r *scene) reopen(number int64, rejected ...Duplicate) bool {
 	r.T.Helper()
 	stored, got, err := r.partition.Reopen(r.Ctx(), Batch{Publisher: "p", Number: number, Calls: make([][]Message, 2)})
@@ -29,7 +29,7 @@ func (r *scene) reopen(number int64, rejected ...Duplicate) bool {
 	return stored
 }
 
-// record is what Redis remembers of publisher p, without the time.
+// record returns the record of publisher p, without the time.
 func (r *scene) record() string {
 	r.T.Helper()
 	number, rest, _ := strings.Cut(r.Client.HGet(r.Ctx(), r.partition.Key(script.Publishers, ""), "p").Val(), " ")
@@ -61,7 +61,7 @@ func TestTheOutcomeOfABatchIsThatOfItsRecord(t *testing.T) {
 	assert.Equal(t, "garbage", r.Client.HGet(r.Ctx(), r.partition.Key(script.Publishers, ""), "p").Val())
 }
 
-// TestABatchThatHasFailedIsStoredOnceItIsOpenedAgain, also if that is done twice, and while Redis is full.
+// TestABatchThatHasFailedIsStoredOnceItIsOpenedAgain, even if it is reopened twice, and while Redis is full.
 func TestABatchThatHasFailedIsStoredOnceItIsOpenedAgain(t *testing.T) {
 	r := newSceneOn(t, redistest.New(t, "--maxmemory-policy", "noeviction"))
 	batch := Batch{Publisher: "p", Number: 5, Duplicates: RejectDuplicates, Calls: [][]Message{{after("a", 60)}}}

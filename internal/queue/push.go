@@ -16,16 +16,16 @@ import (
 
 // Message is a message to store.
 type Message struct {
-	ID string // from IDs; it has the traits
+	ID string // from IDs; includes the traits
 	script.Traits
 	Delay time.Duration // from now, by Redis's clock; zero or less: due at once
 	At    int64         // instead of Delay, unless 0: when it is due, in ms by Redis's clock
 	Body  []byte
 
-	// For publishers; these are not stored.
+	// Used by publishers, and not stored.
 	Name         string     // for errors
 	PartitionKey string     // chooses the partition of a message without a Key; empty: any
-	Duplicates   Duplicates // what to do if the Key is in use: that of the Batch
+	Duplicates   Duplicates // what to do if the Key is in use; the same in all of a Batch
 }
 
 // Duplicates says what Push does with a message whose key is in use.
@@ -39,20 +39,20 @@ const (
 	ReplaceDuplicates Duplicates = "replace"
 )
 
-// Batch is what Push stores: a few Publish calls, each whole or not at all.
+// Batch is a batch of Publish calls for Push. Each call is stored whole or not at all.
 type Batch struct {
 	Publisher  string // unique to one publisher
 	Number     int64  // higher than in any earlier batch; the same to send a batch again
 	Duplicates Duplicates
-	Window     time.Duration // for how long the keys are taken at least; 0: as long as their messages
-	Calls      [][]Message   // MaxMessages messages at most; an empty call stores nothing, and keeps the numbers of the others
+	Window     time.Duration // for how long the keys are in use at least; 0: as long as their messages exist
+	Calls      [][]Message   // MaxMessages messages at most; an empty call stores nothing, but counts in Duplicate.Call
 
 	// Replicas, if above 0, is how many replicas must have the batch. If fewer have it
 	// within ReplicaTimeout, Push returns a *ReplicationError.
 	Replicas       int
 	ReplicaTimeout time.Duration
 
-	// Within, unless 0, is how long one attempt may take besides ReplicaTimeout; see script.Call.
+	// Within, unless 0, limits the time of one attempt, not counting ReplicaTimeout; see script.Call.
 	Within time.Duration
 
 	// Repeatable, unless nil, is set if a copy of the batch may run after Push has returned.
@@ -65,16 +65,15 @@ type Duplicate struct {
 	Message int // index in the call
 }
 
-// ErrStalePublisher says that Redis has seen a different batch with this number, or a
-// later batch: the publisher's memory was set back, as when a virtual machine is
-// restored from a snapshot, or two publishers share a name. The cure is a new name.
+// ErrStalePublisher says that Redis has recorded a different batch with this number, or a later
+// batch: the publisher's memory was set back, for example by a snapshot of a virtual machine, or
+// two publishers have the same name. The remedy is a new name.
 var ErrStalePublisher = script.Permanent("the publisher's batch numbers are stale")
 
-// Push stores a batch. A batch sent again under its number is stored once and gives the
-// same result: with RejectDuplicates the first duplicate of each call that is not stored, with
-// IgnoreDuplicates all duplicates. They are also returned with a *ReplicationError. Of all other errors, only those that are Refused prove that nothing
-// is stored. After ErrStalePublisher, use another name. A publisher must send one batch
-// at a time to a partition.
+// Push stores a batch. A batch that is sent again under its number is stored once, with the same result: with RejectDuplicates the
+// first duplicate of each call that is not stored, with IgnoreDuplicates all duplicates. Duplicates are also returned with a
+// *ReplicationError. Of all other errors, only a Refused one proves that nothing is stored. After ErrStalePublisher, use another
+// name. A publisher must send one batch at a time to a partition.
 func (p *Partition) Push(ctx context.Context, b Batch) (duplicates []Duplicate, err error) {
 	if b.plain() {
 		stored, err := p.put(ctx, b)
@@ -85,7 +84,7 @@ func (p *Partition) Push(ctx context.Context, b Batch) (duplicates []Duplicate, 
 	return p.push(ctx, b)
 }
 
-// put stores a batch of messages without keys, or leaves it to push.
+// put stores a batch of messages without keys, or reports that push has to store it.
 func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 	p.makePutKeys.Do(func() { p.putKeys = p.Keys(putScript, "") })
 	reply, err := p.keep(ctx, putScript, p.putKeys, p.putArgs(b), b)
@@ -122,10 +121,10 @@ func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, a
 	return reply, err
 }
 
-// Outcome makes the outcome of a batch certain after an error that is not Refused. Either the batch is stored, and duplicates are
-// what Push would have returned, perhaps with a *ReplicationError. Or neither it nor a copy of it that is still on its way will ever
-// be: then its messages may be sent again, in batches with higher numbers. After any other error, nothing is known; after
-// ErrStalePublisher, nothing ever will be.
+// Outcome finds out whether a batch is stored, after an error that is not Refused. If it is stored, duplicates are those of Push,
+// perhaps with a *ReplicationError. If it is not stored, no copy of it that may still arrive will be stored, so its messages may be
+// sent again in batches with higher numbers. After any other error, the outcome is unknown and Outcome may be called again; after
+// ErrStalePublisher, it stays unknown.
 func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
 	how, duplicates, err := p.outcome(ctx, b, b.Number, b.first())
 	switch how {
@@ -140,15 +139,15 @@ func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicat
 	}
 }
 
-// Reopen is for a publisher that sends a batch until it is stored, after a Refused error. It reports whether the last batch of the
-// publisher has this number and is stored, and what Push returned: an ErrStalePublisher says only that its first message
-// was a different one. If the batch has failed, it may be sent again under its number, which Push refuses otherwise.
+// Reopen is Outcome for a publisher that sends a batch again until it is stored, after a Refused error. It accepts a stored batch
+// with another first message, because ErrStalePublisher may have no other cause. If the batch has failed, it may be sent again
+// under its number, which Push otherwise refuses.
 func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {
 	how, duplicates, err := p.outcome(ctx, b, b.Number-1, "")
 	return how == "stored", duplicates, err
 }
 
-// outcome calls the script. last is the last batch that is refused from now on if this one is not stored.
+// outcome calls the script. If the batch is not stored, batches up to last are refused from now on.
 func (p *Partition) outcome(ctx context.Context, b Batch, last int64, first string) (how string, duplicates []Duplicate, err error) {
 	reply, err := p.keep(ctx, outcomeScript, p.Keys(outcomeScript, ""), []any{b.Publisher, b.Number, last, first}, b)
 	if shortfall := (*script.ReplicationError)(nil); err != nil && !errors.As(err, &shortfall) {
@@ -161,7 +160,7 @@ func (p *Partition) outcome(ctx context.Context, b Batch, last int64, first stri
 	return how, duplicates, err
 }
 
-// first is the first id of the batch.
+// first returns the first id of the batch.
 func (b Batch) first() string {
 	for _, call := range b.Calls {
 		if len(call) > 0 {
@@ -171,8 +170,8 @@ func (b Batch) first() string {
 	return ""
 }
 
-// UnrecordCallers removes what Redis remembers of the calls of Cancel and Reschedule that were
-// made through this Topic, except those of which a copy may still run.
+// UnrecordCallers removes the records of the calls of Cancel and Reschedule that were made through
+// this Topic, except if a copy of a call may still run.
 func (t *Topic) UnrecordCallers(ctx context.Context) error {
 	return t.Visit(ctx, 0, t.opened(), func(ctx context.Context, p *Partition) error {
 		if names := p.changes.over(); len(names) > 0 {
@@ -187,7 +186,7 @@ func (t *Topic) Push(ctx context.Context, partition int, b Batch) (duplicates []
 	return t.Partition(partition).Push(ctx, b)
 }
 
-// Outcome makes the outcome of a batch certain; see Partition.Outcome.
+// Outcome finds out whether a batch is stored; see Partition.Outcome.
 func (t *Topic) Outcome(ctx context.Context, partition int, b Batch) (stored bool, duplicates []Duplicate, err error) {
 	return t.Partition(partition).Outcome(ctx, b)
 }
@@ -197,8 +196,8 @@ func (t *Topic) Unrecord(ctx context.Context, partition int, names []string) err
 	return t.Partition(partition).Unrecord(ctx, names)
 }
 
-// Unrecord removes what Redis remembers of the last batches of publishers, which must not
-// publish any more. If a copy of a batch of theirs runs later, it is stored again.
+// Unrecord removes the records of publishers, which must not publish any more. If a copy of one of
+// their batches runs later, it is stored again.
 func (p *Partition) Unrecord(ctx context.Context, names []string) error {
 	keys := p.Keys(unrecordScript, "")
 	return p.Client().RunMany(ctx, []script.Call{p.Call(unrecordScript, keys, script.Strings(names))})[0].Err
@@ -221,7 +220,7 @@ func (p *Partition) push(ctx context.Context, b Batch) (duplicates []Duplicate, 
 	return duplicates, err
 }
 
-// duplicates reads what Push returns. A call that is empty by now may have been sent with a message before.
+// duplicates reads the result of Push. A call that is empty now may have been sent with a message before.
 func (b Batch) duplicates(reply *script.Reply) (list []Duplicate) {
 	for reply.More() {
 		call, message := reply.Count(), reply.Count()
@@ -249,7 +248,7 @@ func (b Batch) plain() bool {
 	return true
 }
 
-// messages is how many messages the batch has.
+// messages returns the number of messages in the batch.
 func (b Batch) messages() int {
 	n := 0
 	for _, call := range b.Calls {
@@ -258,7 +257,7 @@ func (b Batch) messages() int {
 	return n
 }
 
-// due is when the message is due, as the scripts want it. A pointer to the delay needs no allocation.
+// due returns the due time as an argument of the scripts. A pointer to the delay needs no allocation.
 func (m *Message) due(delay *int64) any {
 	if m.At == 0 {
 		return delay

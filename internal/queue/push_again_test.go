@@ -55,8 +55,8 @@ func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 	assert.False(t, script.Refused(err))
 }
 
-// TestALateCopyOfAFailedBatchIsRefused even when there is memory again, so what Publish
-// called certain stays true.
+// TestALateCopyOfAFailedBatchIsRefused even if there is memory again, so that the certain error of
+// Publish stays true.
 func TestALateCopyOfAFailedBatchIsRefused(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
@@ -99,7 +99,7 @@ func TestOnlyAnErrorAfterReadingTheRecordIsCertain(t *testing.T) {
 	}
 }
 
-// TestAPushToAReplicaSaysSo: clients look for READONLY to find the new master.
+// TestAPushToAReplicaSaysSo because clients check for READONLY to find the new master.
 func TestAPushToAReplicaSaysSo(t *testing.T) {
 	master, replica := redistest.New(t), redistest.New(t)
 	r := newSceneOn(t, replica)

@@ -38,7 +38,7 @@ func TestPushKeepsFarDueTimesExact(t *testing.T) {
 	assert.GreaterOrEqual(t, score, due)
 }
 
-// TestAReopenedBatchStillReportsWhatItIgnored, as the inbox asks for it.
+// TestAReopenedBatchStillReportsWhatItIgnored because the inbox needs it.
 func TestAReopenedBatchStillReportsWhatItIgnored(t *testing.T) {
 	r := newScene(t)
 	r.push(after(keyed(1, "k"), 60))
@@ -52,7 +52,7 @@ func TestAReopenedBatchStillReportsWhatItIgnored(t *testing.T) {
 	assert.Equal(t, first, again)
 }
 
-// watched returns the scripts that calls of the partition run from now on.
+// watched returns the names of scripts that calls of the partition run from now on.
 func (r *scene) watched() *[]string {
 	r.T.Helper()
 	var called []string
@@ -126,7 +126,7 @@ func TestAPutWaitsForReplicasAsAPushDoes(t *testing.T) {
 	assert.Contains(t, r.State(), "messages a", "it is stored all the same")
 }
 
-// TestAPutThatIsRefusedChangesNothing, so push decides what may be said.
+// TestAPutThatIsRefusedChangesNothing, so that push returns the error.
 func TestAPutThatIsRefusedChangesNothing(t *testing.T) {
 	server := redistest.Shared(t)
 	batch := Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a"), after("b", 60)}}}
@@ -139,7 +139,7 @@ func TestAPutThatIsRefusedChangesNothing(t *testing.T) {
 		assert.False(t, stored, command)
 		assert.Equal(t, before, r.State(), command)
 	}
-	r := newSceneOn(t, server) // a call that was cut short has stored "a", and a consumer holds it
+	r := newSceneOn(t, server) // an interrupted call has stored "a", and a consumer holds it
 	g := r.group("g")
 	r.push(due("a"))
 	require.Equal(t, []string{"a#1"}, r.claim(g, "c", 1))

@@ -71,7 +71,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	}, r.State())
 }
 
-// TestGroupsCanBeFreedWithoutMemory by hand and by themselves: that is what frees some.
+// TestGroupsCanBeFreedWithoutMemory, retired and expired ones, because that frees memory.
 func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
@@ -111,7 +111,7 @@ func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 	assert.Equal(t, map[string]string{"settings retired:retired": "", "settings retired:forced": ""}, r.lives())
 }
 
-// TestWithoutTheRightToRemoveAGroupNothingOfItEnds: half an end would free a live group.
+// TestWithoutTheRightToRemoveAGroupNothingOfItEnds because half an end would free a live group.
 func TestWithoutTheRightToRemoveAGroupNothingOfItEnds(t *testing.T) {
 	server := redistest.Shared(t)
 	r := newSceneOn(t, server)
@@ -227,7 +227,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 	}
 }
 
-// TestAKeyOfAnotherTypeChangesNothing: the error names it, and all the others are as before.
+// TestAKeyOfAnotherTypeChangesNothing: the error names the key, and all other keys are unchanged.
 func TestAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 	const claimed = "scheduled messages groups refs keys queue:g unack:g attempts:g claims:g dead:g reasons:g nack_metadata:g settings at_limit"
 	id, held := keyed(1, "k"), Delivery{"held", "1"}
@@ -274,7 +274,7 @@ func TestAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 
 func errOf3[T, U any](_ T, _ U, err error) error { return err }
 
-// places is in how many sets a message is from which group g may get it.
+// places returns the number of sets with a message from which group g may get it.
 func (*scene) places(state map[string]string, id string) int {
 	count := 0
 	for key := range state {
@@ -324,7 +324,7 @@ func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 	assert.Equal(t, script.ReplicationError{Want: 1}, *shortfall)
 }
 
-// cut is a connection that breaks, if it is asked to, when the next reply is read.
+// cut is a connection that breaks, if requested, when the next reply is read.
 type cut struct {
 	net.Conn
 	next   *atomic.Bool
@@ -342,13 +342,13 @@ func (c *cut) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// TestABatchThatTheClientSendsTwiceIsRepeatable: the client hides that it has lost a reply.
+// TestABatchThatTheClientSendsTwiceIsRepeatable although the client hides that it has lost a reply.
 func TestABatchThatTheClientSendsTwiceIsRepeatable(t *testing.T) {
 	t.Parallel()
 	r := newScene(t)
 	var next atomic.Bool
 	options := *r.Client.Options()
-	options.MaxRetries, options.ReadTimeout = 2, 20*time.Second // it sends again only what was cut
+	options.MaxRetries, options.ReadTimeout = 2, 20*time.Second // it resends only the call that was cut
 	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		return &cut{Conn: conn, next: &next}, err

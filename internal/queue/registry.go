@@ -18,27 +18,27 @@ const (
 	// maxListed is how many listed topics a Store remembers.
 	maxListed = 1 << 15
 
-	// relyFor is how long a Store relies on the list of topics that it has seen: Redis may lose it
-	// while the topics go on.
+	// relyFor is how long a Store relies on a listing that it has seen: Redis may lose the list of
+	// topics while the topics remain.
 	relyFor = time.Minute
 
-	// listWithin is how long a call for a topic that is known waits for the list of topics, whose master may hang while that of
-	// the topic does not; and then no call does so for listAwayFor.
+	// listWithin is how long a call for a known topic waits for the list of topics: the master of the list may hang while that
+	// of the topic does not. After such a timeout, calls do not read the list for listAwayFor.
 	listWithin  = time.Second
 	listAwayFor = 5 * time.Second
 )
 
-// ErrProtocolTooNew says that a newer library has changed a topic's data to what this one
-// does not understand.
+// ErrProtocolTooNew says that a newer library has stored a topic's data in a format that this one
+// does not know.
 var ErrProtocolTooNew = script.Permanent("the topic's data have another version than this library knows")
 
-// Enlist makes sure that the topic is on the list of topics, and that this library
-// understands its data; else it returns ErrProtocolTooNew. Each publisher and subscriber
-// calls it first, and again now and then: Enlist asks Redis once a minute, and lists a topic anew
-// that Redis has lost from the list.
+// Enlist makes sure that the topic is on the list of topics, and returns ErrProtocolTooNew if this
+// library does not know the format of its data. Each publisher and subscriber calls it first, and
+// again from time to time. Enlist reads the list once a minute, and adds the topic again if Redis
+// has lost it.
 //
-// When no memory is left in Redis, a topic that is not on the list cannot be added. Enlist
-// succeeds all the same, since claims have to go on, and a later call adds the topic.
+// If Redis has no memory left, a topic that is not on the list cannot be added. Enlist succeeds
+// nevertheless, because claims must continue, and a later call adds the topic.
 func (t *Topic) Enlist(ctx context.Context) error {
 	err := t.enlist(ctx, Version)
 	if redis.HasErrorPrefix(err, "OOM") {
@@ -47,8 +47,8 @@ func (t *Topic) Enlist(ctx context.Context) error {
 	return err
 }
 
-// understand is Enlist for callers that only read a topic or change single messages: it
-// adds nothing.
+// understand is Enlist for callers that only read a topic or change single messages. It adds
+// nothing.
 func (t *Topic) understand(ctx context.Context) error {
 	if t.store.knowsListed(t.name) {
 		return nil
@@ -65,7 +65,7 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 	if fresh || t.store.listIsAway() {
 		return nil
 	}
-	// A topic that is known goes on, even if the list cannot be read.
+	// If the list cannot be read, calls for a known topic continue.
 	brief, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()
 	if _, err := t.listed(brief, version); errors.Is(err, ErrProtocolTooNew) {
@@ -100,8 +100,8 @@ func (t *Topic) listed(ctx context.Context, version string) (bool, error) {
 	return true, nil
 }
 
-// LookUp returns ErrTopicNotFound if the topic is not on the list. It asks Redis each time, since a person may have deleted the
-// topic, and changes nothing.
+// LookUp returns ErrTopicNotFound if the topic is not on the list. It reads the list each time, because an operator may have
+// deleted the topic, and changes nothing.
 func (t *Topic) LookUp(ctx context.Context) error {
 	listed, err := t.listed(ctx, "")
 	if err == nil && !listed {
@@ -111,14 +111,14 @@ func (t *Topic) LookUp(ctx context.Context) error {
 	return err
 }
 
-// noteListAway remembers that the list of topics gives no answer.
+// noteListAway records that the list of topics does not answer.
 func (s *Store) noteListAway() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.awayTill = s.now().Add(listAwayFor)
 }
 
-// listIsAway reports whether the list of topics has not answered lately.
+// listIsAway reports whether the list of topics did not answer recently.
 func (s *Store) listIsAway() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Store) knowsListed(topic string) bool {
 	return fresh
 }
 
-// recall reports whether the Store has seen a topic on the list, and whether that was lately.
+// recall reports whether the Store has seen a topic on the list, and whether that was recent.
 func (s *Store) recall(topic string) (known, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,13 +143,13 @@ func (s *Store) recall(topic string) (known, fresh bool) {
 func (s *Store) rememberListing(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.listed) >= maxListed { // asking again does no harm
+	if len(s.listed) >= maxListed { // reading the list again does no harm
 		clear(s.listed)
 	}
 	s.listed[topic] = s.now()
 }
 
-// recheck makes the next call for a topic ask whether it is on the list.
+// recheck makes the next call for a topic read the list.
 func (s *Store) recheck(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *Store) ForgetListing(topic string) {
 	delete(s.listed, topic)
 }
 
-// Compatible returns ErrProtocolTooNew unless this library understands data of a version.
+// Compatible returns ErrProtocolTooNew unless this library knows a version of the data.
 func Compatible(version string) error {
 	if version != Version {
 		return fmt.Errorf("%w: it is %q, this library knows %q", ErrProtocolTooNew, version, Version)

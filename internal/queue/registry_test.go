@@ -25,7 +25,7 @@ func prefixOf(s *Store) string {
 	return strings.TrimSuffix(strings.TrimPrefix(s.Registry(), "{"), ":topics}")
 }
 
-// newPrefix returns a Store with its own prefix, and what it has in Redis.
+// newPrefix returns a Store with its own prefix, and a function that reads its data in Redis.
 func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() map[string]map[string]string) {
 	t.Helper()
 	s, err := NewStore(server.Client(t), fmt.Sprint("test", rand.Uint64()), observe.Observer{})
@@ -69,7 +69,7 @@ func TestAProcessThatKnowsATopicDoesNotListItAgain(t *testing.T) {
 	assert.Len(t, state(), 1)
 }
 
-// reading has all uses of a topic that must not list it.
+// reading has all uses of a topic that must not add it to the list.
 func reading(t *testing.T, topic func() *Topic) map[string]func() error {
 	return map[string]func() error{
 		"count": func() error { _, err := topic().Partitions(t.Context()); return err },
@@ -187,8 +187,8 @@ func TestATopicThatRedisHasLostFromTheListIsListedAgain(t *testing.T) {
 	}
 }
 
-// withoutList returns a Store that has relied on the list of topics for as long as it may, and a topic that was on the list,
-// which cannot be read now.
+// withoutList returns a Store whose last read of the list of topics has become too old to rely on, and a topic that was on
+// the list, which cannot be read now.
 func withoutList(t *testing.T) (*Store, *Topic) {
 	t.Helper()
 	s, _ := newPrefix(t, redistest.Shared(t))
@@ -210,7 +210,8 @@ func TestATopicInUseGoesOnWithoutTheList(t *testing.T) {
 	assert.Equal(t, "1", s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), "it asks again at once")
 }
 
-// TestATopicInUseGoesOnWhileTheListGivesNoAnswer, as long as its master hangs and the topic's does not. Of many calls, one waits for it.
+// TestATopicInUseGoesOnWhileTheListGivesNoAnswer because its master hangs and the topic's does not. Of many calls, only one waits for
+// it.
 func TestATopicInUseGoesOnWhileTheListGivesNoAnswer(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	s, err := NewStore(client, fmt.Sprint("test", rand.Uint64()), observe.Observer{})
@@ -237,7 +238,7 @@ func TestATopicInUseGoesOnWhileTheListGivesNoAnswer(t *testing.T) {
 	require.NoError(t, s.WaitIdle(ctx))
 }
 
-// hungList lets calls for a key wait until it is over.
+// hungList makes calls for a key wait until it is over.
 type hungList struct {
 	redistest.Hook
 	key   string

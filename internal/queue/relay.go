@@ -10,19 +10,19 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// maxRelayed is how many messages one call hands on: adding to a stream takes longer than
-// other writes.
+// maxRelayed is how many messages one call moves: adding to a stream takes longer than other
+// writes.
 const maxRelayed = 500
 
-// maxRelayedValues is how many arguments of a call are for messages, so that with its keys it has fewer than 3,900: some hosted
-// servers refuse more.
+// maxRelayedValues is how many arguments of a call are for messages. With its keys, a call has fewer than 3,900 arguments,
+// because some hosted servers refuse more.
 const maxRelayedValues = 3800
 
-// maxRelayedBytes is how many bytes of messages one call hands on.
+// maxRelayedBytes is how many bytes of messages one call moves.
 const maxRelayedBytes = 4 << 20
 
-// ErrOtherSlot is returned by Relay when the stream is in another slot of a Cluster that the
-// client does not know of. Nothing was added.
+// ErrOtherSlot is returned by Relay if the stream is in another Cluster slot than the messages, and
+// the client does not know that it uses a Cluster. Nothing was added.
 var ErrOtherSlot = errors.New("the stream is in another slot than the messages")
 
 // Stream is a Redis stream on the server of the messages.
@@ -40,18 +40,18 @@ type Entry struct {
 
 // Relayed is what a Relay did.
 type Relayed struct {
-	Stale []string // ids of deliveries that are no longer current, of which nothing was added
-	Room  bool     // the group has waited for room under its limit
+	Stale []string // ids of deliveries that are no longer current; they were not added
+	Room  bool     // the group was at its limit, or an ordering key has a next message
 }
 
-// CanRelay reports whether Relay can reach a stream: its key is where the group's keys are.
+// CanRelay reports whether Relay can reach a stream: its key must be in the slot of the group's keys.
 func (g *Group) CanRelay(stream string) bool {
 	return g.partition.Client().Cluster() == nil || script.SlotOf(stream) == g.partition.Slot()
 }
 
-// Relay adds messages that the caller holds to a stream, in order, and ends them for the group,
-// each in one step. After another error than ErrOtherSlot, any of them may have been; calling
-// it again with the same deliveries adds none twice.
+// Relay adds messages that the caller holds to a stream, in order, and acks them, each in one step.
+// After an error other than ErrOtherSlot, any of them may have been moved. A repeated call with the
+// same deliveries adds none twice.
 func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (relayed Relayed, err error) {
 	for len(entries) > 0 {
 		n := 1
@@ -70,7 +70,7 @@ func (g *Group) Relay(ctx context.Context, stream Stream, entries []Entry) (rela
 	return relayed, nil
 }
 
-// relay hands on entries with the same number of values.
+// relay moves entries with the same number of values.
 func (g *Group) relay(ctx context.Context, stream Stream, entries []Entry, relayed *Relayed) error {
 	keys := append(g.partition.Keys(relayScript, g.name), stream.Key)
 	args := []any{g.name, g.partition.Channel(), stream.MaxLen, len(entries[0].Values)}

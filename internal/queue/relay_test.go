@@ -14,12 +14,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// entryOf is a message on its way to a stream.
+// entryOf returns an entry of a stream for a message.
 func entryOf(id, receipt string) Entry {
 	return Entry{Delivery: Delivery{id, receipt}, Size: 1, Values: []any{"id", id, "body", "of " + id}}
 }
 
-// relay hands messages on to a stream and returns the stale ones.
+// relay moves messages to a stream and returns the stale ones.
 func (r *scene) relay(g *Group, stream Stream, entries ...Entry) []string {
 	r.T.Helper()
 	relayed, err := g.Relay(r.Ctx(), stream, entries)
@@ -27,10 +27,10 @@ func (r *scene) relay(g *Group, stream Stream, entries ...Entry) []string {
 	return relayed.Stale
 }
 
-// stream is the stream of the test.
+// stream returns the stream of the test.
 func (r *scene) stream() Stream { return Stream{Key: r.partition.Topic()} }
 
-// entries are the ids in the stream.
+// entries returns the ids in the stream.
 func (r *scene) entries() (ids []string) {
 	r.T.Helper()
 	messages, err := r.Client.XRange(r.Ctx(), r.stream().Key, "-", "+").Result()
@@ -72,7 +72,7 @@ func TestRelayTrimsTheStream(t *testing.T) {
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 }
 
-// TestRelayOfEntriesWithDifferentFields goes in several calls.
+// TestRelayOfEntriesWithDifferentFields makes several calls.
 func TestRelayOfEntriesWithDifferentFields(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
@@ -87,8 +87,8 @@ func TestRelayOfEntriesWithDifferentFields(t *testing.T) {
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 }
 
-// TestATornRelayLosesNothing: a restart of Redis may repeat the first part of the script, so
-// the stream may have the message twice.
+// TestATornRelayLosesNothing, but the stream may have a message twice: a restart of Redis may
+// repeat the first part of the script.
 func TestATornRelayLosesNothing(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		tornEverywhere(t, "relay, sent again "+when+" the restart,", func(r *scene) {

@@ -82,7 +82,7 @@ func TestAGroupWithLiveConsumersIsRetiredOnlyByForce(t *testing.T) {
 	}
 }
 
-// TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition, although that has no tombstone.
+// TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition although a new partition has no tombstone.
 func TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)

@@ -43,7 +43,7 @@ func sceneOf(t *testing.T, client *redis.Client, p *Partition) *scene {
 	return &scene{Scene: &scripttest.Scene{T: t, Client: client, Partition: p.Partition}, partition: p, number: map[string]int64{}}
 }
 
-// in is the scene in another partition.
+// in returns the scene in another partition.
 func (r *scene) in(p *Partition) *scene {
 	other := sceneOf(r.T, r.Client, p)
 	other.number = r.number
@@ -66,7 +66,7 @@ func (r *scene) group(name string) *Group {
 	return g
 }
 
-// testHandler keeps what it hears.
+// testHandler records its hints and errors.
 type testHandler struct {
 	t        *testing.T
 	hints    chan Hint
@@ -112,26 +112,26 @@ func (r *scene) push(messages ...Message) {
 	require.Empty(r.T, refused)
 }
 
-// due is a message that is due now.
+// due returns a message that is due now.
 func due(id string) Message {
 	return Message{ID: id, Traits: script.TraitsOf(id), Body: []byte("body " + id)}
 }
 
-// after is a message with a delay in seconds.
+// after returns a message with a delay in seconds.
 func after(id string, seconds int64) Message {
 	return Message{ID: id, Traits: script.TraitsOf(id), Delay: time.Duration(seconds) * time.Second, Body: []byte("body " + id)}
 }
 
-// keyed is an id that carries a message key.
+// keyed returns an id with a message key.
 func keyed(n int, key string) string { return fmt.Sprintf("%026d:%s", n, key) }
 
-// request asks for up to limit messages, by a consumer whose workers are all free.
+// request requests up to limit messages for a consumer whose workers are all free.
 func (r *scene) request(consumer string, limit int) Request {
 	r.number[consumer]++
 	return Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
 }
 
-// done are deliveries that a group has handled, as claim returns them, "id#receipt"; "id" is a first delivery.
+// done returns handled deliveries from texts as claim returns them, "id#receipt"; "id" is a first delivery.
 func done(deliveries ...string) []Done {
 	var list []Done
 	for _, delivery := range deliveries {
@@ -168,12 +168,12 @@ func deliveries(claims Claims) []string {
 	return list
 }
 
-// through is the partition as another client sees it.
+// through returns the partition of another client.
 func (r *scene) through(client redis.UniversalClient) *Partition {
 	return NewPartition(newStore(r.T, client), r.partition.Topic(), r.partition.Number())
 }
 
-// errOf is the error of a call.
+// errOf returns the error of a call.
 func errOf[T any](_ T, err error) error { return err }
 
 // ever is later than any burial of a test, in ms.
@@ -192,7 +192,7 @@ func notSlow(t *testing.T, cases map[string]func(r *scene, g *Group) func()) {
 	scripttest.NotSlow(t, begun)
 }
 
-// tornEverywhere tears the last script of arrange in all ways, each on a new topic.
+// tornEverywhere tears the last script of arrange in all possible ways, each on a new topic.
 func tornEverywhere(t *testing.T, name string, arrange, afterwards func(r *scene)) {
 	t.Helper()
 	scripttest.TornEverywhere(t, name, func(t *testing.T, server *redistest.Server) (*scripttest.Scene, func()) {

@@ -30,7 +30,8 @@ var (
 	releaseScript = script.New(lua, "release").Awaited()
 	buryScript    = script.New(lua, "bury")
 
-	// buryHeldScript is buryScript for consumers, whose call must not wait behind those that hang. Scripts leaves it out: it is the same.
+	// buryHeldScript is buryScript for consumers, whose calls must not wait behind calls that hang. Scripts omits it because it is
+	// the same.
 	buryHeldScript = script.New(lua, "bury").Awaited()
 
 	pauseScript   = script.New(lua, "pause")

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// MaxFreedBytes is how many bytes of messages one call removes at most: freeing them
-	// takes Redis time.
+	// MaxFreedBytes is how many bytes of messages one call removes at most: freeing memory takes
+	// Redis time.
 	MaxFreedBytes = 32 << 20
 
 	// maxMetadataBytes is how many bytes of metadata one call of nack.lua carries.
 	maxMetadataBytes = 1 << 20
 )
 
-// Delivery names one delivery of a message. It is current as long as its lease, even if that has expired, is the
-// last one: it was not settled, and nobody has claimed the message since. All settlements obey one rule: that of a
-// delivery that is no longer current has no effect and is reported as stale.
+// Delivery names one delivery of a message. It is current until it is settled or another consumer claims the
+// message, even if its lease has expired. All settlements obey one rule: if the delivery is no longer current, the
+// settlement has no effect and is reported as stale.
 type Delivery struct {
 	ID      string
 	Receipt string // from the claim
@@ -42,17 +42,17 @@ type Held struct {
 type Nack struct {
 	Delivery
 	Delay    time.Duration // until the message is due again
-	Metadata []byte        // what Claim returns from now on; nil keeps the old
+	Metadata []byte        // metadata of the next deliveries; nil keeps the old
 	Deferred bool          // the delivery does not count
-	Reason   string        // if not empty, the message is dead-lettered for it
-	Error    string        // what went wrong, if that is known: it follows the reason of the last delivery
+	Reason   string        // if not empty, the message is buried for it
+	Error    string        // the handler's error, if known; appended to the reason if the message is buried
 }
 
-// LastErrorMetadata is the key of the delivery's error in the metadata of a Nack. It is not part of the
+// LastErrorMetadata is the key of a delivery's error in the metadata of a Nack. It is not part of the
 // message, and handlers do not see it.
 const LastErrorMetadata = "_redisdelay_last_error"
 
-// decision is what the handler has decided, and how nack.lua gets the details.
+// decision returns the handler's decision and its details as nack.lua reads them.
 func (n Nack) decision() (decision string, detail any) {
 	switch {
 	case n.Reason != "":
@@ -66,7 +66,7 @@ func (n Nack) decision() (decision string, detail any) {
 	}
 }
 
-// Release returns a message to the queue that no handler has seen.
+// Release is a message that no handler has seen, to return to the queue.
 type Release struct {
 	Delivery
 	DueAt time.Time
@@ -79,17 +79,17 @@ type Burial struct {
 	Reason string
 }
 
-// Acked is what an Ack did.
+// Acked is the result of an Ack.
 type Acked struct {
 	Stale []string // ids of deliveries that are no longer current
-	Room  bool     // the group has waited for room under its limit
+	Room  bool     // the group was at its limit, or an ordering key has a next message
 }
 
 // maxAcked is how many messages one call acks. For each, it reads and writes the list of groups that need it: 6 kB with 100 groups
-// whose names have 60 bytes, as those of Broadcast have.
+// whose names have 60 bytes, as those of Broadcast do.
 const maxAcked = 250
 
-// Ack ends any number of messages for the group. After an error, some may be acked.
+// Ack removes any number of handled messages for the group. After an error, some may be acked.
 func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 	for len(done) > 0 {
 		n := min(maxAcked, sized(done, MaxFreedBytes, func(d Done) int { return d.Size }))
@@ -111,7 +111,7 @@ func (g *Group) Ack(ctx context.Context, done []Done) (acked Acked, err error) {
 	return acked, nil
 }
 
-// sized is how many values go into one call: as many as fit, and at least one.
+// sized returns how many values fit into one call, at least one.
 func sized[T any](values []T, bytes int, size func(T) int) int {
 	total := 0
 	for i, value := range values {
@@ -123,9 +123,9 @@ func sized[T any](values []T, bytes int, size func(T) int) int {
 	return len(values)
 }
 
-// Nack makes any number of messages due again after a delay, or dead messages. If
-// maxDeliveries is above 0, it buries those that had as many deliveries. Like Extend, Release and Bury, it returns
-// the ids of the stale deliveries. After an error, what it returns is true, and the other nacks may have arrived too.
+// Nack makes any number of messages due again after a delay, or dead messages. If maxDeliveries is above 0, it buries
+// those that had as many deliveries. Like Extend, Release and Bury, it returns the ids of the stale deliveries. If it
+// returns an error, its results are valid, and the other nacks may have run, too.
 func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried, err error) {
 	for len(nacks) > 0 {
 		count := sized(nacks, g.maxCallBytes(), func(n Nack) int { return len(n.Metadata) + len(n.Reason) + len(n.Error) })
@@ -148,16 +148,15 @@ func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stal
 	return stale, buried, nil
 }
 
-// Heartbeat is a consumer's sign of life.
+// Heartbeat reports that a consumer is alive.
 type Heartbeat struct {
 	Consumer string
 	Lease    time.Duration
 	Presence Presence
 }
 
-// Extend starts the leases anew. Messages that were handed out count as delivered from
-// now on, even if their consumer is lost. Without messages, it says that the consumer is
-// alive.
+// Extend renews leases. Messages that a handler has count as delivered from now on, even if their
+// consumer is lost. Without messages, it only reports that the consumer is alive.
 func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string, error) {
 	args := []any{h.Lease.Milliseconds(), g.name, h.Consumer, h.Presence.Alive.Milliseconds(), h.Presence.Info}
 	for _, h := range held {
@@ -170,7 +169,7 @@ func (g *Group) Extend(ctx context.Context, h Heartbeat, held []Held) ([]string,
 	return g.RunForTexts(ctx, extendScript, args)
 }
 
-// Release gives messages back with their old due times. The deliveries do not count.
+// Release returns messages to the queue with their old due times. The deliveries do not count.
 func (g *Group) Release(ctx context.Context, releases []Release) ([]string, error) {
 	args := []any{g.name, g.partition.Channel()}
 	for _, r := range releases {
@@ -179,10 +178,10 @@ func (g *Group) Release(ctx context.Context, releases []Release) ([]string, erro
 	return g.RunForTexts(ctx, releaseScript, args)
 }
 
-// MaxReasonBytes is how long the reason of a dead message may be.
+// MaxReasonBytes is the maximum length of the reason of a dead message.
 const MaxReasonBytes = 1000
 
-// Reason makes a text a reason for people to read, and drops what is too much.
+// Reason returns a text as a reason that operators can read, cut to MaxReasonBytes.
 func Reason(text string) string {
 	text = strings.TrimSpace(strings.ToValidUTF8(text, "?"))
 	if len(text) > MaxReasonBytes {
@@ -191,7 +190,7 @@ func Reason(text string) string {
 	return text
 }
 
-// Bury makes messages dead messages, which the caller has in delivery.
+// Bury makes messages that the caller has in delivery dead messages.
 func (g *Group) Bury(ctx context.Context, burials []Burial) ([]string, error) {
 	args := []any{g.name, g.partition.Channel(), 0}
 	for _, b := range burials {
@@ -209,9 +208,9 @@ func (g *Group) RunForTexts(ctx context.Context, s *script.Script, args []any) (
 	return reply.Rest(), reply.End()
 }
 
-// BuryAny makes messages dead messages, whether they wait for the group or are in delivery:
-// up to MaxMessages. It returns the ids of those that are neither, unless they are dead messages
-// for this reason. A late copy of the call buries nothing that was requeued since.
+// BuryAny makes up to MaxMessages messages dead messages, whether they wait for the group or are in
+// delivery. It returns the ids of those that do neither, unless they are dead for this reason
+// already. A late copy of the call does not bury messages that were requeued since.
 func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left []string, err error) {
 	now, err := g.partition.Now(ctx)
 	if err != nil {
@@ -224,14 +223,14 @@ func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left 
 	return g.RunForTexts(ctx, buryScript, args)
 }
 
-// Requeue makes dead messages due again, as if they had never been delivered, if they were
-// buried no later than a time by Redis's clock, in ms. It returns the ids of the others.
+// Requeue makes dead messages due again and resets their delivery counts, if they were buried up to
+// latest, a time in ms by Redis's clock. It returns the ids of the others.
 func Requeue(ctx context.Context, g *Group, ids []string, latest int64) ([]string, error) {
 	return g.RunForTexts(ctx, requeueScript, append([]any{g.Name(), g.Partition().Channel(), latest}, script.Strings(ids)...))
 }
 
-// Discard removes dead messages for good, if they were buried no later than a time by
-// Redis's clock, in ms. It returns the ids of the others.
+// Discard removes dead messages permanently if they were buried up to latest, a time in ms by
+// Redis's clock. It returns the ids of the others.
 func Discard(ctx context.Context, g *Group, ids []string, latest int64) (missing []string, err error) {
 	for len(ids) > 0 {
 		args := append([]any{g.Name(), g.Partition().Channel(), MaxFreedBytes, latest}, script.Strings(ids)...)

@@ -203,7 +203,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"relay for one of 100 groups": relayAll(500, 100, 100),
 }
 
-// lane gives an ordering key a message in delivery to the group g, which it returns, and some in line behind it.
+// lane gives an ordering key a message in delivery to the group g, whose receipt it returns, and messages in line behind it.
 func (r *scene) lane(key string, count int) (held string) {
 	r.T.Helper()
 	const source = `
@@ -230,7 +230,7 @@ func (r *scene) lane(key string, count int) (held string) {
 	return held
 }
 
-// relayAll hands on messages with bodies of a size that this many groups need.
+// relayAll moves messages to a stream, with bodies of a size, that this many groups need.
 func relayAll(count, size, groups int) func(r *scene, g *Group) func() {
 	return func(r *scene, g *Group) func() {
 		ids := r.Store(r.partition.Key(script.UnackOf, "g"), count, size)

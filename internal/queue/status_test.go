@@ -17,8 +17,8 @@ func TestAStatusThatNoScriptWouldAnswerIsAnError(t *testing.T) {
 	}
 }
 
-// TestOfSeveralMessagesWithAKeyTheLastOneIsTold: they are in different partitions, since the
-// number of partitions was raised between them.
+// TestOfSeveralMessagesWithAKeyTheLastOneIsTold: the messages are in different partitions, because
+// the number of partitions was raised between them.
 func TestOfSeveralMessagesWithAKeyTheLastOneIsTold(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 3)
@@ -43,7 +43,7 @@ func TestOfSeveralMessagesWithAKeyTheLastOneIsTold(t *testing.T) {
 	assert.Equal(t, Status{ID: keyed(5, "k"), Groups: map[string]State{"g": StateDead}}, status)
 }
 
-// ofInspect is a script of package inspect, which imports this one.
+// ofInspect returns a script of package inspect, which imports this package.
 func ofInspect(name string) *script.Script {
 	return script.New(os.DirFS("../inspect"), name)
 }

@@ -1,5 +1,5 @@
-// Package queue keeps topics and their messages in Redis: what publishers and consumers do with them.
-// The guarantees live in its Lua scripts, one file each. Package inspect has what operators do.
+// Package queue stores topics and their messages in Redis. It has the operations of publishers and consumers; package inspect has
+// those of operators. The guarantees live in its Lua scripts, one file each.
 package queue
 
 import (
@@ -19,11 +19,11 @@ type Store struct {
 
 	mu       sync.Mutex
 	listed   map[string]time.Time // guarded by mu; up to maxListed topics, and when each was last seen on the list
-	awayTill time.Time            // guarded by mu; until when no call waits for the list of topics
+	awayTill time.Time            // guarded by mu; until then, no call waits for the list of topics
 }
 
-// NewStore returns what a prefix has in the Redis of a client. It does no I/O. The
-// observer sees each call. The error says why the client is unsupported.
+// NewStore returns the Store of a prefix in the Redis of a client. It does no I/O. The observer
+// sees each call. The error says why the client is unsupported.
 func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
 	c, err := script.NewClient(client, prefix, observer)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Store) Topic(name string) *Topic {
 	return &Topic{store: s, name: name, propagated: 1}
 }
 
-// MaxMessages is how many messages one script call takes at most.
+// MaxMessages is the maximum number of messages in one script call.
 const MaxMessages = 1000
 
 // Partition is one partition of a topic, as publishers see it. It is safe for
@@ -47,7 +47,7 @@ type Partition struct {
 	changes changes
 
 	makePutKeys sync.Once // at the first Push: a process may have thousands of partitions that only consume
-	putKeys     []string  // the KEYS of put.lua, which is called most
+	putKeys     []string  // the KEYS of put.lua, the most frequent call
 }
 
 // NewPartition returns a partition of a topic. It does no I/O.

@@ -14,27 +14,27 @@ const Forget = "FORGET"
 
 // Tick is a message of a schedule.
 type Tick struct {
-	Nominal time.Time // when its expression says that it happens
+	Nominal time.Time // the time from the schedule's expression
 	Due     time.Time // by Redis's clock
 	ID      string
 	Body    []byte
 }
 
-// Ticks are what TickCall stores.
+// Ticks are the arguments of a TickCall.
 type Ticks struct {
 	Schedule string
 	Revision int64  // µs
-	Seen     string // the cursor of the record that the caller has seen; "" if it was of another revision
-	Cursor   string // how far the caller has come; no spaces
+	Seen     string // the last cursor that the caller has seen; "" if it was of another revision
+	Cursor   string // how far the caller has computed ticks; no spaces
 	List     []Tick // MaxMessages at most
 }
 
-// TickRecord is what a topic knows of a schedule.
+// TickRecord is the record of a schedule in a topic.
 type TickRecord struct {
-	Revision int64 // 0: it knows nothing
+	Revision int64 // 0: there is no record
 	Cursor   string
-	Fired    time.Time   // the nominal time of the last tick that is not ahead any more
-	Ahead    []time.Time // nominal times of the ticks that are stored ahead, or, except for a TickLook, have become due lately
+	Fired    time.Time   // nominal time of the last tick that has become due
+	Ahead    []time.Time // nominal times of the ticks that are stored ahead; except in a TickLook, some may have become due lately
 }
 
 // Ticked is the answer to a TickCall.
@@ -46,7 +46,7 @@ type Ticked struct {
 	Record TickRecord
 }
 
-// TickCall stores ticks of a schedule ahead, in partition 0, each once. It may be sent any number of times.
+// TickCall stores ticks of a schedule ahead, in partition 0, each once. The call may be repeated.
 func (t *Topic) TickCall(ticks Ticks) script.Call {
 	p := t.Partition(0)
 	args := append(make([]any, 0, 5+4*len(ticks.List)), ticks.Schedule, ticks.Revision, ticks.Seen, ticks.Cursor, p.Channel())
@@ -56,7 +56,7 @@ func (t *Topic) TickCall(ticks Ticks) script.Call {
 	return p.Call(tickScript, p.Keys(tickScript, ""), args)
 }
 
-// TickLook reads what the topic knows of a schedule: what has fired and what is ahead now.
+// TickLook reads the record of a schedule: which tick has become due last, and which are ahead now.
 func (t *Topic) TickLook(schedule string) script.Call {
 	return t.TickCall(Ticks{Schedule: schedule})
 }

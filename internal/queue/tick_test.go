@@ -13,13 +13,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// revisionOf is the revision of a schedule that is defined now, and some more.
+// revisionOf returns the revision of a schedule that is defined now, plus more.
 func (r *scene) revisionOf(more int64) int64 {
 	r.T.Helper()
 	return r.Now().UnixMicro() + more
 }
 
-// tick stores ticks that are due some seconds from now, which their ids say: "t5".
+// tick stores ticks that are due some seconds from now, with ids such as "t5".
 func (r *scene) tick(revision int64, seen, cursor string, seconds ...int) Ticked {
 	r.T.Helper()
 	result, err := r.tickOn(r.partition, revision, seen, cursor, seconds...)
@@ -43,7 +43,7 @@ func (r *scene) tickOn(p *Partition, revision int64, seen, cursor string, second
 	return ReadTicked(script.Answer{Reply: reply})
 }
 
-// pending are the ids of what is scheduled.
+// pending returns the ids in scheduled.
 func (r *scene) pending() string {
 	r.T.Helper()
 	return strings.Join(r.Client.ZRange(r.Ctx(), r.partition.Key(script.Scheduled, ""), 0, -1).Val(), " ")
@@ -114,7 +114,7 @@ func TestATickThatAPersonMakesDueEarlyLosesNoneBeforeIt(t *testing.T) {
 	assert.True(t, result.Record.Fired.Before(r.Now()), result.Record.Fired)
 }
 
-// TestALookTellsWhatIsAhead by the due times that people have given ticks, and changes nothing.
+// TestALookTellsWhatIsAhead by the current due times, which operators may have changed, and changes nothing.
 func TestALookTellsWhatIsAhead(t *testing.T) {
 	r := newScene(t)
 	now, scheduled := r.Now().Truncate(time.Second), r.partition.Key(script.Scheduled, "")

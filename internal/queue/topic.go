@@ -11,12 +11,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// MaxPartitions is how many partitions a topic can have: each costs every subscription
-// a goroutine and a poll.
+// MaxPartitions is how many partitions a topic can have: each adds a goroutine and a poll to every
+// subscription.
 const MaxPartitions = script.MaxPartitions
 
-// PartitionOf chooses the partition of a key. When partitions are added, a key stays where it
-// is or moves to a new one (jump consistent hash, Lamping and Veach).
+// PartitionOf returns the partition of a key. If partitions are added, a key stays in its partition
+// or moves to a new one (jump consistent hash, Lamping and Veach).
 func PartitionOf(key string, partitions int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(key)) // never fails
@@ -29,25 +29,25 @@ func PartitionOf(key string, partitions int) int {
 	return int(chosen)
 }
 
-// Topic is a topic with all its partitions. How many there are is kept in Redis.
-// It is safe for concurrent use.
+// Topic is a topic with all its partitions. Their number is stored in Redis. It is safe for
+// concurrent use.
 type Topic struct {
 	// immutable
 	store *Store
 	name  string
 
 	mu         sync.Mutex
-	partitions []*Partition // guarded by mu; up to the highest that was asked for
-	propagated int          // guarded by mu; how many partitions know what the first one knows
-	search     search       // guarded by mu; for groups that have expired
+	partitions []*Partition // guarded by mu; up to the highest one used
+	propagated int          // guarded by mu; number of partitions that have the settings of the first one
+	search     search       // guarded by mu; for expired groups
 
-	understanding script.Shared // the list of topics is read
+	understanding script.Shared // shared by callers that read the list of topics
 }
 
 // Name is the topic's name.
 func (t *Topic) Name() string { return t.name }
 
-// Store is what the topic is in.
+// Store returns the Store of the topic.
 func (t *Topic) Store() *Store { return t.store }
 
 // WhyNoAnswer explains a call that has not ended in time; see Store.WhyNoAnswer.
@@ -63,14 +63,14 @@ func (t *Topic) Partition(number int) *Partition {
 	return t.partitions[number]
 }
 
-// opened is how many partitions this Topic has used.
+// opened returns how many partitions this Topic has used.
 func (t *Topic) opened() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(1, len(t.partitions))
 }
 
-// Partitions returns how many partitions there are. It changes nothing in Redis.
+// Partitions returns the number of partitions. It changes nothing in Redis.
 func (t *Topic) Partitions(ctx context.Context) (int, error) {
 	if err := t.understand(ctx); err != nil {
 		return 0, err
@@ -79,7 +79,7 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 	return number, err
 }
 
-// restored is Partitions, but if Redis has lost the number, it raises the number to what this Topic has used.
+// restored is Partitions, but if Redis has lost the number, it raises it to the number that this Topic has used.
 func (t *Topic) restored(ctx context.Context) (int, error) {
 	if err := t.understand(ctx); err != nil {
 		return 0, err
@@ -88,13 +88,13 @@ func (t *Topic) restored(ctx context.Context) (int, error) {
 	return number, err
 }
 
-// Raise makes sure that there are at least so many partitions, with all groups of the
-// topic in each, and returns how many there are. Others may have raised the number
-// higher; it never falls, not even if Redis has lost it since the last call.
+// Raise makes sure that there are at least wanted partitions, with all groups of the topic in each,
+// and returns their number. Other processes may have raised it higher. The number never falls, even
+// if Redis has lost it since the last call.
 //
-// Raise writes the number before it reads the groups. So the subscriber of a group that
-// is registered meanwhile either sees the number and registers it in all partitions, or
-// has registered it in the first one before, where Raise finds it.
+// Raise writes the number before it reads the groups. So if a group is registered meanwhile, its
+// subscriber either sees the number and registers the group in all partitions, or has registered it
+// in the first partition before, where Raise finds it.
 func (t *Topic) Raise(ctx context.Context, wanted int) (int, error) {
 	t.mu.Lock()
 	known := t.propagated
@@ -112,13 +112,13 @@ func (t *Topic) Raise(ctx context.Context, wanted int) (int, error) {
 	return t.propagated, nil
 }
 
-// groupSettings are what all partitions have to know: the groups; pauses and limits, as fields and
-// values; and which groups expire, as names and milliseconds.
+// groupSettings are the settings that all partitions have: the groups; pauses and limits, as fields
+// and values; and the groups that expire, as names and milliseconds.
 type groupSettings struct{ groups, rules, expiring []string }
 
-// raise raises the number of partitions and returns it. If it differs from known, and
-// known is not 0, raise also returns what new partitions have to know. It comes before
-// everything else that is done with a topic, so it checks the server.
+// raise raises the number of partitions and returns it. If the number differs from known, and known
+// is not 0, it also returns the settings for new partitions. It is the first call for a topic, so
+// it checks the server.
 func (t *Topic) raise(ctx context.Context, wanted, known int) (number int, settings groupSettings, err error) {
 	call := t.Partition(0).raiseCall(wanted, known)
 	if err := t.store.Check(ctx, call.Keys[0]); err != nil {
@@ -150,7 +150,7 @@ func (p *Partition) raiseCall(wanted, known int) script.Call {
 	return p.Call(raiseScript, p.Keys(raiseScript, ""), []any{wanted, known, p.Channel()})
 }
 
-// PartitionsCall asks the first partition how many there are. ReadPartitions reads the reply.
+// PartitionsCall reads the number of partitions from the first one. ReadPartitions reads the reply.
 func (p *Partition) PartitionsCall() script.Call { return p.raiseCall(1, 0) }
 
 // ReadPartitions reads the reply of PartitionsCall.
@@ -162,12 +162,12 @@ func ReadPartitions(reply script.Reply) (int, error) {
 	return n, nil
 }
 
-// propagate gives partitions, from known on, what the first one has, and returns how many
-// there are. It reads them again afterwards: changes made meanwhile reached partitions that
-// did not have the rest yet. If there are limits, all partitions get their new, smaller share.
+// propagate copies the settings of the first partition to the partitions from known on, and returns
+// the number of partitions. It repeats this if the settings have changed meanwhile. If there are
+// limits, all partitions get their new, smaller share.
 func (t *Topic) propagate(ctx context.Context, settings groupSettings, known, number int) (int, error) {
 	for range 10 {
-		from := max(known, 1) // only callers that decide change the first one
+		from := max(known, 1) // the first partition has them already
 		if settings.limited() {
 			from = 1
 			if err := t.shareOfFirst(ctx, settings, number); err != nil {
@@ -190,7 +190,7 @@ func (t *Topic) propagate(ctx context.Context, settings groupSettings, known, nu
 	return 0, ErrGroupsKeepChanging
 }
 
-// adopt gives a partition what the first one has, and its share of limits.
+// adopt copies the settings of the first partition to another one, and sets its share of limits.
 func (p *Partition) adopt(ctx context.Context, settings groupSettings, partitions int) error {
 	rules, err := settings.rulesFor(p.Number(), partitions)
 	if err != nil {
@@ -202,9 +202,9 @@ func (p *Partition) adopt(ctx context.Context, settings groupSettings, partition
 	return err
 }
 
-// Each calls do for all partitions at once, so one that does not answer delays no
-// other, and waits for all. It returns the error of reading how many there are, or the
-// joined errors of do.
+// Each calls do for all partitions at once, so that a partition that does not answer does not delay
+// others, and waits for all. It returns the joined errors of do, or the error of reading the number
+// of partitions.
 func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partition) error) error {
 	number, err := t.Partitions(ctx)
 	if err != nil {
@@ -227,7 +227,7 @@ func (t *Topic) Visit(ctx context.Context, from, to int, do func(ctx context.Con
 	return joined(errs)
 }
 
-// joined joins errors with different texts: the partitions of one server fail alike.
+// joined joins errors with different texts, because partitions of one server fail with the same error.
 func joined(errs []error) error {
 	seen := map[string]bool{}
 	var different []error

@@ -22,7 +22,7 @@ func newTopic(t *testing.T) *Topic {
 	return newStore(t, redistest.Client(t)).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()))
 }
 
-// again is the same topic, as another process sees it.
+// again returns the same topic in another process.
 func (t *Topic) again() *Topic { return t.store.Topic(t.name) }
 
 func groupsOf(t *testing.T, topic *Topic, partition int) []string {
@@ -89,8 +89,8 @@ func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 	assert.Equal(t, "string", wrong.Want)
 }
 
-// TestNewPartitionsKnowAllGroups: otherwise, one group could get a message in a new
-// partition before another group is registered there.
+// TestNewPartitionsKnowAllGroups: otherwise, one group could get a message in a new partition
+// before another group is registered there.
 func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	topic := newTopic(t)
 	for _, group := range []string{"g", "h"} {
@@ -106,7 +106,7 @@ func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	assert.Empty(t, groupsOf(t, topic, 3))
 
 	require.NoError(t, topic.store.Redis().Del(t.Context(), topic.Partition(2).Key(script.Groups, "")).Err())
-	_, err = topic.again().Raise(t.Context(), 1) // a publisher that finds more partitions than it asks for
+	_, err = topic.again().Raise(t.Context(), 1) // a publisher that finds more partitions than it requests
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, 2))
 }
@@ -131,7 +131,7 @@ func TestAGroupRegistersInAllPartitions(t *testing.T) {
 	number, err := member.Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 2, number)
-	_, _, err = topic.raise(t.Context(), 4, 0) // and dies before it copies the groups
+	_, _, err = topic.raise(t.Context(), 4, 0) // the publisher dies before it copies the groups
 	require.NoError(t, err)
 	number, err = member.Partitions(t.Context())
 	require.NoError(t, err)

@@ -16,8 +16,8 @@ import (
 
 const minute = time.Minute
 
-// pushWindow stores a batch whose keys are taken for a minute at least, and returns the
-// call of each duplicate.
+// pushWindow stores a batch whose keys are in use for a minute at least, and returns the call of
+// each duplicate.
 func (r *scene) pushWindow(number int64, duplicates Duplicates, calls ...[]Message) []int {
 	r.T.Helper()
 	rejected, err := r.pushFor(minute, number, duplicates, calls...)
@@ -33,7 +33,7 @@ func (r *scene) pushFor(window time.Duration, number int64, duplicates Duplicate
 	return r.partition.Push(r.Ctx(), Batch{Publisher: "p", Number: number, Duplicates: duplicates, Window: window, Calls: calls})
 }
 
-// endWindow ends the window of a key, as time would.
+// endWindow ends the window of a key before its time.
 func (r *scene) endWindow(key string) {
 	r.T.Helper()
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.partition.Key(script.Dedup, ""), redis.Z{Score: 1000, Member: key}).Err())
@@ -57,7 +57,7 @@ func TestWindowsThatAreOverAreDropped(t *testing.T) {
 	}
 	t.Logf("at most %d keys were taken at once", most)
 	assert.Less(t, most, int64(2000))
-	for n := 0; left() > 0; n++ { // a publisher without a window drops them, too
+	for n := 0; left() > 0; n++ { // a publisher without a window removes them, too
 		require.Less(t, n, 300)
 		number++
 		r.pushBatch(number, RejectDuplicates, []Message{after(keyed(count+n, fmt.Sprint("late ", n)), 3600)})
@@ -76,8 +76,8 @@ func TestMessagesWithoutAKeyPayNothingForWindows(t *testing.T) {
 	assert.Empty(t, scores())
 }
 
-// TestAPushThatFailsAfterItTookKeysRestoresThem since a key that is taken for a message
-// that was never stored would refuse the next attempt.
+// TestAPushThatFailsAfterItTookKeysRestoresThem because a key that is in use for a message that was
+// never stored would refuse the next attempt.
 func TestAPushThatFailsAfterItTookKeysRestoresThem(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// maxWithin is how long a settlement may take at most. It limits how long a connection that has died holds it up.
+	// maxWithin is the maximum time of a settlement, so that a dead connection does not block it for longer.
 	maxWithin = 12 * time.Second
 
-	// minMostWithin is how long a claim may take at most if its leases are short.
+	// minMostWithin is the lowest time limit of a claim with short leases.
 	minMostWithin = 3 * time.Second
 
-	// besideBody is about how many bytes a message takes in the reply to a claim besides its id, body and metadata.
+	// besideBody is about how many bytes a message takes in the reply to a claim, without its id, body and metadata.
 	besideBody = 60
 )
 
-// runWithin makes a call that transfers some bytes, in the time that a Window has for it, or less.
+// runWithin makes a call that transfers some bytes. Its time limit is that of a Window, or most if that is less.
 func (g *Group) runWithin(ctx context.Context, w *link.Window, bytes int, most time.Duration, call script.Call) (script.Reply, error) {
 	call.Within = min(w.Within(bytes), most)
 	reply, err := g.partition.Client().Run(ctx, call)
@@ -29,7 +29,7 @@ func (g *Group) runWithin(ctx context.Context, w *link.Window, bytes int, most t
 	return reply, err
 }
 
-// runClaim makes a claim. An attempt may take half a lease at most: one that begins later cannot end within it.
+// runClaim makes a claim. An attempt may take half a lease at most, so that a second one can end within the lease.
 func (g *Group) runClaim(ctx context.Context, r Request, call script.Call) (script.Reply, error) {
 	if g.claims == nil {
 		return g.partition.Client().Run(ctx, call)
@@ -37,7 +37,7 @@ func (g *Group) runClaim(ctx context.Context, r Request, call script.Call) (scri
 	return g.runWithin(ctx, g.claims, max(r.Bytes, g.largest), max(r.Lease/2, minMostWithin), call)
 }
 
-// fitting is a request for no more than fits into a reply.
+// fitting reduces a request to what fits into a reply.
 func (g *Group) fitting(r Request) Request {
 	if r.Bytes == 0 || r.Bytes > MaxReplyBytes {
 		r.Bytes = MaxReplyBytes
@@ -67,7 +67,7 @@ func (g *Group) arrived(claims Claims, took time.Duration) {
 	g.claims.Arrived(bytes, took)
 }
 
-// maxCallBytes is how many bytes of metadata one settlement carries at most.
+// maxCallBytes returns how many bytes of metadata one settlement carries at most.
 func (g *Group) maxCallBytes() int {
 	if g.calls == nil {
 		return maxMetadataBytes
@@ -75,9 +75,9 @@ func (g *Group) maxCallBytes() int {
 	return g.calls.Size()
 }
 
-// sizeOf is about how many bytes arguments take on their way.
+// sizeOf returns about how many bytes arguments take on the wire.
 func sizeOf(args []any) (bytes int) {
-	const other = 16 // a number, and what is around each argument
+	const other = 16 // bytes of a number, and of the overhead of each argument
 	for _, arg := range args {
 		bytes += other
 		switch value := arg.(type) {

@@ -1,14 +1,14 @@
--- bury.lua: make messages dead messages of the group, since their current
--- deliveries show that they can never be handled, or since an operator says so.
+-- bury.lua: make messages dead messages of a group. A consumer sends the receipts of its current
+-- deliveries. An operator has no receipts, and may bury any message that waits or is in delivery.
 --
 -- KEYS     unack, attempts, dead, reasons, keys, at_limit, queue, turns, blocked, settings
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
--- ARGV[3]  until     ms by Redis's clock; after that, no message without a receipt is buried
+-- ARGV[3]  until     ms by Redis's clock; after that, messages without a receipt are not buried
 -- ARGV[4..]  for each message: id, receipt, reason
--- Returns  { id, ... }: those whose delivery is no longer the current one, or which, without
---          a receipt, neither wait nor are in delivery; unless the reason is what they were
---          buried for
+-- Returns  { id, ... }: messages whose delivery is not current or that, without a receipt, neither
+--          wait nor are in delivery. A message that is already dead for this reason is not among
+--          them, so a repeated call gets the same answer
 
 local group, channel, till = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
@@ -25,7 +25,7 @@ local in_time = now <= till * 1000
 begin_writes(unack)
 local stale = {}
 for i, id in ipairs(ids) do
-  local whoever = receipts[i] == '' -- an operator has no receipt: the message is buried wherever it is
+  local whoever = receipts[i] == '' -- the call of an operator
   if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
     if lines[i] then

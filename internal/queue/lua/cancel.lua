@@ -1,22 +1,22 @@
--- cancel.lua: take back the message with an id, or the one that a key leads to, from all
--- groups that still need it, except where it is a dead message. A repeated call does not take
--- back the next message with that key, thanks to the record of the request; nor does a late
--- one, thanks to its time limit.
+-- cancel.lua: remove a message, found by its id or message key, from scheduled and from all groups
+-- that wait for it or handle it. Where it is a dead message, it stays. A repeated call cannot
+-- cancel the next message with that key, because the request is recorded; nor can a late call,
+-- because of its time limit.
 --
 -- KEYS     scheduled, messages, publishers, groups, refs, keys, dedup, at_limit; for each group: queue,
 --          unack, dead, attempts, nack_metadata, turns, blocked
--- ARGV[1]  caller   string; it waits for each answer
+-- ARGV[1]  caller   string; sends one request at a time
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
 -- ARGV[4]  by       'key' or 'id'
 -- ARGV[5]  name     message key, or id
 -- ARGV[6]  channel  where subscribers listen for notifications
 -- ARGV[7..]  the groups, in the order of their keys
--- Returns  { 'groups', now in ms, name, ... } if one of these may have the message and is not
---            named, or the time is over; nothing changed
---          { 'cancelled', id, 'scheduled' or '', group, state, ... }: where it was
---          { 'none', likewise } when only dead messages are left of it; nothing changed
---          { 'none' } when there is no such message
+-- Returns  { 'groups', now in ms, name, ... } if ARGV lacks one of these groups that may have the
+--            message, or the call is late; nothing changed
+--          { 'cancelled', id, 'scheduled' or '', group, state, ... }: the states before the call
+--          { 'none', id, ... } likewise, if only dead messages are left of it; nothing changed
+--          { 'none' } if there is no such message
 
 local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local by, name, channel = ARGV[4], ARGV[5], ARGV[6]
@@ -40,8 +40,8 @@ if not id then
   return { 'none' }
 end
 
--- Reading the keys first makes one of another type fail before any write, and shows
--- which of up to 100 groups have the message.
+-- All keys are read before the first write: a key of another type fails here, and later writes
+-- concern only the groups that have the message.
 local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
 local line, lines = line_of(id), {}
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
@@ -78,13 +78,13 @@ end
 with_done(found, names, planned)
 if planned or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
 local key = by == 'key' and name or led_by(messages, keys, id)
--- A repeated call leaves alone the window of another message that has the key by now.
+-- If another message has taken the key since the first attempt, a repeated call keeps its window.
 local window = key and call('ZSCORE', dedup, key) and (not previous or sought(keys, messages, key) == id)
 
--- The record comes first, so a repeated call finishes what a torn file left half done.
--- Body and key come next, so no key is held for ever. The window comes before the body, which
--- shows a repeated call that the window is not the next message's. refs comes last, since it
--- shows where to look. Dead messages keep the body.
+-- The record is written first, so that a repeated call finishes what a torn file left half done.
+-- The window is removed before the body, which proves that the window is not the next message's.
+-- The key is removed with the body, so that it is not held for ever. refs is removed last, because
+-- it names the groups. Dead messages keep the body.
 begin_writes(scheduled)
 call('HDEL', refs, '')
 if not again then write_record(publishers, caller, ARGV[2], now_ms, cjson.encode(found), last_ms) end

@@ -1,43 +1,43 @@
 -- claim.lua: lease due messages of one group to one consumer.
 --
--- A message waits in scheduled. The first claim that finds it due moves it to the queues of all groups
--- (lib_fan_out.lua), or leases it at once if there is only one group. A lease moves it to unack, with
--- the end of the lease as its score, and gives it a receipt, which the settlement has to name.
--- A claim, in this order: a request that is sent again gets what it got (lib_claim_again.lua); what
--- holds the group back, such as a pause or a limit (lib_claim.lua), says how much to take; messages
--- whose leases ran out come first, then due ones; each is leased, buried if it had too many deliveries,
--- or sent in line while its ordering key is busy (lib_claim_order.lua). What a message
--- is added to is written before what it leaves. The reply says when to claim again.
--- An idle consumer's claim ends in lib_idle.lua, before this begins.
+-- A new message waits in scheduled. The first claim that finds it due moves it to the queues of all
+-- groups (lib_fan_out.lua) or, if there is only one group, leases it at once. To lease a message, the
+-- claim moves it to unack, with the end of the lease as its score, and gives it a receipt, which
+-- settlements have to name.
+-- A claim has these steps. A repeated request gets its first answer again (lib_claim_again.lua). The group's
+-- pause and limits decide how many messages it may take (lib_claim.lua). It takes messages with expired leases
+-- first, then due ones. It leases each, buries it after too many deliveries, or lets it wait in line while its
+-- ordering key is busy (lib_claim_order.lua). It adds each message to its new set before it removes it from the
+-- old one. The reply says when to claim again. If no message is due, lib_idle.lua answers before this file.
 --
 -- KEYS     scheduled, messages, groups, refs, keys, queue, unack, attempts, claims, dead, reasons,
 --          nack_metadata, settings, consumers, at_limit, partitions, expiry, turns, blocked; for each group: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
--- ARGV[3]   request  integer; the same request again gets the same messages, as far as they fit
+-- ARGV[3]   request  integer; a repeated request gets the same messages again, as far as they fit
 -- ARGV[4]   limit    integer, 1..1000
--- ARGV[5]   free     integer, 0..limit: the consumer's free workers. Messages claimed before
---                    (except those released unseen once) need one; the claim stops at the
---                    first without
+-- ARGV[5]   free     integer, 0..limit: the consumer's free workers. Each message that was claimed
+--                    before (except if it was only released unseen, once) needs one; the claim
+--                    stops at the first message without one
 -- ARGV[6]   lease    ms
 -- ARGV[7]   max deliveries, 0 for no limit
 -- ARGV[8]   bytes    of text to return at most, unless the first message has more
 -- ARGV[9]   channel  where subscribers listen for notifications
 -- ARGV[10]  alive    for how many ms the consumer counts as alive
--- ARGV[11]  about    the consumer, for people; '' to record nothing
--- ARGV[12]  asof     ms by Redis's clock: when the groups that follow were all others; 0 if
+-- ARGV[11]  about    description of the consumer for operators; '' to record nothing
+-- ARGV[12]  asof     ms by Redis's clock: when the groups that follow were all other groups; 0 if
 --                    none are named
--- ARGV[13..]  other groups, in the order of their queues; see lib_fan_out.lua. Only what has
---             fallen due for all groups needs them
--- Returns  { 'groups', now in ms, name, ... } if the caller has to name these groups, or is
---            not one of them and has to register; no message was leased
---          { 'claimed', now in ms, lease deadline in ms, µs until the next is due or -1 if none
---            will be or -2 if the next is only for a free worker, or below -2 if a later request
---            is recorded: -2 less its number, and nothing else,
+-- ARGV[13..]  other groups, in the order of their queues. Only a claim that finds due messages in
+--             scheduled needs them; see lib_fan_out.lua
+-- Returns  { 'groups', now in ms, name, ... } if the caller has to name these groups, or to
+--            register its own group, which is missing; no message was leased
+--          { 'claimed', now in ms, lease deadline in ms, wait: µs until the next message is due, -1
+--            if none will be, -2 if the next one needs a free worker, or -2 less the number of a
+--            later request if one is recorded, and nothing else,
 --            'due receipt due receipt ...' with due in ms, { id, ... }, { body, ... },
---            { index, metadata, ... } of those with their own,
---            { id, reason, ... } of those that were dead-lettered,
---            how many partitions there are if more than one, 1 if groups may end soon else 0 }
+--            { index, metadata, ... } of messages with metadata of their own,
+--            { id, reason, ... } of messages that were buried,
+--            number of partitions if more than one, 1 if groups may end soon else 0 }
 
 local group, consumer, request = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, free_workers, lease_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -46,7 +46,7 @@ local alive_ms, about, asof = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
 local now, now_ms = now_us()
 local deadline = int(math.ceil(now / 1000) + lease_ms)
 
--- These reads come first: lib_idle.lua has checked the types of the other keys.
+-- These reads check the types of the keys that lib_idle.lua has not checked, before any write.
 local group_count = redis.call('SCARD', groups)
 local partition_count = tonumber(redis.call('GET', partitions)) or 0
 local expiring = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
@@ -55,11 +55,11 @@ local has_attempts = redis.call('HLEN', attempts) > 0
 local has_turns = redis.call('HLEN', turns) > 0 or redis.call('ZCARD', blocked) > 0
 if has_turns then redis.call('ZRANGEBYLEX', blocked, '+', '-') end -- see lines_of
 
--- ask makes the caller name the groups, or register its own.
+-- ask returns the reply that makes the caller name the groups, or register its own.
 local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
 
--- reply gives a batch, nil for nothing. Its details, due times and receipts, are one text, since
--- each value of a reply is slow.
+-- reply returns the answer with a batch, or without messages if batch is nil. Due times and
+-- receipts are one text, since each value of a reply is slow.
 local function reply(wait, batch)
   batch = batch or { details = '', ids = {}, bodies = {}, metadata = {}, buried = {} }
   return {
@@ -68,8 +68,8 @@ local function reply(wait, batch)
   }
 end
 
--- audience are the groups that messages are for when they become due. It is made when a claim needs it, since
--- that takes time for each group.
+-- audience returns the groups that get the messages which become due. It computes them only if a claim needs
+-- them, because that takes time for each group.
 local made_audience
 local function audience()
   if made_audience then return made_audience end
@@ -82,8 +82,8 @@ end
 
 if unknown(groups, group) then return ask() end
 local number, last_ms, result = recorded(claims, consumer)
--- An older request gets no messages. Either it is a late copy, whose caller has had the answer; or the memory
--- of its caller was set back, and the caller goes on from the number in this reply.
+-- An older request gets no messages. Either it is a late copy, whose caller already has the answer; or the
+-- caller's memory was set back, and it continues from the number in this reply.
 if number > request then return reply(-2 - number) end
 if number == request then
   local held = held_again(result)
@@ -98,14 +98,14 @@ end
 
 -- plan returns the budget of the claim:
 --   pause_ends, limits  the group's pause and limits, and scarce, whether they leave room for few messages
---   limit               how many messages the claim may lease, and capacity, how many that are not in unack yet
+--   limit               how many messages the claim may lease, and capacity, how many it may add to unack
 --   reach               how many it reads; beyond is set if these are more than the limit, because the first
 --                       message must be buried or waits for its ordering key
 --   halts               whether dead messages halt ordering keys
 local function plan()
-  local CLAIMS_AHEAD = 4 -- messages are held ahead while the limits have room for so many claims
+  local CLAIMS_AHEAD = 4 -- consumers hold messages ahead only while the limits allow this many claims
   local MAX_BURIED = 100 -- messages that a claim may bury beyond its limit
-  local MAX_IN_LINE = 500 -- messages that a claim may send in line beyond its limit
+  local MAX_IN_LINE = 500 -- messages that a claim may let wait in line beyond its limit
   local pause_ends, limits = rules_of(settings, group, now)
   local capacity, tokens = allowed(limits, unack, now)
   local scarce, max_count = math.min(capacity, tokens) < CLAIMS_AHEAD * limit, limit
@@ -122,9 +122,9 @@ local function plan()
   }
 end
 
--- find_due returns due messages, in the order of their due times, and the set they are in: the
--- group's queue with retries and, with several groups, new messages. With only one group, new ones
--- are in scheduled; no set means that some may be in either. It returns nothing if the caller has to name the groups.
+-- find_due returns due messages, ordered by due time, and the set that they are in. The group's queue has retries
+-- and, if there are several groups, new messages. If there is only one group, new messages are in scheduled; the set
+-- is nil if the messages come from both. It returns nothing if the caller has to name the groups.
 local function find_due(budget, lost)
   local MAX_ENTRIES = 4000 -- that one call adds to the queues of all groups together
   local after = #lost / 2
@@ -132,24 +132,24 @@ local function find_due(budget, lost)
   local due = due_of(scheduled, now_ms, math.min(count, math.max(1, math.floor(MAX_ENTRIES / group_count))))
   if #due == 0 then return due_of(queue, now_ms, count), queue end
   if group_count == 1 then
-    local till = #due < 2 * count and now_ms or due[#due] -- what comes after so many new ones is not for this claim
+    local till = #due < 2 * count and now_ms or due[#due] -- later messages of the queue do not fit into this claim
     local queued = due_of(queue, till, count)
     if #queued == 0 then return due, scheduled end
     return merge(queued, due, count)
   end
   local first, retry = tonumber(due[2]), head(queue)
   if fan_out(audience(), due, queue, scheduled, refs) then return due_of(queue, now_ms, count), queue end
-  -- The caller does not know the latest groups, which new messages must be given to. It need not learn them
-  -- while the queue of its own group has messages that are due before the new ones.
+  -- The caller does not name all groups that need the new messages. It need not learn them yet if the queue
+  -- of its own group has messages that are due before the new ones.
   if asof > 0 and (after > 0 or retry and retry <= first) then
     local before = due_of(queue, due[2], count)
     if still_scheduled(ids_of(before), audience) then return before, queue end
   end
 end
 
--- consider adds messages of a list to a batch, until something stops it: those to lease, those to bury, and
--- those to send in line. It reads no bodies: one beyond the limit of bytes must not be copied in Redis's
--- memory. It returns the ids of the list, and how many of them are in the batch.
+-- consider decides for each message of a list whether to lease it, to bury it, or to let it wait in line,
+-- until the batch is full. It reads no bodies, because a body that does not fit must not be copied in
+-- Redis's memory. It returns the ids of the list, and how many of them are in the batch.
 local function consider(batch, list, lost, max_count)
   local RELEASED_ONCE = '2/0/0' -- entry of a message that was released unseen once
   local call = redis.call -- looked up once: the loop is long
@@ -172,7 +172,7 @@ local function consider(batch, list, lost, max_count)
       buried[#buried + 1], buried[#buried + 2] = id, reason
     elseif waits then
       send_in_line(batch, line, id, list[2 * i])
-      if lost and not entries[i] then -- else its next claim would have the receipt of the lost one
+      if lost and not entries[i] then -- else its next claim would repeat the receipt of the expired lease
         written[#written + 1], written[#written + 2] = id, unseen(entry)
       end
     else
@@ -189,7 +189,7 @@ local function consider(batch, list, lost, max_count)
   return ids, #ids
 end
 
--- choose makes a batch of lost and due messages.
+-- choose makes a batch of messages with expired leases (lost) and due messages.
 local function choose(budget, lost, due)
   local batch = {
     ids = {}, details = {}, entries = {}, buried = {}, bytes = 0, stop = nil,
@@ -200,15 +200,15 @@ local function choose(budget, lost, due)
   consider(batch, lost, true, budget.limit)
   batch.lost = #batch.waiting
   if batch.stop then return batch end
-  -- Those of lost leases are in unack already, and those to bury leave it.
+  -- Messages with expired leases are in unack already, and messages to bury leave it.
   local room = math.max(0, budget.capacity + #batch.buried / 2)
   local max_count = math.min(budget.limit, #batch.ids + room)
   batch.due, batch.due_count = consider(batch, due, false, max_count)
   return batch
 end
 
--- take leases a batch. It adds before it removes: a write that is refused halfway must not leave
--- a message in no set.
+-- take leases a batch. It adds before it removes: if a write is refused halfway, each message must
+-- still be in a set.
 local function take(budget, batch, source, last_ms)
   local ids, buried = batch.ids, batch.buried
   batch.bodies, batch.metadata = texts_of(ids, has_metadata)
@@ -229,12 +229,12 @@ local function take(budget, batch, source, last_ms)
   remove_due(batch, source)
 end
 
--- wait_us is how long no other message can be due; -2 if the next is only for a free worker.
+-- wait_us returns how long to wait for the next message, -1 if none is scheduled, or -2 if the next one needs a free worker.
 local function wait_us(budget, batch)
   local ends, limits = budget.pause_ends, budget.limits
   if ends then return ends == 0 and -1 or ends * 1000 - now end
   if batch.stop == 'worker' then return -2 end
-  -- Where a turn was to be healed there may be more: the group claims again at once.
+  -- If a turn was repaired, others may be broken, so the group claims again at once.
   local first = (batch.stop or batch.healed) and 0 or earliest(scheduled, queue, unack)
   local wait = first and math.max(0, first * 1000 - now) or -1
   if wait ~= 0 or not limits then return wait end
@@ -242,8 +242,8 @@ local function wait_us(budget, batch)
   return wait == 0 and budget.scarce and #batch.ids >= free_workers and -2 or wait
 end
 
--- report tells the group's other consumers, which may wait for the same message, that they need
--- not look, if nothing more is due. A consumer that claims all the time does not say so each time.
+-- report returns the reply. If nothing more is due, it also notifies the group's other consumers,
+-- so that they do not claim in vain. A consumer that claims all the time does not notify each time.
 local function report(budget, batch, last_ms)
   local BUSY_MS = 2
   local wait = wait_us(budget, batch)
@@ -260,7 +260,7 @@ end
 
 local budget = plan()
 begin_writes(unack)
--- Messages whose lease ran out come first: they have waited longest.
+-- Messages with expired leases come first, because they have waited longest.
 local lost = due_of(unack, now_ms, budget.reach)
 if not only_leased(ids_of(lost), audience) then return ask() end
 local due, source = find_due(budget, lost)

@@ -1,15 +1,15 @@
--- discard.lua: remove dead messages of a group permanently, as many as their size
--- allows. A limit keeps a late copy of a call from those that were requeued and buried again since;
--- see requeue.lua.
+-- discard.lua: remove dead messages of a group permanently, up to a limit of bytes. ARGV[4]
+-- protects messages that were requeued and buried again from a late copy of a call; see
+-- requeue.lua.
 --
 -- KEYS     dead, reasons, attempts, messages, refs, nack_metadata, keys, turns, blocked, queue
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  bytes     of bodies to remove at most, unless the first has more
--- ARGV[4]  latest    ms: only those that were buried no later, or in the future
+-- ARGV[4]  latest    ms: only messages that were buried up to then, or in the future
 -- ARGV[5..]  ids
--- Returns  { { id, ... }, { id, ... } }: those that are not such dead messages, and those
---          to send again
+-- Returns  { { id, ... }, { id, ... } }: ids that are not such dead messages, and ids to send again
+--          because of the limit of bytes
 
 local group, channel, bytes, latest, ids = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { unpack(ARGV, 5) }
 

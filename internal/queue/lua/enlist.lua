@@ -7,7 +7,7 @@
 
 local topic, version = ARGV[1], ARGV[2]
 
--- When no memory is left, this only fails for a topic that is not listed.
+-- If no memory is left, this fails only for a topic that is not listed.
 local listed = redis.call('HGET', topics, topic)
 if listed or version == '' then return { listed or nil } end
 redis.call('HSET', topics, topic, version)

@@ -1,22 +1,22 @@
--- expire.lua: end a group that has had no live consumer for as long as it lasts. Like
--- retire.lua, it removes the group and leaves a tombstone, which goes once forget.lua has
--- freed all. A group ends only if this was noticed some seconds before and no consumer has
--- come since: while Redis was down, or when its clock was set forward, consumers may be
--- alive and could not say so. The notice wakes them.
+-- expire.lua: end a group that has had no live consumer for its lifetime. Like retire.lua, it
+-- removes the group and leaves a tombstone, which is removed when forget.lua has freed all. The
+-- group gets notice some seconds before it ends, which wakes its consumers, and ends only if no
+-- consumer reports until then: while Redis was down, or if its clock was set forward, live
+-- consumers could not report.
 --
 -- KEYS     groups, settings, consumers, expiry
 -- ARGV[1]  group
--- ARGV[2]  how      'end', or 'notice' if it may not end yet: partition 0 is the last to end a group,
---                   so that its entry in expiry makes a process continue until all have
+-- ARGV[2]  how      'end', or 'notice' if it must not end yet: partition 0 ends a group last, so that
+--                   its entry in expiry makes some process continue until all partitions have
 -- ARGV[3]  channel  where subscribers listen for notifications
 -- Returns  { 'alive' } if it does not end soon, { 'noticed' } if it may, { 'expired' } if it
 --          has ended, { 'gone' } if there is no such group or it does not expire, or
---          { 'more' } if some old consumers are dropped; to call again
+--          { 'more' } if it has to be called again: some old consumers were removed
 
 local group, how, channel = ARGV[1], ARGV[2], ARGV[3]
 local now, now_text = now_us()
 local now_ms = tonumber(now_text)
-local MAX_CONSUMERS = 200 -- consumers that one call reads; each says up to some KiB
+local MAX_CONSUMERS = 200 -- consumers that one call reads; each entry has up to some KiB
 
 local state = tombstone(settings, group)
 local lasts, ends, noticed = expiry_of(settings, group)
@@ -27,7 +27,7 @@ if state or not lasts or unknown(groups, group) then
   return { 'gone' }
 end
 
--- Each consumer in the hash was alive when it was last seen, and so was the group. It says so again before it no
+-- A consumer in the hash was alive when it was last seen, and so was its group. It reports again before it no
 -- longer counts as alive.
 local latest, old, slow = ends, {}, lasts > NOTICE_MS
 local some = redis.call('HRANDFIELD', consumers, MAX_CONSUMERS, 'WITHVALUES')
@@ -52,14 +52,14 @@ if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTIC
   local first = noticed == 0 or noticed > now_ms
   if first then noticed = now_ms end
   write_expiry(settings, expiry, group, now_ms, lasts, latest, noticed)
-  if first and slow then wake(channel, now, 0, group) end -- the others say in time by themselves that they are alive
+  if first and slow then wake(channel, now, 0, group) end -- other consumers report in time without it
   return { 'noticed' }
 end
 
 if how ~= 'end' then return { 'noticed' } end
 
--- It stays in expiry: the next process that checks can continue. Without the right to remove it, nothing
--- changes.
+-- The group stays in expiry so that the next process that checks can continue. The removal of nothing
+-- fails first if the user has no right to remove.
 redis.call('SREM', groups, '')
 redis.call('HSET', settings, 'retired:' .. group, now_text .. ' expired')
 redis.call('SREM', groups, group)

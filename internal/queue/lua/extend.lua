@@ -1,15 +1,15 @@
--- extend.lua: continue the current deliveries of messages; their leases start anew.
--- Those that a handler has by now count as seen, even if their consumer is lost. Without
--- messages, the consumer only says that it is alive.
+-- extend.lua: renew the leases of current deliveries. A message that a handler has counts as seen
+-- from then on, even if its consumer is lost. Without messages, the call only records that the
+-- consumer is alive.
 --
 -- KEYS     unack, attempts, groups, consumers
 -- ARGV[1]  lease      ms
 -- ARGV[2]  group
 -- ARGV[3]  consumer
 -- ARGV[4]  alive      for how many ms the consumer counts as alive
--- ARGV[5]  about      the consumer, for people; '' to record nothing
+-- ARGV[5]  about      description of the consumer for operators; '' to record nothing
 -- ARGV[6..]  for each message: id, receipt, 1 if a handler has it or else 0
--- Returns  { id, ... }: those whose delivery is no longer the current one
+-- Returns  { id, ... }: messages whose delivery is not current
 
 local group, consumer, alive, about = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local now, now_ms = now_us()
@@ -36,7 +36,7 @@ end
 begin_writes(unack)
 if #seen > 0 then redis.call('HSET', attempts, unpack(seen)) end
 if #leases > 0 then redis.call('ZADD', unack, unpack(leases)) end
--- A consumer whose group has been retired is not noted: nobody would remove the key.
+-- If its group has been retired, the consumer is not recorded: nothing would remove the key.
 if (#leases > 0 or #ids == 0) and about ~= '' and not unknown(groups, group) then
   note_alive(consumers, consumer, now_ms, alive, about)
 end

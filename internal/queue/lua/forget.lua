@@ -1,6 +1,5 @@
--- forget.lua: free some of what a retired group still holds. The last group that needs
--- a message removes it, as in an ack. The tombstone of a group that has ended by itself goes
--- with the last call.
+-- forget.lua: free some messages of a retired group. As with an ack, the last group that needs a
+-- message removes it. The last call also removes the tombstone of a group that has expired.
 --
 -- KEYS     settings, queue, unack, dead, attempts, reasons, nack_metadata, claims, consumers, messages,
 --          refs, keys, at_limit, expiry, turns, blocked

@@ -1,11 +1,11 @@
--- leave.lua: remove a consumer that has ended. The record of its last claim stays if a copy of a
--- claim may still be under way: without the record, that would lease messages to nobody. Its
--- group, if it expires, lasts from now on.
+-- leave.lua: remove a consumer that has ended. The record of its last claim stays if a copy of the
+-- claim may still be under way: without the record, the copy would lease messages to no consumer.
+-- If the group expires, its lifetime starts again.
 --
 -- KEYS     consumers, settings, expiry, claims
 -- ARGV[1]  consumer
 -- ARGV[2]  group
--- ARGV[3]  how        'repeatable' if a copy of a claim may come, else 'over'
+-- ARGV[3]  how        'repeatable' if a copy of a claim may still arrive, else 'over'
 -- Returns  { }
 
 local consumer, group, how = ARGV[1], ARGV[2], ARGV[3]

@@ -1,20 +1,20 @@
--- lib_claim.lua: what claim.lua needs to look for messages, and what holds a group back:
--- pauses and limits. It follows lib_groups.lua.
+-- lib_claim.lua: functions of claim.lua that find messages and apply the group's pauses and limits.
+-- It follows lib_groups.lua.
 
--- due_of returns due messages and when they were due, the earliest first.
+-- due_of returns due messages with their due times, earliest first.
 local function due_of(zset, now_ms, count)
   if count <= 0 then return {} end
   return redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, count)
 end
 
--- ids_of are the ids in such a list.
+-- ids_of returns the ids in such a list.
 local function ids_of(list)
   local ids = {}
   for i = 1, #list, 2 do ids[#ids + 1] = list[i] end
   return ids
 end
 
--- add_leases adds the last first: Redis searches a small set from its start.
+-- add_leases adds the ids in reverse, because Redis searches a small set from its start.
 local function add_leases(unack, ids, deadline)
   if #ids == 0 then return end
   local leases, n = {}, 0
@@ -54,7 +54,7 @@ local function texts_of(ids, has_metadata)
   return redis.call('HMGET', messages, unpack(ids)), list
 end
 
--- remove_due removes the due messages of a batch from where they were. Those in line wait in the queue.
+-- remove_due removes the due messages of a batch from their set. Messages in line stay in the queue.
 local function remove_due(batch, source)
   if batch.due_count == 0 then return end
   if source ~= queue then redis.call('ZREM', scheduled, unpack(batch.due, 1, batch.due_count)) end
@@ -68,13 +68,13 @@ local function remove_due(batch, source)
   if #gone > 0 then redis.call('ZREM', queue, unpack(gone)) end
 end
 
--- Besides pauses, settings has for a group with limits "limits:G", "<in flight> <interval>
--- <burst> ...": how many messages it may hold in this partition, 0 for any number; the µs
--- from one claimed message to the next at its rate, 0 for any rate; and how many it may
--- claim at once when it has been idle. "rate:G" is when, in µs, its whole burst is back.
+-- "limits:G" in settings has the limits of a group: "<in flight> <interval> <burst> ...". in flight
+-- is how many messages it may hold in this partition, interval the µs between claimed messages at
+-- its rate (0: no limit), and burst how many messages it may claim at once after it has been idle.
+-- "rate:G" is the time, in µs, when the whole burst is available again.
 
--- rules_of returns until when a group is paused, in ms, 0 for no end, nil if it is not; and
--- its limits, nil if it has none.
+-- rules_of returns when the group's pause ends, in ms (0: never, nil: not paused), and its limits
+-- (nil: none).
 local function rules_of(settings, group, now)
   if redis.call('HLEN', settings) == 0 then return end
   local fields = redis.call('HMGET', settings, 'paused', pause_of(group), limits_of(group), rate_of(group))
@@ -88,7 +88,7 @@ local function rules_of(settings, group, now)
   local in_flight, interval, burst = string.match(fields[3] or '', '^(%d+) ([%d.]+) (%d+)')
   if in_flight then
     limits = { in_flight = tonumber(in_flight), interval = tonumber(interval), burst = tonumber(burst) }
-    -- A clock that was set back must not hold the group up for longer than its burst.
+    -- If the clock was set back, the group must not wait longer than its burst takes.
     local back, latest = tonumber(fields[4]) or 0, now + limits.burst * limits.interval
     limits.late = back > latest
     limits.back = math.min(math.max(now, back), latest)
@@ -96,8 +96,8 @@ local function rules_of(settings, group, now)
   return pause_ends, limits
 end
 
--- allowed returns how many messages that are not in delivery yet a group may claim, its capacity,
--- below 0 if it has too many; and how many messages in all. Without limits, any number.
+-- allowed returns the capacity of a group, which is how many messages it may add to unack (below 0 if it holds too many), and how
+-- many messages it may claim in all. Without limits, both are infinite.
 local function allowed(limits, unack, now)
   local capacity, tokens = math.huge, math.huge
   if not limits then return capacity, tokens end
@@ -108,16 +108,16 @@ local function allowed(limits, unack, now)
   return capacity, tokens
 end
 
--- spend counts messages that are about to be claimed. It also keeps a corrected time: else
--- each claim would put it off again.
+-- spend charges messages that are about to be claimed to the rate. It also stores a corrected time,
+-- because otherwise each claim would postpone it again.
 local function spend(limits, settings, group, count)
   if limits.interval == 0 or count == 0 and not limits.late then return end
   limits.back = limits.back + count * limits.interval
   redis.call('HSET', settings, rate_of(group), int(math.ceil(limits.back)))
 end
 
--- wait_for_limits is for how many µs limits keep a group from what is due. A call that releases
--- capacity before sees at_limit, and wakes the group.
+-- wait_for_limits returns for how many µs the limits keep a group from due messages. A call that
+-- releases capacity earlier finds the group in at_limit, and wakes it.
 local function wait_for_limits(limits, unack, at_limit, group, now)
   local wait = 0
   if limits.in_flight > 0 and redis.call('ZCARD', unack) >= limits.in_flight then

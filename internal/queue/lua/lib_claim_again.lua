@@ -1,15 +1,14 @@
--- lib_claim_again.lua: what a claim that is sent again gets. It stands in front of claim.lua, whose keys
--- it uses.
+-- lib_claim_again.lua: answers a repeated claim. It stands in front of claim.lua, whose keys it uses.
 --
--- Such a claim gets what the first one got and what its consumer still holds, as far as that fits the
--- limits of the copy, and what the first one buried. The leases end when they would have ended: what a
--- consumer cannot fetch within one is for others. The rest goes back unseen. Once the leases are over,
--- all of it does, and a message that exceeds the limit by itself goes behind the others that are due.
--- The record keeps what is left, so that no copy gets more.
+-- A repeated claim gets the messages of the first attempt that its consumer still holds, as far as they fit the limits of the copy,
+-- and the messages that the first attempt buried. The leases keep their ends, so that other consumers get what this one cannot fetch
+-- within one lease. Messages that do not fit return to the queue, unseen. Once the leases are over, all messages do, and one that
+-- exceeds the limit by itself goes behind the others that are due. The record keeps the messages that are left, so that no copy gets
+-- more.
 
--- held_again is the batch of a record, as far as its consumer still holds it: messages that nobody has
--- claimed or extended since. The receipt alone does not prove that: a torn file may bring back the record of
--- a claim that was undone, and another consumer may have those messages by now.
+-- held_again returns the messages of a record that its consumer still holds: no consumer has claimed or
+-- extended them since. The receipt alone does not prove that: a torn file may bring back the record of a
+-- claim that was undone, and another consumer may have claimed the messages since.
 local function held_again(record)
   local deadline, details, ids, buried = unpack(cjson.decode(record))
   local dues, receipts = {}, {}
@@ -33,7 +32,7 @@ local function held_again(record)
   return held
 end
 
--- fitting divides what a consumer still holds: into a batch that fits the limits, and what goes back.
+-- fitting divides held messages into a batch that fits the limits, and messages to return.
 local function fitting(held, limit, max_bytes, now_ms, has_metadata)
   local batch = { deadline = held.deadline, ids = {}, details = {}, buried = held.buried }
   local back = { ids = {}, scores = {}, entries = {} }

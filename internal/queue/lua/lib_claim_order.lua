@@ -1,9 +1,9 @@
--- lib_claim_order.lua: what a claim does with ordering keys. It follows lib_order.lua in front of
--- claim.lua, whose keys it uses.
+-- lib_claim_order.lua: functions of claim.lua for ordering keys. It follows lib_order.lua in front
+-- of claim.lua, whose keys it uses.
 --
--- A batch has in owners who has the turn of a line, false for nobody, as far as the claim has looked;
--- in checked the lines whose owner certainly has it; in turns who gets one; and in waiting the ids to
--- send in line, with their places and scores, of which the first (lost) have lost their leases.
+-- In a batch, owners has the message whose turn it is for each line that was read, or false; checked has the lines whose owner is
+-- verified; turns has lines and their new owners; and waiting has the messages that must wait in line, with their places and scores.
+-- The first messages of waiting, lost in number, have expired leases.
 
 local LINES_AT_ONCE = 100
 
@@ -26,8 +26,8 @@ local function has_turn(id, halts)
   return halts and call('ZSCORE', dead, id)
 end
 
--- lines_in returns the lines of the next messages of a list that have an ordering key, by their place in the list, and
--- looks up who has their turns.
+-- lines_in returns the lines of the next messages of a list, by their position in the list, and reads which messages
+-- have the turns.
 local function lines_in(batch, ids, from)
   local lines, unknown = {}, {}
   for i = from, math.min(#ids, from + LINES_AT_ONCE - 1) do
@@ -54,7 +54,7 @@ local function lines_in(batch, ids, from)
   return lines
 end
 
--- is_busy reports whether another message has the turn of an ordering key.
+-- is_busy reports whether another message has the turn of an ordering key; it heals the turn first.
 local function is_busy(batch, line, id)
   local owner = batch.owners[line]
   if owner and owner ~= id and not batch.checked[line] then
@@ -70,29 +70,29 @@ end
 
 -- give_turn gives the turn of a line to a message of the batch.
 local function give_turn(batch, line, id)
-  batch.checked[line] = true -- it is in unack once take has run: a torn file may have left it in scheduled until then
+  batch.checked[line] = true -- take adds it to unack; until then, a torn file may have left it only in scheduled
   if batch.owners[line] == id then return end
   batch.owners[line] = id
   batch.turns[#batch.turns + 1], batch.turns[#batch.turns + 2] = line, id
 end
 
--- send_in_line notes that a message waits for its turn.
+-- send_in_line adds a message to those that wait for their turns.
 local function send_in_line(batch, line, id, due)
   local n = #batch.waiting + 1
   batch.waiting[n], batch.places[2 * n - 1], batch.places[2 * n] = id, 0, place_of(line, due, id)
   batch.scores[2 * n - 1], batch.scores[2 * n] = int(due + IN_LINE), id
 end
 
--- line_up writes what send_in_line has noted.
+-- line_up writes the messages that send_in_line has added.
 local function line_up(batch)
   redis.call('ZADD', blocked, unpack(batch.places))
   redis.call('ZADD', queue, unpack(batch.scores))
   if batch.lost > 0 then redis.call('ZREM', unack, unpack(batch.waiting, 1, batch.lost)) end
 end
 
--- heal checks a few turns and lines of the group. It passes on a turn whose message is nowhere, gives a turn that nobody
--- has to the first in line, and reports whether it found any. A torn file may leave such turns; so may an operator who no
--- longer lets dead messages halt their keys.
+-- heal checks a few turns and lines of the group. If the message that has a turn is nowhere, or no message has the turn
+-- of a line, it passes the turn to the first message in line. It reports whether it repaired any. A torn file may leave
+-- such turns; so does an operator who no longer lets dead messages halt their keys.
 local function heal(halts)
   local some, healed = redis.pcall('HRANDFIELD', turns, 3, 'WITHVALUES'), false
   for i = 1, #some, 2 do

@@ -1,13 +1,13 @@
 -- lib_fan_out.lua: how a claim gives due messages to all groups. It follows lib_claim.lua.
 --
--- A message is for the groups that are registered when it becomes due. A claim can write to the
--- queues of the groups that its caller names, as they were at a time by Redis's clock. A
--- registered group that the caller does not name came at that time or later, so what was due
--- before is not for it. A named group that is gone gets nothing.
+-- A message is for the groups that are registered when it becomes due. A claim can write only to
+-- the queues of the groups that its caller names, as they were at a time (asof) by Redis's clock. A
+-- registered group that is not named was added at that time or later, so messages that were due
+-- before are not for it. A named group that is no longer registered gets nothing.
 
--- audience_of returns the names of the registered groups that a caller knows, its own first,
--- the queues of the others, and until which due time, in ms, messages are for just these.
--- queues has the queue of each group that the caller names; asof is when it knew them, or 0.
+-- audience_of returns the names of the registered groups that the caller names, its own first, the
+-- queues of the others, and a time in ms: messages due up to then are for just these groups. queues
+-- has the queue of each named group; asof is when the caller read the groups, or 0.
 local function audience_of(members, group, queues, asof, now_ms)
   local names, others, complete = { group }, {}, true
   for _, name in ipairs(members) do
@@ -18,11 +18,11 @@ local function audience_of(members, group, queues, asof, now_ms)
     end
   end
   if complete then return { names = names, queues = others, till = math.huge } end
-  -- A clock that was set back makes the time worthless.
+  -- If asof is in the future, the clock was set back, and asof proves nothing.
   return { names = names, queues = others, till = asof > 0 and asof <= now_ms and asof - 1 or -math.huge }
 end
 
--- covered is how many of some due messages, the earliest first, are for just this audience.
+-- covered returns how many due messages, earliest first, are for just this audience.
 local function covered(audience, due)
   for i = #due, 2, -2 do
     if tonumber(due[i]) <= audience.till then return i / 2 end
@@ -30,10 +30,10 @@ local function covered(audience, due)
   return 0
 end
 
--- fan_out moves due messages from scheduled to the queues of all groups, as far as they are for just
--- these, and reports whether any are. It removes them by id: a removal by rank would remove other
--- messages if Redis repeated it, as it does with an append-only file that a crash has torn in the
--- middle of a script (docs/use/reliability.md).
+-- fan_out moves due messages from scheduled to the queues of all groups if they are for just this
+-- audience, and reports whether there are any. It removes them by id: Redis repeats a script if a
+-- crash has torn the append-only file within it, and a repeated removal by rank would remove other
+-- messages (docs/use/reliability.md).
 local function fan_out(audience, due, queue, scheduled, refs)
   local count = covered(audience, due)
   if count == 0 then return false end
@@ -52,8 +52,8 @@ local function fan_out(audience, due, queue, scheduled, refs)
   return true
 end
 
--- still_scheduled are those of some leased messages that also wait in scheduled, where a torn
--- file may leave them, with their due times; nil if the caller does not know whom they are for.
+-- still_scheduled returns the leased messages that also wait in scheduled, where a torn file may
+-- leave them, with their due times; nil if the caller does not name all groups that they are for.
 local function still_scheduled(ids, audience)
   local waiting, latest = {}, 0
   for i, due in ipairs(#ids > 0 and redis.call('ZMSCORE', scheduled, unpack(ids)) or {}) do
@@ -66,9 +66,9 @@ local function still_scheduled(ids, audience)
   if #waiting == 0 or latest <= audience().till then return waiting end
 end
 
--- only_leased makes sure that leased messages do not also wait somewhere: a torn file may
--- leave them where they were before the claim that leased them. Those still in scheduled go
--- to all groups. It returns false, and changes nothing, if the caller does not know whom they are for.
+-- only_leased makes sure that leased messages do not also wait in scheduled or queue, where a torn
+-- file may leave them. It gives messages from scheduled to all groups first. It returns false, and
+-- changes nothing, if the caller does not name all groups that they are for.
 local function only_leased(ids, audience)
   local waiting = still_scheduled(ids, audience)
   if not waiting then return false end
@@ -77,7 +77,7 @@ local function only_leased(ids, audience)
   return true
 end
 
--- merge returns the first of the due messages that are in the queue or in scheduled. A torn file may leave some in both.
+-- merge returns the first due messages of the queue and scheduled together. A torn file may leave some in both.
 local function merge(queued, new, count)
   local list, is_queued, i, j = {}, {}, 1, 1
   for k = 1, #queued, 2 do is_queued[queued[k]] = true end

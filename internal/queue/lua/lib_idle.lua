@@ -1,16 +1,16 @@
--- lib_idle.lua: answers a claim that finds nothing, as most claims of idle consumers do. It stands
--- in front of the libraries of claim.lua, whose keys and ARGV it uses: making their functions
--- takes several times as long as all that is done here. Everything unusual is for claim.lua; this
--- changes nothing then, and has checked the types of keys for it.
+-- lib_idle.lua: answers a claim that finds no messages, as most claims of idle consumers do. It
+-- stands in front of the libraries of claim.lua, whose keys and ARGV it uses, because creating
+-- their functions takes several times as long as this file. If anything is unusual, it changes
+-- nothing and leaves the claim to claim.lua, for which it has checked the types of keys.
 
 do
   local call = redis.call
   local group, consumer, request, alive_ms, about = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[10]), ARGV[11]
   local HOUR_MS, DAY_MS = 3600000, 86400000
-  local SOON_MS = 10000 -- groups that may end so soon are for claim.lua
+  local SOON_MS = 10000 -- if a group may end this soon, claim.lua answers
   local IN_LINE = 4503599627370496
 
-  -- A key of another type is an error now, not only once something is due.
+  -- Fail on a key of another type now, not only once a message is due.
   for _, hash in ipairs({ messages, refs, keys, attempts, reasons, nack_metadata, settings, at_limit }) do
     call('HLEN', hash)
   end
@@ -29,7 +29,7 @@ do
   local presence = about ~= '' and call('HGET', consumers, consumer) or ''
   local since = string.match(presence, '^%d+ %d+ (%d+)')
 
-  -- A consumer that others may wait for tells them; a new hour renews the expiry of the records.
+  -- claim.lua notifies other consumers, and in each new hour renews the expiry of the records.
   local alone = call('HLEN', claims) == 1
   if (not first or first > now_ms) and call('HLEN', turns) == 0 and call('ZCARD', blocked) == 0 and (not next_look or next_look > now_ms + SOON_MS) and number and alone
     and tonumber(number) < tonumber(request) and (about == '' or since)
@@ -37,7 +37,7 @@ do
     local count = tonumber(call('GET', partitions)) or 0
     local ms = string.format('%.0f', now_ms)
     local deadline = string.format('%.0f', math.ceil(now / 1000) + ARGV[6])
-    call('ZREM', unack, '') -- first, so that no lack of memory refuses the record; see lib.lua
+    call('ZREM', unack, '') -- first, so that Redis stores the record without memory, too; see lib.lua
     call('HSET', claims, consumer, request .. ' ' .. ms .. ' ["' .. deadline .. '","",{},{}]')
     if about ~= '' and math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000) then
       local alive = string.format('%.0f', now_ms + alive_ms)

@@ -1,16 +1,16 @@
--- nack.lua: make messages whose current deliveries failed due again later, or dead
--- messages after the last delivery. A handler may decide otherwise: a deferral does not
--- count as a delivery, and a burial makes a dead message at once.
+-- nack.lua: make messages whose deliveries failed due again after a delay, or dead messages after
+-- the last delivery. A handler may decide otherwise: a deferral does not count as a delivery, and a
+-- burial makes a dead message at once.
 --
 -- KEYS     unack, attempts, queue, nack_metadata, dead, reasons, keys, at_limit, turns, blocked, settings
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3]  max deliveries, 0 for no limit
--- ARGV[4..]  for each message: id, receipt, 'defer' or 'bury' or '', detail, new metadata or ''. The
---            detail is why to bury it, else its delay in ms. Without a decision, a space and
---            what went wrong may follow, which is added to the reason of a dead message
--- Returns  { { id, ... }, { id, reason, ... } }: those whose delivery is no longer
---          the current one, and those buried, by this call or one before with the receipt
+-- ARGV[4..]  for each message: id, receipt, 'defer' or 'bury' or '', detail, new metadata or ''.
+--            detail is the reason for 'bury', else the delay in ms. Without a decision, a space and
+--            the error may follow, which is appended to the reason of a dead message
+-- Returns  { { id, ... }, { id, reason, ... } }: messages whose delivery is not current, and
+--          messages buried by this call or by an earlier one with the same receipt
 
 local group, channel, max = ARGV[1], ARGV[2], tonumber(ARGV[3])
 

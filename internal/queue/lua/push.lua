@@ -5,24 +5,24 @@
 -- ARGV[2]  batch       integer, higher than in any earlier batch
 -- ARGV[3]  duplicates  what to do when a key is in use: reject, ignore or replace
 -- ARGV[4]  channel     where subscribers listen for notifications
--- ARGV[5]  window      for how many ms the keys of the batch are taken, even if their
---          messages end sooner; 0: no longer than that
--- ARGV[6..]  the calls: how many messages, then for each id, delay in ms or '@' and
---          when it is due, in ms by Redis's clock, body
--- Returns  { call, message, ... }: the messages that are not stored because their keys are in use,
---          both counted from 1; with reject only the first of each call
+-- ARGV[5]  window      for how many ms the keys of the batch are in use at least; 0: only as long as
+--          their messages exist
+-- ARGV[6..]  the calls: the number of messages, then for each its id; its delay in ms, or '@' and its
+--          due time in ms by Redis's clock; its body
+-- Returns  { call, message, ... }: the positions, from 1, of messages that are not stored because
+--          their keys are in use; with reject only the first of each call
 --
--- An error that begins with NOTSTORED is certain: nothing of the batch is stored. A record of that
--- makes a late copy fail, too. Only if Redis refuses the record as well (no right to write, a full
--- disk) can a late copy be stored. STALE says that the number is not above the last one:
--- either the last batch was a different one with the same number (NOTSTORED STALE), or
--- this batch is older and its outcome is unknown. Any other error proves nothing.
+-- NOTSTORED at the start of an error means that nothing of the batch is stored. This is recorded,
+-- so that a late copy fails, too, unless Redis refuses the record (no right to write, a full disk).
+-- STALE means that the number is not above the last one: either the last batch was a different one
+-- with the same number (NOTSTORED STALE), or this batch is older and its outcome is unknown. Any
+-- other error proves nothing.
 
 local publisher, batch, duplicates, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local at, call = 6, 1
 
--- The record of a batch begins with its first id, without keys, to distinguish it
--- from another batch with its number. What push returns follows, or FAILED and the error.
+-- A record has the first id of the batch, without keys, to distinguish the batch from another one
+-- with its number. The id is followed by what push returned, or by FAILED and the error.
 local own, FAILED = ARGV[at + 1], 'failed '
 if #own > 26 then own = string.sub(own, 1, 26) end
 
@@ -41,8 +41,8 @@ if last then
     if string.sub(result, 1, #FAILED) == FAILED then
       return redis.error_reply('NOTSTORED ' .. string.sub(result, #FAILED + 1))
     end
-    -- The record is written again for the WAIT that may follow, which is documented to
-    -- cover the writes of its own connection.
+    -- Write the record again for the WAIT that may follow, because WAIT is documented to cover only
+    -- the writes of its own connection.
     begin_writes(scheduled)
     redis.call('HSET', publishers, publisher, last)
     local again = {}
@@ -55,11 +55,11 @@ local now, now_ms = now_us()
 local dues, bodies, count, first, duplicated = {}, {}, 0, nil, {}
 local last_delay, due -- most messages of a batch share them
 
--- keyed is nil until a message has a key. One table costs the others less time than five.
+-- keyed is nil until a message has a key, so that other batches do not pay for its tables.
 --   slots     key -> where its message is in bodies
 --   before    key -> the id that holds it in Redis, or false
---   till      key -> until when it is taken in Redis, or nil
---   windows   how many keys are taken in Redis
+--   till      key -> the end of its window in Redis, or nil
+--   windows   how many windows Redis has
 --   replaced  key -> the id in scheduled that the batch replaces, unless it is sent again
 local keyed
 local stage = 'reading' -- then 'adding', then 'removing'
@@ -75,8 +75,8 @@ local function put(slot, id, delay, body)
   bodies[slot + 1], bodies[slot + 2] = id, body
 end
 
--- use_of is the message that holds a key, and whether the key is in use: held, or taken for a
--- window. The new id itself does not use it, since the batch may be sent again after its
+-- use_of returns the message that holds a key, and whether the key is in use: held, or within a
+-- window. The new id itself does not use its key, because a batch may be sent again after its
 -- record was lost. An id without a body does not count. Most topics have no windows.
 local function use_of(key, id)
   keyed = keyed or { slots = {}, before = {}, till = {}, windows = redis.call('ZCARD', dedup), replaced = {} }
@@ -88,7 +88,7 @@ local function use_of(key, id)
   return held, held or ends and ends * 1000 > now
 end
 
--- conflict is the first of n messages from ARGV[from] whose key is in use.
+-- conflict returns the position of the first of n messages from ARGV[from] whose key is in use.
 local function conflict(from, n)
   local seen
   for m = 1, n do
@@ -104,8 +104,8 @@ local function conflict(from, n)
   end
 end
 
--- put_keyed replaces the key's last message, unless that has left scheduled already. It returns
--- whether the message is stored. With reject, conflict has found that the key is free.
+-- put_keyed stores a message with a key, and reports whether it has. It replaces the key's last message if that is still in
+-- scheduled. With reject, conflict has already found that the key is free.
 local function put_keyed(key, id, delay, body)
   local slot = keyed and keyed.slots[key]
   if slot then
@@ -128,10 +128,10 @@ local function report(m)
   duplicated[n + 1], duplicated[n + 2] = call, m
 end
 
--- store reads all that it needs and then writes. It adds before it removes, and stopping
--- between two writes does no harm: it leaves a body without a message, a message without
--- its key or its window, or both the old message and the new one. A window without its message
--- would refuse the next attempt, so it comes after the message.
+-- store reads all that it needs before it writes, and it adds before it removes. An interruption
+-- between two writes does no harm: it leaves a body without a message, a message without its key or
+-- its window, or both the old and the new message. A window without its message would refuse the
+-- next attempt, so windows are written after messages.
 local function store()
   redis.call('ZCARD', scheduled) -- fails on a key of another type
   while at <= #ARGV do
@@ -171,7 +171,7 @@ local function store()
     end
     redis.call('HSET', keys, unpack(holders))
     if ms then
-      -- First, so that stopping here does not let a new window end with the old ones.
+      -- First: if the script is interrupted here, the new window must not expire with the old ones.
       redis.pcall('PEXPIRE', dedup, int(ms - now_ms), 'GT')
       redis.call('ZADD', dedup, unpack(untils))
     end
@@ -212,8 +212,8 @@ if not ok then
     end
   end
 
-  -- The error is certain if all writes are undone. A late copy of the batch finds the
-  -- failure in the record. READONLY stays as it is: clients look for it.
+  -- If all writes are undone, the error is certain, and the record makes a late copy of the batch
+  -- fail. READONLY is returned unchanged, because clients check for it.
   local text = type(err) == 'table' and err.err or tostring(err)
   if string.find(text, '^READONLY') or stage == 'removing' or stage == 'adding' and not pcall(undo) then
     return redis.error_reply(text)
@@ -224,9 +224,8 @@ if not ok then
   return redis.error_reply('NOTSTORED ' .. text)
 end
 
--- Everything is stored, so nothing may fail from here on.
--- More windows that are over may be dropped than the batch has added, so that dedup stays small. Unless
--- dedup is large, it expires with its last window.
+-- Everything is stored, so nothing may fail from here on. To keep dedup small, more expired windows may
+-- be removed than the batch has added. Unless dedup is large, it expires with its last window.
 if keyed and keyed.windows > 0 then
   local over = redis.pcall('ZRANGEBYSCORE', dedup, '-inf', now_ms, 'LIMIT', 0, count / 2 + 10)
   if #over > 0 then redis.pcall('ZREM', dedup, unpack(over)) end

@@ -1,16 +1,16 @@
--- put.lua: store a batch of messages without keys as push does, in half the time, if nothing
--- is unusual: the publisher's record is of an earlier batch and of the same hour, and no write
--- fails. Else it leaves the batch to push, which has the same batch under the same number. It
--- uses no library: to make its functions takes as long as this script.
+-- put.lua: store a batch of messages without keys as push.lua does, in half the time, if the last
+-- batch of the publisher is an earlier one of the same hour, and no write fails. Otherwise, the
+-- caller sends the batch to push.lua under the same number. It uses no library, because creating
+-- the library's functions takes as long as this script.
 --
 -- KEYS     scheduled, messages, publishers
 -- ARGV[1]  publisher   string
 -- ARGV[2]  batch       integer, higher than in any earlier batch
 -- ARGV[3]  channel     where subscribers listen for notifications
 -- ARGV[4]  count       of messages, 1..1000
--- ARGV[5..]  the id and the body of each message; then delays in ms, or due times as push
---          has them, each after the number of messages in a row that have it
--- Returns  { 'stored' }, or { 'push' } if nothing is changed and push has to store the batch
+-- ARGV[5..]  the id and the body of each message; then for each run of messages with the same delay
+--          their number and the delay in ms, or due time as in push.lua
+-- Returns  { 'stored' }, or { 'push' } if nothing is changed and push.lua has to store the batch
 
 local publisher, batch, channel, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local at, delays = 5, 5 + 2 * count
@@ -38,13 +38,13 @@ for i = delays, #ARGV, 2 do
   end
 end
 
--- What an interrupted call leaves, push stores again or finds stored, as after a call of its
--- own: the record comes last, and begins with the first id.
+-- The record is written last, and begins with the first id. So if a call is interrupted, push.lua
+-- stores the batch again or finds it stored, as after a call of its own.
 local function refused(reply) return type(reply) == 'table' and reply.err end
 local head = redis.pcall('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 if refused(head) then return { 'push' } end
--- An interrupted call may have stored some before, and a consumer may hold them: if this one
--- has stored nothing, it removes nothing.
+-- If this call has stored nothing, it removes nothing: an interrupted call may have stored messages
+-- before, and a consumer may hold them.
 if refused(redis.pcall('HSET', messages, unpack(ARGV, 5, delays - 1))) then return { 'push' } end
 if refused(redis.pcall('ZADD', scheduled, unpack(dues)))
   or refused(redis.pcall('HSET', publishers, publisher, batch .. ' ' .. now_ms .. ' ' .. string.sub(dues[2], 1, 26)))

@@ -3,19 +3,19 @@
 --
 -- KEYS     partitions, groups, settings, expiry
 -- ARGV[1]  wanted      integer
--- ARGV[2]  known       how many partitions have all groups, as the caller knows; 0 if it
---                      does not ask for groups
+-- ARGV[2]  known       number of partitions that have all settings, as the caller knows; 0 if it
+--                      requests no settings
 -- ARGV[3]  channel     where subscribers listen for notifications
 -- Returns  { number of partitions, { group, ... }, { field, value, ... },
---            { group, lasts in ms, ... }, 1 if groups may end soon else 0 }: with the groups, the
---          pauses and limits, and the groups that expire if the number is not the one known
+--            { group, lasts in ms, ... }, 1 if groups may end soon else 0 }. The lists are the groups,
+--          the pauses and limits, and the groups that expire; all are empty if known is 0 or the number
 --          { 0, { group }, { max }, { }, 0 } if the limits of a group allow only max partitions;
 --          nothing changed
 
 local wanted, known, channel = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
--- max_partitions returns how many partitions the limits in a field allow, since each partition
--- has to have a share, and the group of these limits; nothing if the field has no such limits.
+-- max_partitions returns how many partitions the limits in a field allow, and the group of these
+-- limits. Each partition needs a share. It returns nothing if the field has no such limits.
 local function max_partitions(field, value)
   local group = string.match(field, '^limits:(.*)$')
   local max = group and tonumber(string.match(value, '^%d+ [%d.]+ %d+ (%d+)'))

@@ -1,8 +1,7 @@
--- relay.lua: hand messages on to a stream. The group is done with them.
+-- relay.lua: move messages of a group to a stream, and ack them.
 --
--- Adding to the stream and removing from the queue are one step, so a message that the
--- consumer still holds is added once, however often the call is sent, and by whomever. The stream is
--- no key of the partition.
+-- Both happen in one step, so a message that the consumer still holds is added once, however often
+-- and by however many processes the call is sent. The stream is not one of the partition's keys.
 --
 -- KEYS     unack, attempts, messages, refs, nack_metadata, keys, at_limit, turns, blocked, queue, stream
 -- ARGV[1]  group
@@ -10,8 +9,7 @@
 -- ARGV[3]  maxlen    about how many entries the stream keeps; 0 for all
 -- ARGV[4]  width     how many fields and values, together, each entry has
 -- ARGV[5..]  of each message: id, receipt, and the fields and values of its entry
--- Returns  { { id, ... }, { 'room' } }: deliveries that are no longer current; and whether the
---          group has waited for room, or an ordering key has another message, else { }
+-- Returns  { { id, ... }, { 'room' } }; see ack.lua
 
 local group, channel, maxlen, width = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -36,8 +34,8 @@ end
 if held == 0 then return { stale, {} } end
 local lines, ordered = lines_of(handed, turns, blocked, queue)
 
--- As in ack.lua, the removals of nothing show that those at the end will not be refused. The
--- entries are added before the messages are removed, so a torn file loses nothing.
+-- As in ack.lua, removing nothing first proves that the removals at the end will not be refused.
+-- The entries are added before the messages are removed, so a torn file loses nothing.
 begin_writes(unack)
 if has_entries then redis.call('HDEL', attempts, '') end
 for i = 1, held do

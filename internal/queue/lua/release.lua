@@ -1,25 +1,25 @@
--- release.lua: take back messages that no handler has seen. They keep their due
--- time and the delivery does not count, but their token has grown.
+-- release.lua: return messages that no handler has seen to the queue. They keep their due time, and
+-- the delivery does not count, but its token is not used again.
 --
 -- KEYS     unack, attempts, queue, at_limit, settings
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
 -- ARGV[3..]  for each message: id, receipt, due, age
---            due in ms; age is for how many ms the consumer has had it, at least
--- Returns  { id, ... }: those whose delivery is no longer the current one
+--            due is in ms; age is for how many ms, at least, the consumer has held the message
+-- Returns  { id, ... }: messages whose delivery is not current
 
 local group, channel = ARGV[1], ARGV[2]
 
--- rate_interval is how many µs the group's rate has from one claimed message to the next; 0 for
--- any rate.
+-- rate_interval returns the µs between claimed messages at the group's rate; 0 if it has no rate
+-- limit.
 local function rate_interval()
   if redis.call('HLEN', settings) == 0 then return 0 end
   local limits = redis.call('HGET', settings, limits_of(group))
   local interval = string.match(limits or '', '^%d+ ([%d.]+) ')
-  return tonumber(interval or 0) -- the Redis of redisdelaytest passes on no value, not nil, if nothing matches
+  return tonumber(interval or 0) -- the Redis of redisdelaytest returns no value, not nil, if nothing matches
 end
 
--- refund takes back some µs of what the group's claims have used up of its rate.
+-- refund returns some µs of the rate that the group's claims have used.
 local function refund(us)
   local back = us > 0 and tonumber(redis.call('HGET', settings, rate_of(group)))
   if back then redis.call('HSET', settings, rate_of(group), int(math.ceil(back - us))) end
@@ -32,8 +32,8 @@ expect_hashes(at_limit)
 local now = now_us()
 local interval = rate_interval()
 
--- What was claimed just now has used up the group's rate for nothing. The longer ago that was,
--- the more of it would be lost by now even without that claim.
+-- A released message has used the group's rate for nothing. The refund shrinks with its age,
+-- because unused rate is lost in time anyway.
 local dues, left, given, stale, unused = {}, {}, {}, {}, 0
 for i, id in ipairs(ids) do
   if holds[i] then

@@ -1,14 +1,14 @@
--- requeue.lua: make dead messages of a group due again and count their deliveries
--- anew. A limit leaves those alone that were buried again since: so a late copy of a call
--- changes nothing, and requeueing all ends even if they fail again meanwhile. What was buried
--- in the future was there before the clock was set back.
+-- requeue.lua: make dead messages of a group due again, and reset their delivery counts. Messages
+-- that were buried after ARGV[3] stay. So a late copy of a call changes nothing, and requeueing all
+-- messages ends even if they fail again meanwhile. A message that was buried in the future was
+-- there before the clock was set back.
 --
 -- KEYS     dead, reasons, attempts, queue
 -- ARGV[1]  group
 -- ARGV[2]  channel   where subscribers listen for notifications
--- ARGV[3]  latest    ms: only those that were buried no later, or in the future
+-- ARGV[3]  latest    ms: only messages that were buried up to then, or in the future
 -- ARGV[4..]  ids
--- Returns  { id, ... }: those that are not such dead messages
+-- Returns  { id, ... }: ids that are not such dead messages
 
 local group, channel, latest = ARGV[1], ARGV[2], tonumber(ARGV[3])
 

@@ -1,10 +1,10 @@
--- reschedule.lua: give the waiting message with an id, or the one that a key leads to, a
--- new due time, in scheduled or, once the groups have it, in each queue where it waits. A repeated or
--- late call does no harm; see cancel.lua.
+-- reschedule.lua: change the due time of a waiting message, found by its id or message key: in
+-- scheduled or, once the groups have it, in each queue where it waits. A repeated or late call does
+-- no harm; see cancel.lua.
 --
 -- KEYS     scheduled, messages, publishers, groups, refs, keys; for each group: queue, unack, dead,
 --          attempts, turns, blocked
--- ARGV[1]  caller   string; it waits for each answer
+-- ARGV[1]  caller   string; sends one request at a time
 -- ARGV[2]  request  integer, higher than in any earlier request
 -- ARGV[3]  until    ms by Redis's clock; after that, the call changes nothing
 -- ARGV[4]  by       'key' or 'id'
@@ -13,11 +13,11 @@
 -- ARGV[7]  ms       from now, or by Redis's clock
 -- ARGV[8]  channel  where subscribers listen for notifications
 -- ARGV[9..]  the groups, in the order of their keys
--- Returns  { 'groups', now in ms, name, ... } if one of these may have the message and is not
---            named, or the time is over; nothing changed
---          { 'rescheduled', id, 'scheduled' or '', group, state, ... }: where it was
---          { 'none', likewise } when it waits nowhere; nothing changed
---          { 'none' } when there is no such message
+-- Returns  { 'groups', now in ms, name, ... } if ARGV lacks one of these groups that may have the
+--            message, or the call is late; nothing changed
+--          { 'rescheduled', id, 'scheduled' or '', group, state, ... }: the states before the call
+--          { 'none', id, ... } likewise, if it waits nowhere; nothing changed
+--          { 'none' } if there is no such message
 
 local caller, request, till = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local by, name, when, ms, channel = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
@@ -64,7 +64,7 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     lines_of({ id }, turns, blocked, queue)
     if ahead then lines[#lines + 1] = { group = group, turns = turns, blocked = blocked, queue = queue } end
   end
-  -- What waits in line is due already, and keeps its place unless it is postponed.
+  -- A message that waits in line is due already, and keeps its place unless it is postponed.
   if waits and (ahead or tonumber(waits) < IN_LINE) then waiting[#waiting + 1] = queue end
   found[1] = waits and 'rescheduled' or found[1]
   if state then
@@ -75,7 +75,7 @@ end
 with_done(found, names, planned)
 if planned then found[1] = 'rescheduled' end
 
--- The record has the due time, so a repeated call does not move it.
+-- The record has the due time, so a repeated call sets the same one.
 begin_writes(scheduled)
 if not again then
   write_record(publishers, caller, ARGV[2], now_ms, due .. ' ' .. cjson.encode(found), last_ms)

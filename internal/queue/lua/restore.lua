@@ -4,8 +4,8 @@
 -- ARGV[1]  group
 -- ARGV[2]  how      'freed' if forget.lua has freed all and removed the settings of the group
 -- ARGV[3]  channel  where subscribers listen for notifications
--- Returns  { 'restored' }; { 'not retired' }, which includes a group that has expired; or
---          { 'held' } if forget.lua has to be called first; nothing changed
+-- Returns  { 'restored' }; or, if nothing changed, { 'not retired' }, also for a group that has
+--          expired, or { 'held' } if forget.lua has to be called first
 
 local group, how, channel = ARGV[1], ARGV[2], ARGV[3]
 

@@ -3,9 +3,9 @@
 -- KEYS     groups, settings
 -- ARGV[1]  group    '' for all
 -- ARGV[2]  channel  where subscribers listen for notifications
--- ARGV[3]  how      'known': only a group that is known or paused; 'follow': any, since
---                   partition 0 has decided
--- Returns  { 'resumed' }; { 'not paused' } or { 'unknown' }; nothing changed
+-- ARGV[3]  how      'known' in partition 0, which refuses a group that is neither known nor paused;
+--                   'follow' in the others
+-- Returns  { 'resumed' }; or, if nothing changed, { 'not paused' } or { 'unknown' }
 
 local group, channel, how = ARGV[1], ARGV[2], ARGV[3]
 local now = now_us()

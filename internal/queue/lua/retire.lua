@@ -1,18 +1,18 @@
--- retire.lua: remove a group from a partition. It gets no more messages, and subscribing
--- does not bring it back. forget.lua frees what it holds.
+-- retire.lua: remove a group from a partition. It gets no more messages, and subscribing does not
+-- register it again. forget.lua frees its messages.
 --
 -- KEYS     groups, settings, consumers
 -- ARGV[1]  group
--- ARGV[2]  how        'idle': only if no consumer is alive; 'forced'; 'follow': forced, even
---                     if the group is not known here, since partition 0 has decided; 'ended':
---                     forced, and subscribing brings it back once all is freed
+-- ARGV[2]  how        'idle': only if no consumer is alive; 'forced': always; 'follow': always, in
+--                     the partitions after partition 0, even if the group is unknown there;
+--                     'ended': always, and it may be registered again once all is freed
 -- Returns  { 'retired' }
 --          { 'alive', consumer, ... } or { 'unknown' }; nothing changed
---          { 'more' }: some consumers that are dead are dropped; to call again
+--          { 'more' } if it has to be called again: some dead consumers were removed
 
 local group, how = ARGV[1], ARGV[2]
 local _, now_ms = now_us()
-local MAX_CONSUMERS = 200 -- consumers that one call reads; each says up to some KiB
+local MAX_CONSUMERS = 200 -- consumers that one call reads; each entry has up to some KiB
 local MAX_NAMES = 10
 
 local state = tombstone(settings, group)
@@ -33,8 +33,8 @@ if not state then
   end
 end
 
--- The mark comes first: without it, an unregistered group registers itself again. Before it
--- comes a removal of nothing: without memory, or without the right, nothing changes.
+-- The tombstone is written before the group is removed, because a live consumer would register it
+-- again. The removal of nothing comes first: without memory, or without the right, nothing changes.
 redis.call('SREM', groups, '')
 redis.call('HSET', settings, 'retired:' .. group, how == 'ended' and now_ms .. ' expired' or now_ms)
 redis.call('SREM', groups, group)

@@ -1,5 +1,5 @@
--- sweep.lua: take apart what is too large to expire at once, and has entries that nobody needs
--- any more, and name groups that may end soon. What is small expires by itself.
+-- sweep.lua: remove old entries of keys that are too large to expire at once, and name groups that
+-- may end soon. Small keys expire by themselves.
 --
 -- KEYS     publishers, dedup, imported, claims, expiry
 -- Returns  { 'more' if there is more to drop, or 'done', { group, ... } }
@@ -12,8 +12,8 @@ expect_hashes(publishers, claims)
 expect_zsets(dedup, imported)
 local soon = near(expiry, now)
 
--- sweep_records reads random records and drops the old ones. While a quarter of them is old, there is
--- more to drop.
+-- sweep_records reads random records and removes the old ones. If a quarter of them was old, there is
+-- more to remove.
 local function sweep_records(hash)
   if redis.call('HLEN', hash) <= FEW then return end
   local some, old = redis.call('HRANDFIELD', hash, MAX_ENTRIES, 'WITHVALUES'), {}

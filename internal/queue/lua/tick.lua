@@ -1,23 +1,23 @@
 -- tick.lua: store the next ticks of a schedule ahead, each once.
 --
--- What is stored ahead is in one record, with the revision of the schedule that it was stored for, and a cursor: how far
--- the caller had come. A caller that has not seen the last cursor stores nothing, nor does one with an older revision.
--- A newer revision first takes away what is not due yet.
+-- One record has the ticks that are stored ahead, the revision of the schedule that they are of, and a cursor: how far
+-- the caller has computed ticks. A caller with an older cursor or revision stores nothing, so a repeated call does no
+-- harm. A newer revision also removes the ticks of the older one that are not due yet.
 --
 -- KEYS     scheduled, messages, ticks
 -- ARGV[1]  schedule
--- ARGV[2]  revision  when it was defined, µs; 0 only looks
--- ARGV[3]  seen      the cursor of the record, as the caller knows it; '' if it was of another revision, since the cursors of
---                    two revisions may be the same
--- ARGV[4]  cursor    the new one; FORGET: remove the record, as nobody will store anything any more
+-- ARGV[2]  revision  when it was defined, µs; 0 only reads the record
+-- ARGV[3]  seen      the last cursor that the caller has seen; '' if it was of another revision, since two revisions may
+--                    have the same cursor
+-- ARGV[4]  cursor    the new one; FORGET: remove the record, because no caller will store ticks of the schedule any more
 -- ARGV[5]  channel   where subscribers listen for notifications
 -- ARGV[6..]  of each tick: nominal time, ms; due, ms; id; body
--- Returns  { what, now, record }: 'stored'; 'seen', the cursor is another one; 'older', the record is of a newer
---          revision; 'lost', there is no record though the revision is old; 'looked'. now is in ms, and record the
---          record as it is; of 'looked', as it would be if it were written now
+-- Returns  { what, now in ms, record }. what is 'stored'; 'seen' if the record has another cursor; 'older' if it has a newer
+--          revision; 'lost' if there is no record though the revision is old; 'looked' if revision is 0. record is the
+--          current one or, for 'looked', as it would be written now
 
 local schedule, revision, cursor = ARGV[1], tonumber(ARGV[2]), ARGV[4]
-local NEW_US = 12 * 3600 * 1000000 -- a revision is as old when it may create no record any more
+local NEW_US = 12 * 3600 * 1000000 -- an older revision creates no record
 
 local function record_of(revision, cursor, fired, ahead)
   local record = int(revision) .. ' ' .. cursor .. ' ' .. int(fired)
@@ -31,7 +31,7 @@ local of, last, fired, rest = string.match(record or '', '^(%d+) (%S+) (%d+) ?(.
 if revision == 0 and not of then return { 'looked', now_ms, record or '' } end
 of, fired = tonumber(of) or 0, tonumber(fired) or 0
 
--- Of what was stored before, ahead is what is not due, by its score: it may have been rescheduled.
+-- ahead has the stored ticks that are not due, by their scores: they may have been rescheduled.
 local ahead, pending, ids, nominals = {}, {}, {}, {}
 for nominal, id in string.gmatch(rest or '', '(%d+) (%S+)') do
   ids[#ids + 1], nominals[#ids + 1] = id, nominal
@@ -41,7 +41,7 @@ for i, id in ipairs(ids) do
   local due, nominal = tonumber(before[i] or nil), tonumber(nominals[i])
   if due and due > tonumber(now_ms) then
     ahead[#ahead + 1], pending[#pending + 1] = nominals[i] .. ' ' .. id, id
-  elseif nominal <= tonumber(now_ms) then -- else it was cancelled, or made due early
+  elseif nominal <= tonumber(now_ms) then -- else it was cancelled, or rescheduled to an earlier time
     fired = math.max(fired, nominal)
   end
 end
@@ -53,10 +53,10 @@ if cursor == 'FORGET' then
   redis.call('HDEL', ticks, schedule)
   return { 'stored', now_ms, '' }
 end
--- A process that was stopped for long must not bring back a schedule that is gone.
+-- A process that was suspended for long must not bring back a schedule that was removed.
 if of == 0 and now - revision > NEW_US then return { 'lost', now_ms, '' } end
 
--- old is what a newer revision takes away, and kept what stays.
+-- old has the ticks that a newer revision removes, and kept the ticks that stay.
 redis.call('HLEN', messages)
 local kept, old = ahead, {}
 if of < revision then kept, old = {}, pending end
@@ -76,8 +76,8 @@ for _, id in ipairs(old) do
   if not stored[id] then gone[#gone + 1] = id end
 end
 
--- Add before remove, and the record last: an id is that of its schedule, revision and time, so storing a tick again
--- after a torn file changes nothing.
+-- Add before removing, and write the record after the ticks. The id of a tick consists of its schedule, revision
+-- and time, so storing a tick again after a torn file changes nothing.
 local earliest = head(scheduled)
 begin_writes(scheduled)
 if n > 0 then
