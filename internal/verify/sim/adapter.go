@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// topicOf is the topic as a consumer sees it.
+// topicOf is the topic of a consumer.
 type topicOf struct{ c *consumer }
 
 var _ delivery.Topic = topicOf{}
@@ -136,5 +136,5 @@ func deliveryOf(d queue.Delivery) store.Delivery {
 	return store.Delivery{ID: d.ID, Receipt: store.ParseReceipt(d.Receipt)}
 }
 
-// milliseconds is a duration as the store has it, rounded up.
+// milliseconds returns a duration in ms, as the store uses it, rounded up.
 func milliseconds(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }

@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// publishTopic is the topic as a publisher sees it.
+// publishTopic is the topic of a publisher.
 type publishTopic struct{ p *publisher }
 
 var _ publish.Topic = publishTopic{}
@@ -92,8 +92,8 @@ func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Dur
 	})
 }
 
-// withKey calls do for all partitions. It reads their number first, which queue.Topic does during the calls, and does not
-// raise it.
+// withKey calls do for all partitions. It reads their number first, which queue.Topic reads during the calls, and does
+// not raise it.
 func (t publishTopic) withKey(ctx context.Context, kind string, do func(partition int, now int64) (id string)) (queue.Status, error) {
 	number, err := call(ctx, t.p.link(0), "partitions", func(int64) int { return t.p.w.topic.Raise(1) })
 	if err != nil {
@@ -117,7 +117,7 @@ func (t publishTopic) withKey(ctx context.Context, kind string, do func(partitio
 	return queue.Status{ID: id}, nil
 }
 
-// inTime calls do once, however often a partition gets the call, and not after the
+// inTime calls do at most once, even if a partition gets the call several times, and not after the
 // caller's deadline.
 func inTime(ctx context.Context, do func(now int64) string) func(now int64) string {
 	deadline, _ := ctx.Deadline()

@@ -6,7 +6,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// checkAllowed fails if a claim, not a repeated one, has got what its group may not have.
+// checkAllowed fails if a claim, other than a repeated one, has got messages that its group must not have.
 func (w *World) checkAllowed(g *group, partition int, request store.Request, claims store.Claims) {
 	r, now := g.at(partition), time.Now()
 	n := len(claims.Messages)
@@ -27,8 +27,8 @@ func (w *World) checkAllowed(g *group, partition int, request store.Request, cla
 	}
 }
 
-// claimedLate records that a late copy of a claim has got messages: its consumer does not know
-// that. Once the claims of a retired group are forgotten, it is not known for a late copy.
+// claimedLate records that a late copy of a claim has got messages, which its consumer does not
+// know. If the claims of a retired group are forgotten, a late copy is not recognized.
 func (w *World) claimedLate(c *consumer, l *link, claims store.Claims) {
 	if forgotten := c.group.at(l.partition).forgotten; forgotten.Before(c.joined) {
 		w.fail("claims", claims.Messages[0].ID, "goes to a late copy of a claim of %s", c.name)
@@ -40,8 +40,8 @@ func (w *World) claimedLate(c *consumer, l *link, claims store.Claims) {
 	}
 }
 
-// operated reports whether the group has a setting that keeps it from claiming, or was since
-// a time.
+// operated reports whether the group has a setting that keeps it from claiming, or had one since a
+// time.
 func (g *group) operated(since time.Time) bool {
 	for _, r := range g.rules {
 		if lasts, ended := r.paused(time.Now()); lasts || r.retired || r.max > 0 || r.interval > 0 ||
@@ -52,8 +52,8 @@ func (g *group) operated(since time.Time) bool {
 	return false
 }
 
-// excuse has a message that is being claimed wait since it could be claimed. It comes before
-// the claim is counted.
+// excuse sets since when a message that is being claimed has waited: since it could be claimed. It
+// is called before the claim is counted.
 func (w *World) excuse(g *group, id string) {
 	m := w.messages[id]
 	if m == nil || m.tracks[g.name] == nil {
@@ -62,14 +62,14 @@ func (w *World) excuse(g *group, id string) {
 	t := m.tracks[g.name]
 	now := time.Now()
 	open, ok := t.claimable(now)
-	if !ok { // the claim itself has made room
+	if !ok { // the claim itself has released capacity
 		open = now
 	}
 	t.since = latest(t.since, open)
 }
 
-// claimable is since when its group could have claimed a message, if it can now. What a
-// consumer holds needs no more room; nobody may have it during a pause.
+// claimable returns since when the group could have claimed a message, if it can now. A message
+// that a consumer holds needs no more capacity. During a pause, no consumer may have it.
 func (t *track) claimable(now time.Time) (since time.Time, ok bool) {
 	lost := t.place == leased && !now.Before(t.deadline)
 	if t.place == leased && !lost {
@@ -84,13 +84,13 @@ func (t *track) claimable(now time.Time) (since time.Time, ok bool) {
 	return latest(since, free), ok
 }
 
-// pauseHeard is that a consumer has heard of a pause.
+// pauseHeard is the state of a consumer since it was notified of a pause.
 type pauseHeard struct {
 	at     time.Time
 	handed int // messages claimed before and handed out since
 }
 
-// heardPause records that a consumer hears of a pause.
+// heardPause records that a consumer is notified of a pause.
 func (c *consumer) heardPause(partition int) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -98,8 +98,8 @@ func (c *consumer) heardPause(partition int) {
 	c.pauses[partition] = &pauseHeard{at: time.Now()}
 }
 
-// checkPause fails if a consumer hands out messages that it held ahead when it heard of a
-// pause. Those that were on offer may still be accepted.
+// checkPause fails if a consumer hands out messages that it held ahead when it was notified of a
+// pause. Messages that were already offered may still be accepted.
 func (c *consumer) checkPause(t *track, now time.Time) {
 	heard := c.pauses[t.m.partition]
 	if heard == nil || !t.claimed.Before(heard.at) || !now.After(heard.at) {

@@ -2,7 +2,7 @@ package sim
 
 import "time"
 
-// checkBounds fails if a consumer holds too much.
+// checkBounds fails if a consumer holds too many messages or bytes.
 func (w *World) checkBounds(c *consumer) {
 	for _, l := range c.links {
 		if time.Now().Before(l.disturbedUntil) {
@@ -14,7 +14,7 @@ func (w *World) checkBounds(c *consumer) {
 	}
 }
 
-// checkQuiet fails if a consumer that has nothing to do, or can do nothing, is not quiet.
+// checkQuiet fails if a consumer that has nothing to do, or can do nothing, sends too many commands.
 func (w *World) checkQuiet(c *consumer) {
 	now := time.Now()
 	if now.Sub(c.counted) < quietWindow {
@@ -31,12 +31,12 @@ func (w *World) checkQuiet(c *consumer) {
 	limit := int(n * (2*quietWindow/w.plan.Poll + 3*quietWindow/w.plan.Lease + 2))
 	idle := c.free > 0 && !c.idleSince.After(from) && w.active.Before(from)
 	blocked := c.free == 0 && !c.busySince.After(from)
-	if blocked { // it may look for a reader that often
+	if blocked { // it may check for a reader that often
 		limit += blockedCommands + c.plan.MaxInFlight
 	} else {
 		limit += quietCommands
 	}
-	if c.group.operated(from) { // each new message is a reason to look, but it may get none
+	if c.group.operated(from) { // each new message is a reason to claim, but the claim may get none
 		limit += woken
 	}
 	if (idle || blocked) && commands > limit && c.stoppingAt.IsZero() {
@@ -57,7 +57,7 @@ func (w *World) count(l *link, kind string) {
 	}
 }
 
-// checkClosed fails if a consumer does not end when it must.
+// checkClosed fails if a consumer has not ended in time.
 func (w *World) checkClosed(c *consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

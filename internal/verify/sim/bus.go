@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// listener is a connection that hears the notifications of a partition.
+// listener is a connection that receives the notifications of a partition.
 type listener struct {
 	link     *link
 	consumer string
@@ -24,17 +24,17 @@ type listener struct {
 	heard []heard
 	last  time.Time // when the last notification arrives
 	cut   bool
-	dead  bool // it has lost a notification: no later one arrives, and no heartbeat, as on a TCP connection
+	dead  bool // it has lost a notification: as on a TCP connection, no later one arrives, and no heartbeat
 }
 
-// heard is on its way: a notification, a heartbeat or the answer to a request.
+// heard is an event on its way: a notification, a heartbeat or the answer to a request.
 type heard struct {
 	at                    time.Time
 	notice                store.Notice
 	heartbeat, subscribed string // the channel
 }
 
-// listen opens a connection. It hears all notifications from now on.
+// listen opens a connection, which receives all notifications from now on.
 func (l *link) listen(group, consumer string) *listener {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *link) hearHeartbeat(channel string) {
 	}
 }
 
-// loses reports whether a notification is lost, and with it all later ones. The caller holds World.mu.
+// loses reports whether a notification, and with it all later ones, is lost. The caller holds World.mu.
 func (li *listener) loses(now time.Time) bool {
 	w, process := li.link.w, li.link.process
 	li.dead = li.dead || now.Before(w.silentUntil[process]) || now.Before(w.storms[process]) && chance(li.rng, 0.3)
@@ -123,7 +123,7 @@ func (li *listener) loses(now time.Time) bool {
 
 func (l *link) mislead(now time.Time) { l.misled, l.informed = now, false }
 
-// deliver sends something on its way. The caller holds World.mu.
+// deliver sends an event on its way. The caller holds World.mu.
 func (li *listener) deliver(h heard) {
 	li.last = latest(li.last, time.Now().Add(between(li.rng, 0, li.link.w.plan.Faults.Latency)))
 	h.at = li.last
@@ -146,7 +146,7 @@ func (li *listener) concerns(n store.Notice) bool {
 	}
 }
 
-// next waits for what comes next.
+// next waits for the next event.
 func (li *listener) next(ctx context.Context) (heard, error) {
 	for {
 		if h, any := li.first(); any {

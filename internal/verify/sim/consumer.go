@@ -31,17 +31,17 @@ type consumer struct {
 	idleSince  time.Time           // when the first of them began to wait
 	busySince  time.Time           // when the last of them stopped waiting
 	handling   int                 // messages at handlers
-	unread     bool                // nobody reads, though handlers have fewer than MaxInFlight
-	noticed    time.Time           // when it finds out that its channel is read again
+	unread     bool                // no reader reads, though handlers have fewer than MaxInFlight
+	noticed    time.Time           // when it notices that its channel is read again
 	stoppingAt time.Time           // when it was closed
 	stopped    bool
 	wentOn     time.Time
-	held       int // messages that it has and that no handler has
+	held       int // messages that no handler has yet
 	heldBytes  int
 	joined     time.Time
 	commands   int
-	woken      int       // notifications heard that something is due
-	counted    time.Time // since when commands are counted
+	woken      int       // notifications received that a message is due
+	counted    time.Time // when counting of commands began
 	worked     int       // messages handed out
 	lastWork   time.Time // when the last of them was handed out
 }
@@ -123,7 +123,7 @@ func (c *consumer) link(partition int) *link {
 	return c.links[partition]
 }
 
-// die kills the consumer: nothing it sends arrives any more.
+// die kills the consumer: none of its calls arrive any more.
 func (c *consumer) die(why string) {
 	c.w.note(c.name, why)
 	c.kill()

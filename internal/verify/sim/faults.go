@@ -8,7 +8,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// faults brings faults, one now and then, until they end.
+// faults causes faults, one at a time with pauses, until they end.
 func (w *World) faults() {
 	f := w.plan.Faults
 	if f.Every == 0 {
@@ -69,7 +69,7 @@ func (w *World) someone(r *rand.Rand) *consumer {
 	return w.consumers[r.IntN(len(w.consumers))]
 }
 
-// inflict puts a process under a fault until a time.
+// inflict makes a process suffer a fault until a time.
 func (w *World) inflict(r *rand.Rand, what string, until map[*process]time.Time, longest time.Duration) {
 	p, d := w.anyone(r), between(r, 50*time.Millisecond, longest)
 	if p == nil {
@@ -181,7 +181,7 @@ func (w *World) stopOne(r *rand.Rand) {
 	w.mu.Unlock()
 	w.actors.Go(func() {
 		p := newProcess("sim", w.over)
-		_ = p.rest(context.Background(), d, w.quieted) // whether the faults are over or not
+		_ = p.rest(context.Background(), d, w.quieted) // either result is fine
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if c.stopped {

@@ -65,15 +65,15 @@ func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.T
 	}
 }
 
-// checkTold fails if a message goes to another consumer before the handler that has it is
-// notified.
+// checkTold fails if a message goes to another consumer before the context of its handler was
+// cancelled.
 func (w *World) checkTold(t *track, to *consumer) {
 	if t.handed && !t.holder.gone() && t.handler.Err() == nil {
 		w.fail("lease", t.m.id, "goes to %s while a handler of %s has it, whose context is not cancelled", to.name, t.holder.name)
 	}
 }
 
-// checkOrder fails if a message overtakes another with only one consumer.
+// checkOrder fails if a message overtakes another one although there is only one consumer.
 func (w *World) checkOrder(t *track) {
 	g, last := t.group, t.group.last
 	if !g.ordered || t.retried || t.expired {

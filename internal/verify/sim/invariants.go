@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The promises, in numbers.
+// The guarantees, in numbers.
 const (
 	maxWait    = 300 * time.Millisecond // of a due message while a consumer is idle
 	maxHold    = 200 * time.Millisecond // of a message by a consumer that cannot handle it
@@ -16,18 +16,18 @@ const (
 	lastClaim  = 5 << 20
 	closeSlack = time.Second
 
-	// quietWindow is how long commands are counted; quietCommands is how many there may be
-	// besides those of each partition.
+	// quietWindow is the time over which commands are counted; quietCommands is the limit, in
+	// addition to those of each partition.
 	quietWindow   = 10 * time.Second
 	quietCommands = 40
-	// blockedCommands is the same without a reader, which only an offer can find.
+	// blockedCommands is the limit without a reader, which a consumer can find only by an offer.
 	blockedCommands = 100
 
-	// watchEvery is how often waiting messages are checked, besides at the hand-out.
+	// watchEvery is how often waiting messages are checked, in addition to checks when they are handed out.
 	watchEvery = 50 * time.Millisecond
 )
 
-// watch checks all waiting messages now and then.
+// watch checks all waiting messages periodically.
 func (w *World) watch() {
 	p := newProcess("watch", w.over)
 	for n := 0; p.rest(context.Background(), watchEvery, nil) == nil; n++ {
@@ -72,8 +72,8 @@ func (w *World) checkOpen(g *group) {
 	}
 }
 
-// excused reports whether nobody can do anything about a message: its consumer is dead or
-// stopped, does not know of it, or cannot release it.
+// excused reports whether a message may wait because its consumer is dead or stopped, does not know
+// of it, or cannot release it.
 func (t *track) excused(now time.Time) bool {
 	c := t.holder
 	if t.place != leased || c == nil || !now.Before(t.deadline) {
@@ -82,8 +82,8 @@ func (t *track) excused(now time.Time) bool {
 	if t.slow || c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
 		return true
 	}
-	// A late copy of a claim that has found the group retired may claim after all: the consumer
-	// learns of it when it asks again.
+	// A late copy of a claim that has found the group retired may still claim: the consumer finds
+	// out at its next claim.
 	if restored := c.group.at(t.m.partition).untold; t.received.IsZero() && now.Before(restored.Add(c.w.plan.Poll*3/2)) {
 		return true
 	}
@@ -113,7 +113,7 @@ func (w *World) checkWait(t *track, now time.Time) {
 		from = latest(from, t.deadline)
 	}
 	if t.expired || t.place == leased && !now.Before(t.deadline) {
-		bound += w.plan.Poll // there is no notification when a lease ends
+		bound += w.plan.Poll // the end of a lease causes no notification
 	}
 	if now.Sub(from) <= maxWait {
 		return
@@ -133,7 +133,7 @@ func (w *World) checkWait(t *track, now time.Time) {
 		}
 		idle = latest(idle, c.ahead(t))
 		since := latest(from, idle)
-		if limit > maxWait { // it polls once, and must find the message
+		if limit > maxWait { // it must find the message with its next poll
 			since = latest(since, t.ready)
 		}
 		if waited := now.Sub(since); waited > limit {
@@ -151,8 +151,8 @@ func (t *track) state() string {
 	return "waiting"
 }
 
-// ahead is when an idle consumer last claimed messages that come before a claimable one:
-// it works through the queue as fast as its calls are.
+// ahead returns when an idle consumer last claimed messages that precede a claimable one: it works
+// through the queue as fast as its calls are.
 func (c *consumer) ahead(t *track) time.Time {
 	l := c.links[t.m.partition]
 	if c.free == 0 || l == nil || t.place == leased && time.Now().Before(t.deadline) || l.found.Before(t.ready) {
@@ -161,8 +161,8 @@ func (c *consumer) ahead(t *track) time.Time {
 	return l.found
 }
 
-// idle returns since when a consumer could have handled a message of a partition, and
-// since when it has had all the notifications it needs; zero if it has not.
+// idle returns since when a consumer could have handled a message of a partition, and since when it
+// has received all the notifications that it needs, zero if it has not.
 func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time, able bool) {
 	if c.free == 0 || c.stopped || !c.stoppingAt.IsZero() || c.gone() {
 		return since, informed, false
@@ -174,7 +174,7 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 			return since, informed, false
 		}
 		since = latest(c.idleSince, c.noticed, c.w.raised[partition], first.opened, first.disturbedUntil).Add(time.Second)
-		since = latest(since, c.group.at(partition).eased.Add(c.w.plan.Poll)) // it looks that often while it is retired
+		since = latest(since, c.group.at(partition).eased.Add(c.w.plan.Poll)) // it polls while its group is retired
 		return since, time.Time{}, !c.wentOn.After(now.Add(-recovery)) && (l == nil || !now.Before(l.disturbedUntil))
 	}
 	if now.Before(l.disturbedUntil) {
@@ -197,7 +197,7 @@ func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time
 	return since, informed, true
 }
 
-// checkHold fails if a consumer has kept a message that it cannot handle.
+// checkHold fails if a consumer has held a message that it cannot handle for too long.
 func (w *World) checkHold(t *track, now time.Time) {
 	c := t.holder
 	if t.place != leased || t.handed || t.received.IsZero() || !now.Before(t.deadline) {

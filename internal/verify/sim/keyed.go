@@ -11,11 +11,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// change is a call of Cancel or Reschedule. All is guarded by World.mu.
+// change is a call of Cancel or Reschedule. It is guarded by World.mu.
 type change struct {
 	kind, key string
-	held      []string // by partition: the id that held the key when the call began
-	did       []string // the messages it acted on
+	held      []string // by partition: the message that held the key when the call began
+	did       []string // the changed messages
 }
 
 // changeKey is the context key of a call's change.
@@ -58,7 +58,7 @@ func (w *World) holders(key string) []string {
 	return list
 }
 
-// cancelled is what a Cancel does in a partition. World.mu is held.
+// canceled cancels a message in a partition. World.mu is held.
 func (p *publisher) canceled(ctx context.Context, partition int, key string) string {
 	part := p.w.topic.Partition(partition)
 	standing, ok := part.Cancel(part.Lead(key))
@@ -70,7 +70,7 @@ func (p *publisher) canceled(ctx context.Context, partition int, key string) str
 	return standing.ID
 }
 
-// rescheduled is what a Reschedule does in a partition. World.mu is held.
+// rescheduled reschedules a message in a partition. World.mu is held.
 func (p *publisher) rescheduled(ctx context.Context, partition int, now int64, key string, delay int64) string {
 	part, due := p.w.topic.Partition(partition), dueAfter(now, delay)
 	standing, ok := part.Reschedule(now, part.Lead(key), due.UnixMilli())
@@ -89,7 +89,7 @@ func (p *publisher) rescheduled(ctx context.Context, partition int, now int64, k
 	return id
 }
 
-// did records that a call has acted on a message.
+// did records that a call has changed a message.
 func (p *publisher) did(ctx context.Context, id string) {
 	c, _ := ctx.Value(changeKey{}).(*change)
 	c.did = append(c.did, id)
@@ -121,8 +121,8 @@ func (w *World) checkChange(p *publisher, c *change, err error) {
 	}
 }
 
-// concerned reports whether a call should have acted on a message that held its key all the
-// time, and has not.
+// concerned reports whether a call should have changed a message that held its key all the time,
+// and has not.
 func (m *item) concerned(c *change) bool {
 	if c.kind == "cancel" {
 		return true
@@ -133,7 +133,7 @@ func (m *item) concerned(c *change) bool {
 		}
 	}
 	for _, t := range m.tracks {
-		// It did not wait all the time, or its group is retired, so that nobody looks there.
+		// It did not wait all the time, or its group is retired, so that no call checks there.
 		if t.receipt != (store.Receipt{}) || t.rules().retired {
 			return false
 		}
@@ -141,8 +141,8 @@ func (m *item) concerned(c *change) bool {
 	return true
 }
 
-// checkKey fails if another partition has a message with the key of one that is stored now,
-// although the number of partitions has never changed.
+// checkKey fails if another partition has a message with the key of a stored message, although the
+// number of partitions has never changed.
 func (w *World) checkKey(m *item) {
 	key := script.TraitsOf(m.id).Key
 	if key == "" || w.plan.Raise > 0 {

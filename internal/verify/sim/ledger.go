@@ -6,8 +6,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// ledger checks what a subscription reports: each claimed delivery is settled once, and
-// none is early.
+// ledger checks what a subscription reports: each claimed delivery is settled once, and none is
+// early.
 type ledger struct {
 	w    *World
 	name string // of the consumer
@@ -47,7 +47,7 @@ func (l *ledger) settled(e observe.Settled) {
 	}
 }
 
-// close checks that everything is settled after a subscription ends without an error.
+// close checks that all deliveries are settled after a subscription has ended without an error.
 func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,8 @@ const (
 	// clientTimeout is how long a client waits for a reply.
 	clientTimeout = 3 * time.Second
 
-	// recovery is how long the library may take to try again after a fault: its longest
-	// pause, and the turns of loops that fail together.
+	// recovery is how long the library may take to retry after a fault: its longest pause, and the
+	// time for several loops that fail together.
 	recovery = 5 * time.Second
 )
 
@@ -26,7 +26,7 @@ type refusal string
 
 func (e refusal) Error() string { return string(e) }
 
-// RedisError marks answers of a server.
+// RedisError implements redis.Error.
 func (refusal) RedisError() {}
 
 // link is a process's connection to a partition.
@@ -38,15 +38,15 @@ type link struct {
 
 	// guarded by World.mu
 	rng            map[string]*rand.Rand // by kind of call
-	disturbedUntil time.Time             // until when faults may affect the library
-	opened         time.Time             // when the first claim was answered, or the first after refused
+	disturbedUntil time.Time             // faults may affect the library until then
+	opened         time.Time             // when the first claim, or the first after refused, was answered
 	number         int64                 // of the last claim
-	asked          time.Time             // when the last claim that was answered was sent
-	refused        time.Time             // when the last claim was answered that the group is retired
-	found          time.Time             // when a claim last got something
+	asked          time.Time             // when the last answered claim was sent
+	refused        time.Time             // when a claim was last answered that the group is retired
+	found          time.Time             // when a claim last got messages
 	listener       *listener
 	misled         time.Time // when a notification was last lost or false
-	informed       bool      // by a claim since
+	informed       bool      // a claim was answered since then
 	informedAt     time.Time
 }
 
@@ -55,11 +55,11 @@ type fate struct {
 	out, back   time.Duration
 	lostRequest bool
 	lostReply   bool
-	sent        bool          // even if the caller gives up on the way
+	sent        bool          // even if the caller stops waiting meanwhile
 	hang        time.Duration // until a loss is noticed
 	repeatAfter time.Duration // when it is executed again; 0: never
 	refused     error         // instead of being executed
-	hidden      error         // the answer to the client's own second attempt
+	hidden      error         // the answer to a repetition by the client itself
 }
 
 // draw chooses the fate of a call.
@@ -90,7 +90,7 @@ func (l *link) draw(kind string) fate {
 			result.lostRequest = true
 		case 1:
 			result.lostReply = true
-			if chance(r, 0.3) { // the client itself sends it again, and sees only the second answer
+			if chance(r, 0.3) { // the client itself repeats it, and sees only the second answer
 				result.hidden = refusal("NOAUTH Authentication required")
 			}
 		case 2:
@@ -107,12 +107,12 @@ func (l *link) draw(kind string) fate {
 	return result
 }
 
-// disturb records that a fault lasts until then. The caller holds World.mu.
+// disturb records that a fault lasts until a time. The caller holds World.mu.
 func (l *link) disturb(until time.Time) {
 	l.disturbedUntil = latest(l.disturbedUntil, until.Add(recovery))
 }
 
-// call sends a call to a partition. do is what the store does with it, perhaps twice.
+// call sends a call to a partition. do executes it at the store, perhaps twice.
 func call[R any](ctx context.Context, l *link, kind string, do func(now int64) R) (R, error) {
 	var none R
 	if err := l.process.alive(); err != nil {
@@ -175,7 +175,7 @@ func (l *link) failed(kind string, err error) error {
 	return err
 }
 
-// arrive waits while the partition hangs. A call that times out is still executed when the
+// arrive waits while the partition hangs. If a call times out, it is still executed when the
 // partition continues.
 func (l *link) arrive(ctx context.Context, late func()) error {
 	l.w.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// nodesOf are the partitions as nodes, each with a channel that has its number, and one for heartbeats.
+// nodesOf are the partitions as nodes. Each has a channel with its number, and one for heartbeats.
 type nodesOf struct{ c *consumer }
 
 // Node implements notify.Network.
@@ -75,7 +75,7 @@ func (c *connection) Close() { c.listener.close() }
 
 const textForm = "%d %t %d %t %t %t"
 
-// text is what a connection carries of a notice.
+// text returns a notice as a connection transmits it.
 func text(n store.Notice) string {
 	alone := n.Group != "" && !n.Looked && !n.Paused
 	return fmt.Sprintf(textForm, n.Wait, n.Looked, n.Found, n.Grown, n.Paused, alone)

@@ -8,10 +8,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// What a consumer's calls do at the store, and what they show about messages. All run with
-// World.mu held.
+// A consumer's calls at the store, and what they show about messages. All run with World.mu held.
 
-// ids maps a list of deliveries, for example, to their ids.
+// ids returns the ids of a list, for example of deliveries.
 func ids[T, U any](list []T, of func(T) U) []U {
 	result := make([]U, len(list))
 	for i, v := range list {
@@ -55,7 +54,7 @@ func (c *consumer) claim(l *link, now int64, r store.Request) claimed {
 	}()
 	if !claims.Replayed {
 		w.checkAllowed(c.group, l.partition, r, claims)
-		for _, b := range claims.Buried { // first, since they make room
+		for _, b := range claims.Buried { // first, because they release capacity
 			w.buried(c.group, c.name, b)
 		}
 	}
@@ -69,7 +68,7 @@ func (c *consumer) claim(l *link, now int64, r store.Request) claimed {
 	return claimed{Claims: claims}
 }
 
-// claimed records that a consumer has the lease of a message.
+// claimed records that a consumer has leased a message.
 func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replayed bool) {
 	now := time.Now()
 	msg := w.messages[m.ID]
@@ -116,7 +115,7 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 	t.group.add(t)
 }
 
-// received records that a consumer knows what it has claimed.
+// received records that a consumer has received the answer to a claim.
 func (c *consumer) received(l *link, claims claimed, start time.Time) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -144,7 +143,7 @@ func (c *consumer) received(l *link, claims claimed, start time.Time) {
 func (c *consumer) ack(l *link, list []store.Delivery) queue.Acked {
 	stale, room := c.w.topic.Partition(l.partition).Ack(c.group.name, list)
 	c.w.log(c.name, "acks (%d stale):", []any{len(stale)}, ids(list, func(d store.Delivery) string { return d.ID })...)
-	// A cancellation leaves what a retired group holds, so its consumers may get either reply.
+	// Cancel skips the messages of a retired group, so its consumers may get either reply.
 	orphaned := func(id string) bool { return c.w.topic.Partition(l.partition).Orphaned(c.group.name, id) }
 	var want []string
 	for _, d := range list { // perhaps two deliveries of a message, of which one is stale
@@ -234,7 +233,7 @@ func set(ids []string) map[string]bool {
 	return result
 }
 
-// dueAfter is when a message with a delay in ms is due.
+// dueAfter returns when a message with a delay in ms is due.
 func dueAfter(now, delay int64) time.Time {
 	if delay <= 0 {
 		return time.UnixMilli(now / 1000)
@@ -242,5 +241,5 @@ func dueAfter(now, delay int64) time.Time {
 	return ceil(time.UnixMicro(now)).Add(time.Duration(delay) * time.Millisecond)
 }
 
-// ceil is a time as a score: in whole milliseconds, rounded up.
+// ceil returns a time as a score: in whole milliseconds, rounded up.
 func ceil(t time.Time) time.Time { return time.UnixMilli((t.UnixMicro() + 999) / 1000) }

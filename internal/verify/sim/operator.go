@@ -15,8 +15,8 @@ const forgetMessages = 200
 // lateCopies is how long copies of calls may still arrive after the faults have ended.
 const lateCopies = 15 * time.Second
 
-// operator tells groups to pause, limits and retires them, and takes it back. It repeats a
-// call that fails, as a person would. Retirements are forced.
+// operator pauses, limits and retires groups, and undoes this in the end. It repeats a failed call,
+// as a human operator would. Retirements are forced.
 type operator struct {
 	*process
 	w     *World
@@ -39,7 +39,7 @@ func newOperator(w *World) *operator {
 	}
 }
 
-// run tells groups something now and then, and takes all of it back when the faults have
+// run changes the settings of groups from time to time, and undoes the changes when the faults have
 // ended.
 func (o *operator) run() {
 	if o.plan.Every == 0 {
@@ -60,7 +60,7 @@ func (o *operator) run() {
 			o.retireOrRestore(g)
 		}
 	}
-	_ = o.rest(context.Background(), lateCopies, nil) // whether the simulation is over or not
+	_ = o.rest(context.Background(), lateCopies, nil) // either result is fine
 	o.relent()
 }
 
@@ -98,7 +98,7 @@ func (o *operator) limitOrNot(g *group) {
 	o.limit(g.name, l)
 }
 
-// anyLimits draws limits that allow all partitions that there may be.
+// anyLimits draws limits that are high enough for the largest possible number of partitions.
 func (o *operator) anyLimits() store.Limits {
 	minimum := o.w.plan.Partitions + o.w.plan.Raise
 	l := store.Limits{}
@@ -116,7 +116,7 @@ func (o *operator) anyLimits() store.Limits {
 
 func (o *operator) limit(name string, l store.Limits) {
 	o.limited[name] = l != store.Limits{}
-	for done := 0; !o.w.isOver(); { // partitions that are added meanwhile get their share, too
+	for done := 0; !o.w.isOver(); { // partitions that are added meanwhile get a share, too
 		number := o.partitions()
 		if number == done {
 			return
@@ -149,7 +149,7 @@ func (o *operator) retireOrRestore(g *group) {
 	o.paused[g.name] = false
 }
 
-// free frees all that a retired group holds in a partition.
+// free frees all messages of a retired group in a partition.
 func (o *operator) free(partition int, g *group) {
 	for o.call(partition, "forget", func(int64) bool { return o.w.free(partition, g) }) {
 	}
@@ -165,7 +165,7 @@ func (o *operator) restore(g *group) {
 	}
 }
 
-// relent takes everything back.
+// relent undoes all changes.
 func (o *operator) relent() {
 	o.resume("")
 	for _, g := range o.w.groups {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Plan is what a simulation runs. A profile makes one from a seed.
+// Plan describes a simulation. A profile makes a plan from a seed.
 type Plan struct {
 	Profile  string
 	Duration time.Duration // until faults and publishing end
@@ -22,14 +22,14 @@ type Plan struct {
 	Operator   OperatorPlan
 	Faults     Faults
 
-	// Strict says that nothing fails, so that every bound always holds.
+	// Strict says that no faults occur, so that every bound always holds.
 	Strict bool
 }
 
 // GroupPlan is a consumer group.
 type GroupPlan struct {
 	Name      string
-	Joins     time.Duration // when its first consumer comes
+	Joins     time.Duration // when its first consumer starts
 	Consumers []ConsumerPlan
 }
 
@@ -41,7 +41,7 @@ func (p *Plan) ordered(g GroupPlan) bool {
 	return !lines && len(g.Consumers) == 1 && g.Consumers[0].MaxInFlight == 1 && p.Partitions+p.Raise == 1 && !crashes
 }
 
-// ConsumerPlan is a consumer, and those that replace it.
+// ConsumerPlan is the plan of a consumer and of its replacements.
 type ConsumerPlan struct {
 	MaxInFlight int
 	Readers     int     // goroutines that read the channel and handle inline
@@ -50,7 +50,7 @@ type ConsumerPlan struct {
 	Paces       []Pace  // in turns
 }
 
-// Pace is how fast handlers are for a while.
+// Pace is the speed of handlers for a while.
 type Pace struct {
 	For      time.Duration
 	Min, Max time.Duration // how long a handler takes
@@ -70,12 +70,12 @@ type PublisherPlan struct {
 	Killers            float64 // chance that a message kills its consumer at once
 	Large              float64 // chance that a message has LargeBytes
 	LargeBytes         int
-	First              []Scripted // what it publishes first
+	First              []Scripted // its first calls
 	Keyed              float64    // chance that a message has a key
 	Keys               int        // how many different keys there are
 	Lines              int        // how many different ordering keys there are; 0: messages have none
 	Changes            float64    // chance that a Cancel or Reschedule follows a call
-	Partitions         int        // what it raises the number to; 0: it does not
+	Partitions         int        // number of partitions that it raises to; 0: it does not
 	PublishTimeout     time.Duration
 	DuplicatePolicy    string
 }
@@ -87,7 +87,7 @@ type Scripted struct {
 	Slow  time.Duration // how long the handler takes
 }
 
-// OperatorPlan is what an operator does to groups now and then.
+// OperatorPlan is how an operator changes groups from time to time.
 type OperatorPlan struct {
 	Every       time.Duration // about how often; 0: never
 	Pauses      float64       // weights: pausing and resuming
@@ -95,15 +95,15 @@ type OperatorPlan struct {
 	Retirements float64 // and restoring
 }
 
-// Faults is what may go wrong.
+// Faults are the faults of a plan.
 type Faults struct {
 	Latency time.Duration // one way, at most
 
 	Every      time.Duration // about how often there is a fault
-	Storms     float64       // weights of the kinds: calls of a process get lost
+	Storms     float64       // weights of the kinds: calls of a process are lost
 	Stalls     float64       // a partition hangs
 	Refusals   float64       // calls of a process are refused
-	Deafness   float64       // a process hears no notifications, or its connection breaks
+	Deafness   float64       // a process receives no notifications, or its connection breaks
 	Lies       float64       // false notifications for a while
 	Killed     float64       // a consumer is killed
 	Stopped    float64       // a consumer is stopped for a while

@@ -18,7 +18,7 @@ var (
 type process struct {
 	name string
 	over <-chan struct{} // closed when the simulation ends
-	dead chan struct{}   // closed when it is killed
+	dead chan struct{}   // closed when the process is killed
 
 	mu     sync.Mutex
 	halt   chan struct{} // guarded by mu; closed while the process is stopped
@@ -61,7 +61,7 @@ func (p *process) signals() (halt, resume <-chan struct{}) {
 	return p.halt, p.resume
 }
 
-// rest waits for d and, if the process is stopped then, until it continues.
+// rest waits for d and then, if the process is stopped, until it continues.
 func (p *process) rest(ctx context.Context, d time.Duration, early <-chan struct{}) error {
 	if d > 0 {
 		timer := time.NewTimer(d)
@@ -100,7 +100,7 @@ func (p *process) alive() error {
 	}
 }
 
-// rng is the source of random numbers of one actor.
+// rng returns the source of random numbers of one actor.
 func rng(seed uint64, actor string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(actor)) // never fails
@@ -115,5 +115,5 @@ func between(r *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(r.Int64N(int64(high-low)+1))
 }
 
-// chance draws whether something happens.
+// chance reports true with a probability.
 func chance(r *rand.Rand, p float64) bool { return p > 0 && r.Float64() < p }

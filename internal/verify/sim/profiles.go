@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Profiles are the kinds of plans: calm, where nothing fails, lossy, crashy and mixed; and
-// those that test one thing, mostly without faults.
+// Profiles are the kinds of plans: calm, without faults, lossy, crashy and mixed; and profiles that
+// test one thing, mostly without faults.
 var Profiles = []string{
 	"calm", "lossy", "crashy", "mixed",
 	"trickle", "blocked", "stuck", "bursts", "order", "lies", "inline", "large", "churn", "keys",
@@ -129,7 +129,7 @@ func drawConsumer(r *rand.Rand) ConsumerPlan {
 	return c
 }
 
-// temper draws how fast handlers are for a while.
+// temper draws the speed of handlers for a while.
 func temper(r *rand.Rand) Pace {
 	m := Pace{For: between(r, time.Second, 20*time.Second)}
 	switch r.IntN(6) {
@@ -153,7 +153,7 @@ func writer(r *rand.Rand) PublisherPlan {
 	switch r.IntN(3) {
 	case 0: // bursts
 		p.MinBatch, p.MaxBatch, p.MinGap, p.MaxGap = 10, pick(r, 50, 500), 500*time.Millisecond, 10*time.Second
-	case 1: // now and then
+	case 1: // occasionally
 		p.MaxBatch, p.MaxGap = 3, 3*time.Second
 	}
 	p.Delayed, p.MaxDelay = pick(r, 0, 0.3, 1), pick(r, 100*time.Millisecond, 5*time.Second)
@@ -164,7 +164,7 @@ func writer(r *rand.Rand) PublisherPlan {
 	return p
 }
 
-// killers lets some messages kill their consumers, if MaxDeliveries ends that.
+// killers lets some messages kill their consumers, if MaxDeliveries limits this.
 func killers(r *rand.Rand, p *Plan) {
 	if p.MaxDeliveries > 0 {
 		p.Publishers[0].Killers = pick(r, 0, 0.001, 0.01)
@@ -204,7 +204,7 @@ func paces(p *Plan, list ...Pace) {
 	}
 }
 
-// one is a plan with one group on one partition.
+// one makes a plan with one group on one partition.
 func one(p *Plan, consumers ...ConsumerPlan) {
 	p.Partitions, p.MaxDeliveries, p.Strict = 1, 0, true
 	p.Groups = []GroupPlan{{Name: "g", Consumers: consumers}}
@@ -259,8 +259,8 @@ func bursts(r *rand.Rand, p *Plan) {
 	p.Publishers = []PublisherPlan{{MinBatch: 1, MaxBatch: 1000, MinGap: 100 * time.Millisecond, MaxGap: 20 * time.Second}}
 }
 
-// order publishes, after many fast messages, groups of three: a slow one, one that waits
-// behind it, and one just when the second is released.
+// order publishes, after many fast messages, groups of three: a slow message, a second one that
+// waits behind it, and a third one at the time when the second is released.
 func order(r *rand.Rand, p *Plan) {
 	one(p, ConsumerPlan{MaxInFlight: 1, Readers: 1, Paces: []Pace{{For: time.Hour, Max: 200 * time.Microsecond}}})
 	p.Faults.Latency = pick(r, 0, 100*time.Microsecond, time.Millisecond, 3*time.Millisecond)
@@ -279,7 +279,7 @@ func order(r *rand.Rand, p *Plan) {
 	p.Publishers = []PublisherPlan{{First: list}}
 }
 
-// inline has readers that handle one message after another, with many in flight.
+// inline uses readers that handle one message after another, with many in flight.
 func inline(r *rand.Rand, p *Plan) {
 	reader := func() ConsumerPlan {
 		return ConsumerPlan{MaxInFlight: pick(r, 2, 10, 50), Readers: 1, Paces: []Pace{

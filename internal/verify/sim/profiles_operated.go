@@ -22,7 +22,7 @@ func operated(r *rand.Rand, p *Plan, o OperatorPlan) {
 	}
 }
 
-// crowd has many consumers, of which limits let few work at a time.
+// crowd has many consumers, but limits that let few work at a time.
 func crowd(r *rand.Rand, p *Plan) {
 	n := pick(r, 1, 2, 10)
 	var list []ConsumerPlan

@@ -143,7 +143,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 	return list
 }
 
-// stored runs a push at the store. World.mu is held.
+// stored executes a push at the store. World.mu is held.
 func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 	partition := l.partition
 	if time.Now().Before(p.w.refusals[p.process]) && !p.w.quiet {
@@ -208,7 +208,7 @@ func (w *World) published(p *publisher, list []publish.Message, err error) {
 	}
 }
 
-// hears checks what Publish has said about a message.
+// hears checks the result of Publish for a message.
 func (m *item) hears(w *World, err error) {
 	m.said = time.Now()
 	switch {

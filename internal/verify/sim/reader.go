@@ -64,7 +64,7 @@ func (c *consumer) done() {
 	c.unread = c.free == 0
 }
 
-// receive waits for a message; nil when no more will come.
+// receive waits for a message; nil if the channel is closed.
 func (c *consumer) receive(messages <-chan *message.Message) *message.Message {
 	for {
 		halt, resume := c.signals()
@@ -116,7 +116,7 @@ func (c *consumer) begin(msg *message.Message, fails bool, draw float64) (took t
 	return took, c.w.quieted, fails && !c.w.isQuiet()
 }
 
-// pace is how long handlers take now; left is how much longer blocked ones take.
+// pace returns how long handlers take now, and how much longer blocked ones take.
 func (c *consumer) pace() (shortest, longest, remaining time.Duration) {
 	var cycle time.Duration
 	for _, m := range c.plan.Paces {

@@ -16,13 +16,13 @@ func (w *World) newLink(p *process, partition int) *link {
 	return l
 }
 
-// joined is the answer to a consumer that joins its group.
+// joined is the result of a consumer that joins its group.
 type joined struct {
 	partitions int
 	retired    bool
 }
 
-// register makes a group known in the partitions that its consumer does not know yet, as
+// register registers a group in the partitions that its consumer has not registered it in, as
 // queue.Membership does. The caller holds mu.
 func (w *World) register(c *consumer) joined {
 	number := w.topic.Raise(1)
@@ -37,7 +37,7 @@ func (w *World) register(c *consumer) joined {
 	return joined{partitions: number}
 }
 
-// registerAt makes a group known in a partition; false if it is retired.
+// registerAt registers a group in a partition; false if it is retired.
 func (w *World) registerAt(g *group, partition int) bool {
 	p := w.topic.Partition(partition)
 	if p.Registered(g.name) {
@@ -51,7 +51,7 @@ func (w *World) registerAt(g *group, partition int) bool {
 	return true
 }
 
-// followScheduled follows the messages that a group gets once it is registered.
+// followScheduled tracks the scheduled messages that a newly registered group will get.
 func (w *World) followScheduled(g *group, partition int) {
 	for _, id := range w.topic.Partition(partition).Scheduled() {
 		if m := w.messages[id]; m.tracks[g.name] == nil {
@@ -60,8 +60,8 @@ func (w *World) followScheduled(g *group, partition int) {
 	}
 }
 
-// raise makes sure that there are at least this many partitions, and returns how many
-// there are. The caller holds mu.
+// raise makes sure that there are at least this many partitions, and returns their number. The
+// caller holds mu.
 func (w *World) raise(least int) int {
 	known := w.topic.Raise(1)
 	for n := known; n < least; n++ {
@@ -73,11 +73,11 @@ func (w *World) raise(least int) int {
 		for n := range number {
 			if number > known {
 				g.at(n).adopt(time.Now(), g.at(0), n, number)
-				if w.topic.Partition(n).Registered(g.name) { // adopted, too
+				if w.topic.Partition(n).Registered(g.name) { // the new partition has adopted it
 					w.followScheduled(g, n)
 				}
 			}
-			if n >= known { // a retired group stays away from there, too
+			if n >= known { // a retired group is retired there, too
 				r := g.at(n)
 				r.change(time.Now(), func() { r.retired, r.follows = g.at(0).retired, g.at(0).retired })
 			}
@@ -122,7 +122,7 @@ func (w *World) limit(partition int, now int64, name string, l store.Limits, par
 	})
 }
 
-// tell changes the rules of a group, or of all if the name is "".
+// tell changes the rules of a group, or of all groups if the name is "".
 func (w *World) tell(partition int, name string, change func(*rules)) {
 	for _, g := range w.groups {
 		if r := g.at(partition); name == "" || name == g.name {
@@ -136,7 +136,7 @@ func (w *World) retire(partition int, g *group) {
 	p.Retire(g.name)
 	w.log("operator", "retires %q at %d", []any{g.name, partition})
 	w.tell(partition, g.name, func(r *rules) { r.retired, r.follows = true, false })
-	for _, id := range p.Scheduled() { // the group does not get them
+	for _, id := range p.Scheduled() { // the group will not get these
 		if t := w.messages[id].tracks[g.name]; t != nil {
 			t.end()
 			delete(w.messages[id].tracks, g.name)
@@ -144,7 +144,7 @@ func (w *World) retire(partition int, g *group) {
 	}
 }
 
-// free frees some of what a retired group holds; false if there is no more to do.
+// free frees some messages of a retired group; false if none is left.
 func (w *World) free(partition int, g *group) (more bool) {
 	freed, done, retired := w.topic.Partition(partition).Forget(g.name, forgetMessages)
 	for _, id := range freed {

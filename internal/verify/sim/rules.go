@@ -7,16 +7,16 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-// rules are the settings of a group in a partition, and what the group has used of it.
-// They are kept apart from the store, to check it. All is guarded by World.mu.
+// rules are the settings of a group in a partition, and how much of its limits the group has used.
+// They are recorded outside of the store, to check it. They are guarded by World.mu.
 type rules struct {
-	pauses    map[string]time.Time // by whom they are for, the group or all (""): until when; zero: no end
+	pauses    map[string]time.Time // the group, or "" for all groups -> end of the pause; zero: no end
 	retired   bool
-	follows   bool      // it is retired as long as the first partition says so, being newer than the retirement
+	follows   bool      // added after a retirement: retired as long as the group is retired in the first partition
 	changedAt time.Time // when a call last changed the rules
-	closed    time.Time // since when the group has been paused or retired; zero: it is not
+	closed    time.Time // when the group was paused or retired; zero: it is not
 	eased     time.Time // when a call last ended a pause, a limit or a retirement
-	forgotten time.Time // when all that a retired group held was last freed, and its claims forgotten
+	forgotten time.Time // when all messages and claims of the retired group were last freed
 	untold    time.Time // when the rules last changed without a notification: restored, or shares of limits changed
 
 	limits   store.Limits // of all partitions together
@@ -25,9 +25,9 @@ type rules struct {
 	burst    int
 
 	held   int       // messages in delivery
-	roomAt time.Time // when there was room again for one more
+	roomAt time.Time // when there was last capacity again
 	back   float64   // when the whole burst is back, µs
-	tokens float64   // what may be claimed now, if nothing was before the limits were set
+	tokens float64   // what may be claimed now if nothing was claimed before the limits were set
 	filled float64   // when tokens were counted, µs
 }
 
@@ -41,8 +41,7 @@ func (g *group) at(partition int) *rules {
 	return r
 }
 
-// paused reports whether a pause lasts, and when the last one that is over has ended by
-// itself.
+// paused reports whether a pause lasts, and when the last pause that is over has ended by itself.
 func (r *rules) paused(now time.Time) (lasts bool, ended time.Time) {
 	for _, until := range r.pauses {
 		if until.IsZero() || now.Before(until) {
@@ -54,8 +53,8 @@ func (r *rules) paused(now time.Time) (lasts bool, ended time.Time) {
 	return lasts, ended
 }
 
-// open is since when the group could have claimed a message; ok is false if it may not now.
-// A message whose lease was lost needs no room.
+// open returns since when the group could have claimed a message; ok is false if it may not now. A
+// message whose lease has expired needs no more capacity.
 func (r *rules) open(now time.Time, lost bool) (since time.Time, ok bool) {
 	lasts, ended := r.paused(now)
 	if lasts || r.retired {
@@ -78,7 +77,7 @@ func (r *rules) open(now time.Time, lost bool) (since time.Time, ok bool) {
 	return since, true
 }
 
-// change changes the rules. What becomes possible by that is possible from now on.
+// change changes the rules. Claims that it permits are possible from now on.
 func (r *rules) change(now time.Time, change func()) {
 	since, before := r.open(now, false)
 	if before {
@@ -113,14 +112,14 @@ func (r *rules) limit(now time.Time, l store.Limits, partition, partitions int) 
 	r.tokens, r.filled = float64(r.burst), float64(now.UnixMicro())
 }
 
-// cap forgets what was claimed at a slower rate: no more than the burst is missing.
+// cap limits the time until the burst is back to what it takes now: earlier claims may have had a slower rate.
 func (r *rules) cap(now time.Time) {
 	if r.interval > 0 {
 		r.back = min(r.back, float64(now.UnixMicro())+float64(r.burst)*r.interval)
 	}
 }
 
-// part is what a partition gets of a number.
+// part returns a partition's part of a number.
 func part(number, partition, partitions int) int {
 	var n int
 	for i := range number {
@@ -131,14 +130,14 @@ func part(number, partition, partitions int) int {
 	return max(n, min(number, 1))
 }
 
-// lease counts a message that was not in delivery. It reports whether it had room.
+// lease counts a message that was not in delivery. It reports whether the limits had capacity for it.
 func (r *rules) lease() bool {
 	r.held++
 	return r.max == 0 || r.held <= r.max
 }
 
-// scarce reports whether limits leave too little for messages that are held ahead: less than
-// four claims take.
+// scarce reports whether limits leave too little for messages that are held ahead: less than four
+// claims take.
 func (r *rules) scarce(now time.Time, limit int) bool {
 	room, tokens := math.Inf(1), math.Inf(1)
 	if r.max > 0 {
@@ -151,7 +150,7 @@ func (r *rules) scarce(now time.Time, limit int) bool {
 	return min(room, tokens) < float64(4*limit)
 }
 
-// settled counts a message that is in delivery no longer.
+// settled counts a message that is no longer in delivery.
 func (r *rules) settled(now time.Time) {
 	if r.held--; r.held+1 == r.max {
 		r.roomAt = now
@@ -171,7 +170,7 @@ func (r *rules) claim(now time.Time, messages int) bool {
 	return r.tokens > -0.001
 }
 
-// giveBack takes back a message that was claimed a while ago, and that no handler has seen.
+// giveBack refunds a message that was claimed a while ago, and that no handler has seen.
 func (r *rules) giveBack(age time.Duration) {
 	if r.interval == 0 {
 		return
@@ -181,7 +180,7 @@ func (r *rules) giveBack(age time.Duration) {
 	r.back -= unused
 }
 
-// adopt takes over the rules of the first partition.
+// adopt copies the rules of the first partition.
 func (r *rules) adopt(now time.Time, first *rules, partition, partitions int) {
 	r.change(now, func() {
 		if r != first {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Run plays the plan and returns what went wrong, if anything.
+// Run runs the plan and returns the first failure, if any.
 func (w *World) Run() (Stats, *Failure) {
 	end := newProcess("sim", w.over)
-	pause := func(d time.Duration) { _ = end.rest(context.Background(), d, nil) } // whether the simulation is over or not
+	pause := func(d time.Duration) { _ = end.rest(context.Background(), d, nil) } // either result is fine
 	for _, g := range w.groups {
 		for n, c := range g.plan.Consumers {
 			w.actors.Go(func() { w.manage(fmt.Sprintf("%s%s", g.name, alphabetic(n)), g, c) })
@@ -46,7 +46,7 @@ func alphabetic(n int) string {
 	return alphabetic(n/26-1) + string(rune('A'+n%26))
 }
 
-// manage keeps one consumer running: it replaces a consumer that has gone.
+// manage keeps one consumer running: it replaces a consumer that was killed or has ended.
 func (w *World) manage(name string, g *group, plan ConsumerPlan) {
 	p := newProcess(name, w.over)
 	r := rng(w.seed, name)
@@ -118,7 +118,7 @@ func (w *World) calm() {
 	close(w.quieted)
 }
 
-// settle waits until all is delivered.
+// settle waits until all messages are delivered.
 func (w *World) settle(pause func(time.Duration)) {
 	maxDelay := time.Duration(0)
 	for _, p := range w.plan.Publishers {
@@ -140,7 +140,7 @@ func (w *World) settle(pause func(time.Duration)) {
 	}
 }
 
-// undelivered is a message that some group still has to handle.
+// undelivered returns a message that some group still has to handle.
 func (w *World) undelivered() *track {
 	w.mu.Lock()
 	defer w.mu.Unlock()

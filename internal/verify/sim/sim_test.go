@@ -22,7 +22,7 @@ var (
 	simVerbose  = flag.Bool("sim.verbose", false, "trace empty claims as well")
 )
 
-// simulate plays one seed in a bubble of its own.
+// simulate runs one seed in a bubble of its own.
 func simulate(t *testing.T, profile string, seed uint64) (stats Stats, failure *Failure) {
 	t.Helper()
 	plan := PlanOf(profile, seed)
@@ -54,7 +54,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// replay tries a seed until it fails again.
+// replay runs a seed until it fails again.
 func replay(t *testing.T) {
 	failed := 0
 	for range *simTries {
@@ -67,13 +67,13 @@ func replay(t *testing.T) {
 	t.Logf("seed %d of profile %s failed in %d of %d tries", *simSeed, *simProfile, failed, *simTries)
 }
 
-// tell says what went wrong, and how to replay it.
+// tell describes a failure, and how to replay it.
 func tell(f *Failure) string {
 	return fmt.Sprintf("%v\nreplay: go test ./internal/verify/sim -run TestSimulation -sim.profile %s -sim.seed %d -sim.short %v",
 		f, f.Profile, f.Seed, *simShort)
 }
 
-// profiles returns the profiles to play.
+// profiles returns the profiles to run.
 func profiles() []string {
 	if *simProfile != "" {
 		return []string{*simProfile}
@@ -81,7 +81,7 @@ func profiles() []string {
 	return Profiles
 }
 
-// short plays a few seeds, some of them new.
+// short runs a few seeds, some of them new.
 func short(t *testing.T) {
 	if *simShort == 0 {
 		*simShort = 20 * time.Second
@@ -98,7 +98,7 @@ func short(t *testing.T) {
 	}
 }
 
-// endure plays new seeds of all profiles for -sim.time.
+// endure runs new seeds of all profiles for -sim.time.
 func endure(t *testing.T) {
 	atOnce := min(runtime.GOMAXPROCS(0), len(profiles()))
 	share := *simTime * time.Duration(atOnce) / time.Duration(len(profiles()))

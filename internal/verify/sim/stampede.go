@@ -3,28 +3,28 @@ package sim
 import "time"
 
 const (
-	// claimsEach is how many claims there may be for each message that is handed out while
-	// limits hold a group back, however many consumers wait; and those that look before they
-	// hear that another has looked.
+	// claimsEach is how many claims there may be for each message that is handed out while limits
+	// hold a group back, however many consumers wait. This includes consumers that claim before
+	// they are notified that another one has claimed.
 	claimsEach = 4
 
-	// yields is within what time consumers look that let another go first.
+	// yields is within what time consumers that let another one claim first claim themselves.
 	yields = 12 * time.Millisecond
 
-	// claimsMore is how many there may be besides: of messages that are released.
+	// claimsMore is how many further claims there may be, for messages that are released.
 	claimsMore = 100
 )
 
-// usage is what a group has done since a time. All is guarded by World.mu.
+// usage is what a group has done since a time. It is guarded by World.mu.
 type usage struct {
 	since  time.Time
 	claims int
 	handed int // messages
-	woken  int // notifications for all groups, each of which makes all consumers look
+	woken  int // notifications for all groups, each of which makes all consumers claim
 	most   int // consumers
 }
 
-// checkStampede fails if consumers look too often for the messages that limits let their
+// checkStampede fails if consumers claim too often for the number of messages that limits let their
 // group have.
 func (w *World) checkStampede(g *group) {
 	now, u := time.Now(), g.usage

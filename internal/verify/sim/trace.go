@@ -11,16 +11,16 @@ import (
 // traceLength is how many events are remembered.
 const traceLength = 4000
 
-// event is something that happened. It is formatted only when printed.
+// event is an event in the trace. It is formatted only when printed.
 type event struct {
 	at   time.Time
 	who  string
 	what string
 	args []any
-	ids  []string // the messages it is about
+	ids  []string // the messages that the event concerns
 }
 
-// trace remembers the last events.
+// trace keeps the last events.
 type trace struct {
 	events [traceLength]event
 	count  int

@@ -22,13 +22,13 @@ type item struct {
 	id        string
 	publisher string
 	partition int
-	due       time.Time // once it is stored
+	due       time.Time // set when it is stored
 	made      time.Time // just before its Publish
-	said      time.Time // when that returned
+	said      time.Time // when Publish returned
 	notBefore time.Time
 	outcome   outcome
 	stored    bool
-	ignored   bool // not stored, since its key was in use
+	ignored   bool // not stored because its key was in use
 	gone      bool // replaced or cancelled
 	size      int
 	slow      time.Duration // how long its handler takes; 0: as long as others
@@ -36,13 +36,13 @@ type item struct {
 	tracks    map[string]*track // by group
 }
 
-// place is where a message is on its way to a group.
+// place is the state of a message in a group.
 type place int
 
 const (
 	waiting place = iota // to be claimed
 	leased               // to holder
-	done                 // acked, dead or taken back
+	done                 // acked, dead, cancelled or replaced
 )
 
 // track is a message on its way to a group. All its fields are guarded by World.mu.
@@ -52,16 +52,16 @@ type track struct {
 	place     place
 	due       time.Time // when it may be claimed
 	notBefore time.Time // when it may be handed out
-	since     time.Time // since when it waits for a handler without a good reason
+	since     time.Time // since when it waits for a handler without an accepted reason
 	ready     time.Time // since when it could be claimed, this time
 	claimed   time.Time // when it was last claimed
 	index     int       // in group.open
 
-	holder   *consumer // whose lease it is
+	holder   *consumer // the consumer that has the lease
 	receipt  store.Receipt
 	deadline time.Time // of the lease
 	received time.Time // when the reply to the claim arrived
-	slow     bool      // the reply was so slow that the lease cannot be relied on
+	slow     bool      // the reply was too slow to rely on the lease
 	handed   bool      // to a handler
 	handler  context.Context
 
@@ -81,10 +81,10 @@ type group struct {
 	open      []*track // waiting, or leased and not handed out
 	consumers []*consumer
 	last      *track    // handed out last
-	lastDue   time.Time // when it was due then
+	lastDue   time.Time // its due time then
 }
 
-// follow starts following a message on its way to a group.
+// follow starts tracking a message of a group.
 func (g *group) follow(m *item, due, now time.Time) *track {
 	t := &track{m: m, group: g, due: due, since: latest(due, now), ready: latest(due, now), notBefore: m.notBefore}
 	m.tracks[g.name] = t
@@ -129,10 +129,10 @@ func (t *track) release() {
 	t.holder, t.received, t.slow, t.handed = nil, time.Time{}, false, false
 }
 
-// rules are those of the group where the message is.
+// rules returns the rules of the group in the message's partition.
 func (t *track) rules() *rules { return t.group.at(t.m.partition) }
 
-// end records that the group is done with the message.
+// end records that the group has acked or buried the message, or that it was cancelled or replaced.
 func (t *track) end() {
 	if t.place == leased {
 		t.rules().settled(time.Now())
@@ -143,7 +143,7 @@ func (t *track) end() {
 	t.endTurn()
 }
 
-// back makes the message due again.
+// back records that the message is due again.
 func (t *track) back(due, now time.Time) {
 	handed := t.handed
 	if t.place == leased {
@@ -158,7 +158,7 @@ func (t *track) back(due, now time.Time) {
 	t.group.add(t)
 }
 
-// move gives the message another due time.
+// move records that the message has another due time.
 func (t *track) move(due, now time.Time) {
 	t.due, t.notBefore, t.retried = due, due, true
 	t.since, t.ready = latest(due, now), latest(due, now)

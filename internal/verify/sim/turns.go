@@ -14,8 +14,8 @@ type line struct {
 	key       string
 }
 
-// turn says whose turn it is among the messages of an ordering key, as far as claims show: from when a message is
-// claimed until its group is done with it. It is kept apart from the store, to check it. World.mu guards it.
+// turn records which message of an ordering key has the turn, as claims show: from the claim of a message until
+// its group has settled it. It is kept apart from the store, to check it. World.mu guards it.
 type turn struct {
 	owner *track
 	freed time.Time // when the last one ended
@@ -34,7 +34,7 @@ func (t *track) turnOf() *turn {
 	return t.group.turns[l]
 }
 
-// takeTurn fails if another message of the ordering key is not done with, or comes first.
+// takeTurn fails if another message of the ordering key is not settled, or precedes this one.
 func (w *World) takeTurn(t *track) {
 	turn := t.turnOf()
 	if turn == nil || turn.owner == t {
@@ -51,14 +51,14 @@ func (w *World) takeTurn(t *track) {
 	turn.owner = t
 }
 
-// endTurn ends the turn of a message that its group is done with.
+// endTurn ends the turn of a message that its group has settled.
 func (t *track) endTurn() {
 	if turn := t.turnOf(); turn != nil && turn.owner == t {
 		turn.owner, turn.freed = nil, time.Now()
 	}
 }
 
-// turnFree is since when no other message of the ordering key has had the turn; ok is false if one has it.
+// turnFree returns since when no other message of the ordering key has had the turn; ok is false if one has it.
 func (t *track) turnFree() (since time.Time, ok bool) {
 	turn := t.turnOf()
 	if turn == nil || turn.owner == t {
@@ -67,8 +67,8 @@ func (t *track) turnFree() (since time.Time, ok bool) {
 	return turn.freed, turn.owner == nil
 }
 
-// turns publishes messages with ordering keys to many consumers, some of which die. A key has no more messages than
-// one handler at a time can manage.
+// turns publishes messages with ordering keys to many consumers, some of which die. A key has at most as many
+// messages as one handler at a time can handle.
 func turns(r *rand.Rand, p *Plan) {
 	if chance(r, 0.7) {
 		p.Faults.Every, p.Faults.Background = 8*time.Second, pick(r, 0, 0.001)

@@ -10,9 +10,9 @@ import (
 
 // World is one simulation.
 type World struct {
-	// Tolerate names promises that may be broken, to find other broken ones.
+	// Tolerate names guarantees that may be broken, to find other broken ones.
 	Tolerate map[string]bool
-	// Measure keeps the lateness of each delivery.
+	// Measure records the lateness of each delivery.
 	Measure bool
 	// Events is how many of the last events a failure prints.
 	Events int
@@ -23,7 +23,7 @@ type World struct {
 	seed      uint64
 	plan      Plan
 	start     time.Time
-	over      chan struct{} // closed at the end, or when something is wrong
+	over      chan struct{} // closed at the end, or after a failure
 	quieted   chan struct{} // closed when the faults end
 	actors    sync.WaitGroup
 	writers   sync.WaitGroup // the actors that publish
@@ -34,11 +34,11 @@ type World struct {
 	trace      trace
 	messages   map[string]*item
 	groups     []*group
-	consumers  []*consumer // those that have not ended
+	consumers  []*consumer // consumers that have not ended
 	publishers []*publisher
 	raised     map[int]time.Time
 
-	stalls      map[int]time.Time // until when partitions hang
+	stalls      map[int]time.Time // partition -> until when it hangs
 	storms      map[*process]time.Time
 	refusals    map[*process]time.Time
 	silentUntil map[*process]time.Time
@@ -46,11 +46,11 @@ type World struct {
 	quiet   bool // faults have ended
 	ended   bool
 	failure *Failure
-	active  time.Time // when something last happened to a message
+	active  time.Time // when the state of a message last changed
 	stats   Stats
 }
 
-// Stats sums up a simulation.
+// Stats summarizes a simulation.
 type Stats struct {
 	Virtual    time.Duration
 	Messages   int
@@ -61,9 +61,9 @@ type Stats struct {
 	Handled    map[string]int  // by consumer
 }
 
-// Failure is the first thing that went wrong.
+// Failure is the first failure.
 type Failure struct {
-	Rule    string // the promise that was broken
+	Rule    string // the broken guarantee
 	Seed    uint64
 	Profile string
 	At      time.Duration
@@ -75,7 +75,7 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("profile %s, seed %d, after %v: %s: %s\n%s", f.Profile, f.Seed, f.At, f.Rule, f.Reason, f.Trace)
 }
 
-// NewWorld prepares a simulation. Run it in the same bubble.
+// NewWorld prepares a simulation. Call it in the bubble in which Run is called.
 func NewWorld(seed uint64, plan Plan) *World {
 	w := &World{
 		Events: 60, seed: seed, plan: plan, start: time.Now(), over: make(chan struct{}), quieted: make(chan struct{}),
@@ -91,7 +91,7 @@ func NewWorld(seed uint64, plan Plan) *World {
 	return w
 }
 
-// end stops everything. The caller holds mu.
+// end ends the simulation. The caller holds mu.
 func (w *World) end() {
 	if !w.ended {
 		w.ended = true
@@ -122,7 +122,7 @@ func (w *World) failNow(rule, reason string, args ...any) {
 	w.fail(rule, "", reason, args...)
 }
 
-// log remembers an event. The caller holds mu.
+// log adds an event to the trace. The caller holds mu.
 func (w *World) log(who, what string, args []any, ids ...string) {
 	w.trace.add(event{time.Now(), who, what, args, ids})
 	if len(ids) > 0 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Place is where a message is for a group.
+// Place is the state of a message in a group.
 type Place string
 
 // The places of a message.
@@ -17,7 +17,7 @@ const (
 	Dead      Place = "dead"
 )
 
-// Place returns where a message is for a group.
+// Place returns the state of a message in a group.
 func (p *Partition) Place(name, id string) Place {
 	g := p.groups[name]
 	switch {
@@ -61,7 +61,7 @@ func (p *Partition) Pending(name string) int {
 
 // Check finds a message that is in two states, in none, or without a body.
 func (p *Partition) Check() error {
-	homes := map[string]int{} // how many groups have a message
+	homes := map[string]int{} // how many groups have each message
 	for name, g := range p.groups {
 		if err := p.checkOrder(name, g); g.registered && err != nil {
 			return err

@@ -2,7 +2,7 @@ package store
 
 import "slices"
 
-// fanOutEntries is how many entries one claim gives to the queues of the groups at most.
+// fanOutEntries is how many entries one claim adds to the queues of all groups at most.
 const fanOutEntries = 4000
 
 // maxSpent is how many messages a claim may bury if its limit is lower.
@@ -16,11 +16,11 @@ type Request struct {
 	Group, Consumer string
 	Number          int64
 	Limit           int // messages, 1 to 1000
-	Free            int // how many of them are for free workers
+	Free            int // free workers
 	Lease           int64
 	MaxDeliveries   int
 	Bytes           int   // stop at this many bytes of messages
-	Alive           int64 // for how many ms the consumer counts as alive; 0: it says nothing
+	Alive           int64 // for how many ms the consumer counts as alive; 0: it reports nothing
 }
 
 // Claimed is a leased message.
@@ -32,7 +32,7 @@ type Claimed struct {
 	Metadata []byte // as a nack set it
 }
 
-// Buried is a message that was dead-lettered.
+// Buried is a message that was made a dead message.
 type Buried struct{ ID, Reason string }
 
 // Claims is the answer to a Request.
@@ -41,8 +41,8 @@ type Claims struct {
 	Deadline    int64 // of the leases, ms
 	Messages    []Claimed
 	Buried      []Buried
-	Wait        int64 // µs until more is due; negative: nothing is scheduled; below -2: less by a later request's number
-	NeedsWorker bool  // the next message is only for a free worker
+	Wait        int64 // µs until the next is due; negative: none is scheduled; below -2: -2 less the number of a later request
+	NeedsWorker bool  // the next message needs a free worker
 	Replayed    bool
 	Ending      bool // groups may end soon
 }
@@ -56,8 +56,8 @@ type claimed struct {
 	buried   []Buried
 }
 
-// Claim leases due messages. A repeated request gets the same messages, if they are still
-// held. ok is false when the group is not registered.
+// Claim leases due messages. A repeated request gets the same messages if they are still held. ok
+// is false if the group is not registered.
 func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	g := p.groups[r.Group]
 	if g == nil || !g.registered {
@@ -92,20 +92,20 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	return claims, true
 }
 
-// idle reports whether lib_idle answers a claim: there is nothing to find, and nothing unusual to do.
-// It does not look for pauses.
+// idle reports whether lib_idle answers a claim: no message is due, and nothing unusual is to do. It
+// does not check for pauses.
 func (p *Partition) idle(g *group, r Request, now int64, last claimed) bool {
 	_, seen := g.consumers[r.Consumer]
 	return p.wait(g, now) != 0 && len(g.turns) == 0 && !p.ending(now) && len(g.claims) == 1 && (seen || r.Alive == 0) &&
 		last.ms/hourMS == nowMS(now)/hourMS
 }
 
-// batch is what a claim takes.
+// batch is what a claim decides to do.
 type batch struct {
 	messages []Claimed
 	buried   []Buried
 	waiting  []waiting
-	owners   map[string]string // line -> whose turn it is, as far as the claim has looked
+	owners   map[string]string // line -> the message that has the turn, if the claim has read it
 	size     int               // bytes
 }
 
@@ -113,17 +113,17 @@ type batch struct {
 type waiting struct {
 	entry
 	line  string
-	first bool // its first claim, which leaves no entry, was lost
+	first bool // the lease of its first claim, which leaves no entry, has expired
 }
 
-// take leases and buries messages within the bounds, and sends messages in line. It reports whether it has
-// taken all that it has checked, and has found no turn to heal.
+// take leases and buries messages within the bounds, and lets messages wait in line. It reports whether it
+// has taken all messages that it has checked, and no turn was healed.
 func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int64) (all bool) {
 	r.Limit = b.limit
 	halts, hasTurns := p.halts(r.Group), len(g.turns) > 0
 	reach, further := p.reach(g, *r, now)
 	expired := g.unack.upTo(nowMS(now), reach)
-	count := min(r.Limit-len(expired), max(0, b.room)) // those of lost leases are in unack already
+	count := min(r.Limit-len(expired), max(0, b.room)) // messages with expired leases are in unack already
 	if further {
 		count = reach - len(expired)
 	}
@@ -147,7 +147,7 @@ func (p *Partition) take(g *group, claims *Claims, r *Request, b bounds, now int
 	return all
 }
 
-// reach is how many messages a claim checks, and whether that may be more than its limit.
+// reach returns how many messages a claim checks, and whether that may be more than its limit.
 func (p *Partition) reach(g *group, r Request, now int64) (count int, further bool) {
 	if r.Limit == 0 {
 		return 0, false
@@ -163,7 +163,7 @@ func (p *Partition) reach(g *group, r Request, now int64) (count int, further bo
 	return r.Limit, false
 }
 
-// carryOut does what a claim has decided.
+// carryOut carries out the decisions of a claim.
 func (p *Partition) carryOut(g *group, claims *Claims, b *batch, fresh []entry, halts bool, now int64) {
 	for _, e := range fresh {
 		g.queue.remove(e.id)
@@ -193,8 +193,8 @@ func (p *Partition) carryOut(g *group, claims *Claims, b *batch, fresh []entry, 
 	claims.Messages, claims.Buried = b.messages, b.buried
 }
 
-// answer completes the answer to a claim: when to claim again. all says that the claim has not stopped
-// before a message, and has healed no turn: else the group claims again at once.
+// answer completes the answer to a claim with the time of the next claim. all says that the claim has
+// not stopped before a message, and has healed no turn; otherwise, the group claims again at once.
 func (p *Partition) answer(g *group, claims *Claims, r Request, b bounds, now int64, all bool) {
 	switch {
 	case b.paused && !b.idle:
@@ -212,7 +212,7 @@ func (p *Partition) answer(g *group, claims *Claims, r Request, b bounds, now in
 	claims.NeedsWorker = claims.Wait == 0 && b.scarce && len(claims.Messages) >= r.Free
 }
 
-// beginsSpent reports whether the first message that is due has to be buried.
+// beginsSpent reports whether the first due message must be buried.
 func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
 	for _, e := range z.upTo(now, 1) {
 		return g.attempts[e.id].spent(r.MaxDeliveries)
@@ -220,8 +220,8 @@ func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
 	return false
 }
 
-// consider adds a message to a batch, to lease it, bury it or send it in line; false if the claim must end
-// before it.
+// consider adds a message to a batch, to lease it, bury it or let it wait in line; false if the claim must
+// end before it.
 func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Request, claims *Claims) bool {
 	body, stored := p.messages[e.id]
 	bytes := len(body) + len(g.nackMetadata[e.id])
@@ -269,7 +269,7 @@ func (g *group) busy(b *batch, line, id string, halts bool) bool {
 	return owner != "" && owner != id
 }
 
-// next is the receipt of a claim after the last one.
+// next returns the receipt of the claim after the last one.
 func next(last Receipt, retried, lost bool) Receipt {
 	if !retried && !lost {
 		return firstClaim
@@ -280,7 +280,7 @@ func next(last Receipt, retried, lost bool) Receipt {
 	return Receipt{last.Token + 1, last.Deliveries, last.Unsure + 1}
 }
 
-// toDead makes a dead message of a message that is in no other set than unack.
+// toDead makes a message dead that is in no set except unack.
 func (p *Partition) toDead(g *group, id string, ms int64, reason string) {
 	g.reasons[id] = reason
 	g.dead.add(ms, id)
@@ -291,8 +291,8 @@ func (p *Partition) toDead(g *group, id string, ms int64, reason string) {
 	}
 }
 
-// replay answers a request that was sent again: with what the consumer holds that nobody has
-// claimed or extended since, as far as it fits. The rest goes back unseen, and all of it once the leases are over.
+// replay answers a repeated request with the messages that the consumer holds, if they fit and have not been
+// claimed or extended since. The others return to the queue unseen; once the leases are over, all do.
 func (p *Partition) replay(g *group, now int64, r Request) Claims {
 	last := g.claims[r.Consumer]
 	claims := Claims{Now: nowMS(now), Deadline: last.deadline, Replayed: true, Ending: p.ending(now)}
@@ -329,7 +329,7 @@ func (p *Partition) replay(g *group, now int64, r Request) Claims {
 	return claims
 }
 
-// wait is how long until more can be due, in µs.
+// wait returns how long until the next message can be due, in µs.
 func (p *Partition) wait(g *group, now int64) int64 {
 	first, found := int64(0), false
 	for _, set := range []*zset{&p.scheduled, &g.queue, &g.unack} {

@@ -1,24 +1,24 @@
 package store
 
 const (
-	nearMS   = 10_000 // a group is checked so long before it ends
-	noticeMS = 9_000  // and must be noticed so long before
+	nearMS   = 10_000 // a group is checked this long before its end
+	noticeMS = 9_000  // notice is given this long before the end
 	hourMS   = 3_600_000
-	lookMS   = 12 * hourMS // and at least that often
+	lookMS   = 12 * hourMS // longest time between checks
 )
 
 // expiry is when a group ends, in ms.
 type expiry struct {
 	lasts   int64 // without a live consumer
 	ends    int64 // at the earliest
-	noticed int64 // when a process noticed that it ends soon; 0: none has
-	look    int64 // when to look
+	noticed int64 // when the group was given notice of its end; 0: it was not
+	look    int64 // when to check
 }
 
-// presence is what a consumer says of itself, in ms.
+// presence is what a consumer reports about itself, in ms.
 type presence struct{ until, seen int64 }
 
-// RegisterFor is Register of a group that ends after some ms without a live consumer.
+// RegisterFor registers a group that ends after some ms without a live consumer.
 func (p *Partition) RegisterFor(now int64, name string, lasts int64) (ok bool) {
 	if ok = p.Register(name); ok {
 		p.expire(now, name, lasts, nowMS(now)+lasts, 0)
@@ -26,7 +26,7 @@ func (p *Partition) RegisterFor(now int64, name string, lasts int64) (ok bool) {
 	return ok
 }
 
-// expire makes a group expire.
+// expire sets when a group expires.
 func (p *Partition) expire(now int64, name string, lasts, ends, noticed int64) {
 	look := min(ends, nowMS(now)+lookMS)
 	if noticed > 0 {
@@ -45,8 +45,8 @@ func (p *Partition) ending(now int64) bool {
 	return false
 }
 
-// noteAlive records that a consumer counts as alive for some ms. A newcomer drops those that are
-// no longer alive.
+// noteAlive records that a consumer counts as alive for some ms. A new consumer removes those that
+// are no longer alive.
 func (g *group) noteAlive(now int64, consumer string, alive int64) {
 	if alive == 0 {
 		return
@@ -79,7 +79,7 @@ func (p *Partition) Alive(now int64, name string) bool {
 	return false
 }
 
-// Leave removes a consumer that has ended. Its group, if it expires, lasts from now on.
+// Leave removes a consumer that has ended. If its group expires, its lifetime starts again.
 func (p *Partition) Leave(now int64, name, consumer string) {
 	g := p.groups[name]
 	if g == nil {
@@ -93,8 +93,8 @@ func (p *Partition) Leave(now int64, name, consumer string) {
 	}
 }
 
-// Expire ends a group if it has had no live consumer for as long as it lasts, and if this was
-// noticed before and how is "end". It answers alive, noticed, expired or gone.
+// Expire ends a group if it has had no live consumer for its lifetime, was given notice before, and
+// how is "end". It returns alive, noticed, expired or gone.
 func (p *Partition) Expire(now int64, name, how string) string {
 	e, expires := p.expiry[name]
 	switch {

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// group is what a partition has of one consumer group.
+// group is the data of one consumer group in a partition.
 type group struct {
 	registered         bool
-	atLimit            int // it waits until fewer are in unack; 0: it does not wait
+	atLimit            int // the limit of a group that waits until fewer are in unack; 0: it does not wait
 	queue, unack, dead zset
 	attempts           map[string]Receipt
 	claims             map[string]claimed
@@ -19,13 +19,13 @@ type group struct {
 	consumers          map[string]presence
 	turns              map[string]string  // line -> the message whose turn it is
 	blocked            map[string][]entry // line -> due times and ids, in their order
-	halted             bool               // dead messages may have turns since the group halted keys, before its next claim
+	halted             bool               // the group no longer halts keys, but dead messages may have turns until its next claim
 }
 
-// Tombstone says why a group is gone.
+// Tombstone is the reason why a group was removed.
 type Tombstone string
 
-// The tombstones. An expired group may start again once all that it held is freed.
+// The tombstones. An expired group may start again once all its messages are freed.
 const (
 	Retired Tombstone = "retired"
 	Expired Tombstone = "expired"
@@ -44,8 +44,8 @@ func newGroup() *group {
 	}
 }
 
-// Register makes a group known, so that it gets what becomes due from now on, and lasts. ok is
-// false if it is retired. If it has expired, what it held is freed first.
+// Register adds a group, which gets the messages that become due from now on, and does not expire.
+// ok is false if the group is retired. If it has expired, its messages are freed first.
 func (p *Partition) Register(name string) (ok bool) {
 	for p.tombstones[name] == Expired {
 		_, _, _ = p.Forget(name, math.MaxInt)
@@ -61,13 +61,13 @@ func (p *Partition) Register(name string) (ok bool) {
 	return true
 }
 
-// Registered reports whether a group is known.
+// Registered reports whether a group is registered.
 func (p *Partition) Registered(name string) bool {
 	g := p.groups[name]
 	return g != nil && g.registered
 }
 
-// Groups are the names of the registered groups.
+// Groups returns the names of the registered groups.
 func (p *Partition) Groups() []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(p.groups)) {
@@ -78,7 +78,7 @@ func (p *Partition) Groups() []string {
 	return names
 }
 
-// Retire removes a group, whether it has consumers or not. It stays away until Restore.
+// Retire removes a group, whether it has consumers or not. It cannot be registered until Restore.
 func (p *Partition) Retire(name string) { p.remove(name, Retired) }
 
 // End removes a group whose only subscriber has ended. It may start again.
@@ -95,11 +95,11 @@ func (p *Partition) remove(name string, why Tombstone) {
 	}
 }
 
-// Tombstone says why a group is gone; "" if it is not.
+// Tombstone returns why a group was removed; "" if it was not.
 func (p *Partition) Tombstone(name string) Tombstone { return p.tombstones[name] }
 
-// Forget frees up to limit messages of a group that is gone. It returns them, and whether it is
-// done; ok is false if the group is not gone.
+// Forget frees up to limit messages of a removed group. It returns them, and whether none is left;
+// ok is false if the group was not removed.
 func (p *Partition) Forget(name string, limit int) (freed []string, done, ok bool) {
 	if p.tombstones[name] == "" {
 		return nil, false, false
@@ -130,8 +130,8 @@ func (p *Partition) Forget(name string, limit int) (freed []string, done, ok boo
 	return nil, true, true
 }
 
-// Restore lets a retired group start again with its next Register. ok is false if Forget has
-// not freed all that it held.
+// Restore lets a retired group start again with its next Register. ok is false if Forget has not
+// freed all its messages.
 func (p *Partition) Restore(name string) (ok bool) {
 	if p.tombstones[name] != Retired {
 		return true
@@ -144,7 +144,7 @@ func (p *Partition) Restore(name string) (ok bool) {
 	return true
 }
 
-// due lists what the group may get besides ended leases.
+// due lists the messages that the group may get, except those with expired leases.
 func (p *Partition) due(g *group, now int64, room int) []entry {
 	due := p.scheduled.upTo(now, room)
 	if names := p.Groups(); len(due) > 0 && len(names) > 1 {
@@ -167,7 +167,7 @@ func (p *Partition) fanOut(names []string, due []entry) {
 	}
 }
 
-// entry is what is known of the deliveries of a message that was claimed.
+// entry returns the deliveries of a message that was claimed.
 func (g *group) entry(id string) Receipt {
 	if last, known := g.attempts[id]; known {
 		return last
@@ -175,12 +175,12 @@ func (g *group) entry(id string) Receipt {
 	return firstClaim
 }
 
-// current reports whether a delivery still holds its message.
+// current reports whether a delivery is current.
 func (g *group) current(id string, receipt Receipt) bool {
 	return g.unack.has(id) && g.entry(id).Token == receipt.Token
 }
 
-// whyDead is the reason why a message is a dead message, if it is one.
+// whyDead returns why a message is dead, if it is.
 func (g *group) whyDead(id string) (reason string, dead bool) {
 	if g == nil || !g.dead.has(id) {
 		return "", false

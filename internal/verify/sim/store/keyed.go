@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// State is where a message is for a group.
+// State is the state of a message in a group.
 type State string
 
-// The states of a message for a group.
+// The states of a message in a group.
 const (
 	StateQueued     State = "queued" // for its first delivery that counts
 	StateRetrying   State = "retrying"
@@ -17,14 +17,14 @@ const (
 	StateDead       State = "dead"
 )
 
-// Status is where a message was when a call found it.
+// Status is the state of a message before a call.
 type Status struct {
 	ID        string // empty: there was none
 	Scheduled bool
 	Groups    map[string]State
 }
 
-// Lead is the id of the message that a key leads to: the one that holds it, or the dead
+// Lead returns the id of the message that a key leads to: the message that holds it, or the dead
 // message that has lost it.
 func (p *Partition) Lead(key string) string {
 	if id := p.keys[key]; id != "" {
@@ -33,7 +33,7 @@ func (p *Partition) Lead(key string) string {
 	return p.lost[key]
 }
 
-// Cancel takes back a message from all groups where it is no dead message. ok is false if there
+// Cancel removes a message from all groups in which it is not a dead message. ok is false if there
 // is no such message, or if only dead messages are left of it.
 func (p *Partition) Cancel(id string) (s Status, ok bool) {
 	if !p.Stored(id) {
@@ -66,7 +66,7 @@ func (p *Partition) Cancel(id string) (s Status, ok bool) {
 	return s, true
 }
 
-// cancelFor takes back a message from one group.
+// cancelFor removes a message from one group.
 func (p *Partition) cancelFor(name, id string) {
 	g := p.groups[name]
 	if !p.concerns(name, id) {
@@ -86,18 +86,18 @@ func (p *Partition) cancelFor(name, id string) {
 	}
 }
 
-// concerns reports whether a call looks for a message in a group: one that is retired only counts
-// if refs names it.
+// concerns reports whether a call checks a group for a message: if the group is retired, only if
+// refs names it.
 func (p *Partition) concerns(name, id string) bool {
 	return p.groups[name].registered || slices.Contains(p.refs[id], name)
 }
 
-// Orphaned reports whether a message was cancelled while a group was retired, which leaves it there.
+// Orphaned reports whether a message was cancelled while a group was retired, so that the group still has it.
 func (p *Partition) Orphaned(name, id string) bool {
 	return p.groups[name] != nil && p.groups[name].orphans[id]
 }
 
-// status is where a message is.
+// status returns the state of a message.
 func (p *Partition) status(id string) Status {
 	s := Status{ID: id, Scheduled: p.scheduled.has(id), Groups: map[string]State{}}
 	for name, g := range p.groups {
@@ -125,10 +125,10 @@ func (s Status) has(state State) bool {
 	return slices.Contains(slices.Collect(maps.Values(s.Groups)), state)
 }
 
-// waits reports whether the message waits for any group.
+// waits reports whether the message waits in scheduled or for any group.
 func (s Status) waits() bool { return s.Scheduled || s.has(StateQueued) || s.has(StateRetrying) }
 
-// Reschedule gives a waiting message a new due time, in ms. ok is false if it does not wait.
+// Reschedule changes the due time of a waiting message, in ms. ok is false if it does not wait.
 func (p *Partition) Reschedule(now int64, id string, due int64) (s Status, ok bool) {
 	if !p.Stored(id) {
 		return Status{}, false
@@ -137,7 +137,7 @@ func (p *Partition) Reschedule(now int64, id string, due int64) (s Status, ok bo
 	sets, ahead, earlier := []*zset{&p.scheduled}, due > nowMS(now), p.scheduled.has(id) && due < p.scheduled.earliest()
 	for name := range s.Groups {
 		g := p.groups[name]
-		// What waits in line is due already, and keeps its place unless it is postponed.
+		// A message that waits in line is due already, and keeps its place unless it is postponed.
 		if !g.queue.has(id) || !ahead && g.queue.scores[id] >= inLine {
 			continue
 		}

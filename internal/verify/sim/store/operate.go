@@ -2,17 +2,17 @@ package store
 
 import "cmp"
 
-// What operators do with messages. The simulation does not.
+// Operations of operators on messages. The simulation does not use them.
 
-// Seen is a message with the score that a caller has seen it with. A message that has another one
-// by now is left alone.
+// Seen is a message with the score that a caller has seen. If the score has changed since, the
+// message is skipped.
 type Seen struct {
 	ID    string
 	Score int64
 }
 
-// Requeue makes dead messages that were buried no later than latest due again. It returns the ids
-// that are no such dead messages.
+// Requeue makes dead messages that were buried up to latest due again. It returns the ids that are
+// not such dead messages.
 func (p *Partition) Requeue(now int64, name string, latest int64, ids []string) (missing []string) {
 	g := p.groups[name]
 	for _, id := range ids {
@@ -31,8 +31,8 @@ func (p *Partition) Requeue(now int64, name string, latest int64, ids []string) 
 	return missing
 }
 
-// Discard removes dead messages that were buried no later than latest for good. It returns the ids
-// that are no such dead messages.
+// Discard permanently removes dead messages that were buried up to latest. It returns the ids that
+// are not such dead messages.
 func (p *Partition) Discard(name string, latest int64, ids []string) (missing []string) {
 	g := p.groups[name]
 	var ended []string
@@ -52,13 +52,13 @@ func (p *Partition) Discard(name string, latest int64, ids []string) (missing []
 	return missing
 }
 
-// buried reports whether a message is a dead message since no later than latest.
+// buried reports whether a message is a dead message that was buried up to latest.
 func (g *group) buried(id string, latest int64) bool {
 	return g != nil && g.dead.has(id) && g.dead.scores[id] <= latest
 }
 
-// BuryAny makes dead messages of messages that wait for a group or are in delivery. It returns the
-// ids of those that are neither, unless they are dead messages for this reason.
+// BuryAny makes messages that wait for a group or are in delivery dead messages. It returns the ids
+// of those that do neither, unless they are dead for this reason.
 func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left []string) {
 	g := p.groups[name]
 	if g == nil {
@@ -85,7 +85,7 @@ func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left 
 	return left
 }
 
-// Withdraw takes scheduled messages back. It returns the ids of those that are not scheduled for the time that was seen.
+// Withdraw removes scheduled messages. It returns the ids of messages that are not scheduled for the time that was seen.
 func (p *Partition) Withdraw(some []Seen) (left []string) {
 	for _, s := range some {
 		if !p.scheduled.is(s) {
@@ -101,8 +101,8 @@ func (p *Partition) Withdraw(some []Seen) (left []string) {
 	return left
 }
 
-// Retime makes scheduled messages or, with a group's name, messages in its queue due at another
-// time, in ms. It returns the ids of those that do not wait there for the time that was seen.
+// Retime changes the due time, in ms, of scheduled messages or, with a group's name, of messages in
+// its queue. It returns the ids of messages that do not wait there for the time that was seen.
 func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left []string) {
 	g := newGroup()
 	set := &p.scheduled

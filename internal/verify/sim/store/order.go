@@ -10,17 +10,17 @@ import (
 // inLine is added to the due time of a message that waits in its group's queue for its ordering key.
 const inLine = 1 << 52
 
-// linesLooked is how many places in a line one call may find empty.
+// linesLooked is how many places without a message one call may read in a line.
 const linesLooked = 100
 
-// maxInLine is how many messages a claim may send in line if its limit is lower.
+// maxInLine is how many messages a claim may let wait in line if its limit is lower.
 const maxInLine = 500
 
-// carried is what an id may have between its ULID and its ordering key: the length of that.
+// carried matches the ULID of an id and, if there is an ordering key, the length of that key.
 var carried = regexp.MustCompile(`^.{26}(?:=((\d+),))?`)
 
-// keysOf are the ordering key, as its length and itself, and the message key that an id carries after its
-// ULID of 26 characters; "" for none.
+// keysOf returns the ordering key with its length, and the message key, that follow the 26 characters of
+// the ULID in an id; "" for none.
 func keysOf(id string) (line, key string) {
 	match := carried.FindStringSubmatch(id)
 	if match == nil {
@@ -47,14 +47,14 @@ func lineOf(id string) string {
 	return line
 }
 
-// hasTurn reports whether a message has its turn if turns names it: it is in delivery, or waits for a retry or a
-// claim, or is dead and halts its key.
+// hasTurn reports whether a message that turns names still has its turn: it is in delivery, or waits for a retry
+// or a claim, or is dead and halts its key.
 func (g *group) hasTurn(id string, halts bool) bool {
 	score, waits := g.queue.scores[id]
 	return g.unack.has(id) || waits && score < inLine || halts && g.dead.has(id)
 }
 
-// join sends a message that is due in line.
+// join lets a due message wait in line.
 func (g *group) join(line string, due int64, id string) {
 	e := entry{due, id}
 	if at, found := slices.BinarySearchFunc(g.blocked[line], e, compare); !found {
@@ -63,7 +63,7 @@ func (g *group) join(line string, due int64, id string) {
 	g.queue.add(due+inLine, id)
 }
 
-// quit takes a message that waits in line out of it.
+// quit removes a message that waits in line from the line.
 func (g *group) quit(line, id string) {
 	score, waits := g.queue.scores[id]
 	if line == "" || !waits || score < inLine {
@@ -80,7 +80,7 @@ func (g *group) drop(line string, at int) {
 	}
 }
 
-// passTurn ends the turn of a message, if it has it, and reports whether another one has it now.
+// passTurn ends the turn of a message, if the message has it, and reports whether another message has it now.
 func (g *group) passTurn(line, id string) (passed bool) {
 	if line == "" || g.turns[line] != id {
 		return false
@@ -102,7 +102,7 @@ func (g *group) passTurn(line, id string) (passed bool) {
 	return false
 }
 
-// passTurns ends the turns of messages, and wakes the group if others have them now.
+// passTurns ends the turns of messages, and wakes the group if other messages have them now.
 func (p *Partition) passTurns(g *group, name string, ids []string) (passed bool) {
 	for _, id := range ids {
 		passed = g.passTurn(lineOf(id), id) || passed
@@ -120,8 +120,8 @@ func (p *Partition) endTurns(g *group, name string, dead []string) {
 	}
 }
 
-// putOff takes messages that wait out of their lines, ends their turns, and wakes the group, or with "" all, if
-// others have them now.
+// putOff removes waiting messages from their lines, ends their turns, and wakes the group, or all groups for
+// "", if other messages have them now.
 func (p *Partition) putOff(g *group, name string, ids ...string) {
 	for _, id := range ids {
 		g.quit(lineOf(id), id)
@@ -132,14 +132,14 @@ func (p *Partition) putOff(g *group, name string, ids ...string) {
 // halts reports whether a dead message of a group halts its ordering key.
 func (p *Partition) halts(name string) bool { return p.limits[name].HaltsKeys }
 
-// noteHalted notes that dead messages of a group may have turns that its next claim ends, if it halts keys no longer.
+// noteHalted records that dead messages may have turns, which the next claim ends, if the group no longer halts keys.
 func (p *Partition) noteHalted(name string) {
 	if g := p.groups[name]; g != nil && p.halts(name) {
 		g.halted = true
 	}
 }
 
-// beginsBusy reports whether another message has the turn of the first one that is due.
+// beginsBusy reports whether another message has the turn of the first due message.
 func (g *group) beginsBusy(z *zset, now int64) bool {
 	for _, e := range z.upTo(now, 1) {
 		owner := g.turns[lineOf(e.id)]
@@ -148,8 +148,8 @@ func (g *group) beginsBusy(z *zset, now int64) bool {
 	return false
 }
 
-// heal passes on turns whose messages are nowhere, and reports whether there were any. The scripts check some of
-// many, so a claim that finds one says that there may be more.
+// heal passes on turns whose messages are nowhere, and reports whether there were any. The scripts check only a
+// few turns, so a claim that finds one says that there may be more.
 func (g *group) heal(halts bool) (healed bool) {
 	for line, id := range g.turns {
 		if !g.hasTurn(id, halts) {
@@ -160,8 +160,8 @@ func (g *group) heal(halts bool) (healed bool) {
 	return healed
 }
 
-// checkOrder finds a message in delivery that has not its turn, and one that waits for nobody. A dead message has
-// its turn only in a group that halts keys, or that has halted some until its next claim.
+// checkOrder finds a message in delivery that does not have its turn, and a message in line that waits for no other. A dead message
+// has its turn only in a group that halts keys, or that has halted keys until its next claim.
 func (p *Partition) checkOrder(name string, g *group) error {
 	halts := p.halts(name) || g.halted
 	for _, e := range g.unack.list {

@@ -13,27 +13,27 @@ type Message struct {
 	Body  []byte
 }
 
-// Batch is what Push stores: calls, each whole or not at all.
+// Batch is a batch of calls for Push, each stored whole or not at all.
 type Batch struct {
 	Publisher  string
 	Number     int64
 	Duplicates string // reject, ignore or replace
-	Window     int64  // for how many ms the keys are taken at least
+	Window     int64  // for how many ms the keys are in use at least
 	Calls      [][]Message
-	Fails      string // why it cannot be stored; empty: it can
+	Fails      string // why the batch cannot be stored; empty: it can
 }
 
-// Pushed is the outcome of a batch.
+// Pushed is the result of a batch.
 type Pushed struct {
 	Duplicates []Duplicate
 	Stored     []string // ids stored by this call
-	Ignored    []string // ids not stored, since their keys are in use
+	Ignored    []string // ids not stored because their keys are in use
 	Replaced   []string // ids that were replaced
 	Failed     string   // why none of it is or will be stored
 	Stale      bool     // the publisher has sent a later batch
 }
 
-// Duplicate is a message whose key is in use; if duplicates are rejected, the first of its call. Both are counted from 0.
+// Duplicate is a message whose key is in use; if duplicates are rejected, only the first one of a call. Both indexes start at 0.
 type Duplicate struct{ Call, Message int }
 
 // pushed is the record of a publisher.
@@ -83,8 +83,8 @@ func (p *Partition) Push(now int64, b Batch) Pushed {
 	return result
 }
 
-// Outcome reports whether a batch of a publisher is stored, and what Push returned. If it is not, no copy of it can be stored from
-// now on. stale says that the publisher has sent a later batch.
+// Outcome reports whether a batch of a publisher is stored, and what Push returned. If the batch is not stored, no copy of it can
+// be stored from now on. stale says that the publisher has sent a later batch.
 func (p *Partition) Outcome(publisher string, number int64) (stored bool, duplicates []Duplicate, stale bool) {
 	last, known := p.publishers[publisher]
 	switch {
@@ -97,7 +97,7 @@ func (p *Partition) Outcome(publisher string, number int64) (stored bool, duplic
 	return false, nil, false
 }
 
-// Unrecord forgets what a publisher has sent.
+// Unrecord removes the record of a publisher.
 func (p *Partition) Unrecord(publisher string) { delete(p.publishers, publisher) }
 
 func (p *Partition) store(now int64, result *Pushed, duplicates string, m Message, due int64) bool {
@@ -122,14 +122,14 @@ func (p *Partition) store(now int64, result *Pushed, duplicates string, m Messag
 	return true
 }
 
-// inUse reports whether another message than a new one holds a key, or a window has taken it.
+// inUse reports whether a message other than the new one holds a key, or the key is within a window.
 func (p *Partition) inUse(now int64, key, id string) bool {
 	holder := p.keys[key]
 	return key != "" && holder != id && (holder != "" || p.dedup[key]*1000 > now)
 }
 
-// takeKeys takes the keys of stored messages for a window. A batch with keys also ends the
-// windows that are over.
+// takeKeys marks the keys of stored messages as in use for a window. A batch with keys also removes
+// the windows that are over.
 func (p *Partition) takeKeys(now int64, b Batch, stored []string) {
 	if !slices.ContainsFunc(slices.Concat(b.Calls...), func(m Message) bool { return keyOf(m.ID) != "" }) {
 		return
@@ -142,7 +142,7 @@ func (p *Partition) takeKeys(now int64, b Batch, stored []string) {
 	}
 }
 
-// conflict is the first message of a call whose key is in use; -1 if there is none.
+// conflict returns the first message of a call whose key is in use; -1 if there is none.
 func (p *Partition) conflict(now int64, call []Message) int {
 	seen := map[string]bool{}
 	for i, m := range call {

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// claimsAhead is for how many claims of the size asked for the limits of a group must have
-// room before messages are held ahead of free workers.
+// claimsAhead is the number of claims: messages are held ahead of free workers only if the group's
+// limits allow this many claims of the requested size.
 const claimsAhead = 4
 
 // unbounded is more messages than a claim may take.
@@ -37,7 +37,7 @@ func (l Limits) share(partition, partitions int) share {
 	return s
 }
 
-// part divides a number among partitions. Each gets at least one, if there is any.
+// part returns a partition's part of a number, at least 1 unless the number is 0.
 func part(number, partition, partitions int) int {
 	n := number / partitions
 	if partition < number%partitions {
@@ -46,7 +46,7 @@ func part(number, partition, partitions int) int {
 	return max(n, min(number, 1))
 }
 
-// Pause stops a group, or all if it is "", from claiming for some ms; 0: until Resume.
+// Pause stops a group, or all groups if it is "", from claiming for some ms; 0: until Resume.
 func (p *Partition) Pause(now int64, name string, lasts int64) {
 	_, replaced := p.pauses[name]
 	p.pauses[name] = 0
@@ -54,12 +54,12 @@ func (p *Partition) Pause(now int64, name string, lasts int64) {
 		p.pauses[name] = ceilMS(now) + lasts
 	}
 	p.notify(Notice{Group: name, Paused: true})
-	if replaced { // consumers learn when it ends now
+	if replaced { // consumers have to read the new end of the pause
 		p.wake(now, 0, name)
 	}
 }
 
-// Resume ends the pause of a group, or of all if it is "".
+// Resume ends the pause of a group, or of all groups if it is "".
 func (p *Partition) Resume(now int64, name string) {
 	if _, paused := p.pauses[name]; paused {
 		delete(p.pauses, name)
@@ -67,7 +67,7 @@ func (p *Partition) Resume(now int64, name string) {
 	}
 }
 
-// Limit limits a group, as one that has this many partitions; zero Limits end its limits.
+// Limit sets the limits of a group in a topic with this many partitions; zero Limits remove them.
 func (p *Partition) Limit(now int64, name string, l Limits, partitions int) {
 	s := l.share(p.number, partitions)
 	if l == p.limits[name] && s == p.shares[name] {
@@ -83,7 +83,7 @@ func (p *Partition) Limit(now int64, name string, l Limits, partitions int) {
 	p.wake(now, 0, name)
 }
 
-// cap forgets what was claimed at a slower rate: no more than the burst is missing.
+// cap limits the time until the burst is back to what it takes now: earlier claims may have had a slower rate.
 func (p *Partition) cap(now int64, name string) {
 	if s := p.shares[name]; s.interval > 0 {
 		p.rates[name] = min(p.rates[name], int64(math.Ceil(float64(now)+float64(s.burst)*s.interval)))
@@ -97,7 +97,7 @@ func (p *Partition) unlimit(name string) {
 	delete(p.rates, name)
 }
 
-// adopt takes over the settings of the first partition, and the share of its limits.
+// adopt copies the settings of the first partition, and sets the share of its limits.
 func (p *Partition) adopt(first *Partition, partitions int) {
 	p.pauses, p.limits = maps.Clone(first.pauses), maps.Clone(first.limits)
 	p.shares = map[string]share{}
@@ -109,14 +109,14 @@ func (p *Partition) adopt(first *Partition, partitions int) {
 	}
 }
 
-// giveBack takes back some µs of what claims have used up of the rate of a group.
+// giveBack refunds some µs of the rate that the claims of a group have used.
 func (p *Partition) giveBack(name string, us float64) {
 	if us > 0 && p.rates[name] > 0 {
 		p.rates[name] = int64(math.Ceil(float64(p.rates[name]) - us))
 	}
 }
 
-// bounds is what a claim may take.
+// bounds are the limits of a claim.
 type bounds struct {
 	paused  bool
 	idle    bool  // lib_idle answers the claim
@@ -124,9 +124,9 @@ type bounds struct {
 	limited bool
 	share   share
 	back    float64 // when the whole burst is back, µs
-	late    bool    // it was later than it can be
-	room    int     // for messages that are not in delivery yet; below 0 if there are too many
-	scarce  bool    // nothing may be held ahead
+	late    bool    // back was later than possible, and was corrected
+	room    int     // capacity for messages that are not in delivery; below 0 if there are too many
+	scarce  bool    // no messages may be held ahead
 	limit   int     // messages
 }
 
@@ -150,14 +150,14 @@ func (p *Partition) boundsOf(g *group, r Request, now int64) bounds {
 	return b
 }
 
-// limit finds what limits leave for a claim.
+// limit computes what limits leave for a claim.
 func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
 	receipts := unbounded
 	if b.share.most > 0 {
 		b.room = b.share.most - len(g.unack.list)
 	}
 	if b.share.interval > 0 {
-		latest := float64(now) + float64(b.share.burst)*b.share.interval // unless the clock was set back
+		latest := float64(now) + float64(b.share.burst)*b.share.interval // later only if the clock was set back
 		b.late = float64(p.rates[r.Group]) > latest
 		b.back = min(max(float64(now), float64(p.rates[r.Group])), latest)
 		receipts = max(0, int((float64(now)-b.back)/b.share.interval+float64(b.share.burst)+1e-6))
@@ -167,7 +167,7 @@ func (p *Partition) limit(b *bounds, g *group, r Request, now int64) {
 	}
 }
 
-// spend counts claimed messages.
+// spend charges claimed messages to the rate.
 func (p *Partition) spend(name string, b *bounds, count int) {
 	if b.limited && b.share.interval > 0 && (count > 0 || b.late) {
 		b.back += float64(count) * b.share.interval
@@ -175,7 +175,7 @@ func (p *Partition) spend(name string, b *bounds, count int) {
 	}
 }
 
-// pauseLasts is for how many µs the pause lasts; negative: it has no end.
+// pauseLasts returns for how many µs the pause lasts; negative: it has no end.
 func (b bounds) pauseLasts(now int64) int64 {
 	if b.ends == 0 {
 		return -1
@@ -183,8 +183,8 @@ func (b bounds) pauseLasts(now int64) int64 {
 	return b.ends*1000 - now
 }
 
-// heldBack is for how many µs limits keep the group from what is due. A call that makes room
-// before wakes it.
+// heldBack returns for how many µs limits keep the group from due messages. A call that releases
+// capacity earlier wakes it.
 func (g *group) heldBack(b bounds, now int64) int64 {
 	wait := 0.0
 	if b.share.most > 0 && len(g.unack.list) >= b.share.most {
@@ -198,7 +198,7 @@ func (g *group) heldBack(b bounds, now int64) int64 {
 	return int64(max(0, math.Ceil(wait)))
 }
 
-// makeRoom wakes a group that waits for room in unack, if there is some now, and reports whether
+// makeRoom wakes a group that waits for capacity in unack if there is some now, and reports whether
 // there is.
 func (p *Partition) makeRoom(g *group, name string) bool {
 	if g.atLimit == 0 || len(g.unack.list) >= g.atLimit {

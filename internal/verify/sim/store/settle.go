@@ -14,8 +14,8 @@ type Nack struct {
 	Delay    int64  // ms
 	Metadata []byte // empty keeps the metadata as it is
 	Deferred bool   // the delivery does not count
-	Reason   string // if not empty, the message is dead-lettered for it
-	Error    string // follows the reason of the last delivery
+	Reason   string // if not empty, the message is buried for it
+	Error    string // appended to the reason after the last delivery
 }
 
 // Release is a message that is released before a handler has seen it.
@@ -37,11 +37,11 @@ type Held struct {
 	HandedOut bool // to a handler
 }
 
-// Ack ends the messages of deliveries for a group, as a relay does. It returns the ids of those that are no longer
-// current, and whether the group has waited for room, or an ordering key has another message.
+// Ack removes handled messages for a group, as a relay does, too. It returns the ids whose delivery is not
+// current, and whether the group was at its limit, or an ordering key has a next message.
 func (p *Partition) Ack(name string, deliveries []Delivery) (stale []string, room bool) {
 	g := p.groups[name]
-	var ended []string // an id given twice is found twice
+	var ended []string // an id that is given twice is acked twice
 	for _, d := range deliveries {
 		if g != nil && g.current(d.ID, d.Receipt) {
 			ended = append(ended, d.ID)
@@ -60,7 +60,7 @@ func (p *Partition) Ack(name string, deliveries []Delivery) (stale []string, roo
 	return stale, p.makeRoom(g, name) || passed
 }
 
-// finish ends a message for one group; the last group removes the body.
+// finish removes a message for one group; the last group removes the body.
 func (p *Partition) finish(g *group, name, id string) {
 	delete(g.attempts, id)
 	delete(g.nackMetadata, id)
@@ -74,7 +74,7 @@ func (p *Partition) finish(g *group, name, id string) {
 	p.free(id)
 }
 
-// Nack makes messages due again later, or buries them.
+// Nack makes messages due again after a delay, or buries them.
 func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack) (stale []string, buried []Buried) {
 	g := p.groups[name]
 	if g == nil {
@@ -118,7 +118,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 	return stale, buried
 }
 
-// outcome is the receipt after a nack, and why the message is buried, if it is.
+// outcome returns the receipt after a nack, and why the message is buried, if it is.
 func (n Nack) outcome(maxDeliveries int) (receipt Receipt, reason string) {
 	receipt = n.Receipt.confirmed()
 	switch {
@@ -134,14 +134,14 @@ func (n Nack) outcome(maxDeliveries int) (receipt Receipt, reason string) {
 	return receipt, receipt.reason(maxDeliveries)
 }
 
-// buriedBy is why a nack has buried its message before, if it has: its reply may be lost.
+// buriedBy returns why an earlier attempt of a nack has buried its message, if it has: its reply may be lost.
 func (g *group) buriedBy(n Nack) (reason string, is bool) {
 	reason, dead := g.whyDead(n.ID)
 	deferred := n.Deferred && n.Reason == ""
 	return reason, dead && !deferred && g.attempts[n.ID] == n.Receipt.confirmed() && (n.Reason == "" || n.Reason == reason)
 }
 
-// Extend restarts leases, and counts the deliveries that handlers have seen.
+// Extend renews leases, and counts the deliveries that handlers have seen.
 func (p *Partition) Extend(now int64, name string, lease int64, held []Held) (stale []string) {
 	g := p.groups[name]
 	for _, h := range held {
@@ -157,7 +157,7 @@ func (p *Partition) Extend(now int64, name string, lease int64, held []Held) (st
 	return stale
 }
 
-// Release gives messages back with their old due times.
+// Release returns messages to the queue with their old due times.
 func (p *Partition) Release(now int64, name string, releases []Release) (stale []string) {
 	g, unused := p.groups[name], 0.0
 	for _, r := range releases {
@@ -176,15 +176,15 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 	return stale
 }
 
-// release puts a message back that no handler has seen.
+// release returns a message that no handler has seen to the queue.
 func (g *group) release(r Release) {
 	g.attempts[r.ID] = r.Receipt.unseen()
 	g.queue.add(r.Due, r.ID)
 	g.unack.remove(r.ID)
 }
 
-// Bury makes messages dead messages. It returns those whose delivery is no longer the current
-// one, unless it is what this delivery was buried for.
+// Bury makes messages dead messages. It returns those whose delivery is not current, unless this
+// delivery was buried before for the same reason.
 func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []string) {
 	g := p.groups[name]
 	if g == nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// State is all that the partition has, as "kind id" -> value: what the scripts keep under the
-// same names in Redis, without the records of calls.
+// State returns all data of the partition, as "kind id" -> value, under the names that the scripts
+// use in Redis, without the records of calls.
 func (p *Partition) State() map[string]string {
 	state := map[string]string{}
 	put(state, "scheduled", p.scheduled.scores)

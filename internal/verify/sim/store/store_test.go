@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests have the rules that TestModel in package queue, which compares the rest with the scripts, seldom
-// or never gets to.
+// These tests check the rules that TestModel in package queue seldom or never reaches. TestModel compares all
+// others with the scripts.
 
 const (
 	ms     = 1000 // µs
@@ -168,7 +168,7 @@ func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
 	assert.Equal(t, []Buried{{"a", "not acked in 0 deliveries, and lost with its consumer 3 times"}}, claims.Buried)
 }
 
-// TestAClaimThatHealsATurnLooksAgainAtOnce also if nobody waits for the turn: there may be more to heal.
+// TestAClaimThatHealsATurnLooksAgainAtOnce, even if no message waits for the turn: more turns may be broken.
 func TestAClaimThatHealsATurnLooksAgainAtOnce(t *testing.T) {
 	const ordered = "00000000000000000000000001=1,a"
 	for name, c := range map[string]struct {

@@ -8,16 +8,16 @@ import (
 
 // Receipt fences a delivery of a message to a group.
 type Receipt struct {
-	Token      int // how often the group has claimed the message; it never repeats
+	Token      int // number of claims of the message by the group; it never repeats
 	Deliveries int // deliveries that a handler has certainly seen
-	Unsure     int // claims for a free worker that may have been deliveries
+	Unsure     int // claims that a handler may have seen
 }
 
 var (
-	// firstClaim leaves no entry.
+	// firstClaim is the receipt of a first claim, which leaves no entry.
 	firstClaim = Receipt{Token: 1}
-	// aheadAgain is the receipt of a message that was released unseen once: like a
-	// message that is claimed for the first time, it may be held ahead.
+	// aheadAgain is the receipt of a message that was released unseen once. Like a message that is
+	// claimed for the first time, it may be held ahead.
 	aheadAgain = Receipt{Token: 2}
 )
 
@@ -47,13 +47,13 @@ func (t Receipt) entry() string {
 	return fmt.Sprintf("%d/%d/%d", t.Token, t.Deliveries, t.Unsure)
 }
 
-// Attempt is the number that a handler sees: 1 for the first delivery.
+// Attempt returns the number that a handler sees: 1 for the first delivery.
 func (t Receipt) Attempt() int { return max(1, t.Deliveries+t.Unsure) }
 
-// confirmed is the receipt once a handler has seen the delivery.
+// confirmed returns the receipt after a handler has seen the delivery.
 func (t Receipt) confirmed() Receipt { return Receipt{t.Token, t.Deliveries + 1, max(0, t.Unsure-1)} }
 
-// unseen is the receipt once the delivery has been released unseen.
+// unseen returns the receipt after the delivery was released unseen.
 func (t Receipt) unseen() Receipt { return Receipt{t.Token, t.Deliveries, max(0, t.Unsure-1)} }
 
 // spent reports whether the group may not get the message again.
@@ -61,7 +61,7 @@ func (t Receipt) spent(maxDeliveries int) bool {
 	return maxDeliveries > 0 && t.Deliveries+t.Unsure >= maxDeliveries
 }
 
-// reason is why a message with a spent receipt is buried.
+// reason returns why a message with a spent receipt is buried.
 func (t Receipt) reason(maxDeliveries int) string {
 	text := fmt.Sprintf("not acked in %d deliveries", t.Deliveries)
 	if t.Deliveries >= maxDeliveries {

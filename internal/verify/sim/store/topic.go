@@ -10,11 +10,11 @@ type Topic struct {
 
 // Notice is a notification.
 type Notice struct {
-	Wait     int64  // µs until something is due; negative: nothing is scheduled
+	Wait     int64  // µs until a message is due; negative: none is scheduled
 	Group    string // the group it is for; empty: all
-	Looked   bool   // Consumer has claimed all that is due
+	Looked   bool   // Consumer has claimed all due messages
 	Found    int    // messages that Consumer found
-	Consumer string // who looked
+	Consumer string // the consumer that claimed
 	Grown    bool   // there are more partitions, and nothing else
 	Paused   bool   // the group is paused, and nothing else
 }
@@ -26,9 +26,8 @@ func NewTopic() *Topic {
 	return t
 }
 
-// Raise makes sure that there are at least this many partitions, which know what the first
-// one does, and returns how many there are. Limits have to allow as many: that is not
-// checked.
+// Raise makes sure that there are at least this many partitions, with the settings of the first
+// one, and returns their number. It does not check that limits allow as many.
 func (t *Topic) Raise(least int) int {
 	known := len(t.partitions)
 	for n := known; n < least; n++ {
@@ -60,11 +59,11 @@ type Partition struct {
 	messages   map[string][]byte
 	refs       map[string][]string // the groups that still need the body, if more than one
 	keys       map[string]string   // key -> the message that holds it
-	lost       map[string]string   // key that nobody holds -> the dead message that has lost it
-	dedup      map[string]int64    // until when keys are taken for a window, ms
+	lost       map[string]string   // key that no message holds -> the dead message that has lost it
+	dedup      map[string]int64    // key -> end of its window, ms
 	publishers map[string]pushed
 	groups     map[string]*group
-	pauses     map[string]int64  // until when groups, or "" for all, are paused, in ms; 0: no end
+	pauses     map[string]int64  // group, or "" for all -> end of its pause, ms; 0: no end
 	limits     map[string]Limits // of all partitions together
 	shares     map[string]share  // of this partition
 	rates      map[string]int64  // when the whole burst of a group is back, µs
@@ -92,16 +91,16 @@ func newPartition(number int, notify func(Notice)) *Partition {
 	}
 }
 
-// Holder is the id of the message that holds a key; empty if there is none.
+// Holder returns the id of the message that holds a key; empty if there is none.
 func (p *Partition) Holder(key string) string { return p.keys[key] }
 
-// nowMS is the clock in whole milliseconds: the highest score that is due.
+// nowMS returns the clock in whole milliseconds: the highest score that is due.
 func nowMS(now int64) int64 { return now / 1000 }
 
-// ceilMS is the clock rounded up.
+// ceilMS returns the clock in milliseconds, rounded up.
 func ceilMS(now int64) int64 { return (now + 999) / 1000 }
 
-// Due is when a message with a delay in ms is due, in ms.
+// Due returns when a message with a delay in ms is due, in ms.
 func Due(now, delay int64) int64 {
 	if delay <= 0 {
 		return nowMS(now)
@@ -109,7 +108,7 @@ func Due(now, delay int64) int64 {
 	return ceilMS(now) + delay
 }
 
-// wake notifies sleeping subscribers when something is due.
+// wake notifies sleeping subscribers when a message is due.
 func (p *Partition) wake(now, due int64, group string) {
 	p.notify(Notice{Wait: max(0, due*1000-now), Group: group})
 }

@@ -65,7 +65,7 @@ func (z *zset) has(id string) bool {
 	return known
 }
 
-// head is the lowest score, unless all wait in line.
+// head returns the lowest score, unless all messages wait in line.
 func (z *zset) head() (score int64, ok bool) {
 	if len(z.list) == 0 || z.list[0].score >= inLine {
 		return 0, false
@@ -73,7 +73,7 @@ func (z *zset) head() (score int64, ok bool) {
 	return z.list[0].score, true
 }
 
-// earliest is the lowest score; later than any time if there is none.
+// earliest returns the lowest score; later than any time if there is none.
 func (z *zset) earliest() int64 {
 	if score, ok := z.head(); ok {
 		return score
@@ -81,7 +81,7 @@ func (z *zset) earliest() int64 {
 	return math.MaxInt64
 }
 
-// upTo copies the first entries whose score is not above a limit.
+// upTo copies the first entries whose score is at most a limit.
 func (z *zset) upTo(score int64, count int) []entry {
 	n := 0
 	for n < len(z.list) && n < count && z.list[n].score <= score {
