@@ -41,8 +41,8 @@ func (t *step) lacksGroups() bool {
 	return (t.op.knows == knowsNobody || t.op.knows == knowsFormer) && len(registered(t.before)) > 1
 }
 
-// askTruth checks that a claim that is asked for the groups needs them: it lacks some, and has
-// a message for all of them and, if it names some, none of its own, or has leased one that is still for all.
+// askTruth checks that a claim that is asked for the groups needs them. It does not name all groups, and a message is for all of
+// them. If it names some, it has no message of its own group, or has leased one that is still for all groups.
 func (t *step) askTruth() string {
 	g := t.op.group
 	mine := append(t.dueUnder("queue:"+g), t.dueUnder("unack:"+g)...)
@@ -56,7 +56,7 @@ func (t *step) askTruth() string {
 	return t.nothing()
 }
 
-// freshTruth checks a new claim as a whole: it takes what it should, and touches no message
+// freshTruth checks a new claim as a whole: it takes the right messages, and changes no message
 // that is not due.
 func (t *step) freshTruth() string {
 	o := t.op
@@ -83,8 +83,8 @@ func (t *step) freshTruth() string {
 	return ""
 }
 
-// wanted lists the messages that a claim has to take: first those that others have lost,
-// then those that wait, in order. Messages claimed before are only for free workers.
+// wanted lists the messages that a claim has to take: first those with expired leases, then waiting
+// ones, in order. Messages that were claimed before need a free worker.
 func (t *step) wanted() []string {
 	o, chosen := t.op, 0
 	list := []string{}
@@ -101,7 +101,7 @@ func (t *step) wanted() []string {
 		buried := exhausted(entry, t.u.most) != "" || !t.before.has("messages", msg)
 		line := t.u.lineOf(msg)
 		if owner := cmp.Or(owners[line], t.before.value("turns:"+o.group, line)); i < reach && !buried && line != "" && owner != "" && owner != msg {
-			continue // it goes in line
+			continue // it waits in line
 		}
 		if i == reach || !buried && chosen == limit || !buried && before && chosen >= o.free {
 			break
@@ -116,8 +116,8 @@ func (t *step) wanted() []string {
 	return list
 }
 
-// limits are how many messages a claim takes and checks. With little room for its group it
-// is only for free workers; messages that others have lost need no room.
+// limits returns how many messages a claim takes and checks. If the group has little capacity, the
+// claim is only for free workers. Messages with expired leases need no capacity.
 func (t *step) limits(lost int) (limit, reach int) {
 	limit = t.op.limit
 	if t.u.limit > 0 {
@@ -133,7 +133,7 @@ func (t *step) limits(lost int) (limit, reach int) {
 	return limit, reach
 }
 
-// reach is how many messages a claim checks without limits of its group.
+// reach returns how many messages a claim checks if its group has no limits.
 func (t *step) reach() int {
 	for _, key := range []string{"scheduled", "queue:" + t.op.group} {
 		if first := t.dueUnder(key); len(first) > 0 && t.op.limit > 0 {
@@ -183,7 +183,7 @@ func (t *step) newlyDead() (list []string) {
 	return list
 }
 
-// buriedTruth checks the dead messages that a claim made, and that it reported them.
+// buriedTruth checks the dead messages that a claim has made, and that it reported them.
 func (t *step) buriedTruth() string {
 	g := t.op.group
 	for _, msg := range t.newlyDead() {
@@ -209,7 +209,7 @@ func (t *step) buriedTruth() string {
 // waitTruth checks when the consumer has to claim again.
 func (t *step) waitTruth() string {
 	due := len(t.dueIn(t.after, t.op.group)) > 0
-	waits := func(e entry) bool { return !strings.HasPrefix(e.value, inLine) } // or others have the turn
+	waits := func(e entry) bool { return !strings.HasPrefix(e.value, inLine) } // otherwise, another message has the turn
 	left := len(t.after.all("scheduled"))+len(t.after.all("unack:"+t.op.group)) > 0 || slices.ContainsFunc(t.after.all("queue:"+t.op.group), waits)
 	wait := t.claim.wait
 	held := t.after.all("unack:" + t.op.group)
@@ -233,15 +233,15 @@ func (t *step) waitTruth() string {
 	return ""
 }
 
-// givenTruth checks one message that a new claim gave.
+// givenTruth checks one message that a new claim has leased.
 func (t *step) givenTruth(g given) string {
 	o := t.op
 	entry := t.before.value("attempts:"+o.group, g.msg)
 	want := t.before.claimReceipt(o.group, g.msg, isDue(t.before.value("unack:"+o.group, g.msg)))
 	last := strings.Fields(t.before.value("~last:"+o.group, g.msg))
 	back := t.before.settled(o.group, g.msg)
-	// What a torn script sent in line reappears with the second restart, next to the dead message that it has become
-	// meanwhile; its attempts are gone, so it is delivered anew.
+	// A message that a torn script let wait in line reappears with the second restart, although it has become a dead
+	// message meanwhile. Its attempts are gone, so it is delivered anew.
 	letter := t.before.relaxed(g.msg) && t.before.has("dead:"+o.group, g.msg)
 	known := !back && !letter && len(last) > 0 && last[1] != "-" && !t.before.has("~again", g.msg)
 	switch {

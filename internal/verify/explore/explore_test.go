@@ -43,14 +43,14 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// TestARunWithoutTimeIsNotAll, also if the time is over between two levels.
+// TestARunWithoutTimeIsNotAll, even if the time ends between two levels.
 func TestARunWithoutTimeIsNotAll(t *testing.T) {
 	x := New(redistest.Shared(t).Client(t), Sources(), universeNamed("one message"), Options{States: mostStates})
 	require.NoError(t, x.Run(t.Context()))
 	require.Contains(t, x.Figures(), "(NOT all)")
 }
 
-// newScene is a partition of a topic for one test only, as it is in Redis and for callers.
+// newScene returns a partition of a topic for one test only, as scenes of Redis and of callers.
 func newScene(t *testing.T, server *redistest.Server) (*scripttest.Scene, *queue.Partition) {
 	t.Helper()
 	client := server.Client(t)

@@ -166,10 +166,10 @@ var faults = []fault{
 	},
 }
 
-// sample is how many faults a run without -explore looks for.
+// sample is how many faults a run without -explore plants.
 const sample = 12
 
-// TestTheExplorerFindsFaults seeds mistakes in the scripts, one at a time: without -explore a few, chosen at random.
+// TestTheExplorerFindsFaults plants mistakes in the scripts, one at a time: without -explore a few, chosen at random.
 func TestTheExplorerFindsFaults(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	for n, i := range rand.Perm(len(faults)) {

@@ -16,9 +16,9 @@ import (
 //	~view:G      id -> the metadata as the group's middleware changed it
 //	~requests:G  each consumer that has claimed; its last request is number firstRequest
 //	~calls       each caller of cancel and reschedule that has called, likewise -> the id that it named
-//	~again       each id that was stored twice, since a record was lost, or was cancelled
+//	~again       each id that was stored twice because a record was lost, or was cancelled
 //	             while a group that has it was not registered
-//	~came after:G  id of a message that is in scheduled, and was due when the group came
+//	~came after:G  id of a message in scheduled that was due when the group was registered
 //	~torn        what a torn file may have undone or repeated: "restarted", id -> groups or *
 const (
 	lifeLive = "live"
@@ -27,7 +27,7 @@ const (
 	fateDone = "done"
 )
 
-// step is an operation and its outcome.
+// step is an operation and its result.
 type step struct {
 	u      *Universe
 	op     op
@@ -46,12 +46,12 @@ func (s state) settled(g, msg string) bool {
 	return maybe == "*" || maybe == g
 }
 
-// relaxed reports whether only the weaker promises hold for a message.
+// relaxed reports whether only the weaker guarantees hold for a message.
 func (s state) relaxed(msg string) bool {
 	return s.has("~torn", "restarted") || s.has("~again", msg)
 }
 
-// places are the sets of a group that a message is in.
+// places returns the sets of a group that have a message.
 func (s state) places(g, msg string) (list []string) {
 	for _, kind := range []string{"queue:", "unack:", "dead:"} {
 		if s.has(kind+g, msg) {
@@ -70,7 +70,7 @@ func (u *Universe) holders(s state, msg string) (list []string) {
 	return list
 }
 
-// learn brings the ghost up to date.
+// learn updates the ghost part.
 func (t *step) learn() {
 	o := t.op
 	switch o.kind {
@@ -110,8 +110,7 @@ func (t *step) learn() {
 	}
 }
 
-// learnCanceled notes that a message has ended, except for groups that it is a dead message
-// of.
+// learnCanceled records that a message has ended, except for groups in which it is a dead message.
 func (t *step) learnCanceled(msg string) {
 	reached, dead := reached(t.before, t.op), false
 	for _, g := range reached {
@@ -130,7 +129,7 @@ func (t *step) learnCanceled(msg string) {
 	}
 }
 
-// listed reports whether the answer, a list of ids that the call left alone, has this one.
+// listed reports whether the answer, a list of ids that the call did not change, has this id.
 func (t *step) listed(msg string) bool {
 	return slices.Contains(t.undone(), any(msg))
 }
@@ -175,7 +174,7 @@ func (t *step) learnPush() {
 	t.after.set("~life", o.msg, lifeLive)
 }
 
-// learnStored learns of a message that a torn push had stored before.
+// learnStored records a message that a torn push had stored before.
 func (t *step) learnStored(msg string) {
 	t.after.set("~life", msg, lifeLive)
 	for _, g := range t.u.holders(t.after, msg) {
@@ -183,7 +182,7 @@ func (t *step) learnStored(msg string) {
 	}
 }
 
-// learnRegister notes which messages a new group is not for.
+// learnRegister records which messages are not for a new group.
 func (t *step) learnRegister() {
 	for _, msg := range t.dueUnder("scheduled") {
 		if t.u.joins {
@@ -220,8 +219,8 @@ func (t *step) learnClaim() {
 	}
 }
 
-// firstRequest is the number of each client's last request. Only the order of numbers
-// matters, so the records shift when the client makes another request.
+// firstRequest is the number of each client's last request. Only the order of numbers matters, so
+// the numbers in records are shifted when the client makes another request.
 const firstRequest = 2
 
 func (s *state) shift(o op) {
@@ -238,7 +237,7 @@ func (s *state) shift(o op) {
 	}
 }
 
-// finish notes that a group is done with a message, so what it knew no longer matters.
+// finish records that a group has settled a message, and removes what no longer matters.
 func (t *step) finish(g, msg string) {
 	t.after.remove("~view:"+g, msg)
 	if t.after.has("~last:"+g, msg) {
@@ -257,7 +256,7 @@ func (t *step) finish(g, msg string) {
 	}
 }
 
-// end notes that a message has ended for all groups.
+// end records that a message has ended for all groups.
 func (t *step) end(msg string) {
 	t.after.set("~life", msg, lifeGone)
 	for _, g := range t.u.groups {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// invariants returns what is wrong with a state; "" if nothing is. The text before the
-// colon names the kind of violation.
+// invariants returns the violation in a state; "" if there is none. The text before the colon names
+// the kind of violation.
 func (u *Universe) invariants(s state) string {
 	for _, msg := range u.msgs() {
 		check := u.strict
@@ -43,8 +43,8 @@ func (u *Universe) invariants(s state) string {
 	return ""
 }
 
-// limited checks that no group holds more than its limit, and that the mark of one that
-// waits for room goes when there is some. A torn file may do a claim twice, or half of an ack.
+// limited checks that no group holds more than its limit, and that a group that has capacity is not
+// in at_limit. A torn file may repeat a claim, or do half of an ack.
 func (u *Universe) limited(s state) string {
 	for _, g := range u.groups {
 		held := len(s.all("unack:" + g))
@@ -60,14 +60,14 @@ func (u *Universe) limited(s state) string {
 	return ""
 }
 
-// waits reports whether a message is on its way to a group.
+// waits reports whether a message is still to be handled by a group.
 func (u *Universe) waits(s state, msg string) bool {
 	return slices.ContainsFunc(u.groups, func(g string) bool { return s.has("queue:"+g, msg) || s.has("unack:"+g, msg) })
 }
 
-// strict checks what holds without torn files, and without a lost record that lets a call
-// happen twice: a message is where the clients know it to be, in one state for each
-// group, and all bookkeeping is about messages that exist.
+// strict checks what holds without torn files, and without a lost record that lets a call run
+// twice. Each message is where the clients know it to be, in one state per group, and all other
+// data belong to messages that exist.
 func (u *Universe) strict(s state, msg string) string {
 	fanned := slices.ContainsFunc(u.groups, func(g string) bool { return s.has("~fate:"+g, msg) })
 	alive := s.value("~life", msg) == lifeLive
@@ -117,8 +117,8 @@ func (u *Universe) bookkeeping(s state, msg string, held bool) string {
 	return ""
 }
 
-// twice checks a message that was stored twice: when a group has settled it, its body is
-// removed, though the other copy may be on its way.
+// twice checks a message that was stored twice: when a group has settled it, its body is removed,
+// although the second copy may still wait.
 func (u *Universe) twice(s state, msg string) string {
 	placed := s.has("scheduled", msg) || len(u.holders(s, msg)) > 0
 	settled := s.value("~life", msg) != lifeLive
@@ -134,8 +134,8 @@ func (u *Universe) twice(s state, msg string) string {
 	return ""
 }
 
-// weak checks what holds whatever happened to the append-only file. A message that is settled may be back, be in two states,
-// or lack its body, and some of its data may stay.
+// weak checks what holds after any damage to the append-only file. A settled message may be back, be in two states, or lack
+// its body, and some of its data may stay.
 func (u *Universe) weak(s state, msg string) string {
 	if s.has("~again", msg) {
 		return u.twice(s, msg)

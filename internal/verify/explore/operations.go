@@ -10,12 +10,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// op is one event: a call of a script, the passing of time, or damage.
+// op is one event: a call of a script, an advance of time, or damage.
 type op struct {
 	kind, group, consumer, msg, receipt, arg string
-	knows                                    string // which other groups a claim names; "" for all
+	knows                                    string // the other groups that a claim names; "" for all
 	number, limit, free                      int
-	target                                   string // the message that a cancel or reschedule names, "" for the key's
+	target                                   string // the message that a cancel or reschedule names; "" for the key's
 }
 
 // ops lists the operations that are possible in a state.
@@ -26,7 +26,7 @@ func (u *Universe) ops(s state) []op {
 	for _, g := range u.groups {
 		if !s.has("groups", g) {
 			add(op{kind: "register", group: g})
-			continue // its consumers register it first
+			continue // consumers register it first
 		}
 		u.claims(s, g, add)
 	}
@@ -58,8 +58,8 @@ func (u *Universe) ops(s state) []op {
 	return list
 }
 
-// remembered is the policy of a push if it matters when the push is sent again: otherwise
-// its record stops that.
+// remembered returns the policy of a push if it matters when the push is repeated: otherwise, its
+// record stops the repetition.
 func (u *Universe) remembered(policy string) string {
 	if u.damage || u.between > 0 {
 		return policy
@@ -67,8 +67,8 @@ func (u *Universe) remembered(policy string) string {
 	return u.policies[0]
 }
 
-// pushes send the next message, in a new batch or under the number of the first batch, and
-// repeat all that were sent. Of a batch that is barred, a late copy may come, and its message is sent in another batch.
+// pushes send the next message, in a new batch or under the number of the first batch, and repeat all earlier pushes.
+// If a batch is barred, a late copy may arrive, and its message is sent in another batch.
 func (u *Universe) pushes(s state, add func(op)) {
 	for n, msg := range u.msgs() {
 		number := n + 1
@@ -97,14 +97,14 @@ func (u *Universe) pushes(s state, add func(op)) {
 	}
 }
 
-// claims are new requests, the last one again, and a late copy of the one before that. The
-// first request has the number 2, so there may always have been an earlier one.
+// claims are new requests, a repetition of the last one, and a late copy of the one before that.
+// The first request has the number 2, so that there may always have been an earlier one.
 func (u *Universe) claims(s state, g string, add func(op)) {
 	for i, c := range u.consumers {
 		claim := op{kind: "claim", group: g, consumer: c, limit: u.messages, free: u.messages, number: firstRequest}
 		if s.has("~requests:"+g, c) {
 			claim.arg = "again"
-			for claim.limit = 1; claim.limit <= u.messages; claim.limit++ { // a smaller one takes less
+			for claim.limit = 1; claim.limit <= u.messages; claim.limit++ { // a lower limit takes fewer
 				add(claim)
 			}
 			claim.limit = u.messages
@@ -130,8 +130,8 @@ const (
 	knowsThen   = "naming those of then"   // when they had fallen due
 )
 
-// lists are the groups that a new claim may name. That a list is older than a group is only
-// harmless if all that has fallen due did so before that group came.
+// lists returns the groups that a new claim may name. A list that is older than a group is harmless
+// only if all due messages were due before that group was registered.
 func (u *Universe) lists(s state, g string) []string {
 	lists := []string{""}
 	if len(u.groups) == 1 {
@@ -152,8 +152,8 @@ func (u *Universe) lists(s state, g string) []string {
 	return append(lists, knowsThen)
 }
 
-// limits are how many messages a consumer may ask for: any number if it is the only one.
-// Otherwise the first asks for one, the second for two.
+// limits returns how many messages a consumer may request: any number if it is the only consumer.
+// Otherwise the first consumer requests one, the second two.
 func (u *Universe) limits(consumer int) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		for limit := 1; limit <= u.messages; limit++ {
@@ -216,8 +216,8 @@ func (u *Universe) losses(s state, add func(op)) {
 	}
 }
 
-// keyCalls are the requests of one caller: new ones, some of which never arrive, the last
-// one again, and late ones that nobody waits for.
+// keyCalls are the requests of one caller: new ones, some of which never arrive, a repetition of
+// the last one, and late ones whose caller no longer waits.
 func (u *Universe) keyCalls(s state, target string, every func(op)) {
 	add := func(o op) {
 		o.target = target
@@ -250,7 +250,7 @@ func (u *Universe) keyCalls(s state, target string, every func(op)) {
 	}
 }
 
-// recordedVerb is the kind of request that a record belongs to.
+// recordedVerb returns the kind of request of a record.
 func recordedVerb(record string) string {
 	if strings.Contains(record, " "+past) || strings.Contains(record, " "+future) {
 		return "reschedule"
@@ -258,7 +258,7 @@ func recordedVerb(record string) string {
 	return "cancel"
 }
 
-// String describes an operation for people.
+// String describes an operation.
 func (o op) String() string {
 	switch o.kind {
 	case "push":
@@ -290,8 +290,8 @@ func (o op) String() string {
 	}
 }
 
-// call is the script call of an operation, as the Go methods make it; not ok if the
-// operation calls no script.
+// call returns the script call of an operation, as the Go methods make it; not ok if the operation
+// calls no script.
 func (u *Universe) call(s state, o op) (c call, ok bool) {
 	g := o.group
 	delay := strconv.Itoa(longDelay)
@@ -348,10 +348,10 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 	return call{}, false
 }
 
-// never is later than all that is explored, in ms.
+// never is later than any time that is explored, in ms.
 const never = "4000000000000"
 
-// putAway is why a person buries messages.
+// putAway is the reason of an operator's burials.
 const putAway = "away"
 
 // under appends a group's name to the keys that end with a colon.
@@ -364,7 +364,7 @@ func under(group string, keys ...string) []string {
 	return keys
 }
 
-// registered lists the registered groups, all of which a caller knows.
+// registered lists the registered groups, all of which callers know.
 func registered(s state) []string {
 	var names []string
 	for _, e := range s.all("groups") {
@@ -373,7 +373,7 @@ func registered(s state) []string {
 	return names
 }
 
-// others lists the registered groups but one.
+// others lists the registered groups except one.
 func others(s state, g string) []string {
 	return slices.DeleteFunc(registered(s), func(name string) bool { return name == g })
 }
@@ -402,7 +402,7 @@ func (u *Universe) claimCall(s state, o op) call {
 	return call{"claim", keys, args}
 }
 
-// keyCall knows the registered groups, and those that only refs names.
+// keyCall returns a call that names the registered groups, and those that only refs names.
 func (u *Universe) keyCall(s state, o op) call {
 	until := never
 	if o.arg == "overdue" {
@@ -450,8 +450,8 @@ func reached(s state, o op) []string {
 	return names
 }
 
-// meant is the message that a call of cancel or reschedule is about: the one in its record
-// if the call was made before, else the one that the key leads to.
+// meant returns the message of a call of cancel or reschedule: the one in its record if the call is
+// repeated, else the one that the key leads to.
 func (s state) meant(o op) string {
 	if record, ok := s.get("publishers", "z"); ok && recordNumber(record) == o.number {
 		if told := recordedAnswer(record); len(told) > 1 {

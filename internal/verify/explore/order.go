@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// ordered checks turns and lines: a message in delivery has its turn, a turn is that of a message that is in
-// delivery, waits for a retry or a claim, or is dead and halts its key, and what is in line waits for such a message and has its place. A
-// torn file may break that until the next claim; but a message without its place would wait for ever.
+// ordered checks turns and lines. A message in delivery has its turn. The message of a turn is in delivery, waits for a retry or a
+// claim, or is dead and halts its key. A message in line waits for such a message, and has its place. A torn file may break this
+// until the next claim, but a message without its place would wait for ever.
 func (u *Universe) ordered(s state) string {
 	torn := slices.ContainsFunc(u.msgs(), s.relaxed)
 	for _, g := range u.groups {
@@ -40,13 +40,13 @@ func (u *Universe) ordered(s state) string {
 	return ""
 }
 
-// placeOf is a place in line. due is a class of times that are past.
+// placeOf returns a place in line. due is a class of times that are past.
 func placeOf(line, due, msg string) string {
 	n, _ := strconv.Atoi(due[1:])
 	return fmt.Sprintf("%s%016d%s", line, 1000+n, msg)
 }
 
-// hasTurn reports whether a message counts as the one whose turn it is.
+// hasTurn reports whether a message that turns names still has its turn.
 func (s state) hasTurn(g, msg string) bool {
 	waits, queued := s.get("queue:"+g, msg)
 	return s.has("unack:"+g, msg) || queued && !strings.HasPrefix(waits, inLine) || s.halts(g) && s.has("dead:"+g, msg)
@@ -55,8 +55,8 @@ func (s state) hasTurn(g, msg string) bool {
 // halts reports whether a dead message of a group halts its ordering key.
 func (s state) halts(g string) bool { return s.value("settings", "limits:"+g) == haltingLimits }
 
-// passes reports whether a change is part of passing a turn on: in turns or lanes, or of a message that was in
-// line and has the turn now.
+// passes reports whether a change is part of passing a turn on: a change of turns or blocked, or of a message
+// that was in line and has the turn now.
 func (t *step) passes(change entry) bool {
 	kind, g, _ := strings.Cut(change.key, ":")
 	if kind == "turns" || kind == "blocked" {
@@ -67,8 +67,8 @@ func (t *step) passes(change entry) bool {
 		t.after.value("turns:"+g, t.u.lineOf(change.field)) == change.field
 }
 
-// inOrder checks that a message that gets a turn is the first in its line, and that a message that is still to be delivered,
-// or is dead and halts its key, keeps its turn, unless it is postponed.
+// inOrder checks that a message that gets a turn is the first in its line. A message that is not settled, or is dead and
+// halts its key, keeps its turn unless it is postponed.
 func (t *step) inOrder() string {
 	if slices.ContainsFunc(t.u.msgs(), t.after.relaxed) {
 		return ""
@@ -89,15 +89,15 @@ func (t *step) inOrder() string {
 	return ""
 }
 
-// aheadOf reports whether a message is in line still, or due before one that a claim gives. One that was requeued is
-// due later than what is in line, which the explorer cannot see.
+// aheadOf reports whether a message is still in line, or due before one that a claim leases. A requeued message is
+// due later than the messages in line, which the explorer cannot see.
 func (t *step) aheadOf(other, g, msg string) bool {
 	waits := t.after.value("queue:"+g, msg)
 	return strings.HasPrefix(waits, inLine) || isDue(waits) &&
 		slices.ContainsFunc(t.claim.given, func(given given) bool { return given.msg == other })
 }
 
-// heals reports whether a claim repairs what a torn file has left of turns and lanes.
+// heals reports whether a claim repairs turns and lines that a torn file has left.
 func (t *step) heals() bool {
 	torn := slices.ContainsFunc(t.u.msgs(), t.before.relaxed)
 	return torn && slices.ContainsFunc(diff(t.before, t.after), func(change entry) bool {
@@ -105,7 +105,7 @@ func (t *step) heals() bool {
 	})
 }
 
-// healed checks that, after a claim, a message in line waits for a message that has its turn.
+// healed checks that, after a claim, each message in line waits for a message that has its turn.
 func (t *step) healed() string {
 	g := t.op.group
 	for _, msg := range t.u.msgs() {

@@ -11,8 +11,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// protocol is what the explorer knows about the form of calls and answers, and of values in
-// Redis. Below are receipts, refs and records as the scripts write them.
+// protocol converts calls, answers and values in Redis. Below are receipts, refs and records as the
+// scripts write them.
 type protocol struct {
 	names    script.Names
 	u        *Universe
@@ -22,7 +22,7 @@ type protocol struct {
 }
 
 const (
-	longDelay   = 10 * hour // ms; delays all that is not due beyond any run
+	longDelay   = 10 * hour // ms; messages that are not due stay so during any run
 	hour        = 3_600_000
 	theKey      = "k"
 	changedBody = "changed"
@@ -33,7 +33,7 @@ func newProtocol(of script.Names, u *Universe) *protocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)
-		if u.keyed || len(u.lines) > 0 { // records name an id without its keys
+		if u.keyed || len(u.lines) > 0 { // records have ids without their keys
 			bare, withKey := fmt.Sprintf("@#%d", n), id
 			if len(u.lines) > 0 {
 				withKey += fmt.Sprintf("=%d,%s", len(u.lines[n-1]), u.lines[n-1])
@@ -90,7 +90,7 @@ func (p *protocol) allKeys() []string {
 	return keys
 }
 
-// typeOf is the type of the value of a key, named without its tag.
+// typeOf returns the type of a key, which is named without its tag.
 func typeOf(key string) string {
 	name, _, _ := strings.Cut(key, ":")
 	for _, k := range script.Kinds() {
@@ -107,8 +107,8 @@ func (p *protocol) zset(key string) bool {
 
 func isRecord(key string) bool { return key == "publishers" || strings.HasPrefix(key, "claims:") }
 
-// score turns a class of times into a time; class does the reverse. Leases of different
-// makers differ by hours, which distinguishes them.
+// score converts a class of times into a time; class does the reverse. Leases of different
+// consumers differ by hours, which distinguishes them.
 func (p *protocol) score(class string) string {
 	if due, waits := strings.CutPrefix(class, inLine); waits {
 		ms, _ := strconv.ParseInt(p.score(due), 10, 64)
@@ -141,13 +141,13 @@ func (p *protocol) class(score string) string {
 	}
 }
 
-// leaseMs is the duration of such a lease, in ms.
+// leaseMs returns the duration of such a lease, in ms.
 func leaseMs(class string) string {
 	hours, _ := strconv.Atoi(class[1:])
 	return strconv.Itoa(longDelay + hours*hour)
 }
 
-// stored is a value as it is in Redis; normal is the value as it is in a state, without
+// stored returns a value as it is in Redis; normal returns the value as it is in a state, without
 // the time of a record.
 func (p *protocol) stored(key, value string) string {
 	if isRecord(key) {
@@ -176,7 +176,7 @@ func (p *protocol) normal(key, value string) string {
 	return p.short(value)
 }
 
-// effect is a recorded write in the form that applies to a state.
+// effect converts a recorded write into the form that applies to a state.
 func (p *protocol) effect(write []string) effect {
 	key := strings.TrimPrefix(write[1], string(p.names)+":")
 	write[1] = key
@@ -222,20 +222,20 @@ func receiptParts(receipt string) (token, seen, unsure int) {
 
 func receiptOf(token, seen, unsure int) string { return fmt.Sprintf("%d/%d/%d", token, seen, unsure) }
 
-// heldAgain is the receipt of a message that was released unseen once, so it may be held
-// ahead a second time.
+// heldAgain is the receipt of a message that was released unseen once, so it may be held ahead
+// again.
 const heldAgain = "2/0/0"
 
-// token is the part of a receipt that must grow with every delivery.
+// token returns the part of a receipt that must grow with every delivery.
 func token(receipt string) int { f, _, _ := receiptParts(receipt); return f }
 
-// holds reports whether a receipt is a message's current one.
+// holds reports whether a receipt is the current one of a message.
 func (s state) holds(group, msg, receipt string) bool {
 	return s.has("unack:"+group, msg) && token(s.value("attempts:"+group, msg)) == token(receipt)
 }
 
-// claimReceipt is the receipt that a claim of a message has to return; lost reports whether its
-// lease ended.
+// claimReceipt returns the receipt that a claim of a message must have; lost reports whether the
+// lease has expired.
 func (s state) claimReceipt(group, msg string, lost bool) string {
 	entry, ok := s.get("attempts:"+group, msg)
 	if !ok && !lost {
@@ -248,7 +248,7 @@ func (s state) claimReceipt(group, msg string, lost bool) string {
 	return receiptOf(f+1, seen, unsure)
 }
 
-// exhausted is the reason to bury a message; "" while it may still be delivered.
+// exhausted returns the reason to bury a message; "" while it may still be delivered.
 func exhausted(entry string, most int) string {
 	_, seen, unsure := receiptParts(entry)
 	switch {
@@ -271,7 +271,7 @@ func unseen(receipt string) string {
 	return receiptOf(f, seen, max(0, unsure-1))
 }
 
-// entryAfter is the entry of attempts after an operation of the current delivery; "" for no
+// entryAfter returns the entry of attempts after an operation on the current delivery; "" for no
 // entry.
 func (s state) entryAfter(o op) string {
 	entry, ok := s.get("attempts:"+o.group, o.msg)
@@ -288,7 +288,7 @@ func (s state) entryAfter(o op) string {
 	return entry
 }
 
-// refsExact reports whether refs is right for a message that these groups hold.
+// refsExact reports whether refs is right for a message that these groups have.
 func (s state) refsExact(msg string, holders []string) bool {
 	refs, ok := s.get("refs", msg)
 	if !ok {
@@ -312,7 +312,7 @@ func (s state) needs(group, msg string) bool {
 	return ok && slices.Contains(refNames(refs), group)
 }
 
-// keyHolder is the message that holds the key. A message without a body holds nothing.
+// keyHolder returns the message that holds the key. A message without a body does not count.
 func (s state) keyHolder() string {
 	if msg := s.value("keys", theKey); s.has("messages", msg) {
 		return msg
@@ -320,7 +320,7 @@ func (s state) keyHolder() string {
 	return ""
 }
 
-// keyLead is the message that the key leads to, though it may have lost it as a dead
+// keyLead returns the message that the key leads to, even if the message has lost it as a dead
 // message.
 func (s state) keyLead() string {
 	if msg := strings.TrimPrefix(s.value("keys", theKey), lostKey); s.has("messages", msg) {
@@ -331,7 +331,7 @@ func (s state) keyLead() string {
 
 const lostKey = "!"
 
-// recordedAnswer is the answer in the record of a call of cancel or reschedule.
+// recordedAnswer returns the answer in the record of a call of cancel or reschedule.
 func recordedAnswer(record string) (told []string) {
 	words := strings.Fields(record)
 	if len(words) == 1 {
@@ -343,7 +343,7 @@ func recordedAnswer(record string) (told []string) {
 	return told
 }
 
-// recordNumber is the number in a record.
+// recordNumber returns the number in a record.
 func recordNumber(record string) int {
 	first, _, _ := strings.Cut(record, " ")
 	number, err := strconv.Atoi(first)
@@ -358,7 +358,7 @@ func withRecordNumber(record string, number int) string {
 	return strconv.Itoa(number) + " " + result
 }
 
-// given is a message that a claim gave.
+// given is a message that a claim has leased.
 type given struct{ msg, receipt, body, view string }
 
 // claimed is the answer to a claim, or its record.
@@ -409,7 +409,7 @@ func claimReply(reply any) (c claimed) {
 	return c
 }
 
-// undone lists the ids that a call, by its answer, left alone.
+// undone lists the ids that a call did not change, according to its answer.
 func (t *step) undone() []any {
 	values, _ := t.out.reply.([]any)
 	switch t.op.kind {

@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Sources are the sources of the scripts that the explorer calls, by their names. A planted fault
+// Sources returns the sources of the scripts that the explorer calls, by name. A planted fault
 // changes them.
 func Sources() map[string]string {
 	loaded := map[string]string{}
@@ -30,8 +30,7 @@ func Sources() map[string]string {
 	return loaded
 }
 
-// runnerHead records the writes of the scripts that follow it, since only they use this
-// redis.call.
+// runnerHead replaces redis.call in the scripts after it, to record their writes.
 const runnerHead = `
 local real, writes = redis, {}
 local reads = {}
@@ -106,7 +105,7 @@ end
 return results
 `
 
-// withLibraries is a script behind its libraries.
+// withLibraries returns a script after its libraries.
 func withLibraries(sources map[string]string, name string) string {
 	text := ""
 	for _, s := range queue.Scripts() {
@@ -120,7 +119,7 @@ func withLibraries(sources map[string]string, name string) string {
 	return text
 }
 
-// runner runs calls on the real scripts, each on any state, in its own keys.
+// runner runs calls of the real scripts, each on any state, in its own keys.
 type runner struct {
 	client *redis.Client
 	script *redis.Script
@@ -148,7 +147,7 @@ type call struct {
 	args   []string
 }
 
-// outcome is the answer and the writes of a call.
+// outcome is the answer to a call, and its writes.
 type outcome struct {
 	failed   string // the error, if there was one
 	reply    any
@@ -156,7 +155,7 @@ type outcome struct {
 	snapshot state // nil unless asked for
 }
 
-// run makes each call on the state.
+// run makes each call on the same state.
 func (r *runner) run(ctx context.Context, s state, calls []call, verify bool) ([]outcome, error) {
 	args := r.begin(s, verify)
 	args = append(args, len(calls))

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// violation is something that must not happen, and where it happened.
+// violation is a broken rule, and where it was found.
 type violation struct {
 	text string
-	node int32 // where it happened
+	node int32 // where it was found
 	op   string
 	step *step
 }
@@ -24,7 +24,7 @@ func (x *Explorer) report(bad string, number int32, t *step) {
 	}
 }
 
-// path shows how a node is reached.
+// path lists the events that lead to a node.
 func (x *Explorer) path(number int32) (events []string) {
 	for ; number > 0; number = x.nodes[number].parent {
 		events = append(events, x.nodes[number].event)
@@ -33,7 +33,7 @@ func (x *Explorer) path(number int32) (events []string) {
 	return events
 }
 
-// Violations describes what must not happen, the first of each kind for each operation.
+// Violations describes the broken rules, the first of each kind for each operation.
 func (x *Explorer) Violations() []string {
 	var list []string
 	for _, kind := range slices.Sorted(maps.Keys(x.violations)) {
@@ -52,7 +52,7 @@ func (v violation) describe(x *Explorer) string {
 	return b.String()
 }
 
-// Figures says what was explored.
+// Figures summarizes what was explored.
 func (x *Explorer) Figures() string {
 	whole := "all"
 	if x.bounded {

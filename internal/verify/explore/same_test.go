@@ -16,7 +16,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 )
 
-// callOf is a script call, whose command has these arguments, in the form that the explorer uses.
+// callOf converts a script call, given as the arguments of its command, into the form that the explorer uses.
 func (p *protocol) callOf(script string, command []any) call {
 	c := call{script: script}
 	for _, arg := range command[3:] {
@@ -41,7 +41,7 @@ func (p *protocol) callOf(script string, command []any) call {
 	return c
 }
 
-// TestTheExplorerCallsScriptsAsTheMethodsDo keeps their calls in step.
+// TestTheExplorerCallsScriptsAsTheMethodsDo compares the explorer's calls with those of package queue.
 func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 	r, partition := newScene(t, redistest.Shared(t))
 	hook := &scripttest.LastCall{}

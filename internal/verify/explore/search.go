@@ -13,8 +13,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Explorer visits all reachable states of a universe, breadth first, so the first sequence
-// of operations that leads to a violation is a shortest one.
+// Explorer visits all reachable states of a universe, breadth first, so the first sequence of
+// operations that leads to a violation is one of the shortest.
 type Explorer struct {
 	u       *Universe
 	options Options
@@ -25,43 +25,43 @@ type Explorer struct {
 	level       []int32          // nodes to expand now
 	next        []int32
 	depth       int
-	moves       map[int32][]move // of a state without damage, for torn files
+	moves       map[int32][]move // from each state without damage, for torn files
 	strings     map[string]string
 	transitions int
 	pairSteps   int
 	violations  map[string]violation // the first of each kind
-	bounded     bool                 // gave up at a limit of the options
+	bounded     bool                 // stopped at a limit of the options
 	start       time.Time
 	elapsed     time.Duration
 }
 
 // Options limit a run.
 type Options struct {
-	States      int           // gives up after so many
-	Limit       time.Duration // gives up then
-	Verify      int           // compares every nth state with Redis; 0 for none
-	StopAtFirst bool          // violation
+	States      int           // stop after this many
+	Limit       time.Duration // stop after this time
+	Verify      int           // compare every nth state with Redis; 0: none
+	StopAtFirst bool          // stop at the first violation
 }
 
-// node is a state or, between a torn call and a restart, a pair of the state in the file
-// and the state in memory.
+// node is a state or, between a torn call and a restart, a pair of the state in the file and the
+// state in memory.
 type node struct {
 	state  string // of a pair: what is in the file
 	memory int32  // of a pair: the node of the state in memory; else -1
 	parent int32
-	event  string // how it came from its parent
-	torn   string // after which call was torn
+	event  string // the operation that led from its parent to it
+	torn   string // the torn call before it
 	steps  int16  // since the torn call or the restart
 }
 
-// move is a transition: what it wrote, and where it led.
+// move is a transition: its writes, and the node that it leads to.
 type move struct {
 	op      op
 	effects string
 	next    int32 // -1: out of bounds
 }
 
-// New returns an Explorer of a universe, which calls the scripts of these sources on a Redis.
+// New returns an Explorer of a universe that calls the scripts with these sources on a Redis.
 func New(client *redis.Client, sources map[string]string, u *Universe, options Options) *Explorer {
 	x := &Explorer{
 		u: u, options: options, index: map[string]int32{}, moves: map[int32][]move{}, strings: map[string]string{},
@@ -73,7 +73,7 @@ func New(client *redis.Client, sources map[string]string, u *Universe, options O
 	return x
 }
 
-// Run explores until it finds nothing new, or reaches a bound.
+// Run explores until it finds no new states, or reaches a limit.
 func (x *Explorer) Run(ctx context.Context) error {
 	x.start = time.Now()
 	x.add(node{state: x.u.first().encode(), memory: -1, parent: -1})
@@ -112,8 +112,8 @@ func (x *Explorer) add(n node) int32 {
 	return number
 }
 
-// expandLevel makes all transitions from the nodes of a level: first from states, which
-// needs Redis, then from pairs, which follow the known moves of their state in memory.
+// expandLevel makes all transitions from the nodes of a level: first from states, which needs
+// Redis, then from pairs, which follow the known moves of their state in memory.
 func (x *Explorer) expandLevel(ctx context.Context) error {
 	var states, pairs []int32
 	for _, number := range x.level {
@@ -209,7 +209,7 @@ func (x *Explorer) expand(ctx context.Context, r *runner, s state, verify bool) 
 	return result
 }
 
-// edits are the writes of an operation that calls no script.
+// edits returns the writes of an operation that calls no script.
 func edits(o op) []effect {
 	switch o.kind {
 	case "cancel", "reschedule": // lost
@@ -290,18 +290,18 @@ func (t *step) within() bool {
 	return true
 }
 
-// A crash may tear the file in the middle of a script. Redis 7.0 ignores that script at the
-// next restart, so the client sees an error and the state is as before. But the script's
-// first commands stay in the file, and the second restart applies them, before all later
-// writes. So from the torn call on, the file differs from memory, until a second restart
-// makes it the state. A pair is both.
+// A crash may tear the file in the middle of a script. Redis 7.0 ignores that script at the next
+// restart, so the client sees an error and the state is as before. But the first commands of the
+// script stay in the file, and the second restart applies them before all later writes. So between
+// the torn call and the second restart, the file differs from memory, and then the file becomes the
+// state. A pair has both.
 
-// tear starts a pair for each call and each number of its commands that may be left.
+// tear adds a pair for each call, and for each number of its commands that may be left.
 func (x *Explorer) tear(number int32, moves []move) {
 	s := decode(x.nodes[number].state)
 	for _, m := range moves {
 		effects := decodeEffects(m.effects)
-		if len(effects) < 2 { // a single command is there or not
+		if len(effects) < 2 { // a single command cannot be torn
 			continue
 		}
 		memory, ok := x.unanswered(number, m.op, moves)
@@ -322,8 +322,8 @@ func (x *Explorer) tear(number int32, moves []move) {
 	}
 }
 
-// pair adds a state in memory with a different one on disk, and the restart that makes the
-// latter the state.
+// pair adds a state in memory with a different one on disk, and the restart after which the latter
+// is the state.
 func (x *Explorer) pair(memory int32, disk state, n node) {
 	m := decode(x.nodes[memory].state)
 	if slices.Equal(disk.redis(), m.redis()) {
@@ -338,7 +338,7 @@ func (x *Explorer) pair(memory int32, disk state, n node) {
 	x.restart(number, m.ghost(), disk)
 }
 
-// expandPair follows the operations in memory, whose writes also go to the file.
+// expandPair applies the operations in memory, whose writes are also added to the file.
 func (x *Explorer) expandPair(number int32) {
 	n := x.nodes[number]
 	if int(n.steps) > x.u.between {
@@ -379,8 +379,8 @@ func lost(o op) op {
 	return o
 }
 
-// unanswered is the state in memory after a torn call. Callers of cancel and reschedule
-// then make their next request; all others repeat theirs until it is answered.
+// unanswered returns the state in memory after a torn call. Callers of cancel and reschedule then
+// make their next request; all other clients repeat the call until it is answered.
 func (x *Explorer) unanswered(number int32, o op, moves []move) (memory int32, ok bool) {
 	if o.kind != "cancel" && o.kind != "reschedule" {
 		return number, true
@@ -393,7 +393,7 @@ func (x *Explorer) unanswered(number int32, o op, moves []move) (memory int32, o
 	return number, true // it was lost before
 }
 
-// ends tells for whom a call ends a message. A torn call may have done so.
+// ends returns the message and the groups for which a call ends it. A torn call may have done so.
 func (o op) ends(s state) (msg, whom string) {
 	switch o.kind {
 	case "ack", "discard":

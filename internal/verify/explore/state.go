@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// state is what the explorer visits: what a partition has in Redis and, in keys that begin
-// with "~", what the clients know (ghost.go). It is sorted, so equal states have equal
-// encodings. Times are only due (".") or not due ("+"); those of leases also show who made
-// them ("+1", ".1"), and what waits in line for its ordering key has "=" in front. Ids are #1, #2 and so on. Keys have no tag.
+// state is what the explorer visits: the data of a partition in Redis and, in keys that begin with "~", what the clients know
+// (ghost.go). It is sorted, so equal states have equal encodings. Times are only due (".") or not due ("+"). Times of leases
+// also show which consumer has the lease ("+1", ".1"), and those of messages that wait in line have "=" in front. Ids are #1,
+// #2 and so on. Keys have no tag.
 type state []entry
 
 type entry struct{ key, field, value string }
@@ -91,12 +91,12 @@ func (s *state) removeAll(key string) bool {
 	return n > 0
 }
 
-// clone reserves capacity, since most operations add a little.
+// clone reserves capacity, because most operations add a few entries.
 func (s state) clone() state {
 	return append(make(state, 0, len(s)+8), s...)
 }
 
-// redis is the part of the state that is in Redis; ghost is the rest.
+// redis returns the part of the state that is in Redis; ghost returns the rest.
 func (s state) redis() state { i, _ := s.find("~", ""); return s[:i:i] }
 func (s state) ghost() state { i, _ := s.find("~", ""); return s[i:] }
 
@@ -130,7 +130,7 @@ func decode(text string) state {
 	return s
 }
 
-// String shows people what is in Redis, one key on each line.
+// String returns the data in Redis, one key per line.
 func (s state) String() string {
 	var lines []string
 	for i, e := range s {
@@ -142,8 +142,7 @@ func (s state) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// effect is a write command of a script, as Redis would put it into its
-// append-only file.
+// effect is a write command of a script, as Redis would write it to its append-only file.
 type effect []string
 
 func encodeEffects(effects []effect) string {
@@ -165,8 +164,8 @@ func decodeEffects(text string) []effect {
 	return effects
 }
 
-// apply does what a write command does and reports whether it changed anything: otherwise
-// Redis does not write it to the append-only file.
+// apply executes a write command and reports whether it changed anything: otherwise, Redis does not
+// write it to the append-only file.
 func (s *state) apply(e effect) (dirty bool) {
 	key, args := e[1], e[2:]
 	switch e[0] {
@@ -200,7 +199,7 @@ func (s *state) apply(e effect) (dirty bool) {
 	panic(fmt.Sprintf("the explorer does not know the command %q", e))
 }
 
-// lapse ends the leases of one deadline, also in the records of the claims that gave them.
+// lapse ends the leases with one deadline, also in the records of the claims that made them.
 func (s *state) lapse(group, deadline, lapsed string) (dirty bool) {
 	for i := range *s {
 		switch e := &(*s)[i]; {
@@ -238,9 +237,8 @@ func (s *state) applyRanks(key string, args []string) (dirty bool) {
 	return dirty
 }
 
-// canonical makes states equal if nobody can observe a difference any more: all receipts that
-// can never be current again become the same, and so do the times in records of messages
-// that are not held.
+// canonical makes states equal if no client can observe a difference: all receipts that can never
+// be current again become the same, and so do the times in records of messages that are not held.
 func (u *Universe) canonical(s state) {
 	for _, g := range u.groups {
 		for i := range s {
@@ -269,7 +267,7 @@ func (s state) stale(g, msg, receipt string) bool {
 }
 
 // canonicalReceipts simplifies the receipts that clients know. A late call with one stale receipt
-// stands for all of them; then only the token of the last one matters.
+// stands for all stale receipts; so only the token of the last one matters.
 func (s state) canonicalReceipts(g, msg, value string) string {
 	words := strings.Fields(value)
 	if words[1] == "-" {
@@ -287,8 +285,8 @@ func (s state) canonicalReceipts(g, msg, value string) string {
 	return strings.Join(words, " ")
 }
 
-// canonicalRecord simplifies the answer to a claim that may be repeated. A message that is
-// no longer held never will be again: no deadline repeats.
+// canonicalRecord simplifies the answer to a claim that may be repeated. A message that is no
+// longer held will never be held again, because no deadline repeats.
 func (s state) canonicalRecord(g, record string) string {
 	c := recordedClaim(record)
 	details, held := make([]string, len(c.given)), false
@@ -308,7 +306,7 @@ func (s state) canonicalRecord(g, record string) string {
 	return number + " " + strings.Join(parts, ",")
 }
 
-// canonicalLeases forgets who made a lease if no record has it.
+// canonicalLeases removes the consumer of a lease that no record has.
 func (s state) canonicalLeases(g string) {
 	for i := range s {
 		e := &s[i]

@@ -13,8 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/scripttest"
 )
 
-// twin runs the same operations on a server with an append-only file and as the explorer
-// does.
+// twin runs the same operations on a server with an append-only file and in the explorer's form.
 type twin struct {
 	r     *scripttest.Scene
 	u     *Universe
@@ -48,7 +47,7 @@ func (w *twin) do(o op) (effects []effect) {
 	return t.out.effects
 }
 
-// read returns the state that is in Redis.
+// read returns the state in Redis.
 func (w *twin) read() state {
 	s := state{}
 	for _, key := range w.real.allKeys() {

@@ -9,7 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// truth returns what was wrong with an answer or the effect of a call; "" if nothing was. It
+// truth returns the violation in an answer or in the effect of a call; "" if there is none. It
 // compares the states before and after, so it applies to every state.
 func (t *step) truth() string {
 	if t.op.kind != "push" && t.out.failed != "" {
@@ -39,8 +39,8 @@ func (t *step) truth() string {
 	return ""
 }
 
-// frame checks that an operation on one message changes no other message and no other
-// group. Other functions check what claims move and pushes replace.
+// frame checks that an operation on one message changes no other message and no other group. Moves
+// by claims and replacements by pushes are checked elsewhere.
 func (t *step) frame() string {
 	o := t.op
 	if o.kind == "claim" || o.kind == "push" || o.kind == "lapse" || o.msg == "" {
@@ -59,7 +59,7 @@ func (t *step) frame() string {
 	return ""
 }
 
-// diff lists the entries of Redis that differ; those that are gone have the value "".
+// diff lists the entries of Redis that differ; removed ones have the value "".
 func diff(before, after state) (list []entry) {
 	before, after = before.redis(), after.redis()
 	i, j := 0, 0
@@ -90,8 +90,8 @@ func diff(before, after state) (list []entry) {
 	return list
 }
 
-// nothing checks that nothing changed, except some keys. A torn file may leave the mark of a
-// group that has room, and a leased message in the queue, too: the next reader removes it.
+// nothing checks that nothing changed, except some keys. A torn file may leave a group with
+// capacity in at_limit, and a leased message in the queue, too: the next reader removes them.
 func (t *step) nothing(but ...string) string {
 	for _, change := range diff(t.before, t.after) {
 		left := change.key == "at_limit" && len(t.before.all("unack:"+change.field)) < t.u.limit && !t.after.has("at_limit", change.field)
@@ -151,7 +151,7 @@ func (t *step) pushTruth() string {
 	return t.others(msg)
 }
 
-// barred reports whether a push is a late copy of a batch that is barred.
+// barred reports whether a push is a late copy of a barred batch.
 func (u *Universe) barred(s state, o op) bool {
 	return s.has("~barred", o.msg) && o.number <= u.messages
 }
@@ -173,12 +173,12 @@ func (t *step) outcomeTruth() string {
 	return t.nothing("publishers")
 }
 
-// inWindow reports whether the key is taken although no message need hold it.
+// inWindow reports whether the key is in use even if no message holds it.
 func (s state) inWindow(msg string) bool {
 	return isLater(s.value("dedup", theKey)) && s.value("keys", theKey) != msg
 }
 
-// dropped checks that nothing changed, except that a window that was over may be gone.
+// dropped checks that nothing changed, except that an expired window may have been removed.
 func (t *step) dropped() string {
 	if isLater(t.before.value("dedup", theKey)) {
 		return t.nothing("publishers")
@@ -194,7 +194,7 @@ func (t *step) placed(msg string) bool {
 // borrowed reports whether a push uses the number of another message's batch.
 func (u *Universe) borrowed(o op) bool { return o.number-1 != slices.Index(u.msgs(), o.msg) }
 
-// replaced checks that the message that held the key is gone.
+// replaced checks that the message that held the key was removed.
 func (t *step) replaced(holder string) string {
 	for _, e := range t.after.redis() {
 		if e.field == holder && (e.key == "scheduled" || !t.before.relaxed(holder)) {
@@ -214,7 +214,7 @@ func (t *step) others(msg string) string {
 	return ""
 }
 
-// endTruth checks ack, by the current delivery, and discard: the message leaves the group.
+// endTruth checks ack, of the current delivery, and discard: the message leaves the group.
 func (t *step) endTruth() string {
 	o := t.op
 	set := map[string]string{"ack": "unack:", "discard": "dead:"}[o.kind] + o.group
@@ -238,7 +238,7 @@ func (t *step) endTruth() string {
 	return ""
 }
 
-// fencedTruth checks what only the current delivery may do.
+// fencedTruth checks operations that need the current delivery.
 func (t *step) fencedTruth() string {
 	o := t.op
 	repeated := t.before.repeats(o)
@@ -283,8 +283,8 @@ func (t *step) keyLost(msg string) string {
 	return ""
 }
 
-// repeats reports whether a call has buried its message before: its reply may be lost, so it
-// gets the same answer again.
+// repeats reports whether an earlier attempt of a call has buried its message: the reply may be
+// lost, so the call gets the same answer.
 func (s state) repeats(o op) bool {
 	reason, dead := s.get("reasons:"+o.group, o.msg)
 	if !dead || !s.has("dead:"+o.group, o.msg) || s.holds(o.group, o.msg, o.receipt) {
@@ -302,7 +302,7 @@ func (s state) repeats(o op) bool {
 	return false
 }
 
-// wantSettled is where a message has to go, and what attempts must have.
+// wantSettled returns the set that a message must be moved to, and its entry in attempts.
 func (t *step) wantSettled() (into, entry string) {
 	o := t.op
 	entry = t.before.entryAfter(o)
@@ -318,7 +318,7 @@ func (t *step) wantSettled() (into, entry string) {
 	}
 }
 
-// putAwayTruth checks a burial by a person: from queue or unack, whichever consumer has the message.
+// putAwayTruth checks a burial by an operator: from queue or unack, whichever consumer has the message.
 func (t *step) putAwayTruth() string {
 	o := t.op
 	waits := t.before.has("queue:"+o.group, o.msg) || t.before.has("unack:"+o.group, o.msg)
@@ -357,7 +357,7 @@ func (t *step) requeueTruth() string {
 	return ""
 }
 
-// replayTruth checks a repeated claim: it gets what it still holds and fits its limit, unless the leases are over.
+// replayTruth checks a repeated claim: it gets the messages that are still held and fit its limit, unless the leases are over.
 func (t *step) replayTruth(record string) string {
 	o := t.op
 	var want, back, got []string
@@ -396,7 +396,7 @@ func (t *step) replayTruth(record string) string {
 	return t.backTruth(was, want, back)
 }
 
-// backTruth checks what a repeated claim did: it gave some messages back unseen, and kept others, with their leases.
+// backTruth checks the effect of a repeated claim: it returned some messages to the queue unseen, and kept others, with their leases.
 func (t *step) backTruth(was claimed, kept, back []string) string {
 	g := t.op.group
 	changed := []string{"claims:" + g}
@@ -459,8 +459,8 @@ func (t *step) keyTruth() string {
 	return t.cancelTruth(msg)
 }
 
-// lacksHolder reports whether a call does not name a group that has the message, and that can be
-// known to have it.
+// lacksHolder reports whether a call does not name a group that has the message, as far as the data
+// show that.
 func (t *step) lacksHolder(msg string) bool {
 	all := t.op
 	all.knows = ""
@@ -470,7 +470,7 @@ func (t *step) lacksHolder(msg string) bool {
 	})
 }
 
-// byGroup sorts the groups of an answer, each of which has its state behind it.
+// byGroup sorts the groups of an answer, each with its state.
 func byGroup(answer []string) []string {
 	if len(answer) < 3 {
 		return answer
@@ -479,7 +479,7 @@ func byGroup(answer []string) []string {
 	return slices.Concat(answer[:3], slices.Concat(pairs...))
 }
 
-// standing is the answer to a new call about a message.
+// standing returns the answer to a new call for a message.
 func (t *step) standing(msg string) []string {
 	if msg == "" {
 		return []string{"none"}
@@ -543,8 +543,8 @@ func (t *step) cancelTruth(msg string) string {
 	return t.others(msg)
 }
 
-// reachedSets are the keys that a call of cancel or reschedule can reach. Nothing shows that
-// a group has a message if it is not registered and there is no other group.
+// reachedSets returns the keys that a call of cancel or reschedule can reach. If a group is not
+// registered and there is no other group, the data do not show that it has a message.
 func (t *step) reachedSets(kinds ...string) []string {
 	keys := []string{"scheduled"}
 	for _, g := range reached(t.before, t.op) {

@@ -1,10 +1,10 @@
-// Package explore visits all states that the scripts of package queue can reach in small universes: a few
-// messages, groups and consumers, whose calls come in any order, again and late, while time passes, records
-// are lost or the append-only file is torn. The real scripts run on a real Redis, each on any state.
+// Package explore visits all states that the scripts of package queue can reach in small universes. A universe has a few messages,
+// groups and consumers. Their calls arrive in any order, repeated and late, while time passes, records are lost or the append-only
+// file is torn. The real scripts run on a real Redis, each on any state.
 //
-// An Explorer (search.go) takes each state (state.go) through all operations that are possible in it
-// (operations.go, redis.go) and notes what the clients know then (ghost.go). It checks each answer and its
-// effect (truth.go, claims.go), and each new state (invariants.go).
+// An Explorer (search.go) applies all possible operations (operations.go, redis.go) to each state
+// (state.go), and records what the clients know then (ghost.go). It checks each answer and its effect
+// (truth.go, claims.go), and each new state (invariants.go).
 package explore
 
 import (
@@ -23,7 +23,7 @@ type Universe struct {
 	messages   int
 	keyed      bool
 	lines      []string // the ordering keys of the messages, if they have any
-	window     bool     // keys stay taken until their windows end
+	window     bool     // keys stay in use until their windows end
 	deliveries int      // the highest token
 	most       int      // max deliveries of the groups
 	limit      int      // messages that each group may hold at once, 0 for any number
@@ -32,8 +32,8 @@ type Universe struct {
 	verbs      []string // cancel, reschedule
 	changes    bool     // nacks may leave changed metadata
 	decides    bool     // handlers may defer and bury
-	joins      bool     // a claim may name groups as they were when the messages fell due
-	asks       bool     // publishers may ask for the outcome of a batch
+	joins      bool     // a claim may name the groups at the time when the messages became due
+	asks       bool     // publishers may read the outcome of a batch
 	damage     bool     // registrations and records may be lost
 	between    int      // torn files: operations until the second restart at most, 0 for no tearing
 	after      int      // operations after it at most
@@ -41,7 +41,7 @@ type Universe struct {
 
 var allPolicies = []string{string(queue.RejectDuplicates), string(queue.IgnoreDuplicates), string(queue.ReplaceDuplicates)}
 
-// Universes are all that is explored.
+// Universes returns all universes that are explored.
 func Universes() []*Universe {
 	g, gh, a, ab := []string{"g"}, []string{"g", "h"}, []string{"a"}, []string{"a", "b"}
 	reject, both := allPolicies[:1], []string{"cancel", "reschedule"}
@@ -90,7 +90,7 @@ func (u *Universe) msgs() []string {
 	return list
 }
 
-// lineOf is what turns has of a message's ordering key; "" if it has none.
+// lineOf returns the line of a message, as turns has it; "" if it has no ordering key.
 func (u *Universe) lineOf(msg string) string {
 	if i := slices.Index(u.msgs(), msg); i >= 0 && len(u.lines) > 0 {
 		return fmt.Sprintf("%d,%s", len(u.lines[i]), u.lines[i])
@@ -98,10 +98,10 @@ func (u *Universe) lineOf(msg string) string {
 	return ""
 }
 
-// haltingLimits are those of a group that halts ordering keys, without a limit.
+// haltingLimits are the limits of a group that halts ordering keys and has no other limit.
 const haltingLimits = `0 0.000000 0 0 {"halts":true}`
 
-// first is the state before the first operation.
+// first returns the state before the first operation.
 func (u *Universe) first() state {
 	s := state{}
 	for _, g := range u.groups {
@@ -115,12 +115,12 @@ func (u *Universe) first() state {
 	return s
 }
 
-// leaseOf is the class of the leases of a consumer's claims; for "", of heartbeats.
+// leaseOf returns the class of leases of a consumer's claims; for "", of heartbeats.
 func (u *Universe) leaseOf(consumer string) string {
 	return fmt.Sprintf("%s%d", future, 2+slices.Index(u.consumers, consumer))
 }
 
-// windowMs is the deduplication window of the pushes.
+// windowMs returns the deduplication window of the pushes.
 func (u *Universe) windowMs() string {
 	if u.window {
 		return strconv.Itoa(longDelay)
