@@ -18,15 +18,15 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// chain is what a consumer does that publishes each message that it handles to the next
-// topic, under the key of that step.
+// chain is the job of a consumer that publishes each handled message to the next topic, under the
+// key of that step.
 type chain struct {
 	Topics []string
 	Window time.Duration
 	Step   string // empty: the messages have no keys
 }
 
-// relay runs the consumers of all topics of a chain but the last.
+// relay runs the consumers of all topics of a chain except the last.
 func (j job) relay(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client: client, OnDuplicate: redisdelay.IgnoreDuplicate, DeduplicationWindow: j.Chain.Window,
@@ -56,7 +56,7 @@ func (j job) relay(ctx context.Context, client redis.UniversalClient, report fun
 	return errors.Join(subscriber.Close(), publisher.Close())
 }
 
-// pass handles one message. A kill between Publish and Ack makes another consumer do so again.
+// pass handles one message. After a kill between Publish and Ack, another consumer handles it again.
 func (j job) pass(publisher message.Publisher, topic string, msg *message.Message, report func(Event)) {
 	d, _ := redisdelay.DeliveryFromContext(msg.Context())
 	report(Event{Kind: Delivered, UUID: string(msg.Payload), ID: d.ID, Group: j.Group, Token: d.Token})
@@ -72,8 +72,8 @@ func (j job) pass(publisher message.Publisher, topic string, msg *message.Messag
 	msg.Ack()
 }
 
-// TestAChainOfTopicsStoresEachLastMessageOnce although its consumers are killed, and
-// handlers publish again what the consumer before them has published.
+// TestAChainOfTopicsStoresEachLastMessageOnce although its consumers are killed, so that handlers
+// publish messages that were published before.
 func TestAChainOfTopicsStoresEachLastMessageOnce(t *testing.T) {
 	onlyInFull(t)
 	s := newScene(t)
@@ -108,14 +108,14 @@ func TestAChainOfTopicsStoresEachLastMessageOnce(t *testing.T) {
 	s.publishedAgain(kills * each)
 }
 
-// on is the same scene with another topic.
+// on returns the same scene with another topic.
 func (s *scene) on(topic string) *scene {
 	other, inside := *s, *s.Scene
 	other.Scene, inside.Topic = &inside, topic
 	return &other
 }
 
-// eachOnce asserts that a topic holds so many messages, each payload and each key once.
+// eachOnce asserts that a topic has this many messages, each payload and each key once.
 func (s *scene) eachOnce(count int) {
 	s.T.Helper()
 	bodies, err := s.Client.HGetAll(s.T.Context(), s.Key("messages")).Result()
@@ -138,7 +138,7 @@ func (s *scene) eachOnce(count int) {
 	require.Len(s.T, keys, count)
 }
 
-// publishedAgain asserts that handlers had reason to publish messages again.
+// publishedAgain asserts that handlers had to publish messages again.
 func (s *scene) publishedAgain(count int) {
 	s.T.Helper()
 	deliveries := len(s.history.Events())

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clock is Redis's clock, which differs from the host's. These cases run on miniredis:
-// redis-server cannot be given another clock, since libfaketime clashes with its
-// allocator. They show which clock the library uses.
+// clock is Redis's clock, which differs from the host's, to show which clock the library uses.
+// These cases run on miniredis, because libfaketime, which could change the clock of redis-server,
+// clashes with its allocator.
 type clock struct {
 	mu     sync.Mutex
 	offset time.Duration // guarded by mu
@@ -39,8 +39,8 @@ func (c *clock) now() time.Time {
 	return now.Add(c.offset)
 }
 
-// stoodStill is how long the clock of miniredis may have stood still because no processor
-// was free to set it, and so how early a message may be by the hosts' clock.
+// stoodStill returns for how long the clock of miniredis may not have been set, because no
+// processor was free, and so how early a message may be by the hosts' clock.
 func (c *clock) stoodStill() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +71,8 @@ func newSceneWithClock(t *testing.T) (*scene, *clock) {
 	return newSceneAt(t, server.Addr()), c
 }
 
-// TestHostsFiveMinutesOff sets Redis's clock five minutes off the clock of the publishers
-// and consumers. The history is in the hosts' time, where durations must be right.
+// TestHostsFiveMinutesOff sets Redis's clock five minutes off the clock of publishers and
+// consumers. The history uses the hosts' time, in which durations must be right.
 func TestHostsFiveMinutesOff(t *testing.T) {
 	onlyInFull(t)
 	for name, offset := range map[string]time.Duration{"ahead": 5 * time.Minute, "behind": -5 * time.Minute} {
@@ -104,8 +104,8 @@ func TestHostsFiveMinutesOff(t *testing.T) {
 	}
 }
 
-// TestRedisClockStepped steps Redis's clock back and forth. Messages may be late or early
-// by the steps, but are never lost.
+// TestRedisClockStepped steps Redis's clock back and forth. Messages may be late or early by the
+// size of the steps, but are never lost.
 func TestRedisClockStepped(t *testing.T) {
 	onlyInFull(t)
 	const most = 3 * time.Second

@@ -15,8 +15,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// healthy runs traffic on another topic of the same server. The returned function ends
-// and judges it: damage elsewhere must not affect it.
+// healthy runs traffic on another topic of the same server, which the damage must not affect. The
+// returned function ends the traffic and judges it.
 func (s *scene) healthy() (judge func()) {
 	s.T.Helper()
 	other := newSceneAt(s.T, s.addr)
@@ -40,8 +40,8 @@ func (s *scene) healthy() (judge func()) {
 	}
 }
 
-// lateness is a quantile of how late the first deliveries of messages were whose UUIDs
-// start with name.
+// lateness returns a quantile of how late the first deliveries were, of messages whose UUIDs start
+// with name.
 func (s *scene) lateness(name string, quantile float64) time.Duration {
 	s.T.Helper()
 	due := map[string]int64{}
@@ -75,7 +75,7 @@ func (l *errorLog) limited(t *testing.T) {
 	assert.LessOrEqual(t, most, 5, "errors in one second, of claims, settlements and leases together: %v", l.errors[:min(20, len(l.errors))])
 }
 
-// TestDamagedBodies deletes and garbles bodies in Redis.
+// TestDamagedBodies deletes and corrupts bodies in Redis.
 func TestDamagedBodies(t *testing.T) {
 	onlyInFull(t)
 	s := newScene(t)
@@ -146,8 +146,8 @@ func TestKeysOfAnotherType(t *testing.T) {
 	}
 }
 
-// TestRightsWithdrawn takes away a consumer's rights to single commands, so that scripts
-// stop half-way, and gives them back.
+// TestRightsWithdrawn removes a consumer's rights to single commands, so that scripts stop halfway,
+// and then restores them.
 func TestRightsWithdrawn(t *testing.T) {
 	onlyInFull(t)
 	s := newScene(t)

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// healing is how long a killed server may take to come back as a replica.
+	// healing is how long a killed server may take to return as a replica.
 	healing = 2 * time.Minute
 
-	// resuming is how long messages may take to flow again: a busy machine may need a second election.
+	// resuming is how long messages may take to be delivered again: a busy machine may need a second election.
 	resuming = time.Minute
 )
 
-// traffic publishes and consumes until the returned function is called, which waits for
-// the backlog and returns what the checker found.
+// traffic publishes and consumes until the returned function is called, which waits for the backlog
+// and returns the checker's report.
 func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 	s.T.Helper()
 	var consumers []func()
@@ -59,8 +59,8 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 	}
 }
 
-// goesOn waits until messages published from now on are handled, in enough calls to give
-// each partition many turns.
+// goesOn waits until messages that are published from now on are handled, with enough calls to
+// reach each partition many times.
 func (s *scene) goesOn() {
 	s.T.Helper()
 	before := s.history.Count(Published)
@@ -69,7 +69,7 @@ func (s *scene) goesOn() {
 	s.until("messages are handled", resuming, func() bool { return s.history.Count(Handled) > handled+200 })
 }
 
-// resumes waits until messages flow after a fault, and logs how long that took.
+// resumes waits until messages are delivered again after a fault, and logs how long that took.
 func (s *scene) resumes() {
 	s.T.Helper()
 	start := time.Now()
@@ -77,8 +77,8 @@ func (s *scene) resumes() {
 	s.T.Logf("resumed after %s", time.Since(start).Round(time.Millisecond))
 }
 
-// judgeFailovers allows the losses of asynchronous replication: messages that the new
-// master has not received, and acks, whose messages come again.
+// judgeFailovers allows the losses of asynchronous replication: messages that the new master has
+// not received, and acks, whose messages are redelivered.
 func (s *scene) judgeFailovers(report Report, waited bool) {
 	s.T.Helper()
 	s.T.Logf("%d messages lost and %d delivered again after an ack", len(report.Lost), len(report.Resurrected))
@@ -122,7 +122,7 @@ func TestClusterFailovers(t *testing.T) {
 	}
 }
 
-// slot is the slot of some partition of the topic. The client may first have to learn of new masters.
+// slot returns the slot of a partition of the topic. The client may first have to find new masters.
 func (s *scene) slot(ctx context.Context) (slot int) {
 	s.T.Helper()
 	s.until("the client finds the topic", healing, func() bool {
@@ -190,9 +190,9 @@ func TestSentinelFailovers(t *testing.T) {
 	}
 }
 
-// TestSentinelStalledReplica makes a replica the master that has received nothing for a
-// while. Without WAIT, all messages published meanwhile are lost, though Publish returned
-// nil; with it, Publish returns an error.
+// TestSentinelStalledReplica makes a replica the master that has received nothing for a while.
+// Without WAIT, all messages that were published meanwhile are lost, although Publish returned nil.
+// With WAIT, Publish returns an error.
 func TestSentinelStalledReplica(t *testing.T) {
 	onlyInFull(t)
 	t.Parallel() // it mostly waits for elections

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Kind is what an Event reports.
+// Kind is the kind of an Event.
 type Kind string
 
-// What happens to messages.
+// The kinds of events of a message.
 const (
 	Published Kind = "published" // Publish was called; Outcome says how it ended
 	Delivered Kind = "delivered" // a handler got the message
@@ -26,18 +26,17 @@ const (
 	Used      Kind = "used"      // resources of a worker process; not about a message
 )
 
-// Outcome is how a Publish call ended.
+// Outcome is the result of a Publish call.
 type Outcome string
 
-// How a Publish call may end.
+// The results of a Publish call.
 const (
 	OK      Outcome = "ok"
 	Failed  Outcome = "failed"  // certainly not stored
 	Unknown Outcome = "unknown" // no answer, or the process died
 )
 
-// Event is one thing that happened to a message. Times are by the clock of Redis's host, in
-// µs.
+// Event is one event of a message. Times are by the clock of Redis's host, in µs.
 type Event struct {
 	Kind    Kind    `json:"kind"`
 	UUID    string  `json:"uuid,omitempty"`
@@ -56,7 +55,7 @@ type Event struct {
 	Goroutines int   `json:"goroutines,omitempty"` // of Used
 }
 
-// History is what happened in a case. It is safe for concurrent use.
+// History has the events of a case. It is safe for concurrent use.
 type History struct {
 	mu     sync.Mutex
 	events []Event // guarded by mu
@@ -77,14 +76,14 @@ func (h *History) Add(e Event) {
 	h.events = append(h.events, e)
 }
 
-// Usage is the last report of a worker process about its resources.
+// Usage returns the last report of a worker process about its resources.
 func (h *History) Usage() Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.usage
 }
 
-// Count is how many messages have an event of a kind.
+// Count returns how many messages have an event of a kind.
 func (h *History) Count(kind Kind) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,9 +103,9 @@ func (h *History) Events() []Event {
 	return slices.Clone(h.events)
 }
 
-// Report is what a case found, in UUIDs of messages. All lists must be empty.
+// Report has the findings of a case, as UUIDs of messages. All lists must be empty.
 type Report struct {
-	Lost        []string // published, handled by no consumer of a group, gone from Redis
+	Lost        []string // published, not handled by some group, and not in Redis
 	Stuck       []string // still in Redis at the end
 	Early       []string
 	Unexpected  []string // never published
@@ -118,7 +117,7 @@ type Report struct {
 	Redelivered int // deliveries beyond the first, for each message and group
 }
 
-// Failures lists what must not happen, a line for each verdict.
+// Failures lists the violations, one line per kind.
 func (r Report) Failures() string {
 	var lines []string
 	for _, verdict := range []struct {
@@ -139,16 +138,15 @@ func (r Report) Failures() string {
 	return strings.Join(lines, "\n")
 }
 
-// String sums up the report.
+// String summarizes the report.
 func (r Report) String() string {
 	return fmt.Sprintf("published %d ok, %d failed, %d unknown; %d deliveries, %d of them again (%.2f %%)",
 		r.Published[OK], r.Published[Failed], r.Published[Unknown],
 		r.Deliveries, r.Redelivered, 100*float64(r.Redelivered)/float64(max(1, r.Deliveries)))
 }
 
-// Check judges the history. Each group must have handled each published message, except
-// those whose UUIDs are left in Redis, which are stuck, and those that are excused, such
-// as intended dead messages.
+// Check judges the history. Each group must have handled each published message, except those whose
+// UUIDs are left in Redis, which are stuck, and excused ones, such as intended dead messages.
 func (h *History) Check(groups, left, excused []string) Report {
 	c := newChecker(h.Events())
 	report := Report{Published: map[Outcome]int{}, Stuck: unique(left)}
@@ -187,7 +185,7 @@ func (h *History) Check(groups, left, excused []string) Report {
 
 type groupMessage struct{ group, message string }
 
-// checker is the history in the order that the verdicts need.
+// checker has the history in the order that the checks need.
 type checker struct {
 	outcomes   map[string]Outcome     // by UUID
 	due        map[string]int64       // by UUID

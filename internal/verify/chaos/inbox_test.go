@@ -18,10 +18,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// entries is the inbox.
+// entries is the key of the inbox.
 const entries = "{" + redisdelay.DefaultPrefix + ":inbox}:entries"
 
-// fromInbox stores what is in the inbox, and consumes it.
+// fromInbox stores the messages of the inbox, and consumes them.
 func (j job) fromInbox(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
 	i, err := inbox.New(inbox.Config{Client: client, Partitions: 2, TakeOverAfter: 200 * time.Millisecond}, nil)
 	if err != nil {
@@ -37,7 +37,7 @@ func (j job) fromInbox(ctx context.Context, client redis.UniversalClient, report
 	running.Go(func() { _ = i.Run(ctx) }) // it returns nil
 	defer running.Wait()
 	messages, err := s.Subscribe(ctx, j.Topic)
-	for err != nil && ctx.Err() == nil { // Redis may be away
+	for err != nil && ctx.Err() == nil { // Redis may be down
 		<-time.After(100 * time.Millisecond)
 		messages, err = s.Subscribe(ctx, j.Topic)
 	}
@@ -49,7 +49,7 @@ func (j job) fromInbox(ctx context.Context, client redis.UniversalClient, report
 	return s.Close()
 }
 
-// writeEntries adds entries, each under an id of its own, so that one whose reply is lost is not added again.
+// writeEntries adds entries, each under its own id, so that an entry whose reply is lost is not added twice.
 func (s *scene) writeEntries(count int) {
 	s.T.Helper()
 	for n := range count {
@@ -68,8 +68,8 @@ func (s *scene) writeEntries(count int) {
 	}
 }
 
-// TestEachEntryOfTheInboxIsStoredOnceWhateverDies adds entries while the processes that store and consume them are killed, sometimes
-// all at once, and so is Redis.
+// TestEachEntryOfTheInboxIsStoredOnceWhateverDies adds entries while the processes that store and consume them, and Redis, are
+// killed, sometimes all at once.
 func TestEachEntryOfTheInboxIsStoredOnceWhateverDies(t *testing.T) {
 	onlyInFull(t)
 	s := newScene(t, redistest.Durable...)

@@ -63,8 +63,8 @@ func TestPublishersKilled(t *testing.T) {
 	require.NotZero(t, report.Published[Unknown], "no publisher was in the middle of a batch")
 }
 
-// TestRedisKilled kills Redis under load and keeps it away for up to five seconds, longer
-// than the client tries. This Redis loses nothing that it has acknowledged.
+// TestRedisKilled kills Redis under load and keeps it down for up to five seconds, which is longer
+// than the client retries. This Redis loses no acknowledged writes.
 func TestRedisKilled(t *testing.T) {
 	t.Parallel() // it mostly waits for Redis
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")

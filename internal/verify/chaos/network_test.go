@@ -19,8 +19,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// TestLostReplies loses the replies to a tenth of all script calls. The leases are
-// longer than the test, so a batch that waits for its lease is stuck.
+// TestLostReplies loses the replies to a tenth of all script calls. The leases are longer than the
+// test, so a batch that is only delivered again after its lease counts as stuck.
 func TestLostReplies(t *testing.T) {
 	s := newScene(t)
 	var scripts, lost atomic.Int64
@@ -33,7 +33,7 @@ func TestLostReplies(t *testing.T) {
 			return ""
 		}
 		lost.Add(1)
-		if rand.IntN(10) == 0 { // rarer: each costs the client its read timeout
+		if rand.IntN(10) == 0 { // rarer, because each costs the client its read timeout
 			return redistest.Silent
 		}
 		return redistest.Cut
@@ -74,7 +74,7 @@ func TestLostReplies(t *testing.T) {
 	assert.Greater(t, lost.Load(), scripts.Load()/20)
 }
 
-// attemptsAreWhole asserts that no delivery was counted that no handler saw.
+// attemptsAreWhole asserts that each counted delivery was seen by a handler.
 func (s *scene) attemptsAreWhole() {
 	s.T.Helper()
 	attempts := map[string][]int{}
@@ -91,7 +91,7 @@ func (s *scene) attemptsAreWhole() {
 	}
 }
 
-// TestScriptFlush keeps flushing the script cache.
+// TestScriptFlush flushes the script cache repeatedly.
 func TestScriptFlush(t *testing.T) {
 	s := newScene(t)
 	var log errorLog
@@ -126,7 +126,7 @@ func TestScriptFlush(t *testing.T) {
 	t.Logf("%d flushes", flushes)
 }
 
-// errorLog keeps logged errors and their times.
+// errorLog records logged errors and their times.
 type errorLog struct {
 	watermill.NopLogger
 	mu     sync.Mutex
@@ -152,7 +152,7 @@ func (l *errorLog) lines() []string {
 	return slices.Clone(l.errors)
 }
 
-// TestNoMemory lets Redis run out of memory: publishing fails, but the backlog drains.
+// TestNoMemory makes Redis run out of memory: publishing fails, but the backlog is handled.
 func TestNoMemory(t *testing.T) {
 	onlyInFull(t)
 	s := newScene(t, "--maxmemory-policy", "noeviction")
@@ -166,7 +166,7 @@ func TestNoMemory(t *testing.T) {
 	stop := s.inProcess(s.job(func(j *job) {
 		j.MaxInFlight, j.FailFirst, j.Poison = 10, 1, "m-1"
 	}), s.dial())
-	// The group cannot be registered without memory either.
+	// Without memory, the group cannot be registered, either.
 	require.NoError(t, s.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	s.until("the group is registered", quiet, func() bool { return s.Client.SCard(t.Context(), s.Key("groups")).Val() == 1 })
 	require.NoError(t, s.Client.ConfigSet(t.Context(), "maxmemory", "1").Err())

@@ -34,7 +34,7 @@ func (j job) periodically(ctx context.Context, client redis.UniversalClient, rep
 			ID: fmt.Sprintf("s%d", n), Topic: j.Topic, Cron: "@every 1s", StoreAhead: aheadInChaos, CatchUp: time.Hour,
 		})
 	}
-	for ctx.Err() == nil { // Redis may be away
+	for ctx.Err() == nil { // Redis may be down
 		if _, err := p.Apply(ctx, "chaos", 1, schedules); err == nil {
 			break
 		}
@@ -63,7 +63,7 @@ func (j job) periodically(ctx context.Context, client redis.UniversalClient, rep
 	return s.Close()
 }
 
-// A periodicCrowd is processes that run schedules and are killed.
+// periodicCrowd is a set of processes that run schedules and are killed.
 type periodicCrowd struct {
 	*scene
 	schedules int
@@ -79,7 +79,7 @@ func (s *scene) periodicCrowd(schedules int) *periodicCrowd {
 	return c
 }
 
-// start starts those that are dead.
+// start starts the processes that are dead.
 func (c *periodicCrowd) start() {
 	for i, p := range c.processes {
 		if p == nil {
@@ -95,7 +95,7 @@ func (c *periodicCrowd) kill(some ...int) {
 	}
 }
 
-// disturb kills a process every second or so, all of them for a while every minute, and calls fault between.
+// disturb kills a process about every second, and all of them for a while every minute. It calls fault between kills.
 func (c *periodicCrowd) disturb(lasts, dead time.Duration, fault func(n int)) {
 	end, all := time.Now().Add(lasts), time.Now().Add(min(lasts/3, time.Minute))
 	for n := 0; time.Now().Before(end); n++ {
@@ -115,25 +115,25 @@ func (c *periodicCrowd) disturb(lasts, dead time.Duration, fault func(n int)) {
 	}
 }
 
-// ticking waits until each schedule has a handled tick, and returns the time: from then on each second has one.
+// ticking waits until a tick of each schedule was handled, and returns the time from which each second has a tick.
 func (c *periodicCrowd) ticking() (from time.Time) {
 	c.T.Helper()
 	c.until("each schedule has a tick", quiet, func() bool { return len(c.nominals()) == c.schedules })
 	return time.Now()
 }
 
-// catchUp waits until all ticks from one time until now are handled, kills all processes, and judges.
+// catchUp waits until all ticks between a time and now are handled, kills all processes, and judges.
 func (c *periodicCrowd) catchUp(from time.Time) {
 	c.T.Helper()
 	to := time.Now()
-	// If one is missed, judgeTicks says which.
+	// If a tick is missing, judgeTicks reports it.
 	_ = assert.Eventually(c.T, func() bool { return len(c.missed(from, to)) == 0 }, 2*quiet, 200*time.Millisecond)
 	c.kill(0, 1, 2, 3, 4)
 	c.judgeTicks(from, to)
 }
 
-// judgeTicks checks that each second of each schedule between two times has come, and that what has come was not early, and
-// stored as one message.
+// judgeTicks checks that each schedule has had a tick for each second between two times, and that no tick was early, or
+// stored as two messages.
 func (c *periodicCrowd) judgeTicks(from, to time.Time) {
 	c.T.Helper()
 	ids, again := map[string]string{}, 0
@@ -152,12 +152,12 @@ func (c *periodicCrowd) judgeTicks(from, to time.Time) {
 	c.T.Logf("%d ticks of %d schedules, %d handled again", len(ids), c.schedules, again)
 }
 
-// handled are the events of ticks that were handled.
+// handled returns the events of handled ticks.
 func (c *periodicCrowd) handled() []Event {
 	return slices.DeleteFunc(c.history.Events(), func(e Event) bool { return e.Kind != Handled })
 }
 
-// nominals are the times of the ticks that were handled, in µs, by schedule and in order.
+// nominals returns the nominal times of the handled ticks, in µs, by schedule and in order.
 func (c *periodicCrowd) nominals() map[string][]int64 {
 	nominals := map[string][]int64{}
 	for _, e := range c.handled() {
@@ -171,7 +171,7 @@ func (c *periodicCrowd) nominals() map[string][]int64 {
 	return nominals
 }
 
-// missed says which ticks between two times were not handled.
+// missed lists the ticks between two times that were not handled.
 func (c *periodicCrowd) missed(from, to time.Time) (missed []string) {
 	nominals := c.nominals()
 	for n := range c.schedules {
@@ -183,9 +183,9 @@ func (c *periodicCrowd) missed(from, to time.Time) (missed []string) {
 	return missed
 }
 
-// gapsIn says what a schedule for every second lacks between two times: its ticks, in µs and in order, must go from one
-// that is not after the first time to one that is after the other, and no second may be left out. What comes later does
-// not count: the processes may have died with it.
+// gapsIn lists the gaps in the ticks, in µs and in order, of a schedule for every second: they must include a time not
+// after from, a time after to, and every second between. Later ticks are not checked, because the processes may have
+// died before storing or handling them.
 func gapsIn(ticks []int64, from, to time.Time) (gaps []string) {
 	const second = 1_000_000
 	if len(ticks) == 0 || ticks[0] > from.UnixMicro() {
@@ -207,7 +207,7 @@ func gapsIn(ticks []int64, from, to time.Time) (gaps []string) {
 	return gaps
 }
 
-// lateness is the p99 of how late the ticks between two times were, in ms; 0 if there were none.
+// lateness returns the p99 of how late the ticks between two times were, in ms; 0 if there were none.
 func (c *periodicCrowd) lateness(from, to time.Time) float64 {
 	var lates []float64
 	for _, e := range c.handled() {
@@ -248,10 +248,10 @@ func TestAMissedSecondIsFound(t *testing.T) {
 }
 
 // TestEachSecondIsStoredOnceWhateverDies runs schedules for every second in processes that are killed, sometimes all at once, while
-// Redis is killed and comes back.
+// Redis is killed and restarted.
 func TestEachSecondIsStoredOnceWhateverDies(t *testing.T) {
-	// Redis writes to its append-only file before it replies. Without fsync, a killed process still loses nothing: only a host that
-	// dies would. With it, each write waits for the disk, and the lateness below would be the disk's.
+	// Redis writes to its append-only file before it replies. Even without fsync, a killed process loses nothing; only a host that
+	// dies would. With fsync, each write waits for the disk, and the lateness below would be the disk's.
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "no")
 	c := s.periodicCrowd(size(10, 100))
 	from := c.ticking()
@@ -266,7 +266,7 @@ func TestEachSecondIsStoredOnceWhateverDies(t *testing.T) {
 	}
 }
 
-// TestEachSecondIsStoredOnceOverClusterFailovers is the same while masters are killed.
+// TestEachSecondIsStoredOnceOverClusterFailovers does the same while masters are killed.
 func TestEachSecondIsStoredOnceOverClusterFailovers(t *testing.T) {
 	onlyInFull(t)
 	cluster := redistest.NewCluster(t)

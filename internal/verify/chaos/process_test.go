@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// process is a worker in a process of its own.
+// process is a worker in its own process.
 type process struct {
 	t    *testing.T
 	cmd  *exec.Cmd

@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
-// How a worker relays the topic to a stream.
+// The ways in which a worker relays the topic to a stream.
 const (
 	inOneStep = "in one step"
 	published = "published"
@@ -61,8 +61,8 @@ func (j job) readStream(ctx context.Context, client redis.UniversalClient, repor
 	return nil
 }
 
-// TestRelayToAStreamKilled kills relays, and consumers of the stream, which get messages by
-// redisstream, and recover by its claims what the killed had pending.
+// TestRelayToAStreamKilled kills relays, and redisstream's consumers of the stream. Other consumers
+// claim the pending messages of killed ones.
 func TestRelayToAStreamKilled(t *testing.T) {
 	onlyInFull(t)
 	for _, how := range []string{inOneStep, published} {
@@ -105,7 +105,7 @@ func TestRelayToAStreamKilled(t *testing.T) {
 	}
 }
 
-// publishDelayed publishes messages through a relay's publisher, with delays up to 2 s.
+// publishDelayed publishes messages with delays up to 2 s through a relay's publisher.
 func (s *scene) publishDelayed(count int, within time.Duration) (done <-chan struct{}) {
 	s.T.Helper()
 	const each = 50
@@ -141,8 +141,8 @@ func (s *scene) publishDelayed(count int, within time.Duration) (done <-chan str
 	return ended
 }
 
-// inStream checks that each message is in the stream, and none before it was due by Redis's
-// clock, and returns how many are there again.
+// inStream checks that each message is in the stream, and none was added before it was due by
+// Redis's clock. It returns how many duplicates there are.
 func (s *scene) inStream(count int) (again int) {
 	s.T.Helper()
 	entries, err := s.Client.XRange(context.Background(), s.Topic, "-", "+").Result()

@@ -20,7 +20,7 @@ import (
 
 var full = flag.Bool("full", false, "run the full form of each case")
 
-// size is the short or the full form of a case.
+// size returns the size of the short or the full form of a case.
 func size(short, long int) int {
 	if *full {
 		return long
@@ -28,7 +28,7 @@ func size(short, long int) int {
 	return short
 }
 
-// onlyInFull skips a case whose short form would find nothing that the simulation, the explorer or other tests do not.
+// onlyInFull skips a case whose short form finds nothing that the simulation, the explorer or other tests do not find.
 func onlyInFull(t *testing.T) {
 	t.Helper()
 	if !*full {
@@ -36,8 +36,8 @@ func onlyInFull(t *testing.T) {
 	}
 }
 
-// beside lets the short form of a case run beside others. The full form has the machine for itself, and so has one that
-// the race detector slows down.
+// beside runs the short form of a case in parallel with others. The full form has the machine for itself, and so has a
+// case that the race detector slows down.
 func beside(t *testing.T) {
 	t.Helper()
 	if !*full && !fixture.RaceDetector {
@@ -45,7 +45,7 @@ func beside(t *testing.T) {
 	}
 }
 
-// quiet is how long a case waits for something to happen. Messages left then are stuck.
+// quiet is how long a case waits for progress. Messages that are left then count as stuck.
 const quiet = time.Minute
 
 // scene is one case: a topic, the servers and the history.
@@ -80,7 +80,7 @@ func newSceneOn(t *testing.T, connect func() redis.UniversalClient) *scene {
 	return &scene{Scene: fixture.NewWith(t, client), connect: connect, history: &History{}}
 }
 
-// dial returns a client with go-redis's default options, as users have it.
+// dial returns a client with go-redis's default options, as users have.
 func (s *scene) dial() redis.UniversalClient {
 	client := s.connect()
 	s.T.Cleanup(func() { _ = client.Close() })
@@ -94,8 +94,7 @@ func (s *scene) job(change func(*job)) job {
 	return j
 }
 
-// inProcess runs a job in this process until the test or the returned function ends
-// it.
+// inProcess runs a job in this process until the test ends or the returned function is called.
 func (s *scene) inProcess(j job, client redis.UniversalClient) (stop func()) {
 	s.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -122,7 +121,7 @@ func kindOf(key string) string {
 	return kind
 }
 
-// bodies returns the UUIDs of the messages that Redis still has.
+// bodies returns the UUIDs of the messages in Redis.
 func (s *scene) bodies() []string {
 	s.T.Helper()
 	keys, err := s.Keys(context.Background())
@@ -152,7 +151,7 @@ func (s *scene) until(what string, within time.Duration, met func() bool) {
 	require.Eventually(s.T, met, within, 20*time.Millisecond, what)
 }
 
-// drained waits until Redis has no messages, or for quiet no message was handled or acked.
+// drained waits until Redis has no messages, or no message was handled or acked for the time quiet.
 func (s *scene) drained() {
 	s.T.Helper()
 	done, deadline := 0, time.Now().Add(quiet)
@@ -161,21 +160,21 @@ func (s *scene) drained() {
 		if err == nil && !slices.ContainsFunc(keys, func(key string) bool { return kindOf(key) == "messages" }) {
 			return
 		}
-		if now := s.history.Count(Handled) + s.history.Count(Acked); now > done { // a slow machine makes it slow
+		if now := s.history.Count(Handled) + s.history.Count(Acked); now > done { // a slow machine needs more time
 			done, deadline = now, time.Now().Add(quiet)
 		}
 		<-time.After(100 * time.Millisecond)
 	}
 }
 
-// judge is judgeDeliveries for workers that ack, and tell of it.
+// judge is judgeDeliveries for workers that ack and report it.
 func (s *scene) judge(groups ...string) Report {
 	s.T.Helper()
 	require.NotZero(s.T, s.history.Count(Acked), "no worker tells of acks that Redis has accepted")
 	return s.judgeDeliveries(groups...)
 }
 
-// judgeDeliveries fails the case if the checker finds a fault or Redis has half a message.
+// judgeDeliveries fails the case if the checker finds a violation, or Redis has inconsistent data.
 func (s *scene) judgeDeliveries(groups ...string) Report {
 	s.T.Helper()
 	report := s.history.Check(groups, s.bodies(), nil)

@@ -101,9 +101,9 @@ func (s *scene) usage() usage {
 	return u
 }
 
-// flat asserts that usage does not grow from the second quarter of the time to the last:
-// in the first one, connections fill their pools. It compares medians, since faults come
-// and go, each at least once in a quarter.
+// flat asserts that usage does not grow from the second quarter of the time to the last. In the
+// first quarter, connections fill their pools. It compares medians, because faults begin and end,
+// each at least once in a quarter.
 func (s *scene) flat(seen []usage) {
 	s.T.Helper()
 	quarter := len(seen) / 4

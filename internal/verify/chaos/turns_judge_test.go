@@ -27,7 +27,7 @@ func (s *scene) judgeTurns() {
 type turn struct {
 	uuid     string
 	from, to int64
-	begins   []int64 // of deliveries, except those of leases that were lost before
+	begins   []int64 // of deliveries whose lease had not expired before
 }
 
 type verdict struct {
@@ -60,7 +60,7 @@ func judgeTurns(events []Event, cancelled []string) (v verdict) {
 	return v
 }
 
-// delivery is what an event of a handler belongs to.
+// delivery identifies the delivery of a handler's event.
 type delivery struct {
 	uuid, worker string
 	token        int64
@@ -68,11 +68,11 @@ type delivery struct {
 
 func deliveryOf(e Event) delivery { return delivery{e.UUID, e.Worker, e.Token} }
 
-// log is what happened to messages.
+// log has the events of messages.
 type log struct {
 	deliveries map[string][]Event
 	ends       map[delivery]int64
-	cancels    map[string]int64 // from then on, the next one may be handled
+	cancels    map[string]int64 // from then on, the next message may be handled
 }
 
 func logOf(events []Event, cancelled []string) log {
@@ -90,7 +90,7 @@ func logOf(events []Event, cancelled []string) log {
 	return l
 }
 
-// turns are the turns of each ordering key.
+// turns returns the turns of each ordering key.
 func (v *verdict) turns(events []Event, cancelled []string) map[string][]turn {
 	l := logOf(events, cancelled)
 	byKey := map[string][]turn{}
@@ -110,7 +110,7 @@ func (v *verdict) turns(events []Event, cancelled []string) map[string][]turn {
 	return byKey
 }
 
-// turnOf is the turn of a message with some deliveries.
+// turnOf returns the turn of a message with some deliveries.
 func (l log) turnOf(uuid string, list []Event) turn {
 	last := slices.MaxFunc(list, func(a, b Event) int { return int(a.Token - b.Token) })
 	t := turn{uuid: uuid, from: 1 << 62, to: l.ends[deliveryOf(last)]}
@@ -126,20 +126,20 @@ func (l log) turnOf(uuid string, list []Event) turn {
 	return t
 }
 
-// stale tells whether a later claim had taken the message before its handler got it.
+// stale reports whether a later claim had taken the message before its handler received it.
 func stale(d Event, list []Event) bool {
 	return slices.ContainsFunc(list, func(other Event) bool { return other.Token > d.Token && other.Claimed < d.At })
 }
 
-// repeats tells whether a token of a message was given out again.
+// repeats reports whether a token of a message was used twice.
 func repeats(list []Event) bool {
 	return slices.ContainsFunc(list, func(d Event) bool {
 		return slices.ContainsFunc(list, func(other Event) bool { return other.Claimed > d.Claimed && other.Token <= d.Token })
 	})
 }
 
-// dueTimes are when each message was due at the earliest and at the latest, in µs: the publisher knows only when its
-// call began and ended.
+// dueTimes returns when each message was due at the earliest and at the latest, in µs: the publisher knows only when
+// its call began and ended.
 func dueTimes(events []Event) (earliest, latest map[string]int64) {
 	const rounding = 2000
 	earliest, latest = map[string]int64{}, map[string]int64{}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTurns publishes messages with ordering keys and random delays, and cancels some, to consumers that fail, and that
-// are killed or stopped past their leases all the time. Each key is handled in order, one message at a time.
+// TestTurns publishes messages with ordering keys and random delays, and cancels some. Its consumers fail, and are
+// killed or stopped past their leases all the time. The messages of each key must be handled in order, one at a time.
 func TestTurns(t *testing.T) {
 	onlyInFull(t)
 	s := newScene(t)
@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// inTurns is the job that publishes messages with ordering keys, and cancels some.
+// inTurns returns the job that publishes messages with ordering keys, and cancels some.
 func (s *scene) inTurns(count int) job {
 	return s.job(func(j *job) {
 		j.Publish, j.Name, j.Count, j.Batch, j.Keys, j.Spread, j.Every = true, "m", count, 20, 200, 500*time.Millisecond, 10*time.Millisecond
@@ -43,7 +43,7 @@ func (s *scene) inTurns(count int) job {
 	})
 }
 
-// crowd is processes that consume, and are killed and stopped.
+// crowd is a set of processes that consume, and are killed and stopped.
 type crowd struct {
 	*scene
 	consume      job
@@ -99,7 +99,7 @@ func (c *crowd) disturbOne() {
 	c.processes[i].signal(syscall.SIGCONT)
 }
 
-// cancelled are messages that were cancelled, as far as is known.
+// cancelled returns the messages that were cancelled, as far as is known.
 func (s *scene) cancelled() (uuids []string) {
 	last := map[string]Outcome{}
 	for _, e := range s.history.Events() {

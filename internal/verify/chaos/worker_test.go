@@ -21,10 +21,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// workerEnv makes the test binary a worker process; it holds a job as JSON.
+// workerEnv makes the test binary a worker process; its value is a job as JSON.
 const workerEnv = "REDISDELAY_CHAOS_WORKER"
 
-// job is what a worker does, in a process of its own or in this one.
+// job is the job of a worker, in its own process or in this one.
 type job struct {
 	Addr    string
 	Cluster []string // addresses of a cluster, instead of Addr
@@ -33,39 +33,39 @@ type job struct {
 	// A publisher publishes Count messages, Batch in each call, due after Delay. Count 0
 	// means no end.
 	Publish bool
-	Name    string // starts the UUIDs of a publisher
+	Name    string // prefix of a publisher's UUIDs
 	Count   int
 	Batch   int
 	Every   time.Duration // between calls
 	Delay   time.Duration
-	Spread  time.Duration // up to so much more delay
+	Spread  time.Duration // up to this much more delay
 	Keys    int           // how many ordering keys messages have, in turn; 0: none
 	Timeout time.Duration
-	Async   bool // it does not wait for the outcome of a call before the next
+	Async   bool // it does not wait for the result of a call before the next one
 
-	CancelOneOf int // one of so many messages has a key, and is cancelled about when it is due; 0: none
+	CancelOneOf int // one in this many messages has a key, and is cancelled about when it is due; 0: none
 
 	Partitions   int
 	WaitReplicas int
 
-	// A consumer handles messages until it is told to stop.
+	// A consumer handles messages until it is stopped.
 	Consumers   int // subscribers, each with its own client; 0: one, with the given client
 	Group       string
 	Lease       time.Duration
 	MaxInFlight int
 	Handling    time.Duration // of one message
 	Poison      string        // messages whose UUIDs start with this fail
-	FailFirst   int           // in how many deliveries they fail
-	FailOneOf   int           // one of so many deliveries fails; 0: none
+	FailFirst   int           // number of deliveries in which they fail
+	FailOneOf   int           // one in this many deliveries fails; 0: none
 
 	ToStream   string // how the worker relays the topic to a stream of the same name; "": not at all
 	FromStream bool   // a consumer reads that stream
 
-	Schedules int // with more than none, a worker applies and runs them, and consumes their ticks
+	Schedules int // if above 0, a worker applies and runs this many, and consumes their ticks
 
-	FromInbox bool // a worker stores what is in the inbox, and consumes it
+	FromInbox bool // a worker stores the messages of the inbox, and consumes them
 
-	Chain chain // with topics, a consumer publishes what it handles to the next topic
+	Chain chain // if it has topics, a consumer publishes each handled message to the next topic
 
 	logger watermill.LoggerAdapter // of a worker in this process
 }
@@ -146,8 +146,8 @@ func tellUsage(ctx context.Context, report func(Event)) {
 	}
 }
 
-// publish reports each call before it is made, with an unknown outcome, in case the
-// process dies, and again when it has ended.
+// publish reports each call before it is made, with an unknown result, because the process may die,
+// and again when it has ended.
 func (j job) publish(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client: client, PublishTimeout: j.Timeout, Partitions: j.Partitions, WaitReplicas: j.WaitReplicas,
@@ -163,10 +163,10 @@ func (j job) publish(ctx context.Context, client redis.UniversalClient, report f
 	return publisher.Close()
 }
 
-// cancelAfter is how many calls later a message is cancelled: while those with a Spread fall due.
+// cancelAfter is how many calls later a message is cancelled: while messages with a Spread become due.
 const cancelAfter = 15
 
-// cancel cancels messages that were published some calls before the one that began with n.
+// cancel cancels messages that were published some calls before the call that began with n.
 func (j job) cancel(ctx context.Context, publisher *redisdelay.Publisher, n int, report func(Event)) {
 	for i := n - cancelAfter*j.Batch; j.CancelOneOf > 0 && i >= 0 && i < n-(cancelAfter-1)*j.Batch; i++ {
 		if i%j.CancelOneOf != 0 {
@@ -218,14 +218,14 @@ func (j job) publishOnce(publisher *redisdelay.Publisher, n int, report func(Eve
 	tell(publisher.Publish(j.Topic, call...))
 }
 
-// outcomeOf is what an error of Publish says about the messages of the call.
+// outcomeOf returns what an error of Publish proves about the messages of the call.
 func outcomeOf(err error) Outcome {
 	var shortfall *redisdelay.ReplicationError
 	switch {
 	case err == nil:
 		return OK
 	case errors.As(err, &shortfall), errors.Is(err, redisdelay.ErrOutcomeUnknown):
-		return Unknown // of a shortfall: stored, but perhaps not replicated
+		return Unknown // after a ReplicationError: stored, but perhaps not replicated
 	}
 	return Failed
 }
@@ -242,7 +242,7 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 		return err
 	}
 	messages, err := subscriber.Subscribe(ctx, j.Topic)
-	for err != nil && ctx.Err() == nil { // Redis may be away just now
+	for err != nil && ctx.Err() == nil { // Redis may be down
 		messages, err = subscriber.Subscribe(ctx, j.Topic)
 	}
 	if err != nil {
@@ -250,14 +250,14 @@ func (j job) consume(ctx context.Context, client redis.UniversalClient, report f
 	}
 	var handlers sync.WaitGroup
 	for msg := range messages {
-		j.delivered(msg, report) // here, so that a process that dies has at most one that it has not told of
+		j.delivered(msg, report) // here, so that a process that dies has at most one unreported message
 		handlers.Go(func() { j.handle(msg, report) })
 	}
 	handlers.Wait()
 	return subscriber.Close()
 }
 
-// delivered reports that the worker has got a message.
+// delivered reports that the worker has received a message.
 func (j job) delivered(msg *message.Message, report func(Event)) {
 	d, _ := redisdelay.DeliveryFromContext(msg.Context())
 	lease := j.Lease
@@ -285,8 +285,8 @@ func (j job) handle(msg *message.Message, report func(Event)) {
 	msg.Ack()
 }
 
-// ackHook reports the acks that Redis has accepted, from the replies of ack.lua, the
-// script whose ten keys start with an unack set, and of which the sixth is the keys hash.
+// ackHook reports the acks that Redis has accepted, from the replies of ack.lua: the script with
+// ten keys, the first of which is an unack set and the sixth the keys hash.
 type ackHook struct {
 	redistest.Hook
 	report func(Event)
@@ -314,7 +314,7 @@ func (h ackHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				gone[id] = true
 			}
 		}
-		for i := 15; i < len(args); i += 2 { // each id has a token behind it
+		for i := 15; i < len(args); i += 2 { // a token follows each id
 			if id := args[i]; !gone[id] {
 				h.report(Event{Kind: Acked, ID: id.(string), Group: group})
 			}
