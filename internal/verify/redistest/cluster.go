@@ -12,8 +12,8 @@ import (
 
 const shards = 3
 
-// Cluster is a Redis Cluster of three masters with a replica each. Make one fault at a
-// time, since it survives only one.
+// Cluster is a Redis Cluster of three masters with a replica each. Cause one fault at a time,
+// because it survives only one.
 type Cluster struct {
 	servers []*Server // the masters at the start, then the replica of each
 
@@ -22,8 +22,8 @@ type Cluster struct {
 	votes map[*Server]time.Time // guarded by mu; when a server last became a master
 }
 
-// StartCluster runs a cluster, whose servers get extra command-line options, and waits
-// until it serves all slots and every master has its replica.
+// StartCluster runs a cluster, whose servers get extra command-line options, and waits until it
+// serves all slots and each master has its replica.
 func StartCluster(options ...string) (*Cluster, error) {
 	return tryThrice(func() (*Cluster, error) { return startCluster(options) })
 }
@@ -52,7 +52,7 @@ func clusterOptions(bus int) []string {
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 		"--cluster-port", strconv.Itoa(bus), "--cluster-announce-ip", "127.0.0.1",
 		"--cluster-node-timeout", "2000",
-		// A replica stands for election no matter how long its master has been away.
+		// A replica is a candidate no matter how long its master has been down.
 		"--cluster-replica-validity-factor", "0",
 		"--cluster-allow-replica-migration", "no",
 		"--cluster-require-full-coverage", "no",
@@ -90,8 +90,8 @@ func (c *Cluster) assignSlots(ctx context.Context) error {
 	return nil
 }
 
-// meet introduces every server to every other, which is faster than letting them hear of
-// each other.
+// meet introduces every server to every other one, which is faster than discovery through other
+// servers.
 func (c *Cluster) meet(ctx context.Context, buses []int) error {
 	for i, s := range c.servers {
 		for j, other := range c.servers[:i] {
@@ -116,7 +116,7 @@ func replicate(ctx context.Context, replica, master *Server) error {
 	return until(ctx, func(ctx context.Context) error { return replica.do(ctx, "CLUSTER", "REPLICATE", id) })
 }
 
-// Ready waits until the cluster can lose any one of its servers: the replica of each master keeps up.
+// Ready waits until the cluster can lose any one of its servers: the replica of each master is up to date.
 func (c *Cluster) Ready(ctx context.Context) error { return until(ctx, c.healthy) }
 
 // Stop ends all servers and removes their data.

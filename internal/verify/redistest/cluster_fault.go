@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// votesLinger is how long a replica counts the votes of its last election. If it is needed
-// sooner, it considers itself elected again, in an old epoch that no server accepts. Redis
-// forgets the votes after four times the node timeout.
+// votesLinger is how long a replica counts the votes of its last election. If it is needed sooner,
+// it considers itself elected again, in an old epoch that no server accepts. Redis drops the votes
+// after four times the node timeout.
 const votesLinger = 9 * time.Second
 
-// Kill kills the master of a slot with SIGKILL and returns it. It stays away until Heal.
-// Kill first waits until the cluster can do without it, up to 9 s if its replica was a
-// master recently.
+// Kill kills the master of a slot with SIGKILL and returns it. It stays down until Heal. Kill first
+// waits until the cluster can lose the master, up to 9 s if its replica was a master recently.
 func (c *Cluster) Kill(ctx context.Context, slot int) (*Server, error) {
 	master, replica, err := c.pair(ctx, slot)
 	if err != nil {
@@ -28,9 +27,8 @@ func (c *Cluster) Kill(ctx context.Context, slot int) (*Server, error) {
 	return master, master.Down()
 }
 
-// Heal brings back a master that Kill took away, once its replica has replaced it: a master
-// without persistence would otherwise return empty. It returns when the cluster can
-// lose another.
+// Heal restarts a killed master once its replica has replaced it, because a master without
+// persistence would otherwise return empty. It waits until the cluster can lose another server.
 func (c *Cluster) Heal(ctx context.Context, killed *Server) error {
 	c.mu.Lock()
 	heir := c.heirs[killed]
@@ -74,7 +72,7 @@ func (c *Cluster) Failover(ctx context.Context, slot int) error {
 	return c.Ready(ctx)
 }
 
-// pair returns the master of a slot and its replica when that could replace it.
+// pair returns the master of a slot, and its replica if that can replace it.
 func (c *Cluster) pair(ctx context.Context, slot int) (master, replica *Server, err error) {
 	if err := c.Ready(ctx); err != nil {
 		return nil, nil, err
@@ -138,8 +136,8 @@ func (c *Cluster) Migrate(ctx context.Context, slot int) error {
 	if err := moveKeys(ctx, slot, source, target); err != nil {
 		return err
 	}
-	// The target comes first: once the source has given up the slot, it sends clients to the
-	// target, which must not send them back.
+	// The target is first: once the source has released the slot, it redirects clients to the
+	// target, which must not redirect them back.
 	if err := assign(ctx, slot, target, append([]*Server{target, source}, masters[1:]...)); err != nil {
 		return err
 	}
@@ -155,7 +153,7 @@ func open(ctx context.Context, slot int, source, target *Server) error {
 	if err != nil {
 		return err
 	}
-	// The target comes first here too, as the source then sends clients there.
+	// The target is first here, too, because the source then redirects clients to it.
 	if err := target.do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", sourceID); err != nil {
 		return err
 	}

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// settleTimeout is how long servers may take to agree on something. An election takes
-// about 4 s, and a failed one is repeated after 8 s.
+// settleTimeout is how long servers may take to agree. An election takes about 4 s, and a failed
+// one is repeated after 8 s.
 const settleTimeout = 60 * time.Second
 
-// replicationOptions are the options of servers that replicate. A server without
-// persistence should not find data from its time as a replica either.
+// replicationOptions returns the options of servers that replicate. Without persistence, a server
+// must not find data from its time as a replica, either.
 func replicationOptions() []string {
 	return []string{
 		"--repl-diskless-sync-delay", "0", "--repl-backlog-size", "16mb",
@@ -79,7 +79,7 @@ func (s *Server) do(ctx context.Context, args ...any) error {
 	return nil
 }
 
-// replicated reports why a server is neither a master whose one replica keeps up nor such
+// replicated reports why a server is neither a master with one replica that is up to date, nor such
 // a replica.
 func (s *Server) replicated(ctx context.Context) error {
 	info := s.admin.InfoMap(ctx, "replication")
@@ -96,11 +96,11 @@ func (s *Server) replicated(ctx context.Context) error {
 	return fmt.Errorf("%s does not replicate: %v", s.Addr, info.Val())
 }
 
-// acknowledged reports why the replica of a master has not received a write. A replica that is online gets none before
-// its first acknowledgment, which may take it a second.
+// acknowledged reports why the replica of a master has not received a write. A replica that is online gets no writes
+// before its first acknowledgment, which may take a second.
 func (s *Server) acknowledged(ctx context.Context) error {
 	const lasts = 100      // ms
-	conn := s.admin.Conn() // WAIT is for the writes of its connection
+	conn := s.admin.Conn() // WAIT covers the writes of its own connection
 	defer func() { _ = conn.Close() }()
 	if err := conn.FunctionFlush(ctx).Err(); err != nil { // no test has functions, and this write is in no slot
 		return err

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Link is a slow connection to a server: a proxy that passes some bytes a second in each direction, for all its connections
-// together.
+// Link is a slow connection to a server: a proxy whose bandwidth in each direction is shared by all its connections.
 type Link struct{ Addr string }
 
 // NewLink returns a connection to an address with a bandwidth in bytes/s. The end of the test closes it.
@@ -25,10 +24,10 @@ type pipe struct {
 	bandwidth int // bytes/s
 
 	mu   sync.Mutex
-	free time.Time // guarded by mu; when all that has entered has passed
+	free time.Time // guarded by mu; when all bytes so far have passed
 }
 
-// catchUp is how much time that passed unused counts: on a busy machine, timers are late.
+// catchUp is how much unused time may be used later: on a busy machine, timers are late.
 const catchUp = 50 * time.Millisecond
 
 // carry copies from one end to the other until either is closed. Connections take turns with small pieces.
@@ -48,7 +47,7 @@ func (p *pipe) carry(to, from net.Conn) {
 	}
 }
 
-// enter returns how long some bytes take to pass, behind those that have entered before.
+// enter returns how long some bytes take to pass, after all earlier bytes.
 func (p *pipe) enter(bytes int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// freePorts finds unused ports. They lie below those that the system gives to outgoing
-// connections, which could otherwise take the port of a server while it is down.
+// freePorts finds unused ports. They are below the range of outgoing connections, which could
+// otherwise take the port of a server while it is down.
 func freePorts(n int) ([]int, error) {
 	const lowest, highest, attempts = 10000, 32767, 1000
 	var listeners []net.Listener // kept open meanwhile, so that no port is found twice

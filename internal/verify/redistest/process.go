@@ -17,8 +17,8 @@ const (
 	outputFile = "redis.out" // the server's output before it has a log
 )
 
-// launch starts the process, unless the server is stopping, and writes its id to where
-// the guard and RestartCommand find it.
+// launch starts the process, unless the server is stopping, and writes its id to the file that the
+// guard and RestartCommand read.
 func (s *Server) launch() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *Server) launch() error {
 	return os.WriteFile(s.pidFile(), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
 }
 
-// supervise starts the server again whenever it ends, until Stop.
+// supervise restarts the server whenever it ends, until Stop.
 func (s *Server) supervise() {
 	defer close(s.stopped)
 	for {
@@ -76,8 +76,8 @@ func (s *Server) hasAnswered() bool {
 	return s.answered
 }
 
-// startGuard runs a shell that waits for the end of its input and then kills the server.
-// The input ends with this process, however it ends.
+// startGuard runs a shell that waits for the end of its input and then kills the server. The input
+// ends when this process ends, for any reason.
 func (s *Server) startGuard() error {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -90,11 +90,11 @@ func (s *Server) startGuard() error {
 	return errors.Join(err, read.Close())
 }
 
-// words is all output of the server.
+// words returns all output of the server.
 func (s *Server) words() string {
 	var said []byte
 	for _, name := range []string{outputFile, logFile} {
-		text, _ := os.ReadFile(filepath.Join(s.dir, name)) // perhaps there is none
+		text, _ := os.ReadFile(filepath.Join(s.dir, name)) // it may be missing
 		said = append(said, text...)
 	}
 	return string(said)
@@ -102,15 +102,15 @@ func (s *Server) words() string {
 
 func (s *Server) pidFile() string { return filepath.Join(s.dir, "redis.pid") }
 
-// Signal sends a signal to the server: SIGKILL restarts it, SIGSTOP and SIGCONT
-// make it hang for a while.
+// Signal sends a signal to the server. After SIGKILL, it restarts; between SIGSTOP and SIGCONT, it
+// hangs.
 func (s *Server) Signal(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cmd.Process.Signal(sig)
 }
 
-// KillFor kills the server, which stays away for a while and then starts again.
+// KillFor kills the server, which stays down for a while and then restarts.
 func (s *Server) KillFor(away time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Server) KillFor(away time.Duration) error {
 	return s.cmd.Process.Kill()
 }
 
-// Down kills the server, which stays away until Up.
+// Down kills the server, which stays down until Up.
 func (s *Server) Down() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *Server) Up() {
 	s.down = false
 }
 
-// RestartCommand is a command line that kills the server, which restarts it.
+// RestartCommand returns a command line that kills the server, so that it restarts.
 func (s *Server) RestartCommand() []string {
 	return []string{"sh", "-c", `kill -9 "$(cat "$1")"`, "sh", s.pidFile()}
 }

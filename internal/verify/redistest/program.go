@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that names the server to run: a program, or the
-// folder that has it. Without the variable, it is the redis-server on the PATH.
+// Variable is the environment variable with the server to run: a program, or the folder that has
+// it. Without the variable, it is the redis-server on the PATH.
 const Variable = "REDIS_SERVER"
 
-// names are the servers that have what these tests need.
+// names are the programs of suitable servers.
 var names = []string{"redis-server", "valkey-server", "redict-server"}
 
 var errRelative = errors.New("not an absolute path, and each package's tests run in a folder of their own")

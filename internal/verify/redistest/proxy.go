@@ -12,18 +12,18 @@ import (
 	"testing"
 )
 
-// What a proxy may do instead of answering.
+// Results of a Refusal other than an error to answer.
 const (
 	Closed = "closed" // close the connection
 	Cut    = "cut"    // pass the command on, and then close the connection
 	Silent = "silent" // pass the command on, and never reply again
 )
 
-// Refusal decides whether a proxy refuses a command: "" if it does not, else the error that it answers, or Closed, Cut or Silent.
-// The connections are numbered from 1.
+// Refusal decides whether a proxy refuses a command. It returns "" if not, else the error to answer, or Closed, Cut or Silent.
+// Connections are numbered from 1.
 type Refusal func(conn int, command []string) string
 
-// Refuse is a Refusal of one command, by its first words in lower case, on all connections.
+// Refuse returns a Refusal of one command, by its first words in lower case, on all connections.
 func Refuse(command, answer string) Refusal {
 	return func(_ int, words []string) string {
 		if strings.HasPrefix(strings.ToLower(strings.Join(words, " "))+" ", command+" ") {
@@ -33,7 +33,7 @@ func Refuse(command, answer string) Refusal {
 	}
 }
 
-// NewProxy returns the address of a proxy before a server, like those of managed offerings, until the test ends.
+// NewProxy runs a proxy in front of a server, like those of managed offerings, until the test ends, and returns its address.
 func NewProxy(t testing.TB, target string, refuse Refusal) string {
 	t.Helper()
 	return between(t, target, func(number int, client, server net.Conn) (upward, downward func()) {
@@ -45,7 +45,7 @@ func NewProxy(t testing.TB, target string, refuse Refusal) string {
 	})
 }
 
-// between listens, connects each client with a target, and carries bytes both ways until either way ends. It returns its address.
+// between listens, connects each client with a target, and copies bytes both ways until either way ends. It returns its address.
 func between(t testing.TB, target string, join func(number int, client, server net.Conn) (upward, downward func())) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,7 +94,7 @@ func between(t testing.TB, target string, join func(number int, client, server n
 	return listener.Addr().String()
 }
 
-// valve passes replies on until it is closed.
+// valve forwards replies until it is closed.
 type valve struct {
 	to     io.Writer
 	closed atomic.Bool
@@ -107,7 +107,7 @@ func (v *valve) Write(p []byte) (int, error) {
 	return v.to.Write(p)
 }
 
-// forward passes commands on until a connection ends. In place of one that is refused it sends a script that makes the answer,
+// forward forwards commands until a connection ends. In place of a refused command, it sends a script that returns the answer,
 // so that the answers of a pipeline keep their order.
 func forward(client io.Reader, server io.Writer, replies *valve, refuse func(command []string) string) {
 	reader := bufio.NewReader(client)

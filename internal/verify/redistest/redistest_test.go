@@ -70,7 +70,7 @@ func TestClusterFaultsKeepTheData(t *testing.T) {
 	}
 }
 
-// killAndLook kills a master, waits until another has replaced it, and brings it back.
+// killAndLook kills a master, waits until another has replaced it, and restarts it.
 func killAndLook(ctx context.Context, c *Cluster, slot int) error {
 	killed, err := c.Kill(ctx, slot)
 	if err != nil {
@@ -127,7 +127,7 @@ func TestSentinelFaultsKeepTheData(t *testing.T) {
 	}
 }
 
-// TestAReplicaThatHangsDoesNotKeepUp though its master finds it online.
+// TestAReplicaThatHangsDoesNotKeepUp although its master considers it online.
 func TestAReplicaThatHangsDoesNotKeepUp(t *testing.T) {
 	ports, err := freePorts(2)
 	require.NoError(t, err)
@@ -243,8 +243,8 @@ func read(t *testing.T, client redis.UniversalClient, pattern string) {
 	}
 }
 
-// reachReplica waits until a master's replica has all of the master's data, which a
-// failover would otherwise lose.
+// reachReplica waits until a master's replica has all of the master's data, which a failover would
+// otherwise lose.
 func reachReplica(t *testing.T, master *Server) {
 	t.Helper()
 	conn := master.admin.Conn() // WAIT covers the writes of its connection and all earlier ones

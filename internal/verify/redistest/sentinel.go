@@ -51,8 +51,8 @@ func startSentinel(options []string) (*Sentinel, error) {
 	return s, nil
 }
 
-// newReplicated makes a server with a configuration file. Sentinels record there whose
-// replica it is, so that it returns in the same role.
+// newReplicated returns a server with a configuration file, in which Sentinels record its role, so
+// that it restarts in the same role.
 func newReplicated(port int, options []string) *Server {
 	s := newServer(port, append(replicationOptions(), options...)...)
 	s.args = slices.Insert(s.args, 0, configFile)
@@ -76,7 +76,7 @@ sentinel parallel-syncs %[1]s 1
 	return s
 }
 
-// run starts the master, its replica and then the sentinels, so that these find both
+// run starts the master, its replica and then the sentinels, so that the sentinels find both
 // servers up.
 func (s *Sentinel) run(ctx context.Context) error {
 	if err := runAll(s.servers); err != nil {
@@ -100,10 +100,10 @@ func (s *Sentinel) run(ctx context.Context) error {
 	return nil
 }
 
-// hasten makes the sentinels look more often than every 10 s, and pause for less than 30 s
-// after the machine was slow. It also shortens the ping period: they connect to a new
-// master only a ping period after they last tried the old one, and replace it in turn if
-// that takes longer than the time after which a server counts as down.
+// hasten makes the sentinels check more often than every 10 s, and pause for less than 30 s after
+// the machine was slow. It also shortens the ping period. A sentinel connects to a new master only
+// one ping period after its last attempt at the old one. If that takes longer than the time after
+// which a server counts as down, the sentinel replaces the new master, too.
 func (s *Sentinel) hasten(ctx context.Context) error {
 	for _, w := range s.watchers {
 		err := w.do(ctx, "SENTINEL", "DEBUG",
@@ -133,7 +133,7 @@ func (s *Sentinel) Addrs() []string {
 	return addrs
 }
 
-// Master returns the server that all sentinels name the master.
+// Master returns the server that all sentinels report as the master.
 func (s *Sentinel) Master(ctx context.Context) (*Server, error) {
 	var named []string
 	for _, client := range s.clients {
@@ -176,7 +176,7 @@ func (s *Sentinel) replicated(ctx context.Context) error {
 	return nil
 }
 
-// Ready waits until the sentinels can replace the master, whose replica keeps up.
+// Ready waits until the sentinels can replace the master, and its replica is up to date.
 func (s *Sentinel) Ready(ctx context.Context) error { return until(ctx, s.healthy) }
 
 // healthy reports why the sentinels cannot replace the master.

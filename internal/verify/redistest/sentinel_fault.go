@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Kill kills the master with SIGKILL and returns it. It stays away until Heal. If the
-// sentinels are busy with something else, Kill waits for that first.
+// Kill kills the master with SIGKILL and returns it. It stays down until Heal. If the sentinels are
+// busy, Kill first waits until they are not.
 func (s *Sentinel) Kill(ctx context.Context) (*Server, error) {
 	if err := s.Ready(ctx); err != nil {
 		return nil, err
@@ -21,12 +21,11 @@ func (s *Sentinel) Kill(ctx context.Context) (*Server, error) {
 	return master, master.Down()
 }
 
-// Heal brings back a master that Kill took away, as a replica, once the sentinels have
-// replaced it. It returns when they can replace another.
+// Heal restarts a killed master as a replica, once the sentinels have replaced it. It waits until
+// they can replace another master.
 //
-// It is tempting to let it return as a master, as it still considers itself, but
-// without persistence it would be empty, and the sentinels wait for some time before they
-// make it a replica.
+// The server must not restart as a master, although it considers itself one: without persistence it
+// would be empty, and the sentinels wait for some time before they make it a replica.
 func (s *Sentinel) Heal(ctx context.Context, killed *Server) error {
 	if err := until(ctx, s.masterIs(s.other(killed))); err != nil {
 		return err
@@ -52,8 +51,8 @@ func (s *Sentinel) masterIs(want *Server) func(context.Context) error {
 	}
 }
 
-// Failover makes the sentinels exchange master and replica. Until they have made the old
-// master a replica, it accepts writes, which are lost.
+// Failover makes the sentinels exchange master and replica. Until the old master has become a
+// replica, it accepts writes, which are lost.
 func (s *Sentinel) Failover(ctx context.Context) error {
 	if err := s.Ready(ctx); err != nil {
 		return err
@@ -62,7 +61,7 @@ func (s *Sentinel) Failover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const attempt = 15 * time.Second // a sentinel gives up after 5 s and rests for 10 s
+	const attempt = 15 * time.Second // a sentinel stops after 5 s and pauses for 10 s
 	var asked time.Time
 	promoted := s.masterIs(replica)
 	err = until(ctx, func(ctx context.Context) error {

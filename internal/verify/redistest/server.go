@@ -1,7 +1,7 @@
-// Package redistest runs real Redis servers for tests, on free loopback ports: single
-// servers, a Cluster, and a master and a replica under Sentinel.
-// A missing server fails the test and never skips it. [Variable] names a server to use
-// instead of the redis-server on the PATH.
+// Package redistest runs real Redis servers for tests, on free loopback ports: single servers, a
+// Cluster, and a master and a replica under Sentinel. If the server program is missing, tests fail;
+// they are never skipped. [Variable] names a program to use instead of the redis-server on the
+// PATH.
 package redistest
 
 import (
@@ -22,20 +22,20 @@ import (
 
 const startTimeout = 20 * time.Second
 
-// Durable makes a server keep acknowledged writes in a crash.
+// Durable has the options of a server that keeps acknowledged writes in a crash.
 var Durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
 var errStopped = errors.New("server is stopped")
 
-// Server is a redis-server process. When it ends without Stop, it is started again on the
-// same port with the same data, so killing it restarts it.
+// Server is a redis-server process. If it ends without Stop, it is restarted on the same port with
+// the same data, so killing it restarts it.
 type Server struct {
 	Addr string
 
 	// immutable once it runs
 	dir   string
 	args  []string
-	files map[string]string // to put in dir before the first start
+	files map[string]string // to create in dir before the first start
 	tls   *tls.Config       // nil without TLS
 	admin *redis.Client     // for this package's own commands
 
@@ -46,10 +46,10 @@ type Server struct {
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd // guarded by mu
-	answered bool      // guarded by mu; a server that never answered is not started again
+	answered bool      // guarded by mu; a server that never answered is not restarted
 	stopping bool      // guarded by mu
-	down     bool      // guarded by mu; while true, the server is not started again
-	away     time.Time // guarded by mu; until then, the server is not started again
+	down     bool      // guarded by mu; while true, the server is not restarted
+	away     time.Time // guarded by mu; until then, the server is not restarted
 }
 
 // Start runs a server with extra command-line options and waits until it answers.
@@ -64,8 +64,7 @@ func Start(options ...string) (*Server, error) {
 	})
 }
 
-// tryThrice tries to start something up to three times, since another process may take a
-// free port first.
+// tryThrice calls start up to three times, because another process may take a free port first.
 func tryThrice[T any](start func() (*T, error)) (*T, error) {
 	if _, err := Program(); err != nil {
 		return nil, err
@@ -128,7 +127,7 @@ func (s *Server) prepare() (err error) {
 	return nil
 }
 
-// options are the options of a client that returns each error at once.
+// options returns the options of a client that returns each error at once.
 func (s *Server) options() *redis.Options {
 	return &redis.Options{
 		Addr: s.Addr, TLSConfig: s.tls,
@@ -178,8 +177,8 @@ func (s *Server) answers(ctx context.Context) error {
 	return nil
 }
 
-// listens reports why the server does not accept connections. The client would find out
-// too, but log it each time.
+// listens reports why the server does not accept connections. The client would find out, too, but
+// would log it each time.
 func (s *Server) listens(ctx context.Context) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.Addr)
 	if err != nil {

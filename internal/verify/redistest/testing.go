@@ -17,18 +17,18 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The servers that the tests of one package share. They have no persistence; each test uses
-// its own topics.
+// The servers that the tests of one package share. They have no persistence; each test uses its own
+// topics.
 var (
 	shared         perPackage[*Server]
 	sharedCluster  perPackage[*Cluster]
 	sharedSentinel perPackage[*Sentinel]
 )
 
-// stopper is a server, or several.
+// stopper is a server or a group of servers.
 type stopper interface{ Stop() error }
 
-// perPackage is started when a test first asks for it. Main stops it.
+// perPackage is a server that starts when a test first needs it. Main stops it.
 type perPackage[T stopper] struct {
 	once    sync.Once
 	started T
@@ -53,11 +53,11 @@ func (c *perPackage[T]) stop() error {
 	return c.started.Stop()
 }
 
-// Main runs a package's tests, stops the shared servers and looks for leaked goroutines,
-// except those that the options ignore. Call it from TestMain.
+// Main runs a package's tests, stops the shared servers and checks for leaked goroutines, except
+// those that the options ignore. Call it from TestMain.
 func Main(m *testing.M, options ...goleak.Option) { os.Exit(Run(m, options...)) }
 
-// Run is Main for a TestMain that has something to do afterwards. It returns the exit code.
+// Run is Main for a TestMain that does more afterwards. It returns the exit code.
 func Run(m *testing.M, options ...goleak.Option) int {
 	runInParallel(8)
 	code := m.Run()
@@ -78,8 +78,8 @@ func Run(m *testing.M, options ...goleak.Option) int {
 	return code
 }
 
-// runInParallel sets how many parallel tests run at once, unless -parallel does. The default, the number of
-// processors, is low for tests that mostly wait.
+// runInParallel sets how many parallel tests run at once, unless the flag -parallel is set. The default,
+// the number of processors, is low for tests that mostly wait.
 func runInParallel(n int) {
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
@@ -147,12 +147,12 @@ func forTest[T stopper](t testing.TB, started T, err error) T {
 	return started
 }
 
-// patience is how long clients wait for a reply. With go-redis's default, 3 s, they would send a call again after a
-// pause of the host, which a test that does it once does not expect. With more than 10 s, the library would have timeouts of its own.
+// patience is how long clients wait for a reply. With go-redis's default, 3 s, a client would repeat a call after a pause of the
+// host, which some tests do not expect. With more than 10 s, the library would use its own timeouts.
 const patience = 10 * time.Second
 
-// Client returns a client of the server with go-redis's default options apart from its
-// patience, closed when the test ends.
+// Client returns a client of the server with go-redis's default options except for patience, closed
+// when the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, TLSConfig: s.tls, ReadTimeout: patience})
@@ -160,8 +160,8 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 	return client
 }
 
-// Client returns a client of the cluster with go-redis's default options apart from its
-// patience, closed when the test ends.
+// Client returns a client of the cluster with go-redis's default options except for patience,
+// closed when the test ends.
 func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ReadTimeout: patience})
@@ -169,8 +169,8 @@ func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	return client
 }
 
-// Client returns a client of the master, which it asks the sentinels for, with
-// go-redis's default options, closed when the test ends.
+// Client returns a client that gets the master from the sentinels, with go-redis's default options,
+// closed when the test ends.
 func (s *Sentinel) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.MasterName, SentinelAddrs: s.Addrs()})
@@ -194,9 +194,9 @@ func Command(t testing.TB, client redis.UniversalClient, args ...any) any {
 	return reply
 }
 
-// Rejected counts the calls that a server has rejected before it ran them, for example for lack of a right, by
-// command; on a Cluster, those of all nodes. A call may work though another one, which the client makes for
-// itself, is refused each time.
+// Rejected counts the calls that a server, or all nodes of a Cluster, rejected before running them, for
+// example for lack of a right, by command. A call may succeed although another call, which the client makes
+// itself, is rejected each time.
 func Rejected(t testing.TB, client redis.UniversalClient) map[string]int {
 	t.Helper()
 	var mu sync.Mutex

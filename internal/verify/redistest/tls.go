@@ -29,7 +29,7 @@ func StartTLS(options ...string) (*Server, *tls.Config, error) {
 	return s, s.tls.Clone(), nil
 }
 
-// File returns the path of one of the server's own files, such as ca.crt of a server with TLS.
+// File returns the path of one of the server's files, for example ca.crt of a server with TLS.
 func (s *Server) File(name string) string { return filepath.Join(s.dir, name) }
 
 func startTLS(authority *authority, options []string) (*Server, error) {
@@ -51,7 +51,7 @@ func startTLS(authority *authority, options []string) (*Server, error) {
 	return s, s.run()
 }
 
-// authority signs certificates that are valid for as long as tests run.
+// authority signs certificates that are valid as long as tests run.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -73,7 +73,7 @@ func newAuthority() (*authority, error) {
 	return &authority{signed, key}, err
 }
 
-// issue makes a server's certificate and its key.
+// issue returns a server's certificate and its key.
 func (a *authority) issue(ip net.IP) (cert, key string, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -13,23 +13,23 @@ const slotCount = 16384
 
 type slotRange struct{ first, last int }
 
-// member is a server of a cluster as one of them sees it.
+// member is a server of a cluster as another server reports it.
 type member struct {
 	id, addr string
 	master   string // the id of the master of a replica
 	self     bool
-	sound    bool // connected, and no server says that it fails
+	sound    bool // connected, and no server reports it as failing
 	epoch    int
 	slots    []slotRange
 }
 
-// view is what a server knows of its cluster.
+// view is a server's view of its cluster.
 type view struct {
 	server  *Server
 	members []member
 }
 
-// views are the views of the servers that answer.
+// views are the views of all servers that answer.
 type views []view
 
 func (c *Cluster) look(ctx context.Context) (views, error) {
@@ -124,8 +124,8 @@ func (v view) self() member {
 	return v.members[slices.IndexFunc(v.members, func(m member) bool { return m.self })]
 }
 
-// owners returns the master of each slot. The newest claim counts, since a master that has
-// just returned does not know that it was replaced.
+// owners returns the master of each slot. The newest claim counts, because a master that has just
+// restarted does not know that it was replaced.
 func (seen views) owners() []member {
 	owners := make([]member, slotCount)
 	for _, v := range seen {
