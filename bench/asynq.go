@@ -22,7 +22,7 @@ func newTasks(n int) []task {
 	return list
 }
 
-// enqueueAll enqueues as fast as possible. asynq has no call for several tasks.
+// enqueueAll enqueues as fast as possible. asynq cannot enqueue several tasks in one call.
 func enqueueAll(ctx context.Context, l *lab, tasks []task, options ...asynq.Option) error {
 	client := asynq.NewClientFromRedisClient(l.client())
 	return inCalls(ctx, 32, 1, tasks, func(call []task) error {

@@ -12,7 +12,7 @@ import (
 const (
 	backlog = 100_000
 
-	// grouped is redisdelay with limits of the group that leave enough room.
+	// grouped is redisdelay with group limits that are never reached.
 	grouped = ours + ", GroupLimits"
 )
 

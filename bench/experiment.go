@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// runTimeout is how long one run may take before missing messages count as lost, unless the experiment says otherwise.
+// runTimeout is how long one run may take before missing messages count as lost, unless the experiment has its own limit.
 const runTimeout = 3 * time.Minute
 
-// experiment lets contestants do the same work in turns.
+// experiment is work that contestants do in turns.
 type experiment struct {
 	name        string
 	what        string        // a sentence or two for the report
 	rounds      int           // at most; 0 for as many as the flag says
 	limit       time.Duration // of one run; 0 for runTimeout
-	distance    time.Duration // how much longer a round trip to Redis takes
+	distance    time.Duration // added to each round trip to Redis
 	contestants []contestant
 	bars        []bar
 }
@@ -30,26 +30,26 @@ type contestant struct {
 	run  func(ctx context.Context, l *lab) (sample, error)
 }
 
-// ours is the name of the contestant that is redisdelay.
+// ours is the name of redisdelay as a contestant.
 const ours = "redisdelay"
 
-// reading is one thing that a run measured.
+// reading is one measured value of a run.
 type reading struct {
 	name, unit string
 	value      float64
 }
 
-// sample is what one run measured.
+// sample has all measured values of a run.
 type sample []reading
 
-// bar is what a reading must reach; without a bound it is only for comparison.
+// bar is a goal that a reading must reach. Without a bound, the reading is only for comparison.
 type bar struct {
 	reading string
 	of      string   // a contestant
-	against []string // compare with the best of these in the same round; none for an absolute bar
+	against []string // contestants; the reading is compared with the best of them in the same round; none for an absolute bar
 	least   float64  // 0 for none
 	most    float64  // 0 for none
-	goal    string   // why the bar may be missed; "" if it has to be met
+	goal    string   // why the bar may be missed; "" if it must be met
 }
 
 // outcome is an experiment with its measurements, by contestant and round.
@@ -90,7 +90,7 @@ func (s sample) get(name string) float64 {
 	return s[i].value
 }
 
-// values are a contestant's readings, round by round.
+// values returns a contestant's readings, round by round.
 func (o outcome) values(contestant, reading string) []float64 {
 	var list []float64
 	for _, s := range o.samples[contestant] {
@@ -99,8 +99,8 @@ func (o outcome) values(contestant, reading string) []float64 {
 	return list
 }
 
-// measured are the values to compare with a bar, round by round: the reading itself, or
-// its ratio to the best of the others in the same round.
+// measured returns the values to compare with a bar, round by round: the reading itself, or its
+// ratio to the best of the other contestants in the same round.
 func (o outcome) measured(b bar) []float64 {
 	list := o.values(b.of, b.reading)
 	for i := range list {
@@ -128,7 +128,7 @@ func (o outcome) met(b bar) bool {
 	return median >= b.least && (b.most == 0 || median <= b.most)
 }
 
-// spread sums up the rounds.
+// spread summarizes the rounds.
 type spread struct{ median, least, most float64 }
 
 func spreadOf(values []float64) spread {

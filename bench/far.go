@@ -15,17 +15,17 @@ import (
 // holdBack is the argument that makes this program a proxy: `bench hold-back <address> <distance>`.
 const holdBack = "hold-back"
 
-// farSuffix ends the names of experiments with Redis a millisecond away.
+// farSuffix is the suffix of experiments with Redis a millisecond away.
 const farSuffix = ".far"
 
-// atDistance makes an experiment with Redis a millisecond away.
+// atDistance returns the experiment with Redis a millisecond away.
 func (e experiment) atDistance(bars ...bar) experiment {
 	e.name += farSuffix
 	e.distance, e.bars, e.rounds = time.Millisecond, bars, 0
 	return e
 }
 
-// publishBy lets goroutines publish, one message a call.
+// publishBy publishes from several goroutines, one message per call.
 func publishBy(goroutines, messages int, peers ...contestant) experiment {
 	stream := redisStream()
 	stream.publisher = publisherWithPool(200)
@@ -48,7 +48,7 @@ func farExperiments() []experiment {
 		name: "drain", what: drainOne().what,
 		contestants: []contestant{drain(redisDelay(), 1), drain(few, 1)},
 	}
-	routed := routerBeside(2_000) // it takes them one by one
+	routed := routerBeside(2_000) // asynq takes tasks one by one
 	delayed := lateness()
 	delayed.contestants = delayed.contestants[:1]
 	return []experiment{
@@ -63,7 +63,7 @@ func farExperiments() []experiment {
 	}
 }
 
-// runProxy is the process. It ends with its standard input.
+// runProxy runs the proxy. It ends with its standard input.
 func runProxy(to, far string) error {
 	distance, err := time.ParseDuration(far)
 	if err != nil {
@@ -90,7 +90,7 @@ func runProxy(to, far string) error {
 	}
 }
 
-// pass connects a client, until one side closes.
+// pass forwards a client's connection until one side closes.
 func pass(client net.Conn, to string, distance time.Duration) {
 	defer client.Close() //nolint:errcheck // nothing is left to do
 	server, err := net.Dial("tcp", to)
@@ -109,7 +109,7 @@ func pass(client net.Conn, to string, distance time.Duration) {
 	ways.Wait()
 }
 
-// late passes on what a server sends, each part when its time has come.
+// late forwards what a server sends, each part after its delay.
 func late(client io.Writer, server io.Reader, distance time.Duration) {
 	type part struct {
 		at    time.Time

@@ -10,13 +10,13 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// fill publishes n messages with redisdelay for tomorrow, numbered from 0.
+// fill publishes n messages with redisdelay, due tomorrow and numbered from 0.
 func fill(ctx context.Context, l *lab, topic string, n int) error {
 	const part = 100_000
 	for first := 0; first < n; first += part {
 		list := messagesFrom(first, min(part, n-first))
 		for _, msg := range list {
-			// After their numbers, payloads are random, because Redis would compress equal bytes to nothing in its files.
+			// After the number, the payload is random, because Redis would compress equal bytes in its files.
 			copy(msg.Payload[8:], crand.Text()+crand.Text()+crand.Text()+crand.Text())
 			tomorrow(msg)
 		}
@@ -27,7 +27,7 @@ func fill(ctx context.Context, l *lab, topic string, n int) error {
 	return nil
 }
 
-// tomorrow makes a message due at any second of tomorrow.
+// tomorrow makes a message due at a random second of tomorrow.
 func tomorrow(msg *message.Message) {
 	const day = 24 * 60 * 60
 	delay.Message(msg, delay.For(time.Duration(day+rand.N(day))*time.Second))

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The floor does only what any delayed queue on Redis must do: it extends no leases, and
-// knows no groups and no lost replies.
+// The floor does only what any delayed queue on Redis must do: it extends no leases, and does not
+// support groups or lost replies.
 
 const floorBatch = 100
 
@@ -66,7 +66,7 @@ func (f floor) push(ctx context.Context, call []*message.Message) error {
 	return floorPush.Run(ctx, f.client, f.keys, args...).Err()
 }
 
-// claim returns ids and payloads, none once nothing is due.
+// claim returns ids and payloads, none if no message is due.
 func (f floor) claim(ctx context.Context) ([]any, error) {
 	now := time.Now().UnixMilli()
 	return floorClaim.Run(ctx, f.client, f.keys, now, now+30_000, floorBatch).Slice()
@@ -88,7 +88,7 @@ func handOver(out chan<- *message.Message, batch []any) (ids []any) {
 	return ids
 }
 
-// floorPubSub is the floor with one subscriber, which ends when nothing is due.
+// floorPubSub is the floor with one subscriber, which ends when no message is due.
 func floorPubSub() pubsub {
 	return pubsub{
 		name: "Watermill floor", share: 1,

@@ -13,8 +13,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// traffic is what callers and consumers see while 5,000 messages a second go through a topic, and as many are scheduled
-// in the full one, which changes pages everywhere.
+// traffic is what callers and consumers measure while 5,000 messages a second go through a topic. As many are scheduled
+// in the full topic, which changes pages everywhere.
 type traffic struct {
 	publish []time.Duration // how long each call took
 	late    []time.Duration // of each message
@@ -89,20 +89,20 @@ func (t *traffic) call(publisher message.Publisher, topic string, list []*messag
 	return err
 }
 
-// undisturbed is traffic alone.
+// undisturbed measures traffic alone.
 func undisturbed(ctx context.Context, l *lab) (sample, error) {
 	t, err := trafficWhile(ctx, l, func(ctx context.Context) error { return pause(ctx, l.duration(10*time.Second)) })
 	return t.sample("alone"), err
 }
 
-// forking is something for which Redis forks.
+// forking is an operation for which Redis forks.
 type forking struct {
 	name   string
 	begin  []any       // the command
 	ended  [][2]string // fields of INFO persistence
-	copied string      // the field that has how many bytes were copied
-	file   string      // what it writes
-	start  string      // the setting that makes Redis start from it
+	copied string      // the field with the number of copied bytes
+	file   string      // the file that it writes
+	start  string      // the setting that makes Redis start from the file
 }
 
 var (
@@ -124,7 +124,7 @@ var (
 	}
 )
 
-// whileForked is traffic while Redis writes a file from a copy of itself.
+// whileForked measures traffic while Redis writes a file from a forked copy of itself.
 func whileForked(ctx context.Context, l *lab, f forking) (sample, error) {
 	used, err := l.info(ctx, "Memory", "used_memory")
 	if err != nil {

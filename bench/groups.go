@@ -20,7 +20,7 @@ const (
 	usualPoll  = 5 * time.Second // the default PollInterval
 )
 
-// manyGroups measures what the number of groups costs.
+// manyGroups measures the cost of many groups.
 func manyGroups() experiment {
 	return experiment{
 		name: fmt.Sprint("groups", mostGroups),
@@ -54,7 +54,7 @@ func manyGroupsRun(ctx context.Context, l *lab) (_ sample, err error) {
 	if err := pause(ctx, settlingPause); err != nil {
 		return nil, err
 	}
-	// They have begun together, so they poll together: the time is of whole polls.
+	// The groups have started together, so they poll together: measure whole polls.
 	idle, err := l.measure(ctx, func() error { return pause(ctx, l.duration(2*usualPoll)) })
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func manyGroupsRun(ctx context.Context, l *lab) (_ sample, err error) {
 	return append(s, costs...), err
 }
 
-// arrivals gets how late each message was.
+// arrivals receives the lateness of each message.
 type arrivals chan time.Duration
 
 func (a arrivals) receive(msg *message.Message) {
@@ -76,15 +76,15 @@ func (a arrivals) receive(msg *message.Message) {
 	msg.Ack()
 }
 
-// costOfMessages lets five messages become due, one after another, and subtracts what the groups cost when idle.
+// costOfMessages makes five messages due, one after another, and subtracts the cost of idle groups.
 func costOfMessages(ctx context.Context, l *lab, idle usage, late arrivals) (sample, error) {
 	publisher, err := redisDelay().publisher(l)
 	if err != nil {
 		return nil, err
 	}
-	defer publisher.Close() //nolint:errcheck // all that it has published has arrived
+	defer publisher.Close() //nolint:errcheck // all its messages have arrived
 	var last, p50 []float64
-	var redis float64 // of all five: of one, Redis's own housekeeping is too large a part
+	var redis float64 // for all five: for one, Redis's own housekeeping is too large a part
 	const several = 5
 	for range several {
 		list := newMessages(1)
@@ -102,7 +102,7 @@ func costOfMessages(ctx context.Context, l *lab, idle usage, late arrivals) (sam
 					return fmt.Errorf("one of the groups has got nothing: %w", ctx.Err())
 				}
 			}
-			return pause(ctx, time.Second) // for acks, and what follows them
+			return pause(ctx, time.Second) // for acks, and the work after them
 		})
 		if err != nil {
 			return nil, err
@@ -122,5 +122,5 @@ func costOfMessages(ctx context.Context, l *lab, idle usage, late arrivals) (sam
 
 func milli(d time.Duration) float64 { return d.Seconds() * 1000 }
 
-// share is how much of a processor Redis took, in per cent.
+// share returns Redis's processor time as a percentage of the elapsed time.
 func (u usage) share() float64 { return 100 * u.redis.Seconds() / u.elapsed.Seconds() }

@@ -15,8 +15,8 @@ const (
 	commandRate   = "commands sent"
 	idleCPU       = "idle client CPU"
 	settlingPause = 3 * time.Second  // for connections, first claims and the like
-	restingPause  = 50 * time.Second // until a subscription relies on notifications, and so claims rarely
-	idleFor       = time.Minute      // two claims of each
+	restingPause  = 50 * time.Second // until a subscription relies on notifications, and claims rarely
+	idleFor       = time.Minute      // two claims per subscription
 )
 
 func idleOne() experiment {
@@ -59,7 +59,7 @@ func idleRun(ctx context.Context, l *lab) (sample, error) {
 	}, nil
 }
 
-// whileIdle counts the commands that are sent in a minute, and what they take.
+// whileIdle returns the commands sent in a minute, and the resources that they use.
 func whileIdle(ctx context.Context, l *lab) (used usage, sent float64, err error) {
 	m, err := startMonitor(ctx, l)
 	if err != nil {
@@ -78,7 +78,7 @@ const (
 	commandsEach   = "commands of a subscription"
 )
 
-// idleTopics measures what subscriptions cost of which each has a topic: a service with many tenants.
+// idleTopics measures the cost of subscriptions to many topics, as in a service with many tenants.
 func idleTopics() experiment {
 	return experiment{
 		name: fmt.Sprint("idle", topics),
@@ -131,7 +131,7 @@ func idleTopicsRun(ctx context.Context, l *lab) (sample, error) {
 	), nil
 }
 
-// openPool opens all connections of the client's pool, which are not counted.
+// openPool opens all connections of the client's pool, so that they do not count.
 func openPool(ctx context.Context, l *lab) error {
 	client := l.common()
 	errs := make([]error, 4*client.Options().PoolSize)
@@ -143,7 +143,7 @@ func openPool(ctx context.Context, l *lab) error {
 	return errors.Join(errs...)
 }
 
-// subscribeAll subscribes to all topics. Nobody reads the channels, since no message comes.
+// subscribeAll subscribes to all topics. No goroutine reads the channels, because no messages arrive.
 func subscribeAll(ctx context.Context, s *redisdelay.Subscriber) error {
 	errs := make([]error, subscribing)
 	var calls sync.WaitGroup
@@ -158,9 +158,9 @@ func subscribeAll(ctx context.Context, s *redisdelay.Subscriber) error {
 	return errors.Join(errs...)
 }
 
-// footprint is how many goroutines there are, and what the heap and stacks take.
+// footprint returns the number of goroutines, and the bytes of heap and stacks.
 func footprint() (goroutines, bytes float64) {
-	for range 2 { // the second one also frees what is pooled
+	for range 2 { // the second run also frees pooled memory
 		runtime.GC()
 	}
 	var m runtime.MemStats

@@ -12,16 +12,16 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// lab is where experiments run: a separate Redis, without persistence.
-// It is not safe for concurrent use.
+// lab is the environment of experiments: a separate Redis, without persistence. It is not safe for
+// concurrent use.
 type lab struct {
 	server  *redistest.Server
 	admin   *redis.Client // only for the harness
 	scale   float64
 	profile string // directory; "" for none
 
-	addr    string                     // where clients of the run find the server
-	proxies map[time.Duration]*process // by distance; made when an experiment is first so far
+	addr    string                     // address of the server for clients of the run
+	proxies map[time.Duration]*process // by distance; started for the first experiment at that distance
 	running [2]string                  // experiment and contestant
 	shared  *redis.Client
 	clients []*redis.Client // of the run
@@ -40,13 +40,13 @@ func openLab(scale float64, profile string, options ...string) (*lab, error) {
 func (l *lab) close() {
 	l.closeClients()
 	for _, p := range l.proxies {
-		_ = p.stop() // it ends with this process in any case
+		_ = p.stop() // it also ends with this process
 	}
 	_ = l.admin.Close()
-	_ = l.server.Stop() // if that fails, its guard ends it with this process
+	_ = l.server.Stop() // if this fails, the guard stops the server with this process
 }
 
-// reset prepares for the next run: it leaves nothing of the previous one.
+// reset prepares for the next run: it removes everything of the previous one.
 func (l *lab) reset(ctx context.Context, experiment, contestant string) error {
 	l.closeClients()
 	l.running = [2]string{experiment, contestant}
@@ -56,7 +56,7 @@ func (l *lab) reset(ctx context.Context, experiment, contestant string) error {
 	)
 }
 
-// place says where the clients of the next runs find Redis.
+// place sets the address and distance of Redis for the clients of the next runs.
 func (l *lab) place(ctx context.Context, distance time.Duration) error {
 	l.addr = l.server.Addr
 	if distance == 0 {
@@ -108,7 +108,7 @@ func (l *lab) duration(d time.Duration) time.Duration {
 	return max(time.Second, time.Duration(float64(d)*l.scale))
 }
 
-// info reads a number that Redis reports about itself.
+// info reads a number from Redis's INFO.
 func (l *lab) info(ctx context.Context, section, field string) (float64, error) {
 	text, err := l.infoText(ctx, section, field)
 	if err != nil {
@@ -129,11 +129,11 @@ func (l *lab) infoText(ctx context.Context, section, field string) (string, erro
 	return text, nil
 }
 
-// usedMemory is what Redis holds once the clients of the run are gone.
+// usedMemory returns Redis's memory after the clients of the run are closed.
 func (l *lab) usedMemory(ctx context.Context) (float64, error) {
-	const own = 2 // connections of the lab and of its server's keeper
+	const own = 2 // connections of the lab and of package redistest
 	l.closeClients()
-	for range 500 { // until Redis has dropped them
+	for range 500 { // until Redis has closed the others
 		connected, err := l.info(ctx, "Clients", "connected_clients")
 		if err != nil {
 			return 0, err

@@ -100,14 +100,14 @@ func (d *delays) receive(msg *message.Message) {
 	}
 }
 
-// sample must be called when all messages have arrived.
+// sample returns the readings; call it when all messages have arrived.
 func (d *delays) sample() sample {
 	return sample{
 		{"p50", "ms", quantile(d.late, 0.5)}, {p99, "ms", quantile(d.late, 0.99)}, {"max", "ms", quantile(d.late, 1)},
 	}
 }
 
-// quantile is the time that this part of the times does not exceed, in ms; 0 of none. It sorts the list.
+// quantile returns a quantile of times, in ms; 0 for an empty list. It sorts the list.
 func quantile(list []time.Duration, part float64) float64 {
 	if len(list) == 0 {
 		return 0

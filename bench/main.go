@@ -1,14 +1,13 @@
-// Command bench measures redisdelay on a separate Redis, against its peers and against
-// floors that no library can beat, and says whether it meets the bars that the project has
-// set.
+// Command bench measures redisdelay on a separate Redis, compares it with its peers and with floors
+// that no library can beat, and reports whether it meets the project's goals.
 //
 //	go run . [-only regexp] [-rounds N] [-scale F] [-out dir] [-profile dir]
 //	go run . [flags] million10
 //
-// The second form measures a server with ten million messages, which takes longer and 10 GB of memory.
+// The second form measures a server with ten million messages, which takes longer and needs 10 GB of memory.
 //
-// Contestants of an experiment take turns, so that a machine that slows down affects all of
-// them, and each starts on an empty Redis. A run fails if a message is lost.
+// Contestants of an experiment take turns, so that a machine that slows down affects all of them.
+// Each starts on an empty Redis. A run fails if a message is lost.
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 	"strings"
 )
 
-// documentation is where the results of a complete run go.
+// documentation is the directory for the results of a complete run.
 const documentation = "../docs/benchmarks"
 
 type options struct {
@@ -31,7 +30,7 @@ type options struct {
 	scale   float64
 	out     string // "" for none
 	profile string // "" for none
-	command string // what the report says it was made by
+	command string // the command to name in the report
 }
 
 func main() {

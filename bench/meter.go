@@ -19,7 +19,7 @@ const (
 	duplicates = "duplicates"
 )
 
-// usage is the resources that a run used.
+// usage has the resources that a run used.
 type usage struct{ elapsed, redis, client time.Duration }
 
 // measure calls do between two readings of the meters.
@@ -43,7 +43,7 @@ func (l *lab) measure(ctx context.Context, do func() error) (usage, error) {
 	return usage{elapsed, after.redis - before.redis, after.client - before.client}, nil
 }
 
-// throughput measures how fast do finishes n messages, then reads the tally.
+// throughput measures how fast do processes n messages, then reads the tally.
 func (l *lab) throughput(ctx context.Context, t *tally, n int, do func() error) (sample, error) {
 	used, err := l.measure(ctx, do)
 	if err != nil {
@@ -65,7 +65,7 @@ func (u usage) per(n int, t *tally) sample {
 	return s
 }
 
-// meters reads all meters; elapsed is not one of them.
+// meters reads all meters except the elapsed time.
 func (l *lab) meters(ctx context.Context) (usage, error) {
 	user, err1 := l.info(ctx, "CPU", "used_cpu_user")
 	system, err2 := l.info(ctx, "CPU", "used_cpu_sys")
@@ -77,8 +77,8 @@ func (l *lab) meters(ctx context.Context) (usage, error) {
 	}, errors.Join(err1, err2, err3)
 }
 
-// startProfile profiles redisdelay, if requested, until stop. The profile of the last round
-// stays.
+// startProfile profiles redisdelay, if requested, until stop. The profile of the last round is
+// kept.
 func (l *lab) startProfile() (stop func() error, err error) {
 	if l.profile == "" || !strings.HasPrefix(l.running[1], ours) {
 		return func() error { return nil }, nil

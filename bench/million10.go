@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// tenMillion measures what a large backlog does to a server. It takes minutes, and 10 GB of memory while Redis saves.
+// tenMillion measures the effects of a large backlog on a server. It takes minutes, and 10 GB of memory while Redis saves.
 func tenMillion() experiment {
 	return experiment{
 		name: million10,
@@ -74,8 +74,8 @@ func load10(ctx context.Context, big *lab, total int) (sample, error) {
 	}, err
 }
 
-// durable is a lab whose server keeps its data when it is killed: in an RDB file if one was saved, or in an
-// append-only file if that was turned on.
+// durable is a lab whose server keeps its data when it is killed: in an RDB file after a save, or in an
+// append-only file if that is enabled.
 type durable struct {
 	*lab
 	dir string // of the settings
@@ -99,7 +99,7 @@ func openDurable(l *lab) (*durable, error) {
 
 func (d *durable) file() string { return filepath.Join(d.dir, "settings.conf") }
 
-// settings are what the server begins with when it starts again.
+// settings writes the configuration for the next start of the server.
 func (d *durable) settings(text string) error {
 	return os.WriteFile(d.file(), []byte(text+"\n"), 0o600)
 }
@@ -118,7 +118,7 @@ func (d *durable) present(ctx context.Context, total int) error {
 	return err
 }
 
-// until asks Redis until something holds.
+// until polls Redis until a condition holds.
 func (l *lab) until(ctx context.Context, holds func() (bool, error)) error {
 	for {
 		done, err := holds()
@@ -131,7 +131,7 @@ func (l *lab) until(ctx context.Context, holds func() (bool, error)) error {
 	}
 }
 
-// reads reports whether fields of a section of INFO have the given values.
+// reads reports whether fields of an INFO section have the given values.
 func (l *lab) reads(ctx context.Context, section string, fields ...[2]string) (bool, error) {
 	var errs []error
 	all := !slices.ContainsFunc(fields, func(f [2]string) bool {

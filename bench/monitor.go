@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// monitor counts the commands that clients send, with Redis's MONITOR: INFO commandstats
-// counts those within scripts as well. It is only for runs with few commands.
+// monitor counts the commands that clients send, with Redis's MONITOR, because INFO commandstats
+// also counts commands within scripts. It is only for runs with few commands.
 type monitor struct {
 	conn    net.Conn
 	reading sync.WaitGroup // the goroutine that reads, until stop

@@ -16,7 +16,7 @@ const slowestInside = "slowest script"
 // ordered is redisdelay with ordering keys.
 const ordered = ours + ", ordering keys"
 
-// inOrder gives messages ordering keys that begin with a name, so many in turn.
+// inOrder gives messages this many ordering keys in turn, which begin with a name.
 func inOrder(list []*message.Message, name string, keys int) []*message.Message {
 	for i, msg := range list {
 		redisdelay.SetOrderingKey(msg, fmt.Sprint(name, i%keys))
@@ -49,7 +49,7 @@ func drainOneKey() experiment {
 	}
 }
 
-// orderedRun drains a backlog with so many ordering keys; 0 for none.
+// orderedRun drains a backlog with this many ordering keys; 0 for none.
 func orderedRun(keys, messages int) func(ctx context.Context, l *lab) (sample, error) {
 	return func(ctx context.Context, l *lab) (sample, error) {
 		n := l.count(messages)
@@ -69,7 +69,7 @@ func orderedRun(keys, messages int) func(ctx context.Context, l *lab) (sample, e
 	}
 }
 
-// withSlowest adds how long the slowest script took.
+// withSlowest adds the time of the slowest script.
 func (l *lab) withSlowest(ctx context.Context, s sample) (sample, error) {
 	logged, err := l.admin.SlowLogGet(ctx, -1).Result()
 	longest := time.Duration(0)

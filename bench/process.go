@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// process is this program in a process of its own, which serves something. It ends with its standard input.
+// process is this program in another process, as a server. It ends with its standard input.
 type process struct {
-	addr  string    // where it serves: its first line
+	addr  string    // its address, the first line of its output
 	end   io.Closer // its standard input
 	child *exec.Cmd
 }

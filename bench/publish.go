@@ -11,7 +11,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// handOvers is why few goroutines that wait for each call do not reach their goals.
+// handOvers is the reason why few goroutines that wait for each call miss their goals.
 const handOvers = "no: callers can return at their deadline, which costs two hand-overs"
 
 func publishOne() experiment {
@@ -26,7 +26,7 @@ func publishOne() experiment {
 	}
 }
 
-// publishSome is publishing by a few and by many goroutines.
+// publishSome measures publishing by few and by many goroutines.
 func publishSome() []experiment {
 	const messages = 50_000
 	stream := func(least float64) bar {
@@ -58,7 +58,7 @@ func publishBatches() experiment {
 	}
 }
 
-// publishAsync is publishing by one goroutine that does not wait for each call. Those that wait publish fewer messages.
+// publishAsync measures publishing by one goroutine that does not wait for each call. Contestants that wait publish fewer messages.
 func publishAsync(messages, waiting int) experiment {
 	return experiment{
 		name: "async",
@@ -109,7 +109,7 @@ func publish(p pubsub, messages, goroutines, size int) contestant {
 	}}
 }
 
-// stored checks how many messages are in Redis, for any contestant.
+// stored checks the number of messages in Redis, for any contestant.
 func (l *lab) stored(ctx context.Context, n int) error {
 	bodies := l.admin.HLen(ctx, messagesKey(topic)).Val() + l.admin.HLen(ctx, floorBodies(topic)).Val()
 	stream := l.admin.XLen(ctx, topic).Val()

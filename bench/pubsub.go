@@ -17,25 +17,25 @@ const (
 	topic = "bench"
 	group = "workers"
 
-	// peerShare is the fraction of a backlog (one in so many) that the peers get where
-	// they take that much longer. Their rates do not depend on it.
+	// peerShare is the fraction of a backlog (one in this many messages) for peers that take much
+	// longer. Their rates do not depend on it.
 	peerShare = 5
 
-	// callSize is how many messages a call publishes where publishing is not measured.
+	// callSize is the number of messages per Publish call in runs that do not measure publishing.
 	callSize = 500
 )
 
 // pubsub is a Watermill Pub/Sub with its defaults.
 type pubsub struct {
 	name       string
-	share      int // it gets one in so many messages of a backlog
+	share      int // it gets one in this many messages of a backlog
 	publisher  func(l *lab) (message.Publisher, error)
 	subscriber func(l *lab) (message.Subscriber, error)
 	fill       func(ctx context.Context, l *lab, messages []*message.Message) error
 	settled    func(ctx context.Context, l *lab) error // an error unless all messages are acked
 }
 
-// redisDelay is this library. Its parts share a client.
+// redisDelay is this library. Its publisher and subscriber share a client.
 func redisDelay() pubsub {
 	return pubsub{
 		name:  ours,
@@ -57,7 +57,7 @@ func redisDelay() pubsub {
 	}
 }
 
-// redisStream is the peer. It closes the clients that it gets, so each part has its own.
+// redisStream is the peer. It closes the clients that it gets, so its publisher and subscriber have their own.
 func redisStream() pubsub {
 	return pubsub{
 		name:  "redisstream",
@@ -85,7 +85,7 @@ func newSubscriber(l *lab, group string, maxInFlight int) (*redisdelay.Subscribe
 	}, nil)
 }
 
-// messagesKey is where the bodies of a topic are; see docs/inside/protocol.md.
+// messagesKey returns the key with the bodies of a topic; see docs/inside/protocol.md.
 func messagesKey(topic string) string { return "{redisdelay:" + topic + ":0}:messages" }
 
 // publishAll publishes with redisdelay, as fast as possible.
@@ -102,7 +102,7 @@ func publishAll(ctx context.Context, l *lab, topic string, messages []*message.M
 	return publisher.Close()
 }
 
-// fillStream appends messages in pipelines, which redisstream's Publisher would append one
+// fillStream appends messages in pipelines, because redisstream's Publisher would append them one
 // by one.
 func fillStream(ctx context.Context, l *lab, messages []*message.Message) error {
 	client := l.client()
@@ -121,8 +121,8 @@ func fillStream(ctx context.Context, l *lab, messages []*message.Message) error 
 	})
 }
 
-// inCalls divides a list among goroutines. Each passes its part to do in calls of the given
-// size. It returns the first error when all have ended.
+// inCalls divides a list among goroutines. Each calls do with parts of the given size. It returns
+// the first error when all have ended.
 func inCalls[T any](ctx context.Context, goroutines, size int, list []T, do func(call []T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -143,14 +143,13 @@ func inCalls[T any](ctx context.Context, goroutines, size int, list []T, do func
 	return context.Cause(ctx)
 }
 
-// crowd is a number of consumers, each with a goroutine that ends when its channel
-// is closed.
+// crowd is a set of consumers, each with a goroutine that ends when its channel is closed.
 type crowd struct {
 	subscribers []message.Subscriber
 	consumers   sync.WaitGroup
 }
 
-// join subscribes and hands each message to handle, which settles it.
+// join subscribes and passes each message to handle, which settles it.
 func (c *crowd) join(ctx context.Context, s message.Subscriber, topic string, handle func(*message.Message)) error {
 	messages, err := s.Subscribe(ctx, topic)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 const (
 	relayed = 50_000
 
-	// published is a relay that publishes with redisstream, as to a stream elsewhere.
+	// published is a relay that publishes with redisstream, as it does to a stream on another server.
 	published = ours + ", published"
 )
 
@@ -53,7 +53,7 @@ func relays() experiment {
 	}
 }
 
-// relayBacklog measures from when the relay starts until the stream has all messages.
+// relayBacklog measures the time from the start of the relay until the stream has all messages.
 func relayBacklog(ctx context.Context, l *lab, config relay.Config) (sample, error) {
 	config.Client, config.Topics = l.common(), []string{topic}
 	n := l.count(relayed)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// write puts the report into a directory. The report names the command that made it.
+// write writes the report into a directory. The report names the command that made it.
 func write(ctx context.Context, dir, command string, l *lab, outcomes []outcome) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -81,7 +81,7 @@ func cpuModel() (string, error) {
 	return "unknown CPU", nil
 }
 
-// barTable says which bars are met.
+// barTable lists which bars are met.
 func barTable(outcomes []outcome) string {
 	var text strings.Builder
 	for _, o := range outcomes {
@@ -131,7 +131,7 @@ func (b bar) text(unit string) string {
 	return "≥ " + strings.TrimSpace(number(b.least)+" "+unit)
 }
 
-// unit is the unit of the values that are compared with a bar.
+// unit returns the unit of the values that are compared with a bar.
 func (o outcome) unit(b bar) string {
 	if len(b.against) > 0 {
 		return "×"
@@ -144,8 +144,8 @@ func (o outcome) unit(b bar) string {
 	return ""
 }
 
-// section is an experiment's part of the report, with all measurements. far is the same experiment with Redis a millisecond
-// away, or nil.
+// section returns the experiment's part of the report, with all measurements. far is the same experiment with Redis a
+// millisecond away, or nil.
 func (o outcome) section(far *outcome) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "\n## %s\n\n%s\n", o.name, o.what)
@@ -181,7 +181,7 @@ func (o outcome) section(far *outcome) string {
 		case redisCPU:
 			cell, title = outcome.bothCPUs, redisCPU+" + "+clientCPU
 		case clientCPU:
-			continue // next to Redis's
+			continue // shown next to Redis's
 		}
 		fmt.Fprintf(&text, "| %s |", title)
 		for _, run := range runs {
@@ -208,7 +208,7 @@ func (o outcome) hasDuplicates() bool {
 
 func (o outcome) rounds() int { return len(o.samples[o.contestants[0].name]) }
 
-// cell is the text of one reading of one contestant.
+// cell returns the text for one reading of one contestant.
 func (o outcome) cell(contestant, reading string) string {
 	for _, r := range o.samples[contestant][0] {
 		if r.name == reading {
@@ -222,7 +222,7 @@ func (o outcome) cell(contestant, reading string) string {
 	return "–"
 }
 
-// bothCPUs is the text of a contestant's CPU times, of Redis and of the client.
+// bothCPUs returns the text for a contestant's CPU times, of Redis and of the client.
 func (o outcome) bothCPUs(contestant, _ string) string {
 	if !slices.ContainsFunc(o.samples[contestant][0], func(r reading) bool { return r.name == redisCPU }) {
 		return "–"
@@ -242,7 +242,7 @@ func (s spread) text(unit string) string {
 	return fmt.Sprintf("%s (%s–%s)", strings.TrimSpace(number(s.median)+" "+unit), number(s.least), number(s.most))
 }
 
-// number formats a value: three digits, or all of a large number.
+// number formats a value: three digits, or all digits of a large number.
 func number(v float64) string {
 	switch {
 	case v == float64(int64(v)) && v < 1000 && v > -1000:

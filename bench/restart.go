@@ -16,7 +16,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// probes are messages of which one becomes due each 100 ms.
+// probes are messages that become due every 100 ms.
 type probes struct {
 	mu   sync.Mutex
 	seen []probe // guarded by mu
@@ -33,7 +33,7 @@ func (p *probes) receive(msg *message.Message) {
 	p.seen = append(p.seen, probe{delivery.DueAt, handed})
 }
 
-// between returns those that fell due between two times, in the order in which they were handed over after the first.
+// between returns the probes that became due between two times, in the order in which they were delivered after the first time.
 func (p *probes) between(from, to time.Time) (list []probe) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *probes) between(from, to time.Time) (list []probe) {
 	return list
 }
 
-// current reports whether consumers have handled what fell due before they came.
+// current reports whether consumers have handled the probes that were due before the consumers started.
 func (p *probes) current() bool {
 	now := time.Now()
 	return len(p.between(now.Add(-3*probeEvery), now)) > 0
@@ -54,10 +54,10 @@ func (p *probes) current() bool {
 
 const probeEvery = 100 * time.Millisecond
 
-// forkAndRestart lets Redis write a file, under load, and start from it, while consumers wait.
+// forkAndRestart makes Redis write a file, under load, and start from it, while consumers wait.
 func (d *durable) forkAndRestart(ctx context.Context, f forking, total int) (sample, error) {
 	probeTopic := "probes of " + f.name
-	if err := publishProbes(ctx, d.lab, probeTopic); err != nil { // before the file is written, so that they are in it
+	if err := publishProbes(ctx, d.lab, probeTopic); err != nil { // before the file is written, so that the file has them
 		return nil, err
 	}
 	forked, err := whileForked(ctx, d.lab, f)
@@ -71,7 +71,7 @@ func (d *durable) forkAndRestart(ctx context.Context, f forking, total int) (sam
 	return append(forked, restarted...), err
 }
 
-// publishProbes publishes enough of them for as long as it may take to write the file and to load it.
+// publishProbes publishes enough probes for the time that writing and loading the file may take.
 func publishProbes(ctx context.Context, l *lab, topic string) error {
 	const lasting = 10 * time.Minute
 	list := newMessages(int(lasting / probeEvery))
@@ -81,7 +81,7 @@ func publishProbes(ctx context.Context, l *lab, topic string) error {
 	return publishAll(ctx, l, topic, list)
 }
 
-// restart kills the server, which starts again from a file, while consumers wait for probes.
+// restart kills the server, which restarts from a file, while consumers wait for probes.
 func (d *durable) restart(ctx context.Context, probeTopic, file string, total int) (sample, error) {
 	const consumers = 10
 	subscriber, err := newSubscriber(d.lab, group, 0)
@@ -130,7 +130,7 @@ func (d *durable) killed(ctx context.Context) error {
 	if err := d.server.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	// One that waits before it tries again would see the server late.
+	// A client that waits between attempts would notice the server late.
 	impatient := redis.NewClient(&redis.Options{Addr: d.addr, MaxRetries: -1, DialerRetries: 1, PoolSize: 1})
 	defer impatient.Close() //nolint:errcheck // only read
 	return d.until(ctx, func() (bool, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// inFlight is the MaxInFlight for a Router: its handlers run concurrently, so a few dozen
-// keep it busy, and more gain little.
+// inFlight is the MaxInFlight for a Router, whose handlers run concurrently: a few dozen keep it
+// busy, and more gain little.
 const inFlight = 100
 
 func router() experiment { return routerBeside(backlog / peerShare) }

@@ -13,7 +13,7 @@ import (
 
 const payloadSize = 100
 
-// payload is 100 bytes that begin with the message's number.
+// payload returns 100 bytes that begin with the message's number.
 func payload(number int) []byte {
 	p := bytes.Repeat([]byte("x"), payloadSize)
 	binary.BigEndian.PutUint64(p, uint64(number))
@@ -32,14 +32,14 @@ func messagesFrom(first, n int) []*message.Message {
 	return list
 }
 
-// tally records which messages have arrived. It is safe for concurrent use, and cheap
-// enough for a measured loop.
+// tally records which messages have arrived. It is safe for concurrent use, and fast enough for a
+// measured loop.
 type tally struct {
-	arrivals   []atomic.Uint32 // how often each arrived, by number
+	arrivals   []atomic.Uint32 // how often each message arrived, by number
 	unique     atomic.Int64
 	duplicates atomic.Int64
 	strangers  atomic.Int64  // messages that were not sent
-	all        chan struct{} // closed when each has arrived
+	all        chan struct{} // closed when all have arrived
 }
 
 func newTally(n int) *tally {
