@@ -61,6 +61,12 @@ func (c *consumer) claim(l *link, now int64, r store.Request) claimed {
 	for _, m := range claims.Messages {
 		w.claimed(c, m, deadline, claims.Replayed)
 	}
+	for _, m := range claims.Returned {
+		if t := w.messages[m.ID].tracks[c.group.name]; t.current(m.Receipt) {
+			t.back(time.UnixMilli(m.Due), time.Now())
+			t.expired = true // as if its lease had ended
+		}
+	}
 	if r.Number < l.number && len(claims.Messages) > 0 {
 		w.claimedLate(c, l, claims)
 	}

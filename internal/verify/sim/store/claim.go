@@ -44,7 +44,8 @@ type Claims struct {
 	Wait        int64 // µs until the next is due; negative: none is scheduled; below -2: -2 less the number of a later request
 	NeedsWorker bool  // the next message needs a free worker
 	Replayed    bool
-	Ending      bool // groups may end soon
+	Returned    []Release // by a repeated request: messages that went back to the queue
+	Ending      bool      // groups may end soon
 }
 
 // claimed is the record of a consumer.
@@ -318,7 +319,9 @@ func (p *Partition) replay(g *group, now int64, r Request) Claims {
 		if over && bytes > r.Bytes { // the consumer could not fetch it
 			due = nowMS(now)
 		}
-		g.release(Release{Delivery{m.ID, m.Receipt}, due, 0})
+		returned := Release{Delivery{m.ID, m.Receipt}, due, 0}
+		g.release(returned)
+		claims.Returned = append(claims.Returned, returned)
 	}
 	if stopped {
 		g.atLimit = 0
