@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -118,14 +119,19 @@ func each(n int, do func(i int) error) error { return eachOf(n, atOnce, do) }
 
 // eachOf is each with another number of concurrent calls.
 func eachOf(n, limit int, do func(i int) error) error {
-	calls, ctx := errgroup.WithContext(context.Background()) // ends with the first error
+	var calls errgroup.Group
 	calls.SetLimit(limit)
-	for i := 0; i < n && ctx.Err() == nil; i++ {
+	var failed atomic.Bool
+	for i := 0; i < n && !failed.Load(); i++ {
 		calls.Go(func() error {
-			if ctx.Err() != nil {
+			if failed.Load() {
 				return nil
 			}
-			return do(i)
+			err := do(i)
+			if err != nil {
+				failed.Store(true)
+			}
+			return err
 		})
 	}
 	return calls.Wait()
