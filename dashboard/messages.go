@@ -108,7 +108,11 @@ func (m *messagesData) Title() string {
 	if m.Total == 0 {
 		return words
 	}
-	return humanize.Count(m.Total, strings.Replace(words, "messages", "message", 1), words)
+	words = humanize.Count(m.Total, strings.Replace(words, "messages", "message", 1), words)
+	if due := m.Counts.Due; due > 0 && m.Filter.In == admin.Scheduled && !m.Filter.Narrows() {
+		words += ", " + humanize.Number(due) + " of them due"
+	}
+	return words
 }
 
 // tab is a list of messages of a topic.
@@ -118,7 +122,7 @@ type tab struct {
 }
 
 func tabsOf(c admin.Counts) []tab {
-	return []tab{{admin.Scheduled, c.Scheduled}, {admin.Waiting, waitingOf(c)}, {admin.InDelivery, c.InDelivery}, {admin.Dead, c.Dead}}
+	return []tab{{admin.Scheduled, laterOf(c)}, {admin.Waiting, waitingOf(c)}, {admin.InDelivery, c.InDelivery}, {admin.Dead, c.Dead}}
 }
 
 // messages is a page of messages without any.

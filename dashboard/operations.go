@@ -145,7 +145,7 @@ func (o *operation) Outcome() string {
 	case o.change:
 		return ""
 	case o.Action == "examine":
-		text = humanize.Count(now.Examined.Done, "message", "messages")
+		text = humanize.Count(o.Left()+len(o.Findings()), "check", "checks")
 	case now.End.IsZero() && o.Total > 0:
 		text = humanize.Number(p.Done) + " of " + humanize.Count(o.Total, "message", "messages")
 	}
@@ -343,6 +343,9 @@ func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 	return nil
 }
 
+// MayStop says if it runs, and somebody with this access may stop it.
+func (o *operation) MayStop(a Access) bool { return o.State() == "running" && a.allows(o.needs) }
+
 // operationsPage lists the operations of this process.
 func (d *Dashboard) operationsPage(context.Context, *request) (page, error) {
 	return page{name: "operations", title: "Operations", live: true, data: pairs("Since", d.operations.since, "List", d.operations.all())}, nil
@@ -354,7 +357,7 @@ func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	p := page{name: "operation", title: "Operation", live: true}
 	switch {
 	case o != nil:
-		p.data = pairs("Operation", o, "MayStop", q.access.allows(o.needs), "Lost", "")
+		p.data = pairs("Operation", o, "Lost", "")
 		return p, nil
 	case q.query.Get("action") == "":
 		return page{}, &statusError{http.StatusNotFound, "this process does not know the operation"}
@@ -387,7 +390,7 @@ func (d *Dashboard) examination() *operation {
 // examine starts an examination, unless one runs.
 func (d *Dashboard) examine(w http.ResponseWriter, q *request) error {
 	if o := d.examination(); o == nil || o.State() != "running" {
-		o := &operation{Action: "examine", Done: "examined", What: "all topics", Actor: q.actor, needs: mayRead}
+		o := &operation{Action: "examine", Done: "done", What: "all topics", Actor: q.actor, needs: mayRead}
 		if err := d.operations.start(o, func(ctx context.Context) error {
 			return d.config.Admin.Examine(ctx, o.found, o.looked)
 		}); err != nil {

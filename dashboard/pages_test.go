@@ -336,3 +336,14 @@ func TestWaitingMessagesAreFilteredByWhenTheyFellDue(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, status)
 	assert.Contains(t, page.text(), "2h ago")
 }
+
+// TestADueMessageIsCountedOnce while no group has been given it.
+func TestADueMessageIsCountedOnce(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(2)
+	s.Publish("a")
+	page := s.page("messages" + s.at())
+	assert.Equal(t, s.Topic+": 3 scheduled messages, 1 of them due", page.first("h1").text())
+	assert.Contains(t, page.first("nav", "class", "tabs").text(), "scheduled 2 waiting 1")
+	assert.Contains(t, s.page("topic"+s.at()).first("dl", "class", "totals").text(), "Scheduled 2 Waiting 1 1 in no group yet")
+}

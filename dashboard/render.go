@@ -55,7 +55,7 @@ var functions = template.FuncMap{
 	"now":        time.Now,
 	"stamp":      stamp,
 	"waiting":    waitingOf,
-	"later":      func(c admin.Counts) int { return c.Scheduled - c.Due },
+	"later":      laterOf,
 	"tabs":       tabsOf,
 	"state":      stateOf,
 	"topicState": stateOfTopic,

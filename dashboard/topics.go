@@ -103,6 +103,9 @@ func stateOfTopic(s *admin.TopicStats) state {
 	return worst
 }
 
+// laterOf is how many scheduled messages are not due yet; waitingOf has the others.
+func laterOf(c admin.Counts) int { return c.Scheduled - c.Due }
+
 // waitingOf is how many messages the list of waiting messages has.
 func waitingOf(c admin.Counts) int { return c.Due + c.Ready + c.InLine + c.Postponed }
 
@@ -117,7 +120,7 @@ var columns = []column{
 	{"Topic", "name", nil},
 	{"State", "", nil},
 	{"Overdue", "overdue", func(s *admin.TopicStats) int { return int(s.Overdue) }},
-	{"Scheduled", "scheduled", func(s *admin.TopicStats) int { return s.Scheduled }},
+	{"Scheduled", "scheduled", func(s *admin.TopicStats) int { return laterOf(s.Counts) }},
 	{"Waiting", "waiting", func(s *admin.TopicStats) int { return waitingOf(s.Counts) }},
 	{"In delivery", "delivery", func(s *admin.TopicStats) int { return s.InDelivery }},
 	{"Dead", "dead", func(s *admin.TopicStats) int { return s.Dead }},
