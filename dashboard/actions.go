@@ -259,7 +259,7 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 	if shown == "" {
 		return nil, nil, &statusError{http.StatusBadRequest, "no message is selected"}
 	}
-	if shown != typed {
+	if a.Lasting && shown != typed {
 		return nil, nil, badField("number", typed, shown+" to confirm")
 	}
 	if o.Total, err = d.recount(q, f, shown); err != nil {

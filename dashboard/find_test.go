@@ -56,6 +56,8 @@ func TestWhatCannotBeUndoneIsConfirmed(t *testing.T) {
 	assert.Contains(t, page.text(), "Canceled messages are deleted, and no group receives them. This cannot be undone.")
 	form := page.first("form", "method", "post")
 	assert.Equal(t, "Cancel 2 messages", form.first("button").text())
+	assert.NotContains(t, form.first("button").attr, "autofocus")
+	assert.Contains(t, form.first("a").attr, "autofocus", "Enter keeps the messages")
 	sent := url.Values{}
 	for _, input := range form.all("input") {
 		sent.Add(input.attr["name"], input.attr["value"])
