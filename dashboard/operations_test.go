@@ -207,7 +207,7 @@ func TestGroupsArePausedLimitedAndRetired(t *testing.T) {
 	says("Resumed all groups.", "resume"+s.at(), nil)
 	says("Set the limits of group g.", "limit"+at, url.Values{"max-in-flight": {"7"}, "rate": {"100"}, "per": {"1m"}, "halts-keys": {"1"}})
 	assert.Equal(t, &redisdelay.GroupLimits{MaxInFlight: 7, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}, HaltsKeys: true}, group().Limits)
-	assert.Contains(t, s.page("topic"+s.at()).first("div", "id", "groups").text(), "at most 100 deliveries a minute, in bursts of up to 100")
+	assert.Contains(t, s.page("topic"+s.at()).first("div", "id", "groups").text(), "100 a minute, burst 100")
 	status, _ = s.post("retire"+at, url.Values{"name": {"another"}})
 	assert.Equal(t, http.StatusBadRequest, status)
 	status, _ = s.post("retire"+s.at(), url.Values{"name": {""}})

@@ -32,6 +32,9 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 	data := schedulesData{Match: strings.TrimSpace(q.query.Get("match")), All: len(all)}
 	for _, behind := range []bool{true, false} {
 		for _, s := range all {
+			if strings.HasPrefix(s.Cron, "@every") { // the same in each zone
+				s.Zone = ""
+			}
 			if (s.Behind > periodic.BehindAfter || s.Problem != "") == behind && contains(s.ID+" "+s.Topic, data.Match) {
 				data.Rows = append(data.Rows, s)
 			}

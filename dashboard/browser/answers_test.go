@@ -192,7 +192,7 @@ func slowDown(t *testing.T, _ *duty, b *tab) {
 		b.typeInto("#group-billing input[name="+name+"]", value)
 	}
 	b.click("#group-billing form[action^=limit] button")
-	b.untilText("#groups", "at most 20 in delivery")
+	b.untilText("#groups", "max 20 in delivery")
 	assert.Contains(t, b.text("#about-billing"), "100 deliveries a second")
 }
 
