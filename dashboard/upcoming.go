@@ -12,14 +12,15 @@ import (
 
 // How far the charts look ahead, with bars that people can name.
 var spans = []span{
-	{"hour", "hour", "clock", time.Hour, 60},
-	{"day", "24 hours", "clock", 24 * time.Hour, 96},
-	{"month", "30 days", "day", 30 * 24 * time.Hour, 60},
+	{"hour", "hour", "minute", "clock", time.Hour, 60},
+	{"day", "24 hours", "15 minutes", "clock", 24 * time.Hour, 96},
+	{"month", "30 days", "12 hours", "day", 30 * 24 * time.Hour, 60},
 }
 
 type span struct {
 	Name   string // in URLs
 	Words  string // for "in the next"
+	Per    string // how long a bar is
 	Form   string // of the times of its axis
 	Long   time.Duration
 	number int // of bars
@@ -41,6 +42,7 @@ type upcomingData struct {
 	Span         span
 	Spans        []span
 	Charts       []chart
+	Total, Later int   // of all charts: what becomes due in the span, and after it
 	Err          error // why one of all topics could not be read
 }
 
@@ -55,9 +57,8 @@ type chart struct {
 	Shift float64        // percent of the axis before the first of them
 	State state          // of the topic
 
-	Half, Top int           // numbers in the middle and at the upper end of the scale
-	Width     time.Duration // of a bar
-	PeakAt    time.Time
+	Half, Top int       // numbers in the middle and at the upper end of the scale
+	PeakAt    time.Time // the middle of its bar
 }
 
 // bar is a part of the time, in units of the drawing.
@@ -102,7 +103,8 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 		u, err := d.config.Admin.Upcoming(ctx, topic, query)
 		switch {
 		case err == nil:
-			c := draw(u, chosen.Form)
+			c := draw(u, chosen.Form, data.Topic == "")
+			data.Total, data.Later = data.Total+c.Total(), data.Later+c.Later
 			if s := o.topic(topic); s != nil {
 				c.State = stateOfTopic(s)
 			}
@@ -133,7 +135,8 @@ func topicsToChart(o *overview, topic string) []string {
 	return topics
 }
 
-func draw(u admin.Upcoming, form string) chart {
+// draw makes a chart, or a strip, which has no scale and fills its height.
+func draw(u admin.Upcoming, form string, strip bool) chart {
 	c := chart{Upcoming: u, Form: form}
 	for _, b := range u.Buckets {
 		if b.Messages > 0 {
@@ -151,8 +154,11 @@ func draw(u admin.Upcoming, form string) chart {
 	}
 	c.Shift = 100 * float64(c.Ticks[0].X) / chartWide
 	c.Half = halfOf(c.Peak.Messages)
-	c.Top, c.Width = 2*c.Half, c.Peak.Until.Sub(c.Peak.After)
-	c.PeakAt = c.Peak.After.Add(c.Width / 2)
+	c.Top = 2 * c.Half
+	if strip {
+		c.Top = c.Peak.Messages
+	}
+	c.PeakAt = c.Peak.After.Add(c.Peak.Until.Sub(c.Peak.After) / 2)
 	width := chartWide / float64(max(1, len(u.Buckets)))
 	for i, b := range u.Buckets {
 		if b.Messages == 0 {

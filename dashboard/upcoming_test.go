@@ -17,7 +17,7 @@ func TestUpcomingMessagesAreDrawn(t *testing.T) {
 	s.scheduled(50)
 	page := s.page("upcoming" + s.at("next", "day"))
 	assert.Len(t, page.first("svg", "class", "chart").all("rect"), 1)
-	assert.Contains(t, page.text(), "50 messages due in the next 24 hours. Peak: 50 in 15m, around ")
+	assert.Contains(t, page.text(), "50 messages due in the next 24 hours. Peak: 50 per 15 minutes, about ")
 }
 
 // TestATopicThatCannotBeReadHidesNoOther on the page of all topics, whose list is of a look before.
@@ -27,7 +27,10 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 	gone, stays := s.Scene, s.Beside("/stays")
 	s.Scene = stays
 	s.scheduled(1)
-	require.Len(t, s.page("upcoming").first("tbody").all("path"), 2)
+	all := s.page("upcoming?next=day")
+	require.Len(t, all.first("tbody").all("path"), 2)
+	assert.Contains(t, all.text(), "These topics have 2 messages due in the next 24 hours, and 0 later.")
+	assert.Equal(t, "120.0", all.first("rect").attr["height"], "a strip fills its height")
 	require.NoError(t, s.admin.DeleteTopic(t.Context(), gone.Topic, admin.DeleteOptions{}))
 	page := s.page("upcoming?next=day")
 	assert.Len(t, page.first("tbody").all("path"), 1)
