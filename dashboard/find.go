@@ -22,7 +22,7 @@ const (
 type findData struct {
 	Text, Topic string
 	Names       []string // of topics, to choose from
-	Topics      []string
+	Topics      []*admin.TopicStats
 	Messages    []foundMessage
 	Notes       []string // how far it has looked
 }
@@ -55,11 +55,7 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	if o.Err != nil {
 		data.Notes = append(data.Notes, "Some topics could not be read: "+humanize.Clean(o.Err.Error()))
 	}
-	for _, s := range o.Topics {
-		if contains(s.Topic, data.Text) {
-			data.Topics = append(data.Topics, s.Topic)
-		}
-	}
+	data.Topics = slices.DeleteFunc(o.pointers(), func(s *admin.TopicStats) bool { return !contains(s.Topic, data.Text) })
 	if err := d.findByName(ctx, &data, topics); err != nil {
 		return page{}, err
 	}
@@ -77,7 +73,7 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 // only is the URL of the only hit.
 func (f findData) only() string {
 	if len(f.Topics) > 0 {
-		return "topic?topic=" + url.QueryEscape(f.Topics[0])
+		return "topic?topic=" + url.QueryEscape(f.Topics[0].Topic)
 	}
 	return "message?topic=" + url.QueryEscape(f.Messages[0].Topic) + "&id=" + url.QueryEscape(f.Messages[0].ID)
 }

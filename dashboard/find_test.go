@@ -26,7 +26,7 @@ func TestAFindForgivesSpacesAndCase(t *testing.T) {
 	other.Publish("b")
 	s.dashboard.cache.clear()
 	page = s.page("find?text=" + url.QueryEscape(strings.ToUpper(s.Topic)))
-	assert.Len(t, page.first("main").first("ul").all("li"), 2, page.text())
+	assert.Len(t, page.first("table", "aria-label", "Topics").first("tbody").all("tr"), 2, page.text())
 	page = s.page("?match=" + url.QueryEscape(" "+strings.ToUpper(s.Topic)))
 	assert.Len(t, page.first("tbody").all("tr"), 2)
 }

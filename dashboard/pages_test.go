@@ -301,7 +301,7 @@ func TestAMessageIsLive(t *testing.T) {
 	assert.Contains(t, group.text(), "g dead")
 	assert.Equal(t, 1, strings.Count(page.text(), letters.Entries[0].Reason), "once")
 	assert.Empty(t, group.all("form"))
-	assert.Equal(t, []string{"charts", "table"}, liveParts(s.page("upcoming"+s.at())))
+	assert.Equal(t, []string{"tabs", "charts", "table"}, liveParts(s.page("upcoming"+s.at())))
 }
 
 func TestTheWorstFindingsAreKept(t *testing.T) {
