@@ -170,6 +170,7 @@ func queryOf(q *request) string {
 // failure is what the page of an error is given.
 type failure struct {
 	Heading, Error string
+	Failed         bool   // not what was asked for is wrong
 	Topic          string // that it is about; "" for none
 	Wanted         string // the name of a topic that does not exist; "" if it is about something else
 	Near           []string
@@ -178,7 +179,7 @@ type failure struct {
 // fail serves an error. A user who may not read sees nothing more.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
-	access, data := d.config.Access(r), failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Topic: r.URL.Query().Get("topic")}
+	access, data := d.config.Access(r), failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Failed: status >= 500, Topic: r.URL.Query().Get("topic")}
 	switch {
 	case errors.Is(err, admin.ErrTopicNotFound):
 		data.Error = "There is no topic named “" + shown(data.Topic) + "”. It may have been removed."
