@@ -254,7 +254,11 @@ if (wrong) {
   history.replaceState(null, "", wrong.dataset.page);
 }
 
+// showTab scrolls to the tab of this page.
+function showTab() { for (const tab of document.querySelectorAll(".tabs [aria-current]")) tab.parentNode.scrollLeft = tab.offsetLeft - 16; }
+
 prepare(document);
-for (const tab of document.querySelectorAll(".tabs [aria-current]")) tab.parentNode.scrollLeft = tab.offsetLeft - 16;
+showTab();
+addEventListener("resize", showTab);
 keepPlace();
 watch();
