@@ -75,12 +75,7 @@ type tick struct {
 
 // upcomingPage shows when the messages of a topic become due, or those of the topics that have most scheduled.
 func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) {
-	chosen := spans[0]
-	for _, s := range spans {
-		if s.Name == q.query.Get("next") {
-			chosen = s
-		}
-	}
+	chosen := spans[max(0, slices.IndexFunc(spans, func(s span) bool { return s.Name == q.query.Get("next") }))]
 	data := upcomingData{Topic: q.topic(), Group: q.group(), Span: chosen, Spans: spans}
 	o, err := d.overview(ctx)
 	if err != nil {

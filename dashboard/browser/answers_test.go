@@ -193,7 +193,7 @@ func slowDown(t *testing.T, _ *duty, b *tab) {
 	}
 	b.click("#group-billing form[action^=limit] button")
 	b.untilText("#groups", "max 20 in delivery")
-	assert.Contains(t, b.text("#about-billing"), "100 deliveries a second")
+	assert.Contains(t, b.text("#about-billing"), "100 a second, burst 100")
 }
 
 func underWay(t *testing.T, s *duty, b *tab) {
