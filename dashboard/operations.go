@@ -343,7 +343,7 @@ func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 	return nil
 }
 
-// MayStop says if it runs, and somebody with this access may stop it.
+// MayStop reports whether it runs, and a user with this access may stop it.
 func (o *operation) MayStop(a Access) bool { return o.State() == "running" && a.allows(o.needs) }
 
 // operationsPage lists the operations of this process.
