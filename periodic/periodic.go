@@ -79,7 +79,7 @@ type Applied struct {
 	Created, Replaced, Removed []string // IDs
 	Unchanged                  int
 
-	// Superseded says that the owner has declared a newer version, so Apply changed nothing.
+	// Superseded says that the owner has declared a newer version, so Apply has changed nothing, or has stopped.
 	Superseded bool
 }
 
@@ -170,8 +170,12 @@ func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedule
 type editor func(id string, old definition, now time.Time) (next definition, differs bool, err error)
 
 // edit changes the definitions of schedules, and stores the first ticks. It repeats a change if another process has
-// changed the schedule meanwhile.
+// changed the schedule meanwhile. It records the version before it reads the definitions, so that an older declaration
+// cannot change a schedule afterwards that this one finds unchanged.
 func (p *Periodic) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
+	if _, _, current, err := p.table.Set(ctx, d, nil); err != nil || !current {
+		return Applied{Superseded: err == nil}, err
+	}
 	for range attempts {
 		changes, changed, work, err := p.compare(ctx, ids, to)
 		if err != nil {

@@ -334,3 +334,42 @@ func TestLargeTicksOfManySchedulesAreStoredInPortions(t *testing.T) {
 	assert.EqualValues(t, 3*count, client.HLen(t.Context(), "{"+prefix+":reports:0}:messages").Val())
 	assert.Less(t, hook.largest.Load(), int64(22<<20))
 }
+
+// beforeSet calls a function before each call of set.lua, which alone has the key versions.
+type beforeSet func()
+
+func (f beforeSet) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f beforeSet) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f beforeSet) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.ContainsFunc(cmd.Args(), func(arg any) bool { return strings.HasSuffix(fmt.Sprint(arg), "}:versions") }) {
+			f()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestAnOlderDeclarationChangesNothingBehindANewerOne, not even a schedule that the newer one finds unchanged.
+func TestAnOlderDeclarationChangesNothingBehindANewerOne(t *testing.T) {
+	t.Parallel()
+	client, prefix := redistest.Client(t), prefixOf(t)
+	declare := func(p *periodic.Periodic, version int64, payload string) {
+		_, err := p.Apply(t.Context(), "shop", version, []periodic.Schedule{{ID: "s", Topic: "reports", Cron: "@daily", Payload: []byte(payload)}})
+		assert.NoError(t, err)
+	}
+	older := newPeriodic(t, client, prefix)
+	declare(older, 1, "a")
+	other := redistest.Client(t)
+	calls := 0
+	other.AddHook(beforeSet(func() { calls++; declare(older, 2, "b") }))
+	declare(newPeriodic(t, other, prefix), 3, "a")
+	require.Positive(t, calls)
+	list, err := older.List(t.Context(), 0)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.Equal(t, "a", string(list[0].Payload))
+}
