@@ -54,7 +54,7 @@ func (s *Subscription) Run(ctx context.Context, partitions int) error {
 
 // Start delivers the messages of this many partitions, and of partitions added later, until
 // ctx ends. Then it releases the messages not handed out, waits CloseTimeout for the
-// handlers of the others, releases the rest, and calls ended. The error says that not all of
+// handlers of the others, abandons the rest, and calls ended. The error says that not all of
 // it reached Redis, or that a decoder has not ended; that goroutine ends on its own.
 func (s *Subscription) Start(ctx context.Context, partitions int, ended func(error)) {
 	// Calls to Redis outlive ctx: messages of a claim under way must be released, and acks

@@ -122,8 +122,8 @@ func (d *dispatcher) giveBack(back []*item) {
 }
 
 // finish waits until a handler has settled its message or its time is over, and passes the outcome to the settler. When
-// returned is closed, Handle has returned, and an unsettled message is nacked. A message that was neither acked nor nacked in time is released; the delivery counts, since the
-// handler has seen it.
+// returned is closed, Handle has returned, and an unsettled message is nacked. A message that is not settled in time is
+// abandoned: it is due at once for other consumers, and the delivery counts, since the handler has seen it.
 func (d *dispatcher) finish(h handed, returned <-chan struct{}) {
 	select {
 	case <-h.msg.Acked():
