@@ -35,7 +35,7 @@ func TestTheTokenAlwaysGrowsEvenAfterARequeue(t *testing.T) {
 			tokens, attempts = append(tokens, d.Token), append(attempts, d.Attempt)
 			msg.Nack()
 		}
-		require.Equal(t, 1, dead.Requeue(s, dead.Letters(s, 1)[0].ID))
+		require.Equal(t, 1, dead.Requeue(s, dead.Messages(s, 1)[0].ID))
 	}
 	s.Expect(messages, "a")
 	assert.Equal(t, []int64{1, 2, 3, 4}, tokens)
@@ -158,7 +158,7 @@ func TestABuriedMessageIsADeadMessageWithItsReason(t *testing.T) {
 		require.NoError(t, fixture.Delivery(t, msg).Bury(reason))
 		msg.Nack()
 		s.Expect(messages, "b")
-		letter := dead.Letters(s, 1)[0]
+		letter := dead.Messages(s, 1)[0]
 		assert.Equal(t, want, letter.Reason)
 		assert.Equal(t, message.Metadata{"seen by": "us"}, letter.Content.Message.Metadata)
 		require.Eventually(t, func() bool { return s.Log.Count("A message was dead-lettered") == 1 }, fixture.Soon, 5*time.Millisecond)
@@ -191,7 +191,7 @@ func TestTheLastDecisionCountsAndAnAckIgnoresIt(t *testing.T) {
 	assert.Contains(t, err.Error(), fmt.Sprintf("redisdelay: defer %q: metadata", d.ID))
 	msg.Nack()
 	s.Expect(messages, "deferred")
-	assert.Equal(t, "yes", dead.Letters(s, 1)[0].Reason)
+	assert.Equal(t, "yes", dead.Messages(s, 1)[0].Reason)
 }
 
 // TestADecisionIsSafeForConcurrentUse decides while another goroutine nacks. One decision takes effect, once.
@@ -226,7 +226,7 @@ func TestADecisionIsSafeForConcurrentUse(t *testing.T) {
 			assert.Fail(t, "no decision has taken effect", "%+v", e)
 		}
 	}
-	dead.Letters(s, buried)
+	dead.Messages(s, buried)
 	s.Idle(messages)
 	assert.Empty(t, settled)
 }

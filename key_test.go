@@ -194,7 +194,7 @@ func TestADeadMessageIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 	id := fixture.Delivery(t, msg).ID
 	require.NoError(t, fixture.Delivery(t, msg).Bury("bad"))
 	msg.Nack()
-	dead.Letters(s, 1)
+	dead.Messages(s, 1)
 	before := redisdelay.Status{ID: id, Groups: map[string]redisdelay.State{"default": redisdelay.StateDead}}
 	for _, call := range []func() (redisdelay.Status, error){
 		func() (redisdelay.Status, error) { return p.Cancel(t.Context(), s.Topic, "k") },
@@ -206,14 +206,14 @@ func TestADeadMessageIsFoundByItsKeyUntilAnotherTakesIt(t *testing.T) {
 		assert.ErrorContains(t, err, "it is a dead message")
 		assert.Equal(t, before, status)
 	}
-	dead.Letters(s, 1)
+	dead.Messages(s, 1)
 
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("b", "k", time.Hour)), "the key is free")
 	status, err := p.Cancel(t.Context(), s.Topic, "k")
 	require.NoError(t, err)
 	assert.NotEqual(t, id, status.ID)
 	require.ErrorIs(t, fixture.ErrOf(p.Cancel(t.Context(), s.Topic, "k")), redisdelay.ErrMessageNotFound)
-	dead.Letters(s, 1)
+	dead.Messages(s, 1)
 }
 
 func TestAStepKeyIsTheSameInEachRedelivery(t *testing.T) {

@@ -265,7 +265,7 @@ func TestAPanicInTheUnmarshalerMakesADeadMessageAndHoldsUpNothing(t *testing.T) 
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = panicky{} })
 	s.Publish("good", "bad", "better")
 	s.Expect(messages, "good", "better")
-	assert.Equal(t, "cannot decode: panic: cannot stand it", dead.Letters(s, 1)[0].Reason)
+	assert.Equal(t, "cannot decode: panic: cannot stand it", dead.Messages(s, 1)[0].Reason)
 	assert.Equal(t, 1, s.Log.Count("panicky"), "the log has the stack: %v", s.Log.Lines())
 }
 
@@ -296,7 +296,7 @@ func TestWhateverTheErrorOfAnUnmarshalerIsItMakesADeadMessageWithAShortReason(t 
 	require.NoError(t, s.Publisher().Publish(s.Topic, large))
 	s.Publish("bad", "good")
 	s.Expect(messages, "good")
-	for _, letter := range dead.Letters(s, 2) {
+	for _, letter := range dead.Messages(s, 2) {
 		assert.True(t, strings.HasPrefix(letter.Reason, "cannot decode: "), "%.100q", letter.Reason)
 		assert.LessOrEqual(t, len(letter.Reason), redisdelay.MaxReasonBytes)
 	}

@@ -208,7 +208,7 @@ func TestEachMessageOfABatchHasItsOwnEnd(t *testing.T) {
 		again = append(again, nextBatch(t, got)...)
 	}
 	assert.ElementsMatch(t, []string{"nacked", "left", "deferred"}, again)
-	assert.Equal(t, "a test", dead.Letters(s, 1)[0].Reason)
+	assert.Equal(t, "a test", dead.Messages(s, 1)[0].Reason)
 }
 
 func TestAPanicInABatchNacksWhatIsLeft(t *testing.T) {

@@ -79,7 +79,7 @@ func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(
 // be a message whose Publish has succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
 	d := newDiagnosis(a, found, progress)
-	d.mends = true
+	d.fix = true
 	return d.diagnose(ctx, topics)
 }
 
@@ -95,7 +95,7 @@ type diagnosis struct {
 	admin    *Admin
 	found    func(Finding)
 	progress func(Examined)
-	mends    bool
+	fix      bool
 }
 
 func newDiagnosis(a *Admin, found func(Finding), progress func(Examined)) diagnosis {
@@ -149,7 +149,7 @@ func (d diagnosis) report(severity Severity, check, topic, format string, args .
 
 // reportFixable reports a fault that Fix repairs, or has just repaired.
 func (d diagnosis) reportFixable(severity Severity, check, topic, format string, args ...any) {
-	d.found(Finding{Severity: severity, Check: check, Topic: topic, Fixable: true, Fixed: d.mends, Text: fmt.Sprintf(format, args...)})
+	d.found(Finding{Severity: severity, Check: check, Topic: topic, Fixable: true, Fixed: d.fix, Text: fmt.Sprintf(format, args...)})
 }
 
 // clockTolerance is the accepted difference between the clocks of a server and of this host. Deliveries do not depend on

@@ -18,13 +18,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// fault is planted by plant. Examine finds it; Fix mends it if it may.
+// fault is planted by plant. Examine finds it; Fix repairs it if it may.
 type fault struct {
 	check    string
 	plant    func(s *scene)
 	severity Severity
 	text     string
-	mends    bool
+	fixed    bool
 }
 
 func (s *scene) hset(kind string, fields ...any) {
@@ -79,11 +79,11 @@ var faults = map[string]fault{
 		plant: func(s *scene) { s.hset("refs", s.idOf("fine"), `["g"`) },
 	},
 	"refs of messages that are gone": {
-		check: CheckLeftovers, severity: Info, text: `2 records (refs) are left of messages that no longer exist: "x", "y"`, mends: true,
+		check: CheckLeftovers, severity: Info, text: `2 records (refs) are left of messages that no longer exist: "x", "y"`, fixed: true,
 		plant: func(s *scene) { s.hset("refs", "x", `["g"]`, "y", `garbled`) },
 	},
 	"entries of a group that are left over": {
-		check: CheckLeftovers, severity: Info, text: `4 records (attempts, nack_metadata, reasons) are left of messages that no longer exist`, mends: true,
+		check: CheckLeftovers, severity: Info, text: `4 records (attempts, nack_metadata, reasons) are left of messages that no longer exist`, fixed: true,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.hset("attempts:g", "x", "1/1/0", "y", "1/1/0")
@@ -92,15 +92,15 @@ var faults = map[string]fault{
 		},
 	},
 	"keys that lead nowhere": {
-		check: CheckKeys, severity: Info, text: `1 message key refers to no message: "k"`, mends: true,
+		check: CheckKeys, severity: Info, text: `1 message key refers to no message: "k"`, fixed: true,
 		plant: func(s *scene) { s.hset("keys", "k", "nobody") },
 	},
 	"old arrivals": {
-		check: CheckArrivals, severity: Info, text: "1 record of an imported message is no longer needed", mends: true,
+		check: CheckArrivals, severity: Info, text: "1 record of an imported message is no longer needed", fixed: true,
 		plant: func(s *scene) { s.zadd("imported", 1, "x") },
 	},
 	"a retired group that holds messages": {
-		check: CheckTombstones, severity: Warning, mends: true,
+		check: CheckTombstones, severity: Warning, fixed: true,
 		text: `1 retired group still holds 3 messages: "gone" since 2025-11-22T08:26:40Z`,
 		plant: func(s *scene) {
 			s.deadMessages(1, "gone", "d1", "d2", "d3")
@@ -191,14 +191,14 @@ func TestExamineFindsEachFault(t *testing.T) {
 				require.Contains(t, found, fault.check)
 				f := found[fault.check]
 				assert.Contains(t, f.Text, fault.text)
-				want := Finding{Severity: fault.severity, Check: fault.check, Topic: s.Topic, Text: f.Text, Fixable: fault.mends}
+				want := Finding{Severity: fault.severity, Check: fault.check, Topic: s.Topic, Text: f.Text, Fixable: fault.fixed}
 				assert.Equal(t, want, f)
 				assert.Len(t, found, 1, "%v", found)
 			})
 			f := s.findings(true)[fault.check]
-			assert.Equal(t, fault.mends, f.Fixed)
+			assert.Equal(t, fault.fixed, f.Fixed)
 			_, still := s.findings(false)[fault.check]
-			assert.NotEqual(t, fault.mends, still)
+			assert.NotEqual(t, fault.fixed, still)
 			assert.Equal(t, 2, s.count(Query{In: Scheduled, Before: s.Now().Add(2 * time.Hour), From: s.Now().Add(time.Minute)}),
 				"the messages that are fine")
 		})

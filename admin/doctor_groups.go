@@ -91,7 +91,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 		if g.State == GroupActive || g.held() == 0 {
 			continue
 		}
-		if c.mends {
+		if c.fix {
 			if err := c.Free(ctx, g.Group); err != nil {
 				return c.unlessKnown(err)
 			}

@@ -29,7 +29,7 @@ func (k *keyFaults) add(ctx context.Context, d diagnosis, faults inspect.KeyFaul
 		k.known[w.Key] = w
 	}
 	k.volatile.add(faults.Volatile)
-	if d.mends {
+	if d.fix {
 		return inspect.Persist(ctx, d.admin.store.Client, faults.Volatile)
 	}
 	return nil
@@ -82,7 +82,7 @@ func (d diagnosis) unlisted(ctx context.Context, list []string) ([]string, error
 	}
 	var missing tally
 	missing.add(names)
-	if d.mends {
+	if d.fix {
 		for _, name := range names {
 			d.admin.store.ForgetListing(name) // so that Enlist asks Redis
 			if err := d.admin.store.Topic(name).Enlist(ctx); err != nil {
@@ -92,7 +92,7 @@ func (d diagnosis) unlisted(ctx context.Context, list []string) ([]string, error
 	}
 	d.reportFixable(Warning, CheckList, "", "%s not on the list of topics: %s. A process that uses such a topic adds it again",
 		humanize.Count(missing.count, "topic has keys and is", "topics have keys and are"), missing.list())
-	if !d.mends {
+	if !d.fix {
 		return nil, nil
 	}
 	return names, nil

@@ -127,7 +127,7 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 
 // how returns what to do with leftovers.
 func (c *checkup) how() inspect.Tidying {
-	if c.mends {
+	if c.fix {
 		return inspect.DropStrays
 	}
 	return inspect.LookForStrays
@@ -220,7 +220,7 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 // arrivals looks for records of imports that are no longer needed.
 func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, _ []string, list *census) error {
 	over, err := inspect.Outdated(ctx, p)
-	if list.over += over; err == nil && over > 0 && c.mends {
+	if list.over += over; err == nil && over > 0 && c.fix {
 		err = inspect.DropOutdated(ctx, p, over)
 	}
 	return c.unlessKnown(err)

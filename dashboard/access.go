@@ -15,7 +15,7 @@ type Access struct {
 	Reschedule bool // give messages another time, also now
 	Requeue    bool // requeue dead messages
 	Discard    bool // discard dead messages
-	Bury       bool // make messages dead messages
+	Bury       bool // dead-letter messages
 
 	Pause     bool // pause and resume groups
 	Limit     bool // limit groups

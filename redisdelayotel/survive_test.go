@@ -33,7 +33,7 @@ func TestTheLinkSurvivesTheRequeueOfADeadMessage(t *testing.T) {
 		})
 	w.running(router)
 	w.send(message.NewMessage("a", nil))
-	letter := dead.Letters(w.Scene, 1)[0]
+	letter := dead.Messages(w.Scene, 1)[0]
 	assert.Equal(t, true, attrs(w.one("nack " + w.Topic))["messaging.redisdelay.dead_message"])
 	require.Equal(t, 1, dead.Requeue(w.Scene, letter.ID))
 	w.one("ack " + w.Topic)

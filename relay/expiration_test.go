@@ -44,7 +44,7 @@ func TestAnExpirationPassesTheRelay(t *testing.T) {
 			expires, err := redisdelay.Expiration(got)
 			require.NoError(t, err)
 			assert.True(t, expires.Equal(at))
-			assert.Equal(t, "expired", dead.Letters(s.Scene, 1)[0].Reason)
+			assert.Equal(t, "expired", dead.Messages(s.Scene, 1)[0].Reason)
 		})
 	}
 }
@@ -78,7 +78,7 @@ func TestWhatExpiresWhileTheRelayHasItIsNotPublished(t *testing.T) {
 			s.gets("b")
 			s.until("it is counted", func() bool { return expired.Load() == 1 })
 			if buried > 0 {
-				assert.Equal(t, "expired", dead.Letters(s.Scene, 1)[0].Reason)
+				assert.Equal(t, "expired", dead.Messages(s.Scene, 1)[0].Reason)
 			}
 			s.until("nothing else is left", func() bool {
 				return s.Client.HLen(t.Context(), s.Key("messages")).Val() == int64(buried)

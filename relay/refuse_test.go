@@ -60,7 +60,7 @@ func TestPermanentRefusalsMakeDeadMessages(t *testing.T) {
 			s.run(func(c *relay.Config) {
 				c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "refused") }
 			})
-			letters := dead.Letters(s.Scene, refused)
+			letters := dead.Messages(s.Scene, refused)
 			assert.Regexp(t, `^refused by the target: refused: \d+$`, letters[0].Reason)
 			s.due("good")
 			s.gets("good")
@@ -93,7 +93,7 @@ func TestRepeatedRefusalsMakeADeadMessageWhileTheTargetTakesOthers(t *testing.T)
 			}
 		}
 	}()
-	letters := dead.Letters(s.Scene, 1)
+	letters := dead.Messages(s.Scene, 1)
 	close(stop)
 	fixture.Wait(t, stopped, "the end")
 	assert.Equal(t, "refused 2 times by the target, which has taken others meanwhile: refused: bad", letters[0].Reason)

@@ -180,7 +180,7 @@ func TestAMessageThatFitsInNoStreamBecomesADeadMessage(t *testing.T) {
 			}
 			require.NoError(t, s.Publisher().Publish(s.Topic, call...))
 			s.run(toStreams(client))
-			reason := dead.Letters(s.Scene, 1)[0].Reason
+			reason := dead.Messages(s.Scene, 1)[0].Reason
 			assert.Contains(t, reason, "marshal for the stream: ")
 			assert.Contains(t, reason, "is reserved by watermill")
 			if inOneStep {

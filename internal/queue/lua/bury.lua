@@ -25,8 +25,8 @@ local in_time = now <= till * 1000
 begin_writes(unack)
 local stale = {}
 for i, id in ipairs(ids) do
-  local whoever = receipts[i] == '' -- the call of an operator
-  if holds[i] or whoever and in_time and (leases[i] or waits[i]) then
+  local by_operator = receipts[i] == ''
+  if holds[i] or by_operator and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
     if lines[i] then
       leave_lines(blocked, queue, { id }, { lines[i] })
@@ -36,8 +36,8 @@ for i, id in ipairs(ids) do
       if not halts then passed = pass_turns(turns, blocked, queue, { id }, { lines[i] }) or passed end
     end
     redis.call('ZREM', unack, id)
-    if whoever then redis.call('ZREM', queue, id) end
-  elseif why_dead(dead, reasons, id) ~= why[i] or not whoever and not same_token(entries[i], receipts[i]) then
+    if by_operator then redis.call('ZREM', queue, id) end
+  elseif why_dead(dead, reasons, id) ~= why[i] or not by_operator and not same_token(entries[i], receipts[i]) then
     stale[#stale + 1] = id
   end
 end

@@ -101,7 +101,7 @@ func TestNothingIsReadFromReplicas(t *testing.T) {
 			require.NoError(t, wide.Publish(s.Topic, fixture.Keyed("l", "l", time.Hour)))
 			require.NoError(t, fixture.ErrOf(wide.Reschedule(t.Context(), s.Topic, "l", delay.For(2*time.Hour))))
 			require.NoError(t, fixture.ErrOf(wide.Cancel(t.Context(), s.Topic, "l")))
-			dead.Letters(s, 0)
+			dead.Messages(s, 0)
 			require.Zero(t, dead.Requeue(s, "unknown"))
 			for _, replica := range replicasOf(t, cluster) {
 				for _, command := range readCommands(t, replica) {

@@ -79,7 +79,7 @@ func TestAHandlerDecidesByReturningAnError(t *testing.T) {
 			calls.Store(0)
 			route(buried, closeTimeout(fixture.Soon), burying(t, &calls), stack(buried)...)
 			buried.Publish("b")
-			letter := dead.Letters(buried, 1)[0]
+			letter := dead.Messages(buried, 1)[0]
 			assert.Equal(t, "no such order", letter.Reason)
 			assert.Equal(t, "b", letter.Content.Message.UUID)
 			assert.Equal(t, int64(1), calls.Load())
@@ -99,7 +99,7 @@ func TestTheErrorsOfTheRecipeDecide(t *testing.T) {
 		return fmt.Errorf("close %s: %w", msg.UUID, errNoOrder)
 	}, append([]message.HandlerMiddleware{decide}, stack...)...)
 	s.Publish("unknown", "unpaid")
-	assert.Equal(t, "close unknown: there is no such order", dead.Letters(s, 1)[0].Reason)
+	assert.Equal(t, "close unknown: there is no such order", dead.Messages(s, 1)[0].Reason)
 	queue := s.Key("queue:default")
 	require.Eventually(t, func() bool { return s.Client.ZCard(t.Context(), queue).Val() == 1 }, fixture.Soon, 5*time.Millisecond)
 	waiting := s.Client.ZRangeWithScores(t.Context(), queue, 0, 0).Val()[0]

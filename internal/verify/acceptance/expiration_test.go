@@ -40,12 +40,12 @@ func TestAnExpiredMessageIsNotHandedOut(t *testing.T) {
 	require.NoError(t, s.Publisher().Publish(s.Topic, expiring("fresh", s.Now().Add(time.Hour))))
 	messages := s.Subscribe()
 	s.Expect(messages, "fresh")
-	letters := dead.Letters(s, 50)
+	letters := dead.Messages(s, 50)
 	for _, letter := range letters {
 		assert.Equal(t, "expired", letter.Reason)
 	}
 	assert.Equal(t, 1, dead.Requeue(s, letters[0].ID)) // which does not move its expiration
-	dead.Letters(s, 50)
+	dead.Messages(s, 50)
 	s.Idle(messages)
 }
 
@@ -100,7 +100,7 @@ func TestARetryMayBeTooLate(t *testing.T) {
 	}
 	require.NoError(t, a.Context().Err(), "its handler has it")
 	a.Nack()
-	assert.Equal(t, "expired", dead.Letters(s, 1)[0].Reason)
+	assert.Equal(t, "expired", dead.Messages(s, 1)[0].Reason)
 	kept.Nack()
 	s.Expect(messages, "kept")
 }

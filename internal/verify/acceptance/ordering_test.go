@@ -42,7 +42,7 @@ func TestAnOrderingKeyHoldsUpNoOther(t *testing.T) {
 	for n := range count - 1 {
 		s.Expect(messages, fmt.Sprint("hot-", n+1))
 	}
-	assert.Len(t, dead.Letters(s, 1), 1)
+	assert.Len(t, dead.Messages(s, 1), 1)
 }
 
 func TestADeadMessageHaltsItsOrderingKeyIfTheGroupSaysSo(t *testing.T) {

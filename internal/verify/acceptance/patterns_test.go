@@ -409,8 +409,8 @@ func TestTheLastAttemptGivesUp(t *testing.T) {
 				return nil
 			}), inside)
 			s.Publish("a")
-			assert.Contains(t, dead.Letters(s, 1)[0].Reason, "not acked in 3 deliveries: ")
-			assert.Contains(t, dead.Letters(s, 1)[0].Reason, errMailbox.Error())
+			assert.Contains(t, dead.Messages(s, 1)[0].Reason, "not acked in 3 deliveries: ")
+			assert.Contains(t, dead.Messages(s, 1)[0].Reason, errMailbox.Error())
 			if name != "around retries" {
 				assert.EqualValues(t, 3, handled.Load())
 			}
@@ -479,7 +479,7 @@ func TestABadRowFailsAloneInABulkInsert(t *testing.T) {
 		want = append(want, "payload of "+uuids[i])
 	}
 	s.Publish(append(uuids, "bad")...)
-	assert.Contains(t, dead.Letters(s, 1)[0].Reason, errMailbox.Error())
+	assert.Contains(t, dead.Messages(s, 1)[0].Reason, errMailbox.Error())
 	mu.Lock()
 	defer mu.Unlock()
 	assert.ElementsMatch(t, want, stored)

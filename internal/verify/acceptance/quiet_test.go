@@ -110,7 +110,7 @@ func TestWhatEndsByItselfWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 				return msg
 			})
 			i.die()
-			assert.Equal(t, "expired", dead.Letters(i.Scene, 1)[0].Reason)
+			assert.Equal(t, "expired", dead.Messages(i.Scene, 1)[0].Reason)
 		},
 		"a pause": func(t *testing.T) {
 			s := fixture.New(t)
@@ -240,7 +240,7 @@ func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 			s.Publish("a")
 			s.Expect(messages, "a")
 			s.Next(failing).Nack()
-			letter := dead.Letters(s, 1)[0]
+			letter := dead.Messages(s, 1)[0]
 			s.Idle(failing)
 			assert.Equal(t, 1, dead.Requeue(s, letter.ID))
 			s.Expect(failing, "a")

@@ -60,7 +60,7 @@ func TestTheErrorOfAHandlerStaysWithItsMessage(t *testing.T) {
 	assert.Empty(t, msg.Metadata, "handlers do not see it, nor publish it again")
 	assert.Equal(t, "payload of a", string(msg.Payload))
 	handled(redisdelay.RecordErrors(failsWith(errors.New("smtp: 421 try again"))), msg)
-	letter := dead.Letters(s, 1)[0]
+	letter := dead.Messages(s, 1)[0]
 	assert.Equal(t, "not acked in 2 deliveries: smtp: 421 try again", letter.Reason)
 	assert.Equal(t, "smtp: 421 try again", letter.Content.LastError)
 	assert.Empty(t, letter.Content.Message.Metadata)
@@ -113,7 +113,7 @@ func TestRecordErrorsWorksInAnyPlace(t *testing.T) {
 			msg := s.Next(messages)
 			assert.Equal(t, test.want, fixture.Delivery(t, msg).LastError)
 			handled(h, msg)
-			assert.Equal(t, "not acked in 2 deliveries: "+test.want, dead.Letters(s, 1)[0].Reason)
+			assert.Equal(t, "not acked in 2 deliveries: "+test.want, dead.Messages(s, 1)[0].Reason)
 		})
 	}
 }

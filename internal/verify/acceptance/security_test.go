@@ -165,7 +165,7 @@ func allRights(s *fixture.Scene, admin redis.UniversalClient) {
 	}
 	operator := *s
 	operator.Client = admin
-	require.Equal(t, 1, dead.Requeue(&operator, dead.Letters(&operator, 1)[0].ID))
+	require.Equal(t, 1, dead.Requeue(&operator, dead.Messages(&operator, 1)[0].ID))
 	s.Expect(messages, "woken")
 
 	require.NoError(t, p.Publish(s.Topic, fixture.Keyed("k", "k", time.Hour), fixture.Keyed("l", "l", time.Hour)))
