@@ -16,12 +16,12 @@ func (d *dispatcher) handleBatch(base context.Context, w *worker, items []*item)
 	for i, it := range items {
 		ctx, cancel := context.WithCancelCause(context.WithValue(base, inHandKey{}, InHand{it}))
 		defer cancel(nil)
-		msg, next := d.prepare(ctx, cancel, it, items[i+1:]...)
-		if msg != nil {
-			batch = append(batch, handed{item: it, msg: msg, delivered: msg.Context(), cancel: cancel})
-		}
-		if !next {
+		msg, verdict := d.prepare(ctx, cancel, it, items[i+1:]...)
+		if verdict == uncertain {
 			break
+		}
+		if verdict == admitted {
+			batch = append(batch, handed{item: it, msg: msg, delivered: msg.Context(), cancel: cancel})
 		}
 	}
 	w.stage.Store(handling)
@@ -51,22 +51,22 @@ func (d *dispatcher) handleBatch(base context.Context, w *worker, items []*item)
 
 // admitBatch returns the messages of a batch that Handle may still get. Decoding the batch took time, so leases may be
 // lost and messages may have expired.
-func (d *dispatcher) admitBatch(batch []handed) (admitted []handed) {
+func (d *dispatcher) admitBatch(batch []handed) (remaining []handed) {
 	items := mapped(batch, func(h handed) *item { return h.item })
 	if d.ctx.Err() != nil { // as offer does
-		d.giveBack(items)
+		d.releaseUnseen(items)
 		return nil
 	}
 	for i, h := range batch {
-		ok, next := d.admit(h.item, h.cancel, items[i+1:]...)
-		if ok {
-			admitted = append(admitted, h)
-		}
-		if !next {
+		verdict := d.admit(h.item, h.cancel, items[i+1:]...)
+		if verdict == uncertain {
 			break
 		}
+		if verdict == admitted {
+			remaining = append(remaining, h)
+		}
 	}
-	return admitted
+	return remaining
 }
 
 type inHandKey struct{}

@@ -151,13 +151,13 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 		}
 	}
 	if b.queued() > 0 {
-		b.look()
+		b.watch()
 	}
 	return nil
 }
 
-// look makes takeBackOverdue watch the items, or an offer that is not accepted at once.
-func (b *buffer) look() {
+// watch makes takeBackOverdue watch the items, or an offer that is not accepted at once.
+func (b *buffer) watch() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
 		b.alarm.ring()
 	}

@@ -43,46 +43,46 @@ const maxGrowInterval = 10 * time.Minute
 // growth is what is known about new partitions of the topic.
 type growth struct {
 	// owned by maintain
-	at     time.Time // when to decide again whether to look
-	lookAt time.Time // when to look even if claims show no change
+	at      time.Time // when to decide again whether to check
+	checkAt time.Time // when to check even if claims show no change
 
-	looking atomic.Bool  // look runs
-	failed  atomic.Bool  // the last look failed
-	found   atomic.Int32 // how many partitions the last look found
+	checking atomic.Bool  // checkTopic runs
+	failed   atomic.Bool  // the last check failed
+	found    atomic.Int32 // how many partitions the last check found
 }
 
 func (g *growth) begin(c Config) {
 	now := time.Now()
-	g.at, g.lookAt = now.Add(c.PollInterval), now.Add(jitter(maxGrowInterval))
+	g.at, g.checkAt = now.Add(c.PollInterval), now.Add(jitter(maxGrowInterval))
 }
 
-// grow opens the partitions that look has found, and starts look when it is time. It returns when to call grow again; zero
-// while look runs.
+// grow opens the partitions that checkTopic has found, and starts checkTopic when it is time. It returns when to call grow
+// again; zero while checkTopic runs.
 func (s *Subscription) grow() (next time.Time) {
 	g, now := &s.growth, time.Now()
-	if s.open(int(g.found.Load())); g.looking.Load() {
+	if s.open(int(g.found.Load())); g.checking.Load() {
 		return time.Time{}
 	}
 	due := !now.Before(g.at)
 	if due {
 		g.at = now.Add(s.config.PollInterval)
 	}
-	if s.topology.grown.Swap(false) || due && (g.failed.Load() || !s.topology.upToDate(&s.config) || !now.Before(g.lookAt)) {
-		g.lookAt = now.Add(jitter(maxGrowInterval))
-		g.looking.Store(true)
-		s.running.fetchers.Go(s.look)
+	if s.topology.grown.Swap(false) || due && (g.failed.Load() || !s.topology.upToDate(&s.config) || !now.Before(g.checkAt)) {
+		g.checkAt = now.Add(jitter(maxGrowInterval))
+		g.checking.Store(true)
+		s.running.fetchers.Go(s.checkTopic)
 	}
 	return g.at
 }
 
-// look finds out how many partitions there are, and ends groups that have expired.
-func (s *Subscription) look() {
+// checkTopic finds out how many partitions there are, and ends groups that have expired.
+func (s *Subscription) checkTopic() {
 	defer s.alarm.ring()
-	defer s.growth.looking.Store(false)
+	defer s.growth.checking.Store(false)
 	report := newReporter(&s.config, s.outages, -1)
 	number, err := s.topic.Partitions(s.ctx)
 	report.attempted(s.ctx, observe.Growing, err)
-	if s.growth.failed.Store(err != nil); err != nil { // claims do not repeat the reason for this look
+	if s.growth.failed.Store(err != nil); err != nil { // claims do not repeat the reason for this check
 		return
 	}
 	s.growth.found.Store(int32(number))

@@ -86,13 +86,13 @@ func (s *Subscription) shutDown(endCalls func()) error {
 	for _, p := range s.partitions {
 		p.stopListening()
 	}
-	complete := ended(hard, &s.running.workers) // each with its message, or when abandon is closed
-	complete = ended(hard, &s.running.fetchers) && complete
+	complete := await(hard, &s.running.workers) // each with its message, or when abandon is closed
+	complete = await(hard, &s.running.fetchers) && complete
 	for _, p := range s.partitions {
 		p.settler.end()
 	}
-	if ended(hard, &s.running.settlers) {
-		ended(hard, &s.running.leavers) // which do not count: all is settled
+	if await(hard, &s.running.settlers) {
+		await(hard, &s.running.leavers) // which do not count: all is settled
 	} else {
 		complete = false
 	}
@@ -101,7 +101,7 @@ func (s *Subscription) shutDown(endCalls func()) error {
 	s.offers.Unlock()
 	endCalls()
 	s.alarm.stop()
-	ended(hard, &s.running.keepers)
+	await(hard, &s.running.keepers)
 	s.outages.Close()
 	if !complete {
 		return errUnsettled
@@ -109,8 +109,8 @@ func (s *Subscription) shutDown(endCalls func()) error {
 	return nil
 }
 
-// ended waits for goroutines until ctx ends, and returns whether they have ended.
-func ended(ctx context.Context, running *sync.WaitGroup) bool {
+// await waits for goroutines until ctx ends, and returns whether they have ended.
+func await(ctx context.Context, running *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() { // ends with the goroutines it waits for
 		running.Wait()

@@ -62,14 +62,14 @@ func (t *topology) noteClaim(claims queue.Claims) {
 	}
 }
 
-// endingLooks is how many checks follow a claim that reports expiring groups. Ending a group takes two checks, at least
+// endingChecks is how many checks follow a claim that reports expiring groups. Ending a group takes two checks, at least
 // 9 s apart.
-const endingLooks = 3
+const endingChecks = 3
 
 // upToDate reports whether a recent claim has shown that there is nothing to check. The last claim of an idle consumer
 // may be a quiet interval and a round trip ago.
 func (t *topology) upToDate(c *Config) bool {
 	at, ending := t.upToDateAt.Load(), t.endingAt.Load()
 	return at != nil && time.Since(*at) < c.quietInterval()+c.PollInterval &&
-		(ending == nil || time.Since(*ending) > endingLooks*c.PollInterval)
+		(ending == nil || time.Since(*ending) > endingChecks*c.PollInterval)
 }

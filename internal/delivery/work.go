@@ -51,20 +51,21 @@ func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 	p := it.partition
 	own, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
-	msg, next := d.prepare(own, cancel, it)
-	if msg == nil {
-		if next { // counts as a message that was handled at once
-			w.stage.Store(handling)
-		}
+	msg, verdict := d.prepare(own, cancel, it)
+	switch verdict {
+	case skipped: // counts as a message that was handled at once
+		w.stage.Store(handling)
+		return
+	case uncertain:
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
-	accepted, recalled := d.offer(ctx, own, w, it, msg)
+	accepted, recall := d.offer(ctx, own, w, it, msg)
 	d.buffer.passed(it, accepted)
 	if !accepted {
 		p.settler.release(it) // has no effect if the lease is lost
 	}
-	if recalled {
+	if recall {
 		p.settler.endRelease(1)
 	}
 	if accepted {
@@ -73,14 +74,23 @@ func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 	}
 }
 
-// prepare decodes an item. own is the context of the message, which cancel ends. The message is nil if the item is not
-// admitted, or if it cannot be decoded and so is dead-lettered. next is as in admit.
+// verdict is what the check of an item before its handler gets it has found.
+type verdict int
+
+const (
+	admitted  verdict = iota // a handler may get the item
+	skipped                  // the item is settled without a handler: it has expired, or it cannot be decoded
+	uncertain                // the lease may be over, so the item and those behind it are released
+)
+
+// prepare decodes an admitted item. own is the context of the message, which cancel ends. An item that cannot be decoded
+// is dead-lettered. The message is nil unless the item is admitted.
 func (d *dispatcher) prepare(
 	own context.Context, cancel context.CancelCauseFunc, it *item, behind ...*item,
-) (msg *message.Message, next bool) {
+) (*message.Message, verdict) {
 	p := it.partition
-	if admitted, next := d.admit(it, nil, behind...); !admitted {
-		return nil, next
+	if v := d.admit(it, nil, behind...); v != admitted {
+		return nil, v
 	}
 	msg, expiresAt, err := d.config.Decode(own, it.Claimed)
 	it.expiresAt, it.Body = expiresAt, nil // so that the body is freed with the message, not with all items of its claim
@@ -88,32 +98,32 @@ func (d *dispatcher) prepare(
 		d.buffer.passed(it, true)
 		p.report.messageFailed(observe.Decoding, it.ID, err)
 		p.settler.bury(it, queue.Reason(fmt.Sprint("cannot decode: ", err))) // fmt survives a panic in Error
-		return nil, true
+		return nil, skipped
 	}
-	if admitted, next := d.admit(it, cancel, behind...); !admitted { // Decode may have taken long
-		return nil, next
+	if v := d.admit(it, cancel, behind...); v != admitted { // Decode may have taken long
+		return nil, v
 	}
-	return msg, true
+	return msg, admitted
 }
 
-// admit reports whether a handler may get the item now. If the lease is lost later, cancel ends the context of the handler. An
-// item that has expired is settled, once it is decoded. If the lease is uncertain, admit releases the item, the items behind
-// it in the batch and all items in the buffer, and next is false.
-func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) (admitted, next bool) {
+// admit checks whether a handler may get the item now. If the lease is lost later, cancel ends the context of the handler.
+// An item that has expired is settled, once it is decoded. If the lease is uncertain, admit releases the item, the items
+// behind it in the batch, and all items in the buffer.
+func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*item) verdict {
 	if !it.partition.leases.handOut(it, cancel) { // checked before the expiration, which another consumer may have met
-		d.giveBack(append([]*item{it}, behind...))
-		return false, false
+		d.releaseUnseen(append([]*item{it}, behind...))
+		return uncertain
 	}
 	if it.expired() {
 		d.buffer.passed(it, true)
 		it.partition.settler.expire(it)
-		return false, true
+		return skipped
 	}
-	return true, true
+	return admitted
 }
 
-// giveBack releases the items of a worker that no handler has seen, and all items in the buffer.
-func (d *dispatcher) giveBack(back []*item) {
+// releaseUnseen releases the items of a worker that no handler has seen, and all items in the buffer.
+func (d *dispatcher) releaseUnseen(back []*item) {
 	for _, it := range back {
 		d.buffer.passed(it, false)
 		it.releasing.Add(1) // before takeBackAll voids the claims under way, so that no later claim overtakes the item
@@ -169,7 +179,7 @@ func (d *dispatcher) offer(ctx, own context.Context, w *worker, it *item, msg *m
 	case d.out <- msg: // a fast reader is already waiting
 		next = handling
 	default:
-		d.buffer.look()
+		d.buffer.watch()
 		select {
 		case d.out <- msg:
 			next = handling
