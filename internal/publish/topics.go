@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// lookEvery is how long a publisher relies on the number of partitions that it
+	// queryEvery is how long a publisher relies on the number of partitions that it
 	// has seen before it checks again. A check also restores a number that Redis has lost.
-	lookEvery = 5 * time.Second
+	queryEvery = 5 * time.Second
 
 	// maxTopics is how many topics a generation has. Two generations are remembered.
-	// More would save nothing: they cannot all be checked within lookEvery.
+	// More would save nothing: they cannot all be checked within queryEvery.
 	maxTopics = 1 << 14
 )
 
@@ -43,11 +43,11 @@ type knownTopic struct {
 	mu         sync.Mutex
 	partitions int       // guarded by mu; 0: not known yet
 	seenAt     time.Time // guarded by mu; when Redis was last asked
-	looking    *look     // guarded by mu; the look under way
+	current    *query    // guarded by mu; the query under way
 }
 
-// look is a call that asks Redis, shared by all callers that wait for it.
-type look struct {
+// query is a call that asks Redis, shared by all callers that wait for it.
+type query struct {
 	done chan struct{} // closed when err is set
 	err  error
 }
@@ -76,12 +76,12 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	var last error
 	for {
-		err := t.look(ctx, topic)
+		err := t.query(ctx, topic)
 		// An error matters only as long as no number is known.
 		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
-		if t.background.closing.Err() != nil { // the look was cancelled
+		if t.background.closing.Err() != nil { // the query was cancelled
 			return 0, ErrClosed
 		}
 		if ctx.Err() == nil && !worthRetrying(err) {
@@ -100,30 +100,30 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 	}
 }
 
-// refresh starts a look, unless one is under way or has just ended, and does not wait for
+// refresh starts a query, unless one is under way or has just ended, and does not wait for
 // it. If too many calls run in the background, a later Publish starts it.
 func (t *topics) refresh(topic *knownTopic) {
 	topic.mu.Lock()
 	defer topic.mu.Unlock()
-	if topic.looking != nil || topic.recent() {
+	if topic.current != nil || topic.recent() {
 		return
 	}
-	next := &look{done: make(chan struct{})}
+	next := &query{done: make(chan struct{})}
 	if t.background.try(func(ctx context.Context) { t.ask(ctx, topic, next) }) {
-		topic.looking = next
+		topic.current = next
 	}
 }
 
-// look waits until Redis has been asked, by this caller or another.
-func (t *topics) look(ctx context.Context, topic *knownTopic) error {
+// query waits until Redis has been asked, by this caller or another.
+func (t *topics) query(ctx context.Context, topic *knownTopic) error {
 	topic.mu.Lock()
-	current := topic.looking
+	current := topic.current
 	if current == nil {
-		current = &look{done: make(chan struct{})}
-		topic.looking = current
+		current = &query{done: make(chan struct{})}
+		topic.current = current
 		topic.mu.Unlock()
 		if err := t.background.start(ctx, func(ctx context.Context) { t.ask(ctx, topic, current) }); err != nil {
-			topic.looked(current, 0, err)
+			topic.answered(current, 0, err)
 		}
 	} else {
 		topic.mu.Unlock()
@@ -136,9 +136,9 @@ func (t *topics) look(ctx context.Context, topic *knownTopic) error {
 	}
 }
 
-func (t *topics) ask(ctx context.Context, topic *knownTopic, current *look) {
+func (t *topics) ask(ctx context.Context, topic *knownTopic, current *query) {
 	partitions, err := t.raise(ctx, topic)
-	topic.looked(current, partitions, err)
+	topic.answered(current, partitions, err)
 	if err == nil {
 		t.outages.Worked(observe.Publishing, topic.whole().place())
 		t.endExpired(ctx, topic) // no caller waits for it
@@ -191,16 +191,16 @@ func (t *knownTopic) seen() (partitions int, fresh bool) {
 }
 
 // recent reports whether Redis was asked just now. The lock is held.
-func (t *knownTopic) recent() bool { return time.Since(t.seenAt) < lookEvery }
+func (t *knownTopic) recent() bool { return time.Since(t.seenAt) < queryEvery }
 
-// looked ends a look.
-func (t *knownTopic) looked(current *look, partitions int, err error) {
+// answered ends a query.
+func (t *knownTopic) answered(current *query, partitions int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
 		t.partitions = partitions
 	}
-	t.seenAt, t.looking = time.Now(), nil
+	t.seenAt, t.current = time.Now(), nil
 	current.err = err
 	close(current.done)
 }

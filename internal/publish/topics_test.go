@@ -104,7 +104,7 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 		require.Equal(t, 3, partitions())
 		down.Store(true)
 		for range 10 {
-			<-time.After(lookEvery + time.Second)
+			<-time.After(queryEvery + time.Second)
 			for range 5 {
 				require.Equal(t, 3, partitions())
 			}
@@ -136,7 +136,7 @@ func TestAKnownNumberIsUsedAtOnceWhileALookHangs(t *testing.T) {
 		_, err := topics.partitions(t.Context(), far, "t")
 		require.NoError(t, err)
 		hung = make(chan struct{})
-		<-time.After(lookEvery + time.Second)
+		<-time.After(queryEvery + time.Second)
 		partitions()
 		<-time.After(time.Minute)
 		partitions()
@@ -163,7 +163,7 @@ func TestAKnownNumberDoesNotWaitForASlotAndIsLookedAtLater(t *testing.T) {
 		for range maxBackground { // looks for new topics, say
 			require.NoError(t, topics.background.start(t.Context(), func(context.Context) { <-release }))
 		}
-		<-time.After(lookEvery)
+		<-time.After(queryEvery)
 		start := time.Now()
 		partitions()
 		partitions()
@@ -195,7 +195,7 @@ func TestLooksThatNobodyWaitsForLeaveRoomForOtherCalls(t *testing.T) {
 				require.NoError(t, err)
 			}
 			synctest.Wait()
-			<-time.After(lookEvery)
+			<-time.After(queryEvery)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -296,7 +296,7 @@ func TestAPublisherEndsGroupsThatHaveExpired(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 		assert.Zero(t, time.Since(start))
-		time.Sleep(lookEvery + 2*time.Second) //nolint:forbidigo // lets the bubble's clock run
+		time.Sleep(queryEvery + 2*time.Second) //nolint:forbidigo // lets the bubble's clock run
 		f.mu.Lock()
 		f.ended, f.endFails = nil, nil
 		f.mu.Unlock()
