@@ -313,7 +313,7 @@ func (l *fakeListener) pass(handler queue.HintHandler) {
 			handler.OnHint(queue.Hint{In: in, Opened: !open})
 			open = true
 		case in := <-l.group.looks:
-			handler.OnHint(queue.Hint{In: in, Looked: true, Found: 1})
+			handler.OnHint(queue.Hint{In: in, Claimed: true, Found: 1})
 		case <-l.group.grown:
 			handler.OnHint(queue.Hint{Grown: true})
 		case <-l.group.paused:

@@ -107,7 +107,7 @@ func (h *hints) notified(hint queue.Hint) {
 	if hint.Found > 0 {
 		h.yield = maxYield
 	}
-	if hint.Looked && h.known {
+	if hint.Claimed && h.known {
 		before := h.at
 		h.at = time.Now().Add(h.after(hint.In))
 		switch {

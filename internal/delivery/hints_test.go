@@ -18,7 +18,7 @@ func TestNotificationsDuringAClaimCauseNoOtherClaim(t *testing.T) {
 		pass(testPoll)
 		h.reset()
 		for range 3 {
-			h.notified(queue.Hint{In: testPoll, Looked: true})
+			h.notified(queue.Hint{In: testPoll, Claimed: true})
 		}
 		h.found(0, testPoll, 0)
 		assert.Greater(t, h.wait(), testPoll/2)

@@ -21,10 +21,10 @@ const maxHint = 24 * time.Hour
 // Hint says how soon a message may be due; if In is negative, none is scheduled.
 type Hint struct {
 	In time.Duration
-	// Looked means that another consumer of the group has just claimed all due messages, so older
+	// Claimed means that another consumer of the group has just claimed all due messages, so older
 	// hints are void. Found is the number of messages that it claimed.
-	Looked bool
-	Found  int
+	Claimed bool
+	Found   int
 	// Alone means that the hint is for this group only.
 	Alone bool
 	// Grown means that the topic has more partitions. The hint says nothing else.
@@ -94,13 +94,13 @@ func (h *notificationReader) parse(text string) (hint Hint, mine bool) {
 	if group, paused := strings.CutPrefix(text, "!"); paused {
 		return Hint{Paused: true}, group == "" || group == h.group
 	}
-	text, hint.Looked = strings.CutPrefix(text, "=")
+	text, hint.Claimed = strings.CutPrefix(text, "=")
 	wait, who, named := strings.Cut(text, " ")
 	us, err := strconv.ParseInt(wait, 10, 64)
 	if err != nil {
 		return Hint{}, false
 	}
-	if !hint.Looked {
+	if !hint.Claimed {
 		hint.In = within(max(us, 0))
 		hint.Alone = named
 		return hint, !named || who == h.group

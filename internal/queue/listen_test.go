@@ -100,15 +100,15 @@ func TestNotificationsThatMakeNoSenseDoNoHarm(t *testing.T) {
 		"9223372036854775807":             {Hint{In: maxHint}, true},
 		"99999999999999999999":            {Hint{}, false},
 		"-9223372036854775808":            {Hint{}, true},
-		"=7 3" + other:                    {Hint{In: 7 * time.Microsecond, Looked: true, Found: 3}, true},
-		"=7 3 1 gc/1":                     {Hint{In: 7 * time.Microsecond, Looked: true, Found: 3}, false}, // its own
-		"=7 3 1 hd/2":                     {Hint{In: 7 * time.Microsecond, Looked: true, Found: 3}, false},
-		"=-1 0" + other:                   {Hint{In: -1, Looked: true}, true},
-		"=-9223372036854775808 0" + other: {Hint{In: -1, Looked: true}, true},
-		"=9223372036854775807 9223372036854775807" + other: {Hint{In: maxHint, Looked: true, Found: MaxMessages}, true},
-		"=1 99999999999999999999" + other:                  {Hint{In: time.Microsecond, Looked: true, Found: MaxMessages}, true},
-		"=1 -7" + other:                                    {Hint{In: time.Microsecond, Looked: true}, true},
-		"=1 x" + other:                                     {Hint{In: time.Microsecond, Looked: true}, true},
+		"=7 3" + other:                    {Hint{In: 7 * time.Microsecond, Claimed: true, Found: 3}, true},
+		"=7 3 1 gc/1":                     {Hint{In: 7 * time.Microsecond, Claimed: true, Found: 3}, false}, // its own
+		"=7 3 1 hd/2":                     {Hint{In: 7 * time.Microsecond, Claimed: true, Found: 3}, false},
+		"=-1 0" + other:                   {Hint{In: -1, Claimed: true}, true},
+		"=-9223372036854775808 0" + other: {Hint{In: -1, Claimed: true}, true},
+		"=9223372036854775807 9223372036854775807" + other: {Hint{In: maxHint, Claimed: true, Found: MaxMessages}, true},
+		"=1 99999999999999999999" + other:                  {Hint{In: time.Microsecond, Claimed: true, Found: MaxMessages}, true},
+		"=1 -7" + other:                                    {Hint{In: time.Microsecond, Claimed: true}, true},
+		"=1 x" + other:                                     {Hint{In: time.Microsecond, Claimed: true}, true},
 	} {
 		hint, mine := h.parse(text)
 		assert.Equal(t, want.mine, mine, "%q", text)

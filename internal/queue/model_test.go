@@ -282,7 +282,7 @@ func textOf(n store.Notice) string {
 	switch {
 	case n.Paused:
 		return "!" + n.Group
-	case n.Looked:
+	case n.Claimed:
 		return fmt.Sprintf("=%d %d %d %s%s", n.Wait, n.Found, len(n.Group), n.Group, n.Consumer)
 	}
 	return strings.TrimSpace(fmt.Sprint(n.Wait, " ", n.Group))

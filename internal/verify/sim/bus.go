@@ -73,7 +73,7 @@ func (li *listener) snap() {
 
 // notify sends a notification to all listeners. The caller holds mu.
 func (w *World) notify(partition int, n store.Notice) {
-	if !n.Looked && n.Group == "" {
+	if !n.Claimed && n.Group == "" {
 		for _, g := range w.groups {
 			g.usage.woken++
 		}
@@ -99,7 +99,7 @@ func (l *link) hear(n store.Notice, lie bool) {
 		l.mislead(now)
 		return
 	}
-	if !n.Looked && !n.Paused && !n.Grown {
+	if !n.Claimed && !n.Paused && !n.Grown {
 		l.consumer.woken++
 	}
 	l.listener.deliver(heard{notice: n})
@@ -139,7 +139,7 @@ func (li *listener) concerns(n store.Notice) bool {
 	switch {
 	case n.Grown:
 		return true
-	case n.Looked:
+	case n.Claimed:
 		return n.Group == li.group && n.Consumer != li.consumer
 	default:
 		return n.Group == "" || n.Group == li.group

@@ -143,7 +143,7 @@ func (w *World) liar(r *rand.Rand, g *group, partition int, gap time.Duration, u
 	for time.Now().Before(until) && !w.isQuiet() {
 		waits := []int64{-1, 3_600_000_000, 10_000_000, 1_000_000, 0}
 		n := store.Notice{
-			Wait: waits[r.IntN(len(waits))], Group: g.name, Looked: chance(r, 0.8),
+			Wait: waits[r.IntN(len(waits))], Group: g.name, Claimed: chance(r, 0.8),
 			Found: r.IntN(3), Consumer: "of another database", Grown: chance(r, 0.02),
 		}
 		w.mu.Lock()

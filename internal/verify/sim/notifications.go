@@ -77,8 +77,8 @@ const textForm = "%d %t %d %t %t %t"
 
 // text returns a notice as a connection transmits it.
 func text(n store.Notice) string {
-	alone := n.Group != "" && !n.Looked && !n.Paused
-	return fmt.Sprintf(textForm, n.Wait, n.Looked, n.Found, n.Grown, n.Paused, alone)
+	alone := n.Group != "" && !n.Claimed && !n.Paused
+	return fmt.Sprintf(textForm, n.Wait, n.Claimed, n.Found, n.Grown, n.Paused, alone)
 }
 
 // notificationReader gives a consumer its hints.
@@ -97,11 +97,11 @@ func (e notificationReader) OnError(err error) { e.handler.OnError(err) }
 func (e notificationReader) OnMessage(text string) {
 	var n store.Notice
 	var alone bool
-	_, _ = fmt.Sscanf(text, textForm, &n.Wait, &n.Looked, &n.Found, &n.Grown, &n.Paused, &alone) // from text
+	_, _ = fmt.Sscanf(text, textForm, &n.Wait, &n.Claimed, &n.Found, &n.Grown, &n.Paused, &alone) // from text
 	if n.Paused {
 		e.link.consumer.heardPause(e.link.partition)
 	}
 	e.handler.OnHint(queue.Hint{
-		In: time.Duration(n.Wait) * time.Microsecond, Looked: n.Looked, Found: n.Found, Alone: alone, Grown: n.Grown, Paused: n.Paused,
+		In: time.Duration(n.Wait) * time.Microsecond, Claimed: n.Claimed, Found: n.Found, Alone: alone, Grown: n.Grown, Paused: n.Paused,
 	})
 }

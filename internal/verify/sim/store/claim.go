@@ -88,7 +88,7 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	busy := known && nowMS(now)-last.ms < busyMS
 	if !claims.NeedsWorker && claims.Wait != 0 && !busy && len(g.claims) > 1 {
 		found := len(claims.Messages) + len(claims.Buried)
-		p.notify(Notice{Wait: claims.Wait, Group: r.Group, Looked: true, Found: found, Consumer: r.Consumer})
+		p.notify(Notice{Wait: claims.Wait, Group: r.Group, Claimed: true, Found: found, Consumer: r.Consumer})
 	}
 	return claims, true
 }

@@ -12,7 +12,7 @@ type Topic struct {
 type Notice struct {
 	Wait     int64  // µs until a message is due; negative: none is scheduled
 	Group    string // the group it is for; empty: all
-	Looked   bool   // Consumer has claimed all due messages
+	Claimed  bool   // Consumer has claimed all due messages
 	Found    int    // messages that Consumer found
 	Consumer string // the consumer that claimed
 	Grown    bool   // there are more partitions, and nothing else
