@@ -30,7 +30,7 @@ end
 if #moved == 0 then return left end
 
 begin_writes(zset)
-local passed = ordered > 0 and ahead and place == 'queue' and put_off(turns, blocked, queue, ids, lines, due)
+local passed = ordered > 0 and ahead and place == 'queue' and postpone(turns, blocked, queue, ids, lines, due)
 redis.call('ZADD', zset, 'XX', unpack(moved))
 if passed then wake(channel, 0, 0) end
 if tonumber(due) < first then wake(channel, now, tonumber(due)) end

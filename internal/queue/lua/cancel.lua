@@ -95,7 +95,7 @@ if #burials == 0 then
   free(keys, id)
 end
 for _, l in ipairs(lines) do
-  if put_off(l.turns, l.blocked, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
+  if postpone(l.turns, l.blocked, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
 end
 call('ZREM', scheduled, id)
 for _, zset in ipairs(zsets) do call('ZREM', zset, id) end

@@ -86,13 +86,13 @@ local number, last_ms, result = recorded(claims, consumer)
 -- caller's memory was set back, and it continues from the number in this reply.
 if number > request then return reply(-2 - number) end
 if number == request then
-  local held = held_again(result)
+  local held = still_held(result)
   local batch, back = fitting(held, limit, max_bytes, now_ms, has_metadata)
   batch.bodies, batch.metadata = texts_of(batch.ids, has_metadata)
   begin_writes(unack)
   if not only_leased(held.ids, audience) then return ask() end
   write_record(claims, consumer, ARGV[3], now_ms, cjson.encode({ held.deadline, batch.details, batch.ids, held.recorded }), last_ms)
-  give_back(back, group, channel, now)
+  release_unseen(back, group, channel, now)
   return reply(0, batch)
 end
 

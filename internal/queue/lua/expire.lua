@@ -40,7 +40,7 @@ for i = 1, #some, 2 do
 end
 if latest > ends then noticed = 0 end
 begin_writes(expiry)
-if latest > now_ms + NEAR_MS then
+if latest > now_ms + SOON_MS then
   write_expiry(settings, expiry, group, now_ms, lasts, latest, 0)
   return { 'alive' }
 end

@@ -6,10 +6,10 @@
 -- exceeds the limit by itself goes behind the others that are due. The record keeps the messages that are left, so that no copy gets
 -- more.
 
--- held_again returns the messages of a record that its consumer still holds: no consumer has claimed or
+-- still_held returns the messages of a record that its consumer still holds: no consumer has claimed or
 -- extended them since. The receipt alone does not prove that: a torn file may bring back the record of a
 -- claim that was undone, and another consumer may have claimed the messages since.
-local function held_again(record)
+local function still_held(record)
   local deadline, details, ids, buried = unpack(cjson.decode(record))
   local dues, receipts = {}, {}
   for due, receipt in string.gmatch(details, '(%S+) (%S+)') do
@@ -54,8 +54,8 @@ local function fitting(held, limit, max_bytes, now_ms, has_metadata)
   return batch, back
 end
 
--- give_back returns messages to the queue, unseen.
-local function give_back(back, group, channel, now)
+-- release_unseen returns messages to the queue, unseen.
+local function release_unseen(back, group, channel, now)
   if #back.ids == 0 then return end
   redis.call('HSET', attempts, unpack(back.entries))
   redis.call('ZADD', queue, unpack(back.scores))

@@ -24,14 +24,14 @@ do
     local score = tonumber(call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
     if score and score < IN_LINE and (not first or score < first) then first = score end
   end
-  local next_look = tonumber(call('ZRANGE', expiry, 0, 0, 'WITHSCORES')[2])
+  local next_check = tonumber(call('ZRANGE', expiry, 0, 0, 'WITHSCORES')[2])
   local number, last_ms = string.match(call('HGET', claims, consumer) or '', '^(%d+) (%d+) ')
   local presence = about ~= '' and call('HGET', consumers, consumer) or ''
   local since = string.match(presence, '^%d+ %d+ (%d+)')
 
   -- claim.lua notifies other consumers, and in each new hour renews the expiry of the records.
   local alone = call('HLEN', claims) == 1
-  if (not first or first > now_ms) and call('HLEN', turns) == 0 and call('ZCARD', blocked) == 0 and (not next_look or next_look > now_ms + SOON_MS) and number and alone
+  if (not first or first > now_ms) and call('HLEN', turns) == 0 and call('ZCARD', blocked) == 0 and (not next_check or next_check > now_ms + SOON_MS) and number and alone
     and tonumber(number) < tonumber(request) and (about == '' or since)
     and math.floor(last_ms / HOUR_MS) == math.floor(now_ms / HOUR_MS) and call('SISMEMBER', groups, group) == 1 then
     local count = tonumber(call('GET', partitions)) or 0

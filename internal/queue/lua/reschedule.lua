@@ -83,7 +83,7 @@ end
 local earlier = false
 for _, zset in ipairs(waiting) do earlier = earlier or tonumber(due) < (head(zset) or math.huge) end
 for _, l in ipairs(lines) do
-  if put_off(l.turns, l.blocked, l.queue, { id }, { line }, due) then wake(channel, 0, 0, l.group) end
+  if postpone(l.turns, l.blocked, l.queue, { id }, { line }, due) then wake(channel, 0, 0, l.group) end
 end
 for _, zset in ipairs(waiting) do call('ZADD', zset, due, id) end
 if earlier then wake(channel, now, tonumber(due)) end

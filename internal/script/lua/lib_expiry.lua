@@ -5,9 +5,9 @@
 -- long it lasts without a live consumer, when it ends at the earliest, and when it was given notice
 -- of its end, 0 if it was not. Its score in expiry is the time of the next check.
 
-local NEAR_MS = 10000 -- a group ends soon, and is checked, this long before its end
+local SOON_MS = 10000 -- a group ends soon, and is checked, this long before its end
 local NOTICE_MS = 9000 -- it must have had notice for this long
-local LOOK_MS = 12 * HOUR_MS -- longest time between checks: the hash of consumers expires after a day
+local CHECK_MS = 12 * HOUR_MS -- longest time between checks: the hash of consumers expires after a day
 
 -- expiry_of reads when a group expires; nil if it does not.
 local function expiry_of(settings, group)
@@ -20,8 +20,8 @@ end
 -- without the field is removed from the set again, but no process would check a group that is not in the
 -- set. A group that was noticed gets a later score, so that it makes way for others.
 local function write_expiry(settings, expiry, group, now_ms, lasts, ends, noticed)
-  local look = noticed > 0 and noticed + NOTICE_MS or now_ms + LOOK_MS
-  redis.call('ZADD', expiry, int(noticed > 0 and math.max(ends, look) or math.min(ends, look)), group)
+  local check = noticed > 0 and noticed + NOTICE_MS or now_ms + CHECK_MS
+  redis.call('ZADD', expiry, int(noticed > 0 and math.max(ends, check) or math.min(ends, check)), group)
   redis.call('HSET', settings, 'expiry:' .. group, int(lasts) .. ' ' .. int(ends) .. ' ' .. int(noticed))
 end
 
@@ -33,6 +33,6 @@ end
 
 -- near returns up to 100 groups that may end soon.
 local function near(expiry, now_ms)
-  return redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now_ms + NEAR_MS), 'LIMIT', 0, 100)
+  return redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now_ms + SOON_MS), 'LIMIT', 0, 100)
 end
 

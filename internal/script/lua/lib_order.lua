@@ -119,9 +119,9 @@ local function pass_turns(turns, blocked, queue, ids, lines)
   return #left > 0
 end
 
--- put_off removes messages from their lines, and ends their turns. In the queue, they get a later due time or,
+-- postpone removes messages from their lines, and ends their turns. In the queue, they get a later due time or,
 -- without one, are removed.
-local function put_off(turns, blocked, queue, ids, lines, due)
+local function postpone(turns, blocked, queue, ids, lines, due)
   leave_lines(blocked, queue, ids, lines, due)
   return pass_turns(turns, blocked, queue, ids, lines)
 end

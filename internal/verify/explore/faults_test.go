@@ -112,8 +112,8 @@ var faults = []fault{
 	{"turns: halts: a discard passes none on", "discard", "if ordered > 0 and pass_turns(", "if false and pass_turns(", "an ordering key that halts"},
 	{"turns: the last in line is next", "lib_order", "'LIMIT', 0, 1)[1]\n", "'LIMIT', 0, 9)\n    place = place[#place]\n", "an ordering key, at most 1 delivery"},
 	{"turns: cancel leaves the place in line", "lib_order", "      redis.call('ZREM', blocked, place_of(lines[i], score - IN_LINE, id))\n", "", "an ordering key, cancelled"},
-	{"turns: cancel passes none on", "cancel", "if put_off(", "if false and put_off(", "an ordering key, cancelled"},
-	{"turns: who is put off keeps its own", "reschedule", "if put_off(", "if false and put_off(", "an ordering key, cancelled"},
+	{"turns: cancel passes none on", "cancel", "if postpone(", "if false and postpone(", "an ordering key, cancelled"},
+	{"turns: a postponed message keeps its own", "reschedule", "if postpone(", "if false and postpone(", "an ordering key, cancelled"},
 	{
 		"turns: torn: a place goes before its message", "lib_order",
 		"      if due then redis.call('ZADD', queue, due, id) else redis.call('ZREM', queue, id) end\n      redis.call('ZREM', blocked, place_of(lines[i], score - IN_LINE, id))\n",
