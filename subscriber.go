@@ -273,13 +273,12 @@ func (s *Subscriber) endsGroup(ctx context.Context, place observe.Place) (end fu
 }
 
 // Stop ends all subscriptions, as Subscribe describes, without waiting. Call it when a service begins to shut down, so
-// that other processes receive the messages, and Close at the end. It always returns nil, and may be called again.
-func (s *Subscriber) Stop() error {
+// that other processes receive the messages, and Close at the end. It may be called again.
+func (s *Subscriber) Stop() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel()
-	return nil
 }
 
 // Close ends all subscriptions, as Subscribe describes, and waits for them, at most CloseTimeout and a second. With
@@ -287,7 +286,7 @@ func (s *Subscriber) Stop() error {
 // acks or returned messages did not reach Redis; those messages are delivered again when their leases end.
 func (s *Subscriber) Close() error {
 	end := time.Now().Add(s.config.CloseTimeout + closeGrace)
-	_ = s.Stop()
+	s.Stop()
 	s.running.Wait()
 	s.ending.Do(func() {
 		ctx, cancel := context.WithDeadline(context.Background(), end)
