@@ -1,5 +1,6 @@
 #!/bin/sh
-# Check the messages of commits: a subject such as "periodic: store late ticks at once" with at most 72 characters, an empty line, a body.
+# Check commits. The message has a subject such as "periodic: store late ticks at once" with at most 72 characters, an
+# empty line, and a body. No file has more than 256,000 bytes, as a compiled program has.
 #
 # usage: check-commits.sh [REVISIONS]   as git log takes them; by default at most 20 commits, since the last tag or since this script exists
 set -eu
@@ -18,6 +19,9 @@ for commit in $commits; do
 	echo "$subject" | grep -Eq '^[a-z][a-z0-9_./, -]*: [^A-Z ]' || problem="the subject is not of the form \"package: imperative subject\""
 	[ "${#subject}" -le 72 ] || problem="the subject has more than 72 characters"
 	[ -n "$(git log -1 --format=%b "$commit")" ] || problem="there is no body that says why"
+	large=$(git diff-tree --root --no-commit-id -r --diff-filter=AM "$commit" | cut -d ' ' -f 4 |
+		git cat-file --batch-check='%(objectsize)' | awk '$1 > 256000')
+	[ -z "$large" ] || problem="a file has $large bytes"
 	[ -z "$problem" ] || { echo "$commit $subject: $problem" >&2; failed=1; }
 done
 exit $failed

@@ -1,6 +1,8 @@
 package release
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -34,6 +36,21 @@ func TestCommitMessagesAreChecked(t *testing.T) {
 			assert.ErrorContains(t, err, c.subject)
 		})
 	}
+}
+
+// TestLargeFilesAreNotCommitted, such as a compiled program.
+func TestLargeFilesAreNotCommitted(t *testing.T) {
+	t.Parallel()
+	repo := scratch(t, "scripts/check-commits.sh")
+	commit := func(bytes int) error {
+		require.NoError(t, os.WriteFile(filepath.Join(repo.dir, "data"), make([]byte, bytes), 0o600))
+		repo.run("git", "add", "data")
+		repo.run("git", "commit", "-q", "-m", "all: add data", "-m", "Why.")
+		_, err := repo.try("scripts/check-commits.sh", "-1")
+		return err
+	}
+	assert.NoError(t, commit(256_000))
+	assert.ErrorContains(t, commit(256_001), "256001 bytes")
 }
 
 // TestCommitsSinceTheLastTagAreChecked by default, and no older ones.
