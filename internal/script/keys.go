@@ -78,7 +78,7 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	ConsumersOf: {"consumers", "hash", "consumer → until when it counts as alive, when it was last and first seen, ms, " +
 		"and JSON that describes it"},
 	TurnsOf:   {"turns", "hash", "length of the ordering key, a comma and the key → id of the message that has the turn"},
-	BlockedOf: {"blocked", "zset", "length, comma and ordering key as in turns, due in ms as 16 digits, id → 0: due, and waiting for the turn"},
+	BlockedOf: {"blocked", "zset", "field of turns, due time (ms, 16 digits) and id, as one string → 0. The message is due and waits for the turn"},
 }
 
 // Kinds returns all kinds.
