@@ -13,7 +13,7 @@ const (
 	backlog = 100_000
 
 	// grouped is redisdelay with group limits that are never reached.
-	grouped = ours + ", GroupLimits"
+	grouped = ours + " with GroupLimits"
 )
 
 func groupedDelay() pubsub {
@@ -31,7 +31,7 @@ func groupedDelay() pubsub {
 func drainOne() experiment {
 	return experiment{
 		name: "drain",
-		what: "A due backlog of 100,000 messages, one subscription, `for m := range messages { m.Ack() }`.\n" +
+		what: "A due backlog of 100,000 messages, one subscription, `for m := range messages { m.Ack() }`. GroupLimits are never reached.\n" +
 			"The Watermill floor is a minimal loop: claim 100 messages, hand over each when the one before is acked, ack all 100.",
 		contestants: []contestant{
 			drain(redisDelay(), 1), drain(groupedDelay(), 1), drain(redisStream(), 1),

@@ -31,7 +31,7 @@ func publishBy(goroutines, messages int, peers ...contestant) experiment {
 	stream.publisher = publisherWithPool(200)
 	return experiment{
 		name:        fmt.Sprintf("publish%d", goroutines),
-		what:        fmt.Sprintf("%d goroutines publish messages, one per call.", goroutines),
+		what:        fmt.Sprintf("%d goroutines publish %s messages, one per call.", goroutines, thousands(messages)),
 		contestants: append([]contestant{publish(redisDelay(), messages, goroutines, 1), publish(stream, messages, goroutines, 1)}, peers...),
 	}
 }

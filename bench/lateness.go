@@ -18,11 +18,11 @@ import (
 const p99 = "p99"
 
 func lateness() experiment {
-	const beside = ours + ", 50 more consumers"
+	const beside = ours + " with 50 more consumers"
 	return experiment{
 		name: "lateness",
-		what: "2,000 messages are due at random times within 10 s: the time from the due time to the handler. Redis runs on the same\n" +
-			"machine, so both have the same clock. An early message fails the run.",
+		what: "2,000 messages are due at random times within 10 s. Lateness is the time from the due time until the handler receives the\n" +
+			"message, by the clock that Redis and the handler share. All consumers are of one group. An early message fails the run.",
 		rounds: 3,
 		contestants: []contestant{
 			{ours, latenessRun(1)}, {beside, latenessRun(51)},

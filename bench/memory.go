@@ -11,9 +11,8 @@ const memoryEach = "memory"
 
 func memory() experiment {
 	return experiment{
-		name: "memory",
-		what: "used_memory for each of 100,000 messages that are scheduled 24 h ahead, with a UUID, the delay metadata and 100 bytes of\n" +
-			"payload. asynq uses ProcessIn.",
+		name:   "memory",
+		what:   "used_memory for each of 100,000 messages that are scheduled 24 h ahead, with the delay metadata. asynq uses ProcessIn.",
 		rounds: 1,
 		contestants: []contestant{
 			memoryRun(ours, scheduleOurs), memoryRun("asynq", scheduleAsynq),

@@ -12,7 +12,8 @@ import (
 )
 
 // handOvers is the reason why few goroutines that wait for each call miss their goals.
-const handOvers = "no: callers can return at their deadline, which costs two hand-overs"
+const handOvers = "no: the script does more, and a second goroutine makes each call, so that the caller can return at its deadline " +
+	"([publishing](../inside/performance.md#publishing))"
 
 func publishOne() experiment {
 	const messages = 20_000
@@ -44,7 +45,7 @@ func publishBatches() experiment {
 	const messages, size = 100_000, 100
 	return experiment{
 		name: "publish100",
-		what: "One goroutine publishes messages, 100 per call. asynq enqueues them one by one, because it has no call for several.\n" +
+		what: "One goroutine publishes 100,000 messages, 100 per call. asynq enqueues them one by one, because it has no call for several.\n" +
 			"EVALSHA of 100 is one script with HSET and ZADD for 100 messages.",
 		contestants: []contestant{
 			publish(redisDelay(), messages, 1, size), publish(redisStream(), messages/peerShare, 1, size),
@@ -62,7 +63,8 @@ func publishBatches() experiment {
 func publishAsync(messages, waiting int) experiment {
 	return experiment{
 		name: "async",
-		what: "One goroutine publishes messages, one per call: redisdelay with PublishAsync, then Flush. redisstream waits for each reply.",
+		what: fmt.Sprintf("One goroutine publishes %s messages with PublishAsync, then Flush; or %s, one per call, with Publish and with redisstream.",
+			thousands(messages), thousands(waiting)),
 		contestants: []contestant{
 			publishFutures(messages), named("Publish", publish(redisDelay(), waiting, 1, 1)), publish(redisStream(), waiting, 1, 1),
 		},

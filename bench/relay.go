@@ -16,14 +16,14 @@ const (
 	relayed = 50_000
 
 	// published is a relay that publishes with redisstream, as it does to a stream on another server.
-	published = ours + ", published"
+	published = ours + " with a Publisher"
 )
 
 func relays() experiment {
 	return experiment{
 		name: "relay",
-		what: "A relay transfers a due backlog of 50,000 messages to a Redis stream: moved by a script, or published by redisstream's\n" +
-			"Publisher. The third column is that Publisher alone, with 100 messages per call.",
+		what: "A relay transfers a due backlog of 50,000 messages to a Redis stream, by a script or with redisstream's Publisher. The third\n" +
+			"column is that Publisher alone, with 100 messages per call.",
 		contestants: []contestant{
 			{ours, func(ctx context.Context, l *lab) (sample, error) {
 				return relayBacklog(ctx, l, relay.Config{Streams: &redisstream.PublisherConfig{Client: l.common()}})

@@ -42,11 +42,11 @@ func find(outcomes []outcome, name string) *outcome {
 	return &outcomes[i]
 }
 
-const reader = `Each value is the median over the rounds, followed by the minimum and the maximum, except for CPU. "a / b" is a ratio of two runs in the
-same round. A bar is a bound that the median should keep. If it may be missed, the last column says why. CPU is user and system time, of
-Redis (INFO) and of the client (getrusage). The client is publisher and consumer in one process, and shares the cores with Redis. In the
-columns "1 ms away", a proxy delays each reply of Redis by that time, and some runs have fewer messages. redisstream is
-watermill-redisstream, with a pool of 200 connections if several goroutines publish. asynq is a task queue on Redis.
+const reader = `Each value is the median over the rounds, followed by the minimum and the maximum. "Redis CPU + client CPU" has only medians: user and
+system time of Redis (INFO), and of the client (getrusage), which publishes and consumes on the same cores. "rate of A / B" is the rate of
+A, by default redisdelay, divided by that of B in the same round. A bar is a bound that the median should keep; if not, the last column
+says why. In runs with ".far" or "1 ms away", a proxy delays each reply of Redis by 1 ms. These runs and slow libraries have fewer
+messages. redisstream is watermill-redisstream, with a pool of 200 connections if several goroutines publish. asynq is a task queue.
 `
 
 func heading(ctx context.Context, command string, l *lab) (string, error) {
@@ -60,9 +60,9 @@ func heading(ctx context.Context, command string, l *lab) (string, error) {
 	}
 	return fmt.Sprintf(`# Benchmarks
 
-Measured by `+"`%s`"+` (bench/) on %s: %s, %d cores; Redis %s on the same machine, without persistence unless stated
-otherwise; %s. All options have their defaults. Messages have UUIDs and payloads of %d bytes. Every message arrived, and none
-twice unless a table has a row for duplicates.
+Measured by `+"`%s`"+` (bench/) on %s: %s, %d cores; Redis %s on the same machine, without persistence unless
+stated otherwise; %s. All options have their defaults. Messages have UUIDs and payloads of %d bytes. Every message arrived. If
+messages arrived twice, their table has a row for duplicates.
 
 `, command, time.Now().UTC().Format(time.DateOnly), cpu, runtime.NumCPU(), redisVersion, runtime.Version(), payloadSize), nil
 }
