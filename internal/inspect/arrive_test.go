@@ -43,10 +43,10 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 		"messages " + plain: "body " + plain, "messages " + id: "body " + id,
 		"imported " + plain: "now+86400s", "imported " + plainID(2): "now+86400s",
 	}
-	assert.Equal(t, want, r.State())
+	assert.Equal(t, want, r.StateFromNow())
 	again := []Outcome{OutcomeKnown, OutcomeKnown, OutcomeKnown}
 	assert.Equal(t, again, r.arrive(arrivals...))
-	assert.Equal(t, want, r.State())
+	assert.Equal(t, want, r.StateFromNow())
 
 	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 10))
 	ack(t, g, id)

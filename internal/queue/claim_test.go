@@ -128,5 +128,5 @@ func TestClaimBuriesAMessageWithoutABody(t *testing.T) {
 		"dead:g c": "now+0s", "reasons:g c": "message body is missing",
 		"unack:g b": "now+30s", "messages b": "body b",
 		"unack:g d": "now+30s", "messages d": "body d",
-	}, r.State())
+	}, r.StateFromNow())
 }

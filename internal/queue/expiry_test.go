@@ -27,7 +27,7 @@ func (r *scene) expiring(name string, lasts time.Duration) *Group {
 // they end, relative to now.
 func (r *scene) lives() map[string]string {
 	r.T.Helper()
-	state := r.State()
+	state := r.StateFromNow()
 	for field, value := range state {
 		parts := strings.Fields(value)
 		switch {
@@ -50,7 +50,7 @@ func (r *scene) away(ms string) string {
 	r.T.Helper()
 	n, err := strconv.ParseFloat(ms, 64)
 	require.NoError(r.T, err)
-	return r.Score(n)
+	return r.FromNow(n)
 }
 
 // over makes a group one that expired a minute ago, and had notice then.

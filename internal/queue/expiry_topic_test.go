@@ -29,7 +29,7 @@ func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
 	require.NoError(t, topic.End(t.Context(), "g"), "twice is no error")
 	for n := range number {
 		part := r.in(topic.Partition(n))
-		state := part.State()
+		state := part.StateFromNow()
 		delete(state, "partitions ")
 		assert.Empty(t, state, "partition %d", n)
 		require.NoError(t, member.Group(n).Register(t.Context()))
@@ -127,7 +127,7 @@ func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
 		require.Equal(t, "expired", r.in(topic.Partition(interrupted)).look(topic.Partition(interrupted).Group("g")))
 		assert.Equal(t, []Ended{{"g", 6}}, endedBy(t, topic.again()))
 		for n := range 2 {
-			state := r.in(topic.Partition(n)).State()
+			state := r.in(topic.Partition(n)).StateFromNow()
 			delete(state, "partitions ")
 			assert.Empty(t, state)
 		}
@@ -168,7 +168,7 @@ func TestAGroupThatIsLeftInOnePartitionEndsThere(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, ended, "the first one has told it")
 	for n := range 3 {
-		state := r.in(topic.Partition(n)).State()
+		state := r.in(topic.Partition(n)).StateFromNow()
 		delete(state, "partitions ")
 		assert.Empty(t, state)
 	}
@@ -194,7 +194,7 @@ func TestTheFirstPartitionIsTheLastToEndAGroup(t *testing.T) {
 	r.over(topic.Partition(1), "g")
 	assert.Equal(t, []Ended{{"g", 4}}, look())
 	for n := range 3 {
-		state := r.in(topic.Partition(n)).State()
+		state := r.in(topic.Partition(n)).StateFromNow()
 		delete(state, "partitions ")
 		assert.Empty(t, state, "partition %d", n)
 	}

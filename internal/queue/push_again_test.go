@@ -20,7 +20,7 @@ func TestAKeyWhoseHolderHasNoBodyIsFree(t *testing.T) {
 			id := keyed(1, "k")
 			require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.MessageKeys, ""), "k", keyed(0, "k")).Err())
 			assert.Empty(t, r.pushBatch(1, policy, []Message{after(id, 60)}))
-			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.State())
+			assert.Equal(t, map[string]string{"scheduled " + id: "now+60s", "messages " + id: "body " + id, "keys k": id}, r.StateFromNow())
 		})
 	}
 }

@@ -110,7 +110,7 @@ func TestATornPutIsStoredOnceWhenItIsSentAgain(t *testing.T) {
 		assert.Equal(r.T, map[string]string{
 			"groups g": "member", "scheduled before": "now+60s", "messages before": "body before",
 			"scheduled b": "now+60s", "messages b": "body b",
-		}, r.State())
+		}, r.StateFromNow())
 	})
 }
 

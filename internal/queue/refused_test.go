@@ -68,7 +68,7 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 		"dead:g 9": "now+0s", "messages 9": "body 9", "reasons:g 9": "hopeless", "attempts:g 9": "1/1/0",
 		"dead:g 2": "now+0s", "messages 2": "body 2", "reasons:g 2": "not acked in 1 deliveries", "attempts:g 2": "1/1/0",
 		"dead:g 4": "now+0s", "messages 4": "body 4", "reasons:g 4": "bad",
-	}, r.State())
+	}, r.StateFromNow())
 }
 
 // TestGroupsCanBeFreedWithoutMemory, retired and expired ones, because that frees memory.

@@ -74,10 +74,20 @@ func (r *Scene) Expire(group, id string) {
 // dueInLane is the due time in a member of lanes.
 var dueInLane = regexp.MustCompile(`\d{16}`)
 
-// State is everything that the topic has in Redis, as "kind id" -> value. Times are from
-// Redis's now, as of Score. It leaves out the records of publishers and claims:
-// tests that send calls again show their effect.
+// State is everything that the topic has in Redis, as "kind id" -> value. It leaves out the records of publishers and
+// claims: tests that send calls again show their effect.
 func (r *Scene) State() map[string]string {
+	r.T.Helper()
+	return r.state(r.exact)
+}
+
+// StateFromNow is State with times as FromNow formats them.
+func (r *Scene) StateFromNow() map[string]string {
+	r.T.Helper()
+	return r.state(r.FromNow)
+}
+
+func (r *Scene) state(score func(ms float64) string) map[string]string {
 	r.T.Helper()
 	state := map[string]string{}
 	keys, err := r.Client.Keys(r.Ctx(), EscapeGlob(string(r.Partition.Names))+"*").Result()
@@ -87,7 +97,7 @@ func (r *Scene) State() map[string]string {
 		if kind == "publishers" || strings.HasPrefix(kind, "claims:") {
 			continue
 		}
-		for field, value := range r.Contents(key) {
+		for field, value := range r.contents(key, score) {
 			if strings.HasPrefix(kind, "blocked:") {
 				field = dueInLane.ReplaceAllString(field, " ")
 			}
@@ -104,6 +114,11 @@ func EscapeGlob(s string) string {
 
 // Contents is what a key has, as id -> value.
 func (r *Scene) Contents(key string) map[string]string {
+	r.T.Helper()
+	return r.contents(key, r.exact)
+}
+
+func (r *Scene) contents(key string, score func(ms float64) string) map[string]string {
 	r.T.Helper()
 	contents := map[string]string{}
 	kind, err := r.Client.Type(r.Ctx(), key).Result()
@@ -122,7 +137,7 @@ func (r *Scene) Contents(key string) map[string]string {
 		entries, err := r.Client.ZRangeWithScores(r.Ctx(), key, 0, -1).Result()
 		require.NoError(r.T, err)
 		for _, entry := range entries {
-			contents[entry.Member.(string)] = r.Score(entry.Score)
+			contents[entry.Member.(string)] = score(entry.Score)
 		}
 	default:
 		contents[""] = kind
@@ -138,18 +153,27 @@ func (r *Scene) Now() time.Time {
 	return now
 }
 
-// Score formats a time within a day of now, and some more, as "now+30s", any other in ms; that of a message in line
-// after "in line". It knows only multiples of 5 s: a time counts as such a one until it has come 4.5 s nearer, since a
-// test may take a while.
-func (r *Scene) Score(ms float64) string {
+// exact formats a score, that of a message in line after "in line".
+func (r *Scene) exact(ms float64) string {
 	r.T.Helper()
 	require.Equal(r.T, float64(int64(ms)), ms, "scores are whole milliseconds")
 	if ms >= script.InLine {
-		return "in line " + r.Score(ms-script.InLine)
+		return "in line " + r.exact(ms-script.InLine)
+	}
+	return strconv.FormatInt(int64(ms), 10)
+}
+
+// FromNow formats a time within a day of now, and some more, as "now+30s", any other in ms; that of a message in line
+// after "in line". It knows only multiples of 5 s: a time counts as such a one until it has come 4.5 s nearer, since a
+// test may take a while.
+func (r *Scene) FromNow(ms float64) string {
+	r.T.Helper()
+	if ms >= script.InLine {
+		return "in line " + r.FromNow(ms-script.InLine)
 	}
 	away := time.UnixMilli(int64(ms)).Sub(r.Now())
 	if away.Abs() > 25*time.Hour {
-		return strconv.FormatInt(int64(ms), 10)
+		return r.exact(ms)
 	}
 	const step = 5 * time.Second
 	return fmt.Sprintf("now%+ds", 5*int(math.Ceil(float64(away-step/10)/float64(step))))
