@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestNoScriptTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowCases) }
+func TestNoScriptKeepsRedisBusy(t *testing.T) { notSlow(t, slowCases) }
 
 // slowCases prepare a topic with the group g and return the calls to measure.
 var slowCases = map[string]func(r *scene, g *queue.Group) func(){

@@ -12,7 +12,7 @@ import (
 
 const mebibyte = 1 << 20
 
-func TestNoScriptTakesOverTenMilliseconds(t *testing.T) { notSlow(t, slowCases) }
+func TestNoScriptKeepsRedisBusy(t *testing.T) { notSlow(t, slowCases) }
 
 // slowCases prepare a topic with the group g and return the calls to measure.
 var slowCases = map[string]func(r *scene, g *Group) func(){
