@@ -155,8 +155,8 @@ func TestBulkOperationsKnowWhatWaitsInLine(t *testing.T) {
 			assert.Equal(t, Progress{Done: 3}, p)
 			assert.Equal(t, want, s.stats().Groups[0].Counts)
 			assert.Empty(t, s.findings(false)[CheckTurns])
-			lanes := s.Client.Exists(t.Context(), s.Key("blocked:billing"), s.Key("turns:billing")).Val()
-			assert.Zero(t, lanes)
+			left := s.Client.Exists(t.Context(), s.Key("blocked:billing"), s.Key("turns:billing")).Val()
+			assert.Zero(t, left)
 		})
 	}
 }

@@ -141,22 +141,22 @@ func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
 
 // TestAClaimHealsTurns that torn files have left broken.
 func TestAClaimHealsTurns(t *testing.T) {
-	for name, damage := range map[string]func(r *scene, turns, lanes string) error{
+	for name, damage := range map[string]func(r *scene, turns, blocked string) error{
 		"of a message that is nowhere": func(r *scene, turns, _ string) error {
 			return r.Client.HSet(r.Ctx(), turns, "1,a", ordered("gone", "a")).Err()
 		},
 		"of a message that is in line": func(r *scene, turns, _ string) error { return r.Client.HSet(r.Ctx(), turns, "1,a", a3).Err() },
 		"of nobody, while others wait": func(r *scene, turns, _ string) error { return r.Client.HDel(r.Ctx(), turns, "1,a").Err() },
-		"behind a place of nobody": func(r *scene, turns, lanes string) error {
-			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: fmt.Sprintf("1,a%016d%s", 1, ordered("gone", "a"))})
+		"behind a place of nobody": func(r *scene, turns, blocked string) error {
+			r.Client.ZAdd(r.Ctx(), blocked, redis.Z{Member: fmt.Sprintf("1,a%016d%s", 1, ordered("gone", "a"))})
 			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
 		},
-		"behind a place without a time": func(r *scene, turns, lanes string) error {
-			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: "1,a"})
+		"behind a place without a time": func(r *scene, turns, blocked string) error {
+			r.Client.ZAdd(r.Ctx(), blocked, redis.Z{Member: "1,a"})
 			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
 		},
-		"beside a place of no line": func(r *scene, turns, lanes string) error {
-			r.Client.ZAdd(r.Ctx(), lanes, redis.Z{Member: "garbled"})
+		"beside a place of no line": func(r *scene, turns, blocked string) error {
+			r.Client.ZAdd(r.Ctx(), blocked, redis.Z{Member: "garbled"})
 			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
 		},
 	} {

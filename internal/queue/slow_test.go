@@ -166,7 +166,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"send 500 messages in line behind 20,000": func(r *scene, g *Group) func() {
-		r.lane("a", 20_000)
+		r.blocked("a", 20_000)
 		for i := range 500 {
 			r.push(due(ordered(fmt.Sprintf("z%03d", i), "a")))
 		}
@@ -178,7 +178,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"ack 1,000 messages and pass on 1,000 turns": func(r *scene, g *Group) func() {
 		var ids []string
 		for i := range 1000 {
-			ids = append(ids, r.lane(fmt.Sprintf("key %03d", i), 1))
+			ids = append(ids, r.blocked(fmt.Sprintf("key %03d", i), 1))
 		}
 		return func() {
 			acked, err := g.Ack(r.Ctx(), done(ids...))
@@ -188,7 +188,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 	},
 	"claim 1,000 messages of different keys beside 20,000 in line": func(r *scene, g *Group) func() {
-		r.lane("a", 20_000)
+		r.blocked("a", 20_000)
 		for i := range 10 {
 			var list []Message
 			for j := range 100 {
@@ -203,8 +203,8 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"relay for one of 100 groups": relayAll(500, 100, 100),
 }
 
-// lane gives an ordering key a message in delivery to the group g, whose receipt it returns, and messages in line behind it.
-func (r *scene) lane(key string, count int) (held string) {
+// blocked gives an ordering key a message in delivery to the group g, whose receipt it returns, and messages in line behind it.
+func (r *scene) blocked(key string, count int) (held string) {
 	r.T.Helper()
 	const source = `
 		local key, count = ARGV[1], tonumber(ARGV[2])

@@ -71,8 +71,8 @@ func (r *Scene) Expire(group, id string) {
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.Partition.Key(script.UnackOf, group), redis.Z{Score: 1000, Member: id}).Err())
 }
 
-// dueInLane is the due time in a member of lanes.
-var dueInLane = regexp.MustCompile(`\d{16}`)
+// dueInBlocked is the due time in a member of blocked.
+var dueInBlocked = regexp.MustCompile(`\d{16}`)
 
 // State is everything that the topic has in Redis, as "kind id" -> value. It leaves out the records of publishers and
 // claims: tests that send calls again show their effect.
@@ -99,7 +99,7 @@ func (r *Scene) state(score func(ms float64) string) map[string]string {
 		}
 		for field, value := range r.contents(key, score) {
 			if strings.HasPrefix(kind, "blocked:") {
-				field = dueInLane.ReplaceAllString(field, " ")
+				field = dueInBlocked.ReplaceAllString(field, " ")
 			}
 			state[kind+" "+field] = value
 		}
@@ -253,7 +253,6 @@ func (r *Scene) BusyConsumers(count int) {
 	require.NoError(r.T, err)
 }
 
-// Deny is a client whose user may not use a command.
 // Deny is a client of a user who may not call a command.
 func (r *Scene) Deny(server *redistest.Server, command string) *redis.Client {
 	r.T.Helper()
