@@ -21,7 +21,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, line := range explanation.Lines {
-		fmt.Println(line)
+	for _, group := range explanation.Groups {
+		fmt.Println(group)
 	}
 }

@@ -18,18 +18,18 @@ import (
 // Explanation says where a message is and why, and when it will move.
 type Explanation struct {
 	Message Message
-	Tick    string   // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
-	Summary string   // one sentence, such as "due in 29m"; it begins with Tick
-	Brief   string   // Summary without the texts of Lines, for programs that show both; "" if it adds nothing to them
-	Lines   []Line   // one for each group, sorted by group
-	Behind  []string // the ids of other messages of its ordering key that it waits behind
+	Tick    string             // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
+	Summary string             // one sentence, such as "due in 29m"; it begins with Tick
+	Brief   string             // Summary without the texts of Groups, for programs that show both; "" if it adds nothing to them
+	Groups  []GroupExplanation // one for each group, sorted by group
+	Behind  []string           // the ids of other messages of its ordering key that it waits behind
 }
 
-// Line is where a message is for a group, and why.
-type Line struct{ Group, Text string }
+// GroupExplanation is where a message is for a group, and why.
+type GroupExplanation struct{ Group, Text string }
 
 // String returns "group: text".
-func (l Line) String() string { return l.Group + ": " + l.Text }
+func (g GroupExplanation) String() string { return g.Group + ": " + g.Text }
 
 // Explain explains where a message is and what it waits for: its due time, a retry, another message of its ordering
 // key, a pause, a limit, a consumer. The texts have times of the local time zone. The errors are those of Message.
@@ -52,7 +52,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 	}
 	brief, why := e.overall()
 	return Explanation{
-		Message: message, Tick: tick, Summary: sentenceOf(tick, lost, brief, why), Brief: sentenceOf(tick, lost, brief), Lines: e.groups,
+		Message: message, Tick: tick, Summary: sentenceOf(tick, lost, brief, why), Brief: sentenceOf(tick, lost, brief), Groups: e.groups,
 		Behind: slices.Compact(slices.Sorted(slices.Values(e.ahead))),
 	}, nil
 }
@@ -69,7 +69,7 @@ type explainer struct {
 	partition *queue.Partition
 	groupList inspect.GroupList // of the message's partition, where claims obey it
 	message   Message
-	groups    []Line // one for each group
+	groups    []GroupExplanation // one for each group
 
 	mu    sync.Mutex
 	ahead []string // guarded by mu; Explanation.Behind
@@ -79,35 +79,35 @@ func (e *explainer) explain(ctx context.Context) error {
 	if e.message.Scheduled {
 		return e.explainScheduled(ctx)
 	}
-	e.groups = make([]Line, len(e.message.Groups))
+	e.groups = make([]GroupExplanation, len(e.message.Groups))
 	return each(len(e.groups), func(i int) error {
 		text, err := e.status(ctx, i)
-		e.groups[i] = Line{e.message.Groups[i].Group, text}
+		e.groups[i] = GroupExplanation{e.message.Groups[i].Group, text}
 		return err
 	})
 }
 
 // explainScheduled explains, for each group, a message that no group has been given.
 func (e *explainer) explainScheduled(ctx context.Context) error {
-	e.groups = make([]Line, len(e.groupList.Groups))
+	e.groups = make([]GroupExplanation, len(e.groupList.Groups))
 	return each(len(e.groups), func(i int) error {
 		name := e.groupList.Groups[i]
 		text, err := e.due(e.message.DueAt), error(nil)
 		if !e.message.DueAt.After(e.message.At) {
-			text, err = e.unsettled(ctx, GroupStatus{Group: name, DueAt: e.message.DueAt})
+			text, err = e.unsettled(ctx, MessageInGroup{Group: name, DueAt: e.message.DueAt})
 		}
-		e.groups[i] = Line{name, text}
+		e.groups[i] = GroupExplanation{name, text}
 		return err
 	})
 }
 
 // observedGroup is the state of the message for a group, with the live consumers of the group.
 type observedGroup struct {
-	GroupStatus
+	MessageInGroup
 	consumers []inspect.Consumer
 }
 
-func (e *explainer) observed(ctx context.Context, g GroupStatus) (observedGroup, error) {
+func (e *explainer) observed(ctx context.Context, g MessageInGroup) (observedGroup, error) {
 	consumers, err := inspect.Consumers(ctx, e.partition.Group(g.Group))
 	return observedGroup{g, consumers}, err
 }
@@ -129,7 +129,7 @@ func (e *explainer) status(ctx context.Context, i int) (string, error) {
 }
 
 // unsettled describes a message that a group has not settled.
-func (e *explainer) unsettled(ctx context.Context, status GroupStatus) (string, error) {
+func (e *explainer) unsettled(ctx context.Context, status MessageInGroup) (string, error) {
 	g, err := e.observed(ctx, status)
 	if err != nil {
 		return "", err
@@ -265,7 +265,7 @@ func (e *explainer) overall() (brief, why string) {
 
 // together returns the texts of all groups, or one text if they are equal.
 func (e *explainer) together() string {
-	if !slices.ContainsFunc(e.groups, func(l Line) bool { return l.Text != e.groups[0].Text }) {
+	if !slices.ContainsFunc(e.groups, func(g GroupExplanation) bool { return g.Text != e.groups[0].Text }) {
 		return e.groups[0].Text
 	}
 	texts := make([]string, len(e.groups))

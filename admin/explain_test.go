@@ -34,9 +34,9 @@ func (s *scene) says(summary string, lines ...string) {
 	s.T.Helper()
 	e := s.explain()
 	assert.Regexp(s.T, "^"+summary+"$", e.Summary)
-	require.Len(s.T, e.Lines, len(lines))
+	require.Len(s.T, e.Groups, len(lines))
 	for i, line := range lines {
-		assert.Regexp(s.T, "^"+line+"$", e.Lines[i].String())
+		assert.Regexp(s.T, "^"+line+"$", e.Groups[i].String())
 	}
 	assert.Equal(s.T, "k", e.Message.Key)
 }
@@ -202,7 +202,7 @@ func TestExplainDamage(t *testing.T) {
 	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
 	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
-	assert.Equal(t, []Line{{"B", "handled, or the group subscribed later"}}, e.Lines)
+	assert.Equal(t, []GroupExplanation{{"B", "handled, or the group subscribed later"}}, e.Groups)
 	require.NoError(t, s.Client.SRem(t.Context(), s.Key("groups"), "B").Err())
 	e, err = s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)

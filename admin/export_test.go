@@ -300,7 +300,7 @@ func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
 			s := newScene(t)
 			file := "{\"payload\":\"before\"}\n" + text + "\n{\"payload\":\"after\"}\n"
 			got, err := s.admin.Import(t.Context(), s.Topic, strings.NewReader(file), nil)
-			var bad *LineError
+			var bad *ImportLineError
 			require.ErrorAs(t, err, &bad)
 			assert.Equal(t, 2, bad.Line)
 			assert.ErrorContains(t, err, want)

@@ -34,15 +34,15 @@ const (
 	importBytes = 1 << 20 // bodies in one call, about
 )
 
-// LineError is an invalid line of an Import.
-type LineError struct {
+// ImportLineError is an invalid line of an Import.
+type ImportLineError struct {
 	Line int // from 1
 	Err  error
 }
 
-func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+func (e *ImportLineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
 
-func (e *LineError) Unwrap() error { return e.Err }
+func (e *ImportLineError) Unwrap() error { return e.Err }
 
 var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 
@@ -54,7 +54,7 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // Import may be repeated: it skips lines that were imported before (ErrStoredBefore), for a day even if their messages
 // are done, and lines whose key is in use (ErrKeyInUse).
 //
-// An invalid line, or one of more than 128 MiB, ends the import with a *LineError; the lines before it are imported.
+// An invalid line, or one of more than 128 MiB, ends the import with a *ImportLineError; the lines before it are imported.
 // The error may also be that of r. When ctx ends or Redis fails, Import returns even if a Read of r blocks, so close r
 // and do not use it again.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
@@ -100,7 +100,7 @@ func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
 	}
 	err = lines.Err()
 	if errors.Is(err, bufio.ErrTooLong) {
-		err = &LineError{number + 1, errLongLine}
+		err = &ImportLineError{number + 1, errLongLine}
 	}
 	return errors.Join(i.flush(ctx), err)
 }
@@ -138,7 +138,7 @@ func (i *importing) add(ctx context.Context, number int, text []byte) error {
 		arrival, err = i.admin.arrival(i.name, l, number, text)
 	}
 	if err != nil {
-		return errors.Join(i.flush(ctx), &LineError{number, err})
+		return errors.Join(i.flush(ctx), &ImportLineError{number, err})
 	}
 	i.arrivals, i.bytes = append(i.arrivals, arrival), i.bytes+len(arrival.Body)
 	if len(i.arrivals) < importSize && i.bytes < importBytes {

@@ -21,7 +21,7 @@ const (
 type Inbox struct {
 	Waiting int64         // entries that are not stored yet
 	Oldest  time.Duration // how long the first of them has waited; 0 for none, or if its writer chose an id that is not a time
-	Refused int64         // rejected entries that are kept
+	Refused int64         // refused entries that are kept
 }
 
 // Inbox returns the state of the inbox, in one call to Redis.

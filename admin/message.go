@@ -36,11 +36,11 @@ type Message struct {
 
 	Scheduled bool      // no group has been given it yet
 	DueAt     time.Time // if Scheduled; else zero
-	Groups    []GroupStatus
+	Groups    []MessageInGroup
 }
 
-// GroupStatus is the state of a message for a group.
-type GroupStatus struct {
+// MessageInGroup is the state of a message for a group.
+type MessageInGroup struct {
 	Group       string
 	State       redisdelay.State
 	Attempts    int       // deliveries that count
@@ -89,7 +89,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	m := Message{
 		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
 		At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
-		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]GroupStatus, len(found.Groups)),
+		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]MessageInGroup, len(found.Groups)),
 	}
 	err = each(len(m.Groups), func(i int) (err error) {
 		m.Groups[i], err = a.status(ctx, t, found, found.Groups[i])
@@ -101,8 +101,8 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 var errLeftOut = errors.New("left out: the metadata of all groups together are too large")
 
 // status returns the state of a message for a group.
-func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.FoundFor) (GroupStatus, error) {
-	s := GroupStatus{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
+func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.FoundFor) (MessageInGroup, error) {
+	s := MessageInGroup{Group: f.Group, State: redisdelay.State(f.State), Attempts: f.Attempts, Reason: f.Reason}
 	switch {
 	case f.LeftOut:
 		s.Content = Content{Body: m.Body, Err: errLeftOut}
@@ -123,7 +123,7 @@ func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.
 
 // findHolder returns the consumer that holds a delivery, from the heartbeats of the consumers or from the records of their
 // last claims.
-func (s *GroupStatus) findHolder(ctx context.Context, g *queue.Group, id string, token int64) error {
+func (s *MessageInGroup) findHolder(ctx context.Context, g *queue.Group, id string, token int64) error {
 	consumers, err := inspect.Consumers(ctx, g)
 	if err != nil {
 		return err

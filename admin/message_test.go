@@ -69,12 +69,12 @@ func TestAMessageStandsDifferentlyForEachGroup(t *testing.T) {
 	s.unchanged(func() { m = s.message(Ref{Key: "k"}) })
 	assert.Equal(t, id, m.ID)
 	assert.False(t, m.Scheduled)
-	statuses := map[string]GroupStatus{}
+	statuses := map[string]MessageInGroup{}
 	for _, g := range m.Groups {
 		statuses[g.Group] = g
 		assert.WithinDuration(t, s.Now(), first(g.DueAt, g.LeasedUntil, g.BuriedAt, s.Now()), 2*time.Minute)
 		g.DueAt, g.LeasedUntil, g.BuriedAt, g.Content = time.Time{}, time.Time{}, time.Time{}, Content{}
-		want, known := map[string]GroupStatus{
+		want, known := map[string]MessageInGroup{
 			"done":     {State: redisdelay.StateDone},
 			"newcomer": {State: redisdelay.StateDone},
 			"dead":     {State: redisdelay.StateDead, Reason: "no route"},

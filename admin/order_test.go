@@ -48,7 +48,7 @@ func (s *scene) behind(key, why string) {
 		e, err := s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: key})
 		require.NoError(s.T, err)
 		assert.Regexp(s.T, "^due for "+soon+"; "+why+"$", e.Summary)
-		assert.Equal(s.T, []Line{{"billing", e.Summary}}, e.Lines)
+		assert.Equal(s.T, []GroupExplanation{{"billing", e.Summary}}, e.Groups)
 	})
 }
 

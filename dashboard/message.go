@@ -39,7 +39,7 @@ type messageData struct {
 
 // groupActions is where the message stands for a group that is to handle it, and what can be done there.
 type groupActions struct {
-	admin.GroupStatus
+	admin.MessageInGroup
 	Said    string // about the group
 	Actions []action
 }
@@ -72,7 +72,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		if g.State == redisdelay.StateDone {
 			continue
 		}
-		row := groupActions{GroupStatus: g, Said: e.Lines[i].Text}
+		row := groupActions{MessageInGroup: g, Said: e.Groups[i].Text}
 		if strings.Contains(row.Said, g.Content.LastError) {
 			row.Content.LastError = ""
 		}

@@ -118,7 +118,7 @@ func (a *app) showOne(m admin.Message) error {
 	if err := a.printf("\n"); err != nil {
 		return err
 	}
-	return a.showGroupStatus(m.Groups, now)
+	return a.showMessageInGroups(m.Groups, now)
 }
 
 // What is shown of metadata without --wide.
@@ -161,7 +161,7 @@ func (a *app) showPayload(c admin.Content) error {
 	return a.printf("%s\n", paint(warnStyle, fmt.Sprintf("… and %s more: --raw shows them, --file FILE keeps them", humanize.Bytes(int64(left)))))
 }
 
-func (a *app) showGroupStatus(groups []admin.GroupStatus, now time.Time) error {
+func (a *app) showMessageInGroups(groups []admin.MessageInGroup, now time.Time) error {
 	g := a.newGrid("GROUP", "STATE", "#ATTEMPTS", "WHEN", "+CHANGED METADATA", "WHY")
 	for _, s := range groups {
 		when, why := humanize.Full(s.DueAt, now), s.Reason
@@ -190,7 +190,7 @@ func (a *app) showGroupStatus(groups []admin.GroupStatus, now time.Time) error {
 }
 
 // stateText is the state of a message for a group, as tables show it.
-func stateText(s admin.GroupStatus) string {
+func stateText(s admin.MessageInGroup) string {
 	if s.InLine {
 		return string(s.State) + ", in line"
 	}
@@ -210,8 +210,8 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	}
 	if a.json() {
 		id, key := e.Message.ID, e.Message.Key
-		lines := make([]string, len(e.Lines))
-		for i, line := range e.Lines {
+		lines := make([]string, len(e.Groups))
+		for i, line := range e.Groups {
 			lines[i] = line.String()
 		}
 		return a.object(explanationJSON{topic, id, inKey(id), key, inKey(key), inOrder(e.Message.OrderingKey), e.Tick, e.Summary, lines})
@@ -220,7 +220,7 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	if e.Message.Key != "" {
 		name += ", key " + e.Message.Key
 	}
-	if len(e.Lines) == 0 {
+	if len(e.Groups) == 0 {
 		return a.printf("%s: %s\n", name, paint(headerStyle, e.Summary))
 	}
 	if e.Tick != "" {
@@ -229,7 +229,7 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	if err := a.printf("%s\n", name); err != nil {
 		return err
 	}
-	for _, line := range e.Lines {
+	for _, line := range e.Groups {
 		if err := a.printf("  %s\n", paint(headerStyle, line.String())); err != nil {
 			return err
 		}
