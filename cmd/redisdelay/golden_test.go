@@ -257,10 +257,9 @@ func newScrubber(files string) *scrubber {
 		{regexp.QuoteMeta("@" + host), "@HOST"},
 		{regexp.QuoteMeta(files), "FILES"},
 		{`redisdelay (\(devel\)|v\S+)( \(commit \w+\))?, go\S+, \S+`, "redisdelay VERSION"},
-		{`"version":"[^"]*"(,"commit":"\w+")?(,"modified":true)?,"go":"[^"]*","platform":"[^"]*"`, `"version":"VERSION"`},
+		{`"version":"[^"]*"(,"commit":"\w+")?,"modified":\w+,"go":"[^"]*","platform":"[^"]*"`, `"version":"VERSION"`},
 		{`127\.0\.0\.1:\d+`, "127.0.0.1:PORT"},
 		{`\b\d{13}-\d+\b`, "ENTRY"},
-		{`"oldest_seconds":[\d.]+`, `"oldest_seconds":N`},
 		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "TIME"},
 		{`\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d(\.\d+)?)?`, "TIME"},
@@ -276,7 +275,7 @@ func newScrubber(files string) *scrubber {
 		{`about [\d.]+ [KMG]?i?B of memory`, "about N of memory"},
 		{`( [KMG]?i?B) +[\d.]+ [KMG]?i?B\b`, "$1  N"}, // what stats says of memory, beside that of bodies
 		{`"memory":\d+`, `"memory":N`},
-		{`(overdueMs|byMs|PerSecond)":-?[\d.]+`, `$1":N`},
+		{`(overdueMs|byMs|oldestMs)":-?[\d.]+`, `$1":N`},
 		{` {3,}`, "  "}, // columns are as wide as the times in them
 	} {
 		s.replaced = append(s.replaced, replacement{regexp.MustCompile(r[0]), r[1]})

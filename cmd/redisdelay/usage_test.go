@@ -41,7 +41,6 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"ls orders --due-before 1h --due-after 2h", "--due-after is not before --due-before", "want a range that is not empty"},
 	{"ls orders --dead --due-before 1h", "--due-before cannot be used here", "want --since or --until"},
 	{"ls orders --since 1h", "--since cannot be used here", "want --dead"},
-	{"ls orders --key a --key-prefix b", "--key names one message", "want no other filter with it"},
 	{"show orders", "ID is missing", "want the id of a message, or its --key KEY"},
 	{"show orders 1 --key k", "--key cannot be given with an ID", "want one of them"},
 	{"show", "TOPIC is missing", "want redisdelay show [TOPIC] [ID]"},

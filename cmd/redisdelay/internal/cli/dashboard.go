@@ -129,9 +129,9 @@ func (w *web) actor(r *http.Request) string {
 
 // eventJSON is something that has happened while a command serves.
 type eventJSON struct {
-	At     time.Time      `json:"at"`
-	Event  string         `json:"event"`
-	Fields map[string]any `json:"fields,omitempty"`
+	At     time.Time
+	Event  string
+	Fields map[string]any
 }
 
 // tell writes that something has happened, on one line, with its fields quoted.

@@ -56,23 +56,16 @@ func (a *app) countReasons(ctx context.Context, topic string, q admin.Query) err
 		return err
 	}
 	g := a.newGrid("#COUNT", "GROUP", "#OLDEST", "#NEWEST", "REASON")
-	now := a.now()
-	for _, r := range reasons {
-		if a.json() {
-			if err := a.object(reasonJSON{topic, r.Group, r.Count, stamp{r.Oldest}, stamp{r.Newest}, r.Reason, r.Example, r.Others}); err != nil {
-				return err
-			}
-		}
+	list, now := make([]reasonJSON, len(reasons)), a.now()
+	for i, r := range reasons {
+		list[i] = reasonJSON{topic, r}
 		text := a.cut(r.Reason, 100)
 		if r.Others {
 			text = "(other reasons)"
 		}
 		g.add(humanize.Number(r.Count), r.Group, humanize.Relative(r.Oldest, now), humanize.Relative(r.Newest, now), text)
 	}
-	if a.json() {
-		return nil
-	}
-	return a.printOr(g, "no message matches")
+	return printList(a, list, g, "no message matches")
 }
 
 func onDead(name, done, ask string, run runner) operation {

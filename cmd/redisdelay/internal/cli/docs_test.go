@@ -16,7 +16,9 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/inbox"
 )
 
 var update = flag.Bool("update", false, "write docs/operate/cli.md anew")
@@ -49,7 +51,7 @@ func TestDocsAreGeneratedFromTheCommands(t *testing.T) {
 			}
 		}
 	}
-	b.WriteString("\n## Objects\n\nWhat `-o json` prints. A name with `?` is omitted if it has no value.\n\n| commands | names |\n| --- | --- |\n")
+	b.WriteString("\n## Objects\n\nWhat `-o json` prints. See [above](#for-scripts) for the names that are omitted.\n\n| commands | names |\n| --- | --- |\n")
 	for _, o := range objects {
 		fmt.Fprintf(&b, "| %s | %s |\n", o.commands, strings.Join(jsonNames(reflect.TypeOf(o.of)), ", "))
 	}
@@ -71,28 +73,29 @@ var objects = []struct {
 }{
 	{"`topics`", topicJSON{}},
 	{"`stats`", statsJSON{}},
-	{"`groups`, and the `groups` of `stats`", groupJSON{}},
-	{"the `late` of `stats`", lateJSON{}},
-	{"the `pause` of these", pauseJSON{}},
-	{"the `limits` of a group", limitsJSON{}},
-	{"`consumers`, and the `consumers` of a group", consumerJSON{}},
-	{"`ls`, `dead ls`", entryJSON{}},
+	{"`groups`, and without `topic` the `groups` of `stats`", groupOf{}},
+	{"the `late` of `stats`", admin.Late{}},
+	{"a `pause`, and what is `paused`", pauseJSON{}},
+	{"the `limits` of a group", redisdelay.GroupLimits{}},
+	{"the `rate` of limits", redisdelay.Rate{}},
+	{"`consumers`, and the `consumers` of a group", admin.Consumer{}},
+	{"`ls`, `dead ls`", admin.Entry{}},
 	{"the last line of a page of these, if there are more", cursorJSON{}},
-	{"`show`, `dead show`", messageJSON{}},
-	{"the `groups` of `show`", groupStatusJSON{}},
+	{"`show`, `dead show`", admin.Message{}},
+	{"the `groups` of `show`", admin.MessageInGroup{}},
 	{"`ls --count`, `dead ls --count`", countJSON{}},
 	{"`dead reasons`", reasonJSON{}},
 	{"`explain`", explanationJSON{}},
+	{"the `groups` of `explain`", admin.GroupExplanation{}},
 	{"`periodic ls`, `periodic show`", scheduleJSON{}},
-	{"the `pause` of a schedule", schedulePauseJSON{}},
 	{"the other commands of `periodic`", scheduleOperationJSON{}},
-	{"`inbox show`", inboxJSON{}},
-	{"`inbox refused`, one for each entry", refusalJSON{}},
+	{"`inbox show`", admin.Inbox{}},
+	{"`inbox refused`, one for each entry", inbox.Refusal{}},
 	{"`inbox run`, when it ends", inboxRunJSON{}},
 	{"all operations; `export --file`, `import`", operationJSON{}},
 	{"`import --zset`, `import --from`", importJSON{}},
 	{"`publish`", publishedJSON{}},
-	{"`doctor`, one for each finding", findingJSON{}},
+	{"`doctor`, one for each finding", admin.Finding{}},
 	{"`dashboard`, one for its address and one for each change", eventJSON{}},
 	{"`version`", versionJSON{}},
 }
@@ -182,18 +185,18 @@ func flagTable(b *strings.Builder, flags *pflag.FlagSet, elsewhere []string) {
 	})
 }
 
-// jsonNames are the names of a struct's fields in JSON, with ? after those that may be left out.
+// jsonNames are the names of a struct in JSON.
 func jsonNames(of reflect.Type) (names []string) {
-	for field := range of.Fields() {
-		if field.Anonymous {
-			names = append(names, jsonNames(field.Type)...)
-			continue
+	for _, f := range reflect.VisibleFields(of) {
+		switch {
+		case f.Anonymous || !f.IsExported():
+		case f.Type == reflect.TypeFor[admin.Content]():
+			names = append(names, jsonNames(reflect.TypeFor[decodedJSON]())...)
+		case f.Type == reflect.TypeFor[time.Duration]():
+			names = append(names, "`"+jsonName(f.Name)+"Ms`")
+		default:
+			names = append(names, "`"+jsonName(f.Name)+"`")
 		}
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if options != "" {
-			name += "?"
-		}
-		names = append(names, "`"+name+"`")
 	}
 	return names
 }

@@ -122,7 +122,7 @@ func (d *diagnosis) outcome() error {
 // finding writes a finding.
 func (a *app) finding(f admin.Finding) error {
 	if a.json() {
-		return a.object(findingJSON{string(f.Severity), f.Check, f.Server, f.Topic, f.Text, f.Fixable, f.Fixed})
+		return a.object(f)
 	}
 	mark := paint(dimStyle, "info   ")
 	switch {

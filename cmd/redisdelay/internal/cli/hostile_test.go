@@ -145,7 +145,6 @@ func (e *evil) commands() [][]string {
 		{"ls", e.topic, "--wide"},
 		{"ls", e.topic, "--in-delivery"},
 		{"ls", e.topic, "--waiting"},
-		{"ls", e.topic, "--key", e.key},
 		{"ls", e.reason},
 		{"ls", e.topic, "--cursor", e.reason},
 		{"show", e.topic, "--key", e.key},

@@ -41,13 +41,13 @@ type setImport struct {
 // importJSON is what an import from a sorted set has done, or would do.
 type importJSON struct {
 	operationJSON
-	FirstDue stamp `json:"firstDue,omitzero"` // of those that were, or would be, imported
-	LastDue  stamp `json:"lastDue,omitzero"`
-	Earlier  int   `json:"earlier,omitempty"`  // left since they are due before --due-after
-	Unusable int   `json:"unusable,omitempty"` // members that cannot become messages
-	KeyInUse int   `json:"keyInUse,omitempty"` // of those skipped: another message holds the key
-	Gone     int   `json:"gone,omitempty"`     // left in the set: stored before, and no longer there although they are not due
-	Removed  int   `json:"removed,omitempty"`  // from the set
+	FirstDue time.Time // of those that were, or would be, imported
+	LastDue  time.Time
+	Earlier  int // left since they are due before --due-after
+	Unusable int // members that cannot become messages
+	KeyInUse int // of those skipped: another message holds the key
+	Gone     int // left in the set: stored before, and no longer there although they are not due
+	Removed  int // from the set
 }
 
 const importSample = 5 // jobs that a dry run shows
@@ -209,11 +209,11 @@ func (s *setImport) choose(page []sortedset.Job) []sortedset.Job {
 			s.done.Earlier++
 			continue
 		}
-		if s.done.FirstDue.IsZero() || due.Before(s.done.FirstDue.Time) {
-			s.done.FirstDue.Time = due
+		if s.done.FirstDue.IsZero() || due.Before(s.done.FirstDue) {
+			s.done.FirstDue = due
 		}
-		if due.After(s.done.LastDue.Time) {
-			s.done.LastDue.Time = due
+		if due.After(s.done.LastDue) {
+			s.done.LastDue = due
 		}
 		jobs = append(jobs, job)
 	}
@@ -384,7 +384,7 @@ func (s *setImport) preview(topic string) error {
 	text := "no member"
 	if s.done.Done > 0 {
 		text = fmt.Sprintf("%s, due from %s to %s", humanize.Count(s.done.Done, "member", "members"),
-			humanize.Full(s.done.FirstDue.Time, now), humanize.Full(s.done.LastDue.Time, now))
+			humanize.Full(s.done.FirstDue, now), humanize.Full(s.done.LastDue, now))
 	}
 	if s.done.Earlier > 0 {
 		text += fmt.Sprintf(", without %s due earlier", humanize.Number(s.done.Earlier))

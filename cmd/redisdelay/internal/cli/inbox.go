@@ -30,12 +30,6 @@ func (a *app) openInbox(change func(*inbox.Config)) (*inbox.Inbox, error) {
 	return inbox.New(config, outageLog{a, "inbox"})
 }
 
-type inboxJSON struct {
-	Waiting int64   `json:"waiting"`
-	Oldest  float64 `json:"oldest_seconds"`
-	Refused int64   `json:"refused"`
-}
-
 func (a *app) inboxShow() *cobra.Command {
 	return a.command("show", "Count the entries that wait in the inbox or were rejected, and show the longest wait", nil,
 		func(ctx context.Context, _ []string) error {
@@ -44,7 +38,7 @@ func (a *app) inboxShow() *cobra.Command {
 				return err
 			}
 			if a.json() {
-				return a.object(inboxJSON{s.Waiting, s.Oldest.Seconds(), s.Refused})
+				return a.object(s)
 			}
 			oldest := ""
 			if s.Oldest > 0 {
@@ -53,15 +47,6 @@ func (a *app) inboxShow() *cobra.Command {
 			return a.printf("%s%s; %s\n", humanize.Count(int(s.Waiting), "entry waits", "entries wait"), oldest,
 				humanize.Count(int(s.Refused), "was refused", "were refused"))
 		})
-}
-
-type refusalJSON struct {
-	Entry  string            `json:"entry"`
-	At     stamp             `json:"at"`
-	Reason string            `json:"reason"`
-	Fields map[string]string `json:"fields"`
-	// Fields64 has names and values in base64 of which one is not UTF-8; Fields has the others.
-	Fields64 map[string]string `json:"fields64,omitempty"`
 }
 
 func (a *app) inboxRefused() *cobra.Command {
@@ -75,18 +60,6 @@ func (a *app) inboxRefused() *cobra.Command {
 			list, err := i.Refused(ctx, most)
 			if err != nil {
 				return err
-			}
-			if a.json() {
-				for _, r := range list {
-					fields, coded := inMetadata(r.Fields)
-					if err := a.object(refusalJSON{r.ID, stamp{r.At}, r.Reason, fields, coded}); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			if len(list) == 0 {
-				return a.printf("no entry was refused\n")
 			}
 			return a.showRefused(list)
 		})
@@ -103,14 +76,14 @@ func (a *app) showRefused(list []inbox.Refusal) error {
 		}
 		g.add(r.ID, nominal(r.At), a.cut(r.Reason, 60), a.cut(strings.Join(fields, " "), 80))
 	}
-	return a.print(g)
+	return printList(a, list, g, "no entry was refused")
 }
 
 type inboxRunJSON struct {
-	Operation string `json:"operation"`
-	Stored    int    `json:"stored"`
-	Refused   int    `json:"refused"`
-	Changed   int    `json:"changed"`
+	Operation string
+	Stored    int
+	Refused   int
+	Changed   int
 }
 
 // observer counts what an Inbox does, in several goroutines.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -69,17 +70,18 @@ func (a *app) printf(format string, args ...any) error {
 // say writes to standard error. There is nobody to tell if that fails.
 func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format, clean(args...)...) }
 
-// object writes one line of JSON.
-func (a *app) object(o any) error {
+// object writes a struct as one line of JSON.
+func (a *app) object(value any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(o); err != nil {
+	if err := encoder.Encode(objectOf(reflect.ValueOf(value))); err != nil {
 		return err
 	}
 	_, err := escaping{a.data}.Write(text.Bytes())
 	return err
 }
+
 
 // escaping writes lines of JSON, of which each call has whole ones. What a terminal may obey is
 // written as \u and digits, which means the same.
@@ -150,8 +152,10 @@ func (g *grid) add(cells ...any) {
 	g.rows = append(g.rows, row)
 }
 
-// print writes the table. On a narrow terminal it goes without columns, and cuts the last one.
+// print writes the table, without the columns that are empty in all rows. On a narrow terminal it goes without further
+// columns, and cuts the last one.
 func (a *app) print(g *grid) error {
+	g.drop(func(i int) bool { return !slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "" }) })
 	if a.terminal.out && !a.wide && a.width > 0 {
 		g.fit(a.width)
 	}
@@ -224,23 +228,20 @@ func (g *grid) widths() []int {
 	return widths
 }
 
-// without leaves out the columns with these names that are empty in all rows.
-func (g *grid) without(names ...string) *grid {
-	g.drop(func(i int) bool {
-		return slices.Contains(names, g.columns[i].name) &&
-			!slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "" })
-	})
-	return g
-}
-
-// withoutZeros leaves out the columns with these names that are 0 in all rows.
-func (g *grid) withoutZeros(names ...string) *grid {
-	zero := string(count(0))
-	g.drop(func(i int) bool {
-		return slices.Contains(names, g.columns[i].name) &&
-			!slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != zero })
-	})
-	return g
+// printList prints values as JSON or as a table or, if there are none, as a sentence.
+func printList[T any](a *app, values []T, g *grid, none string, args ...any) error {
+	switch {
+	case a.json():
+		for _, value := range values {
+			if err := a.object(value); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(values) == 0:
+		return a.printf(none+"\n", args...)
+	}
+	return a.print(g)
 }
 
 func (g *grid) drop(which func(i int) bool) { g.shown = slices.DeleteFunc(g.shown, which) }
@@ -251,6 +252,14 @@ func count(n int) styled {
 		return paint(dimStyle, "0")
 	}
 	return styled(humanize.Number(n))
+}
+
+// unlessZero writes a number; nothing for 0.
+func unlessZero(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return humanize.Number(n)
 }
 
 // bad writes a number that should be 0.

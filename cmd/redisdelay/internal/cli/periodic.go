@@ -65,25 +65,15 @@ func (a *app) periodicLs() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json() {
-				for _, s := range list {
-					if err := a.object(inSchedule(s)); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			if len(list) == 0 {
-				return a.printf("there is no schedule\n")
-			}
 			return a.showSchedules(list)
 		})
 }
 
 func (a *app) showSchedules(list []periodic.Status) error {
 	g := a.newGrid("ID", "TOPIC", "WHEN", "NEXT", "#IN", "#AHEAD", "BEHIND", "PAUSED", "+OWNER", "+CRON", "PROBLEM")
-	now := a.now()
-	for _, s := range list {
+	all, now := make([]scheduleJSON, len(list)), a.now()
+	for i, s := range list {
+		all[i] = scheduleJSON{s, catchUp(s.CatchUp)}
 		next, in := "", ""
 		if len(s.Next) > 0 {
 			next, in = nominal(s.Next[0]), humanize.Duration(s.Next[0].Sub(now))
@@ -96,7 +86,7 @@ func (a *app) showSchedules(list []periodic.Status) error {
 			s.Owner, s.Cron, alarm(a.cut(s.Problem, 60)))
 	}
 	g.spare = []string{"AHEAD", "TOPIC", "NEXT", "WHEN"}
-	return a.print(g.without("BEHIND", "PAUSED", "OWNER", "PROBLEM"))
+	return printList(a, all, g, "there is no schedule")
 }
 
 // behindWords say for how long a schedule is behind, if that is long enough to matter.
@@ -139,7 +129,7 @@ func (a *app) periodicShow() *cobra.Command {
 				return err
 			}
 			if a.json() {
-				return a.object(inSchedule(s))
+				return a.object(scheduleJSON{s, catchUp(s.CatchUp)})
 			}
 			return a.showSchedule(s)
 		})
@@ -183,7 +173,7 @@ func (a *app) showSchedule(s periodic.Status) error {
 	if err := a.printFields(f); err != nil {
 		return err
 	}
-	return a.showPayload(contentOf(s))
+	return a.showPayload(s.Payload)
 }
 
 // catchUp is what becomes of missed ticks: one, none, or a duration.

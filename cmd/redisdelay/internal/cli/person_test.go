@@ -96,8 +96,8 @@ func TestGroupsOfAllTopicsAreSortedByLag(t *testing.T) {
 	out := lines(s.must("groups", "-o", "json"))
 	require.Len(t, out, 3)
 	assert.Contains(t, out[0], `"topic":"late"`)
-	assert.Contains(t, out[2], `"state":"paused"`)
-	assert.Contains(t, s.must("stats", "calm", "-o", "json"), `"state":"paused"`)
+	assert.Contains(t, out[2], `"pause":{"all":true,`)
+	assert.Contains(t, s.must("stats", "calm", "-o", "json"), `"pause":{"all":true,`)
 }
 
 func TestCountingWithoutListing(t *testing.T) {

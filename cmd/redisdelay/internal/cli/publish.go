@@ -28,10 +28,10 @@ const (
 )
 
 type publishedJSON struct {
-	Topic     string   `json:"topic"`
-	Operation string   `json:"operation"`
-	Published int      `json:"published"`
-	UUIDs     []string `json:"uuids,omitempty"` // without --lines
+	Topic     string
+	Operation string
+	Published int
+	UUID      string // without --lines
 }
 
 // source is what publish reads, and how.
@@ -102,7 +102,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	published, uuids, err := s.publish(ctx, publisher, args[0])
+	published, uuid, err := s.publish(ctx, publisher, args[0])
 	if err = errors.Join(err, publisher.Close()); err != nil { //nolint:contextcheck // it waits for what is under way
 		if published > 0 {
 			err = fmt.Errorf("%w (published %s before)", err, humanize.Count(published, "message", "messages"))
@@ -110,10 +110,10 @@ func (s *source) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if ignored > 0 {
-		published, uuids = published-ignored, nil
+		published, uuid = published-ignored, ""
 	}
 	if s.app.json() {
-		return s.app.object(publishedJSON{args[0], "publish", published, uuids})
+		return s.app.object(publishedJSON{args[0], "publish", published, uuid})
 	}
 	made := ""
 	switch {
@@ -126,7 +126,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 }
 
 // publish publishes what it reads, and returns how many messages, and the UUID of a single one.
-func (s *source) publish(ctx context.Context, p *redisdelay.Publisher, topic string) (int, []string, error) {
+func (s *source) publish(ctx context.Context, p *redisdelay.Publisher, topic string) (published int, uuid string, err error) {
 	in := s.app.in
 	if s.literal {
 		in = strings.NewReader(s.payload)
@@ -134,24 +134,24 @@ func (s *source) publish(ctx context.Context, p *redisdelay.Publisher, topic str
 	if s.file != "" && s.file != "-" {
 		f, err := os.Open(s.file)
 		if err != nil {
-			return 0, nil, err
+			return 0, "", err
 		}
 		defer f.Close() //nolint:errcheck // it is only read
 		in = f
 	}
 	if s.lines {
 		n, err := s.publishLines(ctx, p, topic, in)
-		return n, nil, err
+		return n, "", err
 	}
 	payload, err := io.ReadAll(in)
 	if err != nil {
-		return 0, nil, err
+		return 0, "", err
 	}
 	msg := s.message(ctx, payload)
 	if err := p.Publish(topic, msg); err != nil {
-		return 0, nil, err
+		return 0, "", err
 	}
-	return 1, []string{msg.UUID}, nil
+	return 1, msg.UUID, nil
 }
 
 func (s *source) publishLines(ctx context.Context, p *redisdelay.Publisher, topic string, in io.Reader) (published int, err error) {

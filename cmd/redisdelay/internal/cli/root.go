@@ -328,11 +328,11 @@ func distance(a, b string) int {
 
 // versionJSON is what this program was built from.
 type versionJSON struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit,omitempty"`
-	Modified bool   `json:"modified,omitempty"` // the commit was, before it was built
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
+	Version  string
+	Commit   string
+	Modified bool // the commit was, before it was built
+	Go       string
+	Platform string
 }
 
 func build() versionJSON {

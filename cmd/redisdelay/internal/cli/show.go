@@ -92,7 +92,12 @@ func (s *shower) keep(m admin.Message) error {
 // showOne shows a message.
 func (a *app) showOne(m admin.Message) error {
 	if a.json() {
-		return a.object(inMessage(m))
+		for _, g := range m.Groups { // whose messages differ in their metadata
+			if msg := g.Content.Message; msg != nil {
+				msg.UUID, msg.Payload = "", nil
+			}
+		}
+		return a.object(m)
 	}
 	now := a.localNow(m.At)
 	f := &fields{}
@@ -109,8 +114,10 @@ func (a *app) showOne(m admin.Message) error {
 	if err := a.printFields(f); err != nil {
 		return err
 	}
-	if err := a.showPayload(m.Content); err != nil {
-		return err
+	if m.Content.Message != nil {
+		if err := a.showPayload(m.Content.Message.Payload); err != nil {
+			return err
+		}
 	}
 	if len(m.Groups) == 0 {
 		return nil
@@ -146,16 +153,13 @@ func (a *app) addContent(f *fields, c admin.Content) {
 }
 
 // showPayload writes the payload, JSON with indentation. Each line is indented, so that none looks like a line of ours.
-func (a *app) showPayload(c admin.Content) error {
-	if c.Message == nil {
-		return nil
-	}
-	if len(c.Message.Payload) == 0 {
+func (a *app) showPayload(payload []byte) error {
+	if len(payload) == 0 {
 		return a.printf("\n%s\n", paint(dimStyle, "the payload is empty"))
 	}
-	payload, left := humanize.Payload(c.Message.Payload)
-	payload = strings.ReplaceAll(strings.TrimRight(payload, "\n"), "\n", "\n  ")
-	if err := a.printf("\n  %s\n", styled(payload)); err != nil || left == 0 {
+	text, left := humanize.Payload(payload)
+	text = strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
+	if err := a.printf("\n  %s\n", styled(text)); err != nil || left == 0 {
 		return err
 	}
 	return a.printf("%s\n", paint(warnStyle, fmt.Sprintf("… and %s more: --raw shows them, --file FILE keeps them", humanize.Bytes(int64(left)))))
@@ -186,7 +190,7 @@ func (a *app) showMessageInGroups(groups []admin.MessageInGroup, now time.Time) 
 		}
 		g.add(s.Group, stateText(s), count(s.Attempts), when, changed, why)
 	}
-	return a.print(g.without("WHY", "CHANGED METADATA"))
+	return a.print(g)
 }
 
 // stateText is the state of a message for a group, as tables show it.
@@ -209,12 +213,7 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 		return err
 	}
 	if a.json() {
-		id, key := e.Message.ID, e.Message.Key
-		lines := make([]string, len(e.Groups))
-		for i, line := range e.Groups {
-			lines[i] = line.String()
-		}
-		return a.object(explanationJSON{topic, id, inKey(id), key, inKey(key), inOrder(e.Message.OrderingKey), e.Tick, e.Summary, lines})
+		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Tick, e.Summary, e.Groups})
 	}
 	name := e.Message.ID
 	if e.Message.Key != "" {

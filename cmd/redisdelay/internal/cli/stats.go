@@ -22,29 +22,16 @@ func (a *app) topics() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		g := a.newGrid("TOPIC")
-		for _, name := range topics {
-			if a.json() {
-				if err := a.object(topicJSON{name}); err != nil {
-					return err
-				}
-			}
+		list, g := make([]topicJSON, len(topics)), a.newGrid("TOPIC")
+		for i, name := range topics {
+			list[i] = topicJSON{name}
 			g.add(name)
 		}
-		if a.json() {
-			return nil
-		}
-		return a.printOr(g, "there are no topics with the prefix %q", a.prefix)
+		return printList(a, list, g, noTopics, a.prefix)
 	})
 }
 
-// printOr prints a table or, if it is empty, a sentence.
-func (a *app) printOr(g *grid, none string, args ...any) error {
-	if len(g.rows) == 0 {
-		return a.printf(none+"\n", args...)
-	}
-	return a.print(g)
-}
+const noTopics = "there are no topics with the prefix %q"
 
 // probe is what stats compares with.
 type probe struct {
@@ -169,30 +156,24 @@ func (a *app) statsOf(ctx context.Context, topics []string) ([]admin.TopicStats,
 }
 
 func (a *app) showStats(all []admin.TopicStats, one bool) error {
-	if a.json() {
-		for _, s := range all {
-			if err := a.object(inStats(s)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if one {
+	if one && !a.json() {
 		return a.showTopic(all[0])
 	}
+	list := make([]statsJSON, len(all))
 	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
 		"#+MESSAGES", "#+BODIES", "#+MEMORY", "#+KEYS", "#+PARTITIONS", "PAUSED")
-	for _, s := range all {
-		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(s.Ready), count(s.InLine), count(s.Postponed), count(s.InDelivery),
+	for i, s := range all {
+		list[i] = statsJSON{s, s.Late()}
+		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(s.Ready), unlessZero(s.InLine), count(s.Postponed), count(s.InDelivery),
 			bad(s.Dead), overdue(s.Overdue), humanize.Relative(s.NextDue, s.At),
 			count(s.Messages), humanize.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
 	}
 	g.spare = []string{"NEXT DUE", "POSTPONED", "IN DELIVERY"}
-	if err := a.printOr(g.withoutZeros("IN LINE").without("PAUSED"), "there are no topics with the prefix %q", a.prefix); err != nil {
+	if err := printList(a, list, g, noTopics, a.prefix); err != nil || a.json() {
 		return err
 	}
-	for _, s := range all {
-		for _, l := range s.Late() {
+	for _, s := range list {
+		for _, l := range s.Late {
 			if err := a.printf("%s\n", paint(warnStyle, s.Topic+": "+l.String())); err != nil {
 				return err
 			}
@@ -331,15 +312,7 @@ func (a *app) groups() *cobra.Command {
 			if failed != nil && len(list) == 0 {
 				return failed
 			}
-			if !a.json() {
-				return errors.Join(a.showGroups(list, len(args) == 0), failed)
-			}
-			for _, g := range list {
-				if err := a.object(inGroup(g.topic, g.GroupStats)); err != nil {
-					return err
-				}
-			}
-			return failed
+			return errors.Join(a.showGroups(list, len(args) == 0), failed)
 		})
 	cmd.Long = "LAG is how late the oldest due message is that the group has not claimed."
 	return cmd
@@ -347,7 +320,7 @@ func (a *app) groups() *cobra.Command {
 
 // groupOf is a group of a topic.
 type groupOf struct {
-	topic string
+	Topic string
 	admin.GroupStats
 	oldest time.Time // the due time of the oldest due message; zero if there is none
 	lag    time.Duration
@@ -362,7 +335,7 @@ func (a *app) groupsOf(ctx context.Context, args []string) ([]groupOf, error) {
 	}
 	if len(args) == 0 {
 		slices.SortStableFunc(list, func(a, b groupOf) int {
-			return cmp.Or(compareOldest(a.oldest, b.oldest), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.topic, b.topic))
+			return cmp.Or(compareOldest(a.oldest, b.oldest), cmp.Compare(b.Ready, a.Ready), cmp.Compare(a.Topic, b.Topic))
 		})
 	}
 	return list, err
@@ -385,7 +358,7 @@ func groupsIn(s admin.TopicStats) []groupOf {
 		if g.State == admin.GroupActive && !s.OldestDue.IsZero() && (oldest.IsZero() || s.OldestDue.Before(oldest)) {
 			oldest = s.OldestDue
 		}
-		list[i] = groupOf{topic: s.Topic, GroupStats: g, oldest: oldest}
+		list[i] = groupOf{Topic: s.Topic, GroupStats: g, oldest: oldest}
 		if !oldest.IsZero() {
 			list[i].lag = max(0, s.At.Sub(oldest))
 		}
@@ -395,28 +368,20 @@ func groupsIn(s admin.TopicStats) []groupOf {
 
 // showGroups shows groups, with their topics if they are of several.
 func (a *app) showGroups(groups []groupOf, topics bool) error {
-	if len(groups) == 0 {
-		return a.printf("no group is registered\n")
-	}
 	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#LEASE OVER", "#DEAD", "#HALTED KEYS", "#CONSUMERS",
 		"#OLDEST READY", "#NEXT DUE", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
-		topic := ""
+		topic, late, oldest := "", styled(""), humanize.Relative(s.OldestReady, s.At)
 		if topics {
-			topic = s.topic
+			topic, late, oldest = s.Topic, lag(s), "" // lag says as much
 		}
-		g.add(topic, s.Group, groupState(s.GroupStats), lag(s), count(s.Ready), count(s.InLine), count(s.Postponed), count(s.InDelivery),
-			bad(s.LeaseExpired), bad(s.Dead), bad(s.HaltedKeys), consumersOf(s.GroupStats), humanize.Relative(s.OldestReady, s.At), humanize.Relative(s.NextDue, s.At),
+		g.add(topic, s.Group, groupState(s.GroupStats), late, count(s.Ready), unlessZero(s.InLine), count(s.Postponed), count(s.InDelivery),
+			bad(s.LeaseExpired), bad(s.Dead), alarm(unlessZero(s.HaltedKeys)), consumersOf(s.GroupStats), oldest, humanize.Relative(s.NextDue, s.At),
 			humanize.Relative(s.OldestUnacked, s.At), humanize.Relative(s.OldestDead, s.At), humanize.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}
 	g.spare = []string{"NEXT DUE", "LEASE OVER", "OLDEST READY", "POSTPONED"}
-	if topics {
-		g.drop(func(i int) bool { return g.columns[i].name == "OLDEST READY" }) // LAG says as much
-	} else {
-		g.drop(func(i int) bool { return g.columns[i].name == "LAG" })
-	}
-	return a.print(g.withoutZeros("IN LINE", "HALTED KEYS").without("TOPIC", "LIMITS", "PAUSED"))
+	return printList(a, groups, g, "no group is registered")
 }
 
 // lag is a lateness; that of a group that is paused is meant.
@@ -428,8 +393,11 @@ func lag(g groupOf) styled {
 }
 
 func groupState(s admin.GroupStats) styled {
-	if state := stateOf(s); state != string(admin.GroupActive) {
-		return paint(warnStyle, state)
+	switch {
+	case s.State != admin.GroupActive:
+		return paint(warnStyle, string(s.State))
+	case s.Pause != nil:
+		return paint(warnStyle, "paused")
 	}
 	return paint(goodStyle, string(s.State))
 }
@@ -481,18 +449,10 @@ func (a *app) consumers() *cobra.Command {
 			g := a.newGrid("TOPIC", "GROUP", "CONSUMER", "#PID", "#SINCE", "#SEEN", "#HELD", "+ID", "+HELD MESSAGES")
 			now := a.now()
 			for _, c := range alive {
-				if a.json() {
-					if err := a.object(inConsumer(c)); err != nil {
-						return err
-					}
-				}
 				g.add(c.Topic, c.Group, c.Name, pid(c.PID), humanize.Relative(c.Since, now),
 					humanize.Relative(c.Seen, now), count(len(c.Holds)), c.ID, holdsText(c.Holds))
 			}
-			if a.json() {
-				return failed
-			}
-			return errors.Join(a.printOr(g, "no consumer is alive"), failed)
+			return errors.Join(printList(a, alive, g, "no consumer is alive"), failed)
 		})
 	a.groupFlag(cmd, &group, "only of this group")
 	cmd.Long = "HELD is the number of messages that its handlers had at its last heartbeat, one per third of a lease.\n" +
