@@ -181,7 +181,7 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 	err = a.walk(ctx, topic, q, func(s step) error {
 		looked := len(s.entries)
 		skips, others, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
-			return r.step(ctx, s, cutoff+ahead[s.partition.Number()])
+			return r.step(ctx, s, cutoff+ahead[s.partition()])
 		})
 		if err != nil {
 			return err

@@ -117,7 +117,7 @@ func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error
 		}
 		size += s.head[0].Size
 		page.Entries = append(page.Entries, a.entry(topic, s.source, s.head[0]))
-		c.Group = encodedName(s.name)
+		c.Group = encodedName(s.group.Name())
 		c = c.at(s.head[0].Position)
 	}
 }
@@ -140,21 +140,22 @@ func (a *Admin) begin(ctx context.Context, topic string, q Query, limit int) (*m
 
 // All iterates over all messages that a query matches, from its Cursor on, in the order of Entries.
 func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry, error] {
-	q.setDefaults()
 	q.Limit = MaxLimit
 	return func(yield func(Entry, error) bool) {
-		m, _, err := a.begin(ctx, topic, q, q.Limit)
-		for err == nil {
-			var s *stream
-			if s, err = m.next(ctx); err != nil || s == nil {
-				break
+		for {
+			page, err := a.Entries(ctx, topic, q)
+			for _, e := range page.Entries {
+				if !yield(e, nil) {
+					return
+				}
 			}
-			if !yield(a.entry(topic, s.source, s.head[0]), nil) {
+			if err != nil {
+				yield(Entry{}, err)
 				return
 			}
-		}
-		if err != nil {
-			yield(Entry{}, wrap(err, "list %q", topic))
+			if q.Cursor = page.Cursor; q.Cursor == "" {
+				return
+			}
 		}
 	}
 }
@@ -162,7 +163,7 @@ func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry,
 // entry returns the entry of a message of a source.
 func (a *Admin) entry(topic string, s source, found inspect.PageEntry) Entry {
 	e := Entry{
-		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: topic, Partition: s.number, Set: s.set, Group: s.name,
+		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: topic, Partition: s.partition(), Set: s.set, Group: s.group.Name(),
 		State: stateIn(s.request.Place, found.Attempts), InLine: s.request.Place == inspect.InLine, At: time.UnixMilli(found.Score),
 		PublishedAt: publishedAt(found.ID), Attempts: found.Attempts, Reason: found.Reason, Size: found.Size,
 	}

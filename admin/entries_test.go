@@ -263,7 +263,7 @@ func TestAWalkSeesEachMessageOnceAndGoesOnFromACursor(t *testing.T) {
 		whole, cursors := map[string]int{}, []string{}
 		require.NoError(t, s.admin.walk(t.Context(), s.Topic, q, func(st step) error {
 			for _, e := range st.entries {
-				whole[st.name+e.ID]++
+				whole[st.group.Name()+e.ID]++
 			}
 			cursors = append(cursors, st.cursor)
 			return nil

@@ -32,7 +32,7 @@ func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func
 				continue
 			}
 			seen[id] = true
-			found, err := inspect.LookIn(ctx, s.partition, id, "")
+			found, err := inspect.LookIn(ctx, s.group.Partition(), id, "")
 			if errors.Is(err, ErrMessageNotFound) {
 				continue
 			}
@@ -50,7 +50,7 @@ func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func
 // deadMessage returns the entry of a dead message; false if it is no longer dead.
 func (a *Admin) deadMessage(topic string, s source, m inspect.Found) (Entry, bool) {
 	for _, f := range m.Groups {
-		if f.Group == s.name && f.State == queue.StateDead {
+		if f.Group == s.group.Name() && f.State == queue.StateDead {
 			return a.entry(topic, s, inspect.PageEntry{
 				ID: m.ID, Score: f.At.UnixMilli(), Attempts: f.Attempts, Reason: f.Reason, Size: m.Size, Body: m.Body, Metadata: f.Metadata,
 			}), true

@@ -127,7 +127,7 @@ func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, 
 	}
 }
 
-// add adds a line, and stores the waiting lines if they fill a call, or if the line is invalid.
+// add adds a line. It stores the waiting lines before if the line does not fit into their call, or is invalid.
 func (i *importing) add(ctx context.Context, number int, text []byte) error {
 	if text = bytes.TrimSpace(text); len(text) == 0 {
 		return nil
@@ -140,11 +140,11 @@ func (i *importing) add(ctx context.Context, number int, text []byte) error {
 	if err != nil {
 		return errors.Join(i.flush(ctx), &ImportLineError{number, err})
 	}
-	i.arrivals, i.bytes = append(i.arrivals, arrival), i.bytes+len(arrival.Body)
-	if len(i.arrivals) < importSize && i.bytes < importBytes {
-		return nil
+	if len(i.arrivals) == importSize || i.bytes+len(arrival.Body) > importBytes {
+		err = i.flush(ctx)
 	}
-	return i.flush(ctx)
+	i.arrivals, i.bytes = append(i.arrivals, arrival), i.bytes+len(arrival.Body)
+	return err
 }
 
 // flush stores the waiting lines.
@@ -184,7 +184,7 @@ func (i *importing) store(ctx context.Context, some []inspect.Arrival) (skips []
 		byPartition[n] = append(byPartition[n], m)
 	}
 	for n, arrivals := range byPartition {
-		more, err := arrive(ctx, i.topic, n, arrivals)
+		more, err := arrive(ctx, i.topic.Partition(n), arrivals)
 		if skips = append(skips, more...); err != nil {
 			return skips, err
 		}
@@ -198,38 +198,18 @@ func (i *importing) target(id string) int {
 	return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key, id), i.number)
 }
 
-// arrive stores messages in a partition, in calls of a bounded size, and returns the messages that it has not stored.
-func arrive(ctx context.Context, topic *queue.Topic, partition int, arrivals []inspect.Arrival) ([]skip, error) {
-	var skips []skip
-	for len(arrivals) > 0 {
-		n := fitting(arrivals)
-		outcomes, err := inspect.Arrive(ctx, topic.Partition(partition), arrivals[:n])
-		if err != nil {
-			return skips, err
-		}
-		for i, outcome := range outcomes {
-			switch outcome {
-			case inspect.OutcomeKnown:
-				skips = append(skips, skip{arrivals[i].ID, ErrStoredBefore})
-			case inspect.OutcomeTaken:
-				skips = append(skips, skip{arrivals[i].ID, ErrKeyInUse})
-			}
-		}
-		arrivals = arrivals[n:]
-	}
-	return skips, nil
-}
-
-// fitting returns how many messages fit into one call.
-func fitting(arrivals []inspect.Arrival) int {
-	bytes := 0
-	for i, m := range arrivals {
-		bytes += len(m.Body)
-		if i > 0 && (i == importSize || bytes > importBytes) {
-			return i
+// arrive stores messages in a partition, in one call, and returns the messages that it has not stored.
+func arrive(ctx context.Context, p *queue.Partition, arrivals []inspect.Arrival) (skips []skip, err error) {
+	outcomes, err := inspect.Arrive(ctx, p, arrivals)
+	for i, outcome := range outcomes {
+		switch outcome {
+		case inspect.OutcomeKnown:
+			skips = append(skips, skip{arrivals[i].ID, ErrStoredBefore})
+		case inspect.OutcomeTaken:
+			skips = append(skips, skip{arrivals[i].ID, ErrKeyInUse})
 		}
 	}
-	return len(arrivals)
+	return skips, err
 }
 
 // opened creates a topic if it is missing, and returns its number of partitions. It always asks Redis, because another process

@@ -55,11 +55,12 @@ func cancelOperation() operation {
 	return operation{
 		verb: "cancel", sets: []Set{Scheduled, Waiting, InDelivery, Dead}, maxIDs: atOnce, everyGroup: true, cutoff: atStart,
 		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
-			if s.place == inspect.InScheduled {
-				skips, err := inspect.Withdraw(ctx, s.partition, scored(s.entries))
+			partition := s.group.Partition()
+			if s.request.Place == inspect.InScheduled {
+				skips, err := inspect.Withdraw(ctx, partition, scored(s.entries))
 				return skipAll(skips, ErrNotWaiting), 0, err
 			}
-			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(s.partition.CancelID(ctx, id)) })
+			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(partition.CancelID(ctx, id)) })
 			return skips, 0, err
 		},
 		ids: func(ctx context.Context, in scope, ids []string, _ int64) ([]skip, error) {
@@ -82,7 +83,7 @@ func rescheduleOperation(remaining time.Duration) operation {
 			if len(s.entries) == 0 {
 				return nil, others, nil
 			}
-			skips, err := inspect.Retime(ctx, s.group, s.place, due, scored(s.entries))
+			skips, err := inspect.Retime(ctx, s.group, s.request.Place, due, scored(s.entries))
 			return skipAll(skips, ErrNotWaiting), others, err
 		},
 		ids: func(ctx context.Context, in scope, ids []string, due int64) ([]skip, error) {
@@ -125,7 +126,7 @@ func buryOperation(reason string) operation {
 	return operation{
 		verb: "bury", sets: []Set{Waiting, InDelivery}, maxIDs: queue.MaxMessages, cutoff: atStart,
 		step: func(ctx context.Context, s step, cutoff int64) ([]skip, int, error) {
-			if s.place == inspect.InScheduled {
+			if s.request.Place == inspect.InScheduled {
 				return skipAll(idsOf(s.entries), ErrNotWaiting), 0, nil
 			}
 			skips, err := do.step(ctx, s, cutoff)

@@ -174,9 +174,9 @@ func TestAWalkMeetsWhoseTurnComes(t *testing.T) {
 				s.ack(g, first) // the queue was empty
 			}
 			for _, e := range st.entries {
-				met = append(met, fmt.Sprint(st.place, " ", keyOf(e.ID)))
+				met = append(met, fmt.Sprint(st.request.Place, " ", keyOf(e.ID)))
 			}
-			if st.place == inspect.InQueue {
+			if st.request.Place == inspect.InQueue {
 				q.Cursor = st.cursor
 			}
 			return nil

@@ -50,7 +50,7 @@ func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress fun
 	sum := 0
 	err := a.walk(ctx, topic, q, func(s step) error {
 		for _, e := range s.entries {
-			t.add(s.name, e.Reason, time.UnixMilli(e.Score))
+			t.add(s.group.Name(), e.Reason, time.UnixMilli(e.Score))
 		}
 		if sum += len(s.entries); progress != nil {
 			progress(sum)

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"fmt"
 	"slices"
@@ -21,13 +20,13 @@ import (
 // source has the messages of one place that a query matches: the scheduled messages of a partition, or a queue or another
 // sorted set of a group in a partition.
 type source struct {
-	number    int // of the partition
-	partition *queue.Partition
-	name      string // of the group; "" in Scheduled
-	group     *queue.Group
-	set       Set
-	request   inspect.PageRequest
+	group   *queue.Group // its name is "" in Scheduled
+	set     Set
+	request inspect.PageRequest
 }
+
+// partition returns the number of the partition.
+func (s source) partition() int { return s.group.Partition().Number() }
 
 // count counts the messages of the source.
 func (s source) count(ctx context.Context, filters bool) (int, error) {
@@ -84,15 +83,15 @@ func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, er
 	}
 	var list []source
 	for n := range t.partitions {
-		list = append(list, q.sourcesIn(t.Partition(n), n, groups, t.groupList.Now)...)
+		list = append(list, q.sourcesIn(t.Partition(n), groups, t.groupList.Now)...)
 	}
 	return list, nil
 }
 
-func (q Query) sourcesIn(p *queue.Partition, number int, names []string, now time.Time) []source {
+func (q Query) sourcesIn(p *queue.Partition, names []string, now time.Time) []source {
 	var list []source
 	add := func(name string, place inspect.Place) {
-		list = append(list, source{number, p, name, p.Group(name), q.In, q.request(place, now)})
+		list = append(list, source{p.Group(name), q.In, q.request(place, now)})
 	}
 	if q.In == Scheduled || q.In == Waiting && q.Group == "" {
 		add("", inspect.InScheduled)
@@ -172,7 +171,7 @@ func (s *stream) look() (err error) {
 
 // merger merges the messages of several sources, ordered by score, id and group.
 type merger struct {
-	streams []*stream // a heap of those that have a head, once begun
+	streams []*stream // once begun, those that have a head, sorted
 	begun   bool
 }
 
@@ -187,7 +186,7 @@ func newMerger(sources []source, c cursor, limit int) *merger {
 		s.request.Bytes = min(max(readAhead/len(sources), 1), pageBytes)
 		if c.Score != "" {
 			s.request.From = c.position()
-			if s.name <= string(c.Group) {
+			if s.group.Name() <= string(c.Group) {
 				s.request.From = s.request.From.Next()
 			}
 		}
@@ -203,14 +202,8 @@ func (m *merger) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all := m.streams
-	m.streams = nil
-	for _, s := range all {
-		if len(s.head) > 0 {
-			m.streams = append(m.streams, s)
-		}
-	}
-	heap.Init(m)
+	m.streams = slices.DeleteFunc(m.streams, func(s *stream) bool { return len(s.head) == 0 })
+	slices.SortFunc(m.streams, compareHeads)
 	return nil
 }
 
@@ -226,10 +219,10 @@ func (m *merger) next(ctx context.Context) (*stream, error) {
 		if err := first.fill(ctx); err != nil {
 			return nil, err
 		}
-		if len(first.head) == 0 {
-			heap.Pop(m)
-		} else {
-			heap.Fix(m, 0)
+		m.streams = slices.Delete(m.streams, 0, 1)
+		if len(first.head) > 0 {
+			at, _ := slices.BinarySearchFunc(m.streams, first, compareHeads)
+			m.streams = slices.Insert(m.streams, at, first)
 		}
 	}
 	if len(m.streams) == 0 {
@@ -238,37 +231,17 @@ func (m *merger) next(ctx context.Context) (*stream, error) {
 	return m.streams[0], nil
 }
 
-// Len, Less, Swap, Push and Pop are those of a heap.
-func (m *merger) Len() int { return len(m.streams) }
-
-// Less compares the first messages of two streams.
-func (m *merger) Less(i, j int) bool {
-	a, b := m.streams[i], m.streams[j]
-	return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.head[0].ID, b.head[0].ID), cmp.Compare(a.name, b.name)) < 0
-}
-
-// Swap swaps two streams.
-func (m *merger) Swap(i, j int) { m.streams[i], m.streams[j] = m.streams[j], m.streams[i] }
-
-// Push adds a stream.
-func (m *merger) Push(x any) { m.streams = append(m.streams, x.(*stream)) }
-
-// Pop removes the last stream.
-func (m *merger) Pop() any {
-	last := m.streams[len(m.streams)-1]
-	m.streams = m.streams[:len(m.streams)-1]
-	return last
+// compareHeads compares the first messages of two streams.
+func compareHeads(a, b *stream) int {
+	return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.head[0].ID, b.head[0].ID), cmp.Compare(a.group.Name(), b.group.Name()))
 }
 
 // step has some messages of one place of one group in one partition.
 type step struct {
-	partition *queue.Partition
-	group     *queue.Group // its name is "" in Scheduled
-	name      string       // of the group
-	place     inspect.Place
-	entries   []inspect.PageEntry
-	now       time.Time // Redis's clock
-	cursor    string
+	source
+	entries []inspect.PageEntry
+	now     time.Time // Redis's clock
+	cursor  string
 }
 
 // walk calls do with the messages that a query matches when the walk begins, in steps, by partition and then by group. A
@@ -292,7 +265,7 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, do func(step) e
 		return err
 	}
 	for _, s := range sources {
-		at := sourceKey{s.number, s.name, s.request.Place}
+		at := sourceKey{s.partition(), s.group.Name(), s.request.Place}
 		from := sourceKey{c.Partition, string(c.Group), c.Place}
 		if c.Place != "" && at.before(from) {
 			continue
@@ -330,9 +303,9 @@ func freezeEnds(ctx context.Context, sources []source) error {
 		r := &sources[i].request
 		switch r.Place {
 		case inspect.InScheduled:
-			scheduled[sources[i].number] = r.Before
+			scheduled[sources[i].partition()] = r.Before
 		case inspect.InLine:
-			r.Before = max(r.Before, scheduled[sources[i].number])
+			r.Before = max(r.Before, scheduled[sources[i].partition()])
 			line = r.Before
 		case inspect.InQueue:
 			r.Before = max(r.Before, line)
@@ -360,17 +333,14 @@ func (k sourceKey) before(other sourceKey) bool {
 
 // walk calls do with each step of a source.
 func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
-	c.Partition, c.Group, c.Place = s.number, encodedName(s.name), s.request.Place
+	c.Partition, c.Group, c.Place = s.partition(), encodedName(s.group.Name()), s.request.Place
 	for {
 		start := time.Now()
 		page, err := inspect.ReadPage(ctx, s.group, s.request)
 		if err != nil {
 			return err
 		}
-		err = do(step{
-			partition: s.partition, group: s.group, name: s.name, place: s.request.Place,
-			entries: page.Entries, now: page.Now, cursor: c.at(page.Next).String(),
-		})
+		err = do(step{source: s, entries: page.Entries, now: page.Now, cursor: c.at(page.Next).String()})
 		if err != nil || !page.More {
 			return err
 		}
