@@ -179,15 +179,17 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 		return err
 	}
 	err = a.walk(ctx, topic, q, func(s step) error {
-		looked := len(s.entries)
-		skips, others, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
-			return r.step(ctx, s, cutoff+ahead[s.partition()])
+		var skips []skip
+		others := 0
+		err := inStep(ctx, func(ctx context.Context) (err error) {
+			skips, others, err = r.step(ctx, s, cutoff+ahead[s.partition()])
+			return err
 		})
 		if err != nil {
 			return err
 		}
 		r.progress.Cursor = strconv.FormatInt(cutoff, 10) + "." + s.cursor
-		r.add(looked-others-len(skips), skips)
+		r.add(len(s.entries)-others-len(skips), skips)
 		return nil
 	})
 	switch {
@@ -249,9 +251,10 @@ func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selec
 	}
 	cutoff := r.cutoff(t.groupList.Now.UnixMilli())
 	for some := range slices.Chunk(unique(which.ids), r.maxIDs) {
-		skips, _, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
-			skips, err := r.ids(ctx, where, some, cutoff)
-			return skips, 0, err
+		var skips []skip
+		err := inStep(ctx, func(ctx context.Context) (err error) {
+			skips, err = r.ids(ctx, where, some, cutoff)
+			return err
 		})
 		if err != nil {
 			return err
@@ -264,10 +267,7 @@ func (r *bulkRun) named(ctx context.Context, a *Admin, topic string, which Selec
 // keyed changes messages by their keys.
 func (r *bulkRun) keyed(ctx context.Context, where scope, keys []string, cutoff int64) error {
 	for _, key := range keys {
-		_, _, err := inStep(ctx, func(ctx context.Context) ([]skip, int, error) {
-			return nil, 0, r.key(ctx, where, key, cutoff)
-		})
-		switch {
+		switch err := inStep(ctx, func(ctx context.Context) error { return r.key(ctx, where, key, cutoff) }); {
 		case err == nil:
 			r.add(1, nil)
 		case isSkipped(err):
@@ -280,18 +280,18 @@ func (r *bulkRun) keyed(ctx context.Context, where scope, keys []string, cutoff 
 }
 
 // inStep makes the calls of one step, unless ctx has ended before. They end stepGrace after ctx.
-func inStep(ctx context.Context, do func(ctx context.Context) ([]skip, int, error)) ([]skip, int, error) {
+func inStep(ctx context.Context, do func(ctx context.Context) error) error {
 	if ctx.Err() != nil {
-		return nil, 0, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stepGrace, cancel) })()
-	skips, others, err := do(longer)
+	err := do(longer)
 	if err != nil && longer.Err() != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
-	return skips, others, err
+	return err
 }
 
 // add counts a step, and reports it if it was for any message.

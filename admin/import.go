@@ -154,9 +154,10 @@ func (i *importing) flush(ctx context.Context) error {
 	if len(some) == 0 {
 		return nil
 	}
-	skips, _, err := inStep(ctx, func(ctx context.Context) (skips []skip, _ int, err error) {
+	var skips []skip
+	err := inStep(ctx, func(ctx context.Context) (err error) {
 		skips, err = i.store(ctx, some)
-		return skips, 0, err
+		return err
 	})
 	if err == nil {
 		i.bulkRun.add(len(some)-len(skips), skips)

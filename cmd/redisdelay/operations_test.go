@@ -135,7 +135,7 @@ func TestExportIntoImportBringsATopicToAnotherServer(t *testing.T) {
 	publishMany(t, client, count-5)
 	p := program{t: t, env: []string{"FROM=redis://" + from.Addr, "TO=redis://" + to.Addrs()[0]}}
 	total := humanize.Number(count)
-	for _, want := range []string{"imported " + total + " messages\n", "imported 0 messages, left out " + total} {
+	for _, want := range []string{"imported " + total + " messages\n", "imported 0 messages, skipped " + total} {
 		r := p.shell("redisdelay export orders --redis $FROM | redisdelay import orders --redis $TO --prefix other")
 		require.Zero(t, r.code, r.err)
 		assert.Contains(t, r.out, want)

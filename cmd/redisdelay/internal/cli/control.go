@@ -38,13 +38,10 @@ func (a *app) someGroups(use, short string, run func(ctx context.Context, topic,
 
 // result reports what was done with a group.
 func (a *app) result(name, topic, group, format string, args ...any) error {
-	if !a.json() {
-		return a.printf("%s\n", fmt.Sprintf(format, args...))
-	}
 	if group == redisdelay.AllGroups {
 		group = ""
 	}
-	return a.object(operationJSON{Topic: topic, Operation: name, Group: group, Complete: true})
+	return a.reply(operationJSON{Topic: topic, Operation: name, Group: group, Complete: true}, format, args...)
 }
 
 func nameOf(topic, group string) string {
@@ -244,11 +241,8 @@ func (a *app) retire() *cobra.Command {
 			}
 			held := g.Ready + g.InLine + g.Postponed + g.InDelivery + g.Dead
 			if dryRun {
-				if a.json() {
-					return a.object(operationJSON{Topic: args[0], Operation: "retire", Group: args[1], Matching: &held, DryRun: true})
-				}
-				return a.printf("%s holds %s\nnothing is done: this is a dry run\n",
-					nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
+				return a.reply(operationJSON{Topic: args[0], Operation: "retire", Group: args[1], Matching: &held, DryRun: true},
+					"%s holds %s; nothing is done: this is a dry run", nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
 			}
 			if !yes {
 				question := fmt.Sprintf("Retire %s? It gives up %s.", nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
@@ -295,11 +289,8 @@ func (a *app) retireNow(ctx context.Context, topic, group string, force bool) er
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.object(operationJSON{Topic: topic, Operation: "retire", Group: group, Done: freed, Complete: true})
-	}
-	return a.printf("retired %s, freed %s; redisdelay restore lets it start again\n",
-		nameOf(topic, group), humanize.Count(freed, "message", "messages"))
+	return a.reply(operationJSON{Topic: topic, Operation: "retire", Group: group, Done: freed, Complete: true},
+		"retired %s, freed %s; redisdelay restore lets it start again", nameOf(topic, group), humanize.Count(freed, "message", "messages"))
 }
 
 func (a *app) restore() *cobra.Command {
@@ -365,8 +356,6 @@ func (a *app) deleteNow(ctx context.Context, s admin.TopicStats, force bool) err
 	if err := a.admin.DeleteTopic(ctx, s.Topic, admin.DeleteOptions{Force: force}); err != nil {
 		return err
 	}
-	if a.json() {
-		return a.object(operationJSON{Topic: s.Topic, Operation: "delete", Done: s.Messages, Complete: true})
-	}
-	return a.printf("deleted topic %q, which had %s\n", s.Topic, humanize.Count(s.Messages, "message", "messages"))
+	return a.reply(operationJSON{Topic: s.Topic, Operation: "delete", Done: s.Messages, Complete: true},
+		"deleted topic %q, which had %s", s.Topic, humanize.Count(s.Messages, "message", "messages"))
 }

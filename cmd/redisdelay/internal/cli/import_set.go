@@ -32,7 +32,6 @@ type setImport struct {
 	total int // members of the sets
 	bar   *bar
 	done  importJSON
-	last  error  // why the last one was skipped
 	worst error  // why the last one cannot be imported
 	gone  string // the last member that is left since its message is gone
 	some  []sortedset.Job
@@ -230,7 +229,7 @@ func (s *setImport) store(ctx context.Context, topic string, set sortedset.Set, 
 	s.done.Done += progress.Done
 	s.done.Skipped += progress.Skipped
 	if progress.Last != nil {
-		s.last = progress.Last
+		s.done.Reason = plain(progress.Last)
 	}
 	if err == nil && progress.Skipped > 0 && (s.keyed || s.remove) {
 		jobs, err = s.stored(ctx, topic, set, jobs)
@@ -306,22 +305,15 @@ func (s *setImport) there(ctx context.Context, topic string, set sortedset.Set, 
 // report says what was done. What must not be taken for imported is an error, when all others are.
 func (s *setImport) report(ctx context.Context, topic string, err error) error {
 	s.done.Topic, s.done.Operation, s.done.DryRun = topic, "import", s.dryRun
-	s.done.set(admin.Progress{Done: s.done.Done, Skipped: s.done.Skipped, Last: s.last}, err)
-	s.done.Matching = &s.total
+	s.done.Matching, s.done.Complete = &s.total, err == nil && !s.dryRun
 	failed := outcome(ctx, err, admin.Progress{}, false)
 	if failed == nil {
 		failed = s.missing()
 	}
-	if s.app.json() {
-		if s.dryRun {
-			s.done.Complete = false
-		}
-		return errors.Join(s.app.object(s.done), failed)
-	}
-	if s.dryRun && err == nil {
+	if s.dryRun && err == nil && !s.app.json() {
 		return errors.Join(s.preview(topic), failed)
 	}
-	return errors.Join(s.app.printf("%s\n", s.summary(ctx)), failed)
+	return errors.Join(s.app.reply(s.done, "%s", s.summary(ctx)), failed)
 }
 
 // missing says which members are neither in the topic nor handled; nil if none is. Of --zset, those whose keys are in use
@@ -347,35 +339,23 @@ func (s *setImport) missing() error {
 }
 
 func (s *setImport) summary(ctx context.Context) string {
-	text := "imported " + humanize.Count(s.done.Done, "message", "messages")
-	if s.done.Skipped > 0 {
-		text += fmt.Sprintf(", left out %s%s: %s", humanize.Number(s.done.Skipped), s.skips(), s.done.Reason)
-	}
-	if s.done.Earlier > 0 {
-		text += fmt.Sprintf(", left %s that are due earlier", humanize.Number(s.done.Earlier))
-	}
-	if s.remove {
-		text += fmt.Sprintf(", took %s out of the set", humanize.Number(s.done.Removed))
+	text := "imported " + humanize.Count(s.done.Done, "message", "messages") + s.done.skips()
+	for _, part := range []struct {
+		count      int
+		before, of string
+	}{
+		{s.done.KeyInUse, "", " with a key in use"}, // which the last reason may hide
+		{s.done.Earlier, "left ", " that are due earlier"},
+		{s.done.Removed, "took ", " out of the set"},
+	} {
+		if part.count > 0 {
+			text += "; " + part.before + humanize.Number(part.count) + part.of
+		}
 	}
 	if ctx.Err() != nil {
 		text += "; import it again to finish"
 	}
 	return text
-}
-
-// skips counts the reasons why members are not stored, which the last reason would hide.
-func (s *setImport) skips() string {
-	var texts []string
-	if s.done.KeyInUse > 0 {
-		texts = append(texts, humanize.Count(s.done.KeyInUse, "with a key in use", "with keys in use"))
-	}
-	if s.done.Gone > 0 {
-		texts = append(texts, humanize.Number(s.done.Gone)+" stored before, and no longer there: left in the set")
-	}
-	if texts == nil {
-		return ""
-	}
-	return " (" + strings.Join(texts, ", ") + ")"
 }
 
 // preview shows what would be imported.

@@ -37,14 +37,11 @@ func (a *app) inboxShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json() {
-				return a.object(s)
-			}
 			oldest := ""
 			if s.Oldest > 0 {
 				oldest = ", the first for " + humanize.Duration(s.Oldest)
 			}
-			return a.printf("%s%s; %s\n", humanize.Count(int(s.Waiting), "entry waits", "entries wait"), oldest,
+			return a.reply(s, "%s%s; %s", humanize.Count(int(s.Waiting), "entry waits", "entries wait"), oldest,
 				humanize.Count(int(s.Refused), "was refused", "were refused"))
 		})
 }
@@ -122,10 +119,7 @@ func (a *app) inboxRun() *cobra.Command {
 			if err := i.Run(ctx); err != nil {
 				return err
 			}
-			if a.json() {
-				return a.object(done)
-			}
-			return a.printf("stored %s, changed %s by key, refused %s\n", humanize.Count(done.Stored, "message", "messages"),
+			return a.reply(done, "stored %s, changed %s by key, refused %s", humanize.Count(done.Stored, "message", "messages"),
 				humanize.Number(done.Changed), humanize.Count(done.Refused, "entry", "entries"))
 		})
 	cmd.Flags().IntVar(&partitions, "partitions", 1, "the least number of partitions of each topic")

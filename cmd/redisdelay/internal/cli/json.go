@@ -14,6 +14,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
@@ -193,6 +194,17 @@ func (o *operationJSON) set(p admin.Progress, err error) {
 	if p.Last != nil {
 		o.Reason = plain(p.Last)
 	}
+}
+
+// skips says how many messages were skipped, and why.
+func (o operationJSON) skips() string {
+	switch {
+	case o.Skipped == 0:
+		return ""
+	case o.Reason == "":
+		return ", skipped " + humanize.Number(o.Skipped)
+	}
+	return ", skipped " + humanize.Number(o.Skipped) + ": " + o.Reason
 }
 
 // What is printed besides values of other packages.

@@ -68,10 +68,7 @@ func (l *lister) run(ctx context.Context, args []string) error {
 			break
 		}
 	}
-	if a.json() {
-		return a.object(cursorJSON{q.Cursor})
-	}
-	return a.printf("\nthere are more: --cursor %s\n", q.Cursor)
+	return a.reply(cursorJSON{q.Cursor}, "there are more: --cursor %s", q.Cursor)
 }
 
 // runCount says how many match.
@@ -80,10 +77,7 @@ func (l *lister) runCount(ctx context.Context, topic string, q admin.Query) erro
 	if err != nil {
 		return err
 	}
-	if l.app.json() {
-		return l.app.object(countJSON{topic, n})
-	}
-	return l.app.printf("%s\n", humanize.Number(n))
+	return l.app.reply(countJSON{topic, n}, "%s", humanize.Number(n))
 }
 
 // showEntries shows entries of a set.

@@ -153,17 +153,7 @@ func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 
 // report says what an operation has done.
 func (a *app) report(result operationJSON, op operation, cmd *cobra.Command, args []string) error {
-	if a.json() {
-		return a.object(result)
-	}
-	text := op.done + " " + op.of(result.Done)
-	if result.Skipped > 0 {
-		text += ", left " + humanize.Number(result.Skipped)
-		if result.Reason != "" {
-			text += ": " + result.Reason
-		}
-	}
-	if err := a.printf("%s\n", text); err != nil || result.Complete || result.Cursor == "" {
+	if err := a.reply(result, "%s %s%s", op.done, op.of(result.Done), result.skips()); err != nil || a.json() || result.Cursor == "" {
 		return err
 	}
 	return a.printf("go on with: %s\n", resumeLine(cmd, args, result.Cursor))

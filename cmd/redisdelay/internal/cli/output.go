@@ -83,6 +83,14 @@ func (a *app) object(value any) error {
 }
 
 
+// reply prints a struct as JSON or, for people, a line of text.
+func (a *app) reply(value any, format string, args ...any) error {
+	if a.json() {
+		return a.object(value)
+	}
+	return a.printf("%s\n", fmt.Sprintf(format, args...)) // clean as a whole: %q escapes by itself
+}
+
 // escaping writes lines of JSON, of which each call has whole ones. What a terminal may obey is
 // written as \u and digits, which means the same.
 type escaping struct{ out io.Writer }
@@ -318,7 +326,7 @@ func (b *bar) line(p admin.Progress, since time.Duration) string {
 			min(100, 100*seen/b.total), humanize.Number(p.Done), humanize.Number(b.total))
 	}
 	if p.Skipped > 0 {
-		text += ", left " + humanize.Number(p.Skipped)
+		text += ", skipped " + humanize.Number(p.Skipped)
 	}
 	if since < time.Second || seen == 0 {
 		return text

@@ -14,7 +14,7 @@ import (
 
 func TestTheBarSaysHowFarAnActIs(t *testing.T) {
 	b := newTestApp().newBar("requeued", 100_000)
-	assert.Equal(t, "requeued ██████████░░░░░░░░░░░░░░░░░░░░  35%  33,000 of 100,000, left 2,000  5,000/s  13s left",
+	assert.Equal(t, "requeued ██████████░░░░░░░░░░░░░░░░░░░░  35%  33,000 of 100,000, skipped 2,000  5,000/s  13s left",
 		b.line(admin.Progress{Done: 33_000, Skipped: 2000}, 7*time.Second))
 	assert.Equal(t, "requeued ██████████████████████████████ 100%  120,000 of 100,000  60,000/s",
 		b.line(admin.Progress{Done: 120_000}, 2*time.Second), "more than were counted")

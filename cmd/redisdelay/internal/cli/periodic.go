@@ -263,7 +263,7 @@ func (a *app) periodicRm() *cobra.Command {
 
 func (a *app) periodicRun() *cobra.Command {
 	cmd := a.command("run", "Store the ticks of all schedules ahead, until a signal", nil, func(ctx context.Context, _ []string) error {
-		var done scheduleOperationJSON // changed by the observer, which Run calls
+		done := scheduleOperationJSON{Operation: "run"} // changed by the observer, which Run calls
 		p, err := a.schedules(func(c *periodic.Config) {
 			c.Observer = observe.Observer{Ticked: func(e observe.Ticked) {
 				done.Stored, done.Missed = done.Stored+e.Stored, done.Missed+e.Missed
@@ -276,14 +276,11 @@ func (a *app) periodicRun() *cobra.Command {
 		if err := p.Run(ctx); err != nil {
 			return err
 		}
-		if done.Operation = "run"; a.json() {
-			return a.object(done)
-		}
 		text := "stored " + humanize.Count(done.Stored, "tick", "ticks")
 		if done.Missed > 0 {
 			text += fmt.Sprintf("; %s, and not made up for", humanize.Count(done.Missed, "was missed", "were missed"))
 		}
-		return a.printf("%s\n", text)
+		return a.reply(done, "%s", text)
 	})
 	cmd.Long = "Any number of processes may do so, next to your services. If these have a JSONMarshaler, give --body json: consumers\n" +
 		"without a JSONMarshaler cannot read JSON. Do not run this if you have your own Marshaler."
@@ -292,10 +289,7 @@ func (a *app) periodicRun() *cobra.Command {
 
 // scheduleDone reports what was done with a schedule.
 func (a *app) scheduleDone(name, id, format string, args ...any) error {
-	if a.json() {
-		return a.object(scheduleOperationJSON{Schedule: id, Operation: name})
-	}
-	return a.printf("%s\n", fmt.Sprintf(format, args...))
+	return a.reply(scheduleOperationJSON{Schedule: id, Operation: name}, format, args...)
 }
 
 // outageLog says on standard error what a Periodic or an Inbox logs.

@@ -112,9 +112,6 @@ func (s *source) run(ctx context.Context, args []string) error {
 	if ignored > 0 {
 		published, uuid = published-ignored, ""
 	}
-	if s.app.json() {
-		return s.app.object(publishedJSON{args[0], "publish", published, uuid})
-	}
 	made := ""
 	switch {
 	case !known:
@@ -122,7 +119,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 	case ignored > 0:
 		made = ": the key is in use"
 	}
-	return s.app.printf("published %s to topic %q%s\n", humanize.Count(published, "message", "messages"), args[0], made)
+	return s.app.reply(publishedJSON{args[0], "publish", published, uuid}, "published %s to topic %q%s", humanize.Count(published, "message", "messages"), args[0], made)
 }
 
 // publish publishes what it reads, and returns how many messages, and the UUID of a single one.

@@ -364,10 +364,7 @@ func (v versionJSON) String() string {
 func (a *app) version() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: arguments, DisableFlagsInUseLine: true}
 	cmd.RunE = func(*cobra.Command, []string) error {
-		if a.json() {
-			return a.object(build())
-		}
-		return a.printf("%s\n", build())
+		return a.reply(build(), "%s", build())
 	}
 	return cmd
 }

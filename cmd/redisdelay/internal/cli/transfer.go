@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -66,18 +65,15 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 
 // exported says what an export has done.
 func (a *app) exported(topic, file string, total int, p admin.Progress, complete bool) error {
-	w := messages("export", "exported", "", nil)
-	if file != "" && a.json() {
-		return a.object(operationJSON{
-			Topic: topic, Operation: w.name, To: file, Matching: &total,
-			Done: p.Done, Skipped: p.Skipped, Complete: complete, Cursor: p.Cursor,
-		})
-	}
+	messages := humanize.Count(p.Done, "message", "messages")
 	if file == "" { // standard output has the messages
-		a.say("%s %s\n", w.done, w.of(p.Done))
+		a.say("exported %s\n", messages)
 		return nil
 	}
-	return a.printf("%s %s to %s\n", w.done, w.of(p.Done), file)
+	return a.reply(operationJSON{
+		Topic: topic, Operation: "export", To: file, Matching: &total,
+		Done: p.Done, Skipped: p.Skipped, Complete: complete, Cursor: p.Cursor,
+	}, "exported %s to %s", messages, file)
 }
 
 // exportFile opens the file, which must not exist yet.
@@ -131,19 +127,10 @@ func (a *app) importFrom(ctx context.Context, args []string) error {
 	bar.clear()
 	result := operationJSON{Topic: args[0], Operation: "import"}
 	result.set(progress, err)
-	if a.json() {
-		err = errors.Join(err, a.object(result))
-		return outcome(ctx, err, progress, false)
-	}
-	text := "imported " + humanize.Count(progress.Done, "message", "messages")
-	if progress.Skipped > 0 {
-		text += fmt.Sprintf(", left out %s", humanize.Number(progress.Skipped))
-		if result.Reason != "" {
-			text += ": " + result.Reason
-		}
-	}
+	again := ""
 	if ctx.Err() != nil {
-		text += "; import it again to finish"
+		again = "; import it again to finish"
 	}
-	return outcome(ctx, errors.Join(err, a.printf("%s\n", text)), progress, false)
+	failed := a.reply(result, "imported %s%s%s", humanize.Count(progress.Done, "message", "messages"), result.skips(), again)
+	return outcome(ctx, errors.Join(err, failed), progress, false)
 }

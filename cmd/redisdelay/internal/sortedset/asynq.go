@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -25,8 +24,11 @@ func Asynq(client redis.UniversalClient, queue string) []Set {
 			Key: "asynq:{" + queue + "}:" + kind, client: client,
 			ms: func(score float64) float64 { return score * 1000 },
 			load: func(ctx context.Context, jobs []Job) error {
-				return loadHashes(ctx, client, jobs, "asynq:{"+queue+"}:t:", []string{"msg"}, func(job *Job, values []any) error {
-					text, found := values[0].(string)
+				call := func(p redis.Pipeliner, member string) *redis.SliceCmd {
+					return p.HMGet(ctx, "asynq:{"+queue+"}:t:"+member, "msg")
+				}
+				return loadEach(ctx, client, jobs, call, func(job *Job, reply *redis.SliceCmd) error {
+					text, found := reply.Val()[0].(string)
 					if !found {
 						return errors.New("its task is not there")
 					}
@@ -103,26 +105,6 @@ func protoFields(text []byte, each func(number uint64, value []byte) error) erro
 			return err
 		}
 		text = text[length:]
-	}
-	return nil
-}
-
-// loadHashes reads fields of a hash for each job, whose key is a prefix and the member.
-func loadHashes(ctx context.Context, client redis.UniversalClient, jobs []Job, prefix string, fields []string, fill func(*Job, []any) error) error {
-	replies := make([]*redis.SliceCmd, len(jobs))
-	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, job := range jobs {
-			replies[i] = p.HMGet(ctx, prefix+job.Member, fields...)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read hashes %q: %w", prefix+"…", err)
-	}
-	for i, reply := range replies {
-		if err := fill(&jobs[i], reply.Val()); err != nil {
-			jobs[i].fail(err)
-		}
 	}
 	return nil
 }

@@ -30,9 +30,11 @@ func BullMQ(client redis.UniversalClient, queue string) Set {
 		Key: queue + ":delayed", client: client,
 		ms: func(score float64) float64 { return math.Floor(score / bullmqSteps) },
 		load: func(ctx context.Context, jobs []Job) error {
-			fields := []string{"data", "name", "opts", "rjk", "parentKey"}
-			return loadHashes(ctx, client, jobs, queue+":", fields, func(job *Job, values []any) error {
-				return job.fromBullMQ(values, queue)
+			call := func(p redis.Pipeliner, member string) *redis.SliceCmd {
+				return p.HMGet(ctx, queue+":"+member, "data", "name", "opts", "rjk", "parentKey")
+			}
+			return loadEach(ctx, client, jobs, call, func(job *Job, reply *redis.SliceCmd) error {
+				return job.fromBullMQ(reply.Val(), queue)
 			})
 		},
 	}

@@ -3,7 +3,6 @@ package sortedset
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -27,26 +26,14 @@ func DelayQueue(client redis.UniversalClient, queue string) Set {
 		Key: base + ":pending", client: client,
 		ms: func(score float64) float64 { return score * 1000 },
 		load: func(ctx context.Context, jobs []Job) error {
-			replies := make([]*redis.StringCmd, len(jobs))
-			_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for i, job := range jobs {
-					replies[i] = p.Get(ctx, base+":msg:"+job.Member)
+			call := func(p redis.Pipeliner, member string) *redis.StringCmd { return p.Get(ctx, base+":msg:"+member) }
+			return loadEach(ctx, client, jobs, call, func(job *Job, reply *redis.StringCmd) (err error) {
+				if job.Payload, err = reply.Bytes(); err != nil {
+					return errors.New("its payload is not there: it may have expired")
 				}
+				job.Metadata = map[string]string{delayqueueID: job.Member, delayqueueName: name}
 				return nil
 			})
-			if err != nil && !errors.Is(err, redis.Nil) {
-				return fmt.Errorf("read messages of %q: %w", queue, err)
-			}
-			for i := range jobs {
-				text, err := replies[i].Bytes()
-				if err != nil {
-					jobs[i].fail(errors.New("its payload is not there: it may have expired"))
-					continue
-				}
-				jobs[i].Payload = text
-				jobs[i].Metadata = map[string]string{delayqueueID: jobs[i].Member, delayqueueName: name}
-			}
-			return nil
 		},
 	}
 }

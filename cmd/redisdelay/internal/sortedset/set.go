@@ -54,13 +54,21 @@ func ByHand(client redis.UniversalClient, key, hash string, unit Unit) Set {
 		s.ms = func(score float64) float64 { return score * 1000 }
 	}
 	s.load = func(ctx context.Context, jobs []Job) error {
-		if hash != "" {
-			return loadHash(ctx, client, hash, jobs)
-		}
 		for i := range jobs {
 			jobs[i].Payload = []byte(jobs[i].Member)
 		}
-		return nil
+		if hash == "" {
+			return nil
+		}
+		call := func(p redis.Pipeliner, member string) *redis.SliceCmd { return p.HMGet(ctx, hash, member) }
+		return loadEach(ctx, client, jobs, call, func(job *Job, reply *redis.SliceCmd) error {
+			text, found := reply.Val()[0].(string)
+			if !found {
+				return fmt.Errorf("hash %q has no field of that name", hash)
+			}
+			job.Payload = []byte(text)
+			return nil
+		})
 	}
 	return s
 }
@@ -145,23 +153,24 @@ func due(ms float64) (int64, error) {
 	return int64(math.Ceil(max(0, ms-0.001))), nil
 }
 
-// loadHash takes payloads from the fields of a hash.
-func loadHash(ctx context.Context, client redis.UniversalClient, hash string, jobs []Job) error {
-	fields := make([]string, len(jobs))
-	for i, job := range jobs {
-		fields[i] = job.Member
-	}
-	values, err := client.HMGet(ctx, hash, fields...).Result()
-	if err != nil {
-		return fmt.Errorf("read hash %q: %w", hash, err)
-	}
-	for i, value := range values {
-		text, found := value.(string)
-		if !found {
-			jobs[i].fail(fmt.Errorf("hash %q has no field of that name", hash))
-			continue
+// loadEach makes a call for each job, in one round trip, and hands its reply to fill.
+func loadEach[C redis.Cmder](
+	ctx context.Context, client redis.UniversalClient, jobs []Job, call func(p redis.Pipeliner, member string) C, fill func(*Job, C) error,
+) error {
+	replies := make([]C, len(jobs))
+	_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, job := range jobs {
+			replies[i] = call(p, job.Member)
 		}
-		jobs[i].Payload = []byte(text)
+		return nil
+	}) // each reply has its own error
+	for i, reply := range replies {
+		if err := reply.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return fmt.Errorf("read job %q: %w", jobs[i].Member, err)
+		}
+		if err := fill(&jobs[i], reply); err != nil {
+			jobs[i].fail(err)
+		}
 	}
 	return nil
 }
