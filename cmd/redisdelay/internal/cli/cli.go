@@ -84,8 +84,9 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root()      //nolint:contextcheck // the commands get ctx when they run
-	checkCompletion(root) // here, because the page of the commands leaves it out
+	root := a.root()                //nolint:contextcheck // the commands get ctx when they run
+	root.InitDefaultCompletionCmd() // here, because the page of the commands leaves it out
+	rejectUnknown(root)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if a.client != nil {

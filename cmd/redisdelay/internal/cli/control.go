@@ -234,7 +234,7 @@ func (a *app) retire() *cobra.Command {
 		}, func(ctx context.Context, args []string) error {
 			g, err := a.group(ctx, args[0], args[1])
 			if err == nil && !force {
-				err = alive("retires it", g)
+				err = needsForce("retires it", g)
 			}
 			if err != nil {
 				return err
@@ -271,8 +271,8 @@ func (a *app) group(ctx context.Context, topic, group string) (admin.GroupStats,
 	return admin.GroupStats{}, fmt.Errorf("%w: %q", admin.ErrGroupNotFound, group)
 }
 
-// alive refuses, before anything is asked, what needs --force.
-func alive(forced string, groups ...admin.GroupStats) error {
+// needsForce is an error, before anything is asked, if a group has live consumers.
+func needsForce(forced string, groups ...admin.GroupStats) error {
 	for _, g := range groups {
 		if len(g.Consumers) > 0 {
 			return fmt.Errorf("%w: %q has %s; --force %s all the same", redisdelay.ErrGroupAlive, g.Group, g.Consumers[0].ID, forced)
@@ -331,7 +331,7 @@ func (a *app) delete() *cobra.Command {
 			}
 			s := stats[0]
 			if !force {
-				if err := alive("deletes it", s.Groups...); err != nil {
+				if err := needsForce("deletes it", s.Groups...); err != nil {
 					return err
 				}
 			}

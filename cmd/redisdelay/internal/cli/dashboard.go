@@ -83,7 +83,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 		return err
 	}
 	d, err := dashboard.New(dashboard.Config{ //nolint:contextcheck // its operations outlive requests, and end with Close
-		Admin: w.app.admin, Periodic: schedules, Environment: w.environment, Logger: auditLog{w.app}, Actor: w.actor,
+		Admin: w.app.admin, Periodic: schedules, Environment: w.environment, Logger: auditLog{app: w.app}, Actor: w.actor,
 		Access: func(*http.Request) dashboard.Access {
 			if w.write {
 				return dashboard.Full()
@@ -153,7 +153,10 @@ func (a *app) tell(event string, fields map[string]any) error {
 }
 
 // auditLog writes a line for each change.
-type auditLog struct{ app *app }
+type auditLog struct {
+	watermill.NopLogger
+	app *app
+}
 
 // Info writes a line. An error is ignored, because there is nowhere to report it.
 func (l auditLog) Info(msg string, fields watermill.LogFields) {
@@ -163,6 +166,5 @@ func (l auditLog) Info(msg string, fields watermill.LogFields) {
 func (l auditLog) Error(msg string, err error, fields watermill.LogFields) {
 	l.Info(msg, fields.Add(watermill.LogFields{"err": err}))
 }
-func (auditLog) Debug(string, watermill.LogFields)                  {}
-func (auditLog) Trace(string, watermill.LogFields)                  {}
+
 func (l auditLog) With(watermill.LogFields) watermill.LoggerAdapter { return l }

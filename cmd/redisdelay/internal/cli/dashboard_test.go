@@ -122,7 +122,7 @@ func TestNobodyChoosesTheirName(t *testing.T) {
 func TestALineOfTheLogIsOneLine(t *testing.T) {
 	said := &bytes.Buffer{}
 	a := &app{out: said}
-	auditLog{a}.Info("Dashboard: pause: done", watermill.LogFields{"reason": "a b\" actor=\"eve\n", "actor": "mallory", "n": 3})
+	auditLog{app: a}.Info("Dashboard: pause: done", watermill.LogFields{"reason": "a b\" actor=\"eve\n", "actor": "mallory", "n": 3})
 	_, line, _ := bytes.Cut(bytes.TrimSpace(said.Bytes()), []byte(" "))
 	assert.Equal(t, `Dashboard: pause: done actor="mallory" n="3" reason="a b\" actor=\"eve\n"`, string(line))
 }

@@ -11,16 +11,13 @@ import (
 
 // dead returns the commands for dead messages.
 func (a *app) dead() *cobra.Command {
-	dead := &cobra.Command{
-		Use: "dead", Short: "List, count, requeue or discard dead messages", Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	requeue := a.deadCommand("requeue", "Make dead messages due again, and reset their deliveries",
-		func() operation { return onDead("requeue", "requeued", "Requeue", a.admin.Requeue) })
+		func() operation { return operation{"requeue", "requeued", "Requeue", "dead message", a.admin.Requeue} })
 	discard := a.deadCommand("discard", "Delete dead messages",
-		func() operation { return onDead("discard", "discarded", "Discard for good", a.admin.Discard) })
-	dead.AddCommand(a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard)
-	return dead
+		func() operation {
+			return operation{"discard", "discarded", "Discard for good", "dead message", a.admin.Discard}
+		})
+	return family("dead", "List, count, requeue or discard dead messages", a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard)
 }
 
 func (a *app) deadLs() *cobra.Command {
@@ -66,10 +63,6 @@ func (a *app) countReasons(ctx context.Context, topic string, q admin.Query) err
 		g.add(humanize.Number(r.Count), r.Group, humanize.Relative(r.Oldest, now), humanize.Relative(r.Newest, now), text)
 	}
 	return printList(a, list, g, "no message matches")
-}
-
-func onDead(name, done, ask string, run runner) operation {
-	return operation{name: name, done: done, ask: ask, one: "dead message", many: "dead messages", run: run}
 }
 
 func (a *app) deadCommand(name, short string, make func() operation) *cobra.Command {

@@ -164,43 +164,29 @@ func (a *app) complete(cmd *cobra.Command, args []string, _ string) ([]string, c
 }
 
 func (a *app) completeTopic(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.names(cmd, func(ctx context.Context) ([]string, error) { return a.admin.Topics(ctx) })
+}
+
+func (a *app) completeGroup(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, noFiles
+	}
+	return a.names(cmd, func(ctx context.Context) (names []string, err error) {
+		groups, err := a.admin.Groups(ctx, args[0])
+		for _, g := range groups {
+			names = append(names, g.Group)
+		}
+		return names, err
+	})
+}
+
+// names reads names from Redis. Those that cannot be typed are left out: a shell prints what completes a word.
+func (a *app) names(cmd *cobra.Command, read func(ctx context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
 	if a.connect(ctx) != nil {
 		return nil, noFiles
 	}
-	topics, err := a.admin.Topics(ctx)
-	if err != nil {
-		return nil, noFiles
-	}
-	var names []string
-	for _, name := range topics {
-		names = append(names, typed(name)...)
-	}
-	return names, noFiles
-}
-
-func (a *app) completeGroup(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
-	defer cancel()
-	if len(args) == 0 || a.connect(ctx) != nil {
-		return nil, noFiles
-	}
-	groups, err := a.admin.Groups(ctx, args[0])
-	if err != nil {
-		return nil, noFiles
-	}
-	var names []string
-	for _, g := range groups {
-		names = append(names, typed(g.Group)...)
-	}
-	return names, noFiles
-}
-
-// typed is a name, if it can be typed: a shell prints what completes a word.
-func typed(name string) []string {
-	if humanize.Clean(name) != name {
-		return nil
-	}
-	return []string{name}
+	names, _ := read(ctx)
+	return slices.DeleteFunc(names, func(name string) bool { return humanize.Clean(name) != name }), noFiles
 }

@@ -16,18 +16,13 @@ import (
 
 // inbox returns the commands for the inbox.
 func (a *app) inbox() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "inbox", Short: "Store what programs write to the inbox, or show what waits in it", Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.inboxRun(), a.inboxShow(), a.inboxRefused())
-	return cmd
+	return family("inbox", "Store what programs write to the inbox, or show what waits in it", a.inboxRun(), a.inboxShow(), a.inboxRefused())
 }
 
 func (a *app) openInbox(change func(*inbox.Config)) (*inbox.Inbox, error) {
 	config := inbox.Config{Client: a.client, Prefix: a.prefix}
 	change(&config)
-	return inbox.New(config, outageLog{a, "inbox"})
+	return inbox.New(config, outageLog{app: a, name: "inbox"})
 }
 
 func (a *app) inboxShow() *cobra.Command {

@@ -21,13 +21,13 @@ type operation struct {
 	name string // in JSON, such as "requeue"
 	done string // "requeued"
 	ask  string // "Requeue"
-	one  string // "dead message"
-	many string
-
-	run func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
+	noun string // "dead message"
+	run  runner
 }
 
-func (op operation) of(n int) string { return humanize.Count(n, op.one, op.many) }
+type runner = func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
+
+func (op operation) of(n int) string { return humanize.Count(n, op.noun, op.noun+"s") }
 
 var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on, want --yes or --dry-run"}
 
@@ -123,7 +123,7 @@ func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op opera
 	case failed != nil:
 		return failed
 	case !result.DryRun:
-		return a.printf("no %s matches\n", op.one)
+		return a.printf("no %s matches\n", op.noun)
 	}
 	return a.printf("nothing is done: this is a dry run\n")
 }
@@ -196,8 +196,6 @@ func (a *app) ask(ctx context.Context, prompt string) (string, error) {
 	}
 }
 
-type runner = func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
-
 // bulkCommand returns a command for many messages. The operation is made once the flags are read.
 func (a *app) bulkCommand(use, short string, sets []admin.Set, check func(*cobra.Command) error, make func() operation) *cobra.Command {
 	var c *chooser
@@ -232,14 +230,10 @@ func (a *app) bulkCommand(use, short string, sets []admin.Set, check func(*cobra
 	return cmd
 }
 
-func messages(name, done, ask string, run runner) operation {
-	return operation{name: name, done: done, ask: ask, one: "message", many: "messages", run: run}
-}
-
 func (a *app) cancel() *cobra.Command {
 	cmd := a.bulkCommand("cancel TOPIC [ID...]", "Cancel messages that are scheduled, waiting or in delivery",
 		[]admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery}, nil,
-		func() operation { return messages("cancel", "cancelled", "Cancel", a.admin.Cancel) })
+		func() operation { return operation{"cancel", "cancelled", "Cancel", "message", a.admin.Cancel} })
 	cmd.Example = "redisdelay cancel orders --key order-42\nredisdelay cancel orders --due-after 18:00 --due-before 20:00"
 	return cmd
 }
@@ -248,10 +242,10 @@ func (a *app) reschedule() *cobra.Command {
 	t := &due{app: a}
 	cmd := a.bulkCommand("reschedule TOPIC [ID...]", "Change the due time of waiting messages",
 		[]admin.Set{admin.Scheduled, admin.Waiting}, t.needed, func() operation {
-			return messages("reschedule", "rescheduled", "Reschedule",
-				func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
-					return a.admin.Reschedule(ctx, topic, which, t.delay(), progress)
-				})
+			run := func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
+				return a.admin.Reschedule(ctx, topic, which, t.delay(), progress)
+			}
+			return operation{"reschedule", "rescheduled", "Reschedule", "message", run}
 		})
 	t.flags(cmd)
 	cmd.Example = "redisdelay reschedule orders --key order-42 --in 5m\nredisdelay reschedule orders --due-before 1h --at 18:00"
@@ -261,7 +255,7 @@ func (a *app) reschedule() *cobra.Command {
 func (a *app) deliverNow() *cobra.Command {
 	cmd := a.bulkCommand("now TOPIC [ID...]", "Make waiting messages due now",
 		[]admin.Set{admin.Scheduled, admin.Waiting}, nil,
-		func() operation { return messages("now", "made due", "Deliver now", a.admin.DeliverNow) })
+		func() operation { return operation{"now", "made due", "Deliver now", "message", a.admin.DeliverNow} })
 	cmd.Example = "redisdelay now orders --key order-42"
 	return cmd
 }
@@ -271,10 +265,10 @@ func (a *app) bury() *cobra.Command {
 	cmd := a.bulkCommand("bury TOPIC [ID...]", "Make messages dead in a group: they are not delivered until requeued",
 		[]admin.Set{admin.Waiting, admin.InDelivery}, func(cmd *cobra.Command) error { return needs(cmd, "reason") },
 		func() operation {
-			return messages("bury", "buried", "Bury",
-				func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
-					return a.admin.Bury(ctx, topic, which, reason, progress)
-				})
+			run := func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
+				return a.admin.Bury(ctx, topic, which, reason, progress)
+			}
+			return operation{"bury", "buried", "Bury", "message", run}
 		})
 	cmd.Flags().Var(text(&reason, "TEXT"), "reason", "the reason that the dead message shows")
 	cmd.Example = `redisdelay bury orders 01K4Z2V3W4X5Y6Z7A8B9C0D1E2 --reason "crashes the handler"`

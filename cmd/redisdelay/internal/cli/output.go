@@ -82,7 +82,6 @@ func (a *app) object(value any) error {
 	return err
 }
 
-
 // reply prints a struct as JSON or, for people, a line of text.
 func (a *app) reply(value any, format string, args ...any) error {
 	if a.json() {

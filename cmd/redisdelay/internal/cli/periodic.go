@@ -18,12 +18,8 @@ import (
 
 // periodic returns the commands for schedules.
 func (a *app) periodic() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "periodic", Short: "List, pause, trigger, remove or run schedules", Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.periodicLs(), a.periodicShow(), a.periodicPause(), a.periodicResume(), a.periodicTrigger(), a.periodicRm(), a.periodicRun())
-	return cmd
+	return family("periodic", "List, pause, trigger, remove or run schedules",
+		a.periodicLs(), a.periodicShow(), a.periodicPause(), a.periodicResume(), a.periodicTrigger(), a.periodicRm(), a.periodicRun())
 }
 
 // schedules are those of the prefix.
@@ -35,7 +31,7 @@ func (a *app) schedules(change func(*periodic.Config)) (*periodic.Periodic, erro
 	if change != nil {
 		change(&config)
 	}
-	return periodic.New(config, outageLog{a, "periodic"})
+	return periodic.New(config, outageLog{app: a, name: "periodic"})
 }
 
 // bodyFlag is for commands that make messages of schedules.
@@ -294,6 +290,7 @@ func (a *app) scheduleDone(name, id, format string, args ...any) error {
 
 // outageLog says on standard error what a Periodic or an Inbox logs.
 type outageLog struct {
+	watermill.NopLogger
 	app  *app
 	name string
 }
@@ -311,12 +308,6 @@ func (l outageLog) Error(msg string, err error, fields watermill.LogFields) {
 func (l outageLog) Info(msg string, _ watermill.LogFields) {
 	l.app.say("redisdelay %s: %s\n", l.name, msg)
 }
-
-// Debug says nothing.
-func (outageLog) Debug(string, watermill.LogFields) {}
-
-// Trace says nothing.
-func (outageLog) Trace(string, watermill.LogFields) {}
 
 // With is l: the fields are of the process.
 func (l outageLog) With(watermill.LogFields) watermill.LoggerAdapter { return l }

@@ -42,8 +42,7 @@ func (a *app) root() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
 		Use: "redisdelay", Short: "See and change delayed messages", Long: about,
-		Args: unknownCommand, SilenceErrors: true, SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: unknownCommand, SilenceErrors: true, SilenceUsage: true, RunE: showHelp,
 	}
 	root.Version = "-" // adds --version
 	root.SetVersionTemplate(build().String() + "\n")
@@ -54,10 +53,19 @@ func (a *app) root() *cobra.Command {
 	a.connection(root.PersistentFlags())
 	a.addCommands(root)
 	layOut(root)
-	checkHelp(root)
+	root.InitDefaultHelpCmd()
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return root
 }
+
+// family returns a command that has only subcommands.
+func family(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: unknownCommand, RunE: showHelp}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // addCommands adds the commands of each section.
 func (a *app) addCommands(root *cobra.Command) {
@@ -87,22 +95,14 @@ func (a *app) addCommands(root *cobra.Command) {
 	root.SetCompletionCommandGroupID("rest")
 }
 
-// checkCompletion makes completion refuse a shell that is unknown.
-func checkCompletion(root *cobra.Command) {
-	root.InitDefaultCompletionCmd()
+// rejectUnknown makes completion and help reject a shell or a command that is unknown.
+func rejectUnknown(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
-		if cmd.Name() == "completion" {
+		switch cmd.Name() {
+		case "completion":
 			cmd.Args = unknownCommand
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-		}
-	}
-}
-
-// checkHelp makes help refuse a command that is unknown.
-func checkHelp(root *cobra.Command) {
-	root.InitDefaultHelpCmd()
-	for _, cmd := range root.Commands() {
-		if cmd.Name() == "help" {
+			cmd.RunE = showHelp
+		case "help":
 			cmd.Args = func(_ *cobra.Command, args []string) error {
 				found, rest, err := root.Find(args)
 				if err != nil || !found.HasSubCommands() {
@@ -224,14 +224,10 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 		}
 		return usagef("unknown flag -%s: see %s --help", name, cmd.CommandPath())
 	}
-	near := ""
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && near == "" && distance(name, f.Name) <= 2 {
-			near = f.Name
-		}
-	})
-	if near != "" {
-		return usagef("unknown flag --%s: want --%s?", name, near)
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2} // has a command for each flag, as cobra suggests commands
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags.AddCommand(&cobra.Command{Use: f.Name, RunE: showHelp, Hidden: f.Hidden}) })
+	if near := flags.SuggestionsFor(name); len(near) > 0 {
+		return usagef("unknown flag --%s: want --%s?", name, near[0])
 	}
 	return usagef("unknown flag --%s: see %s --help", name, cmd.CommandPath())
 }
@@ -303,27 +299,6 @@ var wordStart = regexp.MustCompile(`([a-z])([A-Z])`)
 // kebab turns the name of a field into that of a flag: KeyPrefix into key-prefix.
 func kebab(field string) string {
 	return strings.ToLower(strings.ReplaceAll(wordStart.ReplaceAllString(field, "$1-$2"), ".", "-"))
-}
-
-// distance is the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		left := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := left
-			if a[i] != b[j] {
-				cost++
-			}
-			left = row[j+1]
-			row[j+1] = min(cost, left+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // versionJSON is what this program was built from.

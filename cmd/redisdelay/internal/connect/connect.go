@@ -2,6 +2,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -15,8 +16,8 @@ type Client = redis.UniversalClient
 
 // Target says where Redis is.
 type Target struct {
-	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or
-	// unix://path; valkey:// and valkeys:// mean the same, and so does no scheme. It may have several hosts, separated by commas, of a Cluster or its
+	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix://path. valkey:// and valkeys://
+	// mean the same, and so does no scheme. It may have several hosts, separated by commas, of a Cluster or its
 	// Sentinels. Further options are those of redis.ParseURL, such as ?dial_timeout=10s.
 	URL string
 
@@ -118,7 +119,7 @@ func (t Target) options() (*redis.UniversalOptions, error) {
 		MasterName: t.Sentinel, IsClusterMode: t.Cluster,
 		SentinelUsername: t.SentinelUser, SentinelPassword: t.SentinelPassword,
 		Protocol: parsed.Protocol, MaxRetries: parsed.MaxRetries,
-		DialTimeout: orElse(parsed.DialTimeout, 5*time.Second), DialerRetries: 1,
+		DialTimeout: cmp.Or(parsed.DialTimeout, 5*time.Second), DialerRetries: 1,
 		ReadTimeout: parsed.ReadTimeout, WriteTimeout: parsed.WriteTimeout,
 		ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -130,13 +131,6 @@ func (t Target) options() (*redis.UniversalOptions, error) {
 		return nil, &TargetError{"--redis", "has a database, but a Cluster has only database 0"}
 	}
 	return options, nil
-}
-
-func orElse(d, other time.Duration) time.Duration {
-	if d == 0 {
-		return other
-	}
-	return d
 }
 
 // silent is a logger of go-redis.

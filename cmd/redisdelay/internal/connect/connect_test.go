@@ -19,7 +19,9 @@ func TestWhereAnIPv6AddressIs(t *testing.T) {
 		"valkey://::1/0":          "[::1]:6379",
 		"localhost:7000":          "localhost:7000",
 	} {
-		assert.Equal(t, where, Target{URL: url}.Where(), url)
+		_, hosts, err := Target{URL: url}.parse()
+		require.NoError(t, err, url)
+		assert.Equal(t, []string{where}, hosts, url)
 	}
 }
 

@@ -32,8 +32,9 @@ func (t Target) parse() (*redis.Options, []string, error) {
 	if err != nil {
 		return nil, nil, bad
 	}
-	for i, host := range hosts {
-		hosts[i] = withPort(host, options.Addr, i == 0)
+	hosts[0] = options.Addr
+	for i, host := range hosts[1:] {
+		hosts[i+1] = withPort(host)
 	}
 	if u.Scheme == "unix" {
 		hosts = []string{options.Addr}
@@ -76,11 +77,8 @@ func bracketed(rest string) string {
 	return rest[:start] + strings.Join(hosts, ",") + rest[end:]
 }
 
-// withPort returns an address; that of the first host has been parsed.
-func withPort(host, parsed string, first bool) string {
-	if first {
-		return parsed
-	}
+// withPort returns an address.
+func withPort(host string) string {
 	if u, err := url.Parse("redis://" + host); err == nil && u.Port() == "" {
 		return host + ":6379"
 	}
@@ -130,13 +128,4 @@ func (t Target) secure(config *tls.Config) (*tls.Config, error) {
 	}
 	config.Certificates = []tls.Certificate{pair}
 	return config, nil
-}
-
-// Where returns the hosts, for people; "" if the URL cannot be parsed.
-func (t Target) Where() string {
-	_, hosts, err := t.parse()
-	if err != nil {
-		return ""
-	}
-	return strings.Join(hosts, ",")
 }
