@@ -201,7 +201,8 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 	return err
 }
 
-// clocks returns by how many ms the clocks of other partitions are ahead of that of the first one, if the operation needs it.
+// clocks returns by how many ms the clocks of other partitions are ahead of that of the first one, if the operation
+// needs it.
 func (r *bulkRun) clocks(ctx context.Context, t topic) (map[int]int64, error) {
 	ahead := map[int]int64{}
 	if !r.buried {

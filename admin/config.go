@@ -22,7 +22,8 @@ type Config struct {
 	Unmarshaler redisdelay.Unmarshaler
 }
 
-// keepsJSON reports whether a body was encoded by JSONMarshaler, and is to stay as it is: its consumers may know JSON alone.
+// keepsJSON reports whether a body was encoded by JSONMarshaler, and is to stay as it is: its consumers may know JSON
+// alone.
 func (a *Admin) keepsJSON(body []byte) bool {
 	_, either := a.unmarshaler.(eitherMarshaler)
 	return either && bytes.HasPrefix(body, []byte("{"))

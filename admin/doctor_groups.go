@@ -14,8 +14,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// pastEndFor is how long a group must have expired before Examine reports it. Consumers and publishers remove expired groups
-// of the topics that they use sooner.
+// pastEndFor is how long a group must have expired before Examine reports it. Consumers and publishers remove expired
+// groups of the topics that they use sooner.
 const pastEndFor = time.Minute
 
 // groups looks for groups that have expired, are retired or paused, or have dead messages or no consumer.

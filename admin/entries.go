@@ -19,8 +19,8 @@ import (
 // Set is a set of messages.
 type Set string
 
-// The sets. A message is in Scheduled until it is given to the groups, then in one other set for each group that needs it.
-// A scheduled message that is due is in Waiting as well.
+// The sets. A message is in Scheduled until it is given to the groups, then in one other set for each group that needs
+// it. A scheduled message that is due is in Waiting as well.
 const (
 	Scheduled  Set = "scheduled"   // no group has been given it yet
 	Waiting    Set = "waiting"     // scheduled and due, or in the queue of a group, also for a later retry

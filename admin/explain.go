@@ -338,7 +338,8 @@ func (e *explainer) counts(ctx context.Context, group string) (inspect.GroupCoun
 	return counts.Groups[group], err
 }
 
-// before counts the due messages that a group receives before the message, including those that no group has been given yet.
+// before counts the due messages that a group receives before the message, including those that no group has been given
+// yet.
 func (e *explainer) before(ctx context.Context, group string, due time.Time) (int, error) {
 	g := e.partition.Group(group)
 	queued, err := inspect.CountBefore(ctx, g, inspect.InQueue, due.UnixMilli(), e.message.ID)
@@ -349,8 +350,8 @@ func (e *explainer) before(ctx context.Context, group string, due time.Time) (in
 	return queued + scheduled, err
 }
 
-// fate says what the next claim does with the message instead of delivering it; "" if it delivers the message, or if that is
-// not certain.
+// fate says what the next claim does with the message instead of delivering it; "" if it delivers the message, or if
+// that is not certain.
 func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
 	const buries = "dead-letters it"
 	if e.message.Content.Body == nil {

@@ -254,8 +254,8 @@ func (l line) key() string {
 	return string(l.Key64)
 }
 
-// fullID returns the id of a line, with the key. Without an id, it is derived from the number and the text of the line, so it
-// is the same in each import, and sorts by number.
+// fullID returns the id of a line, with the key. Without an id, it is derived from the number and the text of the line,
+// so it is the same in each import, and sorts by number.
 func (l line) fullID(number int, text []byte) (string, error) {
 	key := l.key()
 	if (l.Key != nil || l.Key64 != nil) && (key == "" || len(key) > redisdelay.MaxKeyBytes) {

@@ -153,8 +153,8 @@ func (s *search) into(ctx context.Context, t topic) error {
 	return nil
 }
 
-// literal reports whether every body with a UUID contains its text unescaped: in MessagePack always, in JSON if no encoder
-// escapes its characters.
+// literal reports whether every body with a UUID contains its text unescaped: in MessagePack always, in JSON if no
+// encoder escapes its characters.
 func (s *search) literal() bool {
 	switch s.admin.unmarshaler.(type) {
 	case redisdelay.DefaultMarshaler:

@@ -54,9 +54,9 @@ var errLongLine = fmt.Errorf("it has more than %d MiB", maxLine>>20)
 // Import may be repeated: it skips lines that were imported before (ErrStoredBefore), for a day even if their messages
 // are done, and lines whose key is in use (ErrKeyInUse).
 //
-// An invalid line, or one of more than 128 MiB, ends the import with a *ImportLineError; the lines before it are imported.
-// The error may also be that of r. When ctx ends or Redis fails, Import returns even if a Read of r blocks, so close r
-// and do not use it again.
+// An invalid line, or one of more than 128 MiB, ends the import with a *ImportLineError; the lines before it are
+// imported. The error may also be that of r. When ctx ends or Redis fails, Import returns even if a Read of r blocks,
+// so close r and do not use it again.
 func (a *Admin) Import(ctx context.Context, topic string, r io.Reader, progress func(Progress)) (Progress, error) {
 	p := &bulkRun{report: progress}
 	if topic == "" {
@@ -165,8 +165,8 @@ func (i *importing) flush(ctx context.Context) error {
 	return err
 }
 
-// store stores messages, and returns the messages that it has not stored. A message that a partition already knows goes to
-// that partition, because Publish chooses a partition by other rules, and partitions may have been added.
+// store stores messages, and returns the messages that it has not stored. A message that a partition already knows goes
+// to that partition, because Publish chooses a partition by other rules, and partitions may have been added.
 func (i *importing) store(ctx context.Context, some []inspect.Arrival) (skips []skip, err error) {
 	ids := make([]string, len(some))
 	for n, m := range some {
@@ -213,8 +213,8 @@ func arrive(ctx context.Context, p *queue.Partition, arrivals []inspect.Arrival)
 	return skips, err
 }
 
-// opened creates a topic if it is missing, and returns its number of partitions. It always asks Redis, because another process
-// may have deleted the topic.
+// opened creates a topic if it is missing, and returns its number of partitions. It always asks Redis, because another
+// process may have deleted the topic.
 func opened(ctx context.Context, t *queue.Topic) (int, error) {
 	if err := t.LookUp(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
 		return 0, err

@@ -87,8 +87,8 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 		return topic{}, Message{}, err
 	}
 	m := Message{
-		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: name, Partition: found.Partition, PublishedAt: publishedAt(found.ID),
-		At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
+		ID: found.ID, Key: keyOf(found.ID), OrderingKey: orderingKeyOf(found.ID), Topic: name, Partition: found.Partition,
+		PublishedAt: publishedAt(found.ID), At: found.Now, Size: found.Size, Content: a.content(name, found.Body, nil),
 		Scheduled: found.Scheduled, DueAt: found.DueAt, Groups: make([]MessageInGroup, len(found.Groups)),
 	}
 	err = each(len(m.Groups), func(i int) (err error) {
@@ -121,8 +121,8 @@ func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.
 	return s, nil
 }
 
-// findHolder returns the consumer that holds a delivery, from the heartbeats of the consumers or from the records of their
-// last claims.
+// findHolder returns the consumer that holds a delivery, from the heartbeats of the consumers or from the records of
+// their last claims.
 func (s *MessageInGroup) findHolder(ctx context.Context, g *queue.Group, id string, token int64) error {
 	consumers, err := inspect.Consumers(ctx, g)
 	if err != nil {

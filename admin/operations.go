@@ -112,8 +112,8 @@ func deadOperation(verb string, do groupCall) operation {
 	}
 }
 
-// buriedAfter reports whether a message was dead-lettered after a time. A message from the future does not count: the clock
-// was set back since.
+// buriedAfter reports whether a message was dead-lettered after a time. A message from the future does not count: the
+// clock was set back since.
 func (s step) buriedAfter(latest int64) func(inspect.PageEntry) bool {
 	now := s.now.UnixMilli()
 	return func(e inspect.PageEntry) bool { return e.Score > latest && e.Score <= now }

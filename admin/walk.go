@@ -104,8 +104,8 @@ func (q Query) sourcesIn(p *queue.Partition, names []string, now time.Time) []so
 	return list
 }
 
-// placesOf returns the places of a group, InLine before InQueue: messages move from the first to the second, and a message
-// that moves during the walk must not be missed.
+// placesOf returns the places of a group, InLine before InQueue: messages move from the first to the second, and a
+// message that moves during the walk must not be missed.
 var placesOf = map[Set][]inspect.Place{
 	Waiting: {inspect.InLine, inspect.InQueue}, InDelivery: {inspect.InUnack}, Dead: {inspect.InDead},
 }
@@ -280,9 +280,9 @@ func (a *Admin) walk(ctx context.Context, topic string, q Query, do func(step) e
 	return nil
 }
 
-// freezeEnds makes sources end where they end now. But meanwhile, messages may pass from scheduled to a line or a queue, and
-// from a line to its queue. So a line ends no sooner than scheduled, and a queue no sooner than both; and the ends are read
-// in that order, so that no message passes unseen from one to the other.
+// freezeEnds makes sources end where they end now. But meanwhile, messages may pass from scheduled to a line or a
+// queue, and from a line to its queue. So a line ends no sooner than scheduled, and a queue no sooner than both; and
+// the ends are read in that order, so that no message passes unseen from one to the other.
 func freezeEnds(ctx context.Context, sources []source) error {
 	for _, some := range []inspect.Place{inspect.InScheduled, inspect.InLine, inspect.InQueue, inspect.InUnack, inspect.InDead} {
 		err := each(len(sources), func(i int) error {
@@ -352,8 +352,8 @@ func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
 // maxRest limits the pause of rest: a call that took longer had to wait for other calls.
 const maxRest = 5 * time.Millisecond
 
-// rest pauses for as long as the previous calls have taken, so that a walk over many messages leaves half of Redis's time to
-// publishers and consumers.
+// rest pauses for as long as the previous calls have taken, so that a walk over many messages leaves half of Redis's
+// time to publishers and consumers.
 func rest(ctx context.Context, took time.Duration) {
 	backoff.Sleep(ctx, min(took, maxRest)) // the next call ends with ctx
 }

@@ -265,8 +265,8 @@ func (s *setImport) stored(ctx context.Context, topic string, set sortedset.Set,
 	return stored, nil
 }
 
-// isStored reports whether the message of a job is stored or done. With keys, it imports the job again: only the outcome of
-// one job tells that its key is in use.
+// isStored reports whether the message of a job is stored or done. With keys, it imports the job again: only the
+// outcome of one job tells that its key is in use.
 func (s *setImport) isStored(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
 	if s.keyed {
 		progress, err := s.put(ctx, topic, set, []sortedset.Job{job})

@@ -54,8 +54,8 @@ func (g *guesses) allow(address string, now time.Time, right bool) bool {
 	return true
 }
 
-// guard asks for the login, if there is one, and refuses names that are not ours: a page elsewhere could make a browser take its
-// own name for this host (DNS rebinding). A login is safe from that: browsers send it to no other name.
+// guard asks for the login, if there is one, and refuses names that are not ours: a page elsewhere could make a browser
+// take its own name for this host (DNS rebinding). A login is safe from that: browsers send it to no other name.
 func (w *web) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		host := hostOf(r.Host)

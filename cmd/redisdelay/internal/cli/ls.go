@@ -86,7 +86,8 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 	if at == "" {
 		at = "DUE"
 	}
-	g := a.newGrid("ID", "KEY", "ORDERING KEY", "GROUP", "#"+at, "IN LINE", "+AT", "#ATTEMPTS", "+PUBLISHED", "#+PARTITION", "#SIZE", "REASON", "PAYLOAD")
+	g := a.newGrid("ID", "KEY", "ORDERING KEY", "GROUP", "#"+at, "IN LINE", "+AT",
+		"#ATTEMPTS", "+PUBLISHED", "#+PARTITION", "#SIZE", "REASON", "PAYLOAD")
 	now := a.now()
 	for _, e := range entries {
 		g.add(a.short(e.ID), a.cut(e.Key, 40), a.cut(e.OrderingKey, 40), e.Group, humanize.Relative(e.At, now), yes(e.InLine),

@@ -119,7 +119,8 @@ func (s *source) run(ctx context.Context, args []string) error {
 	case ignored > 0:
 		made = ": the key is in use"
 	}
-	return s.app.reply(publishedJSON{args[0], "publish", published, uuid}, "published %s to topic %q%s", humanize.Count(published, "message", "messages"), args[0], made)
+	return s.app.reply(publishedJSON{args[0], "publish", published, uuid},
+		"published %s to topic %q%s", humanize.Count(published, "message", "messages"), args[0], made)
 }
 
 // publish publishes what it reads, and returns how many messages, and the UUID of a single one.

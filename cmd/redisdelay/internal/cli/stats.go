@@ -368,7 +368,8 @@ func groupsIn(s admin.TopicStats) []groupOf {
 
 // showGroups shows groups, with their topics if they are of several.
 func (a *app) showGroups(groups []groupOf, topics bool) error {
-	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#LEASE OVER", "#DEAD", "#HALTED KEYS", "#CONSUMERS",
+	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#LEASE OVER",
+		"#DEAD", "#HALTED KEYS", "#CONSUMERS",
 		"#OLDEST READY", "#NEXT DUE", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
 		topic, late, oldest := "", styled(""), humanize.Relative(s.OldestReady, s.At)
@@ -376,7 +377,8 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 			topic, late, oldest = s.Topic, lag(s), "" // lag says as much
 		}
 		g.add(topic, s.Group, groupState(s.GroupStats), late, count(s.Ready), unlessZero(s.InLine), count(s.Postponed), count(s.InDelivery),
-			bad(s.LeaseExpired), bad(s.Dead), alarm(unlessZero(s.HaltedKeys)), consumersOf(s.GroupStats), oldest, humanize.Relative(s.NextDue, s.At),
+			bad(s.LeaseExpired), bad(s.Dead), alarm(unlessZero(s.HaltedKeys)), consumersOf(s.GroupStats), oldest,
+			humanize.Relative(s.NextDue, s.At),
 			humanize.Relative(s.OldestUnacked, s.At), humanize.Relative(s.OldestDead, s.At), humanize.Relative(s.ExpiresAt, s.At),
 			limitsText(s.Limits), pauseText(s.Pause, s.At))
 	}

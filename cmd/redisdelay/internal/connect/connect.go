@@ -65,15 +65,15 @@ func Open(ctx context.Context, target Target) (Client, error) {
 	return client, nil
 }
 
-// refuses reports whether an error is an answer to HELLO, unless it is about the user. The client of a Sentinel wraps answers to
-// other commands.
+// refuses reports whether an error is an answer to HELLO, unless it is about the user. The client of a Sentinel wraps
+// answers to other commands.
 func refuses(err error) bool {
 	answer, is := err.(redis.Error) //nolint:errorlint // see above
 	return is && !errors.Is(answer, redis.Nil) && !redis.IsAuthError(answer)
 }
 
-// ask reaches the server and returns what it is: standalone, cluster or sentinel; "" behind a proxy that does not know HELLO or
-// refuses it. Every user of Redis may call it.
+// ask reaches the server and returns what it is: standalone, cluster or sentinel; "" behind a proxy that does not know
+// HELLO or refuses it. Every user of Redis may call it.
 func ask(ctx context.Context, client Client) (mode string, err error) {
 	if _, cluster := client.(*redis.ClusterClient); cluster {
 		return "cluster", client.ClusterSlots(ctx).Err()

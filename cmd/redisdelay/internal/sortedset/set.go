@@ -1,6 +1,6 @@
 // Package sortedset reads jobs that wait in sorted sets which this library has not written: sets that people have made
-// by hand, and those of asynq, BullMQ and delayqueue. A job becomes a line that admin.Import reads, with an id that is the same
-// each time.
+// by hand, and those of asynq, BullMQ and delayqueue. A job becomes a line that admin.Import reads, with an id that is
+// the same each time.
 package sortedset
 
 import (
