@@ -15,6 +15,7 @@ import (
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/delays"
+	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
 // Why a message is skipped, besides ErrMessageNotFound and redisdelay.ErrMessageDead.
@@ -97,13 +98,13 @@ func (a *Admin) DeliverNow(ctx context.Context, topic string, which Selection, p
 // (redisdelay.SetExpiration) expires again. Query.In must be Dead, the default. It is a bulk operation; see the package
 // comment.
 func (a *Admin) Requeue(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
-	return a.run(ctx, topic, which, requeueOperation(), progress)
+	return a.run(ctx, topic, which, deadOperation("requeue", queue.Requeue), progress)
 }
 
 // Discard deletes the dead messages that existed when it started. Query.In must be Dead, the default. It is a bulk
 // operation; see the package comment.
 func (a *Admin) Discard(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
-	return a.run(ctx, topic, which, discardOperation(), progress)
+	return a.run(ctx, topic, which, deadOperation("discard", queue.Discard), progress)
 }
 
 // Bury makes messages that wait for a group, or are in delivery, dead messages of the group. Running handlers are

@@ -71,16 +71,14 @@ const (
 // A check that the user has no right to make is reported as an Info. Topics and servers that cannot be examined do not
 // stop the others; the error wraps those of all.
 func (a *Admin) Examine(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
-	return newDiagnosis(a, found, progress).diagnose(ctx, topics)
+	return diagnosis{admin: a, found: found, progress: progress}.diagnose(ctx, topics)
 }
 
 // Fix is Examine, and repairs what it can without losing a message (Finding.Fixable), such as stale records and topics
 // that are missing from the list. All other faults need a decision of the operator: for example, a body in no set may
 // be a message whose Publish has succeeded.
 func (a *Admin) Fix(ctx context.Context, found func(Finding), progress func(Examined), topics ...string) error {
-	d := newDiagnosis(a, found, progress)
-	d.fix = true
-	return d.diagnose(ctx, topics)
+	return diagnosis{admin: a, found: found, progress: progress, fix: true}.diagnose(ctx, topics)
 }
 
 // Examined is the progress of Examine or Fix in a topic.
@@ -94,15 +92,8 @@ type Examined struct {
 type diagnosis struct {
 	admin    *Admin
 	found    func(Finding)
-	progress func(Examined)
+	progress func(Examined) // may be nil
 	fix      bool
-}
-
-func newDiagnosis(a *Admin, found func(Finding), progress func(Examined)) diagnosis {
-	if progress == nil {
-		progress = func(Examined) {}
-	}
-	return diagnosis{admin: a, found: found, progress: progress}
 }
 
 // diagnose examines the servers and then the topics.

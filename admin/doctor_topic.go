@@ -95,7 +95,9 @@ func expectedIn(s TopicStats) int { return s.Messages + s.Keys + s.Scheduled + s
 // tick reports that more entries were examined. A scan may return an entry twice.
 func (c *checkup) tick(looked int) {
 	c.looked = min(c.looked+looked, c.expected)
-	c.progress(Examined{Topic: c.name, Done: c.looked, Total: c.expected})
+	if c.progress != nil {
+		c.progress(Examined{Topic: c.name, Done: c.looked, Total: c.expected})
+	}
 }
 
 // census has the inconsistencies of a topic.

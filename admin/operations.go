@@ -95,10 +95,6 @@ func rescheduleOperation(remaining time.Duration) operation {
 	}
 }
 
-func requeueOperation() operation { return deadOperation("requeue", queue.Requeue) }
-
-func discardOperation() operation { return deadOperation("discard", queue.Discard) }
-
 // deadOperation is an operation on the dead messages that exist when it starts.
 func deadOperation(verb string, do groupCall) operation {
 	return operation{
