@@ -24,6 +24,7 @@ func (a *app) ls() *cobra.Command {
 // lister lists messages.
 type lister struct {
 	app    *app
+	cmd    *cobra.Command
 	filter *filter
 	limit  int
 	all    bool
@@ -31,6 +32,7 @@ type lister struct {
 }
 
 func (l *lister) flags(cmd *cobra.Command) {
+	l.cmd = cmd
 	cmd.Flags().Var(number(&l.limit, 1, admin.MaxLimit), "limit", "at most this many")
 	cmd.Flags().BoolVar(&l.all, "all", false, "all messages, page by page")
 	cmd.Flags().BoolVar(&l.count, "count", false, "only count them")
@@ -68,7 +70,7 @@ func (l *lister) run(ctx context.Context, args []string) error {
 			break
 		}
 	}
-	return a.reply(cursorJSON{q.Cursor}, "there are more: --cursor %s", q.Cursor)
+	return a.reply(cursorJSON{q.Cursor}, "there are more: %s", resumeLine(l.cmd, args, q.Cursor))
 }
 
 // runCount says how many match.

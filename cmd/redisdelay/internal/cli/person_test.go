@@ -35,6 +35,19 @@ func TestWhatToTypeNextWorksForATopicWithADash(t *testing.T) {
 	assert.Contains(t, s.must(strings.Fields(command[1])...), "resumed all groups")
 }
 
+// TestTheNextPageIsTheCommandThatAListPrints, also with a time that counts from when it is typed.
+func TestTheNextPageIsTheCommandThatAListPrints(t *testing.T) {
+	s := newStage(t)
+	s.publish("orders", "u", "a", "", time.Hour)
+	s.publish("orders", "u", "b", "", 2*time.Hour)
+	out := lines(s.must("ls", "orders", "--due-before", "24h", "--limit", "1"))
+	_, command, found := strings.Cut(out[len(out)-1], "redisdelay ")
+	require.True(t, found, out)
+	next := s.must(strings.Fields(command)...)
+	assert.Contains(t, next, "  b  ")
+	assert.NotContains(t, next, "more")
+}
+
 func TestNoPasswordIsEchoed(t *testing.T) {
 	for _, scheme := range []string{"redis", "rediss", "unix", "valkey", "valkeys", "http", "REDIS"} {
 		for _, args := range [][]string{
