@@ -55,9 +55,7 @@ func (a *app) pause() *cobra.Command {
 	var p redisdelay.Pause
 	cmd := a.someGroups("pause", "Stop deliveries to a group; publishing continues",
 		func(ctx context.Context, topic, group string) error {
-			if p.By == "" {
-				p.By = whoami()
-			}
+			p.By = cmp.Or(p.By, whoami())
 			if err := a.admin.Pause(ctx, topic, group, p); err != nil {
 				return err
 			}
@@ -246,7 +244,7 @@ func (a *app) retire() *cobra.Command {
 			}
 			if !yes {
 				question := fmt.Sprintf("Retire %s? It gives up %s.", nameOf(args[0], args[1]), humanize.Count(held, "message", "messages"))
-				if yes, err := a.confirm(ctx, question); err != nil || !yes {
+				if err := a.confirm(ctx, question); err != nil {
 					return err
 				}
 			}

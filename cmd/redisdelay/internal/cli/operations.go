@@ -48,7 +48,7 @@ func (a *app) runBulk(ctx context.Context, cmd *cobra.Command, args []string, c 
 		return a.unchanged(ctx, args, c, op, result)
 	}
 	if !named && !c.yes {
-		if yes, err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", op.ask, op.of(total), args[0])); err != nil || !yes {
+		if err := a.confirm(ctx, fmt.Sprintf("%s %s of topic %q?", op.ask, op.of(total), args[0])); err != nil {
 			return err
 		}
 	}
@@ -159,16 +159,13 @@ func (a *app) report(result operationJSON, op operation, cmd *cobra.Command, arg
 	return a.printf("go on with: %s\n", resumeLine(cmd, args, result.Cursor))
 }
 
-// confirm asks a question on the terminal. Ctrl-C is a no.
-func (a *app) confirm(ctx context.Context, question string) (bool, error) {
+// confirm asks a question on the terminal. It returns an error unless the answer is yes. Ctrl-C is a no.
+func (a *app) confirm(ctx context.Context, question string) error {
 	answer, err := a.ask(ctx, question+" [y/N] ")
-	if err != nil {
-		return false, err
+	if answer = strings.ToLower(answer); err != nil || answer == "y" || answer == "yes" {
+		return err
 	}
-	if answer = strings.ToLower(answer); answer == "y" || answer == "yes" {
-		return true, nil
-	}
-	return false, errors.New("nothing is done: the answer was no")
+	return errors.New("nothing is done: the answer was no")
 }
 
 // ask reads a line from the terminal.

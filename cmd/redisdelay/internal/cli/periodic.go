@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -187,9 +188,7 @@ func (a *app) periodicPause() *cobra.Command {
 	var why redisdelay.Pause
 	cmd := a.overSchedules("pause ID", "Stop the ticks of a schedule, including those stored ahead", nil,
 		func(ctx context.Context, p *periodic.Periodic, args []string) error {
-			if why.By == "" {
-				why.By = whoami()
-			}
+			why.By = cmp.Or(why.By, whoami())
 			if err := p.Pause(ctx, args[0], why); err != nil {
 				return err
 			}
@@ -240,7 +239,7 @@ func (a *app) periodicRm() *cobra.Command {
 			}
 			if !yes {
 				question := fmt.Sprintf("Remove schedule %q (%s)? %s stored ahead.", s.ID, s.Words, humanize.Count(s.Stored, "tick is", "ticks are"))
-				if yes, err := a.confirm(ctx, question); err != nil || !yes {
+				if err := a.confirm(ctx, question); err != nil {
 					return err
 				}
 			}

@@ -56,7 +56,7 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 	if failed := errors.Join(buffered.Flush(), finish()); failed != nil {
 		err, progress.Cursor = errors.Join(err, failed), "" // what is written is not known
 	}
-	err = errors.Join(err, a.exported(topic, file, total, progress, err == nil))
+	err = errors.Join(err, a.exported(topic, file, total, progress, err))
 	if progress.Cursor != "" {
 		a.say("go on, in another file, with: %s\n", goOn(progress.Cursor))
 	}
@@ -64,16 +64,15 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 }
 
 // exported says what an export has done.
-func (a *app) exported(topic, file string, total int, p admin.Progress, complete bool) error {
+func (a *app) exported(topic, file string, total int, p admin.Progress, failed error) error {
 	messages := humanize.Count(p.Done, "message", "messages")
 	if file == "" { // standard output has the messages
 		a.say("exported %s\n", messages)
 		return nil
 	}
-	return a.reply(operationJSON{
-		Topic: topic, Operation: "export", To: file, Matching: &total,
-		Done: p.Done, Skipped: p.Skipped, Complete: complete, Cursor: p.Cursor,
-	}, "exported %s to %s", messages, file)
+	result := operationJSON{Topic: topic, Operation: "export", To: file, Matching: &total, Cursor: p.Cursor}
+	result.set(p, failed)
+	return a.reply(result, "exported %s to %s", messages, file)
 }
 
 // exportFile opens the file, which must not exist yet.
