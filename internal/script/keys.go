@@ -77,8 +77,9 @@ var kinds = [...]struct{ name, holds, meaning string }{
 	NackMetadataOf: {"nack_metadata", "hash", "id → metadata for G, if a middleware had changed them before a nack"},
 	ConsumersOf: {"consumers", "hash", "consumer → until when it counts as alive, when it was last and first seen, ms, " +
 		"and JSON that describes it"},
-	TurnsOf:   {"turns", "hash", "length of the ordering key, a comma and the key → id of the message that has the turn"},
-	BlockedOf: {"blocked", "zset", "field of turns, due time (ms, 16 digits) and id, as one string → 0. The message is due and waits for the turn"},
+	TurnsOf: {"turns", "hash", "ordering key, such as 6,cust-1 (with its length) → id of the message that has the turn"},
+	BlockedOf: {"blocked", "zset", "6,cust-1 0001795954052497 id, as one string without spaces: ordering key, due time in ms, id → 0. " +
+		"The message is due and waits for the turn"},
 }
 
 // Kinds returns all kinds.
