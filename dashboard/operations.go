@@ -356,6 +356,8 @@ func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	o := d.operations.find(q.query.Get("id"))
 	p := page{name: "operation", title: "Operation", live: true}
 	switch {
+	case o != nil && o.Action == "examine":
+		return page{to: "doctor"}, nil
 	case o != nil:
 		p.data = pairs("Operation", o, "Lost", "")
 		return p, nil

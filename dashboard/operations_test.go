@@ -309,6 +309,18 @@ func TestAnOpenPageThatSeldomLooksStaysOpen(t *testing.T) {
 	})
 }
 
+// TestAnExaminationHasThePageOfTheDoctor, which its own URL leads to while it runs.
+func TestAnExaminationHasThePageOfTheDoctor(t *testing.T) {
+	s := newScene(t)
+	o := &operation{Action: "examine", Done: "done", needs: mayRead}
+	require.NoError(t, s.dashboard.operations.start(o, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
+	list := s.page("operations").first("main")
+	assert.Equal(t, "Stop", list.first("button").text())
+	page := s.page(list.first("tbody").first("a").attr["href"])
+	assert.Equal(t, "Doctor", page.first("h1").text())
+	assert.NotContains(t, page.text(), "already")
+}
+
 // TestWhoMayNotDoItMayNotStopIt lets a reader try to stop an operation.
 func TestWhoMayNotDoItMayNotStopIt(t *testing.T) {
 	access := Full()
