@@ -27,9 +27,7 @@ type action struct {
 	Sets  []admin.Set
 	Field string // of the form that it needs besides the messages; "" for none
 	Hint  string // for that field
-
-	// fixed makes a value that means the same at any time, such as the time that is 2h from now. Nil: each value does.
-	fixed func(value string) (string, error)
+	timed bool   // that field has a time
 
 	Effect   string // one sentence
 	Lasting  bool   // it deletes messages, which cannot be undone
@@ -68,20 +66,13 @@ var actions = []action{
 	},
 	{
 		Name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
-		Field: "Reschedule to", Hint: "30m, or 09:00 UTC",
+		Field: "Reschedule to", Hint: "30m, or 09:00 UTC", timed: true,
 		Whole:  true,
 		Effect: "The messages become due at the new time.",
-		fixed: func(value string) (string, error) {
-			due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
-			if err != nil {
-				return "", badField("value", value, humanize.WantTime)
-			}
-			return timeText(due), nil
-		},
 		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
 			due, err := time.Parse(time.RFC3339Nano, value)
 			if err != nil {
-				return admin.Progress{}, badField("value", value, humanize.WantTime)
+				return admin.Progress{}, err
 			}
 			return c.admin.Reschedule(ctx, c.topic, c.which, delay.Until(due), c.progress)
 		},
@@ -209,12 +200,12 @@ func valueOf(q *request, a action) (string, error) {
 		return "", badField(field, value, a.Hint)
 	case q.query.Get("cursor") != "" && value != before:
 		return "", badField(field, value, before+", with which this operation goes on")
-	case a.fixed != nil:
-		fixed, err := a.fixed(value)
+	case a.timed: // it means the same when the operation goes on
+		due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
 		if err != nil {
-			return "", badField(field, value, err.Error())
+			return "", badField(field, value, humanize.WantTime)
 		}
-		return fixed, nil
+		return timeText(due), nil
 	}
 	return value, nil
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,6 +31,7 @@ func TestAWrongFieldKeepsTheForm(t *testing.T) {
 		assert.Equal(t, test.page, page.first("h1").text(), test.path)
 		wrong := page.first("p", "id", "wrong")
 		assert.Equal(t, test.field, wrong.attr["data-field"], test.path)
+		assert.LessOrEqual(t, strings.Count(wrong.text(), "Enter "), 1, "once: %s", wrong.text())
 		typed, err := url.ParseQuery(wrong.attr["data-typed"])
 		assert.NoError(t, err)
 		assert.Equal(t, test.typed, typed, test.path)
