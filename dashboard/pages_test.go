@@ -269,6 +269,9 @@ func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
 	s.scheduled(1)
 	s.post("examine", nil)
 	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
+	for _, row := range s.page("doctor").first("tbody").all("tr") {
+		assert.False(t, strings.HasPrefix(row.first("td", "class", "words").text(), ":"), "what is found in a topic has no server: %s", row.text())
+	}
 	s.dashboard.cache.clear()
 	assert.NotEmpty(t, s.page("topic"+s.at()).first("tbody", "id", "group-g").name)
 	for path, ids := range before {
