@@ -35,46 +35,38 @@ type action struct {
 	WholeAll bool   // likewise for all that a filter matches
 	perGroup bool   // it stands next to a group on the page of a message, not next to the message
 
-	// run carries it out. value is the form's field.
-	run func(ctx context.Context, c call, value string) (admin.Progress, error)
+	run func(a *admin.Admin, value string) bulk // value is the form's field
 }
 
-// call is what all bulk operations of package admin are given.
-type call struct {
-	admin    *admin.Admin
-	topic    string
-	which    admin.Selection
-	progress func(admin.Progress)
-}
+// bulk is a bulk operation of package admin.
+type bulk func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error)
 
 var actions = []action{
 	{
 		Name: "requeue", needs: mayRequeue, Verb: "Requeue", Class: "primary", Done: "requeued", Sets: []admin.Set{admin.Dead},
 		perGroup: true,
 		Effect:   "Requeued messages are delivered to their group again.",
-		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
-			return c.admin.Requeue(ctx, c.topic, c.which, c.progress)
-		},
+		run:      func(a *admin.Admin, _ string) bulk { return a.Requeue },
 	},
 	{
 		Name: "deliver-now", needs: mayReschedule, Verb: "Deliver now", Done: "made due", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
 		Whole:  true,
 		Effect: "The messages become due now.",
-		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
-			return c.admin.DeliverNow(ctx, c.topic, c.which, c.progress)
-		},
+		run:    func(a *admin.Admin, _ string) bulk { return a.DeliverNow },
 	},
 	{
 		Name: "reschedule", needs: mayReschedule, Verb: "Reschedule", Done: "rescheduled", Sets: []admin.Set{admin.Scheduled, admin.Waiting},
 		Field: "Reschedule to", Hint: "30m, or 09:00 UTC", timed: true,
 		Whole:  true,
 		Effect: "The messages become due at the new time.",
-		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
-			due, err := time.Parse(time.RFC3339Nano, value)
-			if err != nil {
-				return admin.Progress{}, err
+		run: func(a *admin.Admin, value string) bulk {
+			return func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
+				due, err := time.Parse(time.RFC3339Nano, value)
+				if err != nil {
+					return admin.Progress{}, err
+				}
+				return a.Reschedule(ctx, topic, which, delay.Until(due), progress)
 			}
-			return c.admin.Reschedule(ctx, c.topic, c.which, delay.Until(due), c.progress)
 		},
 	},
 	{
@@ -82,37 +74,31 @@ var actions = []action{
 		Field: "Bury because", Hint: "why nobody is to handle them",
 		perGroup: true,
 		Effect:   "Buried messages are dead-lettered. They are not delivered unless they are requeued.",
-		run: func(ctx context.Context, c call, value string) (admin.Progress, error) {
-			return c.admin.Bury(ctx, c.topic, c.which, value, c.progress)
+		run: func(a *admin.Admin, reason string) bulk {
+			return func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
+				return a.Bury(ctx, topic, which, reason, progress)
+			}
 		},
 	},
 	{
 		Name: "discard", needs: mayDiscard, Verb: "Discard", Class: "danger", Done: "discarded", Sets: []admin.Set{admin.Dead},
 		perGroup: true, Lasting: true,
 		Effect: "Discarded messages are deleted for their group.",
-		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
-			return c.admin.Discard(ctx, c.topic, c.which, c.progress)
-		},
+		run:    func(a *admin.Admin, _ string) bulk { return a.Discard },
 	},
 	{
 		Name: "cancel", needs: mayCancel, Verb: "Cancel", Class: "danger", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
 		Whole: true, WholeAll: true, Lasting: true,
 		Effect: "Canceled messages are deleted, and no group receives them.",
-		run: func(ctx context.Context, c call, _ string) (admin.Progress, error) {
-			return c.admin.Cancel(ctx, c.topic, c.which, c.progress)
-		},
+		run:    func(a *admin.Admin, _ string) bulk { return a.Cancel },
 	},
 }
 
 // actionsFor are those that the request may carry out on messages of a set.
 func actionsFor(q *request, set admin.Set) []action {
-	var list []action
-	for _, a := range actions {
-		if slices.Contains(a.Sets, set) && q.access.allows(a.needs) {
-			list = append(list, a)
-		}
-	}
-	return list
+	return slices.DeleteFunc(slices.Clone(actions), func(a action) bool {
+		return !slices.Contains(a.Sets, set) || !q.access.allows(a.needs)
+	})
 }
 
 func actionNamed(name string) (action, error) {
@@ -139,16 +125,14 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 			return d.show(d.areYouSure(a, o, marks))(w, q)
 		}
 		o.again = again(q, a, value)
-		d.audit(q, a.Name, "started", nil, watermill.LogFields{"topic": o.Topic, "messages": o.What, "about": o.Total, "value": value})
-		err = d.operations.start(o, func(ctx context.Context) error {
+		about := watermill.LogFields{"topic": o.Topic, "messages": o.What, "value": value}
+		d.audit(q, a.Name, "started", nil, about.Add(watermill.LogFields{"about": o.Total}))
+		if err := d.operations.start(o, func(ctx context.Context) error {
 			err := d.carryOut(ctx, a, o, which, value)
 			p := o.Now().Progress
-			d.audit(q, a.Name, outcomeOf(ctx, err), err, watermill.LogFields{
-				"topic": o.Topic, "messages": o.What, "done": p.Done, "skipped": p.Skipped, "value": value,
-			})
+			d.audit(q, a.Name, outcomeOf(ctx, err), err, about.Add(watermill.LogFields{"done": p.Done, "skipped": p.Skipped}))
 			return err
-		})
-		if err != nil {
+		}); err != nil {
 			return err
 		}
 		d.toOperation(w, q, o)
@@ -163,7 +147,7 @@ func (d *Dashboard) areYouSure(a action, o *operation, marks []string) view {
 		if back := q.query.Get("back"); d.isPage(back) {
 			data.Back = back
 		}
-		return page{name: "confirm", title: a.Verb, data: data}, nil
+		return page{Name: "confirm", Title: a.Verb, Data: data}, nil
 	}
 }
 
@@ -219,9 +203,9 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 			if p.Last == nil {
 				p.Last = before.Last
 			}
-			o.update(p)
+			o.update(func(now *status) { now.Progress = p })
 		}
-		progress, err := a.run(ctx, call{d.config.Admin, o.Topic, selection, update}, value)
+		progress, err := a.run(d.config.Admin, value)(ctx, o.Topic, selection, update)
 		update(progress)
 		if err != nil {
 			return err
@@ -263,7 +247,7 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 // what says which messages of a filter it is for.
 func (a action) what(f filter) string {
 	if a.WholeAll && f.Group != "" {
-		return f.words() + ", in all groups, not only " + shown(f.Group)
+		return f.words() + ", in all groups, not only " + humanize.Clean(f.Group)
 	}
 	return f.words()
 }
@@ -279,9 +263,7 @@ func (d *Dashboard) matching(ctx context.Context, q *request, f filter) (int, er
 
 // recount refuses to begin if far more messages match by now than the person has seen and confirmed.
 func (d *Dashboard) recount(q *request, f filter, shown string) (int, error) {
-	ctx, cancel := context.WithTimeout(q.Context(), maxWait)
-	defer cancel()
-	n, err := d.matching(ctx, q, f)
+	n, err := d.matching(q.Context(), q, f)
 	if err != nil {
 		return 0, err
 	}

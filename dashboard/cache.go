@@ -117,7 +117,7 @@ func (c *cache) clear() {
 
 // overview is all topics at a moment.
 type overview struct {
-	Topics []admin.TopicStats
+	Topics []*admin.TopicStats
 	Err    error // why some topics could not be read
 }
 
@@ -130,7 +130,11 @@ func (d *Dashboard) overview(ctx context.Context) (*overview, error) {
 		if err != nil && len(topics) == 0 {
 			return nil, err
 		}
-		return &overview{topics, err}, nil
+		o := &overview{Err: err}
+		for i := range topics {
+			o.Topics = append(o.Topics, &topics[i])
+		}
+		return o, nil
 	})
 	if err != nil {
 		return nil, err
@@ -138,24 +142,14 @@ func (d *Dashboard) overview(ctx context.Context) (*overview, error) {
 	return value.(*overview), nil
 }
 
-// pointers are all topics, to be put in another order: there may be thousands.
-func (o *overview) pointers() []*admin.TopicStats {
-	list := make([]*admin.TopicStats, len(o.Topics))
-	for i := range o.Topics {
-		list[i] = &o.Topics[i]
-	}
-	return list
-}
-
 // near returns up to five topics whose names share the most pairs of neighboring characters with a name, and at least one.
 func (o *overview) near(name string) (near []string) {
 	name = strings.ToLower(name)
 	common := map[string]int{}
-	for i := range o.Topics {
-		topic := o.Topics[i].Topic
-		for at := range max(0, len(topic)-1) {
-			if strings.Contains(name, strings.ToLower(topic[at:at+2])) {
-				common[topic]++
+	for _, s := range o.Topics {
+		for at := range max(0, len(s.Topic)-1) {
+			if strings.Contains(name, strings.ToLower(s.Topic[at:at+2])) {
+				common[s.Topic]++
 			}
 		}
 	}
@@ -165,9 +159,9 @@ func (o *overview) near(name string) (near []string) {
 
 // topic returns one of the topics as it was when they were read; nil if it is not among them.
 func (o *overview) topic(name string) *admin.TopicStats {
-	for i := range o.Topics {
-		if o.Topics[i].Topic == name {
-			return &o.Topics[i]
+	for _, s := range o.Topics {
+		if s.Topic == name {
+			return s
 		}
 	}
 	return nil

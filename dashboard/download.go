@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -32,12 +31,10 @@ func (d *Dashboard) download(w http.ResponseWriter, q *request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(q.Context(), maxWait)
-	defer cancel()
 	f.Limit = 500
 	lines, bytes := 0, 0
 	for {
-		found, err := d.config.Admin.Entries(ctx, q.topic(), f.Query)
+		found, err := d.config.Admin.Entries(q.Context(), q.topic(), f.Query)
 		if lines == 0 {
 			if err != nil {
 				return err

@@ -13,15 +13,12 @@ import (
 // filter is a query that stands in a URL.
 type filter struct {
 	admin.Query
-	FromText, BeforeText string // as they were typed
+	FromText, BeforeText, AttemptsText string // as they were typed
 }
-
-// shown is how a name stands on a page, where nobody can be misled by what it contains.
-func shown(name string) string { return humanize.Clean(name) }
 
 // readFilter reads the filter of a URL.
 func readFilter(q *request) (filter, error) {
-	f := filter{FromText: q.query.Get("from"), BeforeText: q.query.Get("before")}
+	f := filter{FromText: q.query.Get("from"), BeforeText: q.query.Get("before"), AttemptsText: q.query.Get("attempts")}
 	f.Query = admin.Query{
 		In: admin.Set(q.query.Get("in")), Group: q.group(), KeyPrefix: q.named("key"), Reason: q.named("reason"),
 		Cursor: q.query.Get("cursor"),
@@ -36,9 +33,9 @@ func readFilter(q *request) (filter, error) {
 	if f.Before, err = f.time("before", f.BeforeText); err != nil {
 		return f, err
 	}
-	if text := q.query.Get("attempts"); text != "" {
-		if f.MinAttempts, err = strconv.Atoi(text); err != nil {
-			return f, badField("attempts", text, "a number")
+	if f.AttemptsText != "" {
+		if f.MinAttempts, err = strconv.Atoi(f.AttemptsText); err != nil {
+			return f, badField("attempts", f.AttemptsText, "a number")
 		}
 	}
 	return f, nil
@@ -84,17 +81,13 @@ type part struct {
 }
 
 func (f filter) parts() []part {
-	attempts := strconv.Itoa(f.MinAttempts)
-	if f.MinAttempts <= 0 {
-		attempts = ""
-	}
 	return slices.DeleteFunc([]part{
 		{"group", "Group", "of group", f.Group},
 		{"key", "Key begins with", "with keys that begin with", f.KeyPrefix},
 		{"reason", "Reason contains", "with reasons that contain", f.Reason},
 		{"from", "From", "from", timeText(f.From)},
 		{"before", "Before", "before", timeText(f.Before)},
-		{"attempts", "Min. attempts", "with at least as many attempts as", attempts},
+		{"attempts", "Min. attempts", "with at least as many attempts as", f.AttemptsText},
 	}, func(p part) bool { return p.Value == "" })
 }
 
@@ -105,7 +98,7 @@ func (f filter) Narrows() bool { return len(f.parts()) > 0 }
 func (f filter) words() string {
 	words := "all " + setWords[f.In]
 	for _, p := range f.parts() {
-		words += " " + p.words + " " + shown(p.Value)
+		words += " " + p.words + " " + humanize.Clean(p.Value)
 	}
 	return words
 }

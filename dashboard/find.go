@@ -21,7 +21,6 @@ const (
 // findData is what was found for a text.
 type findData struct {
 	Text, Topic string
-	Names       []string // of topics, to choose from
 	Topics      []*admin.TopicStats
 	Messages    []foundMessage
 	Notes       []string // how far it has looked
@@ -34,19 +33,17 @@ type foundMessage struct {
 
 // findPage looks for a topic of that name, and for messages by id, key or UUID.
 func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
-	data := findData{Text: strings.TrimSpace(q.query.Get("text")), Topic: q.topic()}
-	p := page{name: "find", title: "Find"}
+	data := &findData{Text: strings.TrimSpace(q.query.Get("text")), Topic: q.topic()}
+	p := page{Name: "find", Title: "Find", Data: data}
 	o, err := d.overview(ctx)
 	if err != nil {
 		return page{}, err
 	}
 	topics := make([]string, len(o.Topics))
-	for i := range o.Topics {
-		topics[i] = o.Topics[i].Topic
+	for i, s := range o.Topics {
+		topics[i] = s.Topic
 	}
-	data.Names = topics[:min(maxTried, len(topics))]
 	if data.Text == "" {
-		p.data = data
 		return p, nil
 	}
 	if data.Topic != "" {
@@ -55,18 +52,17 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	if o.Err != nil {
 		data.Notes = append(data.Notes, "Some topics could not be read: "+humanize.Clean(o.Err.Error()))
 	}
-	data.Topics = slices.DeleteFunc(o.pointers(), func(s *admin.TopicStats) bool { return !contains(s.Topic, data.Text) })
-	if err := d.findByName(ctx, &data, topics); err != nil {
+	data.Topics = slices.DeleteFunc(slices.Clone(o.Topics), func(s *admin.TopicStats) bool { return !contains(s.Topic, data.Text) })
+	if err := d.findByName(ctx, data, topics); err != nil {
 		return page{}, err
 	}
 	couldBeUUID := len(data.Text) >= 20 && len(data.Text) <= 64 // or a ULID
 	if len(data.Messages) == 0 && !outOfTime(ctx) && couldBeUUID {
-		d.findByUUID(ctx, &data)
+		d.findByUUID(ctx, data)
 	}
 	if len(data.Notes) == 0 && len(data.Topics)+len(data.Messages) == 1 {
 		return page{to: data.only()}, nil
 	}
-	p.data = data
 	return p, nil
 }
 

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"net/http"
-	"time"
 )
 
 // How many requests of each kind are served at once. The others wait, up to maxWait.
@@ -52,9 +51,4 @@ func fromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	link := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 	return (site == "cross-site" || site == "same-site") && !link
-}
-
-// limitTime bounds how long the answer may take: waiting for a slot and for Redis, and sending it.
-func limitTime(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2*maxWait + sendFor)) // a test's answer has none
 }

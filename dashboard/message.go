@@ -48,7 +48,6 @@ type groupActions struct {
 type lifeEvent struct {
 	At   time.Time
 	What string
-	Next bool // it is to come
 }
 
 // messagePage shows one message.
@@ -82,7 +81,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	if len(data.Groups) > 0 { // which say the other part of the summary
 		data.Summary = data.Brief
 	}
-	return page{name: "message", title: "Message " + e.Message.ID, live: true, data: data}, nil
+	return page{Name: "message", Title: "Message " + e.Message.ID, live: true, Data: data}, nil
 }
 
 // add puts actions next to the group that they are for, or once next to the message.
@@ -100,9 +99,9 @@ func (m *messageData) add(list []action, group *groupActions) {
 
 // lifeOf is what is known of a message's past and future, in order.
 func lifeOf(m admin.Message) []lifeEvent {
-	list := []lifeEvent{{At: m.PublishedAt, What: "published"}}
+	list := []lifeEvent{{m.PublishedAt, "published"}}
 	if m.Scheduled {
-		list = append(list, lifeEvent{At: m.DueAt, What: "due", Next: m.DueAt.After(m.At)})
+		list = append(list, lifeEvent{m.DueAt, "due"})
 	}
 	for _, g := range m.Groups {
 		name, attempts := "group "+g.Group+": ", ""
@@ -111,15 +110,15 @@ func lifeOf(m admin.Message) []lifeEvent {
 		}
 		switch {
 		case !g.BuriedAt.IsZero():
-			list = append(list, lifeEvent{At: g.BuriedAt, What: name + "dead" + attempts})
+			list = append(list, lifeEvent{g.BuriedAt, name + "dead" + attempts})
 		case !g.LeasedUntil.IsZero():
 			what := "in delivery"
 			if g.Consumer != "" {
 				what = "consumer " + g.Consumer + " has it"
 			}
-			list = append(list, lifeEvent{At: g.LeasedUntil, What: name + what + attempts + ", the lease ends", Next: g.LeasedUntil.After(m.At)})
+			list = append(list, lifeEvent{g.LeasedUntil, name + what + attempts + ", the lease ends"})
 		case !g.DueAt.IsZero():
-			list = append(list, lifeEvent{At: g.DueAt, What: name + "due" + attempts, Next: g.DueAt.After(m.At)})
+			list = append(list, lifeEvent{g.DueAt, name + "due" + attempts})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b lifeEvent) int { return a.At.Compare(b.At) })
@@ -131,7 +130,7 @@ type contentView struct {
 	Problem  string // why there is nothing to see
 	UUID     string
 	Metadata []pair
-	MorePair int
+	More     int // of metadata, that are not shown
 	Payload  string
 	Left     int    // bytes that are not shown
 	Hex      string // of the beginning, if it is no text
@@ -154,11 +153,9 @@ func (d *Dashboard) content(topic string, c admin.Content) contentView {
 	}
 	msg := d.seen(topic, c.Message)
 	v := contentView{UUID: msg.UUID, Size: len(c.Message.Payload), Download: d.config.Redact == nil}
-	for i, key := range slices.Sorted(maps.Keys(msg.Metadata)) {
-		if i == maxPairs {
-			v.MorePair = len(msg.Metadata) - i
-			break
-		}
+	keys := slices.Sorted(maps.Keys(msg.Metadata))
+	v.More = max(0, len(keys)-maxPairs)
+	for _, key := range keys[:min(maxPairs, len(keys))] {
 		v.Metadata = append(v.Metadata, pair{key, humanize.Start(msg.Metadata[key], 1000)})
 	}
 	if d.config.Decode == nil && !utf8.Valid(msg.Payload) {
@@ -177,9 +174,7 @@ func (d *Dashboard) payload(w http.ResponseWriter, q *request) error {
 	if d.config.Redact != nil {
 		return &statusError{http.StatusForbidden, "payloads are redacted here, and cannot be downloaded"}
 	}
-	ctx, cancel := context.WithTimeout(q.Context(), maxWait)
-	defer cancel()
-	m, err := d.config.Admin.Message(ctx, q.topic(), admin.Ref{ID: q.query.Get("id")})
+	m, err := d.config.Admin.Message(q.Context(), q.topic(), admin.Ref{ID: q.query.Get("id")})
 	if err != nil {
 		return err
 	}

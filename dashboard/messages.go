@@ -54,7 +54,7 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 	case errors.As(err, &wrong):
 		data := d.messages(q, f)
 		data.Actions = nil
-		return page{name: "messages", title: q.topic(), data: data, wrong: &wrongField{wrong, q.query.Encode()}}, nil
+		return page{Name: "messages", Title: q.topic(), Data: data, Wrong: &wrongField{wrong, q.query.Encode()}}, nil
 	case err != nil:
 		return page{}, err
 	}
@@ -75,7 +75,7 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 	}
 	data.Total = d.total(ctx, data)
 	data.Counts = d.counts(ctx, data.Topic)
-	return page{name: "messages", title: q.topic(), data: data}, nil
+	return page{Name: "messages", Title: q.topic(), Data: data}, nil
 }
 
 // total is how many messages match, unless counting would read all of them.
@@ -127,10 +127,7 @@ func tabsOf(c admin.Counts) []tab {
 
 // messages is a page of messages without any.
 func (d *Dashboard) messages(q *request, f filter) *messagesData {
-	data := &messagesData{
-		Topic: q.topic(), Filter: f,
-		Actions: actionsFor(q, f.In),
-	}
+	data := &messagesData{Topic: q.topic(), Filter: f, Actions: actionsFor(q, f.In)}
 	data.All = f.values(data.Topic).Encode()
 	if f.Cursor != "" {
 		data.First = data.All
@@ -191,7 +188,7 @@ func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
 	data := d.messages(q, f)
 	data.Text, data.Counts = text, d.counts(ctx, data.Topic)
 	err = d.search(ctx, q, data)
-	return page{name: "messages", title: q.topic(), data: data}, err
+	return page{Name: "messages", Title: q.topic(), Data: data}, err
 }
 
 // searchAgain shows the list that was searched.
@@ -281,7 +278,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 		values.Set("left", q.query.Get("left"))
 	}
 	data.Query = values.Encode()
-	return page{name: "confirm", title: a.Verb, data: data}, nil
+	return page{Name: "confirm", Title: a.Verb, Data: data}, nil
 }
 
 // narrow adds for which group the operation is, and why its messages are dead.

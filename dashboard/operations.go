@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"maps"
@@ -40,10 +41,8 @@ type operation struct {
 
 	change bool // of a group, a topic or a schedule, not of messages
 
-	mu       sync.Mutex // guards what follows
-	now      status
-	findings []admin.Finding
-	counts   map[admin.Severity]int
+	mu  sync.Mutex
+	now status // guarded by mu
 }
 
 // status is how far an operation is.
@@ -52,7 +51,10 @@ type status struct {
 	Examined admin.Examined
 	End      time.Time // zero if it runs
 	Err      error     // why it has failed
-	stopped  bool
+	outcome  string    // its State when it has ended
+
+	findings []admin.Finding
+	counts   [3]int // of findings, by badness
 }
 
 // Now is how far it is.
@@ -106,17 +108,7 @@ func (o *operation) Percent() int {
 }
 
 // State is "running", "done", "stopped" or "failed".
-func (o *operation) State() string {
-	switch now := o.Now(); {
-	case now.End.IsZero():
-		return "running"
-	case now.stopped:
-		return "stopped"
-	case now.Err != nil:
-		return "failed"
-	}
-	return "done"
-}
+func (o *operation) State() string { return cmp.Or(o.Now().outcome, "running") }
 
 // outcomeOf is the State of an operation that has returned err.
 func outcomeOf(ctx context.Context, err error) string {
@@ -161,19 +153,13 @@ func (o *operation) Outcome() string {
 
 // Findings are what the doctor has found, the worst first.
 func (o *operation) Findings() []admin.Finding {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	list := slices.Clone(o.findings)
+	list := slices.Clone(o.Now().findings)
 	slices.SortStableFunc(list, func(a, b admin.Finding) int { return badness(b.Severity) - badness(a.Severity) })
 	return list
 }
 
 // Number is how many findings of a severity there are.
-func (o *operation) Number(severity admin.Severity) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.counts[severity]
-}
+func (o *operation) Number(severity admin.Severity) int { return o.Now().counts[badness(severity)] }
 
 // Server is the one that was examined; "" if there are several.
 func (o *operation) Server() (server string) {
@@ -191,44 +177,31 @@ func (o *operation) Server() (server string) {
 
 // Left is how many findings are not kept.
 func (o *operation) Left() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	all := 0
-	for _, n := range o.counts {
-		all += n
-	}
-	return all - len(o.findings)
+	now := o.Now()
+	return now.counts[0] + now.counts[1] + now.counts[2] - len(now.findings)
 }
 
 func badness(s admin.Severity) int {
 	return slices.Index([]admin.Severity{admin.Info, admin.Warning, admin.Problem}, s)
 }
 
-func (o *operation) update(p admin.Progress) {
+func (o *operation) update(change func(now *status)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.now.Progress = p
+	change(&o.now)
 }
 
 func (o *operation) found(f admin.Finding) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.counts[f.Severity]++
-	if o.counts[f.Severity] <= maxFindings {
-		o.findings = append(o.findings, f)
-	}
+	o.update(func(now *status) {
+		n := &now.counts[badness(f.Severity)]
+		if *n++; *n <= maxFindings {
+			now.findings = append(now.findings, f)
+		}
+	})
 }
 
-func (o *operation) looked(e admin.Examined) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.now.Examined = e
-}
-
-func (o *operation) finish(err error, stopped bool) {
-	o.mu.Lock()
-	o.now.End, o.now.Err, o.now.stopped = time.Now(), err, stopped && err != nil
-	o.mu.Unlock()
+func (o *operation) finish(outcome string, err error) {
+	o.update(func(now *status) { now.End, now.Err, now.outcome = time.Now(), err, outcome })
 	close(o.ended)
 }
 
@@ -239,7 +212,7 @@ type operations struct {
 	running sync.WaitGroup
 
 	mu   sync.Mutex
-	list []*operation // guarded by mu; the newest last
+	list []*operation // guarded by mu; the newest first
 }
 
 func newOperations(ctx context.Context) *operations { return &operations{ctx: ctx, since: time.Now()} }
@@ -266,7 +239,7 @@ func (os *operations) start(o *operation, run func(ctx context.Context) error) e
 	os.running.Go(func() { // ended by cancel, waited for by wait
 		defer o.cancel()
 		err := run(ctx)
-		o.finish(err, ctx.Err() != nil)
+		o.finish(outcomeOf(ctx, err), err)
 	})
 	return nil
 }
@@ -276,29 +249,20 @@ func (os *operations) add(o *operation) {
 	os.mu.Lock()
 	defer os.mu.Unlock()
 	os.remember(o)
-	o.finish(nil, false)
+	o.finish("done", nil)
 }
 
 // remember adds an operation that begins. It drops the oldest that have ended, and of examinations all but the last.
 func (os *operations) remember(o *operation) {
-	o.ID, o.Began, o.ended, o.counts = rand.Text(), time.Now(), make(chan struct{}), map[admin.Severity]int{}
-	os.list = append(os.list, o)
-	ended := 0
-	var examination *operation
-	for _, o := range os.list {
-		if o.Action == "examine" {
-			examination = o
+	o.ID, o.Began, o.ended = rand.Text(), time.Now(), make(chan struct{})
+	kept := map[bool]int{} // of examinations, and of others
+	os.list = slices.DeleteFunc(slices.Insert(os.list, 0, o), func(o *operation) bool {
+		examination, most := o.Action == "examine", maxEnded
+		if examination {
+			most = 1
 		}
-		if o.State() != "running" {
-			ended++
-		}
-	}
-	os.list = slices.DeleteFunc(os.list, func(o *operation) bool {
-		drop := (ended > maxEnded || o.Action == "examine") && o != examination && o.State() != "running"
-		if drop {
-			ended--
-		}
-		return drop
+		kept[examination]++
+		return kept[examination] > most && o.State() != "running"
 	})
 }
 
@@ -306,9 +270,7 @@ func (os *operations) remember(o *operation) {
 func (os *operations) all() []*operation {
 	os.mu.Lock()
 	defer os.mu.Unlock()
-	list := slices.Clone(os.list)
-	slices.Reverse(list)
-	return list
+	return slices.Clone(os.list)
 }
 
 // find returns nil if this process does not know the operation.
@@ -328,11 +290,13 @@ func (os *operations) wait() {
 	os.running.Wait()
 }
 
+var errUnknownOperation = &statusError{http.StatusNotFound, "this process does not know the operation"}
+
 // stop stops an operation between two steps.
 func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 	o := d.operations.find(q.query.Get("id"))
 	if o == nil {
-		return &statusError{http.StatusNotFound, "this process does not know the operation"}
+		return errUnknownOperation
 	}
 	if !q.access.allows(o.needs) {
 		return &statusError{http.StatusForbidden, "you may not do this"}
@@ -348,35 +312,31 @@ func (o *operation) MayStop(a Access) bool { return o.State() == "running" && a.
 
 // operationsPage lists the operations of this process.
 func (d *Dashboard) operationsPage(context.Context, *request) (page, error) {
-	return page{name: "operations", title: "Operations", live: true, data: pairs("Since", d.operations.since, "List", d.operations.all())}, nil
+	return page{Name: "operations", Title: "Operations", live: true, Data: pairs("Since", d.operations.since, "List", d.operations.all())}, nil
 }
 
 // operationPage shows how far an operation is.
 func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	o := d.operations.find(q.query.Get("id"))
-	p := page{name: "operation", title: "Operation", live: true}
+	p := page{Name: "operation", Title: "Operation", live: true}
 	switch {
 	case o != nil && o.Action == "examine":
 		return page{to: "doctor"}, nil
 	case o != nil:
-		p.data = pairs("Operation", o, "Lost", "")
+		p.Data = pairs("Operation", o)
 		return p, nil
 	case q.query.Get("action") == "":
-		return page{}, &statusError{http.StatusNotFound, "this process does not know the operation"}
+		return page{}, errUnknownOperation
 	}
 	rest := maps.Clone(q.query)
 	rest.Del("id")
-	p.data = pairs("Lost", rest.Encode()) // the query of the confirmation of the rest
+	p.Data = pairs("Lost", rest.Encode()) // the query of the confirmation of the rest
 	return p, nil
 }
 
 // doctorPage shows what the last examination has found.
 func (d *Dashboard) doctorPage(context.Context, *request) (page, error) {
-	p := page{name: "doctor", title: "Doctor", live: true}
-	if o := d.examination(); o != nil {
-		p.data = o
-	}
-	return p, nil
+	return page{Name: "doctor", Title: "Doctor", live: true, Data: d.examination()}, nil
 }
 
 // examination is the last one; nil if there was none.
@@ -394,7 +354,9 @@ func (d *Dashboard) examine(w http.ResponseWriter, q *request) error {
 	if o := d.examination(); o == nil || o.State() != "running" {
 		o := &operation{Action: "examine", Done: "done", What: "all topics", Actor: q.actor, needs: mayRead}
 		if err := d.operations.start(o, func(ctx context.Context) error {
-			return d.config.Admin.Examine(ctx, o.found, o.looked)
+			return d.config.Admin.Examine(ctx, o.found, func(e admin.Examined) {
+				o.update(func(now *status) { now.Examined = e })
+			})
 		}); err != nil {
 			return err
 		}

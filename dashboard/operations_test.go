@@ -107,17 +107,17 @@ func (s *scene) interrupt(name, value string, n int) *operation {
 	a, err := actionNamed(name)
 	require.NoError(s.T, err)
 	real := a.run
-	a.run = func(ctx context.Context, c call, value string) (admin.Progress, error) {
-		progress := c.progress
-		c.progress = func(p admin.Progress) {
-			progress(p)
-			select {
-			case reached <- struct{}{}:
-				<-onward
-			default:
-			}
+	a.run = func(a *admin.Admin, value string) bulk {
+		return func(ctx context.Context, topic string, which admin.Selection, progress func(admin.Progress)) (admin.Progress, error) {
+			return real(a, value)(ctx, topic, which, func(p admin.Progress) {
+				progress(p)
+				select {
+				case reached <- struct{}{}:
+					<-onward
+				default:
+				}
+			})
 		}
-		return real(ctx, c, value)
 	}
 	s.dashboard.routes["POST "+name] = route{method: http.MethodPost, name: name, needs: a.needs, serve: s.dashboard.start(a)}
 	go func() { <-reached; s.dashboard.operations.all()[0].cancel(); close(onward) }() // ends when the operation has begun

@@ -308,7 +308,7 @@ func TestAMessageIsLive(t *testing.T) {
 }
 
 func TestTheWorstFindingsAreKept(t *testing.T) {
-	o := &operation{counts: map[admin.Severity]int{}}
+	o := &operation{}
 	for range 2 * maxFindings {
 		o.found(admin.Finding{Severity: admin.Info})
 	}

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
@@ -46,23 +48,12 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	if !data.Short {
 		data.All = data.Total // dead messages may have come or gone meanwhile
 	}
-	return page{name: "reasons", title: "Dead messages of " + q.topic(), data: data}, nil
+	return page{Name: "reasons", Title: "Dead messages of " + q.topic(), Data: data}, nil
 }
 
 // commonPart is the longest part of a reason that all dead messages of its row have: it has … for what differs.
 func commonPart(reason string) string {
-	longest, part := "", ""
-	for _, r := range reason + "…" {
-		if r != '…' {
-			part += string(r)
-			continue
-		}
-		if len(part) > len(longest) {
-			longest = part
-		}
-		part = ""
-	}
-	return longest
+	return slices.MaxFunc(strings.Split(reason, "…"), func(a, b string) int { return len(a) - len(b) })
 }
 
 // haltedData is the ordering keys that dead messages halt.
@@ -99,7 +90,7 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 			}
 		}
 	}
-	return page{name: "halted", title: "Halted ordering keys", data: data}, nil
+	return page{Name: "halted", Title: "Halted ordering keys", Data: data}, nil
 }
 
 // halted adds those of a group.

@@ -47,7 +47,6 @@ var functions = template.FuncMap{
 	"bytes":      func(n int) string { return humanize.Bytes(int64(n)) },
 	"memory":     humanize.Bytes,
 	"duration":   humanize.Duration,
-	"escape":     url.QueryEscape,
 	"mark":       mark,
 	"plain":      func(text string) bool { return humanize.Clean(text) == text },
 	"time":       func(t time.Time) template.HTML { return timeTag("", t) },
@@ -60,15 +59,12 @@ var functions = template.FuncMap{
 	"state":      stateOf,
 	"topicState": stateOfTopic,
 	"alive":      aliveIn,
-	"first":      func(n int, list []pair) []pair { return list[:min(n, len(list))] },
-	"rest":       func(n int, list []pair) []pair { return list[min(n, len(list)):] },
 	"set":        func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
 	"words":      func(set admin.Set) string { return setWords[set] },
 	"pairs":      pairs,
 	"per":        func(d time.Duration) string { return cmp.Or(periods[d], "in "+humanize.Duration(d)) },
 	"number64":   func(n int64) string { return humanize.Number(n) },
 	"columns":    func() []column { return columns },
-	"failed":     func(err error) string { return humanize.Clean(err.Error()) },
 	"addSlash":   func() template.HTML { return "<script>" + addSlash + "</script>" },
 	"query":      func(text string) template.URL { return template.URL(text) },
 }
@@ -103,14 +99,13 @@ func pairs(list ...any) map[string]any {
 
 // page is what a view has made.
 type page struct {
-	name  string // of its template
-	title string
-	live  bool // it changes by itself
-	data  any
-	wrong *wrongField
-	to    string // the URL of a page to show in its place; "" for none
+	Name, Title string // of its template, and of itself
+	Data        any
+	Wrong       *wrongField
+	Problems    int // topics with a problem, for the title
 
-	problems int // topics with a problem, for the title
+	live bool   // it changes by itself
+	to   string // the URL of a page to show in its place; "" for none
 }
 
 // wrongField is what is wrong with a form, and what was typed into it: a query.
@@ -121,50 +116,35 @@ type wrongField struct {
 
 // frame is what the template of a page is given.
 type frame struct {
-	Name, Title, Environment, Actor string
-	Access                          Access
-	Schedules                       bool
-	Live                            string // the URL of its stream; "" if it has none
-	Here                            string // its URL, to return to
-	Did                             *operation
-	Problems                        int
-	Wrong                           *wrongField
-	Data                            any
+	page
+	Environment, Actor string
+	Access             Access
+	Schedules          bool
+	Live               string // the URL of its stream; "" if it has none
+	Here               string // its URL, to return to
+	Did                *operation
 }
 
 // render makes the text of a page.
 func (d *Dashboard) render(q *request, p page) ([]byte, error) {
 	f := frame{
-		Name: p.name, Title: p.title, Environment: d.config.Environment, Actor: q.actor, Access: q.access,
-		Schedules: d.config.Periodic != nil, Did: d.operations.find(q.query.Get("did")), Data: p.data, Problems: p.problems, Wrong: p.wrong,
+		page: p, Environment: d.config.Environment, Actor: q.actor, Access: q.access,
+		Schedules: d.config.Periodic != nil, Did: d.operations.find(q.query.Get("did")),
 	}
-	route, query := routeOf(p.name), queryOf(q)
-	f.Here = route + "?" + query
-	if p.live {
-		f.Live = "events?page=" + route + "&" + query
-	}
-	var text bytes.Buffer
-	if err := pages[p.name].ExecuteTemplate(&text, "frame.html", f); err != nil {
-		return nil, &statusError{http.StatusInternalServerError, "page " + p.name + ": " + err.Error()}
-	}
-	return text.Bytes(), nil
-}
-
-// routeOf is the last part of the path of a page.
-func routeOf(name string) string {
-	if name == "topics" {
-		return ""
-	}
-	return name
-}
-
-// queryOf is the query of a page, without what was done there.
-func queryOf(q *request) string {
-	query := url.Values{}
+	query := url.Values{}     // without what was done there
 	maps.Copy(query, q.query) // a page of an error has none
 	query.Del("did")
 	query.Del("page")
-	return query.Encode()
+	route := strings.TrimSuffix(p.Name, "topics") // the list of topics is at the root
+	f.Here = route + "?" + query.Encode()
+	if p.live {
+		f.Live = "events?page=" + route + "&" + query.Encode()
+	}
+	var text bytes.Buffer
+	if err := pages[p.Name].ExecuteTemplate(&text, "frame.html", f); err != nil {
+		return nil, &statusError{http.StatusInternalServerError, "page " + p.Name + ": " + err.Error()}
+	}
+	return text.Bytes(), nil
 }
 
 // failure is what the page of an error is given.
@@ -182,17 +162,16 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	access, data := d.config.Access(r), failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Failed: status >= 500, Topic: r.URL.Query().Get("topic")}
 	switch {
 	case errors.Is(err, admin.ErrTopicNotFound):
-		data.Error = "There is no topic named “" + shown(data.Topic) + "”. It may have been removed."
+		data.Error = "There is no topic named “" + humanize.Clean(data.Topic) + "”. It may have been removed."
 		data.Wanted, data.Topic = data.Topic, ""
 		if o, err := d.overview(r.Context()); access.Read && err == nil {
 			data.Near = o.near(data.Wanted)
 		}
 	case errors.Is(err, admin.ErrMessageNotFound):
-		data.Error = "Topic " + shown(data.Topic) + " has no such message. All groups may have handled it, or it was canceled."
+		data.Error = "Topic " + humanize.Clean(data.Topic) + " has no such message. All groups may have handled it, or it was canceled."
 	}
-	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: access}, page{
-		name: "error", title: headings[status], data: data,
-	})
+	p := page{Name: "error", Title: headings[status], Data: data}
+	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: access}, p)
 	if renderErr != nil {
 		http.Error(w, http.StatusText(status), status)
 		return

@@ -52,6 +52,8 @@ func (q *request) readForm(w http.ResponseWriter) error {
 func (q *request) topic() string { return q.named("topic") }
 func (q *request) group() string { return q.named("group") }
 
+func (q *request) schedule() string { return q.query.Get("schedule") }
+
 // named is a value of the query. A form that only reads cannot have it in its URL, so what a browser would change comes
 // escaped, under another name.
 func (q *request) named(name string) string {
@@ -61,28 +63,23 @@ func (q *request) named(name string) string {
 	return q.query.Get(name)
 }
 
-// duration reads a field of the form; "" is 0.
 func (q *request) duration(field string) (time.Duration, error) {
-	text := q.form.Get(field)
-	if text == "" {
-		return 0, nil
-	}
-	d, err := humanize.ParseDuration(text)
-	if err != nil || d < 0 {
-		return 0, badField(field, text, "a duration such as 30m or 2h")
-	}
-	return d, nil
+	return formValue(q, field, "a duration such as 30m or 2h", humanize.ParseDuration)
 }
 
-// number reads a field of the form; "" is 0.
 func (q *request) number(field string) (int, error) {
+	return formValue(q, field, "a number", strconv.Atoi)
+}
+
+// formValue reads a field of the form; "" is 0.
+func formValue[N int | time.Duration](q *request, field, want string, parse func(string) (N, error)) (N, error) {
 	text := q.form.Get(field)
 	if text == "" {
 		return 0, nil
 	}
-	n, err := strconv.Atoi(text)
+	n, err := parse(text)
 	if err != nil || n < 0 {
-		return 0, badField(field, text, "a number")
+		return 0, badField(field, text, want)
 	}
 	return n, nil
 }

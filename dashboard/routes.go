@@ -86,9 +86,7 @@ func (d *Dashboard) livePage(name string, v view) route {
 // show serves a page.
 func (d *Dashboard) show(v view) func(w http.ResponseWriter, q *request) error {
 	return func(w http.ResponseWriter, q *request) error {
-		ctx, cancel := context.WithTimeout(q.Context(), maxWait)
-		defer cancel()
-		p, err := v(ctx, q)
+		p, err := v(q.Context(), q)
 		if err != nil {
 			return err
 		}
@@ -101,7 +99,7 @@ func (d *Dashboard) show(v view) func(w http.ResponseWriter, q *request) error {
 			return err
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		if p.wrong != nil {
+		if p.Wrong != nil {
 			w.WriteHeader(http.StatusBadRequest)
 		}
 		_, _ = w.Write(text) // a reader that is gone needs no page
@@ -123,7 +121,7 @@ func (d *Dashboard) showAgain(w http.ResponseWriter, q *request, wrong *fieldErr
 	again.query = from.Query()
 	return d.show(func(ctx context.Context, q *request) (page, error) {
 		p, err := route.page(ctx, q)
-		p.wrong = &wrongField{wrong, q.form.Encode()}
+		p.Wrong = &wrongField{wrong, q.form.Encode()}
 		return p, err
 	})(w, &again) == nil
 }

@@ -42,5 +42,5 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 	}
 	data.Found = len(data.Rows)
 	data.Rows = data.Rows[:min(schedulesShown, len(data.Rows))]
-	return page{name: "schedules", title: "Schedules", live: true, data: data}, nil
+	return page{Name: "schedules", Title: "Schedules", live: true, Data: data}, nil
 }

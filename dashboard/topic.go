@@ -6,13 +6,14 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/admin"
-	"github.com/redisdelay/watermill-redisdelay/periodic"
+	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
 // topicData is a topic.
@@ -29,7 +30,7 @@ func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 		return page{}, err
 	}
 	data := topicData{TopicStats: stats[0], Late: lateOf([]*admin.TopicStats{&stats[0]})}
-	return page{name: "topic", title: topic, live: true, data: data}, nil
+	return page{Name: "topic", Title: topic, live: true, Data: data}, nil
 }
 
 // change is what a form does with a group, a topic or a schedule.
@@ -83,37 +84,27 @@ var changes = []change{
 		options := admin.DeleteOptions{Force: q.form.Get("force") != ""}
 		return watermill.LogFields{"force": options.Force}, d.config.Admin.DeleteTopic(ctx, q.topic(), options)
 	}},
-	{"schedule-pause", maySchedules, "Paused", ofSchedule(func(ctx context.Context, p *periodic.Periodic, id string, q *request) error {
-		return p.Pause(ctx, id, redisdelay.Pause{By: q.actor, Reason: q.form.Get("reason")})
-	})},
-	{"schedule-resume", maySchedules, "Resumed", ofSchedule(func(ctx context.Context, p *periodic.Periodic, id string, _ *request) error {
-		return p.Resume(ctx, id)
-	})},
-	{"schedule-trigger", maySchedules, "Triggered", ofSchedule(func(ctx context.Context, p *periodic.Periodic, id string, _ *request) error {
-		return p.Trigger(ctx, id)
-	})},
-	{"schedule-remove", maySchedules, "Removed", ofSchedule(func(ctx context.Context, p *periodic.Periodic, id string, q *request) error {
-		if err := confirmed(q, id); err != nil {
-			return err
+	{"schedule-pause", maySchedules, "Paused", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		return nil, d.config.Periodic.Pause(ctx, q.schedule(), redisdelay.Pause{By: q.actor, Reason: q.form.Get("reason")})
+	}},
+	{"schedule-resume", maySchedules, "Resumed", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		return nil, d.config.Periodic.Resume(ctx, q.schedule())
+	}},
+	{"schedule-trigger", maySchedules, "Triggered", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		return nil, d.config.Periodic.Trigger(ctx, q.schedule())
+	}},
+	{"schedule-remove", maySchedules, "Removed", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
+		if err := confirmed(q, q.schedule()); err != nil {
+			return nil, err
 		}
-		return p.Remove(ctx, id)
-	})},
-}
-
-// ofSchedule is a change of the schedule that the URL names.
-func ofSchedule(do func(ctx context.Context, p *periodic.Periodic, id string, q *request) error) func(context.Context, *Dashboard, *request) (watermill.LogFields, error) {
-	return func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		if d.config.Periodic == nil {
-			return nil, errNoSchedules
-		}
-		return nil, do(ctx, d.config.Periodic, q.query.Get("schedule"), q)
-	}
+		return nil, d.config.Periodic.Remove(ctx, q.schedule())
+	}},
 }
 
 // of is what the change is for, and the page to go back to.
 func (c change) of(q *request) (what, back string) {
 	back = "topic?topic=" + url.QueryEscape(q.topic()) + "&"
-	switch id := q.query.Get("schedule"); {
+	switch id := q.schedule(); {
 	case id != "":
 		return "schedule " + id, "schedules?"
 	case c.name == "delete":
@@ -128,6 +119,9 @@ func (c change) of(q *request) (what, back string) {
 // to a page, which says what was done.
 func (c change) serve(d *Dashboard) func(w http.ResponseWriter, q *request) error {
 	return func(w http.ResponseWriter, q *request) error {
+		if d.config.Periodic == nil && strings.HasPrefix(c.name, "schedule-") {
+			return errNoSchedules
+		}
 		ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)
 		defer cancel()
 		about, err := c.do(ctx, d, q)
@@ -164,8 +158,8 @@ func (q *request) limits() (redisdelay.GroupLimits, error) {
 
 // confirmed refuses a form that does not name what it is for, as the page shows it.
 func confirmed(q *request, name string) error {
-	if typed := q.form.Get("name"); typed != shown(name) {
-		return badField("name", typed, shown(name)+" to confirm")
+	if typed := q.form.Get("name"); typed != humanize.Clean(name) {
+		return badField("name", typed, humanize.Clean(name)+" to confirm")
 	}
 	return nil
 }

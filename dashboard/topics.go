@@ -149,10 +149,8 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	data := topicsData{
-		All: len(o.Topics), Match: strings.TrimSpace(q.query.Get("match")), Err: o.Err,
-	}
-	found := o.pointers()
+	data := topicsData{All: len(o.Topics), Match: strings.TrimSpace(q.query.Get("match")), Err: o.Err}
+	found := slices.Clone(o.Topics)
 	problems := 0
 	for _, s := range found {
 		data.Total.Add(s.Counts)
@@ -170,7 +168,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	if inbox, err := d.config.Admin.Inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
 		data.Inbox = &inbox
 	}
-	return page{name: "topics", title: "Topics", live: true, data: data, problems: problems}, nil
+	return page{Name: "topics", Title: "Topics", live: true, Data: data, Problems: problems}, nil
 }
 
 // cut returns the topics of one page.

@@ -49,13 +49,12 @@ type upcomingData struct {
 // chart draws the upcoming messages of a topic.
 type chart struct {
 	admin.Upcoming
-	Bars  []bar
-	Rows  []admin.Bucket // those with messages
-	Peak  admin.Bucket   // the first of those with the most
-	Ticks []tick         // full ones
-	Form  string         // of their times
-	Shift float64        // percent of the axis before the first of them
-	State state          // of the topic
+	Bars  []bar        // of the buckets with messages
+	Peak  admin.Bucket // the first of those with the most
+	Ticks []tick       // full ones
+	Form  string       // of their times
+	Shift float64      // percent of the axis before the first of them
+	State state        // of the topic
 
 	Half, Top int       // numbers in the middle and at the upper end of the scale
 	PeakAt    time.Time // the middle of its bar
@@ -111,7 +110,7 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 		}
 	}
 	slices.SortStableFunc(data.Charts, func(a, b chart) int { return cmp.Compare(b.Total(), a.Total()) })
-	return page{name: "upcoming", title: "Upcoming", live: data.Topic != "", data: data}, nil
+	return page{Name: "upcoming", Title: "Upcoming", live: data.Topic != "", Data: data}, nil
 }
 
 // topicsToChart is the topic that was asked for, or those that have most scheduled.
@@ -119,7 +118,7 @@ func topicsToChart(o *overview, topic string) []string {
 	if topic != "" {
 		return []string{topic}
 	}
-	most := o.pointers()
+	most := slices.Clone(o.Topics)
 	sortTopics(most, "scheduled")
 	var topics []string
 	for _, s := range most[:min(maxCharts, len(most))] {
@@ -133,14 +132,7 @@ func topicsToChart(o *overview, topic string) []string {
 // draw makes a chart, or a strip, which has no scale and fills its height.
 func draw(u admin.Upcoming, form string, strip bool) chart {
 	c := chart{Upcoming: u, Form: form}
-	for _, b := range u.Buckets {
-		if b.Messages > 0 {
-			c.Rows = append(c.Rows, b)
-		}
-		if b.Messages > c.Peak.Messages {
-			c.Peak = b
-		}
-	}
+	c.Peak = slices.MaxFunc(u.Buckets, func(a, b admin.Bucket) int { return a.Messages - b.Messages })
 	step := u.Until().Sub(u.At) / ticks
 	for at := u.At.Add(step - 1).Truncate(step); at.Before(u.Until()); at = at.Add(step) {
 		if x := int(chartWide * at.Sub(u.At) / (step * ticks)); x >= margin && x <= chartWide-margin {
