@@ -62,6 +62,7 @@ var functions = template.FuncMap{
 	"set":        func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
 	"words":      func(set admin.Set) string { return setWords[set] },
 	"pairs":      pairs,
+	"list":       func(items ...any) []any { return items },
 	"per":        func(d time.Duration) string { return cmp.Or(periods[d], "in "+humanize.Duration(d)) },
 	"number64":   func(n int64) string { return humanize.Number(n) },
 	"columns":    func() []column { return columns },

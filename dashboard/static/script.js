@@ -9,42 +9,28 @@ try { times.value = localStorage.getItem("redisdelay times") ?? "ago"; } catch {
 
 const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
 
-function distance(milliseconds) {
-  let seconds = Math.round(Math.abs(milliseconds) / 1000);
+function relative(at) {
+  let seconds = Math.round(Math.abs(at - Date.now()) / 1000), text = "";
   const first = units.findIndex(([, size]) => seconds >= size);
-  let text = "";
   for (const [name, size] of units.slice(first, first + 2)) {
     const n = Math.floor(seconds / size);
     if (n > 0) text += n + name;
     seconds -= n * size;
   }
-  return text;
-}
-
-function relative(at) {
-  const text = distance(at - Date.now());
   return !text ? "just now" : at > Date.now() ? "in " + text : text + " ago";
 }
 
 // zone is the time zone of all times on the page, which its last line names.
 function zone() { return times.value === "utc" ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone; }
-
 function part(at, options) { return at.toLocaleString("en-GB", { timeZone: zone(), ...options }); }
-
-function absolute(at) {
-  const text = part(at, { dateStyle: "short", timeStyle: "medium" }), [day, month, year] = text.slice(0, 10).split("/");
-  return `${year}-${month}-${day} ${text.slice(-8)}`;
-}
+function absolute(at) { return at.toLocaleString("sv", { timeZone: zone() }); } // which is written as 2006-01-02 15:04:05
 
 // forms are how a time stands in a sentence, or at the axis of a chart.
 const forms = {
   "": at => times.value === "ago" ? relative(at) : absolute(at),
   clock: at => part(at, { timeStyle: "short" }),
   day: at => part(at, { day: "numeric", month: "short" }),
-  around: at => {
-    const day = forms.day(at), on = { [forms.day(new Date())]: "", [forms.day(new Date(Date.now() + 864e5))]: "tomorrow" }[day];
-    return `${forms.clock(at)} ${on ?? "on " + day}`.trim();
-  },
+  around: at => forms.day(at) === forms.day(new Date()) ? forms.clock(at) : `${forms.clock(at)} on ${forms.day(at)}`,
 };
 
 // nameCells lets a narrow screen, which shows each row as a card, show the names of the columns.
@@ -83,10 +69,7 @@ setInterval(() => {
 
 const status = document.getElementById("status"), trouble = document.getElementById("trouble");
 
-function selecting() {
-  const selection = document.getSelection();
-  return selection !== null && !selection.isCollapsed;
-}
+function selecting() { return document.getSelection()?.isCollapsed === false; }
 
 // busy says if somebody works with a part of the page, which must not be taken from under their hands.
 function busy(element) {
@@ -221,8 +204,7 @@ if (marked && all) {
 
 function offerCopies(root) {
   for (const id of navigator.clipboard ? root.querySelectorAll("[data-copy]") : []) {
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", textContent: "Copy", ariaLabel: "Copy " + id.dataset.copy });
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy", ariaLabel: "Copy " + id.dataset.copy });
     id.after(" ", button);
   }
 }
@@ -254,11 +236,6 @@ if (wrong) {
   history.replaceState(null, "", wrong.dataset.page);
 }
 
-// showTab scrolls to the tab of this page.
-function showTab() { for (const tab of document.querySelectorAll(".tabs [aria-current]")) tab.parentNode.scrollLeft = tab.offsetLeft - 16; }
-
 prepare(document);
-showTab();
-addEventListener("resize", showTab);
 keepPlace();
 watch();
