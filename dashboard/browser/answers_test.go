@@ -45,6 +45,7 @@ func watchLive(_ *testing.T, s *duty, b *tab) {
 
 func askTheDoctor(_ *testing.T, _ *duty, b *tab) {
 	b.click("header a[href=doctor]")
+	b.untilText("h1", "Doctor") // the page before has a button, too
 	b.click("main button")
 	b.untilText("#findings", "mail: 4 messages are waiting, the oldest for ")
 	b.until(`document.querySelector("#passed")?.textContent.includes("its version is")`) // the page before, which is live, may have had the first
