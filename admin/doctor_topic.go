@@ -20,7 +20,7 @@ type checkup struct {
 	keyFaults
 	stats    TopicStats
 	past     map[string]bool // groups that are past their end
-	looked   int
+	scanned  int
 	expected int // entries to examine
 }
 
@@ -93,10 +93,10 @@ func (c *checkup) run(ctx context.Context) error {
 func expectedIn(s TopicStats) int { return s.Messages + s.Keys + s.Scheduled + s.held() }
 
 // tick reports that more entries were examined. A scan may return an entry twice.
-func (c *checkup) tick(looked int) {
-	c.looked = min(c.looked+looked, c.expected)
+func (c *checkup) tick(scanned int) {
+	c.scanned = min(c.scanned+scanned, c.expected)
 	if c.progress != nil {
-		c.progress(Examined{Topic: c.name, Done: c.looked, Total: c.expected})
+		c.progress(Examined{Topic: c.name, Done: c.scanned, Total: c.expected})
 	}
 }
 
@@ -113,15 +113,15 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 	list := census{records: map[inspect.Record]bool{}}
 	for n := range c.partitions {
 		p := c.Partition(n)
-		for _, look := range []func(context.Context, *queue.Partition, []string, *census) error{
+		for _, check := range []func(context.Context, *queue.Partition, []string, *census) error{
 			c.bodies, c.places, c.turns, c.records, c.arrivals,
 		} {
-			if err := look(ctx, p, groups, &list); err != nil {
+			if err := check(ctx, p, groups, &list); err != nil {
 				return err
 			}
 		}
 	}
-	c.looked = c.expected
+	c.scanned = c.expected
 	c.tick(0)
 	c.reportOf(&list)
 	return nil
@@ -132,28 +132,28 @@ func (c *checkup) how() inspect.Tidying {
 	if c.fix {
 		return inspect.DropStrays
 	}
-	return inspect.LookForStrays
+	return inspect.ListStrays
 }
 
 // bodies looks for bodies in no set, and for keys without a body.
 func (c *checkup) bodies(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
-	err := inspect.FindOrphans(ctx, p, groups, func(looked int, ids []string) {
+	err := inspect.FindOrphans(ctx, p, groups, func(scanned int, ids []string) {
 		list.orphans.add(ids)
-		c.tick(looked)
+		c.tick(scanned)
 	})
 	if err = c.unlessKnown(err); err != nil {
 		return err
 	}
-	return c.unlessKnown(inspect.FindStrays(ctx, p, c.how(), func(looked int, keys []string) {
+	return c.unlessKnown(inspect.FindStrays(ctx, p, c.how(), func(scanned int, keys []string) {
 		list.strays.add(keys)
-		c.tick(looked)
+		c.tick(scanned)
 	}))
 }
 
 // places looks for ids without a body, or in two places.
 func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
-	look := func(name string, place inspect.Place) error {
-		return c.unlessKnown(inspect.FindMisplaced(ctx, p.Group(name), place, func(looked int, wrong inspect.Misplaced) {
+	check := func(name string, place inspect.Place) error {
+		return c.unlessKnown(inspect.FindMisplaced(ctx, p.Group(name), place, func(scanned int, wrong inspect.Misplaced) {
 			list.bodiless.add(wrong.Bodiless)
 			for _, id := range slices.Sorted(maps.Keys(wrong.Twice)) {
 				where := string(place)
@@ -162,15 +162,15 @@ func (c *checkup) places(ctx context.Context, p *queue.Partition, groups []strin
 				}
 				list.twice.note(fmt.Sprintf("%q (%s and %s)", id, where, wrong.Twice[id]))
 			}
-			c.tick(looked)
+			c.tick(scanned)
 		}))
 	}
-	if err := look("", inspect.InScheduled); err != nil {
+	if err := check("", inspect.InScheduled); err != nil {
 		return err
 	}
 	for _, name := range groups {
 		for _, place := range []inspect.Place{inspect.InQueue, inspect.InUnack, inspect.InDead} {
-			if err := look(name, place); err != nil {
+			if err := check(name, place); err != nil {
 				return err
 			}
 		}
@@ -197,7 +197,7 @@ func (c *checkup) turns(ctx context.Context, p *queue.Partition, groups []string
 
 // records looks for records of messages that no longer exist.
 func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []string, list *census) error {
-	look := func(name string, in inspect.Record) error {
+	check := func(name string, in inspect.Record) error {
 		return c.unlessKnown(inspect.FindLeftovers(ctx, p.Group(name), in, c.how(), func(_ int, gone, garbled []string) {
 			for _, id := range gone {
 				list.gone.note(fmt.Sprintf("%q", id))
@@ -206,12 +206,12 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 			list.garbled.add(garbled)
 		}))
 	}
-	if err := look("", inspect.RefsRecord); err != nil {
+	if err := check("", inspect.RefsRecord); err != nil {
 		return err
 	}
 	for _, name := range groups {
 		for _, in := range []inspect.Record{inspect.AttemptsRecord, inspect.ReasonsRecord, inspect.NackMetadataRecord} {
-			if err := look(name, in); err != nil {
+			if err := check(name, in); err != nil {
 				return err
 			}
 		}

@@ -34,7 +34,7 @@ func (g GroupExplanation) String() string { return g.Group + ": " + g.Text }
 // Explain explains where a message is and what it waits for: its due time, a retry, another message of its ordering
 // key, a pause, a limit, a consumer. The texts have times of the local time zone. The errors are those of Message.
 func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation, error) {
-	t, message, err := a.look(ctx, topic, ref)
+	t, message, err := a.locate(ctx, topic, ref)
 	if err != nil {
 		return Explanation{}, wrap(err, "explain %s in %q", ref, topic)
 	}
@@ -365,7 +365,7 @@ func (e *explainer) fate(ctx context.Context, g observedGroup) (string, error) {
 	if limit == 0 {
 		return end, nil
 	}
-	found, err := inspect.LookIn(ctx, e.partition, e.message.ID, "")
+	found, err := inspect.LocateIn(ctx, e.partition, e.message.ID, "")
 	if errors.Is(err, ErrMessageNotFound) { // it has gone meanwhile
 		return "", nil
 	}

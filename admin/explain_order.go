@@ -18,7 +18,7 @@ func (e *explainer) behind(ctx context.Context, g observedGroup) (string, error)
 	case turn.Owner == "":
 		return "waits in line for its ordering key, and it is nobody's turn: the next claims go on with the key", nil
 	}
-	owner, err := inspect.LookIn(ctx, e.partition, turn.Owner, "")
+	owner, err := inspect.LocateIn(ctx, e.partition, turn.Owner, "")
 	if err != nil && !errors.Is(err, ErrMessageNotFound) {
 		return "", err
 	}

@@ -127,9 +127,9 @@ func (s *search) into(ctx context.Context, t topic) error {
 	seen := map[string]bool{}
 	for n := range t.partitions {
 		start := time.Now()
-		err := inspect.Find(ctx, t.Partition(n), text, func(looked int, found []inspect.Stored) error {
+		err := inspect.Find(ctx, t.Partition(n), text, func(scanned int, found []inspect.Stored) error {
 			took := time.Since(start)
-			s.far.Looked += looked
+			s.far.Looked += scanned
 			for _, stored := range found {
 				if seen[stored.ID] || !s.matches(t.name, stored) {
 					continue
@@ -181,7 +181,7 @@ func (s *search) matches(topic string, stored inspect.Stored) bool {
 
 // yieldMessage yields a message, unless it has since been removed.
 func (s *search) yieldMessage(ctx context.Context, topic, id string) error {
-	_, m, err := s.admin.look(ctx, topic, Ref{ID: id})
+	_, m, err := s.admin.locate(ctx, topic, Ref{ID: id})
 	switch {
 	case errors.Is(err, ErrMessageNotFound):
 		return nil

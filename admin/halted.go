@@ -32,7 +32,7 @@ func (a *Admin) haltedIn(ctx context.Context, topic string, s source, yield func
 				continue
 			}
 			seen[id] = true
-			found, err := inspect.LookIn(ctx, s.group.Partition(), id, "")
+			found, err := inspect.LocateIn(ctx, s.group.Partition(), id, "")
 			if errors.Is(err, ErrMessageNotFound) {
 				continue
 			}

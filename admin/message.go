@@ -67,12 +67,12 @@ var errNoRef = errors.New("neither an id nor a key is given")
 // Message returns a message. The error may be ErrMessageNotFound. If several messages hold a key, because the number of
 // partitions was raised, it returns the one published last.
 func (a *Admin) Message(ctx context.Context, topic string, ref Ref) (Message, error) {
-	_, m, err := a.look(ctx, topic, ref)
+	_, m, err := a.locate(ctx, topic, ref)
 	return m, wrap(err, "look for %s in %q", ref, topic)
 }
 
-// look finds a message.
-func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message, error) {
+// locate finds a message.
+func (a *Admin) locate(ctx context.Context, name string, ref Ref) (topic, Message, error) {
 	t, err := a.open(ctx, name)
 	switch {
 	case err != nil:
@@ -82,7 +82,7 @@ func (a *Admin) look(ctx context.Context, name string, ref Ref) (topic, Message,
 	case ref.Key != "":
 		ref.ID = ""
 	}
-	found, err := inspect.Look(ctx, t.Topic, ref.ID, ref.Key)
+	found, err := inspect.Locate(ctx, t.Topic, ref.ID, ref.Key)
 	if err != nil {
 		return topic{}, Message{}, err
 	}

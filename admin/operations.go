@@ -174,7 +174,7 @@ func (do groupCall) key(why error) func(context.Context, scope, string, int64) e
 		var mu sync.Mutex
 		var ids []string // guarded by mu
 		err := in.topic.Each(ctx, func(ctx context.Context, partition *queue.Partition) error {
-			found, err := inspect.LookIn(ctx, partition, "", key)
+			found, err := inspect.LocateIn(ctx, partition, "", key)
 			if errors.Is(err, ErrMessageNotFound) {
 				return nil
 			}

@@ -159,10 +159,10 @@ func (s *stream) fill(ctx context.Context) error {
 		s.took = time.Since(start)
 		s.head, s.more, s.request.From = page.Entries, page.More, page.Next
 	}
-	return s.look()
+	return s.peek()
 }
 
-func (s *stream) look() (err error) {
+func (s *stream) peek() (err error) {
 	if len(s.head) > 0 {
 		s.score, err = strconv.ParseFloat(s.head[0].Position.Score, 64)
 	}

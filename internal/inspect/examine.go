@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// lookedAt is the approximate number of messages, keys or turns that one call for Find, FindOrphans, FindMisplaced,
+	// perScan is the approximate number of messages, keys or turns that one call for Find, FindOrphans, FindMisplaced,
 	// FindStrays or FindTurns reads.
-	lookedAt = 500
+	perScan = 500
 
-	// lookedUp is the maximum number of lookups of messages in sets that one call for FindOrphans makes.
-	lookedUp = 20_000
+	// maxLookups is the maximum number of lookups of messages in sets that one call for FindOrphans makes.
+	maxLookups = 20_000
 
-	// lookedBytes is the approximate size of the bodies that Redis copies in one call for FindOrphans.
-	lookedBytes = 256 << 10
+	// bytesPerScan is the approximate size of the bodies that Redis copies in one call for FindOrphans.
+	bytesPerScan = 256 << 10
 )
 
 // FindOrphans calls found with the ids of bodies that are neither scheduled nor in a set of a group. It reads all bodies, in
 // bounded steps, and checks the given groups, the registered groups, and those that need a body.
-func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found func(looked int, ids []string)) error {
+func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found func(scanned int, ids []string)) error {
 	names = slices.Clone(names)
-	looked, size := 0, 0 // so far
+	scanned, size := 0, 0 // so far
 	return scan(func(cursor string) (next string, err error) {
 		for range 20 {
-			count := max(1, min(lookedAt, lookedUp/(3*len(names)+1), fitting(looked, size)))
+			count := max(1, min(perScan, maxLookups/(3*len(names)+1), fitting(scanned, size)))
 			reply, err := p.Run(ctx, orphansScript, "", append([]any{cursor, count}, script.Strings(names)...), names...)
 			if err != nil {
 				return "", err
@@ -41,7 +41,7 @@ func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found 
 			if err := reply.End(); err != nil {
 				return "", err
 			}
-			looked, size = looked+some, size+bytes
+			scanned, size = scanned+some, size+bytes
 			found(some, ids)
 			return next, nil
 		}
@@ -51,10 +51,10 @@ func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found 
 
 // fitting returns how many bodies to read next, from the average size of the previous ones. It grows slowly, in case large
 // bodies follow small ones.
-func fitting(looked, size int) int {
-	limit := max(10, 2*looked)
+func fitting(scanned, size int) int {
+	limit := max(10, 2*scanned)
 	if size > 0 {
-		limit = min(limit, lookedBytes*looked/size)
+		limit = min(limit, bytesPerScan*scanned/size)
 	}
 	return limit
 }
@@ -66,13 +66,13 @@ type Misplaced struct {
 }
 
 // FindMisplaced calls found with the inconsistent messages of a place of the group.
-func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(looked int, wrong Misplaced)) error {
+func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(scanned int, wrong Misplaced)) error {
 	return scan(func(cursor string) (next string, err error) {
-		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, lookedAt})
+		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, perScan})
 		if err != nil {
 			return "", err
 		}
-		next, looked := reply.Text(), reply.Count()
+		next, scanned := reply.Text(), reply.Count()
 		wrong := Misplaced{Bodiless: reply.First(reply.Count()), Twice: map[string]string{}}
 		for reply.More() {
 			id := reply.Text()
@@ -81,7 +81,7 @@ func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(
 		if err := reply.End(); err != nil {
 			return "", err
 		}
-		found(looked, wrong)
+		found(scanned, wrong)
 		return next, nil
 	})
 }
@@ -102,19 +102,19 @@ const lookedInto = 100
 
 // FindLeftovers calls found with the ids of entries of a record that no message needs, which it may delete, and with the ids
 // of damaged entries.
-func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, found func(looked int, gone, garbled []string)) error {
+func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, found func(scanned int, gone, garbled []string)) error {
 	return scan(func(cursor string) (next string, err error) {
 		reply, err := g.Run(ctx, leftoversScript, []any{string(in), string(how), cursor, lookedInto})
 		if err != nil {
 			return "", err
 		}
-		next, looked := reply.Text(), reply.Count()
+		next, scanned := reply.Text(), reply.Count()
 		gone := reply.First(reply.Count())
 		garbled := reply.Rest()
 		if err := reply.End(); err != nil {
 			return "", err
 		}
-		found(looked, gone, garbled)
+		found(scanned, gone, garbled)
 		return next, nil
 	})
 }
@@ -122,24 +122,24 @@ func FindLeftovers(ctx context.Context, g *queue.Group, in Record, how Tidying, 
 // Tidying says whether FindStrays and FindLeftovers delete the entries that they find.
 type Tidying string
 
-// LookForStrays changes nothing. DropStrays deletes entries that no message needs.
+// ListStrays changes nothing. DropStrays deletes entries that no message needs.
 const (
-	LookForStrays Tidying = "look"
-	DropStrays    Tidying = "drop"
+	ListStrays Tidying = "list"
+	DropStrays Tidying = "drop"
 )
 
 // FindStrays calls found with message keys that refer to no body.
-func FindStrays(ctx context.Context, p *queue.Partition, how Tidying, found func(looked int, keys []string)) error {
+func FindStrays(ctx context.Context, p *queue.Partition, how Tidying, found func(scanned int, keys []string)) error {
 	return scan(func(cursor string) (next string, err error) {
-		reply, err := p.Run(ctx, straysScript, "", []any{string(how), cursor, lookedAt})
+		reply, err := p.Run(ctx, straysScript, "", []any{string(how), cursor, perScan})
 		if err != nil {
 			return "", err
 		}
-		next, looked, keys := reply.Text(), reply.Count(), reply.Rest()
+		next, scanned, keys := reply.Text(), reply.Count(), reply.Rest()
 		if err := reply.End(); err != nil {
 			return "", err
 		}
-		found(looked, keys)
+		found(scanned, keys)
 		return next, nil
 	})
 }

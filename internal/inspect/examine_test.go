@@ -57,13 +57,13 @@ func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
 			}
 		}
 		var got []string
-		looked := 0
+		scanned := 0
 		require.NoError(t, FindMisplaced(t.Context(), g, place, func(n int, wrong Misplaced) {
-			got, looked = append(got, wrong.Bodiless...), looked+n
+			got, scanned = append(got, wrong.Bodiless...), scanned+n
 			assert.Empty(t, wrong.Twice)
 		}))
 		slices.Sort(got)
-		assert.GreaterOrEqual(t, looked, 1500)
+		assert.GreaterOrEqual(t, scanned, 1500)
 		assert.Equal(t, []string{string(place) + "0007", string(place) + "1007"}, slices.Compact(got))
 	}
 }
@@ -83,7 +83,7 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 	look := func(how Tidying) []string {
 		return slices.Compact(collected(t, func(found func(int, []string)) error { return FindStrays(t.Context(), r.partition, how, found) }))
 	}
-	assert.Len(t, look(LookForStrays), 1001)
+	assert.Len(t, look(ListStrays), 1001)
 	assert.Equal(t, with, r.State())
 	assert.Len(t, look(DropStrays), 1001)
 	assert.Equal(t, before, r.State())
@@ -170,10 +170,10 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 			return len(seen)
 		}
 		before := r.State()
-		assert.Equal(t, 1000, look(LookForStrays), in)
+		assert.Equal(t, 1000, look(ListStrays), in)
 		assert.Equal(t, before, r.State())
 		assert.Equal(t, 1000, look(DropStrays), in)
-		assert.Zero(t, look(LookForStrays), in)
+		assert.Zero(t, look(ListStrays), in)
 		assert.Equal(t, int64(1), r.Client.HLen(t.Context(), key).Val(), in)
 	}
 }
@@ -186,8 +186,8 @@ func TestLargeLeftoversAreLookedAtAFewAtATime(t *testing.T) {
 		require.NoError(t, r.Client.HSet(t.Context(), key, fmt.Sprint(i), make([]byte, 256<<10)).Err())
 	}
 	seen := map[string]bool{}
-	require.NoError(t, FindLeftovers(t.Context(), g, NackMetadataRecord, LookForStrays, func(looked int, ids, _ []string) {
-		assert.LessOrEqual(t, looked, 20, "they are read with their values")
+	require.NoError(t, FindLeftovers(t.Context(), g, NackMetadataRecord, ListStrays, func(scanned int, ids, _ []string) {
+		assert.LessOrEqual(t, scanned, 20, "they are read with their values")
 		for _, id := range ids {
 			seen[id] = true
 		}

@@ -15,10 +15,10 @@ type Stored struct {
 // Find searches for messages whose body contains a text, or whose id without its keys is the text; "" finds all messages. It
 // reads all bodies, in bounded steps, and calls step after each with the number of messages that it has read. A message may
 // be found twice. An error of step ends the search.
-func Find(ctx context.Context, p *queue.Partition, text string, step func(looked int, found []Stored) error) error {
-	looked, size := 0, 0 // so far
+func Find(ctx context.Context, p *queue.Partition, text string, step func(scanned int, found []Stored) error) error {
+	scanned, size := 0, 0 // so far
 	return scan(func(cursor string) (next string, err error) {
-		reply, err := p.Run(ctx, findScript, "", []any{text, cursor, max(1, min(lookedAt, fitting(looked, size)))})
+		reply, err := p.Run(ctx, findScript, "", []any{text, cursor, max(1, min(perScan, fitting(scanned, size)))})
 		if err != nil {
 			return "", err
 		}
@@ -30,7 +30,7 @@ func Find(ctx context.Context, p *queue.Partition, text string, step func(looked
 		if err := reply.End(); err != nil {
 			return "", err
 		}
-		looked, size = looked+some, size+bytes
+		scanned, size = scanned+some, size+bytes
 		return next, step(some, found)
 	})
 }

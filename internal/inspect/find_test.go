@@ -31,9 +31,9 @@ func TestFindLooksAtAllBodiesInBoundedSteps(t *testing.T) {
 	} {
 		var ids []string
 		sum := 0
-		require.NoError(t, Find(t.Context(), r.partition, text, func(looked int, found []Stored) error {
-			require.LessOrEqual(t, looked, 2*lookedAt)
-			sum += looked
+		require.NoError(t, Find(t.Context(), r.partition, text, func(scanned int, found []Stored) error {
+			require.LessOrEqual(t, scanned, 2*perScan)
+			sum += scanned
 			for _, f := range found {
 				ids = append(ids, f.ID)
 			}

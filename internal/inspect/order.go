@@ -30,17 +30,17 @@ func ReadTurn(ctx context.Context, g *queue.Group, id string, due time.Time) (Tu
 
 // FindTurns calls found with the ids of dead messages that halt their ordering keys, and of messages that have turns but no
 // longer exist. The next claims pass on the turns of the latter. An error of found ends the search.
-func FindTurns(ctx context.Context, g *queue.Group, found func(looked int, halted, gone []string) error) error {
+func FindTurns(ctx context.Context, g *queue.Group, found func(scanned int, halted, gone []string) error) error {
 	return scan(func(cursor string) (next string, err error) {
-		reply, err := g.Run(ctx, turnsScript, []any{g.Name(), cursor, lookedAt})
+		reply, err := g.Run(ctx, turnsScript, []any{g.Name(), cursor, perScan})
 		if err != nil {
 			return "", err
 		}
-		next, looked, halted, gone := reply.Text(), reply.Count(), reply.Texts(), reply.Texts()
+		next, scanned, halted, gone := reply.Text(), reply.Count(), reply.Texts(), reply.Texts()
 		if err := reply.End(); err != nil {
 			return "", err
 		}
-		return next, found(looked, halted, gone)
+		return next, found(scanned, halted, gone)
 	})
 }
 

@@ -129,7 +129,7 @@ func TestATurnHasAnOwnerAndALine(t *testing.T) {
 		ordered(5, "free"): {}, "plain": {},
 	} {
 		due := now
-		if found, err := LookIn(t.Context(), r.partition, id, ""); err == nil && len(found.Groups) > 0 && found.Groups[0].InLine {
+		if found, err := LocateIn(t.Context(), r.partition, id, ""); err == nil && len(found.Groups) > 0 && found.Groups[0].InLine {
 			due = found.Groups[0].At
 		}
 		turn, err := ReadTurn(t.Context(), g, id, due)

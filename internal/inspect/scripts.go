@@ -21,7 +21,7 @@ var (
 	topicsScript    = script.New(lua, "topics")
 	holderScript    = script.New(lua, "holder")
 	findScript      = script.New(lua, "find")
-	lookScript      = script.New(lua, "look").With("lib_keyed")
+	locateScript    = script.New(lua, "locate").With("lib_keyed")
 	arriveScript    = script.New(lua, "arrive")
 	knownScript     = script.New(lua, "known")
 	orphansScript   = script.New(lua, "orphans")
@@ -42,7 +42,7 @@ var (
 func Scripts() []*script.Script {
 	return []*script.Script{
 		countsScript, pageScript, countScript, groupListScript,
-		aliveScript, topicsScript, holderScript, findScript, lookScript,
+		aliveScript, topicsScript, holderScript, findScript, locateScript,
 		arriveScript, knownScript, orphansScript, bodilessScript, straysScript, leftoversScript,
 		withdrawScript, retimeScript, turnScript, turnsScript, haltedScript, namedScript, delistScript, dropScript,
 	}

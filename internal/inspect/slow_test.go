@@ -222,12 +222,12 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 			r.Client.HSet(r.Ctx(), r.partition.Key(script.Settings, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
 		}
 		r.push(after(keyed(1, "k"), 60))
-		return func() { require.Len(r.T, errless(LookIn(r.Ctx(), r.partition, "", "k")).Groups, 0) }
+		return func() { require.Len(r.T, errless(LocateIn(r.Ctx(), r.partition, "", "k")).Groups, 0) }
 	},
 	"look at what 100 groups retry": func(r *scene, _ *queue.Group) func() {
 		r.Retried(false)
 		return func() {
-			require.Len(r.T, errless(LookIn(r.Ctx(), r.partition, "", "k")).Groups, 100)
+			require.Len(r.T, errless(LocateIn(r.Ctx(), r.partition, "", "k")).Groups, 100)
 		}
 	},
 }

@@ -4,7 +4,7 @@
 --
 -- KEYS     messages, refs, queue, unack, dead, attempts, reasons, nack_metadata
 -- ARGV[1]  which     refs, attempts, reasons or nack_metadata
--- ARGV[2]  how       'drop', or 'look' to change nothing
+-- ARGV[2]  how       'drop', or 'list' to change nothing
 -- ARGV[3]  cursor    0 to begin
 -- ARGV[4]  count     about how many to read, if they are small
 -- Returns  { cursor, number of entries read, number of entries left over, their ids ..., then the ids

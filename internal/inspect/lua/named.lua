@@ -7,13 +7,13 @@
 local cursor = ARGV[1]
 local COUNT, MAX_LISTS, MAX_BYTES = 20, 1000, 131072 -- lists have up to 1,000 names
 
-local names, known, read, looked, size = { cursor }, {}, {}, 0, 0
+local names, known, read, scanned, size = { cursor }, {}, {}, 0, 0
 repeat
   local step = redis.call('HSCAN', refs, names[1], 'COUNT', COUNT)
   names[1] = step[1]
   for i = 2, #step[2], 2 do
     local list = step[2][i]
-    looked, size = looked + 1, size + #list
+    scanned, size = scanned + 1, size + #list
     local whole, some = not read[list], {}
     if whole then whole, some = pcall(cjson.decode, list) end
     read[list] = true
@@ -24,5 +24,5 @@ repeat
       end
     end
   end
-until names[1] == '0' or looked >= MAX_LISTS or size >= MAX_BYTES
+until names[1] == '0' or scanned >= MAX_LISTS or size >= MAX_BYTES
 return names

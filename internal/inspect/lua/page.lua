@@ -76,10 +76,10 @@ end
 
 -- A message is chosen before its body is read: one that does not fit must not be copied in
 -- Redis's memory.
-local rows, size, looked, chosen, places = {}, 0, 0, {}, {}
-while looked < #ids and #chosen < limit do
-  local id, entry = ids[looked + 1], entries[looked + 1]
-  local deliveries, why = counted(entry), reasons_of[looked + 1] or false
+local rows, size, scanned, chosen, places = {}, 0, 0, {}, {}
+while scanned < #ids and #chosen < limit do
+  local id, entry = ids[scanned + 1], entries[scanned + 1]
+  local deliveries, why = counted(entry), reasons_of[scanned + 1] or false
   if matches(id, deliveries, why) then
     local length, text = call('HSTRLEN', messages, id), #id + (why and #why or 0)
     if content then text = text + length + (own and call('HSTRLEN', nack_metadata, id) or 0) end
@@ -87,10 +87,10 @@ while looked < #ids and #chosen < limit do
     size = size + text
     local n = WIDTH * #chosen
     chosen[#chosen + 1], places[#places + 1] = id, n
-    rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = id, members[2 * looked + 2], entry or '1', deliveries
+    rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = id, members[2 * scanned + 2], entry or '1', deliveries
     rows[n + 5], rows[n + 6], rows[n + 7], rows[n + 8] = why, length, false, false
   end
-  looked = looked + 1
+  scanned = scanned + 1
 end
 
 if content and #chosen > 0 then
@@ -101,5 +101,5 @@ if content and #chosen > 0 then
   end
 end
 
-local more = first + looked < ends and 1 or 0
-return { now_ms, more, members[2 * looked] or '', ids[looked] or '', rows }
+local more = first + scanned < ends and 1 or 0
+return { now_ms, more, members[2 * scanned] or '', ids[scanned] or '', rows }

@@ -1,7 +1,7 @@
 -- strays.lua: find, and drop if asked to, message keys that lead to no body. Such keys are free.
 --
 -- KEYS     keys, messages
--- ARGV[1]  how       'drop', or 'look' to change nothing
+-- ARGV[1]  how       'drop', or 'list' to change nothing
 -- ARGV[2]  cursor    0 to begin
 -- ARGV[3]  count     about how many to read
 -- Returns  { cursor, number of keys read, key, ... }: cursor continues from here; 0

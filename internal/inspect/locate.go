@@ -43,13 +43,13 @@ type FoundFor struct {
 	LeftOut bool
 }
 
-// Look looks for a message in all partitions: by its id or, if that is "", by its key. Of several
+// Locate finds a message in all partitions: by its id or, if that is "", by its key. Of several
 // messages with the key it returns the one published last.
-func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
+func Locate(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 	var mu sync.Mutex
 	best, missing := Found{}, queue.ErrNotFound // guarded by mu
 	err := t.Each(ctx, func(ctx context.Context, p *queue.Partition) error {
-		found, err := LookIn(ctx, p, id, key)
+		found, err := LocateIn(ctx, p, id, key)
 		if errors.Is(err, queue.ErrNotFound) {
 			return nil
 		}
@@ -66,21 +66,21 @@ func Look(ctx context.Context, t *queue.Topic, id, key string) (Found, error) {
 	return best, err
 }
 
-// maxLooked is the number of groups that Look reads: all registered groups, then those that were retired last. A group that
+// maxLocated is the number of groups that Locate reads: all registered groups, then those that were retired last. A group that
 // was retired long ago has no messages.
-const maxLooked = 2 * queue.MaxGroups
+const maxLocated = 2 * queue.MaxGroups
 
-// LookIn is Look in one partition.
-func LookIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {
+// LocateIn is Locate in one partition.
+func LocateIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {
 	groupList, err := ReadGroupList(ctx, p)
 	if err != nil {
 		return Found{}, err
 	}
-	names := append(groupList.lately(maxLooked-len(groupList.Groups)), groupList.Groups...)
+	names := append(groupList.lately(maxLocated-len(groupList.Groups)), groupList.Groups...)
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
 		args := append([]any{id, key, queue.MaxReplyBytes}, script.Strings(names)...)
-		reply, err := p.Run(ctx, lookScript, "", args, names...)
+		reply, err := p.Run(ctx, locateScript, "", args, names...)
 		if err != nil {
 			return Found{}, err
 		}

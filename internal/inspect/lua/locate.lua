@@ -1,4 +1,4 @@
--- look.lua: read the state of one message in all groups. It changes nothing.
+-- locate.lua: read the state of one message in all groups. It changes nothing.
 --
 -- KEYS     scheduled, messages, groups, refs, keys; for each group: queue, unack, dead, attempts,
 --          reasons, nack_metadata

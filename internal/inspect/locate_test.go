@@ -19,7 +19,7 @@ import (
 func (r *scene) find(id, key string) Found {
 	r.T.Helper()
 	before := r.State()
-	found, err := LookIn(r.Ctx(), r.partition, id, key)
+	found, err := LocateIn(r.Ctx(), r.partition, id, key)
 	require.NoError(r.T, err)
 	require.Equal(r.T, before, r.State())
 	return found
@@ -44,9 +44,9 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	assert.Equal(t, FoundFor{Group: "g", State: queue.StateInDelivery, Token: 1, Attempts: 1}, found.Groups[0])
 	assert.Equal(t, FoundFor{Group: "h", State: queue.StateDone}, found.Groups[1])
 
-	_, err := LookIn(t.Context(), r.partition, "unknown", "")
+	_, err := LocateIn(t.Context(), r.partition, "unknown", "")
 	require.ErrorIs(t, err, queue.ErrNotFound)
-	_, err = LookIn(t.Context(), r.partition, "", "unknown")
+	_, err = LocateIn(t.Context(), r.partition, "", "unknown")
 	require.ErrorIs(t, err, queue.ErrNotFound)
 }
 
