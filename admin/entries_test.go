@@ -144,7 +144,7 @@ func TestBodiesThatCannotBeDecodedAreShown(t *testing.T) {
 	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), ids[1]).Err())
 	entries := s.list(Query{}).Entries
 	assert.Equal(t, "garbage", string(entries[0].Content.Body))
-	require.Error(t, entries[0].Content.Err)
+	require.ErrorContains(t, entries[0].Content.Err, "the body cannot be decoded: ")
 	assert.Nil(t, entries[0].Content.Message)
 	assert.Nil(t, entries[1].Content.Body)
 	require.ErrorIs(t, entries[1].Content.Err, errNoBody)

@@ -145,7 +145,7 @@ type Content struct {
 	// Message is the decoded message; nil if the body is missing or cannot be decoded.
 	Message *message.Message
 	Body    []byte // nil if it is missing
-	Err     error  // why Message is nil
+	Err     error  // why Message is nil, such as "the body is missing"
 
 	// LastError is the error of the handler that the group's last Nack has kept
 	// (redisdelay.RecordErrors); "" if none did.
@@ -163,7 +163,10 @@ func (a *Admin) content(topic string, body, metadata []byte) Content {
 		return Content{Err: errNoBody}
 	}
 	c := Content{Body: body}
-	c.Message, c.Err = a.decode(topic, bytes.Clone(body), metadata)
+	var err error
+	if c.Message, err = a.decode(topic, bytes.Clone(body), metadata); err != nil {
+		c.Err = fmt.Errorf("the body cannot be decoded: %w", err)
+	}
 	if c.Message != nil && len(metadata) > 0 {
 		c.LastError = c.Message.Metadata[queue.LastErrorMetadata]
 		delete(c.Message.Metadata, queue.LastErrorMetadata)

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -35,9 +35,11 @@ func (o object) MarshalJSON() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	separator := "{"
-	for _, m := range o {
-		text.WriteString(separator)
+	text.WriteByte('{')
+	for i, m := range o {
+		if i > 0 {
+			text.WriteByte(',')
+		}
 		if err := encoder.Encode(m.name); err != nil {
 			return nil, err
 		}
@@ -45,7 +47,6 @@ func (o object) MarshalJSON() ([]byte, error) {
 		if err := encoder.Encode(m.value); err != nil {
 			return nil, err
 		}
-		separator = ","
 	}
 	text.WriteString("}")
 	return text.Bytes(), nil
@@ -120,6 +121,9 @@ func listMember(name string, v reflect.Value) object {
 	if v.Type().Elem().Kind() == reflect.Uint8 {
 		return textMember(name, string(v.Bytes()))
 	}
+	if texts, are := v.Interface().([]string); are {
+		return textsMember(name, texts)
+	}
 	list := []any{}
 	for _, element := range v.Seq2() {
 		for _, m := range membersOf("", element) {
@@ -129,15 +133,31 @@ func listMember(name string, v reflect.Value) object {
 	return object{{name, list}}
 }
 
+// textsMember returns texts or, if one of them is not UTF-8, the bytes of all in base64.
+func textsMember(name string, texts []string) object {
+	coded := make([][]byte, len(texts))
+	for i, text := range texts {
+		coded[i] = []byte(text)
+	}
+	if slices.ContainsFunc(texts, func(text string) bool { return !utf8.ValidString(text) }) {
+		return object{{name + "64", coded}}
+	}
+	return object{{name, append([]string{}, texts...)}}
+}
+
 // mapMembers returns the entries of a map that are UTF-8, and the other ones in base64: as text, keys that differ could
 // become equal.
 func mapMembers(name string, v reflect.Value) (o object) {
-	texts, coded := map[string]any{}, map[string][]byte{}
+	texts, coded := map[string]any{}, map[string]any{}
 	for key, value := range v.Seq2() {
-		if k, text := key.String(), fmt.Sprint(value); utf8.ValidString(k) && utf8.ValidString(text) {
+		k, isText := key.String(), value.Kind() == reflect.String
+		switch {
+		case utf8.ValidString(k) && !(isText && !utf8.ValidString(value.String())):
 			texts[k] = value.Interface()
-		} else {
-			coded[base64.StdEncoding.EncodeToString([]byte(k))] = []byte(text)
+		case isText:
+			coded[base64.StdEncoding.EncodeToString([]byte(k))] = []byte(value.String())
+		default:
+			coded[base64.StdEncoding.EncodeToString([]byte(k))] = value.Interface()
 		}
 	}
 	if len(texts) > 0 {
@@ -227,6 +247,7 @@ type (
 	explanationJSON struct {
 		Topic, ID, Key, OrderingKey, Tick, Summary string
 		Groups                                     []admin.GroupExplanation
+		Behind                                     []string
 	}
 
 	reasonJSON struct {

@@ -117,10 +117,8 @@ func (a *app) preview(c admin.Content) any {
 			payload = payload[:200] + "…" // cut again below, by characters
 		}
 		return a.cut(payload, 60)
-	case c.Err != nil:
-		return paint(warnStyle, "cannot be decoded: "+humanize.Cut(plain(c.Err), 60))
 	default:
-		return paint(warnStyle, "no body")
+		return paint(warnStyle, humanize.Cut(plain(c.Err), 60))
 	}
 }
 

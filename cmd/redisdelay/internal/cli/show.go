@@ -65,7 +65,7 @@ func (s *shower) show(ctx context.Context, topic string, which admin.Ref) error 
 func (s *shower) payload(m admin.Message) error {
 	switch c := m.Content; {
 	case c.Message == nil:
-		return fmt.Errorf("the payload of message %q cannot be decoded: %w", m.ID, c.Err)
+		return fmt.Errorf("message %q has no payload: %w", m.ID, c.Err)
 	case s.file == "" && s.app.terminal.out:
 		return s.app.printf("%s\n", styled(humanize.Lines(string(c.Message.Payload))))
 	case s.file == "":
@@ -145,10 +145,8 @@ func (a *app) addContent(f *fields, c admin.Content) {
 			}
 			f.add("metadata", a.cut(k+"="+c.Message.Metadata[k], maxPairLength))
 		}
-	case c.Err != nil:
-		f.add("body", paint(badStyle, "cannot be decoded: "+plain(c.Err)))
 	default:
-		f.add("body", paint(badStyle, "is missing"))
+		f.add("body", paint(badStyle, strings.TrimPrefix(plain(c.Err), "the body ")))
 	}
 }
 
@@ -213,7 +211,7 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 		return err
 	}
 	if a.json() {
-		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Tick, e.Summary, e.Groups})
+		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Tick, e.Summary, e.Groups, e.Behind})
 	}
 	name := e.Message.ID
 	if e.Message.Key != "" {
