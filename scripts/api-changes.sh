@@ -6,7 +6,7 @@ version=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null) || { ech
 old=$(mktemp -d)
 trap 'git worktree remove --force "$old"' EXIT
 git worktree add -q --detach "$old" "$version"
-apidiff="${GO:-go} run golang.org/x/exp/cmd/apidiff@latest"
+apidiff="${GO:-go} run golang.org/x/exp/cmd/apidiff@v0.0.0-20261113113407-e3970619a1a4"
 (cd "$old" && $apidiff -m -w "$old/.api" github.com/redisdelay/watermill-redisdelay)
 changes=$($apidiff -m "$old/.api" github.com/redisdelay/watermill-redisdelay)
 echo "Since $version:"
