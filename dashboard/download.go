@@ -3,7 +3,9 @@ package dashboard
 import (
 	"encoding/json"
 	"net/http"
-	"time"
+	"unicode/utf8"
+
+	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
 // What one download has at most. The command's export has no such limits.
@@ -12,17 +14,21 @@ const (
 	maxBytes = 64 << 20
 )
 
-// line is a message of a list that is downloaded.
-type line struct {
-	Topic       string    `json:"topic"`
-	ID          string    `json:"id"`
-	Key         string    `json:"key,omitempty"`
-	OrderingKey string    `json:"orderingKey,omitempty"`
-	Group       string    `json:"group,omitempty"`
-	At          time.Time `json:"at"`
-	Attempts    int       `json:"attempts,omitempty"`
-	Reason      string    `json:"reason,omitempty"`
-	Payload     string    `json:"payload,omitempty"` // "" for those who may not see it
+// lineOf is a message of a list that is downloaded. A text that is not UTF-8 is in base64, and its name ends with 64.
+func lineOf(e admin.Entry, payload string) map[string]any {
+	line := map[string]any{"at": e.At, "attempts": e.Attempts}
+	for name, text := range map[string]string{
+		"topic": e.Topic, "id": e.ID, "key": e.Key, "orderingKey": e.OrderingKey, "group": e.Group, "reason": e.Reason, "payload": payload,
+	} {
+		switch {
+		case text == "":
+		case utf8.ValidString(text):
+			line[name] = text
+		default:
+			line[name+"64"] = []byte(text)
+		}
+	}
+	return line
 }
 
 // download sends a list as JSON, a message on each line. The last line says whether these are all.
@@ -43,11 +49,11 @@ func (d *Dashboard) download(w http.ResponseWriter, q *request) error {
 			w.Header().Set("Content-Disposition", `attachment; filename="messages.jsonl"`)
 		}
 		for _, e := range found.Entries {
-			l := line{e.Topic, e.ID, e.Key, e.OrderingKey, e.Group, e.At, e.Attempts, e.Reason, ""}
+			payload := ""
 			if q.access.Payloads && e.Content.Message != nil {
-				l.Payload = d.decoded(e.Topic, e.Content.Message)
+				payload = d.decoded(e.Topic, e.Content.Message)
 			}
-			text, _ := json.Marshal(l) // which has nothing that JSON cannot say
+			text, _ := json.Marshal(lineOf(e, payload)) // of texts and numbers
 			n, failed := w.Write(append(text, '\n'))
 			if failed != nil {
 				return nil //nolint:nilerr // the reader is gone

@@ -141,15 +141,12 @@ type contentView struct {
 type pair struct{ Key, Value string }
 
 func (d *Dashboard) content(topic string, c admin.Content) contentView {
-	switch {
-	case c.Message == nil && c.Err != nil:
-		v := contentView{Problem: "The body cannot be decoded: " + humanize.Clean(c.Err.Error()), Size: len(c.Body)}
+	if c.Message == nil {
+		v := contentView{Problem: "No content: " + humanize.Clean(c.Err.Error()), Size: len(c.Body)}
 		if d.config.Redact == nil { // which cannot take out of it what nobody is to see
 			v.Hex = hexOf(c.Body)
 		}
 		return v
-	case c.Message == nil:
-		return contentView{Problem: "The body is missing."}
 	}
 	msg := d.seen(topic, c.Message)
 	v := contentView{UUID: msg.UUID, Size: len(c.Message.Payload), Download: d.config.Redact == nil}

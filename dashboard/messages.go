@@ -141,10 +141,8 @@ func (d *Dashboard) row(q *request, e admin.Entry) messageRow {
 	case !q.access.Payloads:
 	case e.Content.Message != nil:
 		row.Preview = humanize.Start(d.decoded(e.Topic, e.Content.Message), 120)
-	case e.Content.Err != nil:
-		row.Preview = "cannot be decoded"
 	default:
-		row.Preview = "its body is missing"
+		row.Preview = humanize.Clean(e.Content.Err.Error())
 	}
 	return row
 }

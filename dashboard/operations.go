@@ -298,6 +298,10 @@ func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 	if o == nil {
 		return errUnknownOperation
 	}
+	if o.State() != "running" {
+		d.toOperation(w, q, o)
+		return nil
+	}
 	if !q.access.allows(o.needs) {
 		return &statusError{http.StatusForbidden, "you may not do this"}
 	}

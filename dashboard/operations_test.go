@@ -338,6 +338,16 @@ func TestWhoMayNotDoItMayNotStopIt(t *testing.T) {
 	s.until("it has stopped", func() bool { return o.State() == "stopped" })
 }
 
+// TestStoppingWhatHasEndedChangesNothing also of a change of a group, which nobody can stop.
+func TestStoppingWhatHasEndedChangesNothing(t *testing.T) {
+	s := newScene(t)
+	o := &operation{Action: "pause", Done: "Paused", What: "all groups", Topic: s.Topic, change: true}
+	s.dashboard.operations.add(o)
+	status, _ := s.post("stop?id="+o.ID, nil)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, "done", o.State())
+}
+
 // TestAStreamHasNoEventOfAPublisher sends text with all ends of lines that a stream knows.
 func TestAStreamHasNoEventOfAPublisher(t *testing.T) {
 	w := httptest.NewRecorder()

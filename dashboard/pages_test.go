@@ -95,6 +95,16 @@ func TestALargePayloadTakesLittleMemoryInAList(t *testing.T) {
 	}), uint64(1<<20))
 }
 
+// TestAMessageWithoutABodySaysSo, and not that it cannot be decoded.
+func TestAMessageWithoutABodySaysSo(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(1)
+	require.NoError(t, s.Client.Del(t.Context(), s.Key("messages")).Err())
+	list := s.page("messages" + s.at("in", "scheduled"))
+	assert.Contains(t, list.text(), "the body is missing")
+	assert.NotContains(t, list.text(), "decoded")
+}
+
 // TestAHaltedKeyNamesItsLetter, and no other dead message with an ordering key.
 func TestAHaltedKeyNamesItsLetter(t *testing.T) {
 	s := newScene(t)
