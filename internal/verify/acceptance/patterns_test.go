@@ -74,7 +74,7 @@ func inTransaction(outbox message.Publisher) (message.Publisher, error) {
 	return delay.NewPublisher(envelopes, delay.PublisherConfig{AllowNoDelay: true})
 }
 
-func forward(outbox message.Subscriber, client redis.UniversalClient, logger watermill.LoggerAdapter) (*forwarder.Forwarder, error) {
+func forward(table message.Subscriber, client redis.UniversalClient, logger watermill.LoggerAdapter) (*forwarder.Forwarder, error) {
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{
 		Client:              client,
 		OnDuplicate:         redisdelay.IgnoreDuplicate,
@@ -83,7 +83,7 @@ func forward(outbox message.Subscriber, client redis.UniversalClient, logger wat
 	if err != nil {
 		return nil, err
 	}
-	return forwarder.NewForwarder(outbox, publisher, logger, forwarder.Config{ForwarderTopic: "outbox"})
+	return forwarder.NewForwarder(table, publisher, logger, forwarder.Config{ForwarderTopic: "outbox"})
 }
 
 // end of recipe
