@@ -51,7 +51,7 @@ func mayRetire(a Access) bool     { return a.Retire }
 func mayDelete(a Access) bool     { return a.Delete }
 func maySchedules(a Access) bool  { return a.Schedules }
 
-// allows says if the request may do what the permission stands for.
+// allows reports whether the request may do what the permission stands for.
 func (a Access) allows(p permission) bool { return a.Read && p(a) }
 
 func actorOf(r *http.Request) string {

@@ -338,7 +338,7 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	redirect(w, to)
 }
 
-// isPage says if a URL is one of a page of ours that has a query: nobody is to be sent to another site.
+// isPage reports whether a URL is one of a page of ours that has a query: nobody is to be sent to another site.
 func (d *Dashboard) isPage(text string) bool {
 	to, err := url.Parse(text)
 	if err != nil || to.Scheme != "" || to.Host != "" || to.Opaque != "" || to.User != nil || to.RawQuery == "" {

@@ -120,7 +120,7 @@ func (c *crawler) visit(at string) {
 	}
 }
 
-// foreign says if a page is of a topic of another test.
+// foreign reports whether a page is of a topic of another test.
 func (c *crawler) foreign(link *url.URL) bool {
 	topic := link.Query().Get("topic")
 	name, _, _ := strings.Cut(c.names, "/")

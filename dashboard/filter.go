@@ -91,7 +91,7 @@ func (f filter) parts() []part {
 	}, func(p part) bool { return p.Value == "" })
 }
 
-// Narrows says if it is for a part of the set only.
+// Narrows reports whether it is for a part of the set only.
 func (f filter) Narrows() bool { return len(f.parts()) > 0 }
 
 // words says which messages it is for.

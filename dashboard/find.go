@@ -74,7 +74,7 @@ func (f findData) only() string {
 	return "message?topic=" + url.QueryEscape(f.Messages[0].Topic) + "&id=" + url.QueryEscape(f.Messages[0].ID)
 }
 
-// contains says if a name contains a text, in any case.
+// contains reports whether a name contains a text, in any case.
 func contains(name, text string) bool {
 	return strings.Contains(strings.ToLower(name), strings.ToLower(text))
 }

@@ -46,7 +46,7 @@ func (d *Dashboard) slotsFor(r route, q *request) slots {
 	return d.pages
 }
 
-// fromElsewhere says if another site makes the browser send this request, other than by a link to a page.
+// fromElsewhere reports whether another site makes the browser send this request, other than by a link to a page.
 func fromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	link := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"

@@ -218,25 +218,25 @@ type operations struct {
 func newOperations(ctx context.Context) *operations { return &operations{ctx: ctx, since: time.Now()} }
 
 // start runs an operation in the background: until it is done, is stopped, or the Dashboard is closed.
-func (os *operations) start(o *operation, run func(ctx context.Context) error) error {
-	os.mu.Lock()
-	defer os.mu.Unlock()
+func (l *operations) start(o *operation, run func(ctx context.Context) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	running := 0
-	for _, other := range os.list {
+	for _, other := range l.list {
 		if other.State() == "running" {
 			running++
 		}
 	}
 	switch {
-	case os.ctx.Err() != nil:
+	case l.ctx.Err() != nil:
 		return &statusError{http.StatusServiceUnavailable, "this process is about to end"}
 	case running >= maxRunning:
 		return &statusError{http.StatusServiceUnavailable, "too many operations are running: wait for one, or stop it"}
 	}
 	var ctx context.Context
-	ctx, o.cancel = context.WithCancel(os.ctx)
-	os.remember(o)
-	os.running.Go(func() { // ended by cancel, waited for by wait
+	ctx, o.cancel = context.WithCancel(l.ctx)
+	l.remember(o)
+	l.running.Go(func() { // ended by cancel, waited for by wait
 		defer o.cancel()
 		err := run(ctx)
 		o.finish(outcomeOf(ctx, err), err)
@@ -245,18 +245,18 @@ func (os *operations) start(o *operation, run func(ctx context.Context) error) e
 }
 
 // add remembers an operation that is done.
-func (os *operations) add(o *operation) {
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	os.remember(o)
+func (l *operations) add(o *operation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remember(o)
 	o.finish("done", nil)
 }
 
 // remember adds an operation that begins. It drops the oldest that have ended, and of examinations all but the last.
-func (os *operations) remember(o *operation) {
+func (l *operations) remember(o *operation) {
 	o.ID, o.Began, o.ended = rand.Text(), time.Now(), make(chan struct{})
 	kept := map[bool]int{} // of examinations, and of others
-	os.list = slices.DeleteFunc(slices.Insert(os.list, 0, o), func(o *operation) bool {
+	l.list = slices.DeleteFunc(slices.Insert(l.list, 0, o), func(o *operation) bool {
 		examination, most := o.Action == "examine", maxEnded
 		if examination {
 			most = 1
@@ -267,15 +267,15 @@ func (os *operations) remember(o *operation) {
 }
 
 // all are those that are known, the newest first.
-func (os *operations) all() []*operation {
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	return slices.Clone(os.list)
+func (l *operations) all() []*operation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.list)
 }
 
 // find returns nil if this process does not know the operation.
-func (os *operations) find(id string) *operation {
-	for _, o := range os.all() {
+func (l *operations) find(id string) *operation {
+	for _, o := range l.all() {
 		if o.ID == id {
 			return o
 		}
@@ -284,10 +284,10 @@ func (os *operations) find(id string) *operation {
 }
 
 // wait waits until all have ended, once their context has: a request that starts one meanwhile holds mu, or finds the context ended.
-func (os *operations) wait() {
-	os.mu.Lock()
-	os.mu.Unlock() //nolint:staticcheck // see above
-	os.running.Wait()
+func (l *operations) wait() {
+	l.mu.Lock()
+	l.mu.Unlock() //nolint:staticcheck // see above
+	l.running.Wait()
 }
 
 var errUnknownOperation = &statusError{http.StatusNotFound, "this process does not know the operation"}

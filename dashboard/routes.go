@@ -15,7 +15,7 @@ import (
 // maxWait is how long a page waits for Redis.
 const maxWait = 10 * time.Second
 
-// outOfTime says if a page has waited as long as it may. It then shows what it knows, and how far it has looked.
+// outOfTime reports whether a page has waited as long as it may. It then shows what it knows, and how far it has looked.
 func outOfTime(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 
 // A route is what a method does at the last part of a path.

@@ -18,7 +18,7 @@ type schedulesData struct {
 	Found int
 }
 
-var errNoSchedules = &statusError{http.StatusNotFound, "this dashboard was not given the schedules"}
+var errNoSchedules = &statusError{http.StatusNotFound, "this dashboard shows no schedules: its Config has no Periodic"}
 
 // schedulesPage lists the schedules, those first that are behind.
 func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error) {

@@ -55,7 +55,7 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"periodic lss", `unknown command "lss"`, "want ls?"},
 	{"periodic show", "ID is missing", "want redisdelay periodic show ID"},
 	{"periodic rm r", "--yes is missing", "want --yes"},
-	{"cancel orders", "it is not said which messages", "want an ID, --key KEY, a filter, or --all"},
+	{"cancel orders", "no messages are selected", "want an ID, --key KEY, a filter, or --all"},
 	{"cancel orders 1 --all", "--all and filters cannot be given with an ID or --key", "want one or the other"},
 	{"cancel orders 1 --key k", "--key cannot be given with an ID", "want one or the other"},
 	{"cancel orders 1 --waiting", "an ID or --key is found wherever it stands", "want no --scheduled"},

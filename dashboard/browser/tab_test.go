@@ -173,7 +173,7 @@ func (b *tab) until(expression string) {
 	}
 }
 
-// holds says if an expression is true; it is not while the page changes.
+// holds reports whether an expression is true; it is not while the page changes.
 func (b *tab) holds(expression string) bool {
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](expression))
 	return err == nil && value
@@ -206,7 +206,7 @@ func (b *tab) path() string {
 	return strings.TrimPrefix(ask[string](b, "location.href"), b.root)
 }
 
-// uncovered says if somebody can click in the middle of an element.
+// uncovered reports whether somebody can click in the middle of an element.
 const uncovered = `(e => {
   e?.scrollIntoView({ block: "center", behavior: "instant" });
   const place = e?.getClientRects()[0];

@@ -71,7 +71,7 @@ func (w *web) check() error {
 	return nil
 }
 
-// isLoopback says if only this host reaches an address. A name could be any address, but for localhost.
+// isLoopback reports whether only this host reaches an address. A name could be any address, but for localhost.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -223,7 +223,7 @@ func (s *setImport) options() sortedset.Options {
 	return sortedset.Options{Keyed: s.keyed, Metadata: s.metadata}
 }
 
-// store imports jobs and, if that is asked for, takes them out of the set.
+// store imports jobs and, if that is asked for, removes them from the set.
 func (s *setImport) store(ctx context.Context, topic string, set sortedset.Set, jobs []sortedset.Job) error {
 	progress, err := s.put(ctx, topic, set, jobs)
 	s.done.Done += progress.Done
@@ -346,7 +346,7 @@ func (s *setImport) summary(ctx context.Context) string {
 	}{
 		{s.done.KeyInUse, "", " with a key in use"}, // which the last reason may hide
 		{s.done.Earlier, "left ", " that are due earlier"},
-		{s.done.Removed, "took ", " out of the set"},
+		{s.done.Removed, "removed ", " from the set"},
 	} {
 		if part.count > 0 {
 			text += "; " + part.before + humanize.Number(part.count) + part.of

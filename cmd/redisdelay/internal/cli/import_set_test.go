@@ -165,7 +165,7 @@ func TestImportRemovesOnlyWhatIsStored(t *testing.T) {
 	s.publish(s.Topic, "uuid", "b", "published by the new version", time.Hour)
 	args := []string{"import", s.Topic, "--zset", "jobs", "--score", "ms", "--hash", "bodies", "--keyed", "--remove", "--due-after", "10m", "--meta", "from=old"}
 	out := s.must(args...)
-	assert.Regexp(t, `^imported 1 message, skipped 1: message ".*:b": the message key is in use there; 1 with a key in use; left 1 that are due earlier; took 1 out of the set\n$`, out)
+	assert.Regexp(t, `^imported 1 message, skipped 1: message ".*:b": the message key is in use there; 1 with a key in use; left 1 that are due earlier; removed 1 from the set\n$`, out)
 	assert.Equal(t, []string{"soon", "b"}, s.Client.ZRange(t.Context(), "jobs", 0, -1).Val())
 	assert.Equal(t, int64(3), s.Client.HLen(t.Context(), "bodies").Val())
 	shown := s.must("show", s.Topic, "--key", "a")
@@ -199,7 +199,7 @@ func TestImportLeavesWhatWasCancelledInTheSet(t *testing.T) {
 			r := s.run(append(args, test.args[1]...)...)
 			assert.Equal(t, []string{"a"}, s.Client.ZRange(t.Context(), "jobs", 0, -1).Val(), "b is in the topic")
 			assert.Equal(t, exitNo, r.code)
-			assert.Regexp(t, `^imported 0 messages, skipped 2: .*; took 1 out of the set\n$`, r.out)
+			assert.Regexp(t, `^imported 0 messages, skipped 2: .*; removed 1 from the set\n$`, r.out)
 			assert.Contains(t, r.err, `1 member was stored before, and is no longer there: left in the set, such as "a"`)
 			r = s.run(append(append(args, test.args[1]...), "-o", "json")...)
 			assert.Equal(t, []int{exitNo, 1}, []int{r.code, imported(t, r.out).Gone})
@@ -217,7 +217,7 @@ func TestImportRemovesWhatWasHandled(t *testing.T) {
 	require.Eventually(t, func() bool { return s.run("show", s.Topic, "--key", "a").code == exitNo },
 		fixture.Soon, 5*time.Millisecond)
 	assert.Equal(t, map[string]int{"a": 1}, handled())
-	assert.Regexp(t, `^imported 0 messages, skipped 1: .*; took 1 out of the set\n$`, s.must(append(args, "--remove")...))
+	assert.Regexp(t, `^imported 0 messages, skipped 1: .*; removed 1 from the set\n$`, s.must(append(args, "--remove")...))
 }
 
 // TestImportCountsKeysInUse apart from what was stored before, whichever comes last. Who imports from a queue deletes it
@@ -264,7 +264,7 @@ func TestAMemberThatCannotBeImportedStopsNoOther(t *testing.T) {
 	fillSet(t, s.Client, "jobs", map[string]int64{"good": time.Now().Add(time.Hour).UnixMilli(), "seconds": time.Now().Unix()})
 	r := s.run("import", s.Topic, "--zset", "jobs", "--score", "ms", "--remove")
 	assert.Equal(t, 1, r.code)
-	assert.Equal(t, "imported 1 message; took 1 out of the set\n", r.out)
+	assert.Equal(t, "imported 1 message; removed 1 from the set\n", r.out)
 	assert.Contains(t, r.err, `1 member cannot be imported, such as member "seconds": it would be due before 1973: does its score count seconds?`)
 	assert.Equal(t, []string{"seconds"}, s.Client.ZRange(t.Context(), "jobs", 0, -1).Val())
 	assert.Len(t, s.waiting(s.Topic), 1)
@@ -355,7 +355,7 @@ func TestAClusterAsSourceNeedsTheRightsOfThePage(t *testing.T) {
 	}))
 	out := s.must("import", s.Topic, "--zset", "jobs", "--hash", "bodies", "--score", "ms", "--remove", "--source",
 		"redis://importer:secret@"+source.Addrs()[0])
-	assert.Equal(t, "imported 1 message; took 1 out of the set\n", out)
+	assert.Equal(t, "imported 1 message; removed 1 from the set\n", out)
 	assert.Empty(t, redistest.Rejected(t, client))
 }
 
@@ -393,7 +393,7 @@ func TestASetOfAClusterIsImported(t *testing.T) {
 		require.NoError(t, s.Client.HSet(t.Context(), "bodies", member, "body of "+member).Err())
 	}
 	fillSet(t, s.Client, "jobs", dues)
-	for _, want := range []string{"imported 1,000 messages; took 1,000 out of the set\n", "imported 0 messages\n"} {
+	for _, want := range []string{"imported 1,000 messages; removed 1,000 from the set\n", "imported 0 messages\n"} {
 		assert.Equal(t, want, s.must("import", s.Topic, "--zset", "jobs", "--hash", "bodies", "--score", "ms", "--keyed", "--remove"))
 	}
 	assert.Equal(t, bodies, s.waiting(s.Topic))

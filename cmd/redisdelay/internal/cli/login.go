@@ -27,7 +27,7 @@ type guesses struct {
 	of map[string]time.Time // guarded by mu; by address, when all its free guesses are back
 }
 
-// allow says if the answer to a guess may be given now. A right one frees the address.
+// allow reports whether the answer to a guess may be given now. A right one frees the address.
 func (g *guesses) allow(address string, now time.Time, right bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

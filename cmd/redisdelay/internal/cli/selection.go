@@ -50,7 +50,7 @@ func (c *chooser) check(cmd *cobra.Command, args []string) error {
 	case named && c.filter.cursor != "":
 		return usagef("--cursor is for --all or a filter, want no ID or --key with it")
 	case !named && !filtered:
-		return usagef("it is not said which messages: want an ID, --key KEY, a filter, or --all")
+		return usagef("no messages are selected: want an ID, --key KEY, a filter, or --all")
 	case len(args) > 1 && len(c.keys) > 0:
 		return usagef("--key cannot be given with an ID: want one or the other")
 	case named:

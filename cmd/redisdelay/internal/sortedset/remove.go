@@ -15,7 +15,7 @@ var removeSource string
 
 var removeScript = redis.NewScript(removeSource)
 
-// Remove takes jobs out of the set, and returns how many. A job whose score has changed since it was read stays: it is
+// Remove removes jobs from the set, and returns how many. A job whose score has changed since it was read stays: it is
 // another one by now.
 func (s Set) Remove(ctx context.Context, jobs []Job) (removed int, err error) {
 	for some := range slices.Chunk(jobs, pageSize) {
