@@ -209,7 +209,7 @@ func (s serverCheck) persistence() {
 	case s.AppendOnly:
 		s.report(Info, CheckPersistence, "appendonly is yes: a crash of its host loses up to the last second of writes")
 	case s.Config && s.Snapshots == "":
-		s.report(Problem, CheckPersistence, "appendonly is no and save is empty: a restart loses all messages; set appendonly to yes")
+		s.report(Problem, CheckPersistence, "Redis does not persist: a restart loses all messages; set appendonly to yes")
 	default:
 		s.report(Warning, CheckPersistence, "appendonly is no: a restart loses all changes since the last snapshot; set appendonly to yes")
 	}

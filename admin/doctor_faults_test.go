@@ -122,7 +122,7 @@ var faults = map[string]fault{
 		},
 	},
 	"a group without a consumer": {
-		check: CheckGroups, severity: Problem, text: `idle: 2 messages are waiting, the oldest for `,
+		check: CheckGroups, severity: Problem, text: `idle: 2 messages are due and wait, the oldest for `,
 		plant: func(s *scene) {
 			s.publish(0, 1, "a", "b")
 			s.group(0, "idle")

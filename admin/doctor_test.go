@@ -130,7 +130,7 @@ func TestExamineJudgesTheServer(t *testing.T) {
 		want   Severity
 		text   string
 	}{
-		"nothing is persisted": {nil, CheckPersistence, Problem, "appendonly is no and save is empty"},
+		"nothing is persisted": {nil, CheckPersistence, Problem, "Redis does not persist: a restart loses all messages"},
 		"snapshots":            {map[string]string{"save": "60 1"}, CheckPersistence, Warning, "last snapshot"},
 		"every second":         {map[string]string{"appendonly": "yes"}, CheckPersistence, Info, "last second"},
 		"always":               {map[string]string{"appendonly": "yes", "appendfsync": "always"}, CheckPersistence, Info, "loses nothing"},

@@ -23,7 +23,7 @@ const (
 	CauseNoConsumer Cause = "no-consumer" // no consumer of the group is alive
 	CauseHalted     Cause = "halted"      // dead messages halt the ordering keys
 	CauseLimit      Cause = "limit"       // a limit of the group is reached
-	CauseSlow       Cause = "slow"        // the consumers cannot keep up
+	CauseSlow       Cause = "slow"        // the consumers are idle, or cannot keep up
 )
 
 // Late says why due messages wait for a group.
@@ -82,13 +82,25 @@ func (s TopicStats) late(g GroupStats) (Late, bool) {
 	case g.AtLimit:
 		l.Cause, why = CauseLimit, "a limit of group "+g.Group+" is reached"
 	default:
-		l.Cause, why = CauseSlow, "its "+humanize.Count(g.Alive, "consumer", "consumers")+" cannot keep up"
+		l.Cause, why = CauseSlow, "its "+g.slow()
 	}
 	return lateBecause(l, why), true
 }
 
+// slow says what is known of consumers that let messages wait.
+func (g GroupStats) slow() string {
+	limited := g.Limits != nil && (g.Limits.MaxInFlight > 0 || g.Limits.Rate.Messages > 0)
+	switch {
+	case g.InDelivery == 0:
+		return humanize.Count(g.Alive, "consumer is idle", "consumers are idle")
+	case limited:
+		return humanize.Count(g.Alive, "consumer cannot keep up within the group's limits", "consumers cannot keep up within the group's limits")
+	}
+	return humanize.Count(g.Alive, "consumer cannot keep up", "consumers cannot keep up")
+}
+
 func lateBecause(l Late, why string) Late {
-	l.Text = humanize.Count(l.Waiting, "message is waiting", "messages are waiting")
+	l.Text = humanize.Count(l.Waiting, "message is due and waits", "messages are due and wait")
 	if l.By > 0 {
 		l.Text += ", the oldest for " + humanize.Duration(l.By)
 	}

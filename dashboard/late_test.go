@@ -19,7 +19,7 @@ func TestThePagesSayWhyATopicIsLate(t *testing.T) {
 	s.ack("billing", 2)
 	for _, path := range []string{"?match=" + url.QueryEscape(s.Topic), "topic" + s.at()} {
 		problem := s.page(path).first("p", "class", "problem")
-		assert.Regexp(t, "^Group mail (of .*)?: 2 messages are waiting, the oldest for .*; no consumer of group mail is alive. Start a consumer.$", problem.text(), path)
+		assert.Regexp(t, "^Group mail (of .*)?: 2 messages are due and wait, the oldest for .*; no consumer of group mail is alive. Start a consumer.$", problem.text(), path)
 		assert.True(t, strings.HasSuffix(problem.first("a").attr["href"], "#group-mail"), path)
 		assert.Contains(t, s.page(path).first("tbody").text(), "no consumers", path)
 	}

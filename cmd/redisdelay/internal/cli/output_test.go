@@ -42,7 +42,7 @@ func TestTheProbeCountsWhatWaitsInLine(t *testing.T) {
 	s := admin.TopicStats{Topic: "wallets", Counts: admin.Counts{Due: 1, Ready: 2, InLine: 2, Postponed: 9}}
 	assert.Empty(t, p.failed(s))
 	s.InLine++
-	assert.Equal(t, `topic "wallets": 6 due and waiting, more than 5; 1 message is waiting; no group is registered`, p.failed(s))
+	assert.Equal(t, `topic "wallets": 6 due and waiting, more than 5; 1 message is due and waits; no group is registered`, p.failed(s))
 }
 
 // TestCellsAreBounded also with --wide, whatever a publisher has sent.
