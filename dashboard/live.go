@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// events is the stream of an open page: the page, again whenever it has changed. The script of the page takes out of it what
-// is live.
+// events is the stream of an open page: the page, again whenever it has changed. Its script takes out what is live.
 func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	found, ok := d.routes[http.MethodGet+" "+q.query.Get("page")]
 	if !ok || !found.live {

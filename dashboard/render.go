@@ -15,6 +15,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
+	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
 //go:embed templates/*.html static/*
@@ -54,6 +55,8 @@ var functions = template.FuncMap{
 	"now":        time.Now,
 	"stamp":      stamp,
 	"waiting":    waitingOf,
+	"due":        func(c admin.Counts) int { return c.Ready + c.InLine },
+	"behind":     func(d time.Duration) bool { return d > periodic.BehindAfter },
 	"later":      laterOf,
 	"tabs":       tabsOf,
 	"state":      stateOf,
@@ -72,7 +75,7 @@ var functions = template.FuncMap{
 
 // forms are how a time is written: for a sentence, or for the axis of a chart.
 var forms = map[string]string{
-	"": "2006-01-02 15:04:05 UTC", "around": "15:04 on 2 Jan", "clock": "15:04", "day": "2 Jan",
+	"": "2006-01-02 15:04:05 UTC", "around": "15:04 on 2 Jan", "clock": "15:04", "axis": "15:04", "day": "2 Jan", "seconds": "15:04:05",
 }
 
 // stamp is a time as the script of the page reads it.
@@ -83,7 +86,7 @@ func timeTag(form string, t time.Time) template.HTML {
 	if t.IsZero() {
 		return ""
 	}
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-form="%s">%s</time>`, stamp(t), form, t.UTC().Format(forms[form])))
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-form="%s">%s</time>`, stamp(t), form, t.UTC().Format(cmp.Or(forms[form], forms[""]))))
 }
 
 // periods are those of rates that have a name.

@@ -13,7 +13,7 @@ import (
 // How far the charts look ahead, with bars that people can name.
 var spans = []span{
 	{"hour", "hour", "minute", "clock", time.Hour, 60},
-	{"day", "24 hours", "15 minutes", "clock", 24 * time.Hour, 96},
+	{"day", "24 hours", "15 minutes", "axis", 24 * time.Hour, 96},
 	{"month", "30 days", "12 hours", "day", 30 * 24 * time.Hour, 60},
 }
 
@@ -51,13 +51,13 @@ type chart struct {
 	admin.Upcoming
 	Bars  []bar        // of the buckets with messages
 	Peak  admin.Bucket // the first of those with the most
+	Tie   bool         // a later one has as many
 	Ticks []tick       // full ones
 	Form  string       // of their times
 	Shift float64      // percent of the axis before the first of them
 	State state        // of the topic
 
-	Half, Top int       // numbers in the middle and at the upper end of the scale
-	PeakAt    time.Time // the middle of its bar
+	Half, Top int // numbers in the middle and at the upper end of the scale
 }
 
 // bar is a part of the time, in units of the drawing.
@@ -133,6 +133,7 @@ func topicsToChart(o *overview, topic string) []string {
 func draw(u admin.Upcoming, form string, strip bool) chart {
 	c := chart{Upcoming: u, Form: form}
 	c.Peak = slices.MaxFunc(u.Buckets, func(a, b admin.Bucket) int { return a.Messages - b.Messages })
+	c.Tie = slices.ContainsFunc(u.Buckets, func(b admin.Bucket) bool { return b.Messages == c.Peak.Messages && b.After.After(c.Peak.Until) })
 	step := u.Until().Sub(u.At) / ticks
 	for at := u.At.Add(step - 1).Truncate(step); at.Before(u.Until()); at = at.Add(step) {
 		if x := int(chartWide * at.Sub(u.At) / (step * ticks)); x >= margin && x <= chartWide-margin {
@@ -145,7 +146,6 @@ func draw(u admin.Upcoming, form string, strip bool) chart {
 	if strip {
 		c.Top = c.Peak.Messages
 	}
-	c.PeakAt = c.Peak.After.Add(c.Peak.Until.Sub(c.Peak.After) / 2)
 	width := chartWide / float64(max(1, len(u.Buckets)))
 	for i, b := range u.Buckets {
 		if b.Messages == 0 {

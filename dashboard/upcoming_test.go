@@ -17,7 +17,23 @@ func TestUpcomingMessagesAreDrawn(t *testing.T) {
 	s.scheduled(50)
 	page := s.page("upcoming" + s.at("next", "day"))
 	assert.Len(t, page.first("svg", "class", "chart").all("rect"), 1)
-	assert.Contains(t, page.text(), "50 messages due in the next 24 hours. Peak: 50 per 15 minutes, about ")
+	assert.Contains(t, page.text(), "50 messages due in the next 24 hours: at most 50 per 15 minutes, between ")
+}
+
+// TestAPeakHasATime unless a later part of the time has as many messages; the next one may.
+func TestAPeakHasATime(t *testing.T) {
+	at := time.Unix(1_000_000, 0)
+	of := func(numbers ...int) chart {
+		u := admin.Upcoming{At: at}
+		for i, n := range numbers {
+			after := at.Add(time.Duration(i) * 20 * time.Minute)
+			u.Buckets = append(u.Buckets, admin.Bucket{After: after, Until: after.Add(20 * time.Minute), Messages: n})
+		}
+		return draw(u, "clock", false)
+	}
+	assert.False(t, of(1, 2, 1).Tie)
+	assert.False(t, of(1, 2, 2).Tie)
+	assert.True(t, of(2, 1, 2).Tie)
 }
 
 // TestATopicThatCannotBeReadHidesNoOther on the page of all topics, whose list is of a look before.

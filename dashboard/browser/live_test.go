@@ -186,7 +186,7 @@ func TestTimesAreShownAsTheReaderLikes(t *testing.T) {
 	until, err := time.Parse("1 message before 2006-01-02 15:04:05", hint)
 	require.NoError(t, err)
 	assert.WithinDuration(t, due, until, 16*time.Minute, "the bar that it is in ends soon after it")
-	assert.Regexp(t, `^as of \d\d:\d\d$`, b.text("#status"))
+	assert.Regexp(t, `^↻ as of \d\d:\d\d:\d\d$`, b.text("#status"))
 	assert.Equal(t, "UTC", b.text("#zone"), "the zone of charts, hints and the status")
 	b.open("topic" + s.at())
 	b.choose("#times", "ago")

@@ -29,6 +29,9 @@ function absolute(at) { return at.toLocaleString("sv", { timeZone: zone() }); } 
 const forms = {
   "": at => times.value === "ago" ? relative(at) : absolute(at),
   clock: at => part(at, { timeStyle: "short" }),
+  seconds: at => part(at, { timeStyle: "medium" }),
+  axis: at => forms.clock(at) + (forms.day(at) === forms.day(new Date(at - 4 * 3600e3)) ? "" : "\n" + forms.day(at)), // its steps are 4 hours
+  life: at => (forms.day(at) === forms.day(new Date()) ? "" : forms.day(at) + ", ") + forms.seconds(at) + ` (${relative(at)})`,
   day: at => part(at, { day: "numeric", month: "short" }),
   around: at => forms.day(at) === forms.day(new Date()) ? forms.clock(at) : `${forms.clock(at)} on ${forms.day(at)}`,
 };
@@ -188,9 +191,9 @@ function marks() { return [...marked.querySelectorAll("input[name=mark]")]; }
 
 function countMarks() {
   const n = marks().filter(box => box.checked).length;
-  document.getElementById("marks").textContent = n + " selected";
+  document.getElementById("marks").textContent = n ? n + " selected" : "";
   all.checked = n > 0 && n === marks().length;
-  for (const act of marked.querySelectorAll(".bar span:has(button)")) act.hidden = n === 0;
+  for (const act of marked.querySelectorAll(".bar :is(span:has(button), .all)")) act.hidden = act.matches(".all") === n > 0;
 }
 
 if (marked && all) {
