@@ -118,15 +118,11 @@ func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []str
 
 // named is the message of a topic that has a text as its id or as its key.
 func (d *Dashboard) named(ctx context.Context, topic, text string) (found []foundMessage, failed error) {
-	for _, why := range []string{"ID", "key"} {
-		ref := admin.Ref{Key: text}
-		if why == "ID" {
-			ref = admin.Ref{ID: text}
-		}
+	for i, ref := range []admin.Ref{{ID: text}, {Key: text}} {
 		m, err := d.config.Admin.Message(ctx, topic, ref)
 		switch {
 		case err == nil:
-			found = append(found, foundMessage{topic, m.ID, m.Key, why})
+			found = append(found, foundMessage{topic, m.ID, m.Key, []string{"ID", "key"}[i]})
 		case !errors.Is(err, admin.ErrMessageNotFound):
 			return found, err
 		}

@@ -106,7 +106,7 @@ func lifeOf(m admin.Message) []lifeEvent {
 	for _, g := range m.Groups {
 		name, attempts := "group "+g.Group+": ", ""
 		if g.Attempts > 0 {
-			attempts = ", after " + humanize.Count(g.Attempts, "delivery", "deliveries")
+			attempts = ", after " + humanize.Count(g.Attempts, "attempt", "attempts")
 		}
 		switch {
 		case !g.BuriedAt.IsZero():
@@ -150,6 +150,7 @@ func (d *Dashboard) content(topic string, c admin.Content) contentView {
 	}
 	msg := d.seen(topic, c.Message)
 	v := contentView{UUID: msg.UUID, Size: len(c.Message.Payload), Download: d.config.Redact == nil}
+	delete(msg.Metadata, redisdelay.KeyMetadata) // which is among the facts
 	keys := slices.Sorted(maps.Keys(msg.Metadata))
 	v.More = max(0, len(keys)-maxPairs)
 	for _, key := range keys[:min(maxPairs, len(keys))] {

@@ -26,7 +26,7 @@ func TestADeadMessageIsRequeuedFromItsRow(t *testing.T) {
 	}
 	s.bury("g", "overdrawn", 1)
 	reasons := s.page("reasons" + s.at())
-	assert.True(t, strings.HasPrefix(reasons.first("a", "class", "button primary").attr["href"], "confirm?action=requeue&"))
+	assert.True(t, strings.HasPrefix(reasons.first("a", "class", "button").attr["href"], "confirm?action=requeue&"))
 	assert.True(t, strings.HasPrefix(reasons.first("a", "class", "button danger").attr["href"], "confirm?action=discard&"))
 	var row *element
 	for _, tr := range s.page("halted").first("tbody").all("tr") {

@@ -30,7 +30,7 @@ func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 		return page{}, err
 	}
 	data := topicData{TopicStats: stats[0], Late: lateOf([]*admin.TopicStats{&stats[0]})}
-	return page{Name: "topic", Title: topic, live: true, Data: data}, nil
+	return page{Name: "topic", Title: topic, live: true, Data: &data}, nil
 }
 
 // change is what a form does with a group, a topic or a schedule.

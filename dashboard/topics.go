@@ -81,13 +81,15 @@ func stateOf(g admin.GroupStats, late []admin.Late) state {
 	return state{"good", "active", false}
 }
 
+// classes are those of badges, the worst last.
+var classes = []string{"good", "quiet", "", "problem"}
+
 // stateOfTopic is the worst state of its active groups.
 func stateOfTopic(s *admin.TopicStats) state {
 	late, worst := s.Late(), state{Words: "no groups yet", Class: "quiet"}
 	if len(late) > 0 && late[0].Cause == admin.CauseNoGroup {
-		worst = state{"problem", worst.Words, true}
+		worst = state{"problem", "due, no group", true}
 	}
-	classes := []string{"good", "quiet", "", "problem"}
 	for i, g := range s.Groups {
 		next := stateOf(g, late)
 		if len(s.Groups) > 1 && next.Class != "good" {
@@ -112,13 +114,13 @@ func waitingOf(c admin.Counts) int { return c.Due + c.Ready + c.InLine + c.Postp
 // column is a column of the list of topics.
 type column struct {
 	Title string
-	Sort  string                      // the name of its order in URLs; "" if it has none
+	Sort  string                      // the name of its order in URLs
 	Of    func(*admin.TopicStats) int // its number, by which it is sorted, the highest first; nil for none
 }
 
 var columns = []column{
 	{"Topic", "name", nil},
-	{"State", "", nil},
+	{"State", "state", func(s *admin.TopicStats) int { return slices.Index(classes, stateOfTopic(s).Class) }},
 	{"Overdue", "overdue", func(s *admin.TopicStats) int { return int(s.Overdue) }},
 	{"Scheduled", "scheduled", func(s *admin.TopicStats) int { return laterOf(s.Counts) }},
 	{"Waiting", "waiting", func(s *admin.TopicStats) int { return waitingOf(s.Counts) }},
@@ -127,23 +129,22 @@ var columns = []column{
 	{"Consumers", "consumers", aliveIn},
 }
 
-// sortTopics sorts topics by a column, then by name, and returns the name of the order: by default, those first that are late.
+// sortTopics sorts topics by a column, how long they are overdue, and name. It returns the name of the order, by default the state.
 func sortTopics(list []*admin.TopicStats, name string) string {
-	i := slices.IndexFunc(columns, func(c column) bool { return c.Sort == name && name != "" })
+	i := slices.IndexFunc(columns, func(c column) bool { return c.Sort == name })
 	if i < 0 {
-		return sortTopics(list, "overdue")
+		return sortTopics(list, "state")
 	}
-	slices.SortFunc(list, func(a, b *admin.TopicStats) int {
-		order := 0
-		if of := columns[i].Of; of != nil {
-			order = cmp.Compare(of(b), of(a))
-		}
-		return cmp.Or(order, cmp.Compare(a.Topic, b.Topic))
-	})
+	slices.SortFunc(list, func(a, b *admin.TopicStats) int { return cmp.Compare(a.Topic, b.Topic) })
+	if of := columns[i].Of; of != nil {
+		slices.SortStableFunc(list, func(a, b *admin.TopicStats) int {
+			return cmp.Or(cmp.Compare(of(b), of(a)), cmp.Compare(b.Overdue, a.Overdue))
+		})
+	}
 	return name
 }
 
-// topicsPage lists the topics, those first that are late.
+// topicsPage lists the topics, those first that have a problem.
 func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	o, err := d.overview(ctx)
 	if err != nil {

@@ -19,10 +19,10 @@ func TestAWrongFieldKeepsTheForm(t *testing.T) {
 		path, page, field string
 		typed             url.Values
 	}{
-		{"pause" + s.at("group", "g"), s.Topic, "for", url.Values{"for": {"soon"}, "reason": {"the bank is down"}}},
-		{"limit" + s.at("group", "g"), s.Topic, "rate", url.Values{"max-in-flight": {"7"}, "rate": {"fast"}}},
-		{"retire" + s.at("group", "g"), s.Topic, "name", url.Values{"name": {"other"}, "force": {"1"}}},
-		{"delete" + s.at(), s.Topic, "name", url.Values{"name": {"other"}}},
+		{"pause" + s.at("group", "g"), s.Topic + " no consumers", "for", url.Values{"for": {"soon"}, "reason": {"the bank is down"}}},
+		{"limit" + s.at("group", "g"), s.Topic + " no consumers", "rate", url.Values{"max-in-flight": {"7"}, "rate": {"fast"}}},
+		{"retire" + s.at("group", "g"), s.Topic + " no consumers", "name", url.Values{"name": {"other"}, "force": {"1"}}},
+		{"delete" + s.at(), s.Topic + " no consumers", "name", url.Values{"name": {"other"}}},
 		{"cancel" + s.at("in", "scheduled"), "Cancel all scheduled messages", "number", url.Values{"count": {"2"}, "number": {"3"}}},
 		{"reschedule" + s.at("back", "messages"+s.at()), s.Topic + ": 2 scheduled messages", "value", url.Values{"mark": {mark}, "value": {"never"}}},
 	} {
