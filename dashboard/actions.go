@@ -246,10 +246,11 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 
 // what says which messages of a filter it is for.
 func (a action) what(f filter) string {
+	words := strings.Replace(f.words(), "scheduled", "scheduled and due", 1)
 	if a.WholeAll && f.Group != "" {
-		return f.words() + ", in all groups, not only " + humanize.Clean(f.Group)
+		words += ", in all groups, not only " + humanize.Clean(f.Group)
 	}
-	return f.words()
+	return words
 }
 
 // matching counts the messages that an operation is for. One that goes on is for those that it has not come to: others match as well.

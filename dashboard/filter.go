@@ -60,7 +60,7 @@ func (f filter) time(field, text string) (time.Time, error) {
 // values is the filter as the query of a URL, with times that stay the same.
 func (f filter) values(topic string) url.Values {
 	values := url.Values{"topic": {topic}, "in": {string(f.In)}}
-	for _, p := range f.parts() {
+	for _, p := range f.Parts() {
 		values.Set(p.name, p.Value)
 	}
 	return values
@@ -80,7 +80,7 @@ type part struct {
 	Value        string
 }
 
-func (f filter) parts() []part {
+func (f filter) Parts() []part {
 	return slices.DeleteFunc([]part{
 		{"group", "Group", "of group", f.Group},
 		{"key", "Key begins with", "with keys that begin with", f.KeyPrefix},
@@ -92,12 +92,12 @@ func (f filter) parts() []part {
 }
 
 // Narrows reports whether it is for a part of the set only.
-func (f filter) Narrows() bool { return len(f.parts()) > 0 }
+func (f filter) Narrows() bool { return len(f.Parts()) > 0 }
 
 // words says which messages it is for.
 func (f filter) words() string {
 	words := "all " + setWords[f.In]
-	for _, p := range f.parts() {
+	for _, p := range f.Parts() {
 		words += " " + p.words + " " + humanize.Clean(p.Value)
 	}
 	return words

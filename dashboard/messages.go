@@ -266,7 +266,7 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	}
 	values := f.values(q.topic())
 	data := confirmData{
-		Action: a, Topic: q.topic(), What: a.what(f), Scope: f.parts(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
+		Action: a, Topic: q.topic(), What: a.what(f), Scope: f.Parts(), Count: n, Value: q.query.Get("value"), Back: "messages?" + values.Encode(),
 		Continues: f.Cursor != "", Short: err != nil,
 	}
 	data.narrow(ctx, d, f)

@@ -64,8 +64,7 @@ func (o *operation) Now() status {
 	return o.now
 }
 
-// URL is the query of its page. It has all that is needed to go on, for when this process does not know the operation any
-// more.
+// URL is the query of its page. It has all that a process needs to go on that does not know the operation.
 func (o *operation) URL() string {
 	values := o.rest()
 	values.Set("id", o.ID)
@@ -137,7 +136,8 @@ func (o *operation) Outcome() string {
 	case o.change:
 		return ""
 	case o.Action == "examine":
-		text = humanize.Count(o.Left()+len(o.Findings()), "check", "checks")
+		problems, warnings := humanize.Count(now.counts[2], "problem", "problems"), humanize.Count(now.counts[1], "warning", "warnings")
+		return problems + ", " + warnings + ", " + humanize.Count(now.counts[0], "check", "checks") + " passed"
 	case now.End.IsZero() && o.Total > 0:
 		text = humanize.Number(p.Done) + " of " + humanize.Count(o.Total, "message", "messages")
 	}

@@ -373,9 +373,9 @@ func TestWhatIsForAllGroupsSaysSo(t *testing.T) {
 
 	const what = "all waiting messages of group billing"
 	question := s.page("confirm" + s.at(append(inBilling, "action", "deliver-now")...))
-	assert.Equal(t, "Deliver now "+what, question.first("h1").text(), "it is for the group alone")
+	assert.Equal(t, s.Topic+": Deliver now "+what, question.first("h1").text(), "it is for the group alone")
 	question = s.page("confirm" + s.at(append(inBilling, "action", "cancel")...))
-	assert.Equal(t, "Cancel "+what+", in all groups, not only billing", question.first("h1").text())
+	assert.Equal(t, s.Topic+": Cancel "+what+", in all groups, not only billing", question.first("h1").text())
 	_, _ = s.send(question.first("form", "class", "confirm danger"), map[string]string{"number": "1"})
 	assert.Equal(t, what+", in all groups, not only billing", last())
 	s.until("none is left", func() bool { return s.count(admin.Waiting) == 0 })

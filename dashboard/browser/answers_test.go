@@ -47,7 +47,7 @@ func askTheDoctor(_ *testing.T, _ *duty, b *tab) {
 	b.click("header a[href=doctor]")
 	b.untilText("h1", "Doctor") // the page before has a button, too
 	b.click("main button")
-	b.untilText("#findings", "mail: 4 messages are waiting, the oldest for ")
+	b.untilText("#findings", "mail: 4 messages are due and wait, the oldest for ")
 	b.until(`document.querySelector("#passed")?.textContent.includes("its version is")`) // the page before, which is live, may have had the first
 }
 
@@ -111,7 +111,7 @@ func runAgain(t *testing.T, s *duty, b *tab) {
 	howManyOfEachKind(t, s, b)
 	b.click("tbody th a")
 	b.untilText("h1", "orders: 3 dead messages")
-	b.click("p.acts a[href^='confirm?action=requeue']")
+	b.click(".bar a[href^='confirm?action=requeue']")
 	b.click("form.confirm button")
 	b.done("3 messages requeued")
 	assert.Zero(t, s.count(admin.Dead))
@@ -149,7 +149,7 @@ func cancelNonsense(t *testing.T, s *duty, b *tab) {
 	b.typeInto("input[name=key]", "test-"+kb.Enter)
 	b.until("location.search.includes('key=test-')")
 	assert.Equal(t, 2, b.number("tbody tr"))
-	b.click("p.acts a[href^='confirm?action=cancel']")
+	b.click(".bar a[href^='confirm?action=cancel']")
 	b.typeInto("input[name=number]", "2"+kb.Enter)
 	b.done("2 messages canceled")
 	assert.Equal(t, 6, s.count(admin.Scheduled))
