@@ -31,7 +31,7 @@ const forms = {
   clock: at => part(at, { timeStyle: "short" }),
   seconds: at => part(at, { timeStyle: "medium" }),
   axis: at => forms.clock(at) + (forms.day(at) === forms.day(new Date(at - 4 * 3600e3)) ? "" : "\n" + forms.day(at)), // its steps are 4 hours
-  life: at => (forms.day(at) === forms.day(new Date()) ? "" : forms.day(at) + ", ") + forms.seconds(at) + ` (${relative(at)})`,
+  life: at => (forms.day(at) === forms.day(new Date()) ? "" : forms.day(at) + ", ") + forms.seconds(at) + ` (${relative(at).replaceAll(" ", "\u00a0")})`,
   day: at => part(at, { day: "numeric", month: "short" }),
   around: at => forms.day(at) === forms.day(new Date()) ? forms.clock(at) : `${forms.clock(at)} on ${forms.day(at)}`,
 };
