@@ -169,8 +169,7 @@ func namedBy(a action, marks []string) []part {
 	return []part{{Title: "Group", Value: group}, {Title: "IDs", Value: messages}}
 }
 
-// valueOf is the value of the action's field. An operation that goes on keeps the value that it began with, since its first
-// messages have it.
+// valueOf is the value of the action's field. An operation that goes on keeps the value that its first messages have.
 func valueOf(q *request, a action) (string, error) {
 	field := "value"
 	if q.form.Has("value." + a.Name) { // next to its button, where others have fields, too

@@ -45,9 +45,6 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 		data.Rows = append(data.Rows, row)
 		data.Total += c.Count
 	}
-	if !data.Short {
-		data.All = data.Total // dead messages may have come or gone meanwhile
-	}
 	return page{Name: "reasons", Title: "Dead messages of " + q.topic(), Data: data}, nil
 }
 
