@@ -152,7 +152,7 @@ func mapMembers(name string, v reflect.Value) (o object) {
 	for key, value := range v.Seq2() {
 		k, isText := key.String(), value.Kind() == reflect.String
 		switch {
-		case utf8.ValidString(k) && !(isText && !utf8.ValidString(value.String())):
+		case utf8.ValidString(k) && (!isText || utf8.ValidString(value.String())):
 			texts[k] = value.Interface()
 		case isText:
 			coded[base64.StdEncoding.EncodeToString([]byte(k))] = []byte(value.String())
