@@ -53,7 +53,7 @@ func TestAQuestionNamesTheReasonsOfItsMessages(t *testing.T) {
 	assert.Len(t, s.page(gone).first("tbody").all("tr"), 3)
 	question := s.page(strings.Replace(gone, "messages?", "confirm?action=requeue&", 1)).first("main").text()
 	assert.Contains(t, question, "Group g Reason contains payment: card ")
-	assert.Contains(t, question, "2 × payment: card … expired 1 × payment: card … gone")
+	assert.Contains(t, question, "2 × payment: card … expired 1 × payment: card c-4711 gone")
 	assert.NotContains(t, question, "type", "a number is typed only for what cannot be undone")
 	assert.Contains(t, links, "c-4714")
 	assert.Empty(t, links["c-4714"], "a link would lead to all dead messages of the group")

@@ -17,7 +17,7 @@ func TestUpcomingMessagesAreDrawn(t *testing.T) {
 	s.scheduled(50)
 	page := s.page("upcoming" + s.at("next", "day"))
 	assert.Len(t, page.first("svg", "class", "chart").all("rect"), 1)
-	assert.Contains(t, page.text(), "50 messages due in the next 24 hours: at most 50 per 15 minutes, between ")
+	assert.Contains(t, page.text(), "50 messages due in the next 24 hours: at most 50 per 15 minutes, from ")
 }
 
 // TestAPeakHasATime unless a later part of the time has as many messages; the next one may.
