@@ -4,7 +4,8 @@
 //
 // All calls work on standalone Redis, Sentinel and Cluster, while publishers and subscribers run, and with topics of
 // any size, because no step makes Redis read more than 1,000 messages. Times are those of Redis's clock. An argument
-// progress may be nil; it is not called concurrently.
+// progress may be nil; it is not called concurrently. The command prints the exported fields of structs as JSON, so their
+// names are part of what scripts rely on.
 //
 // # Errors
 //

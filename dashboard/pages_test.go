@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -178,6 +179,14 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 		return status
 	}
 	assert.Contains(t, s.page("schedules?match="+id).first("tbody").text(), "on Monday at 07:00, Europe/Berlin 0 7 * * 1")
+	state := func(late time.Duration) string { // when the next ticks should have been stored a while ago
+		score := float64(time.Now().Add(-late).UnixMilli())
+		require.NoError(t, s.Client.ZAdd(t.Context(), "{redisdelay:periodic}:upcoming", redis.Z{Score: score, Member: id}).Err())
+		s.dashboard.cache.clear()
+		return s.page("schedules?match=" + id).first("tbody").first("span").text()
+	}
+	assert.Equal(t, "active", state(time.Second), "a process may be about to store them")
+	assert.Equal(t, "no process for 1h", state(time.Hour))
 	says := func(want, route string, form url.Values) *element {
 		_, page := s.post(route+at, form)
 		assert.Equal(t, want+" schedule "+id+".", page.first("p", "class", "result done").text(), route)

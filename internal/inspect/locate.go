@@ -66,9 +66,9 @@ func Locate(ctx context.Context, t *queue.Topic, id, key string) (Found, error) 
 	return best, err
 }
 
-// maxLocated is the number of groups that Locate reads: all registered groups, then those that were retired last. A group that
-// was retired long ago has no messages.
-const maxLocated = 2 * queue.MaxGroups
+// maxGroupsRead is the number of groups that Locate reads: all registered groups, then those that were retired last. A
+// group that was retired long ago has no messages.
+const maxGroupsRead = 2 * queue.MaxGroups
 
 // LocateIn is Locate in one partition.
 func LocateIn(ctx context.Context, p *queue.Partition, id, key string) (Found, error) {
@@ -76,7 +76,7 @@ func LocateIn(ctx context.Context, p *queue.Partition, id, key string) (Found, e
 	if err != nil {
 		return Found{}, err
 	}
-	names := append(groupList.lately(maxLocated-len(groupList.Groups)), groupList.Groups...)
+	names := append(groupList.lately(maxGroupsRead-len(groupList.Groups)), groupList.Groups...)
 	for range 5 {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
 		args := append([]any{id, key, queue.MaxReplyBytes}, script.Strings(names)...)

@@ -18,8 +18,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-// -o json prints Go structs, most of them of package admin, by the rules that docs/operate/cli.md tells. So the names are
-// those of their exported fields, which scripts rely on: add, do not rename.
+// -o json prints Go structs, most of them of package admin, by the rules that docs/operate/cli.md describes. So the names
+// are those of the exported fields. Scripts rely on them: add fields, but do not rename any.
 
 // member is a name in a JSON object, with its value.
 type member struct {
