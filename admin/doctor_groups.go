@@ -109,23 +109,15 @@ func (c *checkup) tombstones(ctx context.Context) error {
 // pauses reports pauses without an end.
 func (c *checkup) pauses() {
 	var list []string
-	add := func(what string, p *redisdelay.Pause) {
-		if p == nil || !p.Until().IsZero() {
-			return
+	add := func(group string, p *redisdelay.Pause) {
+		if p != nil && p.Until().IsZero() {
+			list = append(list, pausedText(group, p, c.stats.At))
 		}
-		text := what + " paused"
-		if p.By != "" {
-			text += " by " + p.By
-		}
-		if text += " since " + p.Since.UTC().Format(time.RFC3339); p.Reason != "" {
-			text += fmt.Sprintf(" (%q)", p.Reason)
-		}
-		list = append(list, text)
 	}
-	add("all groups", c.stats.Pause)
+	add("", c.stats.Pause)
 	for _, g := range c.stats.Groups {
 		if g.Pause != nil && !g.Pause.All {
-			add(fmt.Sprintf("group %q", g.Group), g.Pause)
+			add(g.Group, g.Pause)
 		}
 	}
 	if len(list) > 0 {
