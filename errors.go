@@ -41,9 +41,9 @@ var (
 	// ErrServerTooOld is returned by calls for a topic if the server is older than Redis 7.0.
 	ErrServerTooOld = script.ErrServerTooOld
 
-	// ErrProtocolTooNew is returned by calls for a topic that a newer version of this library has stored in another
-	// form. Nothing is changed. Update this library.
-	ErrProtocolTooNew = queue.ErrProtocolTooNew
+	// ErrProtocolMismatch is returned by calls for a topic whose data another version of this library has stored in
+	// another format. Nothing is changed. Use that version.
+	ErrProtocolMismatch = queue.ErrProtocolMismatch
 )
 
 // PartialPublishError is returned by Publish if only some messages of a call are stored: the call was large, or its

@@ -186,7 +186,7 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 // DefaultConsumerGroup. It retries through connection errors until ctx ends or PublishTimeout has passed. The ctx of a
 // delivered message counts for as long as the consumer holds the message, as in Publish.
 //
-// Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired, ErrServerTooOld, ErrProtocolTooNew,
+// Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired, ErrServerTooOld, ErrProtocolMismatch,
 // *KeyTypeError, a *ConfigError for Broadcast, which is the name of no group, or that of ctx or of Redis. The group may be
 // registered all the same.
 func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {

@@ -97,7 +97,7 @@ func TestErrorsSayWhatIsMissing(t *testing.T) {
 
 	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", s.Topic, "4").Err())
 	for name, err := range s.readers(s.Topic) {
-		require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew, name)
+		require.ErrorIs(t, err, redisdelay.ErrProtocolMismatch, name)
 	}
 	require.NoError(t, s.Client.HDel(t.Context(), "{redisdelay:topics}", s.Topic).Err())
 	for name, err := range s.readers(s.Topic) {

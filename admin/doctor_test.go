@@ -276,7 +276,7 @@ func TestExamineGoesOnAfterATopicThatItCannotRead(t *testing.T) {
 	err := s.admin.Examine(t.Context(), func(f Finding) {
 		checks[f.Topic] = append(checks[f.Topic], f.Check)
 	}, nil, newer.Topic, "no such topic", broken.Topic, s.Topic)
-	require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
+	require.ErrorIs(t, err, redisdelay.ErrProtocolMismatch)
 	require.ErrorIs(t, err, ErrTopicNotFound)
 	assert.Equal(t, []string{CheckKeys}, checks[s.Topic])
 	assert.Contains(t, checks[broken.Topic], CheckTypes)

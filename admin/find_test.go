@@ -154,7 +154,7 @@ func TestFindInAllTopicsIsNotStoppedByOne(t *testing.T) {
 	}
 	require.NoError(t, s.Client.HSet(t.Context(), "{redisdelay:topics}", "b", "99").Err())
 	found, err := find(t.Context(), s.admin, "", "uuid 0", nil)
-	require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
+	require.ErrorIs(t, err, redisdelay.ErrProtocolMismatch)
 	assert.ErrorContains(t, err, `topic "b"`)
 	assert.Equal(t, "[a c]", fmt.Sprint([]string{found[0].Topic, found[1].Topic}))
 	listed := &between{before: 2, do: func() { // the first call lists the topics

@@ -230,7 +230,7 @@ func TestStatsHaveTheTopicsThatCanBeRead(t *testing.T) {
 		assert.Equal(t, []string{s.Topic, s.Topic + "/z"}, topicsOf(stats))
 		var wrong *redisdelay.KeyTypeError
 		require.ErrorAs(t, err, &wrong)
-		require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
+		require.ErrorIs(t, err, redisdelay.ErrProtocolMismatch)
 		assert.Regexp(t, fmt.Sprintf(`^redisdelay: statistics of "%[1]s/damaged": .*; "%[1]s/garbled": .*; "%[1]s/newer": .*$`, s.Topic), err.Error())
 
 		stats, err = s.admin.Stats(t.Context(), StatsOptions{Topics: []string{s.Topic + "/z", "", "nowhere", s.Topic}, Details: details})

@@ -408,7 +408,7 @@ func TestATopicOfANewerProtocolGetsNoTicksAndHoldsUpNoOther(t *testing.T) {
 	_, err := l.p.Apply(t.Context(), "shop", 1, []periodic.Schedule{
 		{ID: "newer", Topic: "reports", Cron: "@daily"}, {ID: "known", Topic: "known", Cron: "@daily"},
 	})
-	require.ErrorIs(t, err, redisdelay.ErrProtocolTooNew)
+	require.ErrorIs(t, err, redisdelay.ErrProtocolMismatch)
 	assert.Zero(t, l.client.Exists(t.Context(), l.key("scheduled"), l.key("messages"), l.key("ticks")).Val())
 	assert.EqualValues(t, 2, l.client.ZCard(t.Context(), "{"+l.prefix+":known:0}:scheduled").Val())
 }

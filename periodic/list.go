@@ -39,8 +39,8 @@ type Status struct {
 	Problem string
 }
 
-// List returns all schedules, sorted by ID, each with the next times.
-func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
+// List returns all schedules, sorted by ID, each with its next times, at most next of them.
+func (p *Periodic) List(ctx context.Context, next int) ([]Status, error) {
 	all, err := p.table.All(ctx)
 	if err != nil {
 		return nil, wrap(err, "list schedules")
@@ -51,18 +51,18 @@ func (p *Periodic) List(ctx context.Context, times int) ([]Status, error) {
 			list = append(list, d)
 		}
 	}
-	status, err := p.status(ctx, list, times)
+	status, err := p.status(ctx, list, next)
 	return status, wrap(err, "list schedules")
 }
 
-// Find returns one schedule, with the next times. The error is ErrScheduleNotFound, or says that the definition is
-// damaged.
-func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, error) {
+// Find returns one schedule with its next times, at most next of them. The error is ErrScheduleNotFound, or says that
+// the definition is damaged.
+func (p *Periodic) Find(ctx context.Context, id string, next int) (Status, error) {
 	d, err := p.find(ctx, id)
 	if err != nil {
 		return Status{}, wrap(err, "find schedule %q", id)
 	}
-	list, err := p.status(ctx, []definition{d}, times)
+	list, err := p.status(ctx, []definition{d}, next)
 	if err != nil {
 		return Status{}, wrap(err, "find schedule %q", id)
 	}
@@ -70,19 +70,19 @@ func (p *Periodic) Find(ctx context.Context, id string, times int) (Status, erro
 }
 
 // status reads the state of schedules from their topics.
-func (p *Periodic) status(ctx context.Context, list []definition, times int) ([]Status, error) {
+func (p *Periodic) status(ctx context.Context, list []definition, next int) ([]Status, error) {
 	var statuses []Status
 	for some := range slices.Chunk(list, 1000) {
 		var calls []script.Call
 		for _, d := range some {
-			calls = append(calls, p.topic(d.Topic).TickLook(d.ID))
+			calls = append(calls, p.topic(d.Topic).TickState(d.ID))
 		}
 		for i, answer := range p.store.RunMany(ctx, calls) {
 			known, err := queue.ReadTicked(answer)
 			if err != nil {
 				return nil, fmt.Errorf("schedule %q: %w", some[i].ID, err)
 			}
-			s := some[i].status(times, known)
+			s := some[i].status(next, known)
 			s.Stored = len(known.Record.Ahead)
 			statuses = append(statuses, s)
 		}
@@ -104,7 +104,7 @@ func (d definition) overdue(t timing, record queue.TickRecord, now time.Time) ti
 }
 
 // status returns the status of a schedule, except the number of stored ticks.
-func (d definition) status(times int, known queue.Ticked) Status {
+func (d definition) status(next int, known queue.Ticked) Status {
 	now := known.Now
 	s := Status{Schedule: d.Schedule, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
 	if d.damage != nil {
@@ -130,7 +130,7 @@ func (d definition) status(times int, known queue.Ticked) Status {
 	if since := d.since(); since.After(from) { // earlier ticks are not stored
 		from = since
 	}
-	for at := d.next(t, from.In(t.zone)); !at.IsZero() && len(s.Next) < times; at = d.next(t, at) {
+	for at := d.next(t, from.In(t.zone)); !at.IsZero() && len(s.Next) < next; at = d.next(t, at) {
 		s.Next = append(s.Next, at)
 	}
 	return s

@@ -73,7 +73,7 @@ func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task) {
 			ready = append(ready, &work[i])
 		}
 	}
-	for _, part := range []func(context.Context, []*task){p.enlist, p.look} {
+	for _, part := range []func(context.Context, []*task){p.enlist, p.readStates} {
 		limited, cancel := context.WithTimeout(ctx, p.limit(ctx))
 		part(limited, ready)
 		cancel()
@@ -169,11 +169,11 @@ func (p *Periodic) enlist(ctx context.Context, work []*task) {
 	_ = calls.Wait() // each task has its own error
 }
 
-// look reads the records of the schedules from their topics, and makes the plans.
-func (p *Periodic) look(ctx context.Context, work []*task) {
+// readStates reads the records of the schedules from their topics, and makes the plans.
+func (p *Periodic) readStates(ctx context.Context, work []*task) {
 	calls := make([]script.Call, len(work))
 	for i, t := range work {
-		calls[i] = p.topic(t.Topic).TickLook(t.ID)
+		calls[i] = p.topic(t.Topic).TickState(t.ID)
 	}
 	for i, answer := range p.store.RunMany(ctx, calls) {
 		t := work[i]

@@ -53,7 +53,7 @@ var documented = []struct {
 	{redisdelay.ErrTooManyGroups, "redisdelay.ErrTooManyGroups"},
 	{redisdelay.ErrLimitTooLow, "redisdelay.ErrLimitTooLow"},
 	{redisdelay.ErrServerTooOld, "redisdelay.ErrServerTooOld"},
-	{redisdelay.ErrProtocolTooNew, "redisdelay.ErrProtocolTooNew"},
+	{redisdelay.ErrProtocolMismatch, "redisdelay.ErrProtocolMismatch"},
 	{redisdelay.ErrLeaseLost, "redisdelay.ErrLeaseLost"},
 	{redisdelay.ErrCloseTimeout, "redisdelay.ErrCloseTimeout"},
 	{context.DeadlineExceeded, "context.DeadlineExceeded"},

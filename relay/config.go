@@ -148,7 +148,7 @@ func (c Config) validateTopics() error {
 			return &redisdelay.ConfigError{Field: "Topics", Problem: "has an empty topic"}
 		case slices.Contains(c.Topics[:i], topic):
 			return &redisdelay.ConfigError{Field: "Topics", Problem: fmt.Sprintf("has %q twice", topic)}
-		case c.takesPlace(topic):
+		case c.overwrites(topic):
 			return &redisdelay.ConfigError{
 				Field: "Topics", Problem: fmt.Sprintf("has %q, the name of a key of this library, which a stream would overwrite", topic),
 			}
@@ -196,8 +196,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// takesPlace reports whether the stream of a topic would overwrite a key of this library.
-func (c Config) takesPlace(topic string) bool {
+// overwrites reports whether the stream of a topic would overwrite a key of this library.
+func (c Config) overwrites(topic string) bool {
 	_, streams := c.Target.(*redisstream.Publisher)
 	return (streams || c.Streams != nil) && script.IsKey(topic)
 }

@@ -17,8 +17,8 @@ type refusal struct {
 	takes int // refusals.takes at the last one
 }
 
-// taken records that the target has accepted a message.
-func (r *refusals) taken(id string) {
+// accepted records that the target has accepted a message.
+func (r *refusals) accepted(id string) {
 	r.takes++
 	delete(r.counts, id)
 }

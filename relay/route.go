@@ -202,7 +202,7 @@ func (rt *route) deliver(messages []*message.Message) error {
 	}
 	for _, msg := range messages {
 		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); settled(msg) {
-			rt.refusals.taken(delivery.ID)
+			rt.refusals.accepted(delivery.ID)
 		}
 	}
 	return err

@@ -111,7 +111,7 @@ func TestARefusalCountsIfTheTargetHasTakenOthersSince(t *testing.T) {
 	r := refusals{max: 1, counts: map[string]refusal{}}
 	assert.False(t, r.add("bad"), "the target may be down since")
 	assert.False(t, r.add("bad"))
-	r.taken("good")
+	r.accepted("good")
 	assert.False(t, r.add("other"))
 	assert.True(t, r.add("bad"))
 	assert.False(t, r.add("bad"), "it is counted anew")

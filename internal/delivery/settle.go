@@ -159,7 +159,7 @@ func (s *settler) run(ctx context.Context) (over bool) {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for {
 		var more bool
-		if more, over = s.goesOn(ctx); !more {
+		if more, over = s.next(ctx); !more {
 			break
 		}
 		err := s.send(ctx, s.collect())
@@ -171,7 +171,7 @@ func (s *settler) run(ctx context.Context) (over bool) {
 		case ctx.Err() == nil:
 			s.report.failed(observe.Settling, err)
 		}
-		_ = pause.Wait(ctx) && s.spacing.Wait(ctx) // goesOn checks ctx
+		_ = pause.Wait(ctx) && s.spacing.Wait(ctx) // next checks ctx
 	}
 	if over {
 		s.reportUnsettled()
@@ -179,9 +179,9 @@ func (s *settler) run(ctx context.Context) (over bool) {
 	return over
 }
 
-// goesOn reports whether there is something to send. If not, run must return. Unless the settler is over, add may start
+// next reports whether there is something to send. If not, run must return. Unless the settler is over, add may start
 // settle again.
-func (s *settler) goesOn(ctx context.Context) (more, over bool) {
+func (s *settler) next(ctx context.Context) (more, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = ctx.Err() != nil || s.ending && s.pending.empty()

@@ -42,9 +42,6 @@ func (t *Topic) Pause(ctx context.Context, group string, pause Pause) error {
 	if err != nil {
 		return err
 	}
-	if err := t.RequireListed(ctx); err != nil {
-		return err
-	}
 	return t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
 		return p.Group(group).changeSetting(ctx, pauseScript, group, script.Milliseconds(pause.Duration), text, p.Channel(), p.unknownPolicy())
 	})
@@ -107,13 +104,13 @@ func (t *Topic) Groups(ctx context.Context) (names []string, partitions int, err
 
 // RequireListed returns ErrTopicNotFound unless the topic is on the list.
 func (t *Topic) RequireListed(ctx context.Context) error {
-	if err := t.understand(ctx); err != nil {
+	if err := t.checkFormat(ctx); err != nil {
 		return err
 	}
 	if t.store.knowsListed(t.name) {
 		return nil
 	}
-	return t.LookUp(ctx) // understand returns no error if the list cannot be read
+	return t.LookUp(ctx) // checkFormat returns no error if the list cannot be read
 }
 
 // askWhile repeats the call of a script while its reply begins with the word again.
@@ -204,13 +201,6 @@ func ParseLimits(share string) (Limits, error) {
 // Limit sets the limits of a group, or removes them if l is zero. Partitions that are added
 // meanwhile get their share, too.
 func (t *Topic) Limit(ctx context.Context, group string, l Limits) error {
-	number, err := t.Partitions(ctx)
-	if err == nil {
-		err = l.fits(number)
-	}
-	if err != nil {
-		return err
-	}
 	if err := t.RequireListed(ctx); err != nil {
 		return err
 	}

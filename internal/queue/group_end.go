@@ -275,9 +275,6 @@ const (
 // earlier one; concurrent calls are safe. It calls progress, never concurrently, with the number of
 // freed messages.
 func (t *Topic) Retire(ctx context.Context, group string, how Retirement, progress func(freed int)) error {
-	if err := t.RequireListed(ctx); err != nil {
-		return err
-	}
 	err := t.firstThenOthers(ctx, func(ctx context.Context, p *Partition) error {
 		if p.Number() > 0 {
 			return p.Group(group).retire(ctx, retireFollow)

@@ -103,7 +103,7 @@ func (t *Topic) RescheduleOnce(ctx context.Context, publisher string, number int
 // changeOnce needs no time limit, because a late copy finds the record of this or a later request. A topic that is not
 // listed, whose name may be mistyped, gets no record, as with Cancel.
 func (t *Topic) changeOnce(ctx context.Context, publisher string, number int64, r request) (Status, error) {
-	if err := t.understand(ctx); err != nil {
+	if err := t.checkFormat(ctx); err != nil {
 		return Status{}, unchanged(err)
 	}
 	r.as = caller{name: publisher, request: number}
@@ -120,7 +120,7 @@ func (t *Topic) changeOnce(ctx context.Context, publisher string, number int64, 
 // The first partition returns its answer together with the number of partitions, so the call also covers a message that was
 // published before it in a new partition.
 func (t *Topic) change(ctx context.Context, r request) (Status, error) {
-	if err := t.understand(ctx); err != nil {
+	if err := t.checkFormat(ctx); err != nil {
 		return Status{}, unchanged(err)
 	}
 	best := finding{err: ErrNotFound}
@@ -209,15 +209,15 @@ func statusOf(reply script.Reply) (Status, error) {
 	switch {
 	case how != "none":
 		return s, nil
-	case s.some(StateDead) && !s.some(StateInDelivery):
+	case s.hasGroup(StateDead) && !s.hasGroup(StateInDelivery):
 		return s, ErrDead
 	default:
 		return s, errHeld
 	}
 }
 
-// some reports whether the message is in a state for any group.
-func (s Status) some(state State) bool {
+// hasGroup reports whether the message is in a state for any group.
+func (s Status) hasGroup(state State) bool {
 	for _, other := range s.Groups {
 		if other == state {
 			return true

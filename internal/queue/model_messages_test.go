@@ -158,7 +158,7 @@ func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 
 // deliveries draws deliveries of a group, most of them current.
 func (m *trial) deliveries(rt *rapid.T) (group string, list []Delivery, same []store.Delivery) {
-	group, ids, _ := m.some(rt, draw(rt, "place", "unack", "unack", "unack", "unack", "queue", "dead"))
+	group, ids, _ := m.drawSome(rt, draw(rt, "place", "unack", "unack", "unack", "unack", "queue", "dead"))
 	for _, id := range ids {
 		receipts := append([]string{"1"}, m.receipts[group+" "+id]...)
 		receipt := receipts[len(receipts)-1]
@@ -296,7 +296,7 @@ func (m *trial) bury(rt *rapid.T) {
 }
 
 func (m *trial) buryAny(rt *rapid.T) {
-	group, ids, _ := m.some(rt, draw(rt, "place", "queue", "unack", "dead"))
+	group, ids, _ := m.drawSome(rt, draw(rt, "place", "queue", "unack", "dead"))
 	reason := draw(rt, "reason", "hopeless", "bad")
 	m.do(func() {
 		want := m.model.BuryAny(m.now, group, reason, ids)
@@ -307,7 +307,7 @@ func (m *trial) buryAny(rt *rapid.T) {
 }
 
 func (m *trial) requeue(rt *rapid.T) {
-	group, ids, _ := m.some(rt, "dead")
+	group, ids, _ := m.drawSome(rt, "dead")
 	latest := draw(rt, "latest", ever, m.now/1000-1)
 	m.do(func() {
 		want := m.model.Requeue(m.now, group, latest, ids)
@@ -318,7 +318,7 @@ func (m *trial) requeue(rt *rapid.T) {
 }
 
 func (m *trial) discard(rt *rapid.T) {
-	group, ids, _ := m.some(rt, "dead")
+	group, ids, _ := m.drawSome(rt, "dead")
 	latest := draw(rt, "latest", ever, m.now/1000-1)
 	m.do(func() {
 		want := m.model.Discard(group, latest, ids)
@@ -330,7 +330,7 @@ func (m *trial) discard(rt *rapid.T) {
 
 // seen draws messages of a place with their current or earlier scores, also as arguments of a script.
 func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store.Seen, args []any) {
-	group, ids, scores := m.some(rt, string(place))
+	group, ids, scores := m.drawSome(rt, string(place))
 	for _, id := range ids {
 		score, err := strconv.ParseInt(scores[id], 10, 64)
 		m.must(err)
@@ -373,7 +373,7 @@ func (m *trial) named(rt *rapid.T) (id func() string, key string) {
 	if key = draw(rt, "key", "", "k", "l"); key != "" {
 		return func() string { return m.model.Lead(key) }, key
 	}
-	_, ids, _ := m.some(rt, "messages")
+	_, ids, _ := m.drawSome(rt, "messages")
 	one := draw(rt, "id", ids[0], ids[0], "unknown")
 	return func() string { return one }, ""
 }
@@ -422,7 +422,7 @@ func (m *trial) stood(want store.Status, ok bool, got Status, err error) {
 	switch {
 	case ok:
 		m.must(err)
-	case same.some(StateDead) && !same.some(StateInDelivery):
+	case same.hasGroup(StateDead) && !same.hasGroup(StateInDelivery):
 		m.same(ErrDead, err)
 	case want.ID == "":
 		m.same(ErrNotFound, err)

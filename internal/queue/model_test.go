@@ -288,9 +288,9 @@ func textOf(n store.Notice) string {
 	return strings.TrimSpace(fmt.Sprint(n.Wait, " ", n.Group))
 }
 
-// some draws some of the messages in a place of one group, and returns their values in the state.
+// drawSome draws some of the messages in a place of one group, and returns their values in the state.
 // The place is "scheduled" for all groups.
-func (m *trial) some(rt *rapid.T, place string) (group string, ids []string, values map[string]string) {
+func (m *trial) drawSome(rt *rapid.T, place string) (group string, ids []string, values map[string]string) {
 	found := map[string]map[string]string{}
 	for field, value := range m.model.State() {
 		where, id, _ := strings.Cut(field, " ")

@@ -23,16 +23,16 @@ const (
 	relyFor = time.Minute
 
 	// listWithin is how long a call for a known topic waits for the list of topics: the master of the list may hang while that
-	// of the topic does not. After such a timeout, calls do not read the list for listAwayFor.
+	// of the topic does not. After such a timeout, calls do not read the list for listDownFor.
 	listWithin  = time.Second
-	listAwayFor = 5 * time.Second
+	listDownFor = 5 * time.Second
 )
 
-// ErrProtocolTooNew says that a newer library has stored a topic's data in a format that this one
+// ErrProtocolMismatch says that another version of this library has stored a topic's data in a format that this one
 // does not know.
-var ErrProtocolTooNew = script.Permanent("the topic's data have another version than this library knows")
+var ErrProtocolMismatch = script.Permanent("the topic's data have another version than this library knows")
 
-// Enlist makes sure that the topic is on the list of topics, and returns ErrProtocolTooNew if this
+// Enlist makes sure that the topic is on the list of topics, and returns ErrProtocolMismatch if this
 // library does not know the format of its data. Each publisher and subscriber calls it first, and
 // again from time to time. Enlist reads the list once a minute, and adds the topic again if Redis
 // has lost it.
@@ -47,13 +47,13 @@ func (t *Topic) Enlist(ctx context.Context) error {
 	return err
 }
 
-// understand is Enlist for callers that only read a topic or change single messages. It adds
+// checkFormat is Enlist for callers that only read a topic or change single messages. It adds
 // nothing.
-func (t *Topic) understand(ctx context.Context) error {
+func (t *Topic) checkFormat(ctx context.Context) error {
 	if t.store.knowsListed(t.name) {
 		return nil
 	}
-	return t.understanding.Do(ctx, func(ctx context.Context) error { return t.enlist(ctx, "") })
+	return t.formatChecks.Do(ctx, func(ctx context.Context) error { return t.enlist(ctx, "") })
 }
 
 func (t *Topic) enlist(ctx context.Context, version string) error {
@@ -62,17 +62,17 @@ func (t *Topic) enlist(ctx context.Context, version string) error {
 		_, err := t.listed(ctx, version)
 		return err
 	}
-	if fresh || t.store.listIsAway() {
+	if fresh || t.store.listIsDown() {
 		return nil
 	}
 	// If the list cannot be read, calls for a known topic continue.
 	brief, cancel := context.WithTimeout(ctx, listWithin)
 	defer cancel()
-	if _, err := t.listed(brief, version); errors.Is(err, ErrProtocolTooNew) {
+	if _, err := t.listed(brief, version); errors.Is(err, ErrProtocolMismatch) {
 		return err
 	}
 	if brief.Err() != nil && ctx.Err() == nil {
-		t.store.noteListAway()
+		t.store.noteListDown()
 	}
 	return nil
 }
@@ -111,18 +111,18 @@ func (t *Topic) LookUp(ctx context.Context) error {
 	return err
 }
 
-// noteListAway records that the list of topics does not answer.
-func (s *Store) noteListAway() {
+// noteListDown records that the list of topics does not answer.
+func (s *Store) noteListDown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.awayTill = s.now().Add(listAwayFor)
+	s.listDownUntil = s.now().Add(listDownFor)
 }
 
-// listIsAway reports whether the list of topics did not answer recently.
-func (s *Store) listIsAway() bool {
+// listIsDown reports whether the list of topics did not answer recently.
+func (s *Store) listIsDown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now().Before(s.awayTill)
+	return s.now().Before(s.listDownUntil)
 }
 
 // knowsListed reports whether the Store knows that a topic is on the list.
@@ -165,10 +165,10 @@ func (s *Store) ForgetListing(topic string) {
 	delete(s.listed, topic)
 }
 
-// Compatible returns ErrProtocolTooNew unless this library knows a version of the data.
+// Compatible returns ErrProtocolMismatch unless this library knows a version of the data.
 func Compatible(version string) error {
 	if version != Version {
-		return fmt.Errorf("%w: it is %q, this library knows %q", ErrProtocolTooNew, version, Version)
+		return fmt.Errorf("%w: it is %q, this library knows %q", ErrProtocolMismatch, version, Version)
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 		before := state()
 		for name, act := range acts {
 			err := act()
-			require.ErrorIs(t, err, ErrProtocolTooNew, name)
+			require.ErrorIs(t, err, ErrProtocolMismatch, name)
 			assert.ErrorContains(t, err, strconv.Quote(version), name)
 			assert.False(t, script.Transient(err), name)
 		}
@@ -112,7 +112,7 @@ func TestARefusalIsNotRemembered(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "2").Err())
-	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolTooNew)
+	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolMismatch)
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "1").Err())
 	require.NoError(t, topic.Enlist(t.Context()))
 }
@@ -121,7 +121,7 @@ func TestATopicInUseIsRefusedOnceItHasAnotherVersion(t *testing.T) {
 	s, topic := withoutList(t)
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "2").Err())
-	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolTooNew)
+	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolMismatch)
 }
 
 func TestATopicIsReadWithoutBeingListed(t *testing.T) {
@@ -230,7 +230,7 @@ func TestATopicInUseGoesOnWhileTheListGivesNoAnswer(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotFound)
 	}
 	assert.Len(t, hung.asked, 1)
-	now = now.Add(listAwayFor)
+	now = now.Add(listDownFor)
 	_, err = topic.Cancel(ctx, "k")
 	require.ErrorIs(t, err, ErrNotFound)
 	assert.Len(t, hung.asked, 2)

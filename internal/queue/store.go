@@ -17,9 +17,9 @@ type Store struct {
 	*script.Client
 	now func() time.Time
 
-	mu       sync.Mutex
-	listed   map[string]time.Time // guarded by mu; up to maxListed topics, and when each was last seen on the list
-	awayTill time.Time            // guarded by mu; until then, no call waits for the list of topics
+	mu            sync.Mutex
+	listed        map[string]time.Time // guarded by mu; up to maxListed topics, and when each was last seen on the list
+	listDownUntil time.Time            // guarded by mu; until then, no call waits for the list of topics
 }
 
 // NewStore returns the Store of a prefix in the Redis of a client. It does no I/O. The observer

@@ -34,7 +34,7 @@ type TickRecord struct {
 	Revision int64 // 0: there is no record
 	Cursor   string
 	Fired    time.Time   // nominal time of the last tick that has become due
-	Ahead    []time.Time // nominal times of the ticks that are stored ahead; except in a TickLook, some may have become due lately
+	Ahead    []time.Time // nominal times of the ticks that are stored ahead; except in a TickState, some may have become due lately
 }
 
 // Ticked is the answer to a TickCall.
@@ -56,12 +56,12 @@ func (t *Topic) TickCall(ticks Ticks) script.Call {
 	return p.Call(tickScript, p.Keys(tickScript, ""), args)
 }
 
-// TickLook reads the record of a schedule: which tick has become due last, and which are ahead now.
-func (t *Topic) TickLook(schedule string) script.Call {
+// TickState reads the record of a schedule: which tick has become due last, and which are ahead now.
+func (t *Topic) TickState(schedule string) script.Call {
 	return t.TickCall(Ticks{Schedule: schedule})
 }
 
-// ReadTicked reads the answer to a TickCall or TickLook.
+// ReadTicked reads the answer to a TickCall or TickState.
 func ReadTicked(answer script.Answer) (Ticked, error) {
 	if answer.Err != nil {
 		return Ticked{}, answer.Err

@@ -41,7 +41,7 @@ type Topic struct {
 	propagated int          // guarded by mu; number of partitions that have the settings of the first one
 	search     search       // guarded by mu; for expired groups
 
-	understanding script.Shared // shared by callers that read the list of topics
+	formatChecks script.Shared // shared by callers that read the list of topics
 }
 
 // Name is the topic's name.
@@ -72,7 +72,7 @@ func (t *Topic) opened() int {
 
 // Partitions returns the number of partitions. It changes nothing in Redis.
 func (t *Topic) Partitions(ctx context.Context) (int, error) {
-	if err := t.understand(ctx); err != nil {
+	if err := t.checkFormat(ctx); err != nil {
 		return 0, err
 	}
 	number, _, err := t.raise(ctx, 1, 0)
@@ -81,7 +81,7 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 
 // restored is Partitions, but if Redis has lost the number, it raises it to the number that this Topic has used.
 func (t *Topic) restored(ctx context.Context) (int, error) {
-	if err := t.understand(ctx); err != nil {
+	if err := t.checkFormat(ctx); err != nil {
 		return 0, err
 	}
 	number, _, err := t.raise(ctx, t.opened(), 0)

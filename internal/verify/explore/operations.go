@@ -172,7 +172,7 @@ func (u *Universe) settlements(s state, g, msg string, add func(op)) {
 		add(op{kind: "lapse", group: g, msg: msg, arg: deadline})
 	}
 	if u.decides && (s.has("queue:"+g, msg) || s.has("unack:"+g, msg) || s.has("dead:"+g, msg)) {
-		add(op{kind: "put away", group: g, msg: msg})
+		add(op{kind: "bury any", group: g, msg: msg})
 	}
 	last, ok := s.get("~last:"+g, msg)
 	if !ok {
@@ -328,7 +328,7 @@ func (u *Universe) call(s state, o op) (c call, ok bool) {
 			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "at_limit", "queue:", "turns:", "blocked:", "settings"),
 			[]string{g, "wake", "0", o.msg, o.receipt, "bad"},
 		}, true
-	case "put away": // by a person, who has no receipt
+	case "bury any": // by an operator, without a receipt
 		return call{
 			"bury",
 			under(g, "unack:", "attempts:", "dead:", "reasons:", "keys", "at_limit", "queue:", "turns:", "blocked:", "settings"),

@@ -105,7 +105,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			_, err := g.Bury(ctx, []queue.Burial{{Delivery: held, Reason: "bad"}})
 			return err
 		}},
-		{op{kind: "put away", group: "g", msg: "#1"}, func(ctx context.Context) error {
+		{op{kind: "bury any", group: "g", msg: "#1"}, func(ctx context.Context) error {
 			_, err := g.BuryAny(ctx, putAway, []string{id})
 			return err
 		}},
@@ -133,7 +133,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 		switch c.op.kind {
 		case "cancel", "reschedule": // each caller has a name, a number and a limit of its own
 			copy(got.args[:3], want.args[:3])
-		case "put away": // likewise a limit
+		case "bury any": // likewise a limit
 			got.args[2] = want.args[2]
 		case "claim": // and a time at which it learned of the groups
 			got.args[11] = want.args[11]

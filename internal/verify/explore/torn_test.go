@@ -96,7 +96,7 @@ func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
 		"claim": {append(register, push("#1", 1), due), claim("g", 2), []op{claim("h", 2), claim("g", 2)}},
 		"claim beside a retry": {
 			append(retry, push("#2", 2), op{kind: "due", arg: "scheduled", msg: "#2"}), claim("g", 2),
-			[]op{{kind: "put away", group: "g", msg: "#1"}, claim("g", 2)},
+			[]op{{kind: "bury any", group: "g", msg: "#1"}, claim("g", 2)},
 		},
 		"push":   {append(register, push("#1", 1)), push("#2", 2), []op{claim("g", 2), push("#2", 2)}},
 		"cancel": {append(held, cancel(1), push("#2", 2)), cancel(2), []op{claim("h", 2), ack}},

@@ -29,8 +29,8 @@ func (t *step) truth() string {
 		return t.endTruth()
 	case "nack", "defer", "condemn", "release", "bury", "extend":
 		return t.fencedTruth()
-	case "put away":
-		return t.putAwayTruth()
+	case "bury any":
+		return t.buryAnyTruth()
 	case "requeue":
 		return t.requeueTruth()
 	case "cancel", "reschedule":
@@ -318,22 +318,22 @@ func (t *step) wantSettled() (into, entry string) {
 	}
 }
 
-// putAwayTruth checks a burial by an operator: from queue or unack, whichever consumer has the message.
-func (t *step) putAwayTruth() string {
+// buryAnyTruth checks a burial by an operator: from queue or unack, whichever consumer has the message.
+func (t *step) buryAnyTruth() string {
 	o := t.op
 	waits := t.before.has("queue:"+o.group, o.msg) || t.before.has("unack:"+o.group, o.msg)
 	repeated := !waits && t.before.has("dead:"+o.group, o.msg) && t.before.value("reasons:"+o.group, o.msg) == putAway
 	switch {
 	case (waits || repeated) == t.listed(o.msg):
-		return "put away: the answer says the opposite"
+		return "bury any: the answer says the opposite"
 	case !waits:
 		return t.nothing()
 	case !slices.Equal(t.after.places(o.group, o.msg), []string{"dead:" + o.group}):
-		return fmt.Sprintf("put away: it is in %v", t.after.places(o.group, o.msg))
+		return fmt.Sprintf("bury any: it is in %v", t.after.places(o.group, o.msg))
 	case t.after.value("reasons:"+o.group, o.msg) != putAway:
-		return "put away: for another reason"
+		return "bury any: for another reason"
 	case t.after.value("attempts:"+o.group, o.msg) != t.before.value("attempts:"+o.group, o.msg):
-		return "put away: attempts has changed"
+		return "bury any: attempts has changed"
 	}
 	return t.keyLost(o.msg)
 }
@@ -443,8 +443,8 @@ func (t *step) keyTruth() string {
 		return t.nothing()
 	case again && !slices.Equal(texts(t.out.reply), recordedAnswer(record)):
 		return fmt.Sprintf("another answer: %v, after %v", t.out.reply, recordedAnswer(record))
-	case !again && !slices.Equal(byGroup(texts(t.out.reply)), byGroup(t.standing(msg))):
-		return fmt.Sprintf("standing: %v, want %v", t.out.reply, t.standing(msg))
+	case !again && !slices.Equal(byGroup(texts(t.out.reply)), byGroup(t.stateFor(msg))):
+		return fmt.Sprintf("state: %v, want %v", t.out.reply, t.stateFor(msg))
 	case !again && !slices.Equal(texts(t.out.reply), recordedAnswer(t.after.value("publishers", "z"))):
 		return "record: it has another answer"
 	case answer == "none":
@@ -479,8 +479,8 @@ func byGroup(answer []string) []string {
 	return slices.Concat(answer[:3], slices.Concat(pairs...))
 }
 
-// standing returns the answer to a new call for a message.
-func (t *step) standing(msg string) []string {
+// stateFor returns the answer to a new call for a message.
+func (t *step) stateFor(msg string) []string {
 	if msg == "" {
 		return []string{"none"}
 	}

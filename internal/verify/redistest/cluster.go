@@ -134,7 +134,7 @@ func (c *Cluster) Addrs() []string {
 // Master returns the master of a slot. A master that is down remains the master until
 // another is elected.
 func (c *Cluster) Master(ctx context.Context, slot int) (*Server, error) {
-	seen, err := c.look(ctx)
+	seen, err := c.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (c *Cluster) Master(ctx context.Context, slot int) (*Server, error) {
 
 // Masters returns the masters in the order of their first slots.
 func (c *Cluster) Masters(ctx context.Context) ([]*Server, error) {
-	seen, err := c.look(ctx)
+	seen, err := c.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (c *Cluster) Masters(ctx context.Context) ([]*Server, error) {
 
 // Replicas returns the replicas of a slot's master that are up.
 func (c *Cluster) Replicas(ctx context.Context, slot int) ([]*Server, error) {
-	seen, err := c.look(ctx)
+	seen, err := c.view(ctx)
 	if err != nil {
 		return nil, err
 	}

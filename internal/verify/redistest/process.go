@@ -52,7 +52,7 @@ func (s *Server) supervise() {
 		cmd := s.cmd
 		s.mu.Unlock()
 		_ = cmd.Wait() // usually killed on purpose
-		for s.isAway() {
+		for s.isDown() {
 			<-time.After(5 * time.Millisecond)
 		}
 		if !s.hasAnswered() {
@@ -64,7 +64,7 @@ func (s *Server) supervise() {
 	}
 }
 
-func (s *Server) isAway() bool {
+func (s *Server) isDown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.stopping && (s.down || time.Now().Before(s.away))

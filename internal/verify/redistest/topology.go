@@ -32,7 +32,7 @@ type view struct {
 // views are the views of all servers that answer.
 type views []view
 
-func (c *Cluster) look(ctx context.Context) (views, error) {
+func (c *Cluster) view(ctx context.Context) (views, error) {
 	var seen views
 	var errs []error
 	for _, s := range c.servers {
@@ -144,7 +144,7 @@ func (seen views) owners() []member {
 
 // healthy reports why the cluster cannot lose any one of its servers.
 func (c *Cluster) healthy(ctx context.Context) error {
-	seen, err := c.look(ctx)
+	seen, err := c.view(ctx)
 	if err != nil {
 		return err
 	}

@@ -84,18 +84,18 @@ func (t *track) claimable(now time.Time) (since time.Time, ok bool) {
 	return latest(since, free), ok
 }
 
-// pauseHeard is the state of a consumer since it was notified of a pause.
-type pauseHeard struct {
+// pauseSeen is the state of a consumer since it was notified of a pause.
+type pauseSeen struct {
 	at     time.Time
 	handed int // messages claimed before and handed out since
 }
 
-// heardPause records that a consumer is notified of a pause.
-func (c *consumer) heardPause(partition int) {
+// seePause records that a consumer is notified of a pause.
+func (c *consumer) seePause(partition int) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	c.w.log(c.name, "hears of a pause at %d", []any{partition})
-	c.pauses[partition] = &pauseHeard{at: time.Now()}
+	c.pauses[partition] = &pauseSeen{at: time.Now()}
 }
 
 // checkPause fails if a consumer hands out messages that it held ahead when it was notified of a

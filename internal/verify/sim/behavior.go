@@ -61,7 +61,7 @@ func (w *World) count(l *link, kind string) {
 func (w *World) checkClosed(c *consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !c.gone() && !c.stopped && c.wentOn.Before(c.stoppingAt) {
+	if !c.hasEnded() && !c.stopped && c.wentOn.Before(c.stoppingAt) {
 		w.fail("close", "", "%s has not ended %v after it was closed", c.name, time.Since(c.stoppingAt))
 	}
 }

@@ -80,13 +80,13 @@ func (w *World) notify(partition int, n store.Notice) {
 	}
 	for _, c := range w.consumers {
 		if l := c.links[partition]; l != nil && (l.listener == nil || l.listener.concerns(n)) {
-			l.hear(n, false)
+			l.send(n, false)
 		}
 	}
 }
 
-// hear sends a notification to a consumer. The caller holds World.mu.
-func (l *link) hear(n store.Notice, lie bool) {
+// send sends a notification to a consumer. The caller holds World.mu.
+func (l *link) send(n store.Notice, lie bool) {
 	now := time.Now()
 	if lie {
 		l.mislead(now)
@@ -105,8 +105,8 @@ func (l *link) hear(n store.Notice, lie bool) {
 	l.listener.deliver(heard{notice: n})
 }
 
-// hearHeartbeat sends a heartbeat to a consumer.
-func (l *link) hearHeartbeat(channel string) {
+// sendHeartbeat sends a heartbeat to a consumer.
+func (l *link) sendHeartbeat(channel string) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	if l.listener != nil && !l.listener.loses(time.Now()) {

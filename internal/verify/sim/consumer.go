@@ -25,15 +25,15 @@ type consumer struct {
 
 	// guarded by World.mu
 	links      map[int]*link
-	known      int                 // partitions that know its group
-	pauses     map[int]*pauseHeard // by partition
-	free       int                 // readers that wait for a message
-	idleSince  time.Time           // when the first of them began to wait
-	busySince  time.Time           // when the last of them stopped waiting
-	handling   int                 // messages at handlers
-	unread     bool                // no reader reads, though handlers have fewer than MaxInFlight
-	noticed    time.Time           // when it notices that its channel is read again
-	stoppingAt time.Time           // when it was closed
+	known      int                // partitions that know its group
+	pauses     map[int]*pauseSeen // by partition
+	free       int                // readers that wait for a message
+	idleSince  time.Time          // when the first of them began to wait
+	busySince  time.Time          // when the last of them stopped waiting
+	handling   int                // messages at handlers
+	unread     bool               // no reader reads, though handlers have fewer than MaxInFlight
+	noticed    time.Time          // when it notices that its channel is read again
+	stoppingAt time.Time          // when it was closed
 	stopped    bool
 	wentOn     time.Time
 	held       int // messages that no handler has yet
@@ -54,7 +54,7 @@ func (w *World) join(name string, g *group, plan ConsumerPlan) *consumer {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &consumer{
 		process: newProcess(name, w.over), w: w, plan: plan, group: g, cancel: cancel,
-		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseHeard{},
+		ended: make(chan struct{}), links: map[int]*link{}, pauses: map[int]*pauseSeen{},
 	}
 	c.hub = notify.New(nodesOf{c}, notify.Interval, notify.Timeout)
 	w.mu.Lock()

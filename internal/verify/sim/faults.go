@@ -54,13 +54,13 @@ func (w *World) anyone(r *rand.Rand) *process {
 	if n := len(pubs); n > 0 && chance(r, 0.3) {
 		return pubs[r.IntN(n)].process
 	}
-	if c := w.someone(r); c != nil {
+	if c := w.anyConsumer(r); c != nil {
 		return c.process
 	}
 	return nil
 }
 
-func (w *World) someone(r *rand.Rand) *consumer {
+func (w *World) anyConsumer(r *rand.Rand) *consumer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.consumers) == 0 || w.quiet {
@@ -95,7 +95,7 @@ func (w *World) deafen(r *rand.Rand) {
 		w.inflict(r, "gets no notifications for %v", w.silentUntil, 20*time.Second)
 		return
 	}
-	c := w.someone(r)
+	c := w.anyConsumer(r)
 	if c == nil {
 		return
 	}
@@ -149,7 +149,7 @@ func (w *World) liar(r *rand.Rand, g *group, partition int, gap time.Duration, u
 		w.mu.Lock()
 		for _, c := range w.consumers {
 			if l := c.links[partition]; l != nil && (n.Grown || c.group == g) {
-				l.hear(n, true)
+				l.send(n, true)
 			}
 		}
 		w.mu.Unlock()
@@ -160,13 +160,13 @@ func (w *World) liar(r *rand.Rand, g *group, partition int, gap time.Duration, u
 }
 
 func (w *World) killOne(r *rand.Rand) {
-	if c := w.someone(r); c != nil {
+	if c := w.anyConsumer(r); c != nil {
 		c.die("is killed")
 	}
 }
 
 func (w *World) stopOne(r *rand.Rand) {
-	c, d := w.someone(r), between(r, 10*time.Millisecond, w.plan.Lease*3/2)
+	c, d := w.anyConsumer(r), between(r, 10*time.Millisecond, w.plan.Lease*3/2)
 	if c == nil {
 		return
 	}
@@ -193,7 +193,7 @@ func (w *World) stopOne(r *rand.Rand) {
 }
 
 func (w *World) dismissOne(r *rand.Rand) {
-	c := w.someone(r)
+	c := w.anyConsumer(r)
 	if c == nil {
 		return
 	}

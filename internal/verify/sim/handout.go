@@ -65,10 +65,10 @@ func (w *World) checkHandOut(c *consumer, t *track, d store.Delivery, now time.T
 	}
 }
 
-// checkTold fails if a message goes to another consumer before the context of its handler was
+// checkHandover fails if a message goes to another consumer before the context of its handler was
 // cancelled.
-func (w *World) checkTold(t *track, to *consumer) {
-	if t.handed && !t.holder.gone() && t.handler.Err() == nil {
+func (w *World) checkHandover(t *track, to *consumer) {
+	if t.handed && !t.holder.hasEnded() && t.handler.Err() == nil {
 		w.fail("lease", t.m.id, "goes to %s while a handler of %s has it, whose context is not cancelled", to.name, t.holder.name)
 	}
 }

@@ -79,7 +79,7 @@ func (t *track) excused(now time.Time) bool {
 	if t.place != leased || c == nil || !now.Before(t.deadline) {
 		return false
 	}
-	if t.slow || c.gone() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
+	if t.slow || c.hasEnded() || c.stopped || now.Before(c.wentOn.Add(recovery)) && !c.wentOn.IsZero() {
 		return true
 	}
 	// A late copy of a claim that has found the group retired may still claim: the consumer finds
@@ -90,8 +90,8 @@ func (t *track) excused(now time.Time) bool {
 	return now.Before(c.links[t.m.partition].disturbedUntil)
 }
 
-// gone reports whether a consumer was killed or has ended.
-func (c *consumer) gone() bool {
+// hasEnded reports whether a consumer was killed or has ended.
+func (c *consumer) hasEnded() bool {
 	select {
 	case <-c.dead:
 		return true
@@ -164,7 +164,7 @@ func (c *consumer) ahead(t *track) time.Time {
 // idle returns since when a consumer could have handled a message of a partition, and since when it
 // has received all the notifications that it needs, zero if it has not.
 func (c *consumer) idle(partition int, now time.Time) (since, informed time.Time, able bool) {
-	if c.free == 0 || c.stopped || !c.stoppingAt.IsZero() || c.gone() {
+	if c.free == 0 || c.stopped || !c.stoppingAt.IsZero() || c.hasEnded() {
 		return since, informed, false
 	}
 	l := c.links[partition]

@@ -66,7 +66,7 @@ func (p *publisher) canceled(ctx context.Context, partition int, key string) str
 		return ""
 	}
 	p.did(ctx, standing.ID)
-	p.w.takenBack(standing.ID)
+	p.w.withdrawn(standing.ID)
 	return standing.ID
 }
 

@@ -29,7 +29,7 @@ func (n nodesOf) Publish(_ context.Context, channel string, _ time.Duration) (re
 	number, _, _ := strings.Cut(channel, ":")
 	partition, err := strconv.Atoi(number)
 	if err == nil {
-		n.c.link(partition).hearHeartbeat(channel)
+		n.c.link(partition).sendHeartbeat(channel)
 	}
 	return false, err
 }
@@ -99,7 +99,7 @@ func (e notificationReader) OnMessage(text string) {
 	var alone bool
 	_, _ = fmt.Sscanf(text, textForm, &n.Wait, &n.Claimed, &n.Found, &n.Grown, &n.Paused, &alone) // from text
 	if n.Paused {
-		e.link.consumer.heardPause(e.link.partition)
+		e.link.consumer.seePause(e.link.partition)
 	}
 	e.handler.OnHint(queue.Hint{
 		In: time.Duration(n.Wait) * time.Microsecond, Claimed: n.Claimed, Found: n.Found, Alone: alone, Grown: n.Grown, Paused: n.Paused,

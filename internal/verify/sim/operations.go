@@ -102,7 +102,7 @@ func (w *World) claimed(c *consumer, m store.Claimed, deadline time.Time, replay
 		w.fail("early", m.ID, "is claimed before it is due")
 	}
 	if t.place == leased {
-		w.checkTold(t, c)
+		w.checkHandover(t, c)
 		t.retried, t.expired, t.ready = true, true, t.deadline
 		if t.handed {
 			t.since = latest(t.since, t.deadline)
@@ -211,7 +211,7 @@ func (c *consumer) release(l *link, now int64, list []store.Release) []string {
 		t := c.w.messages[r.ID].tracks[c.group.name]
 		if t.current(r.Receipt) {
 			t.back(time.UnixMilli(r.Due), time.Now())
-			c.group.at(l.partition).giveBack(time.Duration(r.Age) * time.Millisecond)
+			c.group.at(l.partition).refund(time.Duration(r.Age) * time.Millisecond)
 		}
 	}
 	return stale

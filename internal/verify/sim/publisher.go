@@ -122,7 +122,7 @@ func (p *publisher) make(n int, delay, slow time.Duration) []publish.Message {
 	list := make([]publish.Message, n)
 	for i := range list {
 		p.last++
-		traits := script.Traits{OrderingKey: p.anyLine()}
+		traits := script.Traits{OrderingKey: p.anyOrderingKey()}
 		if chance(p.rng, p.plan.Keyed) {
 			traits.Key = p.anyKey()
 		}
@@ -181,7 +181,7 @@ func (p *publisher) stored(l *link, now int64, b store.Batch) store.Pushed {
 		p.w.messages[id].ignored = true
 	}
 	for _, id := range result.Replaced {
-		p.w.takenBack(id)
+		p.w.withdrawn(id)
 	}
 	return result
 }
@@ -201,15 +201,15 @@ func (w *World) published(p *publisher, list []publish.Message, err error) {
 	errors.As(err, &partial)
 	for i, id := range names {
 		if partial != nil && !slices.Contains(partial.Missing, i) {
-			w.messages[id].hears(w, nil)
+			w.messages[id].checkOutcome(w, nil)
 		} else {
-			w.messages[id].hears(w, err)
+			w.messages[id].checkOutcome(w, err)
 		}
 	}
 }
 
-// hears checks the result of Publish for a message.
-func (m *item) hears(w *World, err error) {
+// checkOutcome checks the result of Publish for a message.
+func (m *item) checkOutcome(w *World, err error) {
 	m.said = time.Now()
 	switch {
 	case err == nil:

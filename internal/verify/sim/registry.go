@@ -86,8 +86,8 @@ func (w *World) raise(least int) int {
 	return number
 }
 
-// takenBack records that a message was replaced or cancelled.
-func (w *World) takenBack(id string) {
+// withdrawn records that a message was replaced or cancelled.
+func (w *World) withdrawn(id string) {
 	m := w.messages[id]
 	m.gone = true
 	for _, t := range m.tracks {
@@ -104,26 +104,26 @@ func (w *World) pause(partition int, now int64, name string, lasts time.Duration
 	if lasts > 0 {
 		until = dueAfter(now, lasts.Milliseconds())
 	}
-	w.tell(partition, name, func(r *rules) { r.pauses[name] = until })
+	w.changeRules(partition, name, func(r *rules) { r.pauses[name] = until })
 }
 
 func (w *World) resume(partition int, now int64, name string) {
 	w.topic.Partition(partition).Resume(now, name)
 	w.log("operator", "resumes %q at %d", []any{name, partition})
-	w.tell(partition, name, func(r *rules) { delete(r.pauses, name) })
+	w.changeRules(partition, name, func(r *rules) { delete(r.pauses, name) })
 }
 
 func (w *World) limit(partition int, now int64, name string, l store.Limits, partitions int) {
 	w.topic.Partition(partition).Limit(now, name, l, partitions)
 	w.log("operator", "limits %q at %d of %d: %+v", []any{name, partition, partitions, l})
-	w.tell(partition, name, func(r *rules) {
+	w.changeRules(partition, name, func(r *rules) {
 		r.limit(time.Now(), l, partition, partitions)
 		r.cap(time.Now())
 	})
 }
 
-// tell changes the rules of a group, or of all groups if the name is "".
-func (w *World) tell(partition int, name string, change func(*rules)) {
+// changeRules changes the rules of a group, or of all groups if the name is "".
+func (w *World) changeRules(partition int, name string, change func(*rules)) {
 	for _, g := range w.groups {
 		if r := g.at(partition); name == "" || name == g.name {
 			r.change(time.Now(), func() { change(r) })
@@ -135,7 +135,7 @@ func (w *World) retire(partition int, g *group) {
 	p := w.topic.Partition(partition)
 	p.Retire(g.name)
 	w.log("operator", "retires %q at %d", []any{g.name, partition})
-	w.tell(partition, g.name, func(r *rules) { r.retired, r.follows = true, false })
+	w.changeRules(partition, g.name, func(r *rules) { r.retired, r.follows = true, false })
 	for _, id := range p.Scheduled() { // the group will not get these
 		if t := w.messages[id].tracks[g.name]; t != nil {
 			t.end()
@@ -154,7 +154,7 @@ func (w *World) free(partition int, g *group) (more bool) {
 		w.log("operator", "frees of %q at %d:", []any{g.name, partition}, freed...)
 	}
 	if done {
-		w.tell(partition, g.name, func(r *rules) {
+		w.changeRules(partition, g.name, func(r *rules) {
 			r.forgotten = time.Now()
 			delete(r.pauses, g.name)
 			r.limit(time.Now(), store.Limits{}, partition, 1)

@@ -170,8 +170,8 @@ func (r *rules) claim(now time.Time, messages int) bool {
 	return r.tokens > -0.001
 }
 
-// giveBack refunds a message that was claimed a while ago, and that no handler has seen.
-func (r *rules) giveBack(age time.Duration) {
+// refund refunds a message that was claimed a while ago, and that no handler has seen.
+func (r *rules) refund(age time.Duration) {
 	if r.interval == 0 {
 		return
 	}

@@ -67,8 +67,8 @@ func replay(t *testing.T) {
 	t.Logf("seed %d of profile %s failed in %d of %d tries", *simSeed, *simProfile, failed, *simTries)
 }
 
-// tell describes a failure, and how to replay it.
-func tell(f *Failure) string {
+// replayText describes a failure, and how to replay it.
+func replayText(f *Failure) string {
 	return fmt.Sprintf("%v\nreplay: go test ./internal/verify/sim -run TestSimulation -sim.profile %s -sim.seed %d -sim.short %v",
 		f, f.Profile, f.Seed, *simShort)
 }
@@ -91,7 +91,7 @@ func short(t *testing.T) {
 			t.Parallel()
 			for _, seed := range []uint64{1, 2, rand.Uint64()} {
 				if _, failure := simulate(t, profile, seed); failure != nil {
-					t.Fatal(tell(failure))
+					t.Fatal(replayText(failure))
 				}
 			}
 		})
@@ -110,7 +110,7 @@ func endure(t *testing.T) {
 			for ; time.Since(start) < share; runs++ {
 				stats, failure := simulate(t, profile, seed+uint64(runs))
 				if failure != nil {
-					t.Error(tell(failure))
+					t.Error(replayText(failure))
 					return
 				}
 				total.Virtual += stats.Virtual

@@ -84,8 +84,8 @@ func turns(r *rand.Rand, p *Plan) {
 	}
 }
 
-// anyLine draws an ordering key; "" if the publisher uses none.
-func (p *publisher) anyLine() string {
+// anyOrderingKey draws an ordering key; "" if the publisher uses none.
+func (p *publisher) anyOrderingKey() string {
 	if p.plan.Lines == 0 {
 		return ""
 	}

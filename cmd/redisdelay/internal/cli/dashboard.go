@@ -101,7 +101,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 	server := &http.Server{Handler: w.guard(d), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }() // ended by Shutdown, waited for below
-	if err := w.app.tell("the dashboard is at http://"+listener.Addr().String()+"/", nil); err != nil {
+	if err := w.app.event("the dashboard is at http://"+listener.Addr().String()+"/", nil); err != nil {
 		return errors.Join(err, d.Close(), server.Close())
 	}
 	select {
@@ -134,8 +134,8 @@ type eventJSON struct {
 	Fields map[string]any
 }
 
-// tell writes that something has happened, on one line, with its fields quoted.
-func (a *app) tell(event string, fields map[string]any) error {
+// event writes that something has happened, on one line, with its fields quoted.
+func (a *app) event(event string, fields map[string]any) error {
 	if a.json() {
 		for name, value := range fields {
 			fields[name] = humanize.Clean(fmt.Sprint(value))
@@ -160,7 +160,7 @@ type auditLog struct {
 
 // Info writes a line. An error is ignored, because there is nowhere to report it.
 func (l auditLog) Info(msg string, fields watermill.LogFields) {
-	_ = l.app.tell(msg, watermill.LogFields{}.Add(fields))
+	_ = l.app.event(msg, watermill.LogFields{}.Add(fields))
 }
 
 func (l auditLog) Error(msg string, err error, fields watermill.LogFields) {

@@ -89,7 +89,7 @@ func (s *setImport) flags(cmd *cobra.Command) {
 func (s *setImport) asked() bool { return s.zset != "" || s.from != "" }
 
 func (s *setImport) check(cmd *cobra.Command, args []string) error {
-	if err := apart(cmd, "zset", "from"); err != nil {
+	if err := exclusive(cmd, "zset", "from"); err != nil {
 		return err
 	}
 	needed := map[string][]string{"zset": {"hash", "score", "remove"}, "from": {"queue"}}

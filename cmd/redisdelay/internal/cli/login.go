@@ -89,7 +89,7 @@ func (w *web) loggedIn(out http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	if given {
-		_ = w.app.tell("Dashboard: login: failed", map[string]any{"address": hostOf(r.RemoteAddr), "user": humanize.Start(user, 100)})
+		_ = w.app.event("Dashboard: login: failed", map[string]any{"address": hostOf(r.RemoteAddr), "user": humanize.Start(user, 100)})
 	}
 	out.Header().Set("WWW-Authenticate", `Basic realm="redisdelay", charset="UTF-8"`)
 	http.Error(out, "a user and a password are required", http.StatusUnauthorized)

@@ -40,7 +40,7 @@ func (l *lister) flags(cmd *cobra.Command) {
 
 func (l *lister) check(cmd *cobra.Command) error {
 	for _, flags := range [][]string{{"limit", "all"}, {"limit", "count"}, {"all", "count"}, {"cursor", "count"}} {
-		if err := apart(cmd, flags...); err != nil {
+		if err := exclusive(cmd, flags...); err != nil {
 			return err
 		}
 	}

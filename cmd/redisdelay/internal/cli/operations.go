@@ -287,7 +287,7 @@ func (t *due) flags(cmd *cobra.Command) {
 
 func (t *due) check(cmd *cobra.Command) error {
 	t.set = cmd.Flags().Changed("in") || cmd.Flags().Changed("at")
-	return apart(cmd, "in", "at")
+	return exclusive(cmd, "in", "at")
 }
 
 // needed is check of a command that needs one.

@@ -67,7 +67,7 @@ func (a *app) publish() *cobra.Command {
 
 func (s *source) check(cmd *cobra.Command, _ []string) error {
 	s.literal = cmd.Flags().Changed("payload")
-	if err := apart(cmd, "payload", "file"); err != nil {
+	if err := exclusive(cmd, "payload", "file"); err != nil {
 		return err
 	}
 	switch {

@@ -279,8 +279,8 @@ func needs(cmd *cobra.Command, flag string) error {
 	return usagef("--%s is missing: want %s", flag, cmd.Flags().Lookup(flag).Value.Type())
 }
 
-// apart checks that at most one of the flags is given.
-func apart(cmd *cobra.Command, flags ...string) error {
+// exclusive checks that at most one of the flags is given.
+func exclusive(cmd *cobra.Command, flags ...string) error {
 	first := ""
 	for _, flag := range flags {
 		switch {

@@ -215,7 +215,7 @@ func (f *filter) given(cmd *cobra.Command) bool {
 
 // check finds flags that do not go together.
 func (f *filter) check(cmd *cobra.Command) error {
-	if err := apart(cmd, "scheduled", "waiting", "in-delivery", "dead"); err != nil {
+	if err := exclusive(cmd, "scheduled", "waiting", "in-delivery", "dead"); err != nil {
 		return err
 	}
 	set := f.set()

@@ -45,7 +45,7 @@ func (a *app) showing(use, short string) *cobra.Command {
 		if a.json() && (s.raw || s.file != "") {
 			return usagef("--raw and --file are for the payload alone: want no -o json")
 		}
-		return apart(cmd, "raw", "file")
+		return exclusive(cmd, "raw", "file")
 	}
 	return cmd
 }
@@ -254,7 +254,7 @@ func (a *app) one(use, short string, run func(ctx context.Context, topic string,
 }
 
 func (n *named) check(cmd *cobra.Command, args []string) error {
-	if err := apart(cmd, "key", "uuid"); err != nil {
+	if err := exclusive(cmd, "key", "uuid"); err != nil {
 		return err
 	}
 	switch {
@@ -317,7 +317,7 @@ func (n *named) anywhere(ctx context.Context, text string) error {
 // unreadable reports whether an error is about one topic, so that others may be read.
 func unreadable(err error) bool {
 	var wrong *redisdelay.KeyTypeError
-	return errors.Is(err, redisdelay.ErrProtocolTooNew) || errors.As(err, &wrong)
+	return errors.Is(err, redisdelay.ErrProtocolMismatch) || errors.As(err, &wrong)
 }
 
 // search calls do with each message that has a UUID, or an id that begins so, in one topic or,

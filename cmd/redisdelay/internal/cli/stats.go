@@ -79,7 +79,7 @@ func (a *app) stats() *cobra.Command {
 	p, watch := probe{given: map[string]bool{}}, false
 	check := func(cmd *cobra.Command, _ []string) error {
 		for _, name := range []string{"max-overdue", "max-dead", "max-waiting"} {
-			if err := apart(cmd, "watch", name); err != nil {
+			if err := exclusive(cmd, "watch", name); err != nil {
 				return err
 			}
 			p.given[name] = cmd.Flags().Changed(name)

@@ -109,8 +109,8 @@ func (p *Partition) adopt(first *Partition, partitions int) {
 	}
 }
 
-// giveBack refunds some µs of the rate that the claims of a group have used.
-func (p *Partition) giveBack(name string, us float64) {
+// refund refunds some µs of the rate that the claims of a group have used.
+func (p *Partition) refund(name string, us float64) {
 	if us > 0 && p.rates[name] > 0 {
 		p.rates[name] = int64(math.Ceil(float64(p.rates[name]) - us))
 	}

@@ -168,7 +168,7 @@ func (p *Partition) Release(now int64, name string, releases []Release) (stale [
 		g.release(r)
 		unused += max(0, p.shares[name].interval-float64(r.Age*1000))
 	}
-	p.giveBack(name, unused)
+	p.refund(name, unused)
 	if len(stale) < len(releases) {
 		g.atLimit = 0
 		p.wake(now, 0, name)
