@@ -21,7 +21,7 @@ type Explanation struct {
 	Tick    string             // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
 	Summary string             // one sentence, such as "due in 29m"; it begins with Tick
 	Brief   string             // Summary without the texts of Groups, for programs that show both; "" if it adds nothing to them
-	Groups  []GroupExplanation // one for each group, sorted by group
+	Groups  []GroupExplanation // sorted by group: those of Message.Groups or, while the message is scheduled, all of the topic
 	Behind  []string           // the ids of other messages of its ordering key that it waits behind
 }
 
@@ -62,7 +62,7 @@ func sentenceOf(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
-// explainer puts into words where one message stands.
+// explainer describes the state of one message.
 type explainer struct {
 	admin     *Admin
 	topic     topic

@@ -88,7 +88,7 @@ func (a *app) showSchedules(list []periodic.Status) error {
 
 // behindWords say for how long a schedule is behind, if that is long enough to matter.
 func behindWords(s periodic.Status) string {
-	if s.Behind < periodic.BehindAfter {
+	if s.Behind <= periodic.BehindAfter {
 		return ""
 	}
 	return humanize.Duration(s.Behind)
