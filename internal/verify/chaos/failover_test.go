@@ -41,7 +41,7 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 			}).run(ctx, s.dial(), s.history.Add)
 		}()
 	}
-	s.goesOn()
+	s.requireProgress()
 	return func() Report {
 		s.T.Helper()
 		cancel()
@@ -59,9 +59,9 @@ func (s *scene) traffic(partitions, waitReplicas int) (end func() Report) {
 	}
 }
 
-// goesOn waits until messages that are published from now on are handled, with enough calls to
+// requireProgress waits until messages that are published from now on are handled, with enough calls to
 // reach each partition many times.
-func (s *scene) goesOn() {
+func (s *scene) requireProgress() {
 	s.T.Helper()
 	before := s.history.Count(Published)
 	s.until("messages are published", resuming, func() bool { return s.history.Count(Published) > before+200 })
@@ -73,7 +73,7 @@ func (s *scene) goesOn() {
 func (s *scene) resumes() {
 	s.T.Helper()
 	start := time.Now()
-	s.goesOn()
+	s.requireProgress()
 	s.T.Logf("resumed after %s", time.Since(start).Round(time.Millisecond))
 }
 
@@ -105,7 +105,7 @@ func TestClusterFailovers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if slot := s.slot(ctx); n%4 == 1 {
 					require.NoError(t, cluster.Failover(ctx, slot))
-					s.goesOn()
+					s.requireProgress()
 				} else {
 					killed, err := cluster.Kill(ctx, slot)
 					require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestClusterFailovers(t *testing.T) {
 						s.resumes()
 					}
 					require.NoError(t, cluster.Heal(ctx, killed))
-					s.goesOn()
+					s.requireProgress()
 				}
 				cancel()
 			}
@@ -149,7 +149,7 @@ func TestClusterMigrations(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), healing)
 		require.NoError(t, cluster.Migrate(ctx, s.slot(ctx)))
 		cancel()
-		s.goesOn()
+		s.requireProgress()
 	}
 	report := end()
 	assert.Empty(t, report.Failures())
@@ -173,7 +173,7 @@ func TestSentinelFailovers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), healing)
 				if n%4 == 1 {
 					require.NoError(t, sentinel.Failover(ctx))
-					s.goesOn()
+					s.requireProgress()
 				} else {
 					killed, err := sentinel.Kill(ctx)
 					require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestSentinelFailovers(t *testing.T) {
 						s.resumes()
 					}
 					require.NoError(t, sentinel.Heal(ctx, killed))
-					s.goesOn()
+					s.requireProgress()
 				}
 				cancel()
 			}
