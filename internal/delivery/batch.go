@@ -81,29 +81,29 @@ func InHandOf(ctx context.Context) (InHand, bool) {
 }
 
 // Group is the consumer group in the message's partition.
-func (h InHand) Group() Group { return h.item.partition.group }
+func (i InHand) Group() Group { return i.item.partition.group }
 
 // Partition is the number of that partition.
-func (h InHand) Partition() int { return h.item.partition.number }
+func (i InHand) Partition() int { return i.item.partition.number }
 
 // Delivery names the delivery.
-func (h InHand) Delivery() queue.Delivery { return h.item.delivery() }
+func (i InHand) Delivery() queue.Delivery { return i.item.delivery() }
 
 // Size is that of the message in Redis, in bytes.
-func (h InHand) Size() int { return h.item.size }
+func (i InHand) Size() int { return i.item.size }
 
 // Expired reports whether the message has expired by Redis's clock.
-func (h InHand) Expired() bool { return h.item.expired() }
+func (i InHand) Expired() bool { return i.item.expired() }
 
 // Ending must be called before sending a call that ends the group's work on the message.
-func (h InHand) Ending() { h.item.partition.leases.settling([]*item{h.item}) }
+func (i InHand) Ending() { i.item.partition.leases.settling([]*item{i.item}) }
 
 // Ended must be called once Redis knows that the group is done with the message, so that its Ack
 // sends nothing. room means that the group has waited for room under its limit, or that the next
 // message of the ordering key has its turn.
-func (h InHand) Ended(room bool) {
-	h.item.ended.Store(true)
+func (i InHand) Ended(room bool) {
+	i.item.ended.Store(true)
 	if room { // this consumer claims first; the others are notified
-		h.item.partition.hints.add(0)
+		i.item.partition.hints.add(0)
 	}
 }

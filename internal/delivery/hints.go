@@ -205,43 +205,43 @@ type fallbackPolling struct {
 }
 
 // start begins polling: notifications have failed. It returns whether they worked before.
-func (d *fallbackPolling) start(poll time.Duration) bool {
-	if !d.at.IsZero() {
+func (f *fallbackPolling) start(poll time.Duration) bool {
+	if !f.at.IsZero() {
 		return false
 	}
-	if time.Since(d.stoppedAt) >= recovery {
-		d.polls = 0
+	if time.Since(f.stoppedAt) >= recovery {
+		f.polls = 0
 	}
-	d.next(poll)
+	f.next(poll)
 	return true
 }
 
 // stop ends polling: notifications work.
-func (d *fallbackPolling) stop() {
-	if !d.at.IsZero() || d.stoppedAt.IsZero() {
-		d.at, d.stoppedAt = time.Time{}, time.Now()
+func (f *fallbackPolling) stop() {
+	if !f.at.IsZero() || f.stoppedAt.IsZero() {
+		f.at, f.stoppedAt = time.Time{}, time.Now()
 	}
 }
 
 // polling records that the consumer polls now.
-func (d *fallbackPolling) polling(poll time.Duration) {
-	if !d.at.IsZero() {
-		d.polls++
-		d.next(poll)
+func (f *fallbackPolling) polling(poll time.Duration) {
+	if !f.at.IsZero() {
+		f.polls++
+		f.next(poll)
 	}
 }
 
-func (d *fallbackPolling) next(poll time.Duration) {
-	d.at = time.Now().Add(jitter(backoff.Exponential(min(fallbackInterval, poll), poll, max(0, d.polls-maxFallbackPolls))))
+func (f *fallbackPolling) next(poll time.Duration) {
+	f.at = time.Now().Add(jitter(backoff.Exponential(min(fallbackInterval, poll), poll, max(0, f.polls-maxFallbackPolls))))
 }
 
 // notified reports whether notifications work.
-func (d *fallbackPolling) notified() bool { return d.at.IsZero() && !d.stoppedAt.IsZero() }
+func (f *fallbackPolling) notified() bool { return f.at.IsZero() && !f.stoppedAt.IsZero() }
 
 // wait is how long to wait until the next poll.
-func (d *fallbackPolling) wait() time.Duration {
-	if d.at.IsZero() {
+func (f *fallbackPolling) wait() time.Duration {
+	if f.at.IsZero() {
 		return math.MaxInt64
 	}
-	return time.Until(d.at)
+	return time.Until(f.at)
 }

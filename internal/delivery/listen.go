@@ -19,11 +19,11 @@ type notifications struct {
 }
 
 // OnHint implements queue.HintHandler.
-func (e *notifications) OnHint(hint queue.Hint) {
-	p := e.partition
+func (n *notifications) OnHint(hint queue.Hint) {
+	p := n.partition
 	switch {
 	case hint.Opened:
-		e.queueReport(nil)
+		n.queueReport(nil)
 		p.hints.listening(true)
 		signal(p.listening)
 		// Notifications may be lost: the claim that follows shows new partitions and pauses.
@@ -41,40 +41,40 @@ func (e *notifications) OnHint(hint queue.Hint) {
 }
 
 // OnError implements queue.HintHandler.
-func (e *notifications) OnError(err error) {
-	e.queueReport(err)
-	e.partition.hints.listening(false)
+func (n *notifications) OnError(err error) {
+	n.queueReport(err)
+	n.partition.hints.listening(false)
 }
 
 // queueReport starts report unless it runs; the observer may take long.
-func (e *notifications) queueReport(failure error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.works = failure == nil; !e.works {
-		e.failure = failure
+func (n *notifications) queueReport(failure error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.works = failure == nil; !n.works {
+		n.failure = failure
 	}
-	if !e.reporting {
-		e.reporting = true
-		e.partition.running.keepers.Go(e.report)
+	if !n.reporting {
+		n.reporting = true
+		n.partition.running.keepers.Go(n.report)
 	}
 }
 
 // report reports what the observer does not know yet.
-func (e *notifications) report() {
+func (n *notifications) report() {
 	for {
-		e.mu.Lock()
-		failure, works := e.failure, e.works
-		e.failure, e.works = nil, false
-		e.reporting = failure != nil || works
-		e.mu.Unlock()
+		n.mu.Lock()
+		failure, works := n.failure, n.works
+		n.failure, n.works = nil, false
+		n.reporting = failure != nil || works
+		n.mu.Unlock()
 		if failure == nil && !works {
 			return
 		}
 		if failure != nil {
-			e.partition.report.failed(observe.Listening, failure)
+			n.partition.report.failed(observe.Listening, failure)
 		}
 		if works {
-			e.partition.report.worked(observe.Listening)
+			n.partition.report.worked(observe.Listening)
 		}
 	}
 }

@@ -55,16 +55,16 @@ type Tombstone struct {
 }
 
 // lately returns up to a number of groups, those that were retired last.
-func (r GroupList) lately(count int) []string {
-	names := slices.SortedFunc(maps.Keys(r.Retired), func(a, b string) int {
-		return r.Retired[b].Since.Compare(r.Retired[a].Since)
+func (g GroupList) lately(count int) []string {
+	names := slices.SortedFunc(maps.Keys(g.Retired), func(a, b string) int {
+		return g.Retired[b].Since.Compare(g.Retired[a].Since)
 	})
 	return names[:min(len(names), max(0, count))]
 }
 
 // All returns the names of all groups, sorted, including retired ones.
-func (r GroupList) All() []string {
-	names := append(slices.Collect(maps.Keys(r.Retired)), r.Groups...)
+func (g GroupList) All() []string {
+	names := append(slices.Collect(maps.Keys(g.Retired)), g.Groups...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -107,39 +107,39 @@ func newGroupListPage() *groupListPage {
 }
 
 // add adds a reply, and returns the cursor for the next call.
-func (p *groupListPage) add(reply script.Reply) (cursor string, err error) {
-	p.groupList.Now, cursor = reply.Time(), reply.Text()
-	p.groupList.Groups = append(p.groupList.Groups, reply.Texts()...)
+func (g *groupListPage) add(reply script.Reply) (cursor string, err error) {
+	g.groupList.Now, cursor = reply.Time(), reply.Text()
+	g.groupList.Groups = append(g.groupList.Groups, reply.Texts()...)
 	for _, field := range reply.Pairs() {
-		p.fields[field[0]] = field[1]
+		g.fields[field[0]] = field[1]
 	}
 	return cursor, reply.End()
 }
 
 // read decodes the added replies.
-func (p *groupListPage) read() error {
-	slices.Sort(p.groupList.Groups)
-	return p.groupList.read(p.fields)
+func (g *groupListPage) read() error {
+	slices.Sort(g.groupList.Groups)
+	return g.groupList.read(g.fields)
 }
 
 // read decodes the fields of control.
-func (r *GroupList) read(fields map[string]string) error {
+func (g *GroupList) read(fields map[string]string) error {
 	for field, value := range fields {
 		kind, group, _ := strings.Cut(field, ":")
 		var err error
 		switch kind {
 		case "paused":
-			err = r.readPause(group, value)
+			err = g.readPause(group, value)
 		case "limits":
-			r.Limits[group], err = shareOf(value, fields["rate:"+group])
+			g.Limits[group], err = shareOf(value, fields["rate:"+group])
 		case "retired":
 			since, how, _ := strings.Cut(value, " ")
-			r.Retired[group] = Tombstone{Since: msTime(since), Expired: how == "expired"}
+			g.Retired[group] = Tombstone{Since: msTime(since), Expired: how == "expired"}
 		case "expiry":
 			if parts := strings.Fields(value); len(parts) == 3 {
-				r.Expiring[group] = msTime(parts[1])
+				g.Expiring[group] = msTime(parts[1])
 				lasts, _ := strconv.ParseInt(parts[0], 10, 64) // 0 if it is damaged
-				r.Expiry[group] = time.Duration(lasts) * time.Millisecond
+				g.Expiry[group] = time.Duration(lasts) * time.Millisecond
 			}
 		}
 		if err != nil {
@@ -149,7 +149,7 @@ func (r *GroupList) read(fields map[string]string) error {
 	return nil
 }
 
-func (r *GroupList) readPause(group, value string) error {
+func (g *GroupList) readPause(group, value string) error {
 	parts := strings.SplitN(value, " ", 3)
 	if len(parts) != 3 {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
@@ -159,8 +159,8 @@ func (r *GroupList) readPause(group, value string) error {
 		return fmt.Errorf("%w: %q", script.ErrReply, value)
 	}
 	pause := PauseInForce{Until: msTime(parts[0]), Since: msTime(parts[1]), By: request.By, Reason: request.Reason}
-	if pause.Until.IsZero() || pause.Until.After(r.Now) {
-		r.Pauses[group] = pause
+	if pause.Until.IsZero() || pause.Until.After(g.Now) {
+		g.Pauses[group] = pause
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ type KeyFaults struct {
 	Volatile []string               // expire, although this library sets no expiry on them
 }
 
-func (f *KeyFaults) add(more KeyFaults) {
-	f.Types, f.Volatile = append(f.Types, more.Types...), append(f.Volatile, more.Volatile...)
+func (k *KeyFaults) add(more KeyFaults) {
+	k.Types, k.Volatile = append(k.Types, more.Types...), append(k.Volatile, more.Volatile...)
 }
 
 // FindKeyFaults checks the keys of the partition and of some groups.

@@ -184,23 +184,23 @@ func (t *topics) find(name string) *knownTopic {
 }
 
 // seen returns the number of partitions, and whether it is recent; 0 if none is known.
-func (t *knownTopic) seen() (partitions int, fresh bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.partitions, t.partitions > 0 && t.recent()
+func (k *knownTopic) seen() (partitions int, fresh bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.partitions, k.partitions > 0 && k.recent()
 }
 
 // recent reports whether Redis was asked just now. The lock is held.
-func (t *knownTopic) recent() bool { return time.Since(t.seenAt) < queryEvery }
+func (k *knownTopic) recent() bool { return time.Since(k.seenAt) < queryEvery }
 
 // answered ends a query.
-func (t *knownTopic) answered(current *query, partitions int, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (k *knownTopic) answered(current *query, partitions int, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if err == nil {
-		t.partitions = partitions
+		k.partitions = partitions
 	}
-	t.seenAt, t.current = time.Now(), nil
+	k.seenAt, k.current = time.Now(), nil
 	current.err = err
 	close(current.done)
 }
@@ -217,4 +217,4 @@ func (t *topics) raise(ctx context.Context, topic *knownTopic) (partitions int, 
 func worthRetrying(err error) bool { return script.Transient(err) && !errors.Is(err, ErrClosed) }
 
 // whole is the destination of calls for the topic as a whole.
-func (t *knownTopic) whole() destination { return destination{topic: t.name, partition: wholeTopic} }
+func (k *knownTopic) whole() destination { return destination{topic: k.name, partition: wholeTopic} }

@@ -110,19 +110,19 @@ type caller struct {
 // byDeadline is a heap of calls.
 type byDeadline []*change
 
-func (h byDeadline) Len() int           { return len(h) }
-func (h byDeadline) Less(i, j int) bool { return h[i].deadline.Before(h[j].deadline) }
-func (h byDeadline) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (b byDeadline) Len() int           { return len(b) }
+func (b byDeadline) Less(i, j int) bool { return b[i].deadline.Before(b[j].deadline) }
+func (b byDeadline) Swap(i, j int)      { b[i], b[j] = b[j], b[i] }
 
 // Push implements heap.Interface.
-func (h *byDeadline) Push(c any) { *h = append(*h, c.(*change)) }
+func (b *byDeadline) Push(c any) { *b = append(*b, c.(*change)) }
 
 // Pop implements heap.Interface.
-func (h *byDeadline) Pop() any {
-	last := len(*h) - 1
-	c := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
+func (b *byDeadline) Pop() any {
+	last := len(*b) - 1
+	c := (*b)[last]
+	(*b)[last] = nil
+	*b = (*b)[:last]
 	return c
 }
 

@@ -278,13 +278,13 @@ func (t *Topic) shareOfFirst(ctx context.Context, settings groupSettings, partit
 }
 
 // limited reports whether a group has limits.
-func (l groupSettings) limited() bool {
-	return slices.ContainsFunc(l.rules, func(text string) bool { return strings.HasPrefix(text, limitsField) })
+func (g groupSettings) limited() bool {
+	return slices.ContainsFunc(g.rules, func(text string) bool { return strings.HasPrefix(text, limitsField) })
 }
 
 // rulesFor returns the pauses, and a partition's share of the limits.
-func (l groupSettings) rulesFor(partition, partitions int) ([]string, error) {
-	rules := slices.Clone(l.rules)
+func (g groupSettings) rulesFor(partition, partitions int) ([]string, error) {
+	rules := slices.Clone(g.rules)
 	for i := 0; i+1 < len(rules); i += 2 {
 		if !strings.HasPrefix(rules[i], limitsField) {
 			continue

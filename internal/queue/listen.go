@@ -74,12 +74,12 @@ type notificationReader struct {
 	handler  HintHandler
 }
 
-func (h *notificationReader) OnOpen()           { h.handler.OnHint(Hint{Opened: true}) }
-func (h *notificationReader) OnError(err error) { h.handler.OnError(err) }
+func (n *notificationReader) OnOpen()           { n.handler.OnHint(Hint{Opened: true}) }
+func (n *notificationReader) OnError(err error) { n.handler.OnError(err) }
 
-func (h *notificationReader) OnMessage(text string) {
-	if hint, mine := h.parse(text); mine {
-		h.handler.OnHint(hint)
+func (n *notificationReader) OnMessage(text string) {
+	if hint, mine := n.parse(text); mine {
+		n.handler.OnHint(hint)
 	}
 }
 
@@ -87,12 +87,12 @@ func (h *notificationReader) OnMessage(text string) {
 // "<µs> <group>", "+" for new partitions, "!<group>" for a pause, or "=<µs> <found> <bytes of
 // group> <group><consumer>". Any program may publish here, so invalid texts are ignored, and
 // numbers are limited.
-func (h *notificationReader) parse(text string) (hint Hint, mine bool) {
+func (n *notificationReader) parse(text string) (hint Hint, mine bool) {
 	if text == "+" {
 		return Hint{Grown: true}, true
 	}
 	if group, paused := strings.CutPrefix(text, "!"); paused {
-		return Hint{Paused: true}, group == "" || group == h.group
+		return Hint{Paused: true}, group == "" || group == n.group
 	}
 	text, hint.Claimed = strings.CutPrefix(text, "=")
 	wait, who, named := strings.Cut(text, " ")
@@ -103,13 +103,13 @@ func (h *notificationReader) parse(text string) (hint Hint, mine bool) {
 	if !hint.Claimed {
 		hint.In = within(max(us, 0))
 		hint.Alone = named
-		return hint, !named || who == h.group
+		return hint, !named || who == n.group
 	}
 	found, rest, _ := strings.Cut(who, " ")
-	n, _ := strconv.Atoi(found) // 0 will do
-	hint.In, hint.Found = within(us), min(max(n, 0), MaxMessages)
-	own := fmt.Sprintf("%d %s%s", len(h.group), h.group, h.consumer)
-	return hint, rest != own && strings.HasPrefix(rest, own[:len(own)-len(h.consumer)])
+	count, _ := strconv.Atoi(found) // 0 will do
+	hint.In, hint.Found = within(us), min(max(count, 0), MaxMessages)
+	own := fmt.Sprintf("%d %s%s", len(n.group), n.group, n.consumer)
+	return hint, rest != own && strings.HasPrefix(rest, own[:len(own)-len(n.consumer)])
 }
 
 // within converts microseconds to the time of a Hint.

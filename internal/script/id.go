@@ -34,15 +34,15 @@ type Traits struct {
 }
 
 // Next returns the next id. The ids keep their order even if the wall clock is set back.
-func (s *IDs) Next(now time.Time, traits Traits) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (i *IDs) Next(now time.Time, traits Traits) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	s.last = max(s.last, ulid.Timestamp(now))
-	id, err := ulid.New(s.last, s.entropy)
+	i.last = max(i.last, ulid.Timestamp(now))
+	id, err := ulid.New(i.last, i.entropy)
 	if err != nil { // the entropy of this millisecond is used up
-		s.last++
-		id = ulid.MustNew(s.last, s.entropy)
+		i.last++
+		id = ulid.MustNew(i.last, i.entropy)
 	}
 	return id.String() + traits.String()
 }

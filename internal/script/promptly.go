@@ -23,47 +23,47 @@ type calls struct {
 func newCalls() *calls { return &calls{slots: make(chan struct{}, maxCalls)} }
 
 // begin waits until a call may be made.
-func (l *calls) begin(ctx context.Context) error {
+func (c *calls) begin(ctx context.Context) error {
 	select {
-	case l.slots <- struct{}{}:
+	case c.slots <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	l.began()
+	c.began()
 	return nil
 }
 
-func (l *calls) end() {
-	<-l.slots
-	l.ends()
+func (c *calls) end() {
+	<-c.slots
+	c.ends()
 }
 
-func (l *calls) began() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.running++
+func (c *calls) began() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running++
 }
 
-func (l *calls) ends() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running--; l.running == 0 && l.idle != nil {
-		close(l.idle)
-		l.idle = nil
+func (c *calls) ends() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running--; c.running == 0 && c.idle != nil {
+		close(c.idle)
+		c.idle = nil
 	}
 }
 
 // ended returns a channel that is closed when no call is under way; nil if none is now.
-func (l *calls) ended() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running == 0 {
+func (c *calls) ended() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running == 0 {
 		return nil
 	}
-	if l.idle == nil {
-		l.idle = make(chan struct{})
+	if c.idle == nil {
+		c.idle = make(chan struct{})
 	}
-	return l.idle
+	return c.idle
 }
 
 // Promptly makes a call and returns its result, or the error of ctx as soon as ctx ends. go-redis
