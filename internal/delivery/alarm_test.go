@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAnAlarmCallsAtItsTimeAndWhenItIsRung, also when it is rung during a call, which sets the time of the next.
-func TestAnAlarmCallsAtItsTimeAndWhenItIsRung(t *testing.T) {
+// TestAnAlarmFiresWhenDueAndWhenRung: if it is rung during a call, the function is called again.
+func TestAnAlarmFiresWhenDueAndWhenRung(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, start := newAlarm(), time.Now()
 		var at []time.Duration
@@ -32,8 +32,8 @@ func TestAnAlarmCallsAtItsTimeAndWhenItIsRung(t *testing.T) {
 	})
 }
 
-// TestAStoppedAlarmIsSilent, and one that is set again calls nothing but the new function.
-func TestAStoppedAlarmIsSilent(t *testing.T) {
+// TestAStoppedAlarmNeverFires: an alarm that is set again calls only the new function.
+func TestAStoppedAlarmNeverFires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, first, second := newAlarm(), 0, 0
 		a.ring()

@@ -16,14 +16,14 @@ import (
 // present makes a consumer one that says something about itself.
 func present(c *Config) { c.ConsumerInfo = func([]Extended) string { return "{}" } }
 
-// TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive in a partition of which it holds
-// nothing: it claims nothing there, since it has no worker for it.
-func TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive(t *testing.T) {
+// TestABusyConsumerSendsHeartbeatsToIdlePartitions: it claims nothing in a partition of which it holds no message, because it
+// has no free worker.
+func TestABusyConsumerSendsHeartbeatsToIdlePartitions(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"as usual":            func(*Config) {},
-		"polls seldom":        func(c *Config) { c.PollInterval = time.Minute },
-		"poll in half leases": func(c *Config) { c.PollInterval = testLease / 2 },
-		"short leases":        func(c *Config) { c.Lease = time.Second },
+		"default":                func(*Config) {},
+		"rare polls":             func(c *Config) { c.PollInterval = time.Minute },
+		"polls every half lease": func(c *Config) { c.PollInterval = testLease / 2 },
+		"short leases":           func(c *Config) { c.Lease = time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -40,9 +40,9 @@ func TestAConsumerThatIsBusyElsewhereSaysThatItIsAlive(t *testing.T) {
 	}
 }
 
-// TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled in time, also if the first answer fails: its group may be about to
-// end. It answers several calls once, and calls that a claim follows need no answer.
-func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
+// TestABusyConsumerAnswersAnExpiryNoticeInTime even if the first answer fails, because its group may be about to expire. It
+// answers several notices once. A notice that a claim follows needs no answer.
+func TestABusyConsumerAnswersAnExpiryNoticeInTime(t *testing.T) {
 	const notice = 9 * time.Second // how long before its end a group is called
 	for _, lease := range []time.Duration{testLease, 10 * time.Minute} {
 		bubble(t, func(t *testing.T) {
@@ -60,10 +60,10 @@ func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
 			}
 			pass(notice)
 			assert.Equal(t, 1, answers())
-			var away sync.Once
+			var once sync.Once
 			quiet.setHook(func(call string) (err error) {
 				if call == "extend" {
-					away.Do(func() { err = errAway })
+					once.Do(func() { err = errDown })
 				}
 				return err
 			})
@@ -77,11 +77,11 @@ func TestAConsumerThatIsBusyElsewhereAnswersWhenItsGroupIsCalled(t *testing.T) {
 	}
 }
 
-// TestAConsumerThatHasLeftDoesNotSayThatItIsAlive, also if its group was called just before, while another partition settles.
-func TestAConsumerThatHasLeftDoesNotSayThatItIsAlive(t *testing.T) {
+// TestAConsumerThatHasLeftSendsNoHeartbeats even if its group had a notice just before, while another partition settles.
+func TestAConsumerThatHasLeftSendsNoHeartbeats(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		quiet, busy := newFakeGroup(0), newFakeGroup(1)
-		busy.setHook(failing("ack", errAway))
+		busy.setHook(failing("ack", errDown))
 		r := runTopic(t, &fakeTopic{groups: []*fakeGroup{quiet, busy}}, present)
 		msg := <-r.Messages()
 		pass(time.Second)
@@ -112,7 +112,7 @@ func longestSilence(g *fakeGroup) (longest time.Duration) {
 	return longest
 }
 
-func TestTheClaimsOfAnIdleConsumerSayThatItIsAlive(t *testing.T) {
+func TestClaimsOfAnIdleConsumerReplaceHeartbeats(t *testing.T) {
 	for _, poll := range []time.Duration{100 * time.Millisecond, testPoll, testLease / 2, testLease, 10 * testLease} {
 		bubble(t, func(t *testing.T) {
 			g := newFakeGroup(0)
@@ -124,10 +124,10 @@ func TestTheClaimsOfAnIdleConsumerSayThatItIsAlive(t *testing.T) {
 	}
 }
 
-func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
+func TestASubscriptionEndsExpiredGroupsAndReportsThem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := &witness{}
-		topic := &fakeTopic{groups: []*fakeGroup{newFakeGroup(0)}, ended: []queue.Ended{{Group: "old", Freed: 3}}, endFails: errAway}
+		topic := &fakeTopic{groups: []*fakeGroup{newFakeGroup(0)}, ended: []queue.Ended{{Group: "old", Freed: 3}}, endFails: errDown}
 		r := runTopic(t, topic, observed(w))
 		pass(testPoll + time.Second)
 		topic.mu.Lock()
@@ -135,41 +135,41 @@ func TestASubscriptionEndsGroupsThatHaveExpiredAndSaysSo(t *testing.T) {
 		topic.mu.Unlock()
 		pass(testPoll)
 		r.end(t)
-		ended := told[observe.Ended](w)
+		ended := eventsOf[observe.Ended](w)
 		require.NotEmpty(t, ended)
 		assert.Equal(t, observe.Ended{Place: observe.Place{Topic: "t", Group: "old", Partition: -1}, Freed: 3}, ended[0])
 		place := observe.Place{Topic: "t", Group: "g", Partition: -1}
-		failed := told[observe.Failed](w)
+		failed := eventsOf[observe.Failed](w)
 		require.NotEmpty(t, failed)
-		assert.Equal(t, observe.Failed{Place: place, What: observe.Ending, Err: errAway}, failed[0])
-		assert.Equal(t, []observe.OutageBegan{{Place: place, What: observe.Ending, Err: errAway}}, told[observe.OutageBegan](w))
-		require.Len(t, told[observe.OutageEnded](w), 1)
-		assert.Equal(t, observe.Ending, told[observe.OutageEnded](w)[0].What)
+		assert.Equal(t, observe.Failed{Place: place, What: observe.Ending, Err: errDown}, failed[0])
+		assert.Equal(t, []observe.OutageBegan{{Place: place, What: observe.Ending, Err: errDown}}, eventsOf[observe.OutageBegan](w))
+		require.Len(t, eventsOf[observe.OutageEnded](w), 1)
+		assert.Equal(t, observe.Ending, eventsOf[observe.OutageEnded](w)[0].What)
 	})
 }
 
-// TestAFailedEndOfGroupsIsTriedAgainSoon, though claims show that no group ends.
-func TestAFailedEndOfGroupsIsTriedAgainSoon(t *testing.T) {
+// TestEndingExpiredGroupsIsRetriedSoon although claims show that no group may end.
+func TestEndingExpiredGroupsIsRetriedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, g := &witness{}, newFakeGroup(0)
 		g.partitions = 1
-		topic := &fakeTopic{groups: []*fakeGroup{g}, endFails: errAway}
+		topic := &fakeTopic{groups: []*fakeGroup{g}, endFails: errDown}
 		r := runTopic(t, topic, observed(w))
 		g.grown <- struct{}{}
 		pass(time.Second)
-		require.Len(t, told[observe.OutageBegan](w), 1)
+		require.Len(t, eventsOf[observe.OutageBegan](w), 1)
 		topic.mu.Lock()
 		topic.endFails = nil
 		topic.mu.Unlock()
 		pass(2 * testPoll)
-		assert.Len(t, told[observe.OutageEnded](w), 1)
+		assert.Len(t, eventsOf[observe.OutageEnded](w), 1)
 		pass(10 * testPoll)
 		r.end(t)
 		assert.Equal(t, 2, topic.searches)
 	})
 }
 
-func TestAGroupThatIsRecreatedSaysSoEachTime(t *testing.T) {
+func TestEachRecreationOfAGroupIsReportedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, g := &witness{}, newFakeGroup(0)
 		r := run(t, g, observed(w))
@@ -181,10 +181,10 @@ func TestAGroupThatIsRecreatedSaysSoEachTime(t *testing.T) {
 		}
 		recreate()
 		recreate() // another partition would be as soon
-		assert.Equal(t, []observe.Recreated{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, told[observe.Recreated](w))
+		assert.Equal(t, []observe.Recreated{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, eventsOf[observe.Recreated](w))
 		pass(recreatedWithin)
 		recreate()
-		assert.Len(t, told[observe.Recreated](w), 2)
-		assert.Empty(t, told[observe.Failed](w))
+		assert.Len(t, eventsOf[observe.Recreated](w), 2)
+		assert.Empty(t, eventsOf[observe.Failed](w))
 	})
 }

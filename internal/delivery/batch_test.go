@@ -25,7 +25,7 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
+func TestASlowBatchHoldsOnlyItsOwnMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(5000)
 		g.latency = time.Millisecond
@@ -52,19 +52,19 @@ func TestASlowBatchHoldsUpNothingElse(t *testing.T) {
 	})
 }
 
-// TestABatchIsHandedOutAtOnce, so that its messages are late, and take, as long as they really do.
-func TestABatchIsHandedOutAtOnce(t *testing.T) {
+// TestAllMessagesOfABatchAreHandedOutTogether, so the reported lateness and duration of each message are exact.
+func TestAllMessagesOfABatchAreHandedOutTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, w := newFakeGroup(3), &witness{}
 		run(t, g, observed(w), inBatches(10, func(batch []*message.Message) {
-			assert.Len(t, told[observe.HandedOut](w), 3, "before Handle has them")
+			assert.Len(t, eventsOf[observe.HandedOut](w), 3, "before Handle has them")
 			pass(time.Second)
 			for _, msg := range batch {
 				msg.Ack()
 			}
 		}))
 		settle(5 * time.Second)
-		handed, settled := told[observe.HandedOut](w), told[observe.Settled](w)
+		handed, settled := eventsOf[observe.HandedOut](w), eventsOf[observe.Settled](w)
 		assert.Len(t, settled, 3)
 		for i := range handed {
 			assert.Equal(t, handed[0].Late, handed[i].Late)
@@ -73,7 +73,7 @@ func TestABatchIsHandedOutAtOnce(t *testing.T) {
 	})
 }
 
-func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
+func TestAMessageEndedInRedisIsNotAckedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(3)
 		r := run(t, g, inBatches(10, func(batch []*message.Message) {
@@ -95,8 +95,8 @@ func TestWhatRedisKnowsToBeDoneIsNotAcked(t *testing.T) {
 	})
 }
 
-// TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut while its messages are decoded.
-func TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut(t *testing.T) {
+// TestAnUndeliveredBatchIsReleasedOnStop: the subscription stops while the messages are decoded.
+func TestAnUndeliveredBatchIsReleasedOnStop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, goOn := newFakeGroup(2), make(chan struct{})
 		r := run(t, g, inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }), func(c *Config) {
@@ -116,11 +116,11 @@ func TestABatchIsGivenBackIfTheSubscriptionEndsBeforeItIsHandedOut(t *testing.T)
 	})
 }
 
-// TestWhoHasLostTheLeaseDropsNothing: another consumer may have handed the message out before it expired.
-func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
+// TestAnExpiredMessageIsNotDroppedWithoutItsLease: another consumer may have handed the message out before it expired.
+func TestAnExpiredMessageIsNotDroppedWithoutItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		g.setHook(failing("extend", errAway))
+		g.setHook(failing("extend", errDown))
 		run(t, g, expiring("0000", time.Now().Add(testLease+time.Second)), slowDecode("0000", testLease+2*time.Second),
 			func(c *Config) { c.DropExpired = true }, inBatches(1, func([]*message.Message) {}))
 		settle(2 * testLease)
@@ -129,11 +129,11 @@ func TestWhoHasLostTheLeaseDropsNothing(t *testing.T) {
 	})
 }
 
-// TestABatchHasNoMessageWhoseLeaseIsLost while the one behind it is decoded.
-func TestABatchHasNoMessageWhoseLeaseIsLost(t *testing.T) {
+// TestABatchExcludesMessagesWithLostLeases: the first lease is lost while the second message is decoded.
+func TestABatchExcludesMessagesWithLostLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
-		g.setHook(failing("extend", errAway))
+		g.setHook(failing("extend", errDown))
 		r := run(t, g, slowDecode("0001", testLease), inBatches(2, func(batch []*message.Message) { assert.Empty(t, batch) }))
 		settle(testLease + time.Second)
 		g.view(func() { assert.Len(t, g.released, 2) })
@@ -143,7 +143,7 @@ func TestABatchHasNoMessageWhoseLeaseIsLost(t *testing.T) {
 	})
 }
 
-func TestABatchThatDoesNotEndIsGivenUp(t *testing.T) {
+func TestAHangingBatchIsNackedAfterCloseTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
 		var causes []error

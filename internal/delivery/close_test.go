@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-func TestEndingGivesBackFirst(t *testing.T) {
+func TestStopReleasesBufferedMessagesBeforeHandlersFinish(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1000)
 		r := run(t, g)
@@ -28,7 +28,7 @@ func TestEndingGivesBackFirst(t *testing.T) {
 	})
 }
 
-func TestEndingGivesBackMessagesOfAClaimUnderWay(t *testing.T) {
+func TestStopReleasesMessagesOfAClaimInProgress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		g.latency = 300 * time.Millisecond
@@ -41,9 +41,9 @@ func TestEndingGivesBackMessagesOfAClaimUnderWay(t *testing.T) {
 	})
 }
 
-// TestEndingLosesNothingThatIsGivenBackAtThatMoment: what a slow message or a pause has
-// taken out of the buffer reaches Redis, also if the subscription ends just then.
-func TestEndingLosesNothingThatIsGivenBackAtThatMoment(t *testing.T) {
+// TestStopLosesNoMessagesThatAreBeingReleased: messages that a slow message or a pause has removed from the buffer reach Redis
+// even if the subscription stops at that moment.
+func TestStopLosesNoMessagesThatAreBeingReleased(t *testing.T) {
 	causes := map[string]func(r *running, groups []*fakeGroup){
 		"slow message": func(r *running, _ []*fakeGroup) {
 			r.buffer.mu.Lock()
@@ -56,13 +56,13 @@ func TestEndingLosesNothingThatIsGivenBackAtThatMoment(t *testing.T) {
 	for name, cause := range causes {
 		t.Run(name, func(t *testing.T) {
 			for range 20 {
-				bubble(t, func(t *testing.T) { endWhileGivingBack(t, cause) })
+				bubble(t, func(t *testing.T) { stopWhileReleasing(t, cause) })
 			}
 		})
 	}
 }
 
-func endWhileGivingBack(t *testing.T, cause func(r *running, groups []*fakeGroup)) {
+func stopWhileReleasing(t *testing.T, cause func(r *running, groups []*fakeGroup)) {
 	t.Helper()
 	topic := &fakeTopic{}
 	for range 8 {
@@ -88,7 +88,7 @@ func endWhileGivingBack(t *testing.T, cause func(r *running, groups []*fakeGroup
 	require.Zero(t, lost, "messages that nobody gave back")
 }
 
-func TestEndingRepeatsAClaimWhoseReplyWasLost(t *testing.T) {
+func TestStopRepeatsAClaimWhoseReplyWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		failing, failed := make(chan struct{}), make(chan struct{})
@@ -100,7 +100,7 @@ func TestEndingRepeatsAClaimWhoseReplyWasLost(t *testing.T) {
 			lost = true
 			close(failing)
 			<-failed
-			return errAway
+			return errDown
 		})
 		r := run(t, g)
 		<-failing
@@ -113,7 +113,7 @@ func TestEndingRepeatsAClaimWhoseReplyWasLost(t *testing.T) {
 	})
 }
 
-func TestEndingNeverTakesLongerThanCloseTimeoutAndTheGrace(t *testing.T) {
+func TestStopTakesAtMostCloseTimeoutPlusGrace(t *testing.T) {
 	for _, hung := range []string{"claim", "ack", "extend", "leave", ""} {
 		t.Run("hung "+hung, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestAHandlerThatOutlastsCloseTimeoutLosesItsMessage(t *testing.T) {
 	})
 }
 
-func TestADecoderThatNeverEndsDoesNotHoldUpTheEnd(t *testing.T) {
+func TestAHangingDecoderDoesNotDelayStop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		r := run(t, g, func(c *Config) {

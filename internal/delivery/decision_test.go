@@ -20,7 +20,7 @@ func deciding(decisions map[string]queue.Nack) func(*Config) {
 	}
 }
 
-func TestADecisionGoesOutWithTheNackAndIsTold(t *testing.T) {
+func TestAHandlerDecisionIsSentWithTheNackAndReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(3)
 		w := &witness{}
@@ -45,16 +45,16 @@ func TestADecisionGoesOutWithTheNackAndIsTold(t *testing.T) {
 			{Place: place, ID: "0000", Token: 7, How: observe.Deferred, Took: time.Second, RetryIn: time.Hour},
 			{Place: place, ID: "0001", Token: 7, How: observe.BuriedByHandler, Took: time.Second},
 			{Place: place, ID: "0002", Token: 7, How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
-		}, told[observe.Settled](w))
-		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "no such order"}}, told[observe.Buried](w))
+		}, eventsOf[observe.Settled](w))
+		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "no such order"}}, eventsOf[observe.Buried](w))
 	})
 }
 
-// TestADeferredMessageComesAtItsTimeThoughRedisIsAway: only what is left of the delay is sent again.
-func TestADeferredMessageComesAtItsTimeThoughRedisIsAway(t *testing.T) {
+// TestADeferredMessageIsOnTimeDespiteAnOutage: a repeated nack sends only the rest of the delay.
+func TestADeferredMessageIsOnTimeDespiteAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
-		g.nackFails = errAway
+		g.nackFails = errDown
 		w := &witness{}
 		r := run(t, g, observed(w), deciding(map[string]queue.Nack{
 			"0000": {Delay: time.Hour, Deferred: true}, "0001": {Delay: time.Second, Deferred: true},
@@ -71,18 +71,18 @@ func TestADeferredMessageComesAtItsTimeThoughRedisIsAway(t *testing.T) {
 			left[n.ID] = n.Delay
 		}
 		assert.InDelta(t, (50 * time.Minute).Seconds(), left["0000"].Seconds(), 60)
-		for _, settled := range told[observe.Settled](w) {
+		for _, settled := range eventsOf[observe.Settled](w) {
 			assert.Equal(t, left[settled.ID], settled.RetryIn)
 		}
 		assert.Equal(t, map[string]time.Duration{"0000": left["0000"], "0001": 0}, left, "the time of the second is over")
 	})
 }
 
-// TestALostReplyChangesNoDecision: what was sent is sent again, and told once.
-func TestALostReplyChangesNoDecision(t *testing.T) {
+// TestALostReplyDoesNotChangeADecision: the nack is sent again unchanged, and reported once.
+func TestALostReplyDoesNotChangeADecision(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
-		g.nackFails = errAway // behind what it has done
+		g.nackFails = errDown // behind what it has done
 		w := &witness{}
 		r := run(t, g, observed(w), deciding(map[string]queue.Nack{
 			"0000": {Delay: time.Hour, Deferred: true}, "0001": {Reason: "no such order"},
@@ -101,9 +101,9 @@ func TestALostReplyChangesNoDecision(t *testing.T) {
 		})
 		pass(10 * time.Second)
 		r.end(t)
-		assert.Len(t, told[observe.Buried](w), 1)
+		assert.Len(t, eventsOf[observe.Buried](w), 1)
 		assert.ElementsMatch(t, []observe.Settlement{observe.Deferred, observe.BuriedByHandler},
-			mapped(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
+			mapped(eventsOf[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
 	})
 }
 
@@ -121,13 +121,13 @@ func TestADecisionWithoutANackIsDropped(t *testing.T) {
 		assert.Equal(t, []string{"0000"}, g.acked)
 		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0001", Receipt: "1"}}}, g.nacked)
 		assert.Equal(t, []observe.Settlement{observe.Acked, observe.Abandoned},
-			mapped(told[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
-		assert.Empty(t, told[observe.Buried](w))
+			mapped(eventsOf[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
+		assert.Empty(t, eventsOf[observe.Buried](w))
 	})
 }
 
-// TestABurialMakesNobodyClaim since nothing is due again.
-func TestABurialMakesNobodyClaim(t *testing.T) {
+// TestABurialTriggersNoClaim because nothing becomes due.
+func TestABurialTriggersNoClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		r := run(t, g, deciding(map[string]queue.Nack{"0000": {Reason: "no such order"}}))

@@ -49,8 +49,8 @@ func allExpiring(count int, at time.Time) func(*Config) {
 	}
 }
 
-// nothingComes asserts that no message is on offer.
-func nothingComes(t *testing.T, r *running) {
+// expectNoMessage asserts that no message is on offer.
+func expectNoMessage(t *testing.T, r *running) {
 	t.Helper()
 	select {
 	case msg := <-r.Messages():
@@ -81,7 +81,7 @@ func TestMessagesExpireByTheClockOfRedis(t *testing.T) {
 	}
 }
 
-func TestAnyTimeMayBeAnExpiration(t *testing.T) {
+func TestExtremeExpirationTimesAreSupported(t *testing.T) {
 	for at, expired := range map[time.Time]bool{time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC): true, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC): false} {
 		bubble(t, func(t *testing.T) {
 			g := newFakeGroup(1)
@@ -92,12 +92,12 @@ func TestAnyTimeMayBeAnExpiration(t *testing.T) {
 	}
 }
 
-func TestWhatExpiresWhileItIsDecodedIsNotHandedOut(t *testing.T) {
+func TestAMessageThatExpiresWhileDecodedIsNotHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		r := run(t, g, expiring("0000", time.Now().Add(time.Second)), slowDecode("0000", 2*time.Second))
 		settle(3 * time.Second)
-		nothingComes(t, r)
+		expectNoMessage(t, r)
 		g.view(func() {
 			require.Len(t, g.buried, 1)
 			assert.Equal(t, "expired", g.buried[0].Reason)
@@ -111,7 +111,7 @@ func TestWhatExpiresWhileItIsDecodedIsNotHandedOut(t *testing.T) {
 	})
 }
 
-func TestWhatExpiresWhileItsBatchIsDecodedIsNotHandedOut(t *testing.T) {
+func TestAMessageThatExpiresDuringBatchDecodingIsNotHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
 		var handled []string
@@ -130,15 +130,15 @@ func TestWhatExpiresWhileItsBatchIsDecodedIsNotHandedOut(t *testing.T) {
 	})
 }
 
-// TestWhatExpiresOnOfferIsGivenBack to be ended with the next claim, which comes as late as after any offer that
-// nobody has accepted in time.
-func TestWhatExpiresOnOfferIsGivenBack(t *testing.T) {
+// TestAMessageThatExpiresWhileOfferedIsReleased: the next claim buries it. That claim is as late as after any offer that no
+// reader has accepted in time.
+func TestAMessageThatExpiresWhileOfferedIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		ends := time.Now().Add(maxHold / 2)
 		r := run(t, g, expiring("0000", ends))
 		settle(time.Until(ends) + time.Millisecond)
-		nothingComes(t, r)
+		expectNoMessage(t, r)
 		g.view(func() {
 			require.Len(t, g.released, 1)
 			g.ready = append(g.ready, queue.Claimed{ID: "0000", Receipt: "2", Attempt: 1})
@@ -156,8 +156,8 @@ func TestWhatExpiresOnOfferIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestExpiredMessagesDoNotDelayThoseBehindThem, even while nobody is known to read: they are claimed in batches.
-func TestExpiredMessagesDoNotDelayThoseBehindThem(t *testing.T) {
+// TestExpiredMessagesDoNotDelayLaterMessages even if no reader is known, because they are claimed in batches.
+func TestExpiredMessagesDoNotDelayLaterMessages(t *testing.T) {
 	const count = 1000
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)

@@ -12,21 +12,21 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-var errAway = errors.New("redis is away")
+var errDown = errors.New("redis is down")
 
 // fakeGroup is a consumer group in memory. Its hook runs before each call and may fail or
 // delay it.
 type fakeGroup struct {
-	mu      sync.Mutex
-	ready   []queue.Claimed
-	added   int
-	next    time.Duration // Claims.Next when nothing is ready
-	latency time.Duration
-	hook    func(call string) error // guarded by mu
-	stale   map[string]bool         // deliveries that are no longer current
-	letters map[string]string       // reasons to bury what is nacked
-	body    []byte
-	clock   time.Duration // how far Redis's clock is ahead of this host's
+	mu          sync.Mutex
+	ready       []queue.Claimed
+	added       int
+	next        time.Duration // Claims.Next when nothing is ready
+	latency     time.Duration
+	hook        func(call string) error // guarded by mu
+	stale       map[string]bool         // deliveries that are no longer current
+	deadReasons map[string]string       // reasons to bury nacked messages
+	body        []byte
+	clock       time.Duration // how far Redis's clock is ahead of this host's
 	// nackFails is the error of Nack, behind what it has done.
 	nackFails error
 	// returns makes released messages ready again, before later ones.
@@ -41,28 +41,28 @@ type fakeGroup struct {
 	// recreated is told once with a claim.
 	recreated bool
 
-	requests []queue.Request
-	claimed  []time.Time
-	rounds   [][]string // the ids of each Ack
-	acked    []string
-	nacked   []queue.Nack
-	released []queue.Release
-	buried   []queue.Burial
-	extended []time.Time
-	heldLast []queue.Held // those of the last Extend
-	said     []string     // what heartbeats said of the consumer
-	hints    chan time.Duration
-	looks    chan time.Duration // notifications of other consumers
-	grown    chan struct{}
-	paused   chan struct{}
-	called   chan struct{} // notifications for the group alone
-	silent   chan struct{} // lets the listener fail
-	retries  int           // calls of Listener.Retry
-	unheard  bool          // Listener.Close has ended
+	requests       []queue.Request
+	claimed        []time.Time
+	rounds         [][]string // the ids of each Ack
+	acked          []string
+	nacked         []queue.Nack
+	released       []queue.Release
+	buried         []queue.Burial
+	extended       []time.Time
+	heldLast       []queue.Held // those of the last Extend
+	reported       []string     // what heartbeats reported about the consumer
+	hints          chan time.Duration
+	claimHints     chan time.Duration // notifications of other consumers
+	grown          chan struct{}
+	paused         chan struct{}
+	called         chan struct{} // notifications for the group alone
+	silent         chan struct{} // lets the listener fail
+	retries        int           // calls of Listener.Retry
+	listenerClosed bool          // Listener.Close has ended
 }
 
 func newFakeGroup(ready int) *fakeGroup {
-	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), looks: make(chan time.Duration, 1), grown: make(chan struct{}, 1), paused: make(chan struct{}, 1), called: make(chan struct{}, 1), silent: make(chan struct{})}
+	g := &fakeGroup{next: -1, stale: map[string]bool{}, hints: make(chan time.Duration, 1), claimHints: make(chan time.Duration, 1), grown: make(chan struct{}, 1), paused: make(chan struct{}, 1), called: make(chan struct{}, 1), silent: make(chan struct{})}
 	g.add(ready)
 	return g
 }
@@ -167,7 +167,7 @@ func (g *fakeGroup) Nack(ctx context.Context, _ int, nacks []queue.Nack) ([]stri
 			stale = append(stale, n.ID)
 			continue
 		}
-		if reason := cmp.Or(n.Reason, g.letters[n.ID]); reason != "" {
+		if reason := cmp.Or(n.Reason, g.deadReasons[n.ID]); reason != "" {
 			buried = append(buried, queue.Buried{ID: n.ID, Reason: reason})
 		}
 	}
@@ -180,7 +180,7 @@ func (g *fakeGroup) Extend(ctx context.Context, h queue.Heartbeat, held []queue.
 	}
 	defer g.mu.Unlock()
 	g.extended, g.heldLast = append(g.extended, time.Now()), held
-	g.said = append(g.said, h.Presence.Info)
+	g.reported = append(g.reported, h.Presence.Info)
 	var stale []string
 	for _, d := range held {
 		if g.stale[d.ID] {
@@ -235,11 +235,11 @@ func (g *fakeGroup) claims() int {
 	return len(g.claimed)
 }
 
-// view runs a function that looks at the group.
-func (g *fakeGroup) view(look func()) {
+// view runs a function that reads the group.
+func (g *fakeGroup) view(read func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	look()
+	read()
 }
 
 // fakeTopic is a topic in memory.
@@ -249,7 +249,7 @@ type fakeTopic struct {
 	ended    []queue.Ended // guarded by mu; what EndExpired returns
 	endFails error         // guarded by mu
 	searches int           // guarded by mu; calls of EndExpired
-	looks    int           // guarded by mu; calls of Partitions
+	queries  int           // guarded by mu; calls of Partitions
 	failing  int           // guarded by mu; calls of Partitions that are still to fail
 }
 
@@ -262,7 +262,7 @@ func (t *fakeTopic) add(g *fakeGroup) {
 func (t *fakeTopic) Partitions(context.Context) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.looks++
+	t.queries++
 	if t.failing > 0 {
 		t.failing--
 		return 0, errors.New("timeout")
@@ -274,7 +274,7 @@ func (t *fakeTopic) Partitions(context.Context) (int, error) {
 func (t *fakeTopic) commands() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.looks + t.searches*(1+len(t.groups))
+	return t.queries + t.searches*(1+len(t.groups))
 }
 
 func (t *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
@@ -312,7 +312,7 @@ func (l *fakeListener) pass(handler queue.HintHandler) {
 		case in := <-l.group.hints:
 			handler.OnHint(queue.Hint{In: in, Opened: !open})
 			open = true
-		case in := <-l.group.looks:
+		case in := <-l.group.claimHints:
 			handler.OnHint(queue.Hint{In: in, Claimed: true, Found: 1})
 		case <-l.group.grown:
 			handler.OnHint(queue.Hint{Grown: true})
@@ -321,7 +321,7 @@ func (l *fakeListener) pass(handler queue.HintHandler) {
 		case <-l.group.called:
 			handler.OnHint(queue.Hint{Alone: true})
 		case <-l.group.silent:
-			handler.OnError(errAway)
+			handler.OnError(errDown)
 			open = false
 		case <-l.closed:
 			return
@@ -336,5 +336,5 @@ func (l *fakeListener) Close() {
 	close(l.closed)
 	l.running.Wait()
 	pass(time.Millisecond)
-	l.group.view(func() { l.group.unheard = true })
+	l.group.view(func() { l.group.listenerClosed = true })
 }

@@ -25,10 +25,9 @@ func TestAConsumerPollsWhileNotificationsAreLost(t *testing.T) {
 	})
 }
 
-// TestAConsumerThatHearsNothingForLongLooksLessAndLess, also if notifications come for a moment
-// again and again.
-func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
-	for name, flaps := range map[string]bool{"away": false, "for a moment": true} {
+// TestPollingSlowsDownDuringALongNotificationOutage even if notifications work for a moment again and again.
+func TestPollingSlowsDownDuringALongNotificationOutage(t *testing.T) {
+	for name, flaps := range map[string]bool{"down": false, "unstable": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				g := newFakeGroup(0)
@@ -52,8 +51,7 @@ func TestAConsumerThatHearsNothingForLongLooksLessAndLess(t *testing.T) {
 	}
 }
 
-// TestAConsumerThatWasNotifiedForLongPollsAgain.
-func TestAConsumerThatWasNotifiedForLongPollsAgain(t *testing.T) {
+func TestANewNotificationOutageRestartsFastPolling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		run(t, g)

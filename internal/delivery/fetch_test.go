@@ -75,14 +75,14 @@ func TestANackedMessageIsClaimedWhenItIsDue(t *testing.T) {
 	})
 }
 
-func TestAConsumerYieldsToOneThatFindsMoreMessages(t *testing.T) {
+func TestAConsumerYieldsToAMoreSuccessfulConsumer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		g.next = 100 * time.Millisecond
 		r := run(t, g)
 		for range 20 { // another consumer claims each message first, and says so
 			pass(100*time.Millisecond + 10*time.Microsecond)
-			g.looks <- 100 * time.Millisecond
+			g.claimHints <- 100 * time.Millisecond
 		}
 		g.view(func() { assert.LessOrEqual(t, len(g.claimed), 6, "claims for 20 messages that another had") })
 
@@ -104,10 +104,10 @@ func TestAConsumerYieldsToOneThatFindsMoreMessages(t *testing.T) {
 	})
 }
 
-func TestAFailingClaimIsRepeatedUnderItsNumberAtMostFiveTimesASecond(t *testing.T) {
+func TestAFailedClaimIsRetriedWithItsNumberAndBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		g.setHook(func(string) error { return errAway })
+		g.setHook(func(string) error { return errDown })
 		r := run(t, g)
 		pass(20 * time.Second)
 		g.setHook(nil)
@@ -134,35 +134,35 @@ func places(ended []observe.OutageEnded) (list []observe.Place) {
 	return list
 }
 
-func TestARetiredGroupIsReportedOnceAlsoAfterAnotherFailure(t *testing.T) {
+func TestARetiredGroupIsReportedOnceEvenAfterAnotherFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w := &witness{}
-		g.setHook(failing("claim", errAway))
+		g.setHook(failing("claim", errDown))
 		r := run(t, g, observed(w))
 		pass(time.Second)
 		g.setHook(failing("claim", queue.ErrGroupRetired))
 		pass(10 * testPoll)
 		retired := 0
-		for _, e := range told[observe.Failed](w) {
+		for _, e := range eventsOf[observe.Failed](w) {
 			if errors.Is(e.Err, queue.ErrGroupRetired) {
 				retired++
 			}
 		}
 		assert.Equal(t, 1, retired)
 		whole := observe.Place{Topic: "t", Group: "g", Partition: -1}
-		assert.Contains(t, told[observe.OutageBegan](w), observe.OutageBegan{
+		assert.Contains(t, eventsOf[observe.OutageBegan](w), observe.OutageBegan{
 			Place: whole, What: observe.Claiming, Err: queue.ErrGroupRetired, Others: 1,
 		})
-		assert.Empty(t, told[observe.OutageEnded](w))
+		assert.Empty(t, eventsOf[observe.OutageEnded](w))
 		g.setHook(nil) // it is restored
 		(<-r.Messages()).Ack()
-		ended := places(told[observe.OutageEnded](w))
+		ended := places(eventsOf[observe.OutageEnded](w))
 		assert.ElementsMatch(t, []observe.Place{whole, place}, ended)
 	})
 }
 
-func TestAConsumerWhoseMemoryWasSetBackGoesOnFromItsLastRequest(t *testing.T) {
+func TestAConsumerContinuesFromTheLastRequestNumberInRedis(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const later = 100
 		g := newFakeGroup(1)

@@ -26,8 +26,8 @@ func TestNotificationsDuringAClaimCauseNoOtherClaim(t *testing.T) {
 	})
 }
 
-// TestAClaimSetsOutEarlierWhenRedisIsFar: it is due by the clock of Redis.
-func TestAClaimSetsOutEarlierWhenRedisIsFar(t *testing.T) {
+// TestAClaimIsSentEarlierToADistantRedis because messages are due by the clock of Redis.
+func TestAClaimIsSentEarlierToADistantRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const in = 100 * time.Millisecond
 		h := newHints(Config{PollInterval: testPoll})

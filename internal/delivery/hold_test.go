@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestWithoutAReaderMessagesAreHeldOneAtATime(t *testing.T) {
+func TestMessagesAreHeldOneAtATimeWithoutAReader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		r := run(t, g, func(c *Config) { c.MaxInFlight = 20 })
@@ -25,7 +25,7 @@ func TestWithoutAReaderMessagesAreHeldOneAtATime(t *testing.T) {
 	})
 }
 
-func TestAMessageForAFreeWorkerIsClaimedOnlyForOne(t *testing.T) {
+func TestAMessageThatNeedsAFreeWorkerIsNotClaimedAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		r := run(t, g)
@@ -64,8 +64,8 @@ func TestHeldBytesAreBounded(t *testing.T) {
 	})
 }
 
-// TestAllHandlersAreBusyAlthoughClaimsAreSmall: with ordering keys, fewer messages are held ahead than there may be handlers.
-func TestAllHandlersAreBusyAlthoughClaimsAreSmall(t *testing.T) {
+// TestSmallClaimsKeepAllHandlersBusy: with ordering keys, fewer messages may be buffered than there are handlers.
+func TestSmallClaimsKeepAllHandlersBusy(t *testing.T) {
 	const handlers = 4*maxOrdered + 200
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(handlers + 1)

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCallsGoDown through the layers that doc.go lists. A type may be named in a lower layer, but what it has may not be used
-// there.
-func TestCallsGoDown(t *testing.T) {
+// TestFilesCallOnlyTheirOwnOrLowerLayers checks the layers that doc.go lists. A lower layer may name a type of a higher one,
+// but not use its methods or fields.
+func TestFilesCallOnlyTheirOwnOrLowerLayers(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, "_test.go") })

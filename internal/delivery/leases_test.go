@@ -25,7 +25,7 @@ func claimed(id, receipt string) []queue.Claimed {
 	return []queue.Claimed{{ID: id, Receipt: receipt, AnsweredAt: time.Now(), LeasedUntil: time.Now().Add(testLease)}}
 }
 
-func TestAMessageWhoseLeaseRanOutUnnoticedIsNotHandedOut(t *testing.T) {
+func TestAMessageWithAnExpiredLeaseIsNotHandedOut(t *testing.T) {
 	l := newTestLeases()
 	it := l.hold(claimed("a", "1"), time.Now().Add(-testLease))[0] // as after a stopped process
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -35,7 +35,7 @@ func TestAMessageWhoseLeaseRanOutUnnoticedIsNotHandedOut(t *testing.T) {
 	assert.Zero(t, l.count())
 }
 
-func TestSettlingADeliveryKeepsALaterOneOfTheSameMessage(t *testing.T) {
+func TestSettlingADeliveryKeepsALaterDeliveryOfTheMessage(t *testing.T) {
 	l := newTestLeases()
 	first := l.hold(claimed("a", "1"), time.Now())[0]
 	second := l.hold(claimed("a", "1/1"), time.Now())[0] // given back, and claimed again
@@ -74,7 +74,7 @@ func TestLeasesAreExtendedEveryThirdOfTheirDuration(t *testing.T) {
 	}
 }
 
-func TestADeliveryCountsOnceItIsHandedOut(t *testing.T) {
+func TestExtensionsReportWhichMessagesAreHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
 		r := run(t, g, func(c *Config) { c.MaxInFlight = 2; c.Lease = maxHold })
@@ -97,7 +97,7 @@ func otherOf(id string) string {
 	return "0000"
 }
 
-func TestAMessageIsGivenUpBeforeItsLeaseEnds(t *testing.T) {
+func TestALeaseIsTreatedAsLostBeforeItExpires(t *testing.T) {
 	for name, hangs := range map[string]time.Duration{"its extension fails": 0, "its extension hangs": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestAMessageIsGivenUpBeforeItsLeaseEnds(t *testing.T) {
 						return nil
 					}
 					pass(hangs)
-					return errAway
+					return errDown
 				})
 				start := time.Now()
 				r := run(t, g)
@@ -124,10 +124,10 @@ func TestAMessageIsGivenUpBeforeItsLeaseEnds(t *testing.T) {
 	}
 }
 
-func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
+func TestALeaseIsMeasuredFromWhenItsClaimWasSent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
-		g.setHook(failing("extend", errAway))
+		g.setHook(failing("extend", errDown))
 		r := run(t, g)
 		pass(testLease / 2)
 		g.add(1)
@@ -145,8 +145,8 @@ func TestASlowReplyShortensTheTrustInALease(t *testing.T) {
 	})
 }
 
-// TestNoMessageOvertakesOneWhoseReplyWasTooSlow though the next claim begins before that one is given back.
-func TestNoMessageOvertakesOneWhoseReplyWasTooSlow(t *testing.T) {
+// TestASlowClaimReplyDoesNotReorderMessages although the next claim begins before the late messages are released.
+func TestASlowClaimReplyDoesNotReorderMessages(t *testing.T) {
 	for range 20 { // the claim and the worker race
 		bubble(t, func(t *testing.T) {
 			g := newFakeGroup(0)
@@ -191,7 +191,7 @@ func testSlowReply(t *testing.T, g *fakeGroup, next func() string) {
 	}
 }
 
-func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
+func TestContextsOfLostLeasesEndBeforeTheObserverIsCalled(t *testing.T) {
 	const messages = 100
 	ways := map[string]func(l *leases, items []*item){
 		"not certain": func(l *leases, _ []*item) {
@@ -222,25 +222,25 @@ func TestAllContextsOfLostLeasesHaveEndedWhenAnObserverIsTold(t *testing.T) {
 				require.True(t, l.handOut(it, cancel))
 				contexts = append(contexts, ctx)
 			}
-			told := 0
+			reported := 0
 			l.report.observer.LeaseLost = func(observe.LeaseLost) {
-				told++
-				require.True(t, l.mu.TryLock(), "an observer is told under a lock")
+				reported++
+				require.True(t, l.mu.TryLock(), "an observer is reported under a lock")
 				l.mu.Unlock()
 				for _, ctx := range contexts {
 					require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
 				}
 			}
 			lose(l, items)
-			assert.Equal(t, messages, told)
+			assert.Equal(t, messages, reported)
 		})
 	}
 }
 
-func TestALeaseThatEndsWhileASlowObserverIsToldIsGivenUpInTime(t *testing.T) {
+func TestASlowObserverDoesNotDelayTheLossOfALease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(10)
-		g.setHook(failing("extend", errAway))
+		g.setHook(failing("extend", errDown))
 		const slow = time.Second
 		r := run(t, g, func(c *Config) {
 			c.MaxInFlight = 20
@@ -264,10 +264,10 @@ func TestALeaseThatEndsWhileASlowObserverIsToldIsGivenUpInTime(t *testing.T) {
 	})
 }
 
-func TestALostMessageIsNotHandedOut(t *testing.T) {
+func TestAMessageWhoseLeaseIsLostIsNotHandedOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
-		g.setHook(failing("extend", errAway))
+		g.setHook(failing("extend", errDown))
 		r := run(t, g)
 		pass(2 * testLease) // nobody reads
 		select {

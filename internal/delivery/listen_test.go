@@ -9,12 +9,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestAListenerThatWorksAgainTriggersFailingClaims(t *testing.T) {
+func TestARecoveredListenerRetriesFailingClaims(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := run(t, g)
 		pass(time.Second)
-		g.setHook(func(string) error { return errAway })
+		g.setHook(func(string) error { return errDown })
 		g.hints <- 0
 		pass(30 * time.Second)
 		for before := g.claims(); g.claims() == before; { // the next pause of 2s or more begins
@@ -30,12 +30,12 @@ func TestAListenerThatWorksAgainTriggersFailingClaims(t *testing.T) {
 	})
 }
 
-func TestClaimsThatWorkAgainTriggerAFailingListener(t *testing.T) {
+func TestARecoveredClaimRetriesAFailingListener(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		run(t, g)
 		pass(time.Second)
-		g.setHook(func(string) error { return errAway })
+		g.setHook(func(string) error { return errDown })
 		pass(testPoll + time.Second)
 		g.view(func() { assert.Zero(t, g.retries) })
 		g.setHook(nil)
@@ -50,12 +50,12 @@ func TestRunWaitsUntilItsListenersAreClosed(t *testing.T) {
 		r := run(t, g)
 		pass(time.Second)
 		r.end(t)
-		g.view(func() { assert.True(t, g.unheard) })
+		g.view(func() { assert.True(t, g.listenerClosed) })
 	})
 }
 
-// TestASlowObserverHoldsUpNoNotifications blocks in the report of a failure.
-func TestASlowObserverHoldsUpNoNotifications(t *testing.T) {
+// TestASlowObserverDoesNotDelayNotifications blocks the observer in the report of a failure.
+func TestASlowObserverDoesNotDelayNotifications(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, stuck := newFakeGroup(0), make(chan struct{})
 		failures := 0

@@ -31,9 +31,9 @@ func (o opening) OnOpen()           { o.handler.OnHint(queue.Hint{Opened: true})
 func (o opening) OnMessage(string)  {}
 func (o opening) OnError(err error) { o.handler.OnError(err) }
 
-// fakeNode is the node of all channels. While it is away, connections look open and are silent, and nothing can be published.
+// fakeNode is the node of all channels. While it is down, connections look open and are silent, and nothing can be published.
 type fakeNode struct {
-	away      atomic.Bool
+	down      atomic.Bool
 	heartbeat chan struct{} // has something after a heartbeat has arrived
 	mu        sync.Mutex
 	conn      *fakeConn // guarded by mu; the last one
@@ -68,8 +68,8 @@ type fakeConn struct {
 }
 
 func (c *fakeConn) answer(kind notify.Kind, channel string) error {
-	if c.node.away.Load() {
-		return errAway
+	if c.node.down.Load() {
+		return errDown
 	}
 	c.sent <- notify.Event{Kind: kind, Channel: channel}
 	return nil
@@ -90,15 +90,15 @@ func (c *fakeConn) Receive(context.Context) (notify.Event, error) {
 	case e := <-c.sent:
 		return e, nil
 	case <-c.closed:
-		return notify.Event{}, errAway
+		return notify.Event{}, errDown
 	}
 }
 
 func (c *fakeConn) Close() { close(c.closed) }
 
-// TestSilenceIsMadeUpForInTime lets notifications fail silently just after a heartbeat. A message that is due then is handed out
-// within the poll interval, though the next poll is far away.
-func TestSilenceIsMadeUpForInTime(t *testing.T) {
+// TestLostNotificationsDelayMessagesAtMostThePollInterval lets notifications fail silently just after a heartbeat. A message
+// that is due then is handed out within the poll interval, though the next poll is far away.
+func TestLostNotificationsDelayMessagesAtMostThePollInterval(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		node := &fakeNode{heartbeat: make(chan struct{}, 1)}
@@ -115,10 +115,10 @@ func TestSilenceIsMadeUpForInTime(t *testing.T) {
 			require.LessOrEqual(t, g.claims()-before, 1, "it relies on notifications")
 			<-node.heartbeat // an old one
 			<-node.heartbeat
-			node.away.Store(true)
+			node.down.Store(true)
 			latest = max(latest, unannounced(g, r))
 			pass(time.Minute)
-			node.away.Store(false)
+			node.down.Store(false)
 		}
 		assert.LessOrEqual(t, latest, notify.Interval+notify.Timeout+fallbackInterval)
 		assert.Less(t, latest, notify.Interval+quietMargin-time.Second, "the rest is for the claim")

@@ -35,7 +35,7 @@ func TestFastHandlersGetLargeBatches(t *testing.T) {
 	})
 }
 
-func TestBatchesAreSmallWhileOrderingKeysCome(t *testing.T) {
+func TestClaimsAreSmallWhileMessagesHaveOrderingKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(5000)
 		g.latency = time.Millisecond

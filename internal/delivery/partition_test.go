@@ -63,8 +63,8 @@ func TestAClaimOpensNewPartitionsAtOnce(t *testing.T) {
 	})
 }
 
-// TestALookThatFailsIsRepeatedSoon, although claims have shown meanwhile what it was for.
-func TestALookThatFailsIsRepeatedSoon(t *testing.T) {
+// TestAFailedPartitionQueryIsRetriedSoon although later claims show nothing new.
+func TestAFailedPartitionQueryIsRetriedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first := newFakeGroup(0)
 		first.partitions = 1
@@ -85,9 +85,9 @@ func TestALookThatFailsIsRepeatedSoon(t *testing.T) {
 	})
 }
 
-// TestAnIdleSubscriptionOnlyClaims as long as its claims show that the topic has not changed: it
-// looks at the topic every ten minutes, and with each poll when groups may end.
-func TestAnIdleSubscriptionOnlyClaims(t *testing.T) {
+// TestAnIdleSubscriptionRarelyReadsTheTopic: as long as its claims show that the topic has not changed, it reads the topic
+// every ten minutes, or with each poll while groups may expire.
+func TestAnIdleSubscriptionRarelyReadsTheTopic(t *testing.T) {
 	for ending, limit := range map[bool]int{false: 6, true: 720} {
 		bubble(t, func(t *testing.T) {
 			group := newFakeGroup(0)
@@ -96,7 +96,7 @@ func TestAnIdleSubscriptionOnlyClaims(t *testing.T) {
 			runTopic(t, topic)
 			pass(time.Hour)
 			topic.mu.Lock()
-			assert.InDelta(t, limit, topic.looks, 3, "groups that may end: %t", ending)
+			assert.InDelta(t, limit, topic.queries, 3, "groups that may end: %t", ending)
 			topic.mu.Unlock()
 		})
 	}

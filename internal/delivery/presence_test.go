@@ -12,11 +12,10 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// TestAConsumerSaysWhatItsHandlersHave in each heartbeat and in the claims after it, which
-// would erase it otherwise.
-func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
+// TestAConsumerReportsTheMessagesOfItsHandlers in each heartbeat, and in later claims, which would erase the report otherwise.
+func TestAConsumerReportsTheMessagesOfItsHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var said []string
+		var reported []string
 		var last queue.Presence
 		g := newFakeGroup(2)
 		r := run(t, g, func(c *Config) {
@@ -30,20 +29,20 @@ func TestAConsumerSaysWhatItsHandlersHave(t *testing.T) {
 		first.Ack()
 		second.Ack()
 		pass(testLease / 3)
-		g.view(func() { said, last = slices.Clone(g.said), g.requests[len(g.requests)-1].Presence })
+		g.view(func() { reported, last = slices.Clone(g.reported), g.requests[len(g.requests)-1].Presence })
 		third.Ack()
 		pass(testLease)
 		r.end(t)
-		require.GreaterOrEqual(t, len(said), 3)
-		assert.Equal(t, []string{"[{0000 7 1} {0001 7 1}]", "[{0000 7 2} {0001 7 2} {0002 7 1}]", "[{0002 7 2}]"}, said[:3])
-		assert.Equal(t, queue.Presence{Alive: 2 * quietPoll, Info: said[2]}, last, "of a claim")
+		require.GreaterOrEqual(t, len(reported), 3)
+		assert.Equal(t, []string{"[{0000 7 1} {0001 7 1}]", "[{0000 7 2} {0001 7 2} {0002 7 1}]", "[{0002 7 2}]"}, reported[:3])
+		assert.Equal(t, queue.Presence{Alive: 2 * quietPoll, Info: reported[2]}, last, "of a claim")
 		assert.Equal(t, "[]", g.requests[0].Presence.Info)
 		assert.Equal(t, "[]", g.requests[len(g.requests)-1].Presence.Info, "nothing is held any more")
 	})
 }
 
-// TestAConsumerDoesNotSayForLongWhatItsHandlersHad when the last of them ended during a heartbeat.
-func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
+// TestAConsumerSoonReportsThatItsHandlersAreIdle if the last handler ended during a heartbeat.
+func TestAConsumerSoonReportsThatItsHandlersAreIdle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		r := run(t, g, func(c *Config) {
@@ -59,26 +58,26 @@ func TestAConsumerDoesNotSayForLongWhatItsHandlersHad(t *testing.T) {
 		})
 		pass(time.Hour)
 		g.view(func() {
-			require.Equal(t, []string{"[{0000 7 1}]"}, g.said)
+			require.Equal(t, []string{"[{0000 7 1}]"}, g.reported)
 			require.Len(t, g.requests, 2)
 			assert.Equal(t, "[]", g.requests[1].Presence.Info)
 		})
 	})
 }
 
-// TestALeaseThatCouldNotBeExtendedIsNotCounted: an extension counts when Redis has answered.
-func TestALeaseThatCouldNotBeExtendedIsNotCounted(t *testing.T) {
+// TestAFailedExtensionIsNotCounted: an extension counts once Redis has confirmed it.
+func TestAFailedExtensionIsNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		r := run(t, g, func(c *Config) { c.ConsumerInfo = func(extended []Extended) string { return fmt.Sprint(extended) } })
 		msg := <-r.Messages()
-		g.setHook(failing("extend", errAway))
+		g.setHook(failing("extend", errDown))
 		pass(testLease / 2)
 		g.setHook(nil)
 		pass(testLease / 2)
 		msg.Ack()
 		r.end(t)
-		require.GreaterOrEqual(t, len(g.said), 2)
-		assert.Equal(t, []string{"[{0000 7 1}]", "[{0000 7 2}]"}, g.said[:2])
+		require.GreaterOrEqual(t, len(g.reported), 2)
+		assert.Equal(t, []string{"[{0000 7 1}]", "[{0000 7 2}]"}, g.reported[:2])
 	})
 }

@@ -13,12 +13,12 @@ func TestTheQuietInterval(t *testing.T) {
 	for name, c := range map[string]struct {
 		poll, expiry, quiet, alive time.Duration
 	}{
-		"default":                     {5 * time.Second, 0, 30 * time.Second, time.Minute},
-		"seldom":                      {time.Minute, 0, time.Minute, 2 * time.Minute},
-		"often":                       {4 * time.Second, 0, 4 * time.Second, testLease},
-		"of a Broadcast group":        {5 * time.Second, 50 * time.Second, 25 * time.Second, 50 * time.Second},
-		"of a group that ends soon":   {5 * time.Second, time.Second, 5 * time.Second, testLease},
-		"of a group that ends seldom": {5 * time.Second, time.Hour, 30 * time.Second, time.Minute},
+		"default":                      {5 * time.Second, 0, 30 * time.Second, time.Minute},
+		"rare polls":                   {time.Minute, 0, time.Minute, 2 * time.Minute},
+		"frequent polls":               {4 * time.Second, 0, 4 * time.Second, testLease},
+		"of a Broadcast group":         {5 * time.Second, 50 * time.Second, 25 * time.Second, 50 * time.Second},
+		"of a group that expires soon": {5 * time.Second, time.Second, 5 * time.Second, testLease},
+		"of a group that expires late": {5 * time.Second, time.Hour, 30 * time.Second, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Config{PollInterval: c.poll, PingInterval: notify.Interval, GroupExpiry: c.expiry, Lease: testLease}
@@ -37,8 +37,8 @@ func notified(t *testing.T, g *fakeGroup, change ...func(*Config)) *running {
 	return r
 }
 
-// TestAnIdleSubscriptionThatIsNotifiedSendsACommandEach20Seconds at most, of whatever kind.
-func TestAnIdleSubscriptionThatIsNotifiedSendsACommandEach20Seconds(t *testing.T) {
+// TestNotificationsLimitIdleCommandsToOnePer20Seconds, all commands included.
+func TestNotificationsLimitIdleCommandsToOnePer20Seconds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		g.partitions = 1
@@ -69,8 +69,8 @@ func TestAConsumerPollsAsUsualUntilItReceivesNotifications(t *testing.T) {
 	})
 }
 
-// TestAConsumerWhoseConnectionIsLostLooksAtOnce, though its next poll is far away.
-func TestAConsumerWhoseConnectionIsLostLooksAtOnce(t *testing.T) {
+// TestALostNotificationConnectionTriggersAClaimAtOnce although the next poll is far away.
+func TestALostNotificationConnectionTriggersAClaimAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := notified(t, g)
@@ -94,8 +94,8 @@ func unannounced(g *fakeGroup, r *running) time.Duration {
 	return time.Since(start)
 }
 
-// TestFalseNotificationsPostponeNoMessageForLong: what says that another consumer has looked may be false.
-func TestFalseNotificationsPostponeNoMessageForLong(t *testing.T) {
+// TestFalseNotificationsDelayMessagesByAtMostOnePoll: a notification that another consumer has claimed may be false.
+func TestFalseNotificationsDelayMessagesByAtMostOnePoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		r := notified(t, g)
@@ -105,7 +105,7 @@ func TestFalseNotificationsPostponeNoMessageForLong(t *testing.T) {
 			g.hints <- 10 * time.Second
 			pass(9 * time.Second)
 			g.view(func() { g.next = time.Second })
-			g.looks <- -1
+			g.claimHints <- -1
 			pass(time.Second)
 			g.view(func() { g.next = -1 })
 			assert.LessOrEqual(t, unannounced(g, r), testPoll)
@@ -113,8 +113,8 @@ func TestFalseNotificationsPostponeNoMessageForLong(t *testing.T) {
 	})
 }
 
-// TestConsumersThatHearOfEachOtherStayQuiet: after each message, one more look is enough.
-func TestConsumersThatHearOfEachOtherStayQuiet(t *testing.T) {
+// TestConsumersThatNotifyEachOtherPollRarely: after each message, one more claim is enough.
+func TestConsumersThatNotifyEachOtherPollRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		notified(t, g)
@@ -123,10 +123,10 @@ func TestConsumersThatHearOfEachOtherStayQuiet(t *testing.T) {
 		for range hours {
 			g.hints <- 0
 			pass(time.Millisecond)
-			g.looks <- 30 * time.Second // the lease of the consumer that has it
+			g.claimHints <- 30 * time.Second // the lease of the consumer that has it
 			for range 119 {
 				pass(30 * time.Second)
-				g.looks <- -1
+				g.claimHints <- -1
 			}
 			pass(30 * time.Second)
 		}

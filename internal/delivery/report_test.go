@@ -53,8 +53,8 @@ func observed(w *witness) func(*Config) {
 	}
 }
 
-// told returns the events of one type, in their order.
-func told[E any](w *witness) (events []E) {
+// eventsOf returns the events of one type, in their order.
+func eventsOf[E any](w *witness) (events []E) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, event := range w.events {
@@ -67,7 +67,7 @@ func told[E any](w *witness) (events []E) {
 
 var place = observe.Place{Topic: "t", Group: "g"}
 
-func TestAnObserverFollowsAMessage(t *testing.T) {
+func TestTheObserverReceivesEachStepOfADelivery(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(0)
 		g.body = []byte("four")
@@ -91,7 +91,7 @@ func TestAnObserverFollowsAMessage(t *testing.T) {
 	})
 }
 
-func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
+func TestTheObserverReceivesTheOutcomeOfEachDelivery(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(4)
 		g.returns = true
@@ -111,9 +111,9 @@ func TestAnObserverLearnsHowEachDeliveryEnds(t *testing.T) {
 		assert.Equal(t, []observe.Failed{
 			{Place: place, What: observe.Decoding, ID: "0000", Err: errGarbage},
 			{Place: place, What: observe.Retrying, ID: "0001", Err: errMetadata},
-		}, told[observe.Failed](w))
-		assert.Equal(t, []observe.Buried{{Place: place, ID: "0000", Reason: "cannot decode: garbage"}}, told[observe.Buried](w))
-		settled := told[observe.Settled](w)
+		}, eventsOf[observe.Failed](w))
+		assert.Equal(t, []observe.Buried{{Place: place, ID: "0000", Reason: "cannot decode: garbage"}}, eventsOf[observe.Buried](w))
+		settled := eventsOf[observe.Settled](w)
 		for _, want := range []observe.Settled{
 			{Place: place, ID: "0000", Token: 7, How: observe.Undecodable},
 			{Place: place, ID: "0001", Token: 7, How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
@@ -137,11 +137,11 @@ func TestEachClaimedMessageIsSettledOnce(t *testing.T) {
 		pass(time.Second)
 		r.end(t)
 		var claimed, settled []string
-		for _, e := range told[observe.Claimed](w) {
+		for _, e := range eventsOf[observe.Claimed](w) {
 			claimed = append(claimed, e.IDs...)
 		}
 		released := 0
-		for _, e := range told[observe.Settled](w) {
+		for _, e := range eventsOf[observe.Settled](w) {
 			settled = append(settled, e.ID)
 			if e.How == observe.Released {
 				released++
@@ -155,7 +155,7 @@ func TestEachClaimedMessageIsSettledOnce(t *testing.T) {
 	})
 }
 
-func TestAnObserverLearnsOfALostLeaseAndItsStaleNack(t *testing.T) {
+func TestALostLeaseAndItsStaleNackAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w := &witness{}
@@ -166,13 +166,13 @@ func TestAnObserverLearnsOfALostLeaseAndItsStaleNack(t *testing.T) {
 		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
 		msg.Nack()
 		r.end(t)
-		assert.Equal(t, []observe.LeaseLost{{Place: place, ID: "0000", Token: 7, Attempt: 1, HandedOut: true}}, told[observe.LeaseLost](w))
-		require.Len(t, told[observe.Settled](w), 1)
-		assert.True(t, told[observe.Settled](w)[0].Stale)
+		assert.Equal(t, []observe.LeaseLost{{Place: place, ID: "0000", Token: 7, Attempt: 1, HandedOut: true}}, eventsOf[observe.LeaseLost](w))
+		require.Len(t, eventsOf[observe.Settled](w), 1)
+		assert.True(t, eventsOf[observe.Settled](w)[0].Stale)
 	})
 }
 
-func TestABurialThatChangedNothingIsNotTold(t *testing.T) {
+func TestAStaleBurialIsNotReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2)
 		g.stale["0000"] = true
@@ -183,15 +183,15 @@ func TestABurialThatChangedNothingIsNotTold(t *testing.T) {
 		assert.Equal(t, []observe.Settled{
 			{Place: place, ID: "0000", Token: 7, How: observe.Undecodable, Stale: true},
 			{Place: place, ID: "0001", Token: 7, How: observe.Undecodable},
-		}, told[observe.Settled](w))
-		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "cannot decode: garbage"}}, told[observe.Buried](w))
+		}, eventsOf[observe.Settled](w))
+		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "cannot decode: garbage"}}, eventsOf[observe.Buried](w))
 	})
 }
 
-func TestANackThatMadeADeadMessageOrNothingIsNotTriedAgain(t *testing.T) {
+func TestOnlyANackThatReschedulesReportsRetryIn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(3)
-		g.letters, g.stale["0001"] = map[string]string{"0000": "enough"}, true
+		g.deadReasons, g.stale["0001"] = map[string]string{"0000": "enough"}, true
 		w := &witness{}
 		r := run(t, g, observed(w))
 		for range 3 {
@@ -202,17 +202,17 @@ func TestANackThatMadeADeadMessageOrNothingIsNotTriedAgain(t *testing.T) {
 			{Place: place, ID: "0000", Token: 7, How: observe.Nacked},
 			{Place: place, ID: "0001", Token: 7, How: observe.Nacked, Stale: true},
 			{Place: place, ID: "0002", Token: 7, How: observe.Nacked, RetryIn: time.Second},
-		}, told[observe.Settled](w))
+		}, eventsOf[observe.Settled](w))
 	})
 }
 
-func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
+func TestFailuresAndTheEndOfAnOutageAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w := &witness{}
 		r := run(t, g, observed(w))
 		msg := <-r.Messages()
-		g.setHook(func(string) error { return errAway })
+		g.setHook(func(string) error { return errDown })
 		msg.Ack()
 		g.hints <- 0
 		pass(time.Second) // the hint has been taken: it must not end the outage that follows
@@ -221,21 +221,21 @@ func TestAnObserverLearnsOfEachFailureAndTheEndOfAnOutage(t *testing.T) {
 		g.setHook(nil)
 		g.hints <- 0
 		pass(time.Minute)
-		assert.Len(t, told[observe.OutageEnded](w), len(told[observe.OutageBegan](w)), "also if nothing is left to extend")
+		assert.Len(t, eventsOf[observe.OutageEnded](w), len(eventsOf[observe.OutageBegan](w)), "also if nothing is left to extend")
 		r.end(t)
 		for _, what := range []observe.Activity{observe.Claiming, observe.Settling, observe.Extending, observe.Listening} {
-			assert.True(t, slices.ContainsFunc(told[observe.Failed](w), func(f observe.Failed) bool {
-				return f.What == what && f.Place == place && errors.Is(f.Err, errAway)
+			assert.True(t, slices.ContainsFunc(eventsOf[observe.Failed](w), func(f observe.Failed) bool {
+				return f.What == what && f.Place == place && errors.Is(f.Err, errDown)
 			}), what)
 			var after []time.Duration
-			for _, r := range told[observe.OutageEnded](w) {
+			for _, r := range eventsOf[observe.OutageEnded](w) {
 				if r.What == what {
 					after = append(after, r.After)
 				}
 			}
 			require.Len(t, after, 1, "%s is reported once", what)
 			assert.NotZero(t, after[0])
-			began := slices.DeleteFunc(told[observe.OutageBegan](w), func(b observe.OutageBegan) bool { return b.What != what })
+			began := slices.DeleteFunc(eventsOf[observe.OutageBegan](w), func(b observe.OutageBegan) bool { return b.What != what })
 			assert.Equal(t, []observe.OutageBegan{{Place: place, What: what, Err: began[0].Err}}, began)
 		}
 	})
@@ -251,22 +251,22 @@ func TestWithoutAnObserverNothingIsAllocated(t *testing.T) {
 		r.settled(it, stale)
 		r.buried(buried)
 		r.leasesLost(items)
-		r.failed(observe.Claiming, errAway)
+		r.failed(observe.Claiming, errDown)
 		r.worked(observe.Claiming)
 	}))
 	assert.True(t, r.handedOut(it).IsZero(), "the clock is not read either")
 }
 
-func TestASubscriptionThatEndsEndsItsOutages(t *testing.T) {
+func TestAStoppedSubscriptionEndsItsOutages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, w := newFakeGroup(1), &witness{}
-		g.setHook(func(string) error { return errAway })
+		g.setHook(func(string) error { return errDown })
 		r := run(t, g, observed(w))
 		pass(time.Second)
-		assert.Empty(t, told[observe.OutageEnded](w))
+		assert.Empty(t, eventsOf[observe.OutageEnded](w))
 		r.end(t)
-		ended := told[observe.OutageEnded](w)
-		require.Len(t, ended, len(told[observe.OutageBegan](w)))
+		ended := eventsOf[observe.OutageEnded](w)
+		require.Len(t, ended, len(eventsOf[observe.OutageBegan](w)))
 		require.NotEmpty(t, ended)
 		for _, e := range ended {
 			assert.True(t, e.Stopped)

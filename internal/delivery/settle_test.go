@@ -11,7 +11,7 @@ import (
 func TestClaimsPauseWhileAcksPileUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(10_000)
-		g.setHook(failing("ack", errAway))
+		g.setHook(failing("ack", errDown))
 		r := run(t, g)
 		var handled atomic.Int64
 		go func() {
@@ -30,7 +30,7 @@ func TestClaimsPauseWhileAcksPileUp(t *testing.T) {
 	})
 }
 
-func TestWhoMakesRoomClaimsAtOnce(t *testing.T) {
+func TestAnAckThatFreesCapacityTriggersAClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		g.scarce = true

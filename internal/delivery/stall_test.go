@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestAPauseDuringALookForAReaderStallsNothing: the claim that looks for a reader finds a message, which a pause voids.
-func TestAPauseDuringALookForAReaderStallsNothing(t *testing.T) {
+// TestAPauseDuringAReaderCheckDoesNotStallDelivery: the claim that checks for a reader returns a message, which the pause
+// releases.
+func TestAPauseDuringAReaderCheckDoesNotStallDelivery(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		g.latency, g.returns = 50*time.Millisecond, true

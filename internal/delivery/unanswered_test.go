@@ -40,9 +40,9 @@ var settlements = map[string]struct {
 	call   string
 	settle func(g *fakeGroup, r *running)
 }{
-	"ack":         {"ack", func(_ *fakeGroup, r *running) { (<-r.Messages()).Ack() }},
-	"nack":        {"nack", func(_ *fakeGroup, r *running) { (<-r.Messages()).Nack() }},
-	"giving back": {"release", func(g *fakeGroup, _ *running) { pass(time.Second); g.paused <- struct{}{} }},
+	"ack":     {"ack", func(_ *fakeGroup, r *running) { (<-r.Messages()).Ack() }},
+	"nack":    {"nack", func(_ *fakeGroup, r *running) { (<-r.Messages()).Nack() }},
+	"release": {"release", func(g *fakeGroup, _ *running) { pass(time.Second); g.paused <- struct{}{} }},
 }
 
 // forgetsBefore makes a group forget the delivery of its only message when a call runs, whose answer
@@ -62,9 +62,9 @@ func (g *fakeGroup) forgetsBefore(call string, current bool) {
 	})
 }
 
-// TestASettlementWithoutItsAnswerIsNoLostLease: Redis has ended the delivery, and the consumer does
-// not know yet when a heartbeat says that it is not there.
-func TestASettlementWithoutItsAnswerIsNoLostLease(t *testing.T) {
+// TestAnUnansweredSettlementIsNotReportedAsALostLease: Redis has ended the delivery, and a heartbeat finds it missing before
+// the consumer knows.
+func TestAnUnansweredSettlementIsNotReportedAsALostLease(t *testing.T) {
 	for name, s := range settlements {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestASettlementWithoutItsAnswerIsNoLostLease(t *testing.T) {
 	}
 }
 
-// TestALeaseLostBeforeTheSettlementIsReported once its answer shows that it came too late.
-func TestALeaseLostBeforeTheSettlementIsReported(t *testing.T) {
+// TestALeaseLostBeforeItsSettlementIsReported once the reply shows that the settlement was too late.
+func TestALeaseLostBeforeItsSettlementIsReported(t *testing.T) {
 	for _, name := range []string{"ack", "nack"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -98,8 +98,8 @@ func TestALeaseLostBeforeTheSettlementIsReported(t *testing.T) {
 	}
 }
 
-// TestABatchSettledWithoutAnAnswerLosesNoLease, while its handler is at work on the rest of it.
-func TestABatchSettledWithoutAnAnswerLosesNoLease(t *testing.T) {
+// TestAnUnansweredBatchAckIsNotReportedAsALostLease while the handler works on the rest of the batch.
+func TestAnUnansweredBatchAckIsNotReportedAsALostLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, lost := newFakeGroup(2), &losses{}
 		g.forgetsBefore("ack", true)
@@ -119,8 +119,8 @@ func TestABatchSettledWithoutAnAnswerLosesNoLease(t *testing.T) {
 	})
 }
 
-// TestAMessageThatItsHandlerEndsInRedisIsNotLost while the answer to that is on its way.
-func TestAMessageThatItsHandlerEndsInRedisIsNotLost(t *testing.T) {
+// TestAMessageEndedByItsHandlerIsNotReportedAsLost while the reply is awaited.
+func TestAMessageEndedByItsHandlerIsNotReportedAsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, lost := newFakeGroup(1), &losses{}
 		r := run(t, g, lost.observe, func(c *Config) {
@@ -140,8 +140,7 @@ func TestAMessageThatItsHandlerEndsInRedisIsNotLost(t *testing.T) {
 	})
 }
 
-// TestAMessageThatIsClaimedAgainBeforeItsNackIsAnsweredIsNotLost.
-func TestAMessageThatIsClaimedAgainBeforeItsNackIsAnsweredIsNotLost(t *testing.T) {
+func TestAReclaimBeforeTheNackReplyIsNotALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLeases()
 		var lost losses

@@ -14,16 +14,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// TestWhatRedisIsNotToldBeforeTheEndIsUnsettled whatever was to be told, and whether or not
-// a handler had it.
-func TestWhatRedisIsNotToldBeforeTheEndIsUnsettled(t *testing.T) {
+// TestUnsentSettlementsAreReportedAsUnsettled whatever the settlement is, and whether or not a handler had the message.
+func TestUnsentSettlementsAreReportedAsUnsettled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(5)
 		g.setHook(func(call string) error {
 			if call == "claim" {
 				return nil
 			}
-			return errAway
+			return errDown
 		})
 		w := &witness{}
 		r := run(t, g, observed(w), garbled("0003"), func(c *Config) { c.MaxInFlight = 5 })
@@ -34,7 +33,7 @@ func TestWhatRedisIsNotToldBeforeTheEndIsUnsettled(t *testing.T) {
 		r.stop()
 		require.ErrorIs(t, <-r.ended, errUnsettled)
 		synctest.Wait()
-		settled, had := told[observe.Settled](w), map[string]bool{}
+		settled, had := eventsOf[observe.Settled](w), map[string]bool{}
 		for _, e := range settled {
 			assert.Equal(t, observe.Unsettled, e.How)
 			had[e.ID] = e.Took > 0
@@ -48,8 +47,8 @@ func TestWhatRedisIsNotToldBeforeTheEndIsUnsettled(t *testing.T) {
 	})
 }
 
-// TestWhatIsSettledAfterTheEndIsUnsettled since its decoder takes too long.
-func TestWhatIsSettledAfterTheEndIsUnsettled(t *testing.T) {
+// TestASettlementAfterTheEndIsReportedAsUnsettled: the decoder returns after the subscription has stopped.
+func TestASettlementAfterTheEndIsReportedAsUnsettled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(1)
 		w, decoded := &witness{}, make(chan struct{})
@@ -63,9 +62,9 @@ func TestWhatIsSettledAfterTheEndIsUnsettled(t *testing.T) {
 		r.stop()
 		require.ErrorIs(t, <-r.ended, errUnsettled)
 		synctest.Wait()
-		require.Empty(t, told[observe.Settled](w))
+		require.Empty(t, eventsOf[observe.Settled](w))
 		close(decoded)
 		synctest.Wait()
-		assert.Equal(t, []observe.Settled{{Place: place, ID: "0000", Token: 7, How: observe.Unsettled}}, told[observe.Settled](w))
+		assert.Equal(t, []observe.Settled{{Place: place, ID: "0000", Token: 7, How: observe.Unsettled}}, eventsOf[observe.Settled](w))
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-func TestAPauseGivesBackWhatIsHeldAheadAtOnce(t *testing.T) {
+func TestAPauseReleasesBufferedMessagesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const total, learned = 520, 500
 		g := newFakeGroup(total)
@@ -26,7 +26,7 @@ func TestAPauseGivesBackWhatIsHeldAheadAtOnce(t *testing.T) {
 	})
 }
 
-func TestNothingIsClaimedUntilMessagesHaveBeenGivenBack(t *testing.T) {
+func TestClaimsWaitForPendingReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(2000)
 		g.latency = time.Millisecond
@@ -35,7 +35,7 @@ func TestNothingIsClaimedUntilMessagesHaveBeenGivenBack(t *testing.T) {
 			(<-r.Messages()).Ack()
 		}
 		slow := <-r.Messages()
-		g.setHook(failing("release", errAway))
+		g.setHook(failing("release", errDown))
 		pass(maxHold + 10*time.Millisecond)
 		slow.Ack()
 		var before int
@@ -51,7 +51,7 @@ func TestNothingIsClaimedUntilMessagesHaveBeenGivenBack(t *testing.T) {
 	})
 }
 
-func TestMessagesOfAClaimUnderWayAreGivenBackWithTheBuffer(t *testing.T) {
+func TestMessagesOfAClaimInProgressAreReleasedWithTheBuffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newFakeGroup(500)
 		g.latency = time.Millisecond
