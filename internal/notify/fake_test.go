@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	errAway    = errors.New("the node is away")
+	errDown    = errors.New("the node is down")
 	errNoRight = errors.New("no right to the channel")
 )
 
@@ -61,7 +61,7 @@ func (f *fakeNetwork) Publish(_ context.Context, channel string, _ time.Duration
 			return refused, err
 		}
 	}
-	node.say(channel, "")
+	node.send(channel, "")
 	return false, nil
 }
 
@@ -84,7 +84,7 @@ func (f *fakeNetwork) set(change func()) {
 // fakeNode is a node in memory.
 type fakeNode struct {
 	mu       sync.Mutex
-	away     bool            // guarded by mu
+	down     bool            // guarded by mu
 	forbids  map[string]bool // guarded by mu; channels
 	attempts []time.Time     // guarded by mu; of connections
 	requests []string        // guarded by mu; except for heartbeat channels
@@ -101,8 +101,8 @@ func (n *fakeNode) set(change func()) {
 	change()
 }
 
-// say sends a notification on a channel.
-func (n *fakeNode) say(channel, text string) {
+// send sends a notification on a channel.
+func (n *fakeNode) send(channel, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.conns {
@@ -112,8 +112,8 @@ func (n *fakeNode) say(channel, text string) {
 	}
 }
 
-// giveUp unsubscribes a channel, and its heartbeat channels, as when its slot moves to another node.
-func (n *fakeNode) giveUp(channel string) {
+// dropChannel unsubscribes a channel, and its heartbeat channels, as when its slot moves to another node.
+func (n *fakeNode) dropChannel(channel string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.conns {
@@ -169,8 +169,8 @@ func (c *fakeConn) request(what, channel string, answer Kind) error {
 	defer n.mu.Unlock()
 	if !c.opened {
 		n.attempts = append(n.attempts, time.Now())
-		if n.away {
-			return errAway
+		if n.down {
+			return errDown
 		}
 		c.opened, c.channels = true, map[string]bool{}
 		n.conns = append(n.conns, c)
@@ -202,7 +202,7 @@ func (c *fakeConn) Receive(context.Context) (Event, error) {
 	case e := <-c.sent:
 		return e, nil
 	case <-c.lost:
-		return Event{}, errAway
+		return Event{}, errDown
 	}
 }
 
@@ -221,23 +221,23 @@ type fakeHandler struct {
 	log []string // guarded by mu
 }
 
-func (e *fakeHandler) note(text string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.log = append(e.log, text)
+func (h *fakeHandler) note(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.log = append(h.log, text)
 }
 
-func (e *fakeHandler) OnOpen()               { e.note("open") }
-func (e *fakeHandler) OnMessage(text string) { e.note(text) }
-func (e *fakeHandler) OnError(err error)     { e.note(err.Error()) }
+func (h *fakeHandler) OnOpen()               { h.note("open") }
+func (h *fakeHandler) OnMessage(text string) { h.note(text) }
+func (h *fakeHandler) OnError(err error)     { h.note(err.Error()) }
 
 // received returns the notifications since the last call.
-func (e *fakeHandler) received() []string {
+func (h *fakeHandler) received() []string {
 	synctest.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	list := e.log
-	e.log = nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := h.log
+	h.log = nil
 	return list
 }
 

@@ -27,8 +27,8 @@ func TestASilentConnectionIsReopened(t *testing.T) {
 	})
 }
 
-// TestAConnectionToAnotherNodeThanThePublishersIsNoticed: the connection works, but nothing is published there.
-func TestAConnectionToAnotherNodeThanThePublishersIsNoticed(t *testing.T) {
+// TestAConnectionToTheWrongNodeIsDetected: the connection works, but nothing is published there.
+func TestAConnectionToTheWrongNodeIsDetected(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		handler, _ := s.listen("a0")
 		pass(time.Minute)
@@ -43,8 +43,8 @@ func TestAConnectionToAnotherNodeThanThePublishersIsNoticed(t *testing.T) {
 	})
 }
 
-// TestAHeartbeatThatCannotBePublishedIsNoticed: notifications of claims are not published, either.
-func TestAHeartbeatThatCannotBePublishedIsNoticed(t *testing.T) {
+// TestFailingHeartbeatsAreReported because notifications of claims fail too.
+func TestFailingHeartbeatsAreReported(t *testing.T) {
 	for name, hangs := range map[string]time.Duration{"at once": 0, "late": Timeout} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *scene) {
@@ -53,7 +53,7 @@ func TestAHeartbeatThatCannotBePublishedIsNoticed(t *testing.T) {
 				s.network.set(func() {
 					s.network.publish = func() (bool, error) {
 						time.Sleep(hangs) //nolint:forbidigo // stands for a slow server, in a bubble
-						return false, errAway
+						return false, errDown
 					}
 				})
 				pass(noticed)
@@ -67,7 +67,7 @@ func TestAHeartbeatThatCannotBePublishedIsNoticed(t *testing.T) {
 	}
 }
 
-func TestAPublishThatFailsOnceDoesNoHarm(t *testing.T) {
+func TestTransientHeartbeatFailuresAreIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		handler, _ := s.listen("a0")
 		pass(time.Second)
@@ -75,7 +75,7 @@ func TestAPublishThatFailsOnceDoesNoHarm(t *testing.T) {
 		s.network.set(func() {
 			s.network.publish = func() (bool, error) {
 				if failures--; failures >= 0 {
-					return false, errAway
+					return false, errDown
 				}
 				return false, nil
 			}
@@ -85,7 +85,7 @@ func TestAPublishThatFailsOnceDoesNoHarm(t *testing.T) {
 	})
 }
 
-func TestAQuietConnectionHasAHeartbeatAndIsKept(t *testing.T) {
+func TestAnIdleConnectionSendsOneHeartbeatPerInterval(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		s.listen("a0")
 		handler, _ := s.listen("a1")
@@ -98,8 +98,8 @@ func TestAQuietConnectionHasAHeartbeatAndIsKept(t *testing.T) {
 	})
 }
 
-// TestWithoutTheRightToHeartbeatsNotificationsDoNotCount, and connections to the node are not opened repeatedly.
-func TestWithoutTheRightToHeartbeatsNotificationsDoNotCount(t *testing.T) {
+// TestNotificationsDoNotCountWithoutHeartbeatPermission, and connections to the node are not reopened repeatedly.
+func TestNotificationsDoNotCountWithoutHeartbeatPermission(t *testing.T) {
 	for name, forbid := range map[string]func(s *scene, forbidden bool){
 		"publish": func(s *scene, forbidden bool) {
 			s.network.set(func() {
@@ -144,7 +144,7 @@ func TestHeartbeatsChangeTheirChannelWhenItsSlotMoves(t *testing.T) {
 		stays, _ := s.listen("a1")
 		for _, moving := range []string{"a0", "a1"} { // heartbeats were beside one of them
 			pass(time.Minute)
-			s.a.giveUp(moving)
+			s.a.dropChannel(moving)
 		}
 		pass(time.Minute)
 		s.network.heartbeats()
@@ -155,8 +155,8 @@ func TestHeartbeatsChangeTheirChannelWhenItsSlotMoves(t *testing.T) {
 	})
 }
 
-// TestARequestThatIsNeverAnsweredIsNoticed although other events are received.
-func TestARequestThatIsNeverAnsweredIsNoticed(t *testing.T) {
+// TestAnUnansweredRequestReopensTheConnection although other events are received.
+func TestAnUnansweredRequestReopensTheConnection(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		s.listen("a0")
 		pass(time.Second)
@@ -164,7 +164,7 @@ func TestARequestThatIsNeverAnsweredIsNoticed(t *testing.T) {
 		mute, _ := s.listen("a1")
 		for range 10 {
 			pass(Timeout / 10)
-			s.a.say("a0", "x")
+			s.a.send("a0", "x")
 		}
 		pass(0)
 		assert.Equal(t, []string{ErrNoAnswer.Error(), "open"}, mute.received(), "by another connection")
@@ -181,7 +181,7 @@ func TestTheLastCloseWaitsForAHeartbeat(t *testing.T) {
 			s.network.publish = func() (bool, error) {
 				time.Sleep(Timeout) //nolint:forbidigo // stands for a slow server, in a bubble
 				ended = true
-				return false, errAway
+				return false, errDown
 			}
 		})
 		pass(Interval)

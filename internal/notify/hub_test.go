@@ -18,8 +18,8 @@ func TestAllListenersOfANodeShareAConnection(t *testing.T) {
 		}
 		late, l5 := s.listen("a0")
 		assert.Equal(t, []string{"open"}, late.received(), "it need not wait for an answer")
-		s.a.say("a1", "x")
-		s.b.say("b0", "y")
+		s.a.send("a1", "x")
+		s.b.send("b0", "y")
 		assert.Equal(t, []string{"x"}, other.received())
 		assert.Equal(t, []string{"x"}, same.received())
 		assert.Equal(t, []string{"y"}, far.received())
@@ -47,7 +47,7 @@ func TestTheConnectionToANodeIsClosedWithItsLastChannel(t *testing.T) {
 	})
 }
 
-func TestAChannelThatNobodyListensToIsLeft(t *testing.T) {
+func TestAChannelWithoutListenersIsUnsubscribed(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		kept, _ := s.listen("a0")
 		gone, l2 := s.listen("a1")
@@ -57,7 +57,7 @@ func TestAChannelThatNobodyListensToIsLeft(t *testing.T) {
 		pass(time.Second)
 		assert.Equal(t, "-a1", s.a.requests[2])
 		assert.Equal(t, "+a1", s.a.requests[3])
-		s.a.say("a1", "x")
+		s.a.send("a1", "x")
 		assert.Equal(t, []string{"open"}, gone.received())
 		assert.Equal(t, []string{"open", "x"}, again.received())
 		l3.Close()
@@ -67,7 +67,7 @@ func TestAChannelThatNobodyListensToIsLeft(t *testing.T) {
 	})
 }
 
-func TestAFailedLeaveDoesNoHarm(t *testing.T) {
+func TestAFailedUnsubscribeDoesNotAffectOtherChannels(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		kept, _ := s.listen("a0")
 		_, l2 := s.listen("a1")
@@ -75,12 +75,12 @@ func TestAFailedLeaveDoesNoHarm(t *testing.T) {
 		s.a.set(func() { s.a.forbids["a1"] = true }) // as for a user without the right to unsubscribe
 		l2.Close()
 		pass(time.Second)
-		s.a.say("a0", "x")
+		s.a.send("a0", "x")
 		assert.Equal(t, []string{"open", "x"}, kept.received())
 	})
 }
 
-func TestABrokenConnectionIsOpenedAgain(t *testing.T) {
+func TestABrokenConnectionIsReopened(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		one, _ := s.listen("a0")
 		other, _ := s.listen("a1")
@@ -89,7 +89,7 @@ func TestABrokenConnectionIsOpenedAgain(t *testing.T) {
 		s.a.cut()
 		pass(2 * minPause)
 		for _, handler := range []*fakeHandler{one, other} {
-			assert.Equal(t, []string{"open", errAway.Error(), "open"}, handler.received())
+			assert.Equal(t, []string{"open", errDown.Error(), "open"}, handler.received())
 		}
 		assert.Equal(t, []string{"open"}, far.received(), "of another node")
 		assert.Len(t, s.a.attempts, 2)
@@ -97,9 +97,9 @@ func TestABrokenConnectionIsOpenedAgain(t *testing.T) {
 	})
 }
 
-func TestANodeThatIsAwayIsTriedLessAndLess(t *testing.T) {
+func TestAnUnreachableNodeIsRetriedWithBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		s.a.set(func() { s.a.away = true })
+		s.a.set(func() { s.a.down = true })
 		var listeners []*Listener
 		for range 100 {
 			_, l := s.listen("a0")
@@ -110,7 +110,7 @@ func TestANodeThatIsAwayIsTriedLessAndLess(t *testing.T) {
 		near, _ := s.listen("b0")
 		assert.Equal(t, []string{"open"}, near.received(), "it does not wait for another node")
 		before := len(s.a.attempts)
-		s.a.set(func() { s.a.away = false })
+		s.a.set(func() { s.a.down = false })
 		listeners[0].Retry()
 		pass(0)
 		assert.Len(t, s.a.attempts, before+1)
@@ -143,14 +143,14 @@ func TestAChannelFollowsItsSlot(t *testing.T) {
 		stays, _ := s.listen("a1")
 		pass(time.Second)
 		s.network.set(func() { s.network.place["a0"] = s.b })
-		s.a.giveUp("a0")
+		s.a.dropChannel("a0")
 		pass(2 * minPause)
-		s.b.say("a0", "x")
-		s.a.say("a1", "y")
+		s.b.send("a0", "x")
+		s.a.send("a1", "y")
 		assert.Equal(t, []string{"open", errMoved.Error(), "open", "x"}, moved.received())
 		assert.Equal(t, []string{"open", "y"}, stays.received())
 		s.network.set(func() { s.network.place["a1"] = s.b })
-		s.a.giveUp("a1")
+		s.a.dropChannel("a1")
 		pass(2 * minPause)
 		assert.Zero(t, s.a.connections(), "nothing is left there")
 		assert.Equal(t, []string{errMoved.Error(), "open"}, stays.received())
@@ -165,28 +165,28 @@ func TestChannelsOfABrokenConnectionFollowTheirSlots(t *testing.T) {
 		s.network.set(func() { s.network.place["a0"] = s.b })
 		s.a.cut()
 		pass(2 * minPause)
-		s.b.say("a0", "x")
-		s.a.say("a1", "y")
-		assert.Equal(t, []string{"open", errAway.Error(), "open", "x"}, moved.received())
-		assert.Equal(t, []string{"open", errAway.Error(), "open", "y"}, stays.received())
+		s.b.send("a0", "x")
+		s.a.send("a1", "y")
+		assert.Equal(t, []string{"open", errDown.Error(), "open", "x"}, moved.received())
+		assert.Equal(t, []string{"open", errDown.Error(), "open", "y"}, stays.received())
 	})
 }
 
-func TestAChannelWhoseNodeIsNotKnownIsLookedUpAgain(t *testing.T) {
+func TestAFailedNodeLookupIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		s.network.set(func() { s.network.unknown = errAway })
+		s.network.set(func() { s.network.unknown = errDown })
 		handler, _ := s.listen("a0")
 		pass(minPause / 2)
-		assert.Equal(t, []string{errAway.Error()}, handler.received())
+		assert.Equal(t, []string{errDown.Error()}, handler.received())
 		s.network.set(func() { s.network.unknown = nil })
 		pass(minPause)
 		assert.Equal(t, []string{"open"}, handler.received())
 	})
 }
 
-func TestCloseEndsEachPause(t *testing.T) {
+func TestCloseDoesNotWaitForTheBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		s.a.set(func() { s.a.away = true })
+		s.a.set(func() { s.a.down = true })
 		_, l := s.listen("a0")
 		pass(5 * time.Minute)
 		start := time.Now()

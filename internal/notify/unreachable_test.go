@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhoComesWhileANodeIsAwayIsToldAtOnce, be the channel new or not.
-func TestWhoComesWhileANodeIsAwayIsToldAtOnce(t *testing.T) {
+// TestANewListenerOfADownNodeGetsAnErrorAtOnce, whether the channel is new or not.
+func TestANewListenerOfADownNodeGetsAnErrorAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		s.a.set(func() { s.a.away = true })
+		s.a.set(func() { s.a.down = true })
 		s.listen("a0")
 		pass(10 * time.Minute)
 		for _, channel := range []string{"a1", "a0"} {
@@ -23,12 +23,12 @@ func TestWhoComesWhileANodeIsAwayIsToldAtOnce(t *testing.T) {
 	})
 }
 
-func TestANewChannelNeedNotWaitForTheNextAttempt(t *testing.T) {
+func TestANewChannelTriggersAReconnectAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		s.a.set(func() { s.a.away = true })
+		s.a.set(func() { s.a.down = true })
 		s.listen("a0")
 		pass(10 * time.Minute)
-		s.a.set(func() { s.a.away = false })
+		s.a.set(func() { s.a.down = false })
 		handler, _ := s.listen("a1")
 		pass(time.Millisecond)
 		received := handler.received()
@@ -44,27 +44,26 @@ type gated struct {
 	gates map[string]chan struct{}
 }
 
-func (n *gated) Node(ctx context.Context, channel string) (Node, error) {
-	n.mu.Lock()
-	gate := n.gates[channel]
-	n.mu.Unlock()
+func (g *gated) Node(ctx context.Context, channel string) (Node, error) {
+	g.mu.Lock()
+	gate := g.gates[channel]
+	g.mu.Unlock()
 	if gate != nil {
-		n.asked <- channel
+		g.asked <- channel
 		select {
 		case <-gate:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	return n.fakeNetwork.Node(ctx, channel)
+	return g.fakeNetwork.Node(ctx, channel)
 }
 
-// TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway while it requests the node of a channel
-// without Listeners.
-func TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway(t *testing.T) {
+// TestTheLastCloseEndsAConnectionWhoseChannelsMoved while it queries the node of a channel without Listeners.
+func TestTheLastCloseEndsAConnectionWhoseChannelsMoved(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		network := &gated{fakeNetwork: s.network, asked: make(chan string, 2)}
-		s.network.set(func() { s.network.unknown = errAway })
+		s.network.set(func() { s.network.unknown = errDown })
 		s.hub = New(network, Interval, Timeout)
 		listeners := map[string]*Listener{}
 		_, listeners["a0"] = s.listen("a0")
@@ -85,9 +84,8 @@ func TestTheLastCloseEndsAConnectionWhoseChannelsHaveMovedAway(t *testing.T) {
 	})
 }
 
-// TestAnErrorThatAnswersNothingEndsNoConnection: a channel has moved before Redis refuses to
-// unsubscribe it.
-func TestAnErrorThatAnswersNothingEndsNoConnection(t *testing.T) {
+// TestARefusalWithoutARequestIsIgnored: a channel has moved before Redis refuses to unsubscribe it.
+func TestARefusalWithoutARequestIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		l := newNodeConn(s.hub, &fakeNode{})
 		l.unanswered = []request{{"a0", true}}

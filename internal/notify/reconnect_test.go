@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAConnectionThatWorkedOpensAgainAtOnce(t *testing.T) {
+func TestASteadyConnectionReopensAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		handler, _ := s.listen("a0")
 		for range 5 {
@@ -15,13 +15,13 @@ func TestAConnectionThatWorkedOpensAgainAtOnce(t *testing.T) {
 			handler.received()
 			s.a.cut()
 			pass(0)
-			assert.Equal(t, []string{errAway.Error(), "open"}, handler.received())
+			assert.Equal(t, []string{errDown.Error(), "open"}, handler.received())
 		}
 	})
 }
 
-// TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess: a successful subscription does not reset the pauses.
-func TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
+// TestAnUnstableConnectionReopensWithBackoff: a successful subscription does not reset the pauses.
+func TestAnUnstableConnectionReopensWithBackoff(t *testing.T) {
 	for name, lasts := range map[string]time.Duration{"at once": 0, "soon": steady / 2} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *scene) {
@@ -41,12 +41,11 @@ func TestAConnectionThatIsCutAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	}
 }
 
-// TestANodeThatGoesAwayIsTriedAtOnceAndThenWithPauses.
-func TestANodeThatGoesAwayIsTriedAtOnceAndThenWithPauses(t *testing.T) {
+func TestAFailedNodeIsRetriedAtOnceThenWithBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
 		s.listen("a0")
 		pass(time.Hour)
-		s.a.set(func() { s.a.away = true })
+		s.a.set(func() { s.a.down = true })
 		s.a.cut()
 		pass(minPause / 2)
 		s.a.set(func() { assert.Len(t, s.a.attempts, 2, "the first, and one at once") })
