@@ -38,18 +38,18 @@ type unevenTopic struct {
 	now, most int // guarded by mu
 }
 
-func (f *unevenTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
-	f.count(1)
-	defer f.count(-1)
-	<-time.After(time.Duration((b.Number+1)%4) * f.latency)
-	return f.fakeTopic.Push(ctx, partition, b)
+func (u *unevenTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
+	u.count(1)
+	defer u.count(-1)
+	<-time.After(time.Duration((b.Number+1)%4) * u.latency)
+	return u.fakeTopic.Push(ctx, partition, b)
 }
 
-func (f *unevenTopic) count(by int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.now += by
-	f.most = max(f.most, f.now)
+func (u *unevenTopic) count(by int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.now += by
+	u.most = max(u.most, u.now)
 }
 
 // inOrder checks that the messages of each caller, "caller/number", are stored in their order.
@@ -100,7 +100,7 @@ func TestAsyncCallsOfOneGoroutineStayInOrder(t *testing.T) {
 	}
 }
 
-func TestABoundedNumberOfMessagesHasNoOutcome(t *testing.T) {
+func TestPendingMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 300 * time.Millisecond}
 		p := f.limited(t, 10)
@@ -124,7 +124,7 @@ func TestABoundedNumberOfMessagesHasNoOutcome(t *testing.T) {
 	})
 }
 
-func TestACallWithoutRoomEndsInTimeAndStoresNothing(t *testing.T) {
+func TestACallBlockedByThePendingLimitStoresNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		want error
 		in   time.Duration
@@ -163,8 +163,8 @@ func TestACallWithoutRoomEndsInTimeAndStoresNothing(t *testing.T) {
 	}
 }
 
-// TestALargeCallWithoutRoomIsNotOvertaken: else calls with few messages would starve it.
-func TestALargeCallWithoutRoomIsNotOvertaken(t *testing.T) {
+// TestALargeCallAtThePendingLimitIsNotOvertaken because small calls would starve it.
+func TestALargeCallAtThePendingLimitIsNotOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 100 * time.Millisecond}
 		p := f.limited(t, 10)
@@ -183,7 +183,7 @@ func TestALargeCallWithoutRoomIsNotOvertaken(t *testing.T) {
 	})
 }
 
-func TestFlushWaitsForTheCallsBeforeItAndReturnsTheFirstErrorOnce(t *testing.T) {
+func TestFlushAwaitsEarlierCallsAndReturnsTheFirstErrorOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 100 * time.Millisecond, answers: []error{errRefused, nil, script.Refusal("the second"), script.Refusal("not the first")}}
 		p := f.publisher(t)
@@ -212,10 +212,10 @@ func TestFlushWaitsForTheCallsBeforeItAndReturnsTheFirstErrorOnce(t *testing.T) 
 
 func TestCloseWaitsForAsyncCallsAndTheirObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
+		reported := 0
 		f := &fakeTopic{latency: 300 * time.Millisecond, observer: observe.Observer{Published: func(observe.Published) {
 			<-time.After(time.Millisecond)
-			told++
+			reported++
 		}}}
 		p := f.publisher(t)
 		calls := []*Future{p.async(t.Context(), make([]Message, 2*maxMessages)...), p.async(t.Context(), one("a")...)}
@@ -223,14 +223,14 @@ func TestCloseWaitsForAsyncCallsAndTheirObserver(t *testing.T) {
 		for _, call := range calls {
 			require.NoError(t, outcomeOf(call))
 		}
-		assert.Equal(t, 2, told)
+		assert.Equal(t, 2, reported)
 		assert.Len(t, f.batches, 3)
 		late := p.async(t.Context(), one("b")...)
 		assert.Equal(t, ErrClosed, late.Err())
 	})
 }
 
-func TestAsyncCallsEndAsPublishCallsDo(t *testing.T) {
+func TestPublishAsyncHasTheSameOutcomesAsPublish(t *testing.T) {
 	full := script.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
 	denied := redisError("NOPERM this user has no permissions to run the 'evalsha' command")
 	shortfall := &script.ReplicationError{Want: 1}
@@ -306,8 +306,8 @@ func refusing(partition int) func(int) error {
 	}
 }
 
-// TestALargeCallComesWholeBeforeTheNext, though it needs several batches.
-func TestALargeCallComesWholeBeforeTheNext(t *testing.T) {
+// TestALargeCallIsStoredBeforeTheNextCall although it needs several batches.
+func TestALargeCallIsStoredBeforeTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond}
 		p := f.publisher(t)
@@ -325,25 +325,24 @@ func TestALargeCallComesWholeBeforeTheNext(t *testing.T) {
 	})
 }
 
-// TestAFunctionThatEndsItsGoroutineEndsNoMore, as a failed check of a test does.
-func TestAFunctionThatEndsItsGoroutineEndsNoMore(t *testing.T) {
+// TestAGoexitInOnDoneDoesNotStopOtherCallbacks: a failed check of a test calls Goexit.
+func TestAGoexitInOnDoneDoesNotStopOtherCallbacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := (&fakeTopic{latency: time.Millisecond}).publisher(t) // the functions are there before the calls end
-		var told atomic.Int64
+		var reported atomic.Int64
 		for range 3 {
 			p.async(t.Context(), Message{Name: "a"}).OnDone(func(error) {
-				told.Add(1)
+				reported.Add(1)
 				runtime.Goexit()
 			})
 		}
 		require.NoError(t, p.Flush(t.Context()))
-		assert.Equal(t, int64(3), told.Load())
+		assert.Equal(t, int64(3), reported.Load())
 	})
 }
 
-// TestACallThatJoinsABatchAllOfWhoseCallsHaveEndedEndsToo, while the sender still waits for Redis, which does
-// not look at contexts.
-func TestACallThatJoinsABatchAllOfWhoseCallsHaveEndedEndsToo(t *testing.T) {
+// TestACallThatJoinsAnExpiredBatchEndsAtItsDeadline while the sender still waits for Redis, which ignores contexts.
+func TestACallThatJoinsAnExpiredBatchEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &hungTopic{}
 		p := closed(t, New(Config{Open: func(string) Topic { return f }, Partitions: 1}))
@@ -362,7 +361,7 @@ func TestACallThatJoinsABatchAllOfWhoseCallsHaveEndedEndsToo(t *testing.T) {
 // hungTopic does not answer, and keeps the caller for longer than its context lasts.
 type hungTopic struct{ fakeTopic }
 
-func (f *hungTopic) Push(context.Context, int, queue.Batch) ([]queue.Duplicate, error) {
+func (h *hungTopic) Push(context.Context, int, queue.Batch) ([]queue.Duplicate, error) {
 	<-time.After(3 * time.Second)
 	return nil, io.EOF
 }
@@ -396,8 +395,8 @@ func TestAnAsyncCallEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
-// TestACallThatEndsBeforeItIsSentIsNotStored, nor does it stop the calls around it.
-func TestACallThatEndsBeforeItIsSentIsNotStored(t *testing.T) {
+// TestACallCanceledBeforeItIsSentIsNotStored, and the calls around it are.
+func TestACallCanceledBeforeItIsSentIsNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 500 * time.Millisecond}
 		p := f.publisher(t)
@@ -422,7 +421,7 @@ func TestACallThatEndsBeforeItIsSentIsNotStored(t *testing.T) {
 	})
 }
 
-func TestALargeCallThatEndsSaysWhatIsStored(t *testing.T) {
+func TestAnInterruptedLargeCallReportsWhatWasStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 400 * time.Millisecond}
 		p := f.publisher(t)
@@ -438,13 +437,13 @@ func TestALargeCallThatEndsSaysWhatIsStored(t *testing.T) {
 	})
 }
 
-func TestASlowObserverHoldsUpNoSender(t *testing.T) {
+func TestASlowObserverDoesNotBlockTheSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		release, told := make(chan struct{}), 0
+		release, reported := make(chan struct{}), 0
 		f := &fakeTopic{latency: time.Millisecond, observer: observe.Observer{Published: func(e observe.Published) {
 			if e.Err == nil { // others are told in place
 				<-release
-				told++
+				reported++
 			}
 		}}}
 		p := f.limited(t, 20)
@@ -454,11 +453,11 @@ func TestASlowObserverHoldsUpNoSender(t *testing.T) {
 		require.ErrorIs(t, p.async(t.Context(), one("a")...).Err(), ErrTooManyPending, "but it bounds what waits for it")
 		close(release)
 		require.Error(t, p.Flush(t.Context()))
-		assert.Equal(t, 10, told)
+		assert.Equal(t, 10, reported)
 	})
 }
 
-func TestAPanicOfTheObserverIsTold(t *testing.T) {
+func TestPanicsInCallbacksAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics []any
 		f := &fakeTopic{latency: time.Millisecond} // the hook is there before the call ends
@@ -478,7 +477,7 @@ func TestAPanicOfTheObserverIsTold(t *testing.T) {
 	})
 }
 
-func TestAHookIsCalledOnceWithTheOutcome(t *testing.T) {
+func TestOnDoneIsCalledOnceWithTheOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond, answers: []error{errRefused}}
 		p := f.publisher(t)
@@ -496,8 +495,7 @@ func TestAHookIsCalledOnceWithTheOutcome(t *testing.T) {
 	})
 }
 
-// TestACallForANewTopicWaitsForItAndKeepsItsPlace.
-func TestACallForANewTopicWaitsForItAndKeepsItsPlace(t *testing.T) {
+func TestCallsForANewTopicWaitForItAndStayInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{raise: func(context.Context) error {
 			<-time.After(500 * time.Millisecond)
@@ -515,8 +513,8 @@ func TestACallForANewTopicWaitsForItAndKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// TestAsyncCallsTakeNoGoroutines while Redis hangs.
-func TestAsyncCallsTakeNoGoroutines(t *testing.T) {
+// TestPendingAsyncCallsUseNoGoroutines while Redis hangs.
+func TestPendingAsyncCallsUseNoGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{}
 		p := f.publisher(t)

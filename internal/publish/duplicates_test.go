@@ -13,12 +13,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// under is a message with a duplicate policy, whose name is its key.
-func under(policy queue.Duplicates, key string) Message {
+// withPolicy returns a message with a duplicate policy. Its name is its key.
+func withPolicy(policy queue.Duplicates, key string) Message {
 	return Message{Name: key, Traits: script.Traits{Key: key}, Duplicates: policy}
 }
 
-func TestACallOfSeveralPartitionsReportsAllDuplicatesThatItIgnored(t *testing.T) {
+func TestACallReportsIgnoredDuplicatesOfAllPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []observe.Published
 		f := &fakeTopic{partitions: 2}
@@ -26,7 +26,7 @@ func TestACallOfSeveralPartitionsReportsAllDuplicatesThatItIgnored(t *testing.T)
 		p := f.publisher(t)
 		var messages []Message
 		for _, m := range append(inPartition(0), inPartition(1)...) {
-			fresh, duplicate := under(queue.IgnoreDuplicates, m.PartitionKey), under(queue.IgnoreDuplicates, m.PartitionKey)
+			fresh, duplicate := withPolicy(queue.IgnoreDuplicates, m.PartitionKey), withPolicy(queue.IgnoreDuplicates, m.PartitionKey)
 			fresh.Name = "fresh"
 			messages = append(messages, fresh, duplicate)
 		}
@@ -47,12 +47,12 @@ func TestABatchHasOneDuplicatePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond}
 		p := f.publisher(t)
-		calls := []*Future{p.async(t.Context(), under(queue.RejectDuplicates, "a"))}
+		calls := []*Future{p.async(t.Context(), withPolicy(queue.RejectDuplicates, "a"))}
 		synctest.Wait() // it is on its way, and the others collect in batches
 		for _, messages := range [][]Message{
-			{under(queue.IgnoreDuplicates, "b")},
-			{under(queue.IgnoreDuplicates, "c"), under(queue.ReplaceDuplicates, "d"), under(queue.ReplaceDuplicates, "e")},
-			{under(queue.ReplaceDuplicates, "f")},
+			{withPolicy(queue.IgnoreDuplicates, "b")},
+			{withPolicy(queue.IgnoreDuplicates, "c"), withPolicy(queue.ReplaceDuplicates, "d"), withPolicy(queue.ReplaceDuplicates, "e")},
+			{withPolicy(queue.ReplaceDuplicates, "f")},
 		} {
 			calls = append(calls, p.async(t.Context(), messages...))
 		}

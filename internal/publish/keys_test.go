@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestCancelAndRescheduleRaiseNoPartitionsAndAreNotRepeated(t *testing.T) {
+func TestCancelAndRescheduleDoNotRetryOrAddPartitions(t *testing.T) {
 	f := &fakeTopic{key: "k"}
 	p := f.publisher(t)
 	require.NoError(t, errOf(p.Reschedule(t.Context(), "t", "k", time.Hour)))
@@ -28,8 +28,8 @@ func TestCancelAndRescheduleRaiseNoPartitionsAndAreNotRepeated(t *testing.T) {
 	require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), ErrClosed)
 }
 
-// TestCancelsThatHangHoldUpNoOther: the master of their topic does not answer, those of others do.
-func TestCancelsThatHangHoldUpNoOther(t *testing.T) {
+// TestHangingCancelsDoNotBlockOtherTopics: the master of their topic does not answer, but the masters of other topics do.
+func TestHangingCancelsDoNotBlockOtherTopics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hanging, hung := true, make(chan error)
 		f := &fakeTopic{key: "k"}
@@ -77,7 +77,7 @@ func TestCloseWaitsForACancel(t *testing.T) {
 	})
 }
 
-func TestTheObserverOfACancelMayClose(t *testing.T) {
+func TestAnObserverMayCloseThePublisherDuringACancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{key: "k"}
 		var p *Publisher
@@ -91,7 +91,7 @@ type manyErrors []error
 
 func (manyErrors) Error() string { return "many" }
 
-func TestAContextMayEndForAnErrorThatCannotBeCompared(t *testing.T) {
+func TestCancelSupportsUncomparableContextCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{cancel: func(ctx context.Context) error {
 			<-ctx.Done()
@@ -106,7 +106,7 @@ func TestAContextMayEndForAnErrorThatCannotBeCompared(t *testing.T) {
 	})
 }
 
-func TestTheObserverLearnsHowEachCallEnds(t *testing.T) {
+func TestTheObserverReceivesTheOutcomeOfEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var published []observe.Published
 		var changed []observe.Changed

@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestCallsDuringABatchGoOutTogether(t *testing.T) {
+func TestCallsDuringABatchAreSentTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Millisecond}
 		p := f.publisher(t)
@@ -62,7 +62,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	})
 }
 
-func TestACallIsSentAgainUnderANewNumberUntilItIsStored(t *testing.T) {
+func TestAFailedCallIsRetriedWithNewNumbersUntilStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{answers: []error{io.EOF, &net.OpError{Op: "dial"}, loadingError(), loadingError()}}
 		p := f.publisher(t)
@@ -73,7 +73,7 @@ func TestACallIsSentAgainUnderANewNumberUntilItIsStored(t *testing.T) {
 	})
 }
 
-func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
+func TestPublishReportsWhetherTheOutcomeIsKnown(t *testing.T) {
 	full := script.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
 	denied := redisError("NOPERM this user has no permissions to run the 'evalsha' command")
 	stale := fmt.Errorf("%w: %w", queue.ErrStalePublisher, script.Refusal("STALE batch 1 was another one"))
@@ -87,9 +87,9 @@ func TestPublishTellsWhetherTheOutcomeIsKnown(t *testing.T) {
 		"refused after a cut connection":       {[]error{io.EOF, full}, nil, full, false},
 		"not permitted":                        {[]error{denied}, []error{denied}, denied, true}, // perhaps the client's second attempt
 		"not permitted, and not stored":        {[]error{denied}, nil, denied, false},
-		"cut again and again":                  {[]error{io.EOF, io.EOF, io.EOF}, nil, io.EOF, false},
+		"cut repeatedly":                       {[]error{io.EOF, io.EOF, io.EOF}, nil, io.EOF, false},
 		"another batch under its number":       {[]error{stale}, nil, queue.ErrStalePublisher, false},
-		"a number that went back":              {[]error{older}, nil, queue.ErrStalePublisher, true},
+		"a number that decreased":              {[]error{older}, nil, queue.ErrStalePublisher, true},
 		"a later batch":                        {[]error{io.EOF}, []error{queue.ErrStalePublisher}, queue.ErrStalePublisher, true},
 		"client closed after a reply was lost": {[]error{io.EOF}, []error{redis.ErrClosed}, redis.ErrClosed, true},
 	}
@@ -123,7 +123,7 @@ func TestAStalePublisherTakesANewName(t *testing.T) {
 	})
 }
 
-func TestACallerThatLeavesLearnsWhetherItsCallWasSent(t *testing.T) {
+func TestACanceledCallReportsWhetherItWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
 		p := f.publisher(t)
@@ -149,7 +149,7 @@ func TestACallerThatLeavesLearnsWhetherItsCallWasSent(t *testing.T) {
 	})
 }
 
-func TestACallerThatLeavesDoesNotEndTheBatchOfOthers(t *testing.T) {
+func TestACanceledCallDoesNotEndItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
 		p := f.publisher(t)
@@ -242,7 +242,7 @@ func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 	})
 }
 
-func TestTheSenderOfALaneEndsWhenItIsIdle(t *testing.T) {
+func TestAnIdleSenderGoroutineEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := (&fakeTopic{latency: time.Millisecond}).publisher(t)
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))

@@ -39,16 +39,16 @@ func loading(ready <-chan struct{}) func(partition int) error {
 
 func soon() time.Time { return time.Now().Add(15 * time.Second) }
 
-func TestASlowObserverHoldsUpNoOtherPartition(t *testing.T) {
-	ready, told, release := make(chan struct{}), make(chan struct{}, 100), make(chan struct{})
+func TestASlowObserverDoesNotBlockOtherPartitions(t *testing.T) {
+	ready, reported, release := make(chan struct{}), make(chan struct{}, 100), make(chan struct{})
 	f := &fakeTopic{partitions: 2, fail: loading(ready), observer: observe.Observer{Failed: func(observe.Failed) {
-		told <- struct{}{}
+		reported <- struct{}{}
 		<-release
 	}}}
 	p := f.publisher(t)
 	published := make(chan error, 1)
 	go func() { published <- p.Publish(context.Background(), far, "t", inPartition(0)) }()
-	<-told // and the observer does not return
+	<-reported // and the observer does not return
 	for range 3 {
 		require.NoError(t, p.Publish(t.Context(), soon(), "t", inPartition(1)))
 	}
@@ -74,10 +74,10 @@ func TestAnObserverMayPublishToAnotherPartition(t *testing.T) {
 	require.NoError(t, <-errs)
 }
 
-func TestThatPublishingWorksAgainIsToldAfterTheCallersKnow(t *testing.T) {
+func TestRecoveryIsReportedAfterCallersReturn(t *testing.T) {
 	for name, fails := range map[string]func(*fakeTopic){
 		"a push": func(f *fakeTopic) { f.answers = []error{io.EOF} },
-		"a look": func(f *fakeTopic) {
+		"a query": func(f *fakeTopic) {
 			f.raise = func(context.Context) error {
 				f.mu.Lock()
 				defer f.mu.Unlock()
@@ -104,7 +104,7 @@ func TestThatPublishingWorksAgainIsToldAfterTheCallersKnow(t *testing.T) {
 	}
 }
 
-func TestAPublisherThatIsClosedEndsItsOutage(t *testing.T) {
+func TestCloseEndsAnOpenOutage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var ended []observe.OutageEnded

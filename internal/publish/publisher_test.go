@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestKeysStayOrGoToANewPartition(t *testing.T) {
+func TestAddingAPartitionMovesKeysOnlyToIt(t *testing.T) {
 	const keys = 10_000
 	for partitions := 1; partitions < 30; partitions++ {
 		counts := make([]int, partitions+1)
@@ -41,7 +41,7 @@ func (o *outgoing) add(key string, names ...string) {
 	}
 }
 
-func TestCallsWithoutKeysTakeTurnsAndStayWhole(t *testing.T) {
+func TestEachUnkeyedCallGoesToOnePartitionInTurn(t *testing.T) {
 	f := &fakeTopic{partitions: 4}
 	p := f.publisher(t)
 	for n := range 8 {
@@ -56,7 +56,7 @@ func TestCallsWithoutKeysTakeTurnsAndStayWhole(t *testing.T) {
 	}
 }
 
-func TestMessagesFollowTheirKeysInOrder(t *testing.T) {
+func TestMessagesOfAKeyShareAPartitionInOrder(t *testing.T) {
 	f := &fakeTopic{partitions: 4}
 	p := f.publisher(t)
 	var call outgoing
@@ -103,7 +103,7 @@ func TestIDsSortInTheOrderOfTheMessages(t *testing.T) {
 	}
 }
 
-func TestAPartialErrorNamesWhatIsMissing(t *testing.T) {
+func TestAPartialErrorListsTheMissingMessages(t *testing.T) {
 	bad := queue.PartitionOf("bad", 4)
 	f := &fakeTopic{partitions: 4, fail: func(p int) error {
 		if p == bad {

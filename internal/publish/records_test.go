@@ -15,7 +15,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestCloseRemovesTheRecordsThatNobodyNeeds(t *testing.T) {
+func TestCloseRemovesUnneededPublisherRecords(t *testing.T) {
 	f := &fakeTopic{partitions: 2}
 	p := f.publisher(t)
 	for range 3 {
@@ -34,8 +34,8 @@ func TestCloseRemovesTheRecordsThatNobodyNeeds(t *testing.T) {
 	assert.True(t, f.callersOver.Load())
 }
 
-// TestARecordStaysIfACopyOfABatchMayCome: whatever came before or after that batch.
-func TestARecordStaysIfACopyOfABatchMayCome(t *testing.T) {
+// TestARecordIsKeptWhileACopyOfItsBatchMayArrive, whatever was sent before or after that batch.
+func TestARecordIsKeptWhileACopyOfItsBatchMayArrive(t *testing.T) {
 	for name, f := range map[string]*fakeTopic{
 		"a failed attempt":      {answers: []error{nil, loadingError(), nil}},
 		"an unknown outcome":    {answers: []error{nil, io.ErrUnexpectedEOF, nil}},
@@ -57,7 +57,7 @@ func TestARecordStaysIfACopyOfABatchMayCome(t *testing.T) {
 	}
 }
 
-func TestTheRecordOfABatchThatItsCallerHasLeftStays(t *testing.T) {
+func TestTheRecordOfACanceledCallIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Minute}
 		p := f.publisher(t)
@@ -82,7 +82,7 @@ func TestCloseDoesNotWaitLongToRemoveRecords(t *testing.T) {
 	})
 }
 
-func TestAPublisherRemembersOnlySomeRecords(t *testing.T) {
+func TestRememberedPublisherRecordsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{}
 		p := f.publisher(t)

@@ -24,12 +24,12 @@ type slowTopic struct {
 	link      chan struct{} // holds a value while a batch is under way
 }
 
-func (f *slowTopic) publisher(t *testing.T) *Publisher {
+func (s *slowTopic) publisher(t *testing.T) *Publisher {
 	t.Helper()
-	return closed(t, New(Config{Open: func(string) Topic { return f }, Partitions: 1}))
+	return closed(t, New(Config{Open: func(string) Topic { return s }, Partitions: 1}))
 }
 
-func (f *slowTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
+func (s *slowTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
 	bytes, bad := 0, false
 	for _, call := range b.Calls {
 		for i := range call {
@@ -38,22 +38,22 @@ func (f *slowTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]q
 		}
 	}
 	if bad {
-		f.mu.Lock()
-		f.answers = []error{io.EOF}
-		f.mu.Unlock()
-		return f.fakeTopic.Push(ctx, partition, b)
+		s.mu.Lock()
+		s.answers = []error{io.EOF}
+		s.mu.Unlock()
+		return s.fakeTopic.Push(ctx, partition, b)
 	}
-	if f.bandwidth > 0 {
-		took := time.Duration(bytes) * time.Second / time.Duration(f.bandwidth)
-		f.link <- struct{}{} // not a mutex, which would stop the virtual time
+	if s.bandwidth > 0 {
+		took := time.Duration(bytes) * time.Second / time.Duration(s.bandwidth)
+		s.link <- struct{}{} // not a mutex, which would stop the virtual time
 		<-time.After(min(took, b.Within))
-		<-f.link
+		<-s.link
 		if took > b.Within {
 			b.Repeatable.Store(true)
 			return nil, context.DeadlineExceeded
 		}
 	}
-	return f.fakeTopic.Push(ctx, partition, b)
+	return s.fakeTopic.Push(ctx, partition, b)
 }
 
 // publishAll publishes messages, each with a call of its own, all at the same time.
@@ -93,7 +93,7 @@ func TestASlowConnectionStoresEachMessageOnce(t *testing.T) {
 	}
 }
 
-func TestABadCallFailsNoOther(t *testing.T) {
+func TestAFailingCallDoesNotFailItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &slowTopic{}
 		p := f.publisher(t)
@@ -119,8 +119,8 @@ func TestABadCallFailsNoOther(t *testing.T) {
 	})
 }
 
-// TestACallThatTheConnectionCannotTakeHoldsUpNoOther but for the time of an attempt.
-func TestACallThatTheConnectionCannotTakeHoldsUpNoOther(t *testing.T) {
+// TestACallTooLargeForItsConnectionDoesNotBlockOthers for longer than an attempt.
+func TestACallTooLargeForItsConnectionDoesNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &slowTopic{bandwidth: 50e3, link: make(chan struct{}, 1)}
 		p := f.publisher(t)
@@ -141,8 +141,8 @@ func TestACallThatTheConnectionCannotTakeHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestACallerMayLeaveWhileItsCallIsSentAgain at the same moment. The race detector watches.
-func TestACallerMayLeaveWhileItsCallIsSentAgain(t *testing.T) {
+// TestACallMayExpireDuringItsRetry at the same moment, without a data race.
+func TestACallMayExpireDuringItsRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 10 * time.Millisecond}
 		p := f.publisher(t)
@@ -158,8 +158,8 @@ func TestACallerMayLeaveWhileItsCallIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestABatchWhoseReplyIsLostGivesEachCallItsOutcome, and is not stored again.
-func TestABatchWhoseReplyIsLostGivesEachCallItsOutcome(t *testing.T) {
+// TestEachCallGetsItsOutcomeAfterALostReply, and the batch is not stored again.
+func TestEachCallGetsItsOutcomeAfterALostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{answers: []error{errLostReply}, outcomes: []error{io.EOF, loadingError()}, duplicates: []string{"1"}}
 		p := f.publisher(t)
@@ -172,8 +172,8 @@ func TestABatchWhoseReplyIsLostGivesEachCallItsOutcome(t *testing.T) {
 	})
 }
 
-// TestCallersThatLeaveLearnWhetherABatchIsStored, as far as it is known.
-func TestCallersThatLeaveLearnWhetherABatchIsStored(t *testing.T) {
+// TestExpiredCallsReportWhetherTheirBatchIsStored, as far as it is known.
+func TestExpiredCallsReportWhetherTheirBatchIsStored(t *testing.T) {
 	for name, known := range map[string]bool{"it is not stored": true, "Redis does not answer": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

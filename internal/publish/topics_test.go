@@ -48,16 +48,16 @@ func TestThePublisherRemembersABoundedNumberOfTopics(t *testing.T) {
 }
 
 // topicsOf returns topics that are all one fake, and counts the reported failures.
-func topicsOf(t *testing.T, f *fakeTopic) (topics *topics, told *atomic.Int64) {
+func topicsOf(t *testing.T, f *fakeTopic) (topics *topics, reported *atomic.Int64) {
 	t.Helper()
-	told = &atomic.Int64{}
+	reported = &atomic.Int64{}
 	b := newBackground()
 	t.Cleanup(func() { assert.NoError(t, b.close(context.Background())) })
-	o := outage.New(observe.Observer{Failed: func(observe.Failed) { told.Add(1) }}, 0)
-	return newTopics(Config{Open: func(string) Topic { return f }, Partitions: 1}, b, o), told
+	o := outage.New(observe.Observer{Failed: func(observe.Failed) { reported.Add(1) }}, 0)
+	return newTopics(Config{Open: func(string) Topic { return f }, Partitions: 1}, b, o), reported
 }
 
-func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
+func TestATopicQueryIsSharedAndOutlivesItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{partitions: 3, raise: func(context.Context) error {
 			<-time.After(time.Second)
@@ -86,7 +86,7 @@ func TestALookIsSharedAndOutlivesItsCallers(t *testing.T) {
 	})
 }
 
-func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
+func TestTheKnownPartitionCountIsUsedWhileRedisIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		f := &fakeTopic{partitions: 3, raise: func(context.Context) error {
@@ -95,7 +95,7 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 			}
 			return nil
 		}}
-		topics, told := topicsOf(t, f)
+		topics, reported := topicsOf(t, f)
 		partitions := func() int {
 			n, err := topics.partitions(t.Context(), far, "t")
 			require.NoError(t, err)
@@ -111,11 +111,11 @@ func TestAKnownNumberServesWhileRedisIsAway(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.Equal(t, 11, f.asked, "it still looks now and then")
-		assert.Zero(t, told.Load(), "harmless failures are not reported")
+		assert.Zero(t, reported.Load(), "harmless failures are not reported")
 	})
 }
 
-func TestAKnownNumberIsUsedAtOnceWhileALookHangs(t *testing.T) {
+func TestTheKnownPartitionCountIsUsedWhileAQueryHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung chan struct{}
 		f := &fakeTopic{partitions: 3, raise: func(context.Context) error {
@@ -147,7 +147,7 @@ func TestAKnownNumberIsUsedAtOnceWhileALookHangs(t *testing.T) {
 	})
 }
 
-func TestAKnownNumberDoesNotWaitForASlotAndIsLookedAtLater(t *testing.T) {
+func TestAKnownPartitionCountIsRefreshedOnceASlotIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{partitions: 3}
 		topics, _ := topicsOf(t, f)
@@ -176,8 +176,8 @@ func TestAKnownNumberDoesNotWaitForASlotAndIsLookedAtLater(t *testing.T) {
 	})
 }
 
-// TestLooksThatNobodyWaitsForLeaveRoomForOtherCalls, however many topics are on a master that hangs.
-func TestLooksThatNobodyWaitsForLeaveRoomForOtherCalls(t *testing.T) {
+// TestBackgroundRefreshesLeaveSlotsForOtherCalls, however many topics are on a master that hangs.
+func TestBackgroundRefreshesLeaveSlotsForOtherCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		hanging := false
@@ -204,17 +204,17 @@ func TestLooksThatNobodyWaitsForLeaveRoomForOtherCalls(t *testing.T) {
 	})
 }
 
-func TestLookingForANewTopicTriesUntilTheDeadlineAndNamesTheLastError(t *testing.T) {
+func TestANewTopicIsQueriedUntilTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
-		topics, told := topicsOf(t, f)
+		topics, reported := topicsOf(t, f)
 		start := time.Now()
 		_, err := topics.partitions(t.Context(), start.Add(5*time.Second), "t")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, io.EOF)
 		assert.Equal(t, 5*time.Second, time.Since(start))
 		assert.Greater(t, f.asked, 5)
-		assert.Equal(t, int64(f.asked), told.Load())
+		assert.Equal(t, int64(f.asked), reported.Load())
 
 		f.raise = func(context.Context) error { return redisError("NOAUTH Authentication required.") }
 		_, err = topics.partitions(t.Context(), far, "u")
@@ -246,7 +246,7 @@ func TestPublishToANewTopicEndsWithClose(t *testing.T) {
 	})
 }
 
-func TestCloseDuringTheFirstLookAtATopicIsNoFailedAttempt(t *testing.T) {
+func TestCloseDuringTheFirstTopicQueryReportsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{raise: func(ctx context.Context) error {
 			<-ctx.Done()
@@ -279,8 +279,8 @@ func TestBackgroundCallsAreBoundedAndEndWithClose(t *testing.T) {
 	})
 }
 
-// TestAPublisherEndsGroupsThatHaveExpired while it publishes, and no Publish call waits.
-func TestAPublisherEndsGroupsThatHaveExpired(t *testing.T) {
+// TestAPublisherEndsExpiredGroups while it publishes, and no Publish call waits.
+func TestAPublisherEndsExpiredGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var events []any
