@@ -25,23 +25,23 @@ type trips struct {
 	through func(trip func() error) error
 }
 
-func (h trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (t trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h.trip(cmd, func() error { return next(context.WithoutCancel(ctx), cmd) })
+		return t.trip(cmd, func() error { return next(context.WithoutCancel(ctx), cmd) })
 	}
 }
 
-func (h trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (t trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h.trip(cmds[0], func() error { return next(context.WithoutCancel(ctx), cmds) })
+		return t.trip(cmds[0], func() error { return next(context.WithoutCancel(ctx), cmds) })
 	}
 }
 
-func (h trips) trip(first redis.Cmder, trip func() error) error {
+func (t trips) trip(first redis.Cmder, trip func() error) error {
 	if !strings.HasPrefix(first.Name(), "eval") { // of a new connection
 		return trip()
 	}
-	return h.through(trip)
+	return t.through(trip)
 }
 
 // via returns the topic of the scene in a process whose round trips go through a function.
@@ -111,9 +111,9 @@ func TestCancelsShareRoundTrips(t *testing.T) {
 	assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 }
 
-// TestACopyOfAPipelineChangesNothing: the client resends a pipeline whose answer is lost, and the first copy may arrive last,
+// TestAResentPipelineChangesNothing: the client resends a pipeline whose answer is lost, and the first copy may arrive last,
 // when other messages have the keys.
-func TestACopyOfAPipelineChangesNothing(t *testing.T) {
+func TestAResentPipelineChangesNothing(t *testing.T) {
 	const many = 100
 	for name, call := range map[string]func(topic *Topic, key string) error{
 		"cancel":     func(topic *Topic, key string) error { return errOf(topic.Cancel(t.Context(), key)) },
@@ -153,8 +153,8 @@ func TestACopyOfAPipelineChangesNothing(t *testing.T) {
 	}
 }
 
-// TestARepeatedRescheduleKeepsTheDueTimeOfTheFirst: a delay counts from when Redis has run the call for the first time.
-func TestARepeatedRescheduleKeepsTheDueTimeOfTheFirst(t *testing.T) {
+// TestARepeatedRescheduleKeepsTheFirstDueTime: a delay counts from when Redis has run the call for the first time.
+func TestARepeatedRescheduleKeepsTheFirstDueTime(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	r.pushMany(1)
@@ -175,8 +175,8 @@ func TestARepeatedRescheduleKeepsTheDueTimeOfTheFirst(t *testing.T) {
 	assert.Equal(t, first, due())
 }
 
-// TestACancelThatWasNotSentHasChangedNothing, and one that was sent may have.
-func TestACancelThatWasNotSentHasChangedNothing(t *testing.T) {
+// TestAnUnsentCancelReportsThatNothingChanged, and a cancel that was sent reports an unknown outcome.
+func TestAnUnsentCancelReportsThatNothingChanged(t *testing.T) {
 	r := newScene(t)
 	r.pushMany(1)
 	hung, release := make(chan struct{}, maxPipelines), make(chan struct{})
@@ -212,7 +212,7 @@ func TestACancelThatWasNotSentHasChangedNothing(t *testing.T) {
 	require.NoError(t, topic.store.WaitIdle(t.Context()))
 }
 
-func TestACancelWithoutAConnectionHasChangedNothing(t *testing.T) {
+func TestAnUnconnectedCancelReportsThatNothingChanged(t *testing.T) {
 	client := redis.NewClient(&redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("no network")
 	}})
@@ -224,7 +224,7 @@ func TestACancelWithoutAConnectionHasChangedNothing(t *testing.T) {
 	require.NotErrorIs(t, err, ErrOutcomeUnknown)
 }
 
-func TestACancelWhoseAnswerIsLostMayHaveTakenEffect(t *testing.T) {
+func TestALostCancelReplyIsAnUnknownOutcome(t *testing.T) {
 	r := newScene(t)
 	r.pushMany(1)
 	lost := errors.New("lost")
@@ -234,8 +234,8 @@ func TestACancelWhoseAnswerIsLostMayHaveTakenEffect(t *testing.T) {
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 }
 
-// TestTheCallWithTheLeastTimeComesFirst even if many calls wait.
-func TestTheCallWithTheLeastTimeComesFirst(t *testing.T) {
+// TestCallsAreSentInDeadlineOrder even if many calls wait.
+func TestCallsAreSentInDeadlineOrder(t *testing.T) {
 	var cs changes
 	now := time.Now()
 	var want []*change
@@ -282,8 +282,8 @@ func TestAMessageInANewPartitionIsCancelled(t *testing.T) {
 	require.ErrorIs(t, errOf(topic.Cancel(t.Context(), "k0")), ErrNotFound, "both are taken back")
 }
 
-// TestTheStatusNamesTheGroupsOfTheMoment, not those that the process knew before.
-func TestTheStatusNamesTheGroupsOfTheMoment(t *testing.T) {
+// TestTheStatusNamesTheCurrentGroups, not those that the process knew before.
+func TestTheStatusNamesTheCurrentGroups(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.pushMany(1)
@@ -296,7 +296,7 @@ func TestTheStatusNamesTheGroupsOfTheMoment(t *testing.T) {
 	assert.Equal(t, map[string]State{"g": StateInDelivery, "late": StateDone}, status.Groups)
 }
 
-func TestManyAsksAtOnceReadTheListOnce(t *testing.T) {
+func TestConcurrentCancelsReadTheTopicListOnce(t *testing.T) {
 	var mu sync.Mutex
 	asked := 0
 	client := redis.NewClient(redistest.Shared(t).Client(t).Options())

@@ -63,7 +63,7 @@ func TestClaimIsNeverEarly(t *testing.T) {
 	}
 }
 
-func TestWhatATornFileLeftInTheQueueAndInScheduledIsDeliveredOnce(t *testing.T) {
+func TestADuplicateFromATornFileIsDeliveredOnce(t *testing.T) {
 	for name, score := range map[string]float64{"with one due time": 3, "earlier in the queue": 1, "later in the queue": 5} {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t)
@@ -78,7 +78,7 @@ func TestWhatATornFileLeftInTheQueueAndInScheduledIsDeliveredOnce(t *testing.T) 
 	}
 }
 
-func TestClaimReadsNoBodyThatDoesNotFit(t *testing.T) {
+func TestClaimReadsOnlyBodiesThatFit(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	var list []Message

@@ -31,7 +31,7 @@ func with(state map[string]string, text string) map[string]string {
 	return list
 }
 
-func TestNewPartitionsKnowThePauses(t *testing.T) {
+func TestNewPartitionsInheritPauses(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	topic := r.topicOf(1)
@@ -52,7 +52,7 @@ func TestNewPartitionsKnowThePauses(t *testing.T) {
 	}
 }
 
-func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
+func TestAnUnlistedTopicIsNotFound(t *testing.T) {
 	r := newScene(t)
 	topic := newStore(t, r.Client).Topic(r.partition.Topic())
 	require.ErrorIs(t, topic.Pause(t.Context(), "", Pause{}), ErrTopicNotFound)
@@ -62,8 +62,8 @@ func TestATopicThatIsNotOnTheListIsNotFound(t *testing.T) {
 	assert.Empty(t, r.State())
 }
 
-// TestAGroupThatTheTopicDoesNotHaveIsNotFound, but a pause that such a group has left can be ended.
-func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
+// TestAnUnknownGroupIsNotFound, but a pause that such a group has left behind can be ended.
+func TestAnUnknownGroupIsNotFound(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
 	g := topic.Membership("g", GroupOptions{})
@@ -88,7 +88,7 @@ func TestAGroupThatTheTopicDoesNotHaveIsNotFound(t *testing.T) {
 	assert.Equal(t, before, r.State())
 }
 
-func TestAPauseReachesPartitionsThatDoNotKnowTheGroupYet(t *testing.T) {
+func TestAPauseReachesPartitionsWithoutTheGroup(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(2)
 	r.group("g") // in the first one only

@@ -50,9 +50,8 @@ const (
 	expires = "expires"
 )
 
-// TestEachKindOfKeyEnds: after all messages have ended, only keys that are meant to last have no
-// expiry.
-func TestEachKindOfKeyEnds(t *testing.T) {
+// TestKeysAreDeletedOrExpireAfterTheirMessages, except permanent keys, which have no expiry.
+func TestKeysAreDeletedOrExpireAfterTheirMessages(t *testing.T) {
 	r := newScene(t)
 	made := map[script.Kind]bool{}
 	r.live(func() {
@@ -83,9 +82,9 @@ func TestEachKindOfKeyEnds(t *testing.T) {
 	}
 }
 
-// live creates keys of all kinds, and calls look while they exist. At the end, all messages have
+// live creates keys of all kinds, and calls read while they exist. At the end, all messages have
 // ended and no consumer is left.
-func (r *scene) live(look func()) {
+func (r *scene) live(read func()) {
 	r.T.Helper()
 	topic := r.topicOf(2)
 	g, h := r.expiring("g", time.Hour), r.expiring("h", time.Hour)
@@ -105,13 +104,13 @@ func (r *scene) live(look func()) {
 	}
 	take(g, 10)
 	take(h, 10)
-	look()
+	read()
 	nack(r.T, g, Nack{Delivery: Delivery{ids[0], "1"}, Metadata: []byte("changed")})
 	_, err := g.Bury(r.Ctx(), []Burial{{Delivery{ids[1], "1"}, "bad"}})
 	require.NoError(r.T, err)
 	require.NoError(r.T, topic.Limit(r.Ctx(), "g", Limits{MaxInFlight: 4})) // a half in each partition
 	take(g, 10)
-	look()
+	read()
 	_, err = Discard(r.Ctx(), g, []string{ids[1]}, ever)
 	require.NoError(r.T, err)
 	ack(r.T, g, ids[2], ids[3])
@@ -153,8 +152,8 @@ func (r *scene) kindsOf() map[script.Kind][]string {
 	return list
 }
 
-// TestWindowsEndWithTheLastOfThem, in any order of setting them, and none ends early.
-func TestWindowsEndWithTheLastOfThem(t *testing.T) {
+// TestTheDedupKeyExpiresWithItsLastWindow, whatever the order of the windows is. No window ends early.
+func TestTheDedupKeyExpiresWithItsLastWindow(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Dedup, "")
 	ttl := func() float64 { return r.Client.PTTL(t.Context(), key).Val().Seconds() }
@@ -201,8 +200,8 @@ func (r *scene) use(g *Group) {
 	r.claim(g, "c", 1)
 }
 
-// TestWhatIsLargeEndsInPieces because Redis would free a large key at once when it expires.
-func TestWhatIsLargeEndsInPieces(t *testing.T) {
+// TestLargeKeysAreDeletedInSmallSteps because Redis would free a large key at once when it expires.
+func TestLargeKeysAreDeletedInSmallSteps(t *testing.T) {
 	r := newSceneOn(t, redistest.New(t, "--save", ""))
 	topic := r.topicOf(1)
 	g := r.group("g")

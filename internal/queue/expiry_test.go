@@ -34,19 +34,19 @@ func (r *scene) lives() map[string]string {
 		case strings.HasPrefix(field, "settings expiry:"):
 			noticed := parts[2]
 			if noticed != "0" {
-				noticed = r.away(noticed)
+				noticed = r.fromNow(noticed)
 			}
-			state[field] = fmt.Sprintf("lasts %sms, ends %s, noticed %s", parts[0], r.away(parts[1]), noticed)
+			state[field] = fmt.Sprintf("lasts %sms, ends %s, noticed %s", parts[0], r.fromNow(parts[1]), noticed)
 		case strings.HasPrefix(field, "settings retired:"):
 			state[field] = strings.Join(parts[1:], " ")
 		case strings.HasPrefix(field, "consumers:"):
-			state[field] = fmt.Sprintf("till %s, seen %s", r.away(parts[0]), r.away(parts[1]))
+			state[field] = fmt.Sprintf("till %s, seen %s", r.fromNow(parts[0]), r.fromNow(parts[1]))
 		}
 	}
 	return state
 }
 
-func (r *scene) away(ms string) string {
+func (r *scene) fromNow(ms string) string {
 	r.T.Helper()
 	n, err := strconv.ParseFloat(ms, 64)
 	require.NoError(r.T, err)
@@ -60,20 +60,20 @@ func (r *scene) over(p *Partition, name string) { r.T.Helper(); r.overSince(p, n
 func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
 	r.T.Helper()
 	key, field := p.Key(script.Settings, ""), "expiry:"+name
-	told, err := r.Client.HGet(r.Ctx(), key, field).Result()
+	settings, err := r.Client.HGet(r.Ctx(), key, field).Result()
 	require.NoError(r.T, err)
 	ends, at := r.Now().Add(-time.Minute).UnixMilli(), int64(0)
 	if noticed != 0 {
 		at = r.Now().Add(noticed).UnixMilli()
 	}
-	require.NoError(r.T, r.Client.HSet(r.Ctx(), key, field, fmt.Sprint(strings.Fields(told)[0], " ", ends, " ", at)).Err())
+	require.NoError(r.T, r.Client.HSet(r.Ctx(), key, field, fmt.Sprint(strings.Fields(settings)[0], " ", ends, " ", at)).Err())
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), p.Key(script.Expiries, ""), redis.Z{Score: float64(ends), Member: name}).Err())
 }
 
-// look checks whether a group has expired, and ends it.
-func (r *scene) look(g *Group) string { r.T.Helper(); return r.lookTo(mayEnd, g) }
+// checkExpiry checks whether a group has expired, and ends it.
+func (r *scene) checkExpiry(g *Group) string { r.T.Helper(); return r.checkExpiryAs(mayEnd, g) }
 
-func (r *scene) lookTo(how string, g *Group) string {
+func (r *scene) checkExpiryAs(how string, g *Group) string {
 	r.T.Helper()
 	word, _, err := g.askWhile(r.Ctx(), "more", expireScript, g.name, how, g.partition.Channel())
 	require.NoError(r.T, err)
@@ -87,7 +87,7 @@ func (r *scene) alive(g *Group, consumer string, lasts time.Duration) {
 	require.NoError(r.T, err)
 }
 
-func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
+func TestAGroupExpiresOnlyAfterItsNoticePeriod(t *testing.T) {
 	r := newScene(t)
 	g, h := r.expiring("g", time.Minute), r.group("h")
 	r.push(due("a"), due("b"), after("c", 60))
@@ -95,21 +95,21 @@ func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 	require.Equal(t, []string{"a#1"}, r.claim(h, "d", 1))
 	ack(t, h, "a")
 	before := r.lives()
-	assert.Equal(t, "alive", r.look(g))
+	assert.Equal(t, "alive", r.checkExpiry(g))
 	assert.Equal(t, before, r.lives())
 
 	r.overSince(r.partition, "g", 0)
 	noticed := r.lives()
 	noticed["settings expiry:g"], noticed["expiry g"] = "lasts 60000ms, ends now-60s, noticed now+0s", "now+10s"
 	for range 2 {
-		assert.Equal(t, "noticed", r.look(g), "while Redis was away, nobody could say that he is alive")
+		assert.Equal(t, "noticed", r.checkExpiry(g), "while Redis was away, nobody could say that he is alive")
 		assert.Equal(t, noticed, r.lives())
 	}
 	r.overSince(r.partition, "g", -5*time.Second)
-	require.Equal(t, "noticed", r.look(g))
+	require.Equal(t, "noticed", r.checkExpiry(g))
 	r.overSince(r.partition, "g", -9*time.Second)
 	for range 2 {
-		require.Equal(t, "expired", r.look(g), "and whoever looks next may go on")
+		require.Equal(t, "expired", r.checkExpiry(g), "and whoever looks next may go on")
 	}
 	ended := r.lives()
 	assert.Equal(t, "expired", ended["settings retired:g"])
@@ -122,10 +122,10 @@ func TestAGroupEndsOnlySomeSecondsAfterItWasNoticed(t *testing.T) {
 		"groups h": "member", "queue:h b": before["queue:h b"], "messages b": "body b", "refs b": `["h"]`,
 		"scheduled c": "now+60s", "messages c": "body c",
 	}, r.lives())
-	assert.Equal(t, "gone", r.look(g))
+	assert.Equal(t, "gone", r.checkExpiry(g))
 }
 
-func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
+func TestAGroupGetsAnExpiryNoticeBeforeItExpires(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", 9*time.Second) // which counts as 10 in lives
 	names := func() []string {
@@ -134,7 +134,7 @@ func TestAGroupIsNoticedBeforeItEnds(t *testing.T) {
 		return names
 	}
 	assert.Equal(t, []string{"g"}, names())
-	assert.Equal(t, "noticed", r.look(g))
+	assert.Equal(t, "noticed", r.checkExpiry(g))
 	assert.Equal(t, map[string]string{
 		"groups g": "member", "expiry g": "now+10s", "settings expiry:g": "lasts 9000ms, ends now+10s, noticed now+0s",
 	}, r.lives())
@@ -150,13 +150,13 @@ func (r *scene) seen(g *Group, consumer string, ago, lasts time.Duration) {
 	require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.ConsumersOf, g.name), consumer, entry).Err())
 }
 
-// TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew because the first notice was about another end.
-func TestAConsumerThatComesBackMakesItsGroupBeNoticedAnew(t *testing.T) {
+// TestAReturningConsumerResetsTheExpiryNotice because the first notice was about an earlier expiry.
+func TestAReturningConsumerResetsTheExpiryNotice(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", 10*time.Second)
 	r.over(r.partition, "g")
 	r.seen(g, "c", 20*time.Second, time.Second) // and is dead again
-	assert.Equal(t, "noticed", r.look(g))
+	assert.Equal(t, "noticed", r.checkExpiry(g))
 	assert.Equal(t, "lasts 10000ms, ends now-10s, noticed now+0s", r.lives()["settings expiry:g"])
 }
 
@@ -171,20 +171,20 @@ func (r *scene) consumers(group string, count int, ago time.Duration) {
 	require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.ConsumersOf, group), fields...).Err())
 }
 
-func TestOneLiveConsumerAmongVeryManyDeadOnesCounts(t *testing.T) {
+func TestOneLiveConsumerAmongManyDeadKeepsTheGroup(t *testing.T) {
 	r := newScene(t)
 	g := r.expiring("g", time.Minute)
 	r.consumers("g", 2500, time.Hour)
 	r.alive(g, "alive", time.Minute)
 	r.over(r.partition, "g")
-	assert.Equal(t, "alive", r.look(g))
+	assert.Equal(t, "alive", r.checkExpiry(g))
 	r.consumers("g", 2500, time.Hour)
 	_, err := retire(t, r.topicOf(1), "g", RetireIdle)
 	require.ErrorIs(t, err, ErrGroupAlive)
 	r.consumers("g", 2500, time.Hour)
 	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.ConsumersOf, "g"), "alive").Err())
 	r.over(r.partition, "g")
-	assert.Equal(t, "expired", r.look(g))
+	assert.Equal(t, "expired", r.checkExpiry(g))
 }
 
 func (*scene) ids(deliveries []string) []string {

@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
+func TestAnEndedGroupLeavesNothingAndCanRegisterAgain(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
 	member := topic.Membership("g", GroupOptions{Expiry: time.Minute})
@@ -36,8 +36,8 @@ func TestEndingAGroupLeavesNothingAndLetsItComeBack(t *testing.T) {
 	}
 }
 
-// TestAnEndThatFailsInOnePartitionLeavesTheGroupInTheFirst, which ends it in all partitions once it expires.
-func TestAnEndThatFailsInOnePartitionLeavesTheGroupInTheFirst(t *testing.T) {
+// TestAFailedEndKeepsTheGroupInTheFirstPartition, which ends it in all partitions once it expires.
+func TestAFailedEndKeepsTheGroupInTheFirstPartition(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
 	r.memberOf(topic, "g", time.Minute, 0)
@@ -53,13 +53,13 @@ func TestAnEndThatFailsInOnePartitionLeavesTheGroupInTheFirst(t *testing.T) {
 }
 
 // endedBy returns the groups that a Topic ends in its next check.
-func endedBy(t *testing.T, who *Topic) []Ended {
+func endedBy(t *testing.T, topic *Topic) []Ended {
 	t.Helper()
-	_, err := who.Partitions(t.Context())
+	_, err := topic.Partitions(t.Context())
 	require.NoError(t, err)
 	for range 5 {
 		began := time.Now()
-		ended, err := who.EndExpired(t.Context())
+		ended, err := topic.EndExpired(t.Context())
 		require.NoError(t, err)
 		if len(ended) > 0 || time.Since(began) < endFor { // else it may have had no time to free all
 			return ended
@@ -83,7 +83,7 @@ func (r *scene) memberOf(topic *Topic, group string, lasts time.Duration, each i
 	}
 }
 
-func TestWhoeverLooksAtATopicEndsGroupsThatHaveExpired(t *testing.T) {
+func TestAnyProcessThatReadsATopicEndsExpiredGroups(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
 	r.memberOf(topic, "other", 0, 0)
@@ -97,8 +97,8 @@ func TestWhoeverLooksAtATopicEndsGroupsThatHaveExpired(t *testing.T) {
 		r.over(topic.Partition(n), "g")
 	}
 	var all []Ended
-	for _, who := range []*Topic{topic.again(), topic.again()} {
-		all = append(all, endedBy(t, who)...)
+	for _, process := range []*Topic{topic.again(), topic.again()} {
+		all = append(all, endedBy(t, process)...)
 	}
 	assert.Equal(t, []Ended{{"g", 12}}, all)
 	for n := range 3 {
@@ -111,9 +111,8 @@ func TestWhoeverLooksAtATopicEndsGroupsThatHaveExpired(t *testing.T) {
 	}
 }
 
-// TestAnEndThatWasInterruptedGoesOn in a partition where the group is no longer registered, when
-// another process checks.
-func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
+// TestAnInterruptedGroupEndIsContinued by another process in a partition where the group is no longer registered.
+func TestAnInterruptedGroupEndIsContinued(t *testing.T) {
 	for _, interrupted := range []int{0, 1} {
 		r := newScene(t)
 		topic := r.topicOf(2)
@@ -124,7 +123,7 @@ func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
 		}
 		_, err := retire(t, topic, "nobody", RetireIdle)
 		require.ErrorIs(t, err, ErrGroupNotFound)
-		require.Equal(t, "expired", r.in(topic.Partition(interrupted)).look(topic.Partition(interrupted).Group("g")))
+		require.Equal(t, "expired", r.in(topic.Partition(interrupted)).checkExpiry(topic.Partition(interrupted).Group("g")))
 		assert.Equal(t, []Ended{{"g", 6}}, endedBy(t, topic.again()))
 		for n := range 2 {
 			state := r.in(topic.Partition(n)).StateFromNow()
@@ -134,8 +133,8 @@ func TestAnEndThatWasInterruptedGoesOn(t *testing.T) {
 	}
 }
 
-// TestASearchThatFailsIsTriedAgainByTheNextCall even if no group is known that may end.
-func TestASearchThatFailsIsTriedAgainByTheNextCall(t *testing.T) {
+// TestAFailedSearchForExpiredGroupsIsRetried by the next call even if no group is known to be expiring.
+func TestAFailedSearchForExpiredGroupsIsRetried(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(2)
 	r.memberOf(topic, "g", time.Minute, 0)
@@ -148,8 +147,8 @@ func TestASearchThatFailsIsTriedAgainByTheNextCall(t *testing.T) {
 	}
 }
 
-// TestAGroupThatIsLeftInOnePartitionEndsThere, too, even if the first partition does not have the group.
-func TestAGroupThatIsLeftInOnePartitionEndsThere(t *testing.T) {
+// TestAGroupMissingInTheFirstPartitionStillExpires in the other partitions.
+func TestAGroupMissingInTheFirstPartitionStillExpires(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(3)
 	r.memberOf(topic, "g", time.Minute, 0)
@@ -182,17 +181,17 @@ func TestTheFirstPartitionIsTheLastToEndAGroup(t *testing.T) {
 	for n := range 3 {
 		require.Len(t, r.in(topic.Partition(n)).claim(topic.Partition(n).Group("g"), "c", 10), 2)
 	}
-	look := func() []Ended { return endedBy(t, topic.again()) } // a new process each time
+	endExpired := func() []Ended { return endedBy(t, topic.again()) } // a new process each time
 	for _, over := range []int{0, 2} {
 		r.over(topic.Partition(over), "g")
 		for range 2 {
-			require.Empty(t, look())
+			require.Empty(t, endExpired())
 		}
 		assert.Equal(t, over == 0, r.in(topic.Partition(2)).lives()["groups g"] == "member")
 		assert.Equal(t, "member", r.in(topic.Partition(0)).lives()["groups g"])
 	}
 	r.over(topic.Partition(1), "g")
-	assert.Equal(t, []Ended{{"g", 4}}, look())
+	assert.Equal(t, []Ended{{"g", 4}}, endExpired())
 	for n := range 3 {
 		state := r.in(topic.Partition(n)).StateFromNow()
 		delete(state, "partitions ")
@@ -200,8 +199,8 @@ func TestTheFirstPartitionIsTheLastToEndAGroup(t *testing.T) {
 	}
 }
 
-// TestNewPartitionsKnowWhichGroupsExpire even if a slow process copies the settings late.
-func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
+// TestNewPartitionsInheritGroupExpiries even if a slow process copies the settings late.
+func TestNewPartitionsInheritGroupExpiries(t *testing.T) {
 	r := newScene(t)
 	r.expiring("g", time.Minute)
 	r.group("stays")
@@ -224,7 +223,7 @@ func TestNewPartitionsKnowWhichGroupsExpire(t *testing.T) {
 	}
 }
 
-func TestAKnownGroupIsNotPropagatedWhenItExpires(t *testing.T) {
+func TestRaisingPartitionsDoesNotRenewAnExpiredGroup(t *testing.T) {
 	r := newScene(t)
 	r.expiring("g", time.Minute)
 	topic := r.topicOf(2)
@@ -260,7 +259,7 @@ func TestAHundredGroupsExpireTogether(t *testing.T) {
 		r.expiring(fmt.Sprint(i), time.Minute)
 		r.overSince(r.partition, fmt.Sprint(i), 0)
 	}
-	look := func() []Ended {
+	endExpired := func() []Ended {
 		_, err := topic.Partitions(t.Context())
 		require.NoError(t, err)
 		ended, err := topic.EndExpired(t.Context())
@@ -268,7 +267,7 @@ func TestAHundredGroupsExpireTogether(t *testing.T) {
 		return ended
 	}
 	for range 3 {
-		require.Empty(t, look())
+		require.Empty(t, endExpired())
 	}
 	for i := range groups {
 		state, err := r.Client.HGet(t.Context(), r.partition.Key(script.Settings, ""), "expiry:"+fmt.Sprint(i)).Result()
@@ -278,7 +277,7 @@ func TestAHundredGroupsExpireTogether(t *testing.T) {
 	}
 	ended := 0
 	for range 3 {
-		ended += len(look())
+		ended += len(endExpired())
 	}
 	assert.Equal(t, groups, ended)
 	assert.Empty(t, r.State())

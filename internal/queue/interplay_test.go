@@ -16,9 +16,9 @@ func (r *scene) controlOf(n int) map[string]string {
 	return r.Client.HGetAll(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()).Partition(n).Key(script.Settings, "")).Val()
 }
 
-// TestASlowPublisherBringsNothingBack if it is stopped between reading the settings of the first partition and copying them to
-// others.
-func TestASlowPublisherBringsNothingBack(t *testing.T) {
+// TestASlowPublisherOverwritesNoNewerSettings if it stalls between reading the settings of the first partition and copying them
+// to others.
+func TestASlowPublisherOverwritesNoNewerSettings(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(topic *Topic) error
 		check     func(r *scene, n int)
@@ -70,7 +70,7 @@ func (r *scene) groupsIn(n int) []string {
 	return groupsOf(r.T, newStore(r.T, r.Client).Topic(r.partition.Topic()), n)
 }
 
-func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
+func TestAGroupWithTooLowLimitsIsNotRegistered(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(2)
 	_, err := topic.Membership("g", GroupOptions{Limits: Limits{MaxInFlight: 1}}).Partitions(t.Context())
@@ -80,7 +80,7 @@ func TestLimitsThatAreTooLowRegisterNoGroup(t *testing.T) {
 	}
 }
 
-func TestAGroupThatComesBackWithANewPartitionHasItsLimits(t *testing.T) {
+func TestARecreatedGroupKeepsItsLimitsInNewPartitions(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)
 	require.NoError(t, topic.Enlist(t.Context()))

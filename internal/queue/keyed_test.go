@@ -12,9 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// TestAKeyThatIsHeldAllTheTimeIsFound while its message is replaced again and again.
-func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
-	for name, act := range map[string]func(q *Partition) error{
+func TestCancelAndRescheduleFindAConstantlyReplacedKey(t *testing.T) {
+	for name, call := range map[string]func(q *Partition) error{
 		"cancel":     func(q *Partition) error { return errOf(q.Cancel(t.Context(), "k")) },
 		"reschedule": func(q *Partition) error { return errOf(q.Reschedule(t.Context(), "k", time.Hour)) },
 	} {
@@ -25,7 +24,7 @@ func TestAKeyThatIsHeldAllTheTimeIsFound(t *testing.T) {
 				r.push(after(keyed(0, "k"), 3600))
 				stop, stopped := make(chan struct{}), make(chan error, 1)
 				go func() { stopped <- r.replace("k", round, stop) }()
-				err := act(r.partition)
+				err := call(r.partition)
 				close(stop)
 				require.NoError(t, <-stopped)
 				require.NoError(t, err, "round %d", round)
@@ -77,9 +76,9 @@ func (r *scene) keyedCallFor(key string, s *script.Script, request int64, left t
 	}
 }
 
-// TestACallThatArrivesTooLateChangesNothing because its caller has stopped waiting, and may have
-// published the next message with the key.
-func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
+// TestALateCancelOrRescheduleChangesNothing because its caller has stopped waiting, and may have published the next message
+// with the key.
+func TestALateCancelOrRescheduleChangesNothing(t *testing.T) {
 	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
 		r := newScene(t)
 		r.push(after(keyed(1, "k"), 60))
@@ -91,8 +90,8 @@ func TestACallThatArrivesTooLateChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder and its window.
-func TestAMessageThatLostItsKeyIsCancelledWithoutTheNextHolder(t *testing.T) {
+// TestCancelIDLeavesTheKeyToItsNewHolder, with its window.
+func TestCancelIDLeavesTheKeyToItsNewHolder(t *testing.T) {
 	r := newScene(t)
 	g, h := r.group("g"), r.group("h")
 	first, second := keyed(1, "k"), keyed(2, "k")

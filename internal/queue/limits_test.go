@@ -21,8 +21,7 @@ func perSecond(messages, burst int) Limits {
 	return Limits{Messages: messages, Per: time.Second, Burst: burst}
 }
 
-// TestAClockThatIsSetBackHoldsAGroupUpForItsBurst at most.
-func TestAClockThatIsSetBackHoldsAGroupUpForItsBurst(t *testing.T) {
+func TestAClockSetBackDelaysAGroupByAtMostItsBurst(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.limit("g", perSecond(10, 3))
@@ -100,8 +99,9 @@ func TestSharesShrinkWhenPartitionsAreAdded(t *testing.T) {
 	require.NoError(t, topic.Limit(t.Context(), "g", perSecond(3, 4)), "the rate itself can be divided")
 }
 
-// TestLimitsForTooFewPartitionsAreNotSet: a publisher may raise the number of partitions after it was read.
-func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
+// TestLimitsForAnOutdatedPartitionCountAreRejected because a publisher may have raised the number of partitions after it was
+// read.
+func TestLimitsForAnOutdatedPartitionCountAreRejected(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	topic := r.topicOf(4)
@@ -111,9 +111,9 @@ func TestLimitsForTooFewPartitionsAreNotSet(t *testing.T) {
 	assert.Empty(t, r.controlOf(0))
 }
 
-// TestWhoFindsFewerPartitionsThanThereAreSharesAnew: a new process may be the first one after Redis has lost everything, and other
-// processes know the real number.
-func TestWhoFindsFewerPartitionsThanThereAreSharesAnew(t *testing.T) {
+// TestLimitsAreRedividedAfterALostPartitionCount: after Redis has lost all data, a new process may be the first one, while
+// other processes know the real number.
+func TestLimitsAreRedividedAfterALostPartitionCount(t *testing.T) {
 	for name, steps := range map[string][]int{"at once": {1}, "in steps": {1, 2, 3}} {
 		t.Run(name, func(t *testing.T) { findsFewerPartitions(t, steps) })
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// hearOn makes a handler receive the notifications of a partition through its own Hub.
-func hearOn(t *testing.T, hub *notify.Hub, p *Partition, group string) *testHandler {
+// listenOn makes a handler receive the notifications of a partition through its own Hub.
+func listenOn(t *testing.T, hub *notify.Hub, p *Partition, group string) *testHandler {
 	t.Helper()
 	handler := newTestHandler(t)
 	l := hub.Listen(p.Channel(), &notificationReader{group, "c", handler})
@@ -31,7 +31,7 @@ func TestNotificationsArrive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newStore(t, client).Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
-			handler := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 10*time.Second), q, "g")
+			handler := listenOn(t, newHub(q.Client(), 20*time.Millisecond, 10*time.Second), q, "g")
 			require.True(t, handler.next().Opened)
 			_, err := q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
 			require.NoError(t, err)
@@ -41,18 +41,18 @@ func TestNotificationsArrive(t *testing.T) {
 	}
 }
 
-// TestWithoutTheRightToPublishAConsumerIsToldSo until it gets the right.
-func TestWithoutTheRightToPublishAConsumerIsToldSo(t *testing.T) {
+// TestAConsumerWithoutPublishPermissionGetsAnError until it gets the permission.
+func TestAConsumerWithoutPublishPermissionGetsAnError(t *testing.T) {
 	server := redistest.New(t)
 	r := newSceneOn(t, server)
-	redistest.Command(t, r.Client, "ACL", "SETUSER", "hearer", "on", ">pw", "~*", "&*", "+@all", "-publish")
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "hearer", Password: "pw"})
+	redistest.Command(t, r.Client, "ACL", "SETUSER", "listener", "on", ">pw", "~*", "&*", "+@all", "-publish")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "listener", Password: "pw"})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	q := r.through(client)
-	handler := hearOn(t, newHub(q.Client(), 20*time.Millisecond, 10*time.Second), q, "g")
+	handler := listenOn(t, newHub(q.Client(), 20*time.Millisecond, 10*time.Second), q, "g")
 	require.ErrorContains(t, handler.failure(), "NOPERM")
 	require.ErrorContains(t, handler.failure(), "NOPERM")
-	redistest.Command(t, r.Client, "ACL", "SETUSER", "hearer", "+publish")
+	redistest.Command(t, r.Client, "ACL", "SETUSER", "listener", "+publish")
 	require.True(t, handler.next().Opened)
 }
 
@@ -78,7 +78,7 @@ func TestNotificationsOfAnotherDatabaseAreIgnored(t *testing.T) {
 	assert.InDelta(t, 200*time.Second, handler.next().In, float64(2*time.Second), "it hears only its own database")
 }
 
-func TestNotificationsThatMakeNoSenseDoNoHarm(t *testing.T) {
+func TestParseIgnoresMalformedNotifications(t *testing.T) {
 	h := &notificationReader{group: "g", consumer: "c/1"}
 	other := " 1 gd/2" // another consumer of the group
 	for text, want := range map[string]struct {

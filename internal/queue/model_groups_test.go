@@ -10,129 +10,129 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-func (m *trial) heartbeat(rt *rapid.T) {
-	name, h := draw(rt, "group", trialGroups...), Heartbeat{Consumer: draw(rt, "consumer", "c", "d"), Presence: m.presence(rt)}
-	m.do(func() {
-		m.model.Heartbeat(m.now, name, h.Consumer, script.Milliseconds(h.Presence.Alive))
-		_, err := m.group(name).Extend(m.scene.Ctx(), h, nil)
-		m.must(err)
+func (t *trial) heartbeat(rt *rapid.T) {
+	name, h := draw(rt, "group", trialGroups...), Heartbeat{Consumer: draw(rt, "consumer", "c", "d"), Presence: t.presence(rt)}
+	t.do(func() {
+		t.model.Heartbeat(t.now, name, h.Consumer, script.Milliseconds(h.Presence.Alive))
+		_, err := t.group(name).Extend(t.scene.Ctx(), h, nil)
+		t.must(err)
 	})
 }
 
-func (m *trial) leave(rt *rapid.T) {
+func (t *trial) leave(rt *rapid.T) {
 	name, consumer := draw(rt, "group", trialGroups...), draw(rt, "consumer", "c", "d")
-	m.do(func() {
-		m.model.Leave(m.now, name, consumer)
-		m.must(m.group(name).Leave(m.scene.Ctx(), consumer))
+	t.do(func() {
+		t.model.Leave(t.now, name, consumer)
+		t.must(t.group(name).Leave(t.scene.Ctx(), consumer))
 	})
 }
 
-func (m *trial) pause(rt *rapid.T) {
+func (t *trial) pause(rt *rapid.T) {
 	name, lasts := draw(rt, "group", "", "g", "h"), draw(rt, "lasts", 0, time.Second, 10*time.Second)
-	m.do(func() {
-		m.model.Pause(m.now, name, script.Milliseconds(lasts))
-		m.must(m.group(name).changeSetting(m.scene.Ctx(), pauseScript, name, script.Milliseconds(lasts), "{}", m.real.Channel(), "follow"))
+	t.do(func() {
+		t.model.Pause(t.now, name, script.Milliseconds(lasts))
+		t.must(t.group(name).changeSetting(t.scene.Ctx(), pauseScript, name, script.Milliseconds(lasts), "{}", t.real.Channel(), "follow"))
 	})
 }
 
-func (m *trial) resume(rt *rapid.T) {
+func (t *trial) resume(rt *rapid.T) {
 	name := draw(rt, "group", "", "g", "h")
-	m.do(func() {
-		m.model.Resume(m.now, name)
-		m.must(m.group(name).changeSetting(m.scene.Ctx(), resumeScript, name, m.real.Channel(), "follow"))
+	t.do(func() {
+		t.model.Resume(t.now, name)
+		t.must(t.group(name).changeSetting(t.scene.Ctx(), resumeScript, name, t.real.Channel(), "follow"))
 	})
 }
 
-func (m *trial) limit(rt *rapid.T) {
+func (t *trial) limit(rt *rapid.T) {
 	name := draw(rt, "group", "g", "h")
 	l := Limits{MaxInFlight: rapid.IntRange(0, 4).Draw(rt, "in flight"), HaltsKeys: rapid.Bool().Draw(rt, "halts keys")}
 	if l.Messages = draw(rt, "messages", 0, 0, 1, 7); l.Messages > 0 {
 		l.Per, l.Burst = draw(rt, "per", 100*time.Millisecond, 3*time.Second), rapid.IntRange(1, 4).Draw(rt, "burst")
 	}
-	m.do(func() {
-		_, err := m.real.limit(m.scene.Ctx(), name, l, 1, "")
-		if !m.model.Registered(name) {
-			require.ErrorIs(m.t, err, ErrGroupNotFound)
+	t.do(func() {
+		_, err := t.real.limit(t.scene.Ctx(), name, l, 1, "")
+		if !t.model.Registered(name) {
+			require.ErrorIs(t.t, err, ErrGroupNotFound)
 			return
 		}
-		m.must(err)
-		m.model.Limit(m.now, name, store.Limits{
+		t.must(err)
+		t.model.Limit(t.now, name, store.Limits{
 			MaxInFlight: l.MaxInFlight, Messages: l.Messages, Per: l.Per.Microseconds(), Burst: l.Burst, HaltsKeys: l.HaltsKeys,
 		}, 1)
 	})
 }
 
-func (m *trial) register(rt *rapid.T) {
+func (t *trial) register(rt *rapid.T) {
 	name, lasts := draw(rt, "group", trialGroups...), draw(rt, "lasts", 0, 5*time.Second, time.Minute, 20*time.Hour)
-	m.do(func() {
-		ok := lasts == 0 && m.model.Register(name) || lasts > 0 && m.model.RegisterFor(m.now, name, script.Milliseconds(lasts))
-		g := m.group(name)
+	t.do(func() {
+		ok := lasts == 0 && t.model.Register(name) || lasts > 0 && t.model.RegisterFor(t.now, name, script.Milliseconds(lasts))
+		g := t.group(name)
 		g.options.Expiry = lasts
-		if err := g.Register(m.scene.Ctx()); !ok {
-			require.ErrorIs(m.t, err, ErrGroupRetired)
+		if err := g.Register(t.scene.Ctx()); !ok {
+			require.ErrorIs(t.t, err, ErrGroupRetired)
 		} else {
-			m.must(err)
+			t.must(err)
 		}
 	})
 }
 
-func (m *trial) retire(rt *rapid.T) {
+func (t *trial) retire(rt *rapid.T) {
 	name, how := draw(rt, "group", trialGroups...), draw(rt, "how", RetireIdle, RetireForced)
-	m.do(func() {
-		err := m.group(name).retire(m.scene.Ctx(), how)
-		switch gone := m.model.Tombstone(name) != ""; {
-		case !gone && !m.model.Registered(name):
-			require.ErrorIs(m.t, err, ErrGroupNotFound)
-		case !gone && how == RetireIdle && m.model.Alive(m.now, name):
-			require.ErrorIs(m.t, err, ErrGroupAlive)
+	t.do(func() {
+		err := t.group(name).retire(t.scene.Ctx(), how)
+		switch gone := t.model.Tombstone(name) != ""; {
+		case !gone && !t.model.Registered(name):
+			require.ErrorIs(t.t, err, ErrGroupNotFound)
+		case !gone && how == RetireIdle && t.model.Alive(t.now, name):
+			require.ErrorIs(t.t, err, ErrGroupAlive)
 		default:
-			m.must(err)
-			m.model.Retire(name)
+			t.must(err)
+			t.model.Retire(name)
 		}
 	})
 }
 
 // end ends a group, as its only subscriber does on Close.
-func (m *trial) end(rt *rapid.T) {
+func (t *trial) end(rt *rapid.T) {
 	name := draw(rt, "group", trialGroups...)
-	m.do(func() {
-		err := m.group(name).retire(m.scene.Ctx(), retireEnded)
-		if m.model.Tombstone(name) == "" && !m.model.Registered(name) {
-			require.ErrorIs(m.t, err, ErrGroupNotFound)
+	t.do(func() {
+		err := t.group(name).retire(t.scene.Ctx(), retireEnded)
+		if t.model.Tombstone(name) == "" && !t.model.Registered(name) {
+			require.ErrorIs(t.t, err, ErrGroupNotFound)
 			return
 		}
-		m.must(err)
-		m.model.End(name)
+		t.must(err)
+		t.model.End(name)
 	})
 }
 
-func (m *trial) expire(rt *rapid.T) {
+func (t *trial) expire(rt *rapid.T) {
 	name, how := draw(rt, "group", trialGroups...), draw(rt, "how", mayEnd, mayNotice)
-	m.do(func() { m.same(m.model.Expire(m.now, name, how), m.scene.lookTo(how, m.group(name))) })
+	t.do(func() { t.same(t.model.Expire(t.now, name, how), t.scene.checkExpiryAs(how, t.group(name))) })
 }
 
-func (m *trial) forget(rt *rapid.T) {
+func (t *trial) forget(rt *rapid.T) {
 	name := draw(rt, "group", trialGroups...)
-	m.do(func() {
-		freed, _, gone := m.model.Forget(name, forgetMessages)
-		n, err := m.group(name).forget(m.scene.Ctx())
+	t.do(func() {
+		freed, _, gone := t.model.Forget(name, forgetMessages)
+		n, err := t.group(name).forget(t.scene.Ctx())
 		if !gone {
-			require.ErrorIs(m.t, err, errNotRetired)
+			require.ErrorIs(t.t, err, errNotRetired)
 			return
 		}
-		m.must(err)
-		m.same(len(freed), n)
+		t.must(err)
+		t.same(len(freed), n)
 	})
 }
 
-func (m *trial) restore(rt *rapid.T) {
+func (t *trial) restore(rt *rapid.T) {
 	name := draw(rt, "group", trialGroups...)
-	m.do(func() {
-		for m.model.Tombstone(name) == store.Retired {
-			if _, freed, _ := m.model.Forget(name, forgetMessages); freed {
-				m.model.Restore(name)
+	t.do(func() {
+		for t.model.Tombstone(name) == store.Retired {
+			if _, freed, _ := t.model.Forget(name, forgetMessages); freed {
+				t.model.Restore(name)
 			}
 		}
-		m.must(m.group(name).restore(m.scene.Ctx()))
+		t.must(t.group(name).restore(t.scene.Ctx()))
 	})
 }

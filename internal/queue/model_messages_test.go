@@ -15,14 +15,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/sim/store"
 )
 
-func (m *trial) push(rt *rapid.T) {
+func (t *trial) push(rt *rapid.T) {
 	b := Batch{
 		Publisher:  draw(rt, "publisher", "p", "q"),
 		Duplicates: draw(rt, "duplicates", RejectDuplicates, IgnoreDuplicates, ReplaceDuplicates),
 		Window:     draw(rt, "window", 0, 30*time.Second, 5*time.Minute),
 	}
-	m.numbers[b.Publisher]++
-	b.Number = m.numbers[b.Publisher]
+	t.numbers[b.Publisher]++
+	b.Number = t.numbers[b.Publisher]
 	batch := store.Batch{
 		Publisher: b.Publisher, Number: b.Number, Duplicates: string(b.Duplicates), Window: script.Milliseconds(b.Window),
 	}
@@ -30,12 +30,12 @@ func (m *trial) push(rt *rapid.T) {
 		var call []Message
 		var same []store.Message
 		for range rapid.IntRange(1, 3).Draw(rt, "messages") {
-			m.ids++
+			t.ids++
 			msg := Message{
-				ID:    fmt.Sprintf("%026d%s%s", m.ids, draw(rt, "ordering key", "", "=1,a", "=2,b\x00", "=1,a"), draw(rt, "key", "", "", ":k", ":l")),
+				ID:    fmt.Sprintf("%026d%s%s", t.ids, draw(rt, "ordering key", "", "=1,a", "=2,b\x00", "=1,a"), draw(rt, "key", "", "", ":k", ":l")),
 				Delay: draw(rt, "delay", 0, time.Microsecond, time.Second, 5*time.Minute),
-				At:    draw(rt, "at", 0, 0, 0, 1, m.now/1000+60_000),
-				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), m.ids),
+				At:    draw(rt, "at", 0, 0, 0, 1, t.now/1000+60_000),
+				Body:  fmt.Appendf(nil, "%*d", draw(rt, "size", 5, 20, 30), t.ids),
 			}
 			msg.Traits = script.TraitsOf(msg.ID)
 			call = append(call, msg)
@@ -44,102 +44,102 @@ func (m *trial) push(rt *rapid.T) {
 		b.Calls, batch.Calls = append(b.Calls, call), append(batch.Calls, same)
 	}
 	if draw(rt, "barred", false, false, false, true) { // the push is a late copy
-		m.do(func() { m.outcomeBoth(b) })
+		t.do(func() { t.outcomeBoth(b) })
 	}
-	m.do(func() { m.pushBoth(b, batch) })
+	t.do(func() { t.pushBoth(b, batch) })
 	if draw(rt, "asked", false, false, true) {
-		m.do(func() { m.outcomeBoth(b) })
+		t.do(func() { t.outcomeBoth(b) })
 	}
 	if draw(rt, "record", "kept", "kept", "lost") == "lost" {
-		m.must(m.real.Unrecord(m.scene.Ctx(), []string{b.Publisher}))
-		m.model.Unrecord(b.Publisher)
-		m.pushBoth(b, batch)
+		t.must(t.real.Unrecord(t.scene.Ctx(), []string{b.Publisher}))
+		t.model.Unrecord(b.Publisher)
+		t.pushBoth(b, batch)
 	}
 }
 
-func (m *trial) pushBoth(b Batch, batch store.Batch) {
-	want := m.model.Push(m.now, batch)
-	got, err := m.real.Push(m.scene.Ctx(), b)
+func (t *trial) pushBoth(b Batch, batch store.Batch) {
+	want := t.model.Push(t.now, batch)
+	got, err := t.real.Push(t.scene.Ctx(), b)
 	if want.Stale {
-		require.ErrorIs(m.t, err, ErrStalePublisher)
+		require.ErrorIs(t.t, err, ErrStalePublisher)
 		return
 	}
 	if want.Failed != "" {
-		require.True(m.t, script.Refused(err), "%v", err)
+		require.True(t.t, script.Refused(err), "%v", err)
 		return
 	}
-	m.must(err)
-	m.same(fmt.Sprint(want.Duplicates), fmt.Sprint(got))
+	t.must(err)
+	t.same(fmt.Sprint(want.Duplicates), fmt.Sprint(got))
 }
 
-func (m *trial) outcomeBoth(b Batch) {
-	want, refused, stale := m.model.Outcome(b.Publisher, b.Number)
-	got, rejected, err := m.real.Outcome(m.scene.Ctx(), b)
+func (t *trial) outcomeBoth(b Batch) {
+	want, refused, stale := t.model.Outcome(b.Publisher, b.Number)
+	got, rejected, err := t.real.Outcome(t.scene.Ctx(), b)
 	if stale {
-		require.ErrorIs(m.t, err, ErrStalePublisher)
+		require.ErrorIs(t.t, err, ErrStalePublisher)
 		return
 	}
-	m.must(err)
-	m.same(fmt.Sprint(want, refused), fmt.Sprint(got, rejected))
+	t.must(err)
+	t.same(fmt.Sprint(want, refused), fmt.Sprint(got, rejected))
 }
 
-func (m *trial) claim(rt *rapid.T) {
+func (t *trial) claim(rt *rapid.T) {
 	name, limit := draw(rt, "group", trialGroups...), rapid.IntRange(1, 5).Draw(rt, "limit")
 	r := Request{
 		Consumer: draw(rt, "consumer", "c", "d"), Limit: limit, Free: rapid.IntRange(0, limit).Draw(rt, "free"),
 		Bytes: draw(rt, "bytes", 0, 0, 45), MaxDeliveries: draw(rt, "max", 0, 0, 1, 3),
-		Lease: draw(rt, "lease", time.Second, 30*time.Second), Presence: m.presence(rt),
+		Lease: draw(rt, "lease", time.Second, 30*time.Second), Presence: t.presence(rt),
 	}
-	m.numbers[name+r.Consumer]++
-	r.Number = m.numbers[name+r.Consumer]
+	t.numbers[name+r.Consumer]++
+	r.Number = t.numbers[name+r.Consumer]
 	smaller := r
 	smaller.Limit, smaller.Bytes = rapid.IntRange(1, limit).Draw(rt, "smaller limit"), draw(rt, "smaller bytes", r.Bytes, 10, 45)
 	smaller.Free = min(r.Free, smaller.Limit)
-	m.do(m.claimBoth(name, r))
+	t.do(t.claimBoth(name, r))
 	if draw(rt, "reply", "arrives", "arrives", "is lost") == "is lost" {
-		m.calls = append(m.calls, m.claimBoth(name, smaller))
+		t.calls = append(t.calls, t.claimBoth(name, smaller))
 	}
 }
 
 // claimBoth returns a claim on both sides.
-func (m *trial) claimBoth(name string, r Request) func() {
+func (t *trial) claimBoth(name string, r Request) func() {
 	return func() {
-		want, known := m.claimModel(name, r)
-		got, err := m.group(name).Claim(m.scene.Ctx(), r)
+		want, known := t.claimModel(name, r)
+		got, err := t.group(name).Claim(t.scene.Ctx(), r)
 		if !known {
-			require.ErrorIs(m.t, err, ErrGroupRetired)
+			require.ErrorIs(t.t, err, ErrGroupRetired)
 			return
 		}
 		if behind := (*BehindError)(nil); errors.As(err, &behind) {
-			m.same(want.Next, time.Duration(needsWorker-behind.Last)*time.Microsecond)
+			t.same(want.Next, time.Duration(needsWorker-behind.Last)*time.Microsecond)
 			return
 		}
-		m.must(err)
-		m.same(want, got)
+		t.must(err)
+		t.same(want, got)
 		for _, c := range got.Messages {
-			if key := name + " " + c.ID; !slices.Contains(m.receipts[key], c.Receipt) {
-				m.receipts[key] = append(m.receipts[key], c.Receipt)
+			if key := name + " " + c.ID; !slices.Contains(t.receipts[key], c.Receipt) {
+				t.receipts[key] = append(t.receipts[key], c.Receipt)
 			}
 		}
 	}
 }
 
 // presence draws what a consumer reports about itself.
-func (m *trial) presence(rt *rapid.T) Presence {
+func (t *trial) presence(rt *rapid.T) Presence {
 	alive := draw(rt, "alive", 0, 2*time.Second, 20*time.Second)
 	return Presence{Alive: alive, Info: map[bool]string{true: "{}"}[alive > 0]}
 }
 
 // claimModel claims from the model, as Group.Claim does: it registers an unknown group.
-func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
+func (t *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 	request := store.Request{
 		Group: name, Consumer: r.Consumer, Number: r.Number, Limit: r.Limit, Free: r.Free, Lease: script.Milliseconds(r.Lease),
 		MaxDeliveries: r.MaxDeliveries, Bytes: cmp.Or(r.Bytes, MaxReplyBytes), Alive: script.Milliseconds(r.Presence.Alive),
 	}
-	got, known := m.model.Claim(m.now, request)
-	if !known && m.model.Register(name) {
+	got, known := t.model.Claim(t.now, request)
+	if !known && t.model.Register(name) {
 		claims.Recreated = true
-		got, known = m.model.Claim(m.now, request)
+		got, known = t.model.Claim(t.now, request)
 	}
 	claims.Next, claims.NeedsWorker = time.Duration(got.Wait)*time.Microsecond, got.NeedsWorker
 	claims.Partitions, claims.Ending = 1, got.Ending
@@ -157,10 +157,10 @@ func (m *trial) claimModel(name string, r Request) (claims Claims, known bool) {
 }
 
 // deliveries draws deliveries of a group, most of them current.
-func (m *trial) deliveries(rt *rapid.T) (group string, list []Delivery, same []store.Delivery) {
-	group, ids, _ := m.drawSome(rt, draw(rt, "place", "unack", "unack", "unack", "unack", "queue", "dead"))
+func (t *trial) deliveries(rt *rapid.T) (group string, list []Delivery, same []store.Delivery) {
+	group, ids, _ := t.drawSome(rt, draw(rt, "place", "unack", "unack", "unack", "unack", "queue", "dead"))
 	for _, id := range ids {
-		receipts := append([]string{"1"}, m.receipts[group+" "+id]...)
+		receipts := append([]string{"1"}, t.receipts[group+" "+id]...)
 		receipt := receipts[len(receipts)-1]
 		if rapid.IntRange(0, 4).Draw(rt, "current") == 0 {
 			receipt = draw(rt, "receipt", receipts...)
@@ -171,44 +171,44 @@ func (m *trial) deliveries(rt *rapid.T) (group string, list []Delivery, same []s
 	return group, list, same
 }
 
-func (m *trial) ack(rt *rapid.T) {
-	group, deliveries, same := m.deliveries(rt)
+func (t *trial) ack(rt *rapid.T) {
+	group, deliveries, same := t.deliveries(rt)
 	var done []Done
 	for _, d := range deliveries {
 		done = append(done, Done{Delivery: d})
 	}
-	m.do(func() {
-		stale, room := m.model.Ack(group, same)
-		acked, err := m.group(group).Ack(m.scene.Ctx(), done)
-		m.must(err)
-		m.list(stale, acked.Stale)
-		m.same(room, acked.Room)
+	t.do(func() {
+		stale, room := t.model.Ack(group, same)
+		acked, err := t.group(group).Ack(t.scene.Ctx(), done)
+		t.must(err)
+		t.list(stale, acked.Stale)
+		t.same(room, acked.Room)
 	})
 }
 
-func (m *trial) relay(rt *rapid.T) {
-	group, deliveries, same := m.deliveries(rt)
+func (t *trial) relay(rt *rapid.T) {
+	group, deliveries, same := t.deliveries(rt)
 	var entries []Entry
 	for _, d := range deliveries {
 		entries = append(entries, entryOf(d.ID, d.Receipt))
 	}
-	m.do(func() {
-		stale, room := m.model.Ack(group, same)
-		relayed, err := m.group(group).Relay(m.scene.Ctx(), m.scene.stream(), entries)
-		m.must(err)
-		m.list(stale, relayed.Stale)
-		m.same(room, relayed.Room)
+	t.do(func() {
+		stale, room := t.model.Ack(group, same)
+		relayed, err := t.group(group).Relay(t.scene.Ctx(), t.scene.stream(), entries)
+		t.must(err)
+		t.list(stale, relayed.Stale)
+		t.same(room, relayed.Room)
 		for _, d := range deliveries {
 			if !slices.Contains(stale, d.ID) {
-				m.relayed = append(m.relayed, d.ID)
+				t.relayed = append(t.relayed, d.ID)
 			}
 		}
-		m.list(m.relayed, m.scene.entries())
+		t.list(t.relayed, t.scene.entries())
 	})
 }
 
-func (m *trial) nack(rt *rapid.T) {
-	group, deliveries, same := m.deliveries(rt)
+func (t *trial) nack(rt *rapid.T) {
+	group, deliveries, same := t.deliveries(rt)
 	most := draw(rt, "max", 0, 0, 1, 3)
 	var nacks []Nack
 	var sameNacks []store.Nack
@@ -230,110 +230,110 @@ func (m *trial) nack(rt *rapid.T) {
 			Delivery: same[i], Delay: script.Milliseconds(n.Delay), Metadata: n.Metadata, Deferred: n.Deferred, Reason: n.Reason, Error: n.Error,
 		})
 	}
-	m.do(func() {
-		wantStale, wantBuried := m.model.Nack(m.now, group, most, sameNacks)
-		stale, buried, err := m.group(group).Nack(m.scene.Ctx(), most, nacks)
-		m.must(err)
-		m.list(wantStale, stale)
-		m.same(fmt.Sprint(wantBuried), fmt.Sprint(buried))
+	t.do(func() {
+		wantStale, wantBuried := t.model.Nack(t.now, group, most, sameNacks)
+		stale, buried, err := t.group(group).Nack(t.scene.Ctx(), most, nacks)
+		t.must(err)
+		t.list(wantStale, stale)
+		t.same(fmt.Sprint(wantBuried), fmt.Sprint(buried))
 	})
 }
 
-func (m *trial) release(rt *rapid.T) {
-	group, deliveries, same := m.deliveries(rt)
+func (t *trial) release(rt *rapid.T) {
+	group, deliveries, same := t.deliveries(rt)
 	var releases []Release
 	var sameReleases []store.Release
 	for i, d := range deliveries {
 		r := Release{
-			d, time.UnixMilli(m.now/1000 + draw[int64](rt, "due", -5000, 0, 5000)),
+			d, time.UnixMilli(t.now/1000 + draw[int64](rt, "due", -5000, 0, 5000)),
 			draw(rt, "age", 0, time.Millisecond, 30*time.Millisecond, 5*time.Second),
 		}
 		releases = append(releases, r)
 		sameReleases = append(sameReleases, store.Release{Delivery: same[i], Due: r.DueAt.UnixMilli(), Age: script.Milliseconds(r.Age)})
 	}
-	m.do(func() {
-		want := m.model.Release(m.now, group, sameReleases)
-		stale, err := m.group(group).Release(m.scene.Ctx(), releases)
-		m.must(err)
-		m.list(want, stale)
+	t.do(func() {
+		want := t.model.Release(t.now, group, sameReleases)
+		stale, err := t.group(group).Release(t.scene.Ctx(), releases)
+		t.must(err)
+		t.list(want, stale)
 	})
 }
 
-func (m *trial) extend(rt *rapid.T) {
-	group, deliveries, same := m.deliveries(rt)
-	h := Heartbeat{draw(rt, "consumer", "c", "d"), draw(rt, "lease", time.Second, 30*time.Second), m.presence(rt)}
+func (t *trial) extend(rt *rapid.T) {
+	group, deliveries, same := t.deliveries(rt)
+	h := Heartbeat{draw(rt, "consumer", "c", "d"), draw(rt, "lease", time.Second, 30*time.Second), t.presence(rt)}
 	var held []Held
 	var sameHeld []store.Held
 	for i, d := range deliveries {
 		held = append(held, Held{d, rapid.Bool().Draw(rt, "handed out")})
 		sameHeld = append(sameHeld, store.Held{Delivery: same[i], HandedOut: held[i].HandedOut})
 	}
-	m.do(func() {
-		want := m.model.Extend(m.now, group, script.Milliseconds(h.Lease), sameHeld)
+	t.do(func() {
+		want := t.model.Extend(t.now, group, script.Milliseconds(h.Lease), sameHeld)
 		if len(want) < len(held) {
-			m.model.Heartbeat(m.now, group, h.Consumer, script.Milliseconds(h.Presence.Alive))
+			t.model.Heartbeat(t.now, group, h.Consumer, script.Milliseconds(h.Presence.Alive))
 		}
-		stale, err := m.group(group).Extend(m.scene.Ctx(), h, held)
-		m.must(err)
-		m.list(want, stale)
+		stale, err := t.group(group).Extend(t.scene.Ctx(), h, held)
+		t.must(err)
+		t.list(want, stale)
 	})
 }
 
-func (m *trial) bury(rt *rapid.T) {
-	group, deliveries, same := m.deliveries(rt)
+func (t *trial) bury(rt *rapid.T) {
+	group, deliveries, same := t.deliveries(rt)
 	var burials []Burial
 	var sameBurials []store.Burial
 	for i, d := range deliveries {
 		burials = append(burials, Burial{d, draw(rt, "reason", "hopeless", "bad")})
 		sameBurials = append(sameBurials, store.Burial{Delivery: same[i], Reason: burials[i].Reason})
 	}
-	m.do(func() {
-		want := m.model.Bury(m.now, group, sameBurials)
-		stale, err := m.group(group).Bury(m.scene.Ctx(), burials)
-		m.must(err)
-		m.list(want, stale)
+	t.do(func() {
+		want := t.model.Bury(t.now, group, sameBurials)
+		stale, err := t.group(group).Bury(t.scene.Ctx(), burials)
+		t.must(err)
+		t.list(want, stale)
 	})
 }
 
-func (m *trial) buryAny(rt *rapid.T) {
-	group, ids, _ := m.drawSome(rt, draw(rt, "place", "queue", "unack", "dead"))
+func (t *trial) buryAny(rt *rapid.T) {
+	group, ids, _ := t.drawSome(rt, draw(rt, "place", "queue", "unack", "dead"))
 	reason := draw(rt, "reason", "hopeless", "bad")
-	m.do(func() {
-		want := m.model.BuryAny(m.now, group, reason, ids)
-		left, err := m.group(group).BuryAny(m.scene.Ctx(), reason, ids)
-		m.must(err)
-		m.list(want, left)
+	t.do(func() {
+		want := t.model.BuryAny(t.now, group, reason, ids)
+		left, err := t.group(group).BuryAny(t.scene.Ctx(), reason, ids)
+		t.must(err)
+		t.list(want, left)
 	})
 }
 
-func (m *trial) requeue(rt *rapid.T) {
-	group, ids, _ := m.drawSome(rt, "dead")
-	latest := draw(rt, "latest", ever, m.now/1000-1)
-	m.do(func() {
-		want := m.model.Requeue(m.now, group, latest, ids)
-		missing, err := Requeue(m.scene.Ctx(), m.group(group), ids, latest)
-		m.must(err)
-		m.list(want, missing)
+func (t *trial) requeue(rt *rapid.T) {
+	group, ids, _ := t.drawSome(rt, "dead")
+	latest := draw(rt, "latest", ever, t.now/1000-1)
+	t.do(func() {
+		want := t.model.Requeue(t.now, group, latest, ids)
+		missing, err := Requeue(t.scene.Ctx(), t.group(group), ids, latest)
+		t.must(err)
+		t.list(want, missing)
 	})
 }
 
-func (m *trial) discard(rt *rapid.T) {
-	group, ids, _ := m.drawSome(rt, "dead")
-	latest := draw(rt, "latest", ever, m.now/1000-1)
-	m.do(func() {
-		want := m.model.Discard(group, latest, ids)
-		missing, err := Discard(m.scene.Ctx(), m.group(group), ids, latest)
-		m.must(err)
-		m.list(want, missing)
+func (t *trial) discard(rt *rapid.T) {
+	group, ids, _ := t.drawSome(rt, "dead")
+	latest := draw(rt, "latest", ever, t.now/1000-1)
+	t.do(func() {
+		want := t.model.Discard(group, latest, ids)
+		missing, err := Discard(t.scene.Ctx(), t.group(group), ids, latest)
+		t.must(err)
+		t.list(want, missing)
 	})
 }
 
 // seen draws messages of a place with their current or earlier scores, also as arguments of a script.
-func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store.Seen, args []any) {
-	group, ids, scores := m.drawSome(rt, string(place))
+func (t *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store.Seen, args []any) {
+	group, ids, scores := t.drawSome(rt, string(place))
 	for _, id := range ids {
 		score, err := strconv.ParseInt(scores[id], 10, 64)
-		m.must(err)
+		t.must(err)
 		score -= draw[int64](rt, "since", 0, 0, 0, 1)
 		seen = append(seen, store.Seen{ID: id, Score: score})
 		args = append(args, id, score)
@@ -341,76 +341,76 @@ func (m *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store
 	return group, seen, args
 }
 
-func (m *trial) withdraw(rt *rapid.T) {
-	_, seen, args := m.seen(rt, store.Scheduled)
+func (t *trial) withdraw(rt *rapid.T) {
+	_, seen, args := t.seen(rt, store.Scheduled)
 	withdraw := ofInspect("withdraw")
-	m.do(func() {
-		want := m.model.Withdraw(seen)
-		reply, err := m.real.Run(m.scene.Ctx(), withdraw, "", append([]any{MaxFreedBytes}, args...))
-		m.must(err)
+	t.do(func() {
+		want := t.model.Withdraw(seen)
+		reply, err := t.real.Run(t.scene.Ctx(), withdraw, "", append([]any{MaxFreedBytes}, args...))
+		t.must(err)
 		left, again := reply.Texts(), reply.Texts()
-		m.must(reply.End())
-		m.list(want, left)
-		m.list(nil, again)
+		t.must(reply.End())
+		t.list(want, left)
+		t.list(nil, again)
 	})
 }
 
-func (m *trial) retime(rt *rapid.T) {
+func (t *trial) retime(rt *rapid.T) {
 	place := draw(rt, "place", store.Scheduled, store.Queued)
-	group, seen, args := m.seen(rt, place)
-	due := m.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
+	group, seen, args := t.seen(rt, place)
+	due := t.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
 	retime := ofInspect("retime")
-	m.do(func() {
-		want := m.model.Retime(m.now, group, due, seen)
-		left, err := m.group(group).RunForTexts(m.scene.Ctx(), retime, append([]any{string(place), due, m.real.Channel()}, args...))
-		m.must(err)
-		m.list(want, left)
+	t.do(func() {
+		want := t.model.Retime(t.now, group, due, seen)
+		left, err := t.group(group).RunForTexts(t.scene.Ctx(), retime, append([]any{string(place), due, t.real.Channel()}, args...))
+		t.must(err)
+		t.list(want, left)
 	})
 }
 
 // named draws a message: by its id, or by the key that leads to it.
-func (m *trial) named(rt *rapid.T) (id func() string, key string) {
+func (t *trial) named(rt *rapid.T) (id func() string, key string) {
 	if key = draw(rt, "key", "", "k", "l"); key != "" {
-		return func() string { return m.model.Lead(key) }, key
+		return func() string { return t.model.Lead(key) }, key
 	}
-	_, ids, _ := m.drawSome(rt, "messages")
+	_, ids, _ := t.drawSome(rt, "messages")
 	one := draw(rt, "id", ids[0], ids[0], "unknown")
 	return func() string { return one }, ""
 }
 
-func (m *trial) cancel(rt *rapid.T) {
-	id, key := m.named(rt)
-	m.do(func() {
+func (t *trial) cancel(rt *rapid.T) {
+	id, key := t.named(rt)
+	t.do(func() {
 		name := id()
-		want, ok := m.model.Cancel(name)
+		want, ok := t.model.Cancel(name)
 		if key != "" {
-			got, err := m.real.Cancel(m.scene.Ctx(), key)
-			m.stood(want, ok, got, err)
+			got, err := t.real.Cancel(t.scene.Ctx(), key)
+			t.stood(want, ok, got, err)
 			return
 		}
-		got, err := m.real.CancelID(m.scene.Ctx(), name)
-		m.stood(want, ok, got, err)
+		got, err := t.real.CancelID(t.scene.Ctx(), name)
+		t.stood(want, ok, got, err)
 	})
 }
 
-func (m *trial) reschedule(rt *rapid.T) {
-	id, key := m.named(rt)
+func (t *trial) reschedule(rt *rapid.T) {
+	id, key := t.named(rt)
 	delay := draw(rt, "delay", 0, time.Microsecond, 3*time.Second, 5*time.Minute)
-	m.do(func() {
-		name, due := id(), store.Due(m.now, script.Milliseconds(delay))
-		want, ok := m.model.Reschedule(m.now, name, due)
+	t.do(func() {
+		name, due := id(), store.Due(t.now, script.Milliseconds(delay))
+		want, ok := t.model.Reschedule(t.now, name, due)
 		if key != "" {
-			got, err := m.real.Reschedule(m.scene.Ctx(), key, delay)
-			m.stood(want, ok, got, err)
+			got, err := t.real.Reschedule(t.scene.Ctx(), key, delay)
+			t.stood(want, ok, got, err)
 			return
 		}
-		got, err := m.real.RescheduleID(m.scene.Ctx(), name, due)
-		m.stood(want, ok, got, err)
+		got, err := t.real.RescheduleID(t.scene.Ctx(), name, due)
+		t.stood(want, ok, got, err)
 	})
 }
 
 // stood compares the status of a message, and the error if it could not be changed.
-func (m *trial) stood(want store.Status, ok bool, got Status, err error) {
+func (t *trial) stood(want store.Status, ok bool, got Status, err error) {
 	same := Status{ID: want.ID, Scheduled: want.Scheduled}
 	if want.ID != "" {
 		same.Groups = map[string]State{}
@@ -418,15 +418,15 @@ func (m *trial) stood(want store.Status, ok bool, got Status, err error) {
 	for name, state := range want.Groups {
 		same.Groups[name] = State(state)
 	}
-	m.same(same, got)
+	t.same(same, got)
 	switch {
 	case ok:
-		m.must(err)
+		t.must(err)
 	case same.hasGroup(StateDead) && !same.hasGroup(StateInDelivery):
-		m.same(ErrDead, err)
+		t.same(ErrDead, err)
 	case want.ID == "":
-		m.same(ErrNotFound, err)
+		t.same(ErrNotFound, err)
 	default:
-		m.same(errHeld, err)
+		t.same(errHeld, err)
 	}
 }

@@ -79,52 +79,52 @@ type operation struct {
 }
 
 // operations are in the order of how often rapid is to choose them: it prefers the first.
-func (m *trial) operations() []operation {
+func (t *trial) operations() []operation {
 	return []operation{
-		{"push", "", m.push},
-		{"claim", "groups", m.claim},
-		{"due", "", m.until},
-		{"nack", "unack", m.nack},
-		{"ack", "unack", m.ack},
-		{"wait", "", m.wait},
-		{"push", "", m.push},
-		{"claim", "", m.claim},
-		{"send again", "", m.again},
-		{"cancel", "messages", m.cancel},
-		{"due", "", m.until},
-		{"extend", "unack", m.extend},
-		{"release", "unack", m.release},
-		{"bury", "unack", m.bury},
-		{"requeue", "dead", m.requeue},
-		{"discard", "dead", m.discard},
-		{"reschedule", "messages", m.reschedule},
-		{"relay", "unack", m.relay},
-		{"limit", "groups", m.limit},
-		{"pause", "", m.pause},
-		{"resume", "", m.resume},
-		{"register", "", m.register},
-		{"expire", "", m.expire},
-		{"heartbeat", "", m.heartbeat},
-		{"leave", "", m.leave},
-		{"bury any", "", m.buryAny},
-		{"withdraw", "", m.withdraw},
-		{"retime", "", m.retime},
-		{"retire", "groups", m.retire},
-		{"end", "groups", m.end},
-		{"forget", "", m.forget},
-		{"restore", "", m.restore},
+		{"push", "", t.push},
+		{"claim", "groups", t.claim},
+		{"due", "", t.until},
+		{"nack", "unack", t.nack},
+		{"ack", "unack", t.ack},
+		{"wait", "", t.wait},
+		{"push", "", t.push},
+		{"claim", "", t.claim},
+		{"send again", "", t.again},
+		{"cancel", "messages", t.cancel},
+		{"due", "", t.until},
+		{"extend", "unack", t.extend},
+		{"release", "unack", t.release},
+		{"bury", "unack", t.bury},
+		{"requeue", "dead", t.requeue},
+		{"discard", "dead", t.discard},
+		{"reschedule", "messages", t.reschedule},
+		{"relay", "unack", t.relay},
+		{"limit", "groups", t.limit},
+		{"pause", "", t.pause},
+		{"resume", "", t.resume},
+		{"register", "", t.register},
+		{"expire", "", t.expire},
+		{"heartbeat", "", t.heartbeat},
+		{"leave", "", t.leave},
+		{"bury any", "", t.buryAny},
+		{"withdraw", "", t.withdraw},
+		{"retime", "", t.retime},
+		{"retire", "groups", t.retire},
+		{"end", "groups", t.end},
+		{"forget", "", t.forget},
+		{"restore", "", t.restore},
 	}
 }
 
 // step makes one operation that has something to act on.
-func (m *trial) step(rt *rapid.T) {
+func (t *trial) step(rt *rapid.T) {
 	has := map[string]bool{"": true}
-	for field := range m.model.State() {
+	for field := range t.model.State() {
 		kind, _, _ := strings.Cut(field, " ")
 		kind, _, _ = strings.Cut(kind, ":")
 		has[kind] = true
 	}
-	ready := slices.DeleteFunc(m.operations(), func(o operation) bool { return !has[o.needs] })
+	ready := slices.DeleteFunc(t.operations(), func(o operation) bool { return !has[o.needs] })
 	names := make([]string, len(ready))
 	runs := map[string]func(*rapid.T){}
 	for i, o := range ready {
@@ -134,21 +134,21 @@ func (m *trial) step(rt *rapid.T) {
 }
 
 // do makes a call on both sides. It may be sent again: its reply may have been lost.
-func (m *trial) do(call func()) {
+func (t *trial) do(call func()) {
 	call()
-	m.calls = append(m.calls[max(0, len(m.calls)-5):], call)
+	t.calls = append(t.calls[max(0, len(t.calls)-5):], call)
 }
 
-func (m *trial) again(rt *rapid.T) {
-	if len(m.calls) == 0 {
+func (t *trial) again(rt *rapid.T) {
+	if len(t.calls) == 0 {
 		rt.Skip("nothing was sent")
 	}
-	m.calls[rapid.IntRange(0, len(m.calls)-1).Draw(rt, "call")]()
+	t.calls[rapid.IntRange(0, len(t.calls)-1).Draw(rt, "call")]()
 }
 
-func (m *trial) must(err error)     { require.NoError(m.t, err) }
-func (m *trial) same(a, b any)      { require.Equal(m.t, a, b) }
-func (m *trial) list(a, b []string) { m.same(strings.Join(a, " "), strings.Join(b, " ")) }
+func (t *trial) must(err error)     { require.NoError(t.t, err) }
+func (t *trial) same(a, b any)      { require.Equal(t.t, a, b) }
+func (t *trial) list(a, b []string) { t.same(strings.Join(a, " "), strings.Join(b, " ")) }
 
 func draw[T any](rt *rapid.T, label string, values ...T) T {
 	return rapid.SampledFrom(values).Draw(rt, label)
@@ -156,27 +156,27 @@ func draw[T any](rt *rapid.T, label string, values ...T) T {
 
 // group returns a new Group, which knows no other groups. So a claim must first read them, and
 // messages that have become due are for the registered groups.
-func (m *trial) group(name string) *Group { return m.real.Group(name) }
+func (t *trial) group(name string) *Group { return t.real.Group(name) }
 
 // advance advances the clock of both sides by some µs.
-func (m *trial) advance(us int64) {
-	m.now += us
-	m.must(m.scene.Client.Set(m.scene.Ctx(), "model:clock", m.now, 0).Err())
+func (t *trial) advance(us int64) {
+	t.now += us
+	t.must(t.scene.Client.Set(t.scene.Ctx(), "model:clock", t.now, 0).Err())
 }
 
 // wait advances the clock. Less than a day passes in a run, so that no record of a call expires.
-func (m *trial) wait(rt *rapid.T) {
-	m.advance(draw[int64](rt, "µs", 1, 500, 1_000, 1_999, 700_000, 9_000_000, 70_000_000))
+func (t *trial) wait(rt *rapid.T) {
+	t.advance(draw[int64](rt, "µs", 1, 500, 1_000, 1_999, 700_000, 9_000_000, 70_000_000))
 }
 
 // until advances the clock to about one of the next due times or deadlines in the data.
-func (m *trial) until(rt *rapid.T) {
+func (t *trial) until(rt *rapid.T) {
 	var times []int64
-	for field, value := range m.model.State() {
+	for field, value := range t.model.State() {
 		kind, _, _ := strings.Cut(field, " ")
 		kind, _, _ = strings.Cut(kind, ":")
 		var ms int64
-		if _, err := fmt.Sscan(value, &ms); err == nil && kind != "messages" && ms*1000 > m.now+1 && ms*1000 < m.now+600_000_000 {
+		if _, err := fmt.Sscan(value, &ms); err == nil && kind != "messages" && ms*1000 > t.now+1 && ms*1000 < t.now+600_000_000 {
 			times = append(times, ms*1000)
 		}
 	}
@@ -185,38 +185,38 @@ func (m *trial) until(rt *rapid.T) {
 	}
 	slices.Sort(times)
 	times = times[:min(4, len(times))]
-	m.advance(draw(rt, "time", times...) + draw[int64](rt, "µs", -1, 0, 1, 999) - m.now)
+	t.advance(draw(rt, "time", times...) + draw[int64](rt, "µs", -1, 0, 1, 999) - t.now)
 }
 
 // check compares all that Redis has with the model.
-func (m *trial) check() {
-	m.must(m.model.Check())
-	m.same(m.model.State(), m.state())
-	heard, err := m.scene.Client.LRange(m.scene.Ctx(), m.real.Channel(), 0, -1).Result()
-	m.must(err)
-	if len(heard) > 0 {
-		m.must(m.scene.Client.Del(m.scene.Ctx(), m.real.Channel()).Err())
+func (t *trial) check() {
+	t.must(t.model.Check())
+	t.same(t.model.State(), t.state())
+	received, err := t.scene.Client.LRange(t.scene.Ctx(), t.real.Channel(), 0, -1).Result()
+	t.must(err)
+	if len(received) > 0 {
+		t.must(t.scene.Client.Del(t.scene.Ctx(), t.real.Channel()).Err())
 	}
-	slices.Sort(heard) // a cancel wakes groups in any order
-	slices.Sort(m.notices)
-	m.list(m.notices, heard)
-	m.notices = nil
+	slices.Sort(received) // a cancel wakes groups in any order
+	slices.Sort(t.notices)
+	t.list(t.notices, received)
+	t.notices = nil
 }
 
 // state returns all data of the topic in Redis, in the form of store.Partition.State.
-func (m *trial) state() map[string]string {
+func (t *trial) state() map[string]string {
 	state, reads := map[string]string{}, []func(){}
-	pipe := m.scene.Client.Pipeline()
+	pipe := t.scene.Client.Pipeline()
 	for _, k := range []script.Kind{script.Scheduled, script.Messages, script.Groups, script.Refs, script.MessageKeys, script.Dedup, script.Settings, script.AtLimit, script.Expiries} {
-		reads = append(reads, m.read(pipe, state, k, m.real.Key(k, ""), k.Name()+" "))
+		reads = append(reads, t.read(pipe, state, k, t.real.Key(k, ""), k.Name()+" "))
 	}
 	for _, k := range []script.Kind{script.QueueOf, script.UnackOf, script.AttemptsOf, script.DeadOf, script.ReasonsOf, script.NackMetadataOf, script.ConsumersOf, script.TurnsOf, script.BlockedOf} {
 		for _, g := range trialGroups {
-			reads = append(reads, m.read(pipe, state, k, m.real.Key(k, g), k.Name()+":"+g+" "))
+			reads = append(reads, t.read(pipe, state, k, t.real.Key(k, g), k.Name()+":"+g+" "))
 		}
 	}
-	_, err := pipe.Exec(m.scene.Ctx())
-	m.must(err)
+	_, err := pipe.Exec(t.scene.Ctx())
+	t.must(err)
 	for _, read := range reads {
 		read()
 	}
@@ -224,8 +224,8 @@ func (m *trial) state() map[string]string {
 }
 
 // read returns a function that reads a key once pipe has been executed.
-func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k script.Kind, key, prefix string) func() {
-	switch ctx := m.scene.Ctx(); k.Type() {
+func (t *trial) read(pipe redis.Pipeliner, state map[string]string, k script.Kind, key, prefix string) func() {
+	switch ctx := t.scene.Ctx(); k.Type() {
 	case "zset":
 		entries := pipe.ZRangeWithScores(ctx, key, 0, -1)
 		return func() {
@@ -244,7 +244,7 @@ func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k script.Kin
 		fields := pipe.HGetAll(ctx, key)
 		return func() {
 			for field, value := range fields.Val() {
-				field, value = m.plain(k, field, value)
+				field, value = t.plain(k, field, value)
 				state[prefix+field] = value
 			}
 		}
@@ -252,12 +252,12 @@ func (m *trial) read(pipe redis.Pipeliner, state map[string]string, k script.Kin
 }
 
 // plain returns a field in the form of the model.
-func (m *trial) plain(k script.Kind, field, value string) (string, string) {
+func (t *trial) plain(k script.Kind, field, value string) (string, string) {
 	words := strings.Fields(value)
 	switch k {
 	case script.Refs:
 		var names []string
-		m.must(json.Unmarshal([]byte(value), &names))
+		t.must(json.Unmarshal([]byte(value), &names))
 		return field, strings.Join(slices.Sorted(slices.Values(names)), ",")
 	case script.ConsumersOf: // when it stops counting as alive, and when it was seen
 		return field, strings.Join(words[:2], " ")
@@ -290,9 +290,9 @@ func textOf(n store.Notice) string {
 
 // drawSome draws some of the messages in a place of one group, and returns their values in the state.
 // The place is "scheduled" for all groups.
-func (m *trial) drawSome(rt *rapid.T, place string) (group string, ids []string, values map[string]string) {
+func (t *trial) drawSome(rt *rapid.T, place string) (group string, ids []string, values map[string]string) {
 	found := map[string]map[string]string{}
-	for field, value := range m.model.State() {
+	for field, value := range t.model.State() {
 		where, id, _ := strings.Cut(field, " ")
 		if kind, name, _ := strings.Cut(where, ":"); kind == place {
 			if found[name] == nil {

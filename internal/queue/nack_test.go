@@ -19,8 +19,8 @@ func nack(t *testing.T, g *Group, nacks ...Nack) {
 	require.Empty(t, stale)
 }
 
-// TestManyNacksOfAllKindsGoOutTogether even if their reasons need several calls.
-func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
+// TestNacksOfAllKindsAreSentInFewCalls even if their reasons do not fit in one.
+func TestNacksOfAllKindsAreSentInFewCalls(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	ids := r.Store(r.partition.Key(script.UnackOf, "g"), 1500, 10)
@@ -55,8 +55,8 @@ func TestManyNacksOfAllKindsGoOutTogether(t *testing.T) {
 	assert.Equal(t, 2, begun, "calls")
 }
 
-// TestACallAcksABoundedNumber of messages, because it reads and writes a list of groups for each.
-func TestACallAcksABoundedNumber(t *testing.T) {
+// TestAcksAreSplitIntoBoundedCalls because an ack reads and writes a list of groups for each message.
+func TestAcksAreSplitIntoBoundedCalls(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	ids := r.Store(r.partition.Key(script.UnackOf, "g"), 2*maxAcked+1, 1)

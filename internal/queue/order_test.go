@@ -25,8 +25,8 @@ func receipts(receipt string, ids ...string) []string {
 	return list
 }
 
-// TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave: a place contains the ordering key and the message key.
-func TestWhatWaitsInLineHasItsTurnWhateverBytesItsKeysHave(t *testing.T) {
+// TestOrderingWorksForKeysWithArbitraryBytes: the place of a waiting message contains its ordering key and its message key.
+func TestOrderingWorksForKeysWithArbitraryBytes(t *testing.T) {
 	for name, id := range map[string]func(name string) string{
 		"ordering key with a NUL":     func(name string) string { return ordered(name, "a\x00b") },
 		"ordering key like a length":  func(name string) string { return ordered(name, "\x00\x00\x00\x05") },
@@ -66,10 +66,9 @@ func TestALostDeliveryWithoutATurnIsFenced(t *testing.T) {
 	assert.Equal(t, []string{a1}, stale)
 }
 
-// TestAClaimThatBuriesManyPassesAllTheirTurnsOn itself, because heal, which checks a few turns after each claim, would
-// be too slow.
-func TestAClaimThatBuriesManyPassesAllTheirTurnsOn(t *testing.T) {
-	for name, halts := range map[string]bool{"that go on": false, "that halt": true} {
+// TestBurialsInAClaimPassTheirTurnsOn because heal, which checks a few turns after each claim, would be too slow.
+func TestBurialsInAClaimPassTheirTurnsOn(t *testing.T) {
+	for name, halts := range map[string]bool{"that continue": false, "that halt": true} {
 		t.Run("keys "+name, func(t *testing.T) {
 			const keys = 20
 			r := newScene(t)
@@ -111,16 +110,16 @@ func TestAClaimThatBuriesManyPassesAllTheirTurnsOn(t *testing.T) {
 	}
 }
 
-// TestTheTurnsOfManyLettersEndWithoutAPause finds the one turn that a message waits for among those of other dead messages.
-func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
-	const letters = 12
+// TestTurnsOfManyDeadMessagesEndWithoutAPause: a waiting message gets its turn although other dead messages have turns too.
+func TestTurnsOfManyDeadMessagesEndWithoutAPause(t *testing.T) {
+	const dead = 12
 	r := newScene(t)
 	g := r.group("g")
 	require.NoError(t, errOf(r.partition.limit(t.Context(), "g", Limits{HaltsKeys: true}, 1, "")))
-	for n := range letters {
+	for n := range dead {
 		r.push(due(ordered(fmt.Sprint("dead", n), fmt.Sprint(n))))
 	}
-	for _, id := range r.claim(g, "c", letters) {
+	for _, id := range r.claim(g, "c", dead) {
 		nack(t, g, Nack{Delivery: Delivery{ID: strings.TrimSuffix(id, "#1"), Receipt: "1"}, Reason: "bad"})
 	}
 	waits := ordered("waits", "7")
@@ -129,7 +128,7 @@ func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
 
 	require.NoError(t, errOf(r.partition.limit(t.Context(), "g", Limits{}, 1, "")))
 	var got []string
-	for range letters + 1 {
+	for range dead + 1 {
 		claims, err := g.Claim(t.Context(), r.request("c", 10))
 		require.NoError(t, err)
 		if got = append(got, deliveries(claims)...); claims.Next != 0 {
@@ -139,15 +138,15 @@ func TestTheTurnsOfManyLettersEndWithoutAPause(t *testing.T) {
 	assert.Equal(t, receipts("1", waits), got)
 }
 
-// TestAClaimHealsTurns that torn files have left broken.
-func TestAClaimHealsTurns(t *testing.T) {
+// TestAClaimRepairsBrokenTurns that torn files have left behind.
+func TestAClaimRepairsBrokenTurns(t *testing.T) {
 	for name, damage := range map[string]func(r *scene, turns, blocked string) error{
 		"of a message that is nowhere": func(r *scene, turns, _ string) error {
 			return r.Client.HSet(r.Ctx(), turns, "1,a", ordered("gone", "a")).Err()
 		},
-		"of a message that is in line": func(r *scene, turns, _ string) error { return r.Client.HSet(r.Ctx(), turns, "1,a", a3).Err() },
-		"of nobody, while others wait": func(r *scene, turns, _ string) error { return r.Client.HDel(r.Ctx(), turns, "1,a").Err() },
-		"behind a place of nobody": func(r *scene, turns, blocked string) error {
+		"of a message that waits":     func(r *scene, turns, _ string) error { return r.Client.HSet(r.Ctx(), turns, "1,a", a3).Err() },
+		"missing while messages wait": func(r *scene, turns, _ string) error { return r.Client.HDel(r.Ctx(), turns, "1,a").Err() },
+		"behind a place of a missing message": func(r *scene, turns, blocked string) error {
 			r.Client.ZAdd(r.Ctx(), blocked, redis.Z{Member: fmt.Sprintf("1,a%016d%s", 1, ordered("gone", "a"))})
 			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
 		},
@@ -155,7 +154,7 @@ func TestAClaimHealsTurns(t *testing.T) {
 			r.Client.ZAdd(r.Ctx(), blocked, redis.Z{Member: "1,a"})
 			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
 		},
-		"beside a place of no line": func(r *scene, turns, blocked string) error {
+		"beside a garbled place": func(r *scene, turns, blocked string) error {
 			r.Client.ZAdd(r.Ctx(), blocked, redis.Z{Member: "garbled"})
 			return r.Client.HDel(r.Ctx(), turns, "1,a").Err()
 		},

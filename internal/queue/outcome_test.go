@@ -37,7 +37,7 @@ func (r *scene) record() string {
 	return strings.TrimSpace(number + " " + result)
 }
 
-func TestTheOutcomeOfABatchIsThatOfItsRecord(t *testing.T) {
+func TestTheOutcomeOfABatchIsReadFromItsRecord(t *testing.T) {
 	r := newSceneOn(t, redistest.New(t, "--maxmemory-policy", "noeviction"))
 	r.pushBatch(4, RejectDuplicates, []Message{after(keyed(1, "k"), 60)})
 	r.pushBatch(5, RejectDuplicates, []Message{after(keyed(2, "k"), 60)}, []Message{after("a", 60)}) // the first call is rejected
@@ -61,8 +61,8 @@ func TestTheOutcomeOfABatchIsThatOfItsRecord(t *testing.T) {
 	assert.Equal(t, "garbage", r.Client.HGet(r.Ctx(), r.partition.Key(script.Publishers, ""), "p").Val())
 }
 
-// TestABatchThatHasFailedIsStoredOnceItIsOpenedAgain, even if it is reopened twice, and while Redis is full.
-func TestABatchThatHasFailedIsStoredOnceItIsOpenedAgain(t *testing.T) {
+// TestAFailedBatchIsStoredAfterItIsReopened, even if it is reopened twice, and while Redis is full.
+func TestAFailedBatchIsStoredAfterItIsReopened(t *testing.T) {
 	r := newSceneOn(t, redistest.New(t, "--maxmemory-policy", "noeviction"))
 	batch := Batch{Publisher: "p", Number: 5, Duplicates: RejectDuplicates, Calls: [][]Message{{after("a", 60)}}}
 	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
@@ -87,7 +87,7 @@ func TestABatchThatHasFailedIsStoredOnceItIsOpenedAgain(t *testing.T) {
 	assert.Equal(t, stored, r.State())
 }
 
-func TestABatchThatIsStoredIsNotOpenedAgain(t *testing.T) {
+func TestAStoredBatchIsNotReopened(t *testing.T) {
 	r := newScene(t)
 	assert.False(t, r.reopen(4), "nothing is known")
 	r.pushBatch(4, RejectDuplicates, []Message{after(keyed(1, "k"), 60)})
@@ -100,8 +100,9 @@ func TestABatchThatIsStoredIsNotOpenedAgain(t *testing.T) {
 	assert.Equal(t, before, r.State())
 }
 
-// TestTheOutcomeOfAnotherBatchIsNotTaken although it has the number: a publisher whose memory was set back uses numbers twice.
-func TestTheOutcomeOfAnotherBatchIsNotTaken(t *testing.T) {
+// TestTheOutcomeOfADifferentBatchIsNotReturned although the number is the same: a publisher whose memory was set back uses
+// numbers twice.
+func TestTheOutcomeOfADifferentBatchIsNotReturned(t *testing.T) {
 	r := newScene(t)
 	r.pushBatch(4, RejectDuplicates, []Message{after("a", 60)})
 	before, record := r.State(), r.record()

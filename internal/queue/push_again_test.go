@@ -76,8 +76,8 @@ func TestALateCopyOfAFailedBatchIsRefused(t *testing.T) {
 	assert.Contains(t, r.State(), "messages a")
 }
 
-// TestOnlyAnErrorAfterReadingTheRecordIsCertain lists other errors of a push.
-func TestOnlyAnErrorAfterReadingTheRecordIsCertain(t *testing.T) {
+// TestOnlyErrorsAfterTheRecordIsReadMeanNotStored: other errors leave the outcome unknown.
+func TestOnlyErrorsAfterTheRecordIsReadMeanNotStored(t *testing.T) {
 	server := redistest.New(t)
 	r := newSceneOn(t, server)
 	push := func(client redis.UniversalClient) error {
@@ -99,8 +99,8 @@ func TestOnlyAnErrorAfterReadingTheRecordIsCertain(t *testing.T) {
 	}
 }
 
-// TestAPushToAReplicaSaysSo because clients check for READONLY to find the new master.
-func TestAPushToAReplicaSaysSo(t *testing.T) {
+// TestAPushToAReplicaReturnsReadOnly because clients check for READONLY to find the new master.
+func TestAPushToAReplicaReturnsReadOnly(t *testing.T) {
 	master, replica := redistest.New(t), redistest.New(t)
 	r := newSceneOn(t, replica)
 	host, port, err := net.SplitHostPort(master.Addr)

@@ -38,8 +38,8 @@ func TestPushKeepsFarDueTimesExact(t *testing.T) {
 	assert.GreaterOrEqual(t, score, due)
 }
 
-// TestAReopenedBatchStillReportsWhatItIgnored because the inbox needs it.
-func TestAReopenedBatchStillReportsWhatItIgnored(t *testing.T) {
+// TestAReopenedBatchStillReportsItsIgnoredDuplicates because the inbox needs them.
+func TestAReopenedBatchStillReportsItsIgnoredDuplicates(t *testing.T) {
 	r := newScene(t)
 	r.push(after(keyed(1, "k"), 60))
 	batch := Batch{Publisher: "q", Number: 1, Duplicates: IgnoreDuplicates, Calls: [][]Message{{after("a", 60)}, {after(keyed(2, "k"), 60)}}}
@@ -62,7 +62,7 @@ func (r *scene) watched() *[]string {
 	return &called
 }
 
-func TestMessagesWithoutAKeyTakeTheShortWay(t *testing.T) {
+func TestMessagesWithoutAKeyUsePutBeforePush(t *testing.T) {
 	long := keyed(1, "k")
 	for name, c := range map[string]struct {
 		record string // of the publisher; none if it is empty
@@ -126,8 +126,8 @@ func TestAPutWaitsForReplicasAsAPushDoes(t *testing.T) {
 	assert.Contains(t, r.State(), "messages a", "it is stored all the same")
 }
 
-// TestAPutThatIsRefusedChangesNothing, so that push returns the error.
-func TestAPutThatIsRefusedChangesNothing(t *testing.T) {
+// TestARefusedPutChangesNothing, so push can return the error.
+func TestARefusedPutChangesNothing(t *testing.T) {
 	server := redistest.Shared(t)
 	batch := Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a"), after("b", 60)}}}
 	for _, command := range []string{"hset", "zadd", "zrange"} {

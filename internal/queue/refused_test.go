@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
+func TestOnlyPublishingFailsWhenRedisIsFull(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
 	g := r.group("g")
@@ -71,8 +71,8 @@ func TestWithoutMemoryOnlyPublishingFails(t *testing.T) {
 	}, r.StateFromNow())
 }
 
-// TestGroupsCanBeFreedWithoutMemory, retired and expired ones, because that frees memory.
-func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
+// TestGroupsCanBeFreedWhenRedisIsFull, both retired and expired ones, because that frees memory.
+func TestGroupsCanBeFreedWhenRedisIsFull(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
 	topic := r.topicOf(1)
@@ -100,7 +100,7 @@ func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 	r.alive(g, "c", time.Minute)
 	require.NoError(t, g.Leave(t.Context(), "c"))
 	late(0)
-	require.Equal(t, "noticed", r.look(g))
+	require.Equal(t, "noticed", r.checkExpiry(g))
 	late(-time.Minute)
 	assert.Equal(t, []Ended{{"expires", 2}}, endedBy(t, topic))
 	require.NoError(t, topic.End(t.Context(), "ended"))
@@ -111,8 +111,8 @@ func TestGroupsCanBeFreedWithoutMemory(t *testing.T) {
 	assert.Equal(t, map[string]string{"settings retired:retired": "", "settings retired:forced": ""}, r.lives())
 }
 
-// TestWithoutTheRightToRemoveAGroupNothingOfItEnds because half an end would free a live group.
-func TestWithoutTheRightToRemoveAGroupNothingOfItEnds(t *testing.T) {
+// TestEndingAGroupWithoutPermissionChangesNothing because half an end would free a live group.
+func TestEndingAGroupWithoutPermissionChangesNothing(t *testing.T) {
 	server := redistest.Shared(t)
 	r := newSceneOn(t, server)
 	r.expiring("g", time.Minute)
@@ -227,8 +227,8 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 	}
 }
 
-// TestAKeyOfAnotherTypeChangesNothing: the error names the key, and all other keys are unchanged.
-func TestAKeyOfAnotherTypeChangesNothing(t *testing.T) {
+// TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges: the error names the key, and all other keys are unchanged.
+func TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges(t *testing.T) {
 	const claimed = "scheduled messages groups refs keys queue:g unack:g attempts:g claims:g dead:g reasons:g nack_metadata:g settings at_limit"
 	id, held := keyed(1, "k"), Delivery{"held", "1"}
 	push := func(r *scene, m Message) error {
@@ -342,8 +342,8 @@ func (c *cut) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// TestABatchThatTheClientSendsTwiceIsRepeatable although the client hides that it has lost a reply.
-func TestABatchThatTheClientSendsTwiceIsRepeatable(t *testing.T) {
+// TestABatchResentByTheClientIsRepeatable although the client hides that it has lost a reply.
+func TestABatchResentByTheClientIsRepeatable(t *testing.T) {
 	t.Parallel()
 	r := newScene(t)
 	var next atomic.Bool

@@ -81,17 +81,17 @@ func reading(t *testing.T, topic func() *Topic) map[string]func() error {
 	}
 }
 
-func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
+func TestOtherProtocolVersionsAreRejectedWithoutChanges(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	topic := func() *Topic { return s.Topic("t") }
-	acts := reading(t, topic)
-	acts["publish"] = func() error { return topic().Enlist(t.Context()) }
-	acts["subscribe"] = func() error { _, err := topic().Membership("g", GroupOptions{}).Partitions(t.Context()); return err }
+	calls := reading(t, topic)
+	calls["publish"] = func() error { return topic().Enlist(t.Context()) }
+	calls["subscribe"] = func() error { _, err := topic().Membership("g", GroupOptions{}).Partitions(t.Context()); return err }
 	for _, version := range []string{"2", "1.1", "10", "", "one"} {
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
 		before := state()
-		for name, act := range acts {
-			err := act()
+		for name, call := range calls {
+			err := call()
 			require.ErrorIs(t, err, ErrProtocolMismatch, name)
 			assert.ErrorContains(t, err, strconv.Quote(version), name)
 			assert.False(t, script.Transient(err), name)
@@ -100,7 +100,7 @@ func TestNewerDataAreRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAListOfAnotherTypeIsAnError(t *testing.T) {
+func TestATopicListOfTheWrongTypeIsAnError(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
 	var wrong *script.KeyTypeError
@@ -108,7 +108,7 @@ func TestAListOfAnotherTypeIsAnError(t *testing.T) {
 	assert.Equal(t, script.KeyTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
 }
 
-func TestARefusalIsNotRemembered(t *testing.T) {
+func TestAVersionErrorIsNotCached(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "2").Err())
@@ -117,24 +117,24 @@ func TestARefusalIsNotRemembered(t *testing.T) {
 	require.NoError(t, topic.Enlist(t.Context()))
 }
 
-func TestATopicInUseIsRefusedOnceItHasAnotherVersion(t *testing.T) {
+func TestATopicInUseIsRejectedAfterAVersionChange(t *testing.T) {
 	s, topic := withoutList(t)
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "2").Err())
 	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolMismatch)
 }
 
-func TestATopicIsReadWithoutBeingListed(t *testing.T) {
+func TestReadingATopicDoesNotListIt(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
-	for name, act := range reading(t, func() *Topic { return s.Topic("t") }) {
-		if err := act(); !errors.Is(err, ErrNotFound) {
+	for name, call := range reading(t, func() *Topic { return s.Topic("t") }) {
+		if err := call(); !errors.Is(err, ErrNotFound) {
 			require.NoError(t, err, name)
 		}
 		require.Empty(t, state(), name)
 	}
 }
 
-func TestWithoutMemoryAListedTopicIsReadAndAnotherIsListedLater(t *testing.T) {
+func TestAnUnlistedTopicIsListedOnceRedisHasMemory(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	s, state := newPrefix(t, server)
 	known, other := s.Topic("known"), s.Topic("other")
@@ -157,8 +157,8 @@ func TestASubscriberListsItsTopic(t *testing.T) {
 	assert.Equal(t, map[string]string{"t": "1"}, state()[s.Registry()])
 }
 
-// TestATopicThatRedisHasLostFromTheListIsListedAgain while it is in use.
-func TestATopicThatRedisHasLostFromTheListIsListedAgain(t *testing.T) {
+// TestATopicLostFromTheListIsListedAgain while it is in use.
+func TestATopicLostFromTheListIsListedAgain(t *testing.T) {
 	ctx := t.Context()
 	uses := map[string]func(topic *Topic, member *Membership) error{
 		"publisher": func(topic *Topic, _ *Membership) error { return topic.Enlist(ctx) },
@@ -201,8 +201,8 @@ func withoutList(t *testing.T) (*Store, *Topic) {
 	return s, topic
 }
 
-// TestATopicInUseGoesOnWithoutTheList, which may be on another server.
-func TestATopicInUseGoesOnWithoutTheList(t *testing.T) {
+// TestATopicInUseWorksWithoutTheTopicList, which may be on another server.
+func TestATopicInUseWorksWithoutTheTopicList(t *testing.T) {
 	s, topic := withoutList(t)
 	require.NoError(t, topic.Enlist(t.Context()))
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
@@ -210,9 +210,9 @@ func TestATopicInUseGoesOnWithoutTheList(t *testing.T) {
 	assert.Equal(t, "1", s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), "it asks again at once")
 }
 
-// TestATopicInUseGoesOnWhileTheListGivesNoAnswer because its master hangs and the topic's does not. Of many calls, only one waits for
-// it.
-func TestATopicInUseGoesOnWhileTheListGivesNoAnswer(t *testing.T) {
+// TestATopicInUseWorksWhileTheTopicListHangs: the master of the list hangs, but the topic's does not. Of many calls, only one
+// waits for the list.
+func TestATopicInUseWorksWhileTheTopicListHangs(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	s, err := NewStore(client, fmt.Sprint("test", rand.Uint64()), observe.Observer{})
 	require.NoError(t, err)
@@ -256,8 +256,7 @@ func (h hungList) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestATopicOnAListThatCannotBeReadIsNotMissing.
-func TestATopicOnAListThatCannotBeReadIsNotMissing(t *testing.T) {
+func TestAnUnreadableTopicListDoesNotMeanNotFound(t *testing.T) {
 	_, topic := withoutList(t)
 	err := topic.Pause(t.Context(), "", Pause{})
 	require.ErrorAs(t, err, new(*script.KeyTypeError))

@@ -43,7 +43,7 @@ func (r *scene) entries() (ids []string) {
 	return ids
 }
 
-func TestAStreamOfAnotherTypeChangesNothing(t *testing.T) {
+func TestAStreamOfTheWrongTypeIsAnErrorWithoutChanges(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"))

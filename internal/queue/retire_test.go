@@ -82,8 +82,8 @@ func TestAGroupWithLiveConsumersIsRetiredOnlyByForce(t *testing.T) {
 	}
 }
 
-// TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition although a new partition has no tombstone.
-func TestASubscriberOfARetiredGroupBringsItBackInNoNewPartition(t *testing.T) {
+// TestANewPartitionDoesNotRestoreARetiredGroup although a new partition has no tombstone.
+func TestANewPartitionDoesNotRestoreARetiredGroup(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)
 	m := topic.Membership("g", GroupOptions{})

@@ -77,17 +77,17 @@ func newTestHandler(t *testing.T) *testHandler {
 	return &testHandler{t: t, hints: make(chan Hint, 100), failures: make(chan error, 100)}
 }
 
-func (e *testHandler) OnHint(hint Hint)  { e.hints <- hint }
-func (e *testHandler) OnError(err error) { e.failures <- err }
+func (h *testHandler) OnHint(hint Hint)  { h.hints <- hint }
+func (h *testHandler) OnError(err error) { h.failures <- err }
 
-func (e *testHandler) next() Hint {
-	e.t.Helper()
-	return receive(e.t, e.hints)
+func (h *testHandler) next() Hint {
+	h.t.Helper()
+	return receive(h.t, h.hints)
 }
 
-func (e *testHandler) failure() error {
-	e.t.Helper()
-	return receive(e.t, e.failures)
+func (h *testHandler) failure() error {
+	h.t.Helper()
+	return receive(h.t, h.failures)
 }
 
 func receive[T any](t *testing.T, from <-chan T) (value T) {

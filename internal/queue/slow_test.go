@@ -16,7 +16,7 @@ func TestNoScriptKeepsRedisBusy(t *testing.T) { notSlow(t, slowCases) }
 
 // slowCases prepare a topic with the group g and return the calls to measure.
 var slowCases = map[string]func(r *scene, g *Group) func(){
-	"look whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
+	"check whether any of 1,000 consumers is alive": func(r *scene, g *Group) func() {
 		r.BusyConsumers(1000)
 		require.NoError(r.T, r.Client.HSet(r.Ctx(), r.partition.Key(script.Settings, ""), "expiry:g", "1 2 0").Err())
 		return func() {
@@ -49,7 +49,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 		}
 		return func() { require.Empty(r.T, r.pushWindow(1, RejectDuplicates, call)) }
 	},
-	"use what is large, and sweep it": func(r *scene, g *Group) func() {
+	"use and sweep large keys": func(r *scene, g *Group) func() {
 		r.crowd(g.name)
 		return func() {
 			r.use(g)
@@ -146,7 +146,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
-	"reschedule and cancel what 100 groups retry": func(r *scene, _ *Group) func() {
+	"reschedule and cancel messages that 100 groups retry": func(r *scene, _ *Group) func() {
 		r.Retried(false)
 		return func() {
 			_, err := r.partition.Reschedule(r.Ctx(), "k", time.Second)
@@ -157,7 +157,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
 		}
 	},
-	"cancel what is dead for 50 groups and waits for 50": func(r *scene, _ *Group) func() {
+	"cancel messages that are dead for 50 groups and queued for 50": func(r *scene, _ *Group) func() {
 		r.Retried(true)
 		return func() {
 			_, err := r.partition.Cancel(r.Ctx(), "k")
@@ -165,7 +165,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.NotZero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
-	"send 500 messages in line behind 20,000": func(r *scene, g *Group) func() {
+	"queue 500 messages behind 20,000 of their key": func(r *scene, g *Group) func() {
 		r.blocked("a", 20_000)
 		for i := range 500 {
 			r.push(due(ordered(fmt.Sprintf("z%03d", i), "a")))
@@ -187,7 +187,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.BlockedOf, "g")).Val())
 		}
 	},
-	"claim 1,000 messages of different keys beside 20,000 in line": func(r *scene, g *Group) func() {
+	"claim 1,000 messages of different keys while 20,000 wait": func(r *scene, g *Group) func() {
 		r.blocked("a", 20_000)
 		for i := range 10 {
 			var list []Message

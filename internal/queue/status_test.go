@@ -10,16 +10,16 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-func TestAStatusThatNoScriptWouldAnswerIsAnError(t *testing.T) {
+func TestAMalformedStatusReplyIsAnError(t *testing.T) {
 	for _, reply := range [][]string{{}, {"cancelled"}, {"cancelled", "id"}, {"cancelled", "id", "", "g"}} {
 		_, err := statusOf(script.ReplyOf(script.Strings(reply)...))
 		assert.ErrorIs(t, err, script.ErrReply, "%q", reply)
 	}
 }
 
-// TestOfSeveralMessagesWithAKeyTheLastOneIsTold: the messages are in different partitions, because
-// the number of partitions was raised between them.
-func TestOfSeveralMessagesWithAKeyTheLastOneIsTold(t *testing.T) {
+// TestCancelReportsTheLastOfSeveralMessagesWithAKey: the messages are in different partitions, because the number of partitions
+// was raised between them.
+func TestCancelReportsTheLastOfSeveralMessagesWithAKey(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 3)
 	require.NoError(t, err)

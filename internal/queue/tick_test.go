@@ -68,7 +68,7 @@ func TestTicksAreStoredOnce(t *testing.T) {
 	assert.Equal(t, "t100 t200 t300", r.pending())
 }
 
-func TestANewRevisionReplacesWhatIsNotDue(t *testing.T) {
+func TestANewRevisionReplacesPendingTicks(t *testing.T) {
 	r := newScene(t)
 	revision := r.revisionOf(0)
 	r.tick(revision, "", "c1", -5, 100, 200)
@@ -94,7 +94,7 @@ func TestARevisionThatKeepsTheCursorIsStoredOnce(t *testing.T) {
 	assert.Equal(t, before, stored())
 }
 
-func TestWhatWasClaimedCountsAsFiredAndWhatWasCancelledDoesNot(t *testing.T) {
+func TestOnlyClaimedTicksCountAsFired(t *testing.T) {
 	r := newScene(t)
 	revision := r.revisionOf(0)
 	r.tick(revision, "", "c1", -5, 100, 200, 300)
@@ -103,7 +103,7 @@ func TestWhatWasClaimedCountsAsFiredAndWhatWasCancelledDoesNot(t *testing.T) {
 	assert.Equal(t, "t100 t200 t300", r.pending())
 }
 
-func TestATickThatAPersonMakesDueEarlyLosesNoneBeforeIt(t *testing.T) {
+func TestATickMadeDueEarlyDoesNotLoseEarlierTicks(t *testing.T) {
 	r := newScene(t)
 	revision := r.revisionOf(0)
 	r.tick(revision, "", "c1", -5, 100, 200, 300)
@@ -114,13 +114,13 @@ func TestATickThatAPersonMakesDueEarlyLosesNoneBeforeIt(t *testing.T) {
 	assert.True(t, result.Record.Fired.Before(r.Now()), result.Record.Fired)
 }
 
-// TestALookTellsWhatIsAhead by the current due times, which operators may have changed, and changes nothing.
-func TestALookTellsWhatIsAhead(t *testing.T) {
+// TestAQueryReturnsTheUpcomingTicks by their current due times, which operators may have changed, and changes nothing.
+func TestAQueryReturnsTheUpcomingTicks(t *testing.T) {
 	r := newScene(t)
 	now, scheduled := r.Now().Truncate(time.Second), r.partition.Key(script.Scheduled, "")
 	r.tick(r.revisionOf(0), "", "c1", -20, -10, 100, 200)
 	before := r.Contents(r.partition.Key(script.Ticks, ""))
-	look := func() (fired, ahead []string) {
+	query := func() (fired, ahead []string) {
 		result := r.tick(0, "", "")
 		for _, at := range result.Record.Ahead {
 			ahead = append(ahead, at.Sub(now).Round(5*time.Second).String())
@@ -128,18 +128,18 @@ func TestALookTellsWhatIsAhead(t *testing.T) {
 		assert.Equal(t, before, r.Contents(r.partition.Key(script.Ticks, "")))
 		return []string{result.Record.Fired.Sub(now).Round(5 * time.Second).String()}, ahead
 	}
-	fired, ahead := look()
+	fired, ahead := query()
 	assert.Equal(t, []string{"-10s"}, fired)
 	assert.Equal(t, []string{"1m40s", "3m20s"}, ahead)
 
 	require.NoError(t, r.Client.ZAdd(t.Context(), scheduled, redis.Z{Score: float64(now.Add(time.Hour).UnixMilli()), Member: "t-10"}).Err())
 	require.NoError(t, r.Client.ZRem(t.Context(), scheduled, "t200").Err())
-	fired, ahead = look()
+	fired, ahead = query()
 	assert.Equal(t, []string{"-20s"}, fired, "the next one was put off")
 	assert.Equal(t, []string{"-10s", "1m40s"}, ahead, "the last one was cancelled")
 }
 
-func TestAnOldRevisionMakesNoRecord(t *testing.T) {
+func TestAnOldRevisionCreatesNoRecord(t *testing.T) {
 	r := newScene(t)
 	day := (24 * time.Hour).Microseconds()
 	assert.True(t, r.tick(r.revisionOf(-day), "", "c1", 100).Lost)

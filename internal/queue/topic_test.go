@@ -32,7 +32,7 @@ func groupsOf(t *testing.T, topic *Topic, partition int) []string {
 	return groups
 }
 
-func TestTheNumberOfPartitionsIsOnlyRaised(t *testing.T) {
+func TestTheNumberOfPartitionsNeverDecreases(t *testing.T) {
 	topic := newTopic(t)
 	for _, step := range []struct{ least, want int }{{1, 1}, {4, 4}, {3, 4}, {1, 4}, {12, 12}, {MaxPartitions, MaxPartitions}} {
 		number, err := topic.again().Raise(t.Context(), step.least)
@@ -44,7 +44,7 @@ func TestTheNumberOfPartitionsIsOnlyRaised(t *testing.T) {
 	}
 }
 
-func TestOnePartitionLeavesNothingInRedis(t *testing.T) {
+func TestASinglePartitionIsNotRecordedInRedis(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.Raise(t.Context(), 1)
 	require.NoError(t, err)
@@ -89,9 +89,9 @@ func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 	assert.Equal(t, "string", wrong.Want)
 }
 
-// TestNewPartitionsKnowAllGroups: otherwise, one group could get a message in a new partition
+// TestNewPartitionsInheritAllGroups: otherwise, one group could get a message in a new partition
 // before another group is registered there.
-func TestNewPartitionsKnowAllGroups(t *testing.T) {
+func TestNewPartitionsInheritAllGroups(t *testing.T) {
 	topic := newTopic(t)
 	for _, group := range []string{"g", "h"} {
 		number, err := topic.again().Membership(group, GroupOptions{}).Partitions(t.Context())
@@ -111,7 +111,7 @@ func TestNewPartitionsKnowAllGroups(t *testing.T) {
 	assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, 2))
 }
 
-func TestGroupsOfAnotherTypeInANewPartitionAreNamed(t *testing.T) {
+func TestRaiseNamesAGroupsKeyOfTheWrongType(t *testing.T) {
 	topic := newTopic(t)
 	_, err := topic.again().Membership("g", GroupOptions{}).Partitions(t.Context())
 	require.NoError(t, err)
@@ -206,7 +206,7 @@ func TestTheObserverSeesEachCall(t *testing.T) {
 	store, err := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) { calls = append(calls, c) }})
 	require.NoError(t, err)
 	topic := store.Topic(t.Name() + newScene(t).partition.Topic())
-	told := func() observe.Called {
+	observed := func() observe.Called {
 		t.Helper()
 		require.Len(t, calls, 1)
 		call := calls[0]
@@ -218,31 +218,31 @@ func TestTheObserverSeesEachCall(t *testing.T) {
 		return call
 	}
 	require.NoError(t, topic.Enlist(t.Context()))
-	assert.Equal(t, observe.Called{Partition: -1, Script: "enlist"}, told())
+	assert.Equal(t, observe.Called{Partition: -1, Script: "enlist"}, observed())
 	require.NoError(t, topic.Enlist(t.Context()))
 	assert.Empty(t, calls, "the second call asks Redis nothing")
 	_, err = topic.Partitions(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, observe.Called{Script: "raise"}, told())
+	assert.Equal(t, observe.Called{Script: "raise"}, observed())
 	g := topic.Partition(3).Group("g")
 	require.NoError(t, g.Register(t.Context()))
-	assert.Equal(t, observe.Called{Partition: 3, Script: "register"}, told())
+	assert.Equal(t, observe.Called{Partition: 3, Script: "register"}, observed())
 	_, err = g.Claim(t.Context(), Request{Consumer: "c", Number: 1, Limit: 1, Lease: lease})
 	require.NoError(t, err)
-	assert.Equal(t, observe.Called{Partition: 3, Script: "claim"}, told())
+	assert.Equal(t, observe.Called{Partition: 3, Script: "claim"}, observed())
 
 	batch := Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}}
 	batch.Replicas, batch.ReplicaTimeout = 1, time.Millisecond
 	var shortfall *script.ReplicationError
 	_, err = topic.Partition(3).Push(t.Context(), batch)
 	require.ErrorAs(t, err, &shortfall)
-	assert.Equal(t, observe.Called{Partition: 3, Script: "push", Err: shortfall}, told())
+	assert.Equal(t, observe.Called{Partition: 3, Script: "push", Err: shortfall}, observed())
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = g.Ack(ctx, done("a"))
 	require.ErrorIs(t, err, context.Canceled)
-	call := told()
+	call := observed()
 	assert.Equal(t, "ack", call.Script)
 	assert.Equal(t, err, call.Err)
 }

@@ -39,7 +39,7 @@ func (r *scene) endWindow(key string) {
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), r.partition.Key(script.Dedup, ""), redis.Z{Score: 1000, Member: key}).Err())
 }
 
-func TestWindowsThatAreOverAreDropped(t *testing.T) {
+func TestExpiredWindowsAreRemoved(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Dedup, "")
 	left := func() int64 { return r.Client.ZCard(t.Context(), key).Val() }
@@ -64,7 +64,7 @@ func TestWindowsThatAreOverAreDropped(t *testing.T) {
 	}
 }
 
-func TestMessagesWithoutAKeyPayNothingForWindows(t *testing.T) {
+func TestMessagesWithoutAKeySkipWindowChecks(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Dedup, "")
 	r.push(due("a"), due("b"))
@@ -76,9 +76,9 @@ func TestMessagesWithoutAKeyPayNothingForWindows(t *testing.T) {
 	assert.Empty(t, scores())
 }
 
-// TestAPushThatFailsAfterItTookKeysRestoresThem because a key that is in use for a message that was
-// never stored would refuse the next attempt.
-func TestAPushThatFailsAfterItTookKeysRestoresThem(t *testing.T) {
+// TestAFailedPushRestoresTheKeysItTook because a key that is in use for a message that was never stored would reject the next
+// attempt.
+func TestAFailedPushRestoresTheKeysItTook(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "before"))}, []Message{after(keyed(2, "other"), 60)})
