@@ -44,8 +44,9 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	assert.Len(t, calls(), 2)
 }
 
-// TestRetimeMakesDueWhatIsScheduledForTheEndOfTime: only in a queue does such a score mean a place in line.
-func TestRetimeMakesDueWhatIsScheduledForTheEndOfTime(t *testing.T) {
+// TestRetimeMovesMessagesScheduledForTheMaximumTime: such a score marks a message that waits for its ordering key only in a
+// queue.
+func TestRetimeMovesMessagesScheduledForTheMaximumTime(t *testing.T) {
 	r := newScene(t)
 	r.arrive(Arrival{ID: plainID(1), DueAt: time.UnixMilli(script.InLine), Body: []byte("x")})
 	left, err := Retime(t.Context(), r.group("g"), InScheduled, 1000, []Seen{{plainID(1), strconv.FormatInt(script.InLine, 10)}})
@@ -54,9 +55,9 @@ func TestRetimeMakesDueWhatIsScheduledForTheEndOfTime(t *testing.T) {
 	assert.InDelta(t, 1000, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(1)).Val(), 0)
 }
 
-// TestAKeyOfAnotherTypeChangesNothing: the error names it, and all the others are as before.
-func TestAKeyOfAnotherTypeChangesNothing(t *testing.T) {
-	for kinds, act := range map[string]func(r *scene, g *queue.Group) error{
+// TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges: the error names the key, and all other keys are unchanged.
+func TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges(t *testing.T) {
+	for kinds, call := range map[string]func(r *scene, g *queue.Group) error{
 		"scheduled messages keys dedup": func(r *scene, _ *queue.Group) error { return errOf(Withdraw(r.Ctx(), r.partition, []Seen{{"a", "1"}})) },
 		"queue:g":                       func(r *scene, g *queue.Group) error { return errOf(Retime(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
 		"refs":                          func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.Ctx(), r.partition)) },
@@ -71,14 +72,13 @@ func TestAKeyOfAnotherTypeChangesNothing(t *testing.T) {
 				r.push(due("a"))
 				require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.Scheduled, ""), z(1, "a")).Err())
 				require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(1, "a")).Err())
-				r.FailsOnType(kind, func() error { return act(r, g) })
+				r.FailsOnType(kind, func() error { return call(r, g) })
 			})
 		}
 	}
 }
 
-// TestWithdrawLeavesTheKeyToWhoeverHoldsIt by now.
-func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
+func TestWithdrawLeavesAKeyToItsCurrentHolder(t *testing.T) {
 	r := newScene(t)
 	first, second := keyed(1, "k"), keyed(2, "k")
 	r.push(after(first, 60))
@@ -93,8 +93,8 @@ func TestWithdrawLeavesTheKeyToWhoeverHoldsIt(t *testing.T) {
 	assert.Equal(t, want, r.State())
 }
 
-// TestATornWithdrawalHoldsNoKey: a repeated call finishes it.
-func TestATornWithdrawalHoldsNoKey(t *testing.T) {
+// TestATornWithdrawalReleasesItsKey: a repeated call finishes it.
+func TestATornWithdrawalReleasesItsKey(t *testing.T) {
 	id := keyed(1, "k")
 	var seen []Seen
 	withdraw := func(r *scene) {

@@ -32,7 +32,7 @@ func (r *scene) arrive(messages ...Arrival) []Outcome {
 	return outcomes
 }
 
-func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
+func TestAnArrivalIsStoredOnceEvenAfterAnAck(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	plain, id := plainID(1), keyed(2, "k")
@@ -55,8 +55,8 @@ func TestWhatArrivesIsStoredOnceEvenIfItIsDone(t *testing.T) {
 	assert.Equal(t, before, r.State())
 }
 
-// TestWhatIsKnown: messages that are there, and imported ones that are done.
-func TestWhatIsKnown(t *testing.T) {
+// TestKnownReturnsPresentAndImportedMessages: imported messages are known even if they are done.
+func TestKnownReturnsPresentAndImportedMessages(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	pushed, imported, done := plainID(1), plainID(2), plainID(3)
@@ -70,7 +70,7 @@ func TestWhatIsKnown(t *testing.T) {
 	assert.ElementsMatch(t, []string{pushed, imported}, slices.Collect(maps.Keys(got)))
 }
 
-func TestDueTimesArriveToTheMillisecond(t *testing.T) {
+func TestArriveKeepsDueTimesToTheMillisecond(t *testing.T) {
 	r := newScene(t)
 	for n, ms := range []int64{1, 1763800000123, 4102444800999} {
 		r.arrive(Arrival{ID: plainID(n), DueAt: time.UnixMilli(ms), Body: []byte("x")})
@@ -103,7 +103,7 @@ func TestALateArrivalStoresNothing(t *testing.T) {
 	assert.Empty(t, r.State())
 }
 
-func TestArrivalsAreForgottenInTheEnd(t *testing.T) {
+func TestRecordsOfArrivalsExpire(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Imported, "")
 	var old []redis.Z
@@ -120,14 +120,14 @@ func TestArrivalsAreForgottenInTheEnd(t *testing.T) {
 	assert.InDelta(t, keepArrived.Seconds(), r.Client.TTL(t.Context(), key).Val().Seconds(), 60)
 }
 
-func TestArrivalsWakeTheGroups(t *testing.T) {
+func TestArrivalsNotifyTheGroups(t *testing.T) {
 	r := newScene(t)
 	next := r.listen(r.group("g"), "c")
 	r.arrive(r.arrival(plainID(1), 60))
 	assert.InDelta(t, 60, next().In.Seconds(), 5)
 }
 
-func TestWithoutMemoryNothingArrivesAndMessagesCanBeWithdrawn(t *testing.T) {
+func TestOnlyArrivalsFailWhenRedisIsFull(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
 	r.push(after(plainID(1), 60))

@@ -29,7 +29,7 @@ func fillSets(r *scene) {
 	require.NoError(r.T, r.Client.HSet(r.Ctx(), p.Key(script.ConsumersOf, "g"), "dead", "1000 0 0 {}", "alive", "10000000000000 0 0 {}").Err())
 }
 
-func TestCountsSayHowManyMessagesAreWhere(t *testing.T) {
+func TestReadCountsCountsMessagesByPlace(t *testing.T) {
 	r := newScene(t)
 	r.group("g")
 	fillSets(r)
@@ -64,8 +64,8 @@ func TestCountsSayHowManyMessagesAreWhere(t *testing.T) {
 	assert.Empty(t, none.State())
 }
 
-// TestEachGroupCountsOnce although a call counts only some, and each what the partition has itself.
-func TestEachGroupCountsOnce(t *testing.T) {
+// TestEachGroupIsCountedOnce although a call counts only a few groups, and each call counts the partition.
+func TestEachGroupIsCountedOnce(t *testing.T) {
 	r := newScene(t)
 	fillSets(r)
 	var names []string
@@ -116,7 +116,7 @@ func TestCountsOfPartitionsAddUp(t *testing.T) {
 	}, sum)
 }
 
-func TestATopicCountsForAGroupOrForAll(t *testing.T) {
+func TestCountTopicCountsOneGroupOrAll(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.group("h")
@@ -136,7 +136,7 @@ func TestATopicCountsForAGroupOrForAll(t *testing.T) {
 	assert.Equal(t, Counts{Scheduled: 2, Due: 1, Ready: 2, Postponed: 1, InDelivery: 2}, counted(""))
 }
 
-func TestTheCountsOfWhatIsNotThereAreAnError(t *testing.T) {
+func TestCountTopicRejectsUnknownTopicsAndGroups(t *testing.T) {
 	r := newScene(t)
 	topic := newStore(t, r.Client).Topic(r.partition.Topic())
 	_, err := CountTopic(t.Context(), topic, "")

@@ -63,7 +63,7 @@ func (r *scene) fill(partitions int) *queue.Topic {
 	return topic
 }
 
-func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
+func TestDeleteTopicRemovesAllKeysAndTheListEntry(t *testing.T) {
 	r := newScene(t)
 	topic := r.fill(3)
 	require.NotEmpty(t, r.Keys())
@@ -79,8 +79,8 @@ func TestDeleteRemovesAllPartitionsGroupsAndTheEntryOnTheList(t *testing.T) {
 	require.NoError(t, other.topicOf(1).RequireListed(t.Context()))
 }
 
-// TestDeleteIsContinuedByAnotherCall wherever the first one has stopped.
-func TestDeleteIsContinuedByAnotherCall(t *testing.T) {
+// TestAnInterruptedDeleteIsContinuedByTheNextCall wherever the first one has stopped.
+func TestAnInterruptedDeleteIsContinuedByTheNextCall(t *testing.T) {
 	for dropped := range 4 {
 		t.Run(fmt.Sprint("after ", dropped, " partitions"), func(t *testing.T) {
 			r := newScene(t)
@@ -123,8 +123,8 @@ func TestALateCopyOfADeletionLeavesTheNewTopicAlone(t *testing.T) {
 	assert.NoError(t, store.Topic(topic.Name()).RequireListed(t.Context()))
 }
 
-// TestNamedGoesThroughAllRefs in steps, damaged ones included.
-func TestNamedGoesThroughAllRefs(t *testing.T) {
+// TestGroupsNamedReadsAllRefs in steps, and skips damaged ones.
+func TestGroupsNamedReadsAllRefs(t *testing.T) {
 	r := newScene(t)
 	ids := r.Store(r.partition.Key(script.Scheduled, ""), 3000, 1)
 	for n, id := range ids {

@@ -44,7 +44,7 @@ func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	assert.Equal(t, before, r.State())
 }
 
-func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
+func TestIDsWithoutABodyAreFoundInEachPlace(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	for place, of := range map[Place]script.Kind{InScheduled: script.Scheduled, InQueue: script.QueueOf, InUnack: script.UnackOf, InDead: script.DeadOf} {
@@ -68,7 +68,7 @@ func TestIdsWithoutABodyAreFoundInEachPlace(t *testing.T) {
 	}
 }
 
-func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
+func TestStrayKeysAreFoundAndDropped(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(after(keyed(1, "held"), 60), due(keyed(2, "lost")))
@@ -80,14 +80,14 @@ func TestKeysThatLeadNowhereAreFoundAndDropped(t *testing.T) {
 	}
 	require.NoError(t, r.Client.HSet(t.Context(), keys, "t", "!"+keyed(9, "t")).Err())
 	with := r.State()
-	look := func(how Tidying) []string {
+	scan := func(how Tidying) []string {
 		return slices.Compact(collected(t, func(found func(int, []string)) error { return FindStrays(t.Context(), r.partition, how, found) }))
 	}
-	assert.Len(t, look(ListStrays), 1001)
+	assert.Len(t, scan(ListStrays), 1001)
 	assert.Equal(t, with, r.State())
-	assert.Len(t, look(DropStrays), 1001)
+	assert.Len(t, scan(DropStrays), 1001)
 	assert.Equal(t, before, r.State())
-	assert.Empty(t, look(DropStrays))
+	assert.Empty(t, scan(DropStrays))
 }
 
 // TestMessagesInTwoPlacesAreFound from one of the two.
@@ -122,8 +122,8 @@ func TestMessagesInTwoPlacesAreFound(t *testing.T) {
 	}
 }
 
-// TestKeysOfAnotherTypeAreFound of each kind that there is.
-func TestKeysOfAnotherTypeAreFound(t *testing.T) {
+// TestKeysOfTheWrongTypeAreFound for each kind of key.
+func TestKeysOfTheWrongTypeAreFound(t *testing.T) {
 	r := newScene(t)
 	wrong := func() (list []string) {
 		faults, err := FindKeyFaults(t.Context(), r.partition, []string{"g", "h"})
@@ -159,7 +159,7 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 			fields = append(fields, fmt.Sprintf("x%04d", i), `["g"]`)
 		}
 		require.NoError(t, r.Client.HSet(t.Context(), key, fields...).Err())
-		look := func(how Tidying) (gone int) {
+		scan := func(how Tidying) (gone int) {
 			seen := map[string]bool{}
 			require.NoError(t, FindLeftovers(t.Context(), g, in, how, func(_ int, ids, garbled []string) {
 				assert.Empty(t, garbled)
@@ -170,15 +170,15 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 			return len(seen)
 		}
 		before := r.State()
-		assert.Equal(t, 1000, look(ListStrays), in)
+		assert.Equal(t, 1000, scan(ListStrays), in)
 		assert.Equal(t, before, r.State())
-		assert.Equal(t, 1000, look(DropStrays), in)
-		assert.Zero(t, look(ListStrays), in)
+		assert.Equal(t, 1000, scan(DropStrays), in)
+		assert.Zero(t, scan(ListStrays), in)
 		assert.Equal(t, int64(1), r.Client.HLen(t.Context(), key).Val(), in)
 	}
 }
 
-func TestLargeLeftoversAreLookedAtAFewAtATime(t *testing.T) {
+func TestLargeLeftoversAreReadInSmallSteps(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	key := r.partition.Key(script.NackMetadataOf, "g")

@@ -13,8 +13,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// TestFindLooksAtAllBodiesInBoundedSteps for a text, which is no pattern.
-func TestFindLooksAtAllBodiesInBoundedSteps(t *testing.T) {
+// TestFindScansAllBodiesInBoundedSteps for a literal text.
+func TestFindScansAllBodiesInBoundedSteps(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Messages, "")
 	for i := range 3000 {

@@ -25,7 +25,7 @@ func (r *scene) find(id, key string) Found {
 	return found
 }
 
-func TestLookFindsWhereAMessageStands(t *testing.T) {
+func TestLocateReturnsThePlaceOfAMessage(t *testing.T) {
 	r := newScene(t)
 	g, k := r.group("g"), keyed(1, "k")
 	r.push(after(k, 60))
@@ -50,8 +50,8 @@ func TestLookFindsWhereAMessageStands(t *testing.T) {
 	require.ErrorIs(t, err, queue.ErrNotFound)
 }
 
-// TestLookFindsGroupsThatAreNotRegistered since refs names them, or a tombstone does.
-func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
+// TestLocateFindsUnregisteredGroups that refs or a tombstone name.
+func TestLocateFindsUnregisteredGroups(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.group("unregistered")
@@ -74,7 +74,7 @@ func TestLookFindsGroupsThatAreNotRegistered(t *testing.T) {
 	}
 }
 
-func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
+func TestHolderMatchesTheTokenInTheClaimRecord(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.push(due("a"), due("b"), due("c"))
@@ -102,7 +102,7 @@ func TestTheHolderHasTheFenceInItsRecord(t *testing.T) {
 	assert.Equal(t, "host", queue.ConsumerName("host"))
 }
 
-func TestConsumersAreThoseThatAreAlive(t *testing.T) {
+func TestConsumersReturnsOnlyLiveConsumers(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	now := r.Now().UnixMilli()
@@ -129,7 +129,7 @@ func TestConsumersAreThoseThatAreAlive(t *testing.T) {
 	assert.Equal(t, "odd", consumers[500].Info.Name)
 }
 
-func TestTheGroupListHasGroupsAndWhatTheyAreTold(t *testing.T) {
+func TestTheGroupListHasGroupsWithTheirSettings(t *testing.T) {
 	r := newScene(t)
 	r.group("b")
 	r.group("a:b")
@@ -184,7 +184,7 @@ func TestTopicsAreListedInSteps(t *testing.T) {
 	assert.Empty(t, list)
 }
 
-func TestLookReadsAGarbledEntryAsOneClaim(t *testing.T) {
+func TestLocateReadsAGarbledEntryAsOneClaim(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	for i, entry := range []string{"garbled", "2/3/x", "2/-1/0", "2/3"} {

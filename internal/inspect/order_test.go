@@ -16,8 +16,8 @@ import (
 // ordered is an id that carries an ordering key.
 func ordered(n int, key string) string { return fmt.Sprintf("%026d=%d,%s", n, len(key), key) }
 
-// lined is a group that has the first message of a key in delivery, and two in line.
-func (r *scene) lined(name string) *queue.Group {
+// groupWithWaiting returns a group with the first message of a key in delivery, and two messages waiting for it.
+func (r *scene) groupWithWaiting(name string) *queue.Group {
 	r.T.Helper()
 	g := r.group(name)
 	r.push(due(ordered(1, "k")), due(ordered(2, "k")), due(ordered(3, "k")))
@@ -31,9 +31,9 @@ func (r *scene) halting(name string, halts bool) {
 	require.NoError(r.T, newStore(r.T, r.Client).Topic(r.partition.Topic()).Limit(r.Ctx(), name, queue.Limits{HaltsKeys: halts}))
 }
 
-func TestWhatWaitsInLineIsAPlaceOfItsOwn(t *testing.T) {
+func TestMessagesWaitingForTheirKeyAreASeparatePlace(t *testing.T) {
 	r := newScene(t)
-	g := r.lined("g")
+	g := r.groupWithWaiting("g")
 	r.push(after("later", 60))
 	require.NoError(t, r.Client.ZAdd(t.Context(), r.partition.Key(script.QueueOf, "g"), z(5000, "due"), z(1e13, "later")).Err())
 	places := map[Place][]string{InQueue: {"due", "later"}, InLine: {ordered(2, "k"), ordered(3, "k")}}
@@ -77,9 +77,9 @@ func TestWhatWaitsInLineIsAPlaceOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestCountBeforeLeavesOutWhatWaitsInLine(t *testing.T) {
+func TestCountBeforeExcludesMessagesWaitingForTheirKey(t *testing.T) {
 	r := newScene(t)
-	g := r.lined("g")
+	g := r.groupWithWaiting("g")
 	before, err := CountBefore(t.Context(), g, InQueue, 1e15, "")
 	require.NoError(t, err)
 	assert.Zero(t, before)
@@ -88,9 +88,9 @@ func TestCountBeforeLeavesOutWhatWaitsInLine(t *testing.T) {
 	assert.Zero(t, before)
 }
 
-func TestLookShowsTheDueTimeOfWhatWaitsInLine(t *testing.T) {
+func TestLocateReturnsTheDueTimeOfAWaitingMessage(t *testing.T) {
 	r := newScene(t)
-	r.lined("g")
+	r.groupWithWaiting("g")
 	found := r.find(ordered(2, "k"), "")
 	require.Len(t, found.Groups, 1)
 	f := found.Groups[0]
@@ -101,7 +101,7 @@ func TestLookShowsTheDueTimeOfWhatWaitsInLine(t *testing.T) {
 	assert.False(t, r.find(ordered(1, "k"), "").Groups[0].InLine)
 }
 
-func TestFindKnowsIdsWithKeys(t *testing.T) {
+func TestFindMatchesIDsWithKeys(t *testing.T) {
 	r := newScene(t)
 	plain, longer := fmt.Sprintf("%026d", 1), fmt.Sprintf("%026d", 1)+"0"
 	for _, id := range []string{ordered(1, "k"), ordered(1, "k") + ":m", keyed(1, "m"), plain, longer} {
@@ -117,9 +117,9 @@ func TestFindKnowsIdsWithKeys(t *testing.T) {
 	assert.Equal(t, map[string]bool{ordered(1, "k"): true, ordered(1, "k") + ":m": true, keyed(1, "m"): true, plain: true}, found)
 }
 
-func TestATurnHasAnOwnerAndALine(t *testing.T) {
+func TestReadTurnReturnsTheOwnerAndTheQueuePosition(t *testing.T) {
 	r := newScene(t)
-	g := r.lined("g")
+	g := r.groupWithWaiting("g")
 	r.push(due(ordered(4, "k")), due(ordered(5, "free")))
 	before := r.State()
 	now := r.Now().Add(time.Second) // after all of them
@@ -173,12 +173,12 @@ func TestHaltedKeysAreCountedAndFound(t *testing.T) {
 
 func turnsOf(t *testing.T, g *queue.Group) (halted, gone []string) {
 	t.Helper()
-	looked := 0
+	scanned := 0
 	require.NoError(t, FindTurns(t.Context(), g, func(n int, some, others []string) error {
-		looked, halted, gone = looked+n, append(halted, some...), append(gone, others...)
+		scanned, halted, gone = scanned+n, append(halted, some...), append(gone, others...)
 		return nil
 	}))
-	assert.Equal(t, 5, looked)
+	assert.Equal(t, 5, scanned)
 	return halted, gone
 }
 

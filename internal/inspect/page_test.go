@@ -53,7 +53,7 @@ func idsOf(page Page) (ids []string) {
 	return ids
 }
 
-func TestAPageShowsAllOfAMessage(t *testing.T) {
+func TestAPageHasAllFieldsOfAMessage(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	r.group("h")
@@ -95,9 +95,9 @@ func TestAPageShowsAllOfAMessage(t *testing.T) {
 	assert.Zero(t, buried.Entries[0].Size)
 }
 
-// TestPagesGoByScoreAndThenByTheBytesOfIDs also with many equal scores, as when a service
-// schedules all for midnight.
-func TestPagesGoByScoreAndThenByTheBytesOfIDs(t *testing.T) {
+// TestPagesAreOrderedByScoreThenByID even with many equal scores, as when a service schedules all messages for midnight. IDs
+// are compared by their bytes.
+func TestPagesAreOrderedByScoreThenByID(t *testing.T) {
 	r := newScene(t)
 	var list []redis.Z
 	for i := range 3000 {
@@ -128,7 +128,7 @@ func TestPagesGoByScoreAndThenByTheBytesOfIDs(t *testing.T) {
 	assert.Equal(t, len(want), n)
 }
 
-func TestPagesFilter(t *testing.T) {
+func TestPagesApplyTheFilters(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	var want []string
@@ -168,7 +168,7 @@ func TestPagesFilter(t *testing.T) {
 	assert.Equal(t, []string{"held"}, r.pages(g, request), "a first delivery has no entry")
 }
 
-func TestPagesEndBeforeTheirBytes(t *testing.T) {
+func TestPagesStayWithinTheirByteLimit(t *testing.T) {
 	r := newScene(t)
 	r.Store(r.partition.Key(script.Scheduled, ""), 20, mebibyte/4)
 	request := inAll(InScheduled)

@@ -72,14 +72,14 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 		r.arrive()
 		return func() { r.arrive(list...) }
 	},
-	"look for orphans among 100 groups": func(r *scene, _ *queue.Group) func() {
+	"find orphans among 100 groups": func(r *scene, _ *queue.Group) func() {
 		r.RegisterGroups(99)
 		r.Store(r.partition.Key(script.QueueOf, "g99"), 1000, 100)
 		return func() {
 			require.NoError(r.T, FindOrphans(r.Ctx(), r.partition, nil, func(_ int, ids []string) { require.Empty(r.T, ids) }))
 		}
 	},
-	"look for orphans among a few bodies of 1 MiB": func(r *scene, _ *queue.Group) func() {
+	"find orphans among a few bodies of 1 MiB": func(r *scene, _ *queue.Group) func() {
 		r.Store(r.partition.Key(script.Scheduled, ""), 5000, 100)
 		for n := range 50 {
 			body := make([]byte, mebibyte)
@@ -87,7 +87,7 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 		}
 		return func() { require.NoError(r.T, FindOrphans(r.Ctx(), r.partition, nil, func(int, []string) {})) }
 	},
-	"look for ids without a body and for stray keys": func(r *scene, g *queue.Group) func() {
+	"find ids without a body and stray keys": func(r *scene, g *queue.Group) func() {
 		r.Store(r.partition.Key(script.Scheduled, ""), 10_000, 10)
 		require.NoError(r.T, r.Client.Del(r.Ctx(), r.partition.Key(script.Messages, "")).Err())
 		for i := range 10 {
@@ -211,20 +211,20 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 			require.Empty(r.T, errless(Holder(r.Ctx(), g, "unknown", 1)))
 		}
 	},
-	"which of 1,000 messages are known": func(r *scene, _ *queue.Group) func() {
+	"check which of 1,000 messages are known": func(r *scene, _ *queue.Group) func() {
 		ids := r.Store(r.partition.Key(script.Scheduled, ""), 1000, 10)
 		return func() {
 			require.Len(r.T, errless(Known(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()), 1, ids)), 1000)
 		}
 	},
-	"look at a message although 10,000 groups are retired": func(r *scene, _ *queue.Group) func() {
+	"locate a message while 10,000 groups are retired": func(r *scene, _ *queue.Group) func() {
 		for i := range 10_000 {
 			r.Client.HSet(r.Ctx(), r.partition.Key(script.Settings, ""), fmt.Sprint("retired:g", i), strconv.Itoa(5+i))
 		}
 		r.push(after(keyed(1, "k"), 60))
 		return func() { require.Len(r.T, errless(LocateIn(r.Ctx(), r.partition, "", "k")).Groups, 0) }
 	},
-	"look at what 100 groups retry": func(r *scene, _ *queue.Group) func() {
+	"locate a message that 100 groups retry": func(r *scene, _ *queue.Group) func() {
 		r.Retried(false)
 		return func() {
 			require.Len(r.T, errless(LocateIn(r.Ctx(), r.partition, "", "k")).Groups, 100)
