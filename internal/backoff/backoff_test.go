@@ -36,7 +36,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	assert.False(t, b.Wait(ctx))
 }
 
-func TestTurnsAreAGapApart(t *testing.T) {
+func TestSpacingKeepsAGapBetweenTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spacing, start := NewSpacing(time.Second), time.Now()
 		var loops sync.WaitGroup
@@ -60,7 +60,7 @@ func TestTurnsAreAGapApart(t *testing.T) {
 	})
 }
 
-func TestATurnEndsWithItsContext(t *testing.T) {
+func TestSpacingWaitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	spacing := NewSpacing(time.Hour)
 	assert.True(t, spacing.Wait(ctx))

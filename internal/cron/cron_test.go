@@ -17,22 +17,22 @@ func zone(t *testing.T, name string) *time.Location {
 	return z
 }
 
-func TestNextAtChangesOfTheClock(t *testing.T) {
+func TestNextHandlesClockChanges(t *testing.T) {
 	const form = "2006-01-02 15:04:05 -0700"
 	for name, c := range map[string]struct {
 		expression, zone, after string
 		want                    []string // of form
 	}{
 		"a weekday": {"0 7 * * 1", "Europe/Berlin", "2026-11-24 12:00:00 +0100", []string{"2026-11-30 07:00:00 +0100", "2026-12-07 07:00:00 +0100"}},
-		"a fixed time in a gap comes after it": {
+		"a fixed time in a gap moves to its end": {
 			"30 2 * * *", "Europe/Berlin", "2026-03-28 12:00:00 +0100",
 			[]string{"2026-03-29 03:00:00 +0200", "2026-03-30 02:30:00 +0200"},
 		},
-		"fixed times in a gap come together": {
+		"fixed times in a gap are merged": {
 			"*/20 2 * * *", "Europe/Berlin", "2026-03-29 00:00:00 +0100",
 			[]string{"2026-03-29 03:00:00 +0200", "2026-03-30 02:00:00 +0200"},
 		},
-		"a fixed time in an overlap comes once": {
+		"a fixed time in an overlap occurs once": {
 			"30 2 * * *", "Europe/Berlin", "2026-10-24 12:00:00 +0200",
 			[]string{"2026-10-25 02:30:00 +0200", "2026-10-26 02:30:00 +0100"},
 		},
@@ -64,7 +64,7 @@ func TestNextAtChangesOfTheClock(t *testing.T) {
 			"15 2 * * *", "Australia/Lord_Howe", "2026-10-03 12:00:00 +1030",
 			[]string{"2026-10-04 02:30:00 +1100", "2026-10-05 02:15:00 +1100"},
 		},
-		"Lord Howe's half hour comes twice": {
+		"Lord Howe's half hour occurs twice": {
 			"45 1 * * *", "Australia/Lord_Howe", "2026-04-04 12:00:00 +1100",
 			[]string{"2026-04-05 01:45:00 +1100", "2026-04-06 01:45:00 +1030"},
 		},
@@ -97,7 +97,7 @@ func TestNextAtChangesOfTheClock(t *testing.T) {
 	}
 }
 
-func TestBadExpressions(t *testing.T) {
+func TestParseRejectsInvalidExpressions(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                            "empty",
 		"* * * *":                     "fields",
@@ -151,7 +151,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestNextGoesOnThroughYearsWhoseRulesAreExtrapolated(t *testing.T) {
+func TestNextWorksBeyondTheKnownTimeZoneRules(t *testing.T) {
 	for _, expression := range []string{"0 7 * * *", "0 */12 * * *"} {
 		e, err := Parse(expression)
 		require.NoError(t, err)
@@ -165,8 +165,8 @@ func TestNextGoesOnThroughYearsWhoseRulesAreExtrapolated(t *testing.T) {
 	}
 }
 
-// TestForms has each form that an expression may have, and another one that means the same.
-func TestForms(t *testing.T) {
+// TestEquivalentExpressionsHaveTheSameTimes compares each form of an expression with an equivalent one.
+func TestEquivalentExpressionsHaveTheSameTimes(t *testing.T) {
 	for form, same := range map[string]string{
 		"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
 		"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@every 90m": "@every 1h30m",

@@ -165,7 +165,7 @@ func zones(t *testing.T) []string {
 	return names
 }
 
-func TestNextAgreesWithAWalkThroughTime(t *testing.T) {
+func TestNextMatchesABruteForceWalk(t *testing.T) {
 	names := []string{
 		"America/Sao_Paulo", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "Europe/Berlin", "Africa/Monrovia",
 		"Antarctica/Troll", "Asia/Gaza", "America/Godthab", "UTC",

@@ -41,7 +41,7 @@ func TestRemainingDelay(t *testing.T) {
 	}
 }
 
-func TestRemainingDelayIsExactForWhatWatermillWrites(t *testing.T) {
+func TestRemainingDelayIsExactForWatermillHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, d := range []time.Duration{1500 * time.Millisecond, 250 * time.Millisecond, 37 * time.Millisecond, time.Hour} {
 			for name, made := range map[string]delay.Delay{"For": delay.For(d), "Until": delay.Until(time.Now().Add(d))} {
@@ -82,7 +82,7 @@ func TestMalformedDelayHeadersAreErrorsThatNameTheHeader(t *testing.T) {
 	}
 }
 
-func TestADelayThatIsOverReadsTheSameButNoLongerCounts(t *testing.T) {
+func TestAnElapsedDelayStaysReadableButIsNotPending(t *testing.T) {
 	for _, headers := range []Headers{
 		{"2026-01-02T03:04:05Z", "30m0s"},
 		{"2026-01-02T03:04:05+02:00", "1.5s"},
@@ -124,8 +124,8 @@ func TestADelayThatIsOverReadsTheSameButNoLongerCounts(t *testing.T) {
 	}
 }
 
-// TestADelayThatThePublisherGaveIsNoDurationOnceItIsOver to a parser: DelayOnError must not grow it.
-func TestADelayThatThePublisherGaveIsNoDurationOnceItIsOver(t *testing.T) {
+// TestAnElapsedPublisherDelayNoLongerParses, so DelayOnError does not increase it.
+func TestAnElapsedPublisherDelayNoLongerParses(t *testing.T) {
 	for _, after := range []string{"30m0s", "0s", "-5s", "+1s", "-0h5s", "soon"} {
 		metadata := message.Metadata{delay.DelayedForKey: after}
 		pending := Pending(metadata) != Headers{}
@@ -137,7 +137,7 @@ func TestADelayThatThePublisherGaveIsNoDurationOnceItIsOver(t *testing.T) {
 	}
 }
 
-func TestOneNewHeaderCountsAlone(t *testing.T) {
+func TestANewHeaderOverridesAnElapsedDelay(t *testing.T) {
 	msg := message.NewMessage("", nil)
 	delay.Message(msg, delay.For(time.Hour))
 	MarkElapsed(msg.Metadata, AsPublished)

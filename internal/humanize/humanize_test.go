@@ -60,8 +60,8 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-// TestATimeMayBeOfUTC wherever the reader is.
-func TestATimeMayBeOfUTC(t *testing.T) {
+// TestParseTimeAcceptsUTC whatever the reader's time zone is.
+func TestParseTimeAcceptsUTC(t *testing.T) {
 	here := now.In(time.FixedZone("here", 5*60*60)) // 17:00
 	for text, want := range map[string]time.Time{
 		"13:00": now.Add(20 * time.Hour), "13:00 UTC": now.Add(time.Hour), "2026-03-04 13:00 UTC": now.Add(time.Hour),
@@ -77,7 +77,7 @@ func TestATimeMayBeOfUTC(t *testing.T) {
 	}
 }
 
-func TestTimesForPeople(t *testing.T) {
+func TestTimeFormatting(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0ms", 350 * time.Millisecond: "350ms", 12900 * time.Millisecond: "12s", 90 * time.Second: "1m30s",
 		time.Hour: "1h", 3*time.Hour + 2*time.Minute + time.Second: "3h2m", 25 * time.Hour: "1d1h",
@@ -94,7 +94,7 @@ func TestTimesForPeople(t *testing.T) {
 	assert.Equal(t, "2026-03-04 12:05:00.000 UTC (in 5m)", Full(now.Add(5*time.Minute), now))
 }
 
-func TestNumbersForPeople(t *testing.T) {
+func TestNumberFormatting(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
 		assert.Equal(t, want, Number(n))
 	}
@@ -105,7 +105,7 @@ func TestNumbersForPeople(t *testing.T) {
 	assert.Equal(t, "2.0 GiB", Bytes(2<<30))
 }
 
-func TestCleanLeavesNothingThatMovesACursor(t *testing.T) {
+func TestCleanEscapesControlCharacters(t *testing.T) {
 	assert.Equal(t, "grüße", Clean("grüße"))
 	assert.Equal(t, `a\x1b[2Jb\r\n\t`, Clean("a\x1b[2Jb\r\n\t"))
 	assert.Equal(t, `\xff\u009b\u202e`, Clean("\xff\u009b\u202e"))

@@ -49,9 +49,9 @@ func (s scene) add(t *testing.T, fields ...string) (id string) {
 	return id
 }
 
-func (s scene) next(t *testing.T, who string, ended int64, refused ...intake.Refusal) intake.Batch {
+func (s scene) next(t *testing.T, reader string, ended int64, refused ...intake.Refusal) intake.Batch {
 	t.Helper()
-	b, err := s.Next(t.Context(), intake.Reader{Name: who, Lease: time.Minute, Keep: 10, MaxBytes: 5 << 20}, ended, refused...)
+	b, err := s.Next(t.Context(), intake.Reader{Name: reader, Lease: time.Minute, Keep: 10, MaxBytes: 5 << 20}, ended, refused...)
 	require.NoError(t, err)
 	return b
 }
@@ -93,7 +93,7 @@ func TestABatchStaysTheSameUntilItHasEnded(t *testing.T) {
 	assert.Zero(t, s.client.XLen(t.Context(), s.key).Val())
 }
 
-func TestTheFirstPlanForABatchCounts(t *testing.T) {
+func TestTheFirstPlanForABatchWins(t *testing.T) {
 	s := newScene(t)
 	_, err := s.Plan(t.Context(), 0, "x")
 	require.ErrorIs(t, err, intake.ErrEnded, "there is none")
@@ -119,7 +119,7 @@ func TestTheFirstPlanForABatchCounts(t *testing.T) {
 	}
 }
 
-func TestOthersTakeOverABatchAfterItsLease(t *testing.T) {
+func TestAnotherReaderTakesOverABatchAfterItsLease(t *testing.T) {
 	for name, change := range map[string]time.Duration{"it is over": -2 * time.Minute, "the clock was set back": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -189,7 +189,7 @@ func TestRefusedEntriesAreKeptWithTheReason(t *testing.T) {
 	assert.Zero(t, glance.Length)
 }
 
-func TestAnEntryWithThousandsOfFieldsStopsNoOther(t *testing.T) {
+func TestAnEntryWithManyFieldsDoesNotBlockOthers(t *testing.T) {
 	s := newScene(t)
 	var fields []string
 	for i := range 20_000 {
@@ -203,7 +203,7 @@ func TestAnEntryWithThousandsOfFieldsStopsNoOther(t *testing.T) {
 	require.Negative(t, s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "many"}).Wait)
 }
 
-func TestNumbersGrowAlsoWhenTheirRecordIsLost(t *testing.T) {
+func TestBatchNumbersGrowEvenIfTheirRecordIsLost(t *testing.T) {
 	s := newScene(t)
 	s.add(t, "topic", "a")
 	first := s.next(t, "one", 0)
@@ -213,7 +213,7 @@ func TestNumbersGrowAlsoWhenTheirRecordIsLost(t *testing.T) {
 	assert.Equal(t, idsOf(first), idsOf(second))
 }
 
-func TestAnEntryThatIsTooLargeForTheReaderComesAsItsSize(t *testing.T) {
+func TestAnOversizedEntryIsReturnedAsItsSizeOnly(t *testing.T) {
 	s := newScene(t)
 	large := s.add(t, "payload", string(make([]byte, 32<<20)))
 	s.add(t, "topic", "a")
@@ -227,7 +227,7 @@ func TestAnEntryThatIsTooLargeForTheReaderComesAsItsSize(t *testing.T) {
 	assert.Equal(t, [][2]string{{"topic", "a"}}, b.Entries[0].Fields)
 }
 
-func TestOfALargeRefusedEntryLittleIsKept(t *testing.T) {
+func TestALargeRefusedEntryIsTruncated(t *testing.T) {
 	s := newScene(t)
 	fields := []string{"payload", strings.Repeat("x", 1<<20), strings.Repeat("n", 5000), "value"}
 	for i := range 500 {
@@ -248,8 +248,9 @@ func TestOfALargeRefusedEntryLittleIsKept(t *testing.T) {
 	assert.Less(t, total, 66_000)
 }
 
-// TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo, although it is small: a program that adds it again would lose the other fields.
-func TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo(t *testing.T) {
+// TestARefusedEntryWithOmittedFieldsRecordsItsSize even if it is small: a program that adds it again would lose the other
+// fields.
+func TestARefusedEntryWithOmittedFieldsRecordsItsSize(t *testing.T) {
 	for n, cut := range map[int]bool{1000: false, 1001: true} {
 		s := newScene(t)
 		var fields []string
@@ -270,8 +271,8 @@ func TestARefusedEntryWithMoreFieldsThanAreKeptSaysSo(t *testing.T) {
 	}
 }
 
-// TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne measures Redis's memory for the call, which shows what was read.
-func TestLargeEntriesThatWaitAreNotReadForABatchThatHasOne(t *testing.T) {
+// TestABatchReadsNoLargeEntriesThatDoNotFit measures Redis's memory during the call, which shows what was read.
+func TestABatchReadsNoLargeEntriesThatDoNotFit(t *testing.T) {
 	s := newSceneOn(t, redistest.New(t).Client(t))
 	memory := func(field string) int {
 		info, err := s.client.InfoMap(t.Context(), "memory").Result()
@@ -304,7 +305,7 @@ func (r *replies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestEntriesAreShownInPages(t *testing.T) {
+func TestEntriesAreReadInPages(t *testing.T) {
 	replies := &replies{}
 	client := redistest.Client(t)
 	client.AddHook(replies)
@@ -333,7 +334,7 @@ func TestEntriesAreShownInPages(t *testing.T) {
 	assert.Equal(t, 100, replies.most)
 }
 
-func TestOfLargeEntriesFewAreShown(t *testing.T) {
+func TestALargePageEndsTheListOfEntries(t *testing.T) {
 	s := newScene(t)
 	for range 12 {
 		s.add(t, "payload", strings.Repeat("x", 1<<20))

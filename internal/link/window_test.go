@@ -74,7 +74,7 @@ func TestAConnectionThatBecomesSlowGetsSmallCallsSoon(t *testing.T) {
 	assert.Less(t, spent, 6*time.Second)
 }
 
-func TestARoundTripThatWasNotKnownDoesNotKeepCallsSmall(t *testing.T) {
+func TestAnUnknownRoundTripDoesNotKeepCallsSmall(t *testing.T) {
 	w, c := New(1<<20), connection{10e6, time.Second}
 	for range 30 {
 		c.call(w, 1000)
@@ -82,7 +82,7 @@ func TestARoundTripThatWasNotKnownDoesNotKeepCallsSmall(t *testing.T) {
 	assert.Equal(t, 1<<20, w.Size())
 }
 
-func TestAWayThatBecomesLongerDoesNotKeepCallsSmall(t *testing.T) {
+func TestALongerRoundTripDoesNotKeepCallsSmall(t *testing.T) {
 	w := New(1 << 20)
 	for _, trip := range []time.Duration{time.Millisecond, 400 * time.Millisecond} {
 		for range 60 {
@@ -92,14 +92,14 @@ func TestAWayThatBecomesLongerDoesNotKeepCallsSmall(t *testing.T) {
 	assert.Equal(t, 1<<20, w.Size())
 }
 
-func TestASlowAnswerWithoutMessagesChangesNoSize(t *testing.T) {
+func TestASlowEmptyReplyDoesNotChangeTheSize(t *testing.T) {
 	w := New(1 << 20)
 	w.Arrived(0, time.Second)
 	w.Arrived(100, 3*time.Second)
 	assert.Equal(t, firstSize, w.Size())
 }
 
-func TestALostCallThatCannotBeSmallerMayTakeLonger(t *testing.T) {
+func TestALostCallOfMinimumSizeRaisesTheTimeout(t *testing.T) {
 	w := New(1 << 20)
 	for _, want := range []time.Duration{minWithin, minWithin, minWithin, 2 * minWithin, 4 * minWithin} {
 		assert.Equal(t, want, w.Within(0))
@@ -110,8 +110,8 @@ func TestALostCallThatCannotBeSmallerMayTakeLonger(t *testing.T) {
 	assert.Equal(t, minSize, w.Size())
 }
 
-// TestASmallCallThatIsLostMakesTheNextWaitNoLonger since its connection was dead, whatever its size.
-func TestASmallCallThatIsLostMakesTheNextWaitNoLonger(t *testing.T) {
+// TestALostSmallCallDoesNotRaiseTheTimeout because its connection was dead, whatever its size.
+func TestALostSmallCallDoesNotRaiseTheTimeout(t *testing.T) {
 	w := New(1 << 20)
 	for range 10 {
 		w.Lost(100)

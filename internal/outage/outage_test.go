@@ -19,11 +19,11 @@ var (
 	b = observe.Place{Topic: "b", Partition: 1}
 )
 
-// notes are the outages that an observer was told, as "began a" and "ended a".
+// notes are the outages that were reported to an observer, as "began a" and "ended a".
 type notes struct {
 	mu       sync.Mutex
 	attempts int
-	told     []string
+	events   []string
 	others   []int
 	after    time.Duration
 	err      error
@@ -54,10 +54,10 @@ func (n *notes) observer() observe.Observer {
 func (n *notes) add(text string, others int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.told, n.others = append(n.told, text), append(n.others, others)
+	n.events, n.others = append(n.events, text), append(n.others, others)
 }
 
-func TestAnOutageIsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
+func TestAnOutageIsReportedOnceAtItsStartAndOnceAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &notes{}
 		s := New(n.observer(), 0)
@@ -77,7 +77,7 @@ func TestAnOutageIsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 		s.Failed(observe.Publishing, a, io.EOF)
 		<-time.After(time.Minute)
 		s.Worked(observe.Publishing, a)
-		assert.Equal(t, []string{"began a", "began b", "ended a", "ended b", "began a", "ended a"}, n.told)
+		assert.Equal(t, []string{"began a", "began b", "ended a", "ended b", "began a", "ended a"}, n.events)
 		assert.Equal(t, []int{0, 1, 1, 0, 0, 0}, n.others)
 		assert.Equal(t, time.Minute, n.after)
 		assert.Equal(t, 5, n.attempts)
@@ -85,7 +85,7 @@ func TestAnOutageIsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 	})
 }
 
-func TestAnOutageEndsIfNothingIsTriedThereWhileOtherPlacesWork(t *testing.T) {
+func TestAnOutageEndsWithoutAttemptsIfOtherPlacesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, lasting := &notes{}, &notes{}
 		s, other := New(n.observer(), time.Minute), New(lasting.observer(), 0)
@@ -95,15 +95,15 @@ func TestAnOutageEndsIfNothingIsTriedThereWhileOtherPlacesWork(t *testing.T) {
 		}
 		<-time.After(time.Minute + 1)
 		s.Worked(observe.Ending, b)
-		assert.Equal(t, []string{"began a"}, n.told)
+		assert.Equal(t, []string{"began a"}, n.events)
 		s.Worked(observe.Publishing, b)
 		other.Worked(observe.Publishing, b)
-		assert.Equal(t, []string{"began a", "ended a"}, n.told)
-		assert.Equal(t, []string{"began a"}, lasting.told)
+		assert.Equal(t, []string{"began a", "ended a"}, n.events)
+		assert.Equal(t, []string{"began a"}, lasting.events)
 	})
 }
 
-func TestWhatIsNotTriedAnyMoreHasStopped(t *testing.T) {
+func TestStoppedActivitiesReportTheirOutagesAsStopped(t *testing.T) {
 	n := &notes{}
 	s := New(n.observer(), 0)
 	s.Failed(observe.Extending, a, io.EOF)
@@ -113,12 +113,12 @@ func TestWhatIsNotTriedAnyMoreHasStopped(t *testing.T) {
 	s.Close()
 	s.Failed(observe.Claiming, a, io.EOF)
 	assert.False(t, s.Worked(observe.Claiming, a))
-	assert.Equal(t, []string{"began a", "stopped a", "began a", "stopped a"}, n.told)
-	assert.Equal(t, 3, n.attempts, "attempts are told all the same")
+	assert.Equal(t, []string{"began a", "stopped a", "began a", "stopped a"}, n.events)
+	assert.Equal(t, 3, n.attempts, "attempts are reported all the same")
 }
 
-// TestASlowObserverLearnsTheOutagesOfAPlaceInTheirOrder, though each is reported by another goroutine.
-func TestASlowObserverLearnsTheOutagesOfAPlaceInTheirOrder(t *testing.T) {
+// TestASlowObserverReceivesTheOutagesOfAPlaceInOrder although different goroutines report them.
+func TestASlowObserverReceivesTheOutagesOfAPlaceInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, release := &notes{}, make(chan struct{})
 		o := n.observer()
@@ -135,10 +135,10 @@ func TestASlowObserverLearnsTheOutagesOfAPlaceInTheirOrder(t *testing.T) {
 		assert.True(t, s.Worked(observe.Publishing, a)) // and is not held up
 		s.Failed(observe.Publishing, b, io.EOF)
 		s.Worked(observe.Publishing, b)
-		assert.Equal(t, []string{"began b", "ended b"}, n.told)
+		assert.Equal(t, []string{"began b", "ended b"}, n.events)
 		close(release)
 		synctest.Wait()
-		assert.Equal(t, []string{"began b", "ended b", "began a", "ended a"}, n.told)
+		assert.Equal(t, []string{"began b", "ended b", "began a", "ended a"}, n.events)
 		assert.Zero(t, s.open.Load())
 	})
 }
@@ -150,6 +150,6 @@ func TestTheNumberOfOutagesIsBounded(t *testing.T) {
 		s.Failed(observe.Publishing, observe.Place{Topic: fmt.Sprint(topic)}, io.EOF)
 	}
 	assert.Len(t, s.outages, maxOutages)
-	assert.Len(t, n.told, maxOutages)
+	assert.Len(t, n.events, maxOutages)
 	assert.Equal(t, 2*maxOutages, n.attempts)
 }

@@ -20,7 +20,7 @@ var awkward = []string{
 	"a", "a:b", "b:a", "a}", "}a", "{a}", "{", "}", "%7D", "%", "%25", "a b", "ключ", "日本", ":", "a:0", "0", "a%3Ab", "\x00", "\n",
 }
 
-func TestNamesNeverMix(t *testing.T) {
+func TestNamesNeverCollide(t *testing.T) {
 	seen := map[string]string{}
 	for _, prefix := range []string{"p", "p:a", "p:a:0"} {
 		for _, topic := range awkward {
@@ -66,7 +66,7 @@ func TestIDsAreUniqueAcrossGoroutines(t *testing.T) {
 	assert.Len(t, seen, 8000)
 }
 
-func TestKeysOfAnyPrefixAreKnown(t *testing.T) {
+func TestIsKeyRecognizesKeysOfAnyPrefix(t *testing.T) {
 	for _, prefix := range []string{"redisdelay", "a:b", "{x"} {
 		for _, number := range []int{0, 3} {
 			for _, k := range Kinds() {
@@ -91,8 +91,8 @@ func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
 		[]string{s.typeAt(0), s.typeAt(1), s.typeAt(2), s.typeAt(3), s.typeAt(4), s.typeAt(5)})
 }
 
-// TestTheProtocolDescribesTheKinds in the words of the table of kinds, with links.
-func TestTheProtocolDescribesTheKinds(t *testing.T) {
+// TestTheProtocolPageDescribesEachKindOfKey in the words of the table of kinds, with links.
+func TestTheProtocolPageDescribesEachKindOfKey(t *testing.T) {
 	text, err := os.ReadFile("../../docs/inside/protocol.md")
 	require.NoError(t, err)
 	page := strings.ReplaceAll(regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`).ReplaceAllString(string(text), "$1"), "`", "")

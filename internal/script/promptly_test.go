@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestACallerGivesUpACallThatItsContextDoesNotEnd(t *testing.T) {
+func TestPromptlyReturnsWhenTheContextEnds(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
 	s, err := NewClient(client, "p", observe.Observer{})

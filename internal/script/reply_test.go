@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAClusterThatIsDownIsTriedAgain(t *testing.T) {
+func TestErrorsOfADownClusterAreTransient(t *testing.T) {
 	assert.True(t, Transient(Refusal("ERR Script attempted to execute a write command while the cluster is down and readonly")))
 	assert.False(t, Transient(Refusal("ERR Script attempted to access a non local key in a cluster node")))
 }
@@ -31,8 +31,8 @@ func TestAReplyIsReadValueByValue(t *testing.T) {
 	require.NoError(t, r.End())
 }
 
-// TestAReplyThatIsOtherThanItShouldIsAPermanentError because a repeated attempt cannot read it, either.
-func TestAReplyThatIsOtherThanItShouldIsAPermanentError(t *testing.T) {
+// TestAMalformedReplyIsAPermanentError because a repeated attempt cannot read it either.
+func TestAMalformedReplyIsAPermanentError(t *testing.T) {
 	list := func(read func(list *Reply)) func(r *Reply) {
 		return func(r *Reply) {
 			list := r.List()
@@ -43,20 +43,20 @@ func TestAReplyThatIsOtherThanItShouldIsAPermanentError(t *testing.T) {
 		reply Reply
 		read  func(r *Reply)
 	}{
-		"a number instead of a text":          {ReplyOf(int64(1)), func(r *Reply) { r.Text() }},
-		"a text instead of a number":          {ReplyOf("1"), func(r *Reply) { r.Count() }},
-		"a text instead of a list":            {ReplyOf("1"), func(r *Reply) { r.Texts() }},
-		"no time":                             {ReplyOf("soon"), func(r *Reply) { r.Time() }},
-		"no score":                            {ReplyOf("high"), func(r *Reply) { r.Score() }},
-		"its end":                             {ReplyOf(), func(r *Reply) { r.Text() }},
-		"a value more":                        {ReplyOf("a", "b"), func(r *Reply) { r.Text() }},
-		"a pair without its second":           {ReplyOf([]any{"a", "b", "c"}), func(r *Reply) { r.Pairs() }},
-		"fewer than asked for":                {ReplyOf("a"), func(r *Reply) { r.First(2) }},
-		"a negative number of values":         {ReplyOf(), func(r *Reply) { r.First(-1) }},
-		"a number in a list of texts":         {ReplyOf([]any{int64(1)}), func(r *Reply) { r.Texts() }},
-		"a text in a list of numbers":         {ReplyOf([]any{"1"}), func(r *Reply) { r.Counts() }},
-		"what a list in it should not be":     {ReplyOf([]any{"1"}), list(func(list *Reply) { list.Count() })},
-		"what a list in a list should not be": {ReplyOf([]any{[]any{"1"}}), list(func(list *Reply) { inner := list.List(); inner.Count() })},
+		"a number instead of a text":     {ReplyOf(int64(1)), func(r *Reply) { r.Text() }},
+		"a text instead of a number":     {ReplyOf("1"), func(r *Reply) { r.Count() }},
+		"a text instead of a list":       {ReplyOf("1"), func(r *Reply) { r.Texts() }},
+		"no time":                        {ReplyOf("soon"), func(r *Reply) { r.Time() }},
+		"no score":                       {ReplyOf("high"), func(r *Reply) { r.Score() }},
+		"a missing value":                {ReplyOf(), func(r *Reply) { r.Text() }},
+		"an extra value":                 {ReplyOf("a", "b"), func(r *Reply) { r.Text() }},
+		"a pair without its second":      {ReplyOf([]any{"a", "b", "c"}), func(r *Reply) { r.Pairs() }},
+		"fewer than asked for":           {ReplyOf("a"), func(r *Reply) { r.First(2) }},
+		"a negative number of values":    {ReplyOf(), func(r *Reply) { r.First(-1) }},
+		"a number in a list of texts":    {ReplyOf([]any{int64(1)}), func(r *Reply) { r.Texts() }},
+		"a text in a list of numbers":    {ReplyOf([]any{"1"}), func(r *Reply) { r.Counts() }},
+		"a wrong value in a list":        {ReplyOf([]any{"1"}), list(func(list *Reply) { list.Count() })},
+		"a wrong value in a nested list": {ReplyOf([]any{[]any{"1"}}), list(func(list *Reply) { inner := list.List(); inner.Count() })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.read(&c.reply)

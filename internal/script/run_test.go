@@ -22,7 +22,7 @@ func (answering) Options() *redis.Options { return &redis.Options{} }
 
 func (a answering) EvalSha(context.Context, string, []string, ...any) *redis.Cmd { return a.reply }
 
-func TestACallWithoutAnObserverCostsNothingExtra(t *testing.T) {
+func TestACallWithoutAnObserverDoesNotAllocate(t *testing.T) {
 	s := New(fstest.MapFS{"lua/nothing.lua": {Data: []byte("-- nothing.lua: do nothing.\n--\n-- KEYS     scheduled\n")}}, "nothing").Awaited()
 	client := answering{reply: redis.NewCmd(t.Context())}
 	client.reply.SetVal([]any{})

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSlotsAreThoseOfRedisCluster(t *testing.T) {
+func TestSlotsMatchRedisCluster(t *testing.T) {
 	// From the Redis Cluster specification, and CLUSTER KEYSLOT.
 	for tag, slot := range map[string]int{"123456789": 0x31C3, "": 0, "foo": 12182, "user1000": 3443} {
 		assert.Equal(t, slot, slotOf(tag), "%q", tag)

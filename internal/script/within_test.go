@@ -77,7 +77,7 @@ func counted(t *testing.T, options redis.Options) (*redis.Client, *counter, *Cli
 	return client, hook, c, p.Call(s, p.Keys(s, ""), nil)
 }
 
-func TestACallWithATimeLimitEndsWhateverTheClientsTimeoutIs(t *testing.T) {
+func TestACallTimeLimitOverridesTheClientTimeout(t *testing.T) {
 	for timeout, seen := range map[time.Duration]bool{-1: false, time.Minute: false, time.Second: true} {
 		for name, replicas := range map[string]int{"alone": 0, "with WAIT": 1} {
 			t.Run(fmt.Sprint(timeout, " ", name), func(t *testing.T) {
@@ -122,7 +122,7 @@ func late(t *testing.T, pause time.Duration) (address string) {
 	return listener.Addr().String()
 }
 
-func TestACallThatTheClientHasEndedTooSoonHasMoreTimeAgain(t *testing.T) {
+func TestARepeatedCallOutlivesTheClientReadTimeout(t *testing.T) {
 	_, hook, c, call := counted(t, redis.Options{Addr: late(t, 300*time.Millisecond), ReadTimeout: 100 * time.Millisecond, MaxRetries: -1})
 	call.Within = time.Minute
 	_, err := c.Run(t.Context(), call)

@@ -37,7 +37,7 @@ func set(t *testing.T, table *timetable.Timetable, c timetable.Change) int64 {
 	return revisions[0]
 }
 
-func TestAChangeThatHasNotSeenTheLastRevisionChangesNothing(t *testing.T) {
+func TestAChangeBasedOnAStaleRevisionIsRejected(t *testing.T) {
 	table, _ := newTable(t, redistest.Client(t))
 	first := set(t, table, timetable.Change{ID: "s", Text: "one"})
 	require.Positive(t, first)
@@ -72,7 +72,7 @@ func TestAnOlderDeclarationChangesNothing(t *testing.T) {
 	assert.Empty(t, list)
 }
 
-func TestWhatIsTakenIsLeftAloneUntilItIsDoneOrItsLeaseEnds(t *testing.T) {
+func TestATakenScheduleStaysTakenUntilDoneOrItsLeaseExpires(t *testing.T) {
 	client := redistest.Client(t)
 	table, prefix := newTable(t, client)
 	set(t, table, timetable.Change{ID: "s", Text: "one"})
@@ -105,7 +105,7 @@ func TestWhatIsTakenIsLeftAloneUntilItIsDoneOrItsLeaseEnds(t *testing.T) {
 	assert.True(t, next.IsZero())
 }
 
-func TestAllPagesAreRead(t *testing.T) {
+func TestAllReadsEveryPage(t *testing.T) {
 	table, _ := newTable(t, redistest.Client(t))
 	const count = 2*timetable.PageSize + 7
 	var changes []timetable.Change
@@ -120,8 +120,8 @@ func TestAllPagesAreRead(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf("s%04d", count-1), all[count-1].ID)
 }
 
-// TestTakeRestoresWhatRedisHasLost: schedules that have only a definition are due now, those that are taken stay as they are.
-func TestTakeRestoresWhatRedisHasLost(t *testing.T) {
+// TestTakeRestoresLostUpcomingEntries: schedules that have only a definition are due now, and taken schedules stay as they are.
+func TestTakeRestoresLostUpcomingEntries(t *testing.T) {
 	client := redistest.Client(t)
 	table, prefix := newTable(t, client)
 	upcoming := "{" + prefix + ":periodic}:upcoming"
@@ -166,7 +166,7 @@ func take(t *testing.T, table *timetable.Timetable) (taken []timetable.Definitio
 	}
 }
 
-func TestOneOfManyTakersGetsASchedule(t *testing.T) {
+func TestConcurrentTakesNeverShareASchedule(t *testing.T) {
 	client := redistest.Client(t)
 	table, _ := newTable(t, client)
 	for i := range 50 {
@@ -193,7 +193,7 @@ func TestOneOfManyTakersGetsASchedule(t *testing.T) {
 	}
 }
 
-func TestLargeSchedulesAreTakenAFewAtATime(t *testing.T) {
+func TestTakeLimitsTheBytesOfItsReply(t *testing.T) {
 	table, _ := newTable(t, redistest.Client(t))
 	const count = 8
 	for i := range count {

@@ -53,7 +53,7 @@ func TestPubSubCluster(t *testing.T) {
 	t.Run("8 partitions", func(t *testing.T) {
 		t.Parallel()
 		s := &suite{client: client, features: features, partitions: 8}
-		// Order holds only within a partition; see TestMessagesFollowTheirKeysInOrder in internal/publish.
+		// Order holds only within a partition; see TestMessagesOfAKeyShareAPartitionInOrder in internal/publish.
 		s.features.GuaranteedOrder = false
 		s.features.GuaranteedOrderWithSingleSubscriber = false
 		tests.TestPubSub(t, s.features, s.pubSub, s.groupPubSub)

@@ -35,7 +35,7 @@ var silentFailures = []silentFailure{
 }
 
 // TestSilentFailuresAreNoticed: a message that is published right after one is handed out before an idle subscription polls, which it
-// does every 26 s or less often. TestSilenceIsMadeUpForInTime in package delivery has the exact bound.
+// does every 26 s or less often. TestLostNotificationsDelayMessagesAtMostThePollInterval in package delivery has the exact bound.
 func TestSilentFailuresAreNoticed(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for _, failure := range silentFailures {
