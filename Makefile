@@ -143,7 +143,7 @@ fuzz:
 	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./internal/cron
 	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/script
 	$(GO) test -run '^$$' -fuzz FuzzNotifications -fuzztime $(FUZZTIME) ./internal/queue
-	$(GO) test -run '^$$' -fuzz FuzzALineOfExportIsReadBack -fuzztime $(FUZZTIME) ./admin
+	$(GO) test -run '^$$' -fuzz FuzzExportedLinesAreImported -fuzztime $(FUZZTIME) ./admin
 	$(GO) test -run '^$$' -fuzz FuzzPayload -fuzztime $(FUZZTIME) ./internal/humanize
 
 ## lint: golangci-lint, which vets as well

@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-func TestAQueryThatCannotBeUsedNamesItsField(t *testing.T) {
+func TestQueryErrorsNameTheInvalidField(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "a", "b")
 	now := time.Now()
@@ -75,7 +75,7 @@ func (s *scene) readers(topic string) map[string]error {
 	return errs
 }
 
-func TestErrorsSayWhatIsMissing(t *testing.T) {
+func TestReadsOfMissingObjectsReturnTypedErrors(t *testing.T) {
 	s := newScene(t)
 	for name, err := range s.readers(s.Topic) {
 		require.ErrorIs(t, err, ErrTopicNotFound, name)
@@ -121,7 +121,7 @@ func TestErrorsNameAKeyOfAnotherType(t *testing.T) {
 	}
 }
 
-func TestADeletedTopicLeavesNothing(t *testing.T) {
+func TestDeleteTopicRemovesAllItsKeys(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.deadMessages(partitions, "g", numbered(20)...)
 		s.publish(time.Hour, partitions, "x", "y", "z")
@@ -151,8 +151,8 @@ func TestADeletedTopicLeavesNothing(t *testing.T) {
 	require.ErrorIs(t, s.admin.DeleteTopic(t.Context(), "", DeleteOptions{}), redisdelay.ErrEmptyTopic)
 }
 
-// TestATopicThatAnotherProcessHasDeletedIsListedAgain by what puts messages there.
-func TestATopicThatAnotherProcessHasDeletedIsListedAgain(t *testing.T) {
+// TestImportListsADeletedTopicAgain even if another process deleted it: otherwise, the second DeleteTopic fails.
+func TestImportListsADeletedTopicAgain(t *testing.T) {
 	s := newScene(t)
 	for range 2 {
 		_, err := s.admin.Import(t.Context(), s.Topic, strings.NewReader(`{"payload":"x"}`), nil)

@@ -52,9 +52,8 @@ func (s *scene) eventually(want int, q Query) {
 	}, fixture.Soon, 5*time.Millisecond)
 }
 
-// TestRequeueingAllEndsThoughAConsumerFailsThemAgain at once: each is delivered once more, and
-// those that came back stay.
-func TestRequeueingAllEndsThoughAConsumerFailsThemAgain(t *testing.T) {
+// TestRequeueAllTerminatesWhileMessagesFailAgain at once: each message is delivered once more, and stays dead after that.
+func TestRequeueAllTerminatesWhileMessagesFailAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		const n = 350 // in several steps
 		s.deadMessages(partitions, "g", numbered(n)...)
@@ -85,9 +84,8 @@ func TestRequeueingAllEndsThoughAConsumerFailsThemAgain(t *testing.T) {
 	})
 }
 
-// TestActsBesideRunningConsumersLoseNothing: each message is handled or was taken back, and
-// nothing is left.
-func TestActsBesideRunningConsumersLoseNothing(t *testing.T) {
+// TestBulkOperationsWithRunningConsumersLoseNothing: each message is handled or removed by an operation, and none is left.
+func TestBulkOperationsWithRunningConsumersLoseNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		const n = 500
 		var mu sync.Mutex
@@ -147,8 +145,8 @@ func TestActsBesideRunningConsumersLoseNothing(t *testing.T) {
 	})
 }
 
-// TestAHandlerLearnsThatItsMessageWasBuried at its heartbeat.
-func TestAHandlerLearnsThatItsMessageWasBuried(t *testing.T) {
+// TestBuryEndsTheContextOfTheHandler at its next heartbeat.
+func TestBuryEndsTheContextOfTheHandler(t *testing.T) {
 	s := newScene(t)
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration = time.Second })
 	s.Publish("a")
@@ -199,8 +197,8 @@ func (s *scene) recording(r *recorder) *scene {
 	return &other
 }
 
-// TestAStepThatHasBegunIsFinished and counts, whenever the context ends.
-func TestAStepThatHasBegunIsFinished(t *testing.T) {
+// TestACancelledOperationFinishesItsCurrentStep and counts it, whenever the context ends.
+func TestACancelledOperationFinishesItsCurrentStep(t *testing.T) {
 	const n = 50
 	finished := false
 	for call := 1; !finished; {
@@ -228,8 +226,8 @@ func TestAStepThatHasBegunIsFinished(t *testing.T) {
 	}
 }
 
-// TestLateCopiesOfAnActChangeNothing although the messages have come back to where they were.
-func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
+// TestRepeatedCallsOfAnOperationChangeNothing even if the messages have returned to their earlier state.
+func TestRepeatedCallsOfAnOperationChangeNothing(t *testing.T) {
 	for name, back := range map[string]func(s *scene){ // brings the messages back
 		"requeue": func(s *scene) { s.deadMessages(1, "g") },
 		"discard": func(s *scene) { s.arrange("discard", 1, 20) },
@@ -259,9 +257,9 @@ func TestLateCopiesOfAnActChangeNothing(t *testing.T) {
 	}
 }
 
-// TestWhatGoesOnToAnotherPlaceMeanwhileIsActedOn: while Cancel is at what no group has been given, a claim of group a
-// gives the rest to group b, whose queue was empty when Cancel began.
-func TestWhatGoesOnToAnotherPlaceMeanwhileIsActedOn(t *testing.T) {
+// TestCancelFollowsMessagesThatAClaimMoves: while Cancel removes messages that no group has yet, a claim of group a moves the other ones
+// to the queue of group b, which was empty when Cancel began.
+func TestCancelFollowsMessagesThatAClaimMoves(t *testing.T) {
 	const n, claimed = 600, 120
 	for name, ordered := range map[string]bool{"queue": false, "line": true} {
 		t.Run(name, func(t *testing.T) {

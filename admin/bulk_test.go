@@ -129,16 +129,16 @@ func both(run func(Selection) (Progress, error), byID, byKey Selection) (sum Pro
 	return sum, nil
 }
 
-func TestSomeAreActedOnByTheirIDsAndKeys(t *testing.T) {
+func TestOperationsSelectMessagesByIDAndKey(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.publish(time.Hour, partitions, numbered(40)...)
 		list := s.all(Query{})
 		require.Len(t, list, 40)
 		byID := []string{list[3].ID, list[9].ID, list[30].ID, "unknown", list[3].ID}
 		byKey := []string{list[12].Key, "nobody's", list[13].Key}
-		var told []Progress
+		var reported []Progress
 		cancel := func(which Selection) (Progress, error) {
-			return s.admin.Cancel(t.Context(), s.Topic, which, func(p Progress) { told = append(told, p) })
+			return s.admin.Cancel(t.Context(), s.Topic, which, func(p Progress) { reported = append(reported, p) })
 		}
 		got, err := both(cancel, ByID(byID...), ByKey(byKey...))
 		require.NoError(t, err)
@@ -146,8 +146,8 @@ func TestSomeAreActedOnByTheirIDsAndKeys(t *testing.T) {
 		assert.ErrorContains(t, got.Last, "nobody's")
 		last := got.Last
 		assert.Equal(t, Progress{Done: 5, Skipped: 2, Last: last}, got)
-		assert.Equal(t, Progress{Done: 2, Skipped: 1, Last: last}, told[len(told)-1])
-		assert.Len(t, told, 4, "one step of ids, and one for each key")
+		assert.Equal(t, Progress{Done: 2, Skipped: 1, Last: last}, reported[len(reported)-1])
+		assert.Len(t, reported, 4, "one step of ids, and one for each key")
 		assert.Equal(t, 35, s.count(Query{}))
 
 		byID = []string{list[0].ID, list[3].ID}
@@ -163,7 +163,7 @@ func TestSomeAreActedOnByTheirIDsAndKeys(t *testing.T) {
 	})
 }
 
-func TestDeadMessagesAreActedOnByTheirIDsAndKeys(t *testing.T) {
+func TestOperationsSelectDeadMessagesByIDAndKey(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.deadMessages(partitions, "g", numbered(12)...)
 		s.groups(partitions, "h")
@@ -201,8 +201,8 @@ func TestDeadMessagesAreActedOnByTheirIDsAndKeys(t *testing.T) {
 	})
 }
 
-// TestAllThatAQueryMatchesIsActedOn and nothing else.
-func TestAllThatAQueryMatchesIsActedOn(t *testing.T) {
+// TestOperationsAffectAllMatchingMessages and no others.
+func TestOperationsAffectAllMatchingMessages(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.publish(time.Hour, partitions, numbered(30)...)
 		s.publish(3*time.Hour, partitions, "x1", "x2", "x3")
@@ -246,8 +246,8 @@ func TestAllThatAQueryMatchesIsActedOn(t *testing.T) {
 	})
 }
 
-// TestAnActCanBeInterruptedAndContinued between its steps: each message counts once.
-func TestAnActCanBeInterruptedAndContinued(t *testing.T) {
+// TestAnOperationCanBeInterruptedAndContinued between its steps: each message counts once.
+func TestAnOperationCanBeInterruptedAndContinued(t *testing.T) {
 	const n = 450
 	for name, after := range map[string]func(t *testing.T, s *scene){
 		"cancel": func(t *testing.T, s *scene) { assert.Zero(t, s.count(Query{})) },
@@ -289,8 +289,8 @@ func TestAnActCanBeInterruptedAndContinued(t *testing.T) {
 	}
 }
 
-// TestActsEndThoughNewMessagesComeAllTheTime: more of them with each step than it has acted on.
-func TestActsEndThoughNewMessagesComeAllTheTime(t *testing.T) {
+// TestOperationsTerminateWhileMessagesArrive: with each step, more messages arrive than the step handled.
+func TestOperationsTerminateWhileMessagesArrive(t *testing.T) {
 	const n = 300
 	errEndless := errors.New("it does not end")
 	come := map[Set]func(s *scene, g *queue.Group, keys []string){
@@ -337,7 +337,7 @@ func TestActsEndThoughNewMessagesComeAllTheTime(t *testing.T) {
 	}
 }
 
-func TestSelectionsAndReasonsThatCannotBeUsedAreErrors(t *testing.T) {
+func TestInvalidSelectionsAndReasonsAreErrors(t *testing.T) {
 	s := newScene(t)
 	s.deadMessages(1, "g", "a")
 	cancel := func(which Selection) error { return fixture.ErrOf(s.admin.Cancel(t.Context(), s.Topic, which, nil)) }
@@ -380,8 +380,8 @@ func TestSelectionsAndReasonsThatCannotBeUsedAreErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// TestADeadMessageFromTheFutureWasThere before the clock was set back.
-func TestADeadMessageFromTheFutureWasThere(t *testing.T) {
+// TestOperationsIncludeDeadMessagesFromTheFuture: their time is ahead because the clock was set back.
+func TestOperationsIncludeDeadMessagesFromTheFuture(t *testing.T) {
 	for _, byID := range []bool{false, true} {
 		for _, name := range []string{"requeue", "discard"} {
 			t.Run(fmt.Sprint(name, byID), func(t *testing.T) {
@@ -423,8 +423,8 @@ func (h otherClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestEachPartitionTellsByItsOwnClockWhichDeadMessagesWereThere when a bulk operation began.
-func TestEachPartitionTellsByItsOwnClockWhichDeadMessagesWereThere(t *testing.T) {
+// TestOperationsUseTheClockOfEachPartition to decide which dead messages existed when they began.
+func TestOperationsUseTheClockOfEachPartition(t *testing.T) {
 	for _, byID := range []bool{false, true} {
 		s := newScene(t)
 		s.deadMessages(2, "g", numbered(20)...)
@@ -436,7 +436,7 @@ func TestEachPartitionTellsByItsOwnClockWhichDeadMessagesWereThere(t *testing.T)
 		if byID {
 			which = ByID(ids...)
 		}
-		// The other partition's clock is behind: its letters came after the beginning.
+		// The other partition's clock is behind: its dead messages are newer than the start.
 		got, err := s.another(otherClock{ahead: -time.Hour}).admin.Requeue(t.Context(), s.Topic, which, nil)
 		require.NoError(t, err)
 		assert.Equal(t, first, got.Done)

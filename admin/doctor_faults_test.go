@@ -78,11 +78,11 @@ var faults = map[string]fault{
 		check: CheckRefs, severity: Warning, text: `1 message has a damaged list of the groups that need it`,
 		plant: func(s *scene) { s.hset("refs", s.idOf("fine"), `["g"`) },
 	},
-	"refs of messages that are gone": {
+	"refs of deleted messages": {
 		check: CheckLeftovers, severity: Info, text: `2 records (refs) are left of messages that no longer exist: "x", "y"`, fixed: true,
 		plant: func(s *scene) { s.hset("refs", "x", `["g"]`, "y", `garbled`) },
 	},
-	"entries of a group that are left over": {
+	"entries without a message of the group": {
 		check: CheckLeftovers, severity: Info, text: `4 records (attempts, nack_metadata, reasons) are left of messages that no longer exist`, fixed: true,
 		plant: func(s *scene) {
 			s.worker("g")
@@ -91,7 +91,7 @@ var faults = map[string]fault{
 			s.hset("nack_metadata:g", "z", "{}")
 		},
 	},
-	"keys that lead nowhere": {
+	"keys without a message": {
 		check: CheckKeys, severity: Info, text: `1 message key refers to no message: "k"`, fixed: true,
 		plant: func(s *scene) { s.hset("keys", "k", "nobody") },
 	},
@@ -108,7 +108,7 @@ var faults = map[string]fault{
 			s.hset("settings", "retired:gone", "1763800000000")
 		},
 	},
-	"groups past their end": {
+	"expired groups": {
 		check: CheckExpired, severity: Warning,
 		text: `7 expired groups hold 9 messages: "e0", "e1", "e2", "e3", "e4", …`,
 		plant: func(s *scene) {
@@ -152,7 +152,7 @@ var faults = map[string]fault{
 			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 		},
 	},
-	"turns of messages that are gone": {
+	"turns of deleted messages": {
 		check: CheckTurns, severity: Info,
 		text: `2 ordering keys wait for a message that no longer exists: "a" in group "g", "b" in group "g". The next claims`,
 		plant: func(s *scene) {
@@ -205,8 +205,8 @@ func TestExamineFindsEachFault(t *testing.T) {
 	}
 }
 
-// TestExamineSaysNothingOfWhatIsWell: a topic in which each kind of key is in use.
-func TestExamineSaysNothingOfWhatIsWell(t *testing.T) {
+// TestExamineFindsNothingInAHealthyTopic, in which each kind of key is in use.
+func TestExamineFindsNothingInAHealthyTopic(t *testing.T) {
 	s := newScene(t)
 	g, h := s.group(0, "g"), s.group(0, "h")
 	s.publish(0, 1, "a", "b", "c", "d", "")
@@ -230,8 +230,8 @@ func (s *scene) expireIn(name string, in time.Duration) {
 	s.zadd("expiry", float64(ends), name)
 }
 
-// TestAGroupThatWasSeenIsNotPastItsEnd although nobody has written down yet that it goes on.
-func TestAGroupThatWasSeenIsNotPastItsEnd(t *testing.T) {
+// TestAGroupWithARecentConsumerIsNotExpired although its new expiry is not stored yet.
+func TestAGroupWithARecentConsumerIsNotExpired(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "k")
 	s.pastEnd("g", time.Hour)
@@ -243,7 +243,7 @@ func TestAGroupThatWasSeenIsNotPastItsEnd(t *testing.T) {
 	assert.Contains(t, s.state()[s.Key("groups")], "g")
 }
 
-func TestExamineFindsAListOfTopicsOfAnotherType(t *testing.T) {
+func TestExamineFindsATopicListOfTheWrongType(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	require.NoError(t, s.Client.Set(t.Context(), "{redisdelay:topics}", "x", 0).Err())
 	var found []Finding
@@ -255,22 +255,22 @@ func TestExamineFindsAListOfTopicsOfAnotherType(t *testing.T) {
 	}))
 }
 
-// TestExamineTellsHowFarItIs of each topic, up to all of it.
-func TestExamineTellsHowFarItIs(t *testing.T) {
+// TestExamineReportsItsProgress in each topic, up to the end.
+func TestExamineReportsItsProgress(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, numbered(3000)...)
 	s.publish(time.Hour, 2, "x")
-	var told []Examined
-	require.NoError(t, s.admin.Examine(t.Context(), func(Finding) {}, func(e Examined) { told = append(told, e) }, s.Topic))
-	require.Greater(t, len(told), 5)
-	for i, e := range told {
+	var reported []Examined
+	require.NoError(t, s.admin.Examine(t.Context(), func(Finding) {}, func(e Examined) { reported = append(reported, e) }, s.Topic))
+	require.Greater(t, len(reported), 5)
+	for i, e := range reported {
 		assert.Equal(t, s.Topic, e.Topic)
 		assert.LessOrEqual(t, e.Done, e.Total)
 		if i > 0 {
-			assert.GreaterOrEqual(t, e.Done, told[i-1].Done)
+			assert.GreaterOrEqual(t, e.Done, reported[i-1].Done)
 		}
 	}
-	last := told[len(told)-1]
+	last := reported[len(reported)-1]
 	assert.Equal(t, last.Total, last.Done)
 	assert.GreaterOrEqual(t, last.Total, 9003, "bodies, ids and keys")
 }
@@ -294,9 +294,8 @@ func (s *scene) keyOf(k script.Kind) string {
 	return s.admin.store.Topic(s.Topic).Partition(0).Key(k, "g")
 }
 
-// TestExamineFindsWhatAnotherProgramHasDoneToAKey of each kind: it lets a key expire that the library does not, or has
-// written a value of another type.
-func TestExamineFindsWhatAnotherProgramHasDoneToAKey(t *testing.T) {
+// TestExamineFindsForeignChangesToKeys of each kind: an expiration that the library does not set, or a value of another type.
+func TestExamineFindsForeignChangesToKeys(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	s.publish(time.Hour, 2, "k")
 	s.worker("g")
@@ -317,7 +316,7 @@ func TestExamineFindsWhatAnotherProgramHasDoneToAKey(t *testing.T) {
 				assert.True(t, list[0].Fixed)
 				require.Empty(t, s.examined(s.admin.Examine, CheckVolatile))
 			}
-			if k == script.Topics { // see TestExamineFindsAListOfTopicsOfAnotherType
+			if k == script.Topics { // see TestExamineFindsATopicListOfTheWrongType
 				return
 			}
 			s.fill(key, k.Type()) // Fix may have removed it

@@ -38,7 +38,7 @@ func (s *scene) findings(fix bool) map[string]Finding {
 	return list
 }
 
-func TestExamineLooksIntoAllTopicsAndPartitions(t *testing.T) {
+func TestExamineChecksAllTopicsAndPartitions(t *testing.T) {
 	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
 	other := s.beside("/other")
 	s.publish(time.Hour, 4, numbered(100)...)
@@ -84,8 +84,8 @@ func unanswered(command string, passes, fails int) redis.Hook {
 	}}
 }
 
-// TestExamineGoesOnAlthoughAServerDoesNotAnswer since that is when people want to know.
-func TestExamineGoesOnAlthoughAServerDoesNotAnswer(t *testing.T) {
+// TestExamineContinuesIfAServerDoesNotReply, because operators run it during outages.
+func TestExamineContinuesIfAServerDoesNotReply(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "k")
 	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
@@ -97,8 +97,8 @@ func TestExamineGoesOnAlthoughAServerDoesNotAnswer(t *testing.T) {
 	assert.Contains(t, found, CheckPauses)
 }
 
-// TestOneAnswerTellsTheClock of five that are asked for.
-func TestOneAnswerTellsTheClock(t *testing.T) {
+// TestOneReplyIsEnoughToCheckTheClock, of the five that are requested.
+func TestOneReplyIsEnoughToCheckTheClock(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	a, err := New(Config{Client: client})
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func aboutServers(t *testing.T, a *Admin) map[string]Finding {
 	return list
 }
 
-func TestExamineJudgesTheServer(t *testing.T) {
+func TestExamineChecksTheServerSettings(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	a, err := New(Config{Client: client})
 	require.NoError(t, err)
@@ -157,8 +157,8 @@ func TestExamineJudgesTheServer(t *testing.T) {
 	}
 }
 
-// TestExamineTellsThatItLooksAtAReplica whose data may be old, and which takes no writes.
-func TestExamineTellsThatItLooksAtAReplica(t *testing.T) {
+// TestExamineWarnsIfItReadsFromAReplica, whose data may be old, and which rejects writes.
+func TestExamineWarnsIfItReadsFromAReplica(t *testing.T) {
 	master, replica := redistest.New(t), redistest.New(t)
 	s := newSceneWith(t, master.Client(t))
 	s.publish(time.Hour, 1, "k")
@@ -196,8 +196,8 @@ func TestExamineNamesTheMasterBehindSentinels(t *testing.T) {
 	}
 }
 
-// TestExamineTellsWhatAUserMayNot if the user may ask.
-func TestExamineTellsWhatAUserMayNot(t *testing.T) {
+// TestExamineReportsMissingRights if the user may query them.
+func TestExamineReportsMissingRights(t *testing.T) {
 	server := redistest.New(t)
 	s := newSceneWith(t, server.Client(t))
 	s.publish(time.Hour, 1, "k")
@@ -223,8 +223,8 @@ func TestExamineTellsWhatAUserMayNot(t *testing.T) {
 	assert.NotContains(t, list, CheckPersistence)
 }
 
-// TestARefusedCheckIsUnknown in whatever words a proxy refuses it.
-func TestARefusedCheckIsUnknown(t *testing.T) {
+// TestARejectedCheckIsReportedAsUnknown, whatever the error that a proxy returns.
+func TestARejectedCheckIsReportedAsUnknown(t *testing.T) {
 	server := redistest.New(t)
 	for _, answer := range []string{"ERR command not support", redistest.Closed} {
 		for _, command := range []string{"info", "config", "acl", "client info", "memory", "scan"} {
@@ -246,8 +246,8 @@ func TestARefusedCheckIsUnknown(t *testing.T) {
 	}
 }
 
-// TestExamineTellsWhatAUserMayNotOnACluster though everything works without it.
-func TestExamineTellsWhatAUserMayNotOnACluster(t *testing.T) {
+// TestExamineReportsMissingRightsOnACluster although everything works without them.
+func TestExamineReportsMissingRightsOnACluster(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
 	require.NoError(t, cluster.Client(t).ForEachShard(t.Context(), func(ctx context.Context, node *redis.Client) error {
 		return node.Do(ctx, "ACL", "SETUSER", "asks", "on", ">secret", "~*", "&*", "+@all", "-command").Err()
@@ -261,8 +261,8 @@ func TestExamineTellsWhatAUserMayNotOnACluster(t *testing.T) {
 	assert.Contains(t, f.Text, `user "asks" may not call COMMAND`)
 }
 
-// TestExamineGoesOnAfterATopicThatItCannotRead and says which.
-func TestExamineGoesOnAfterATopicThatItCannotRead(t *testing.T) {
+// TestExamineContinuesAfterAnUnreadableTopic and names it.
+func TestExamineContinuesAfterAnUnreadableTopic(t *testing.T) {
 	s := newScene(t)
 	newer, broken := s.beside("/newer"), s.beside("/broken")
 	for _, one := range []*scene{s, newer, broken} {
@@ -283,8 +283,8 @@ func TestExamineGoesOnAfterATopicThatItCannotRead(t *testing.T) {
 	assert.Contains(t, checks[broken.Topic], CheckKeys, "what can be read of it")
 }
 
-// TestTheRightsThatAreCheckedAreThoseThatTheScriptsNeed and no others.
-func TestTheRightsThatAreCheckedAreThoseThatTheScriptsNeed(t *testing.T) {
+// TestExamineChecksTheRightsThatScriptsNeed and no others.
+func TestExamineChecksTheRightsThatScriptsNeed(t *testing.T) {
 	files, err := filepath.Glob("../internal/*/lua/*.lua")
 	require.NoError(t, err)
 	require.Greater(t, len(files), 50)

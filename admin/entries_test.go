@@ -59,7 +59,7 @@ func TestEntriesShowTheMessagesOfEachSet(t *testing.T) {
 	assert.Equal(t, 1, s.list(Query{In: Waiting}).Entries[0].Attempts, "of the retried one")
 }
 
-func TestEntriesThatAreDueWaitEvenIfNoGroupHasThem(t *testing.T) {
+func TestDueMessagesWithoutAGroupAreListedAsWaiting(t *testing.T) {
 	s := newScene(t)
 	s.publish(0, 1, "due")
 	s.publish(time.Hour, 1, "later")
@@ -104,8 +104,8 @@ func TestQueriesFilter(t *testing.T) {
 	}
 }
 
-// TestRangesHaveTheirStartAndNotTheirEnd to the millisecond.
-func TestRangesHaveTheirStartAndNotTheirEnd(t *testing.T) {
+// TestTimeRangesIncludeTheStartAndNotTheEnd to the millisecond.
+func TestTimeRangesIncludeTheStartAndNotTheEnd(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "k")
 	at := s.list(Query{}).Entries[0].At
@@ -123,7 +123,7 @@ func TestRangesHaveTheirStartAndNotTheirEnd(t *testing.T) {
 	}
 }
 
-func TestAPageEndsBeforeItsBodiesAreTooLarge(t *testing.T) {
+func TestAPageOfEntriesIsBoundedInBytes(t *testing.T) {
 	s := newScene(t)
 	publisher := s.Publisher()
 	for i := range 12 {
@@ -217,8 +217,8 @@ func (s *scene) zsets() (keys []string) {
 	return keys
 }
 
-// TestPagesOfAClusterShowEachMessageThatStaysOnce and in order, whatever comes and goes.
-func TestPagesOfAClusterShowEachMessageThatStaysOnce(t *testing.T) {
+// TestPagesOfAClusterShowEachMessageOnce and in order, while other messages are added and removed.
+func TestPagesOfAClusterShowEachMessageOnce(t *testing.T) {
 	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
 	s.crowd()
 	for in, want := range map[Set]int{Scheduled: 60, Waiting: 120, InDelivery: 60, Dead: 60} {
@@ -256,7 +256,7 @@ func (s *scene) expectCrowd(t *testing.T, entries []Entry, want int) {
 	}))
 }
 
-func TestAWalkSeesEachMessageOnceAndGoesOnFromACursor(t *testing.T) {
+func TestAWalkVisitsEachMessageOnceAndResumesFromACursor(t *testing.T) {
 	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
 	s.crowd()
 	for _, q := range []Query{{}, {In: Waiting}, {In: InDelivery, Group: "a"}, {In: Dead, KeyPrefix: "due 1"}} {
@@ -288,8 +288,8 @@ func TestAWalkSeesEachMessageOnceAndGoesOnFromACursor(t *testing.T) {
 	}
 }
 
-// TestManySourcesAreReadAheadLittle in number and bytes.
-func TestManySourcesAreReadAheadLittle(t *testing.T) {
+// TestReadAheadIsBoundedForManySources in number and bytes.
+func TestReadAheadIsBoundedForManySources(t *testing.T) {
 	for _, n := range []int{1, 10, 100, 1000} {
 		size := 0
 		for _, s := range newMerger(make([]source, n), cursor{}, MaxLimit).streams {
@@ -299,7 +299,7 @@ func TestManySourcesAreReadAheadLittle(t *testing.T) {
 	}
 }
 
-func TestRestLeavesHalfOfTheTimeToOthers(t *testing.T) {
+func TestRestPausesAsLongAsTheCallsTook(t *testing.T) {
 	for name, c := range map[string]struct{ took, want time.Duration }{
 		"as long as the calls took": {2 * time.Millisecond, 2 * time.Millisecond},
 		"not for what had to wait":  {time.Second, maxRest},

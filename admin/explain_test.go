@@ -29,8 +29,8 @@ func (s *scene) explain() (e Explanation) {
 	return e
 }
 
-// says checks the explanation of the message with the key k, with a line for each group.
-func (s *scene) says(summary string, lines ...string) {
+// expectExplanation checks the explanation of the message with the key k, with a line for each group.
+func (s *scene) expectExplanation(summary string, lines ...string) {
 	s.T.Helper()
 	e := s.explain()
 	assert.Regexp(s.T, "^"+summary+"$", e.Summary)
@@ -44,24 +44,24 @@ func (s *scene) says(summary string, lines ...string) {
 func TestExplainScheduled(t *testing.T) {
 	s := newScene(t)
 	s.publish(29*time.Minute+30*time.Second, 1, "k")
-	s.says(`due in 29m\d+s; no group is registered`)
+	s.expectExplanation(`due in 29m\d+s; no group is registered`)
 	s.group(0, "billing")
-	s.says(`due in 29m\d+s`, `billing: due in 29m\d+s`)
+	s.expectExplanation(`due in 29m\d+s`, `billing: due in 29m\d+s`)
 }
 
 func TestExplainScheduledAndDue(t *testing.T) {
 	s := newScene(t)
 	s.publish(0, 1, "k")
-	s.says("due for " + soon + "; no group is registered")
+	s.expectExplanation("due for " + soon + "; no group is registered")
 	billing := s.group(0, "billing")
 	why := "due for " + soon + "; no consumer of group billing is alive"
-	s.says(why, "billing: "+why)
+	s.expectExplanation(why, "billing: "+why)
 	s.present(billing, "{}")
 	why = "due for " + soon + "; next for a free worker"
-	s.says(why, "billing: "+why)
+	s.expectExplanation(why, "billing: "+why)
 	shipping := "due for " + soon + "; no consumer of group shipping is alive"
 	s.group(0, "shipping")
-	s.says("billing: "+why+"; shipping: "+shipping, "billing: "+why, "shipping: "+shipping)
+	s.expectExplanation("billing: "+why+"; shipping: "+shipping, "billing: "+why, "shipping: "+shipping)
 }
 
 // present makes a consumer alive.
@@ -77,18 +77,18 @@ func TestExplainInDelivery(t *testing.T) {
 	g := s.group(0, "billing")
 	s.publish(0, 1, "k")
 	id := s.claim(g, "host-3/01", 1, `{"name":"host-3"}`)[0].ID
-	s.says("leased by host-3 until "+someTime, "billing: leased by host-3 until "+someTime)
+	s.expectExplanation("leased by host-3 until "+someTime, "billing: leased by host-3 until "+someTime)
 	for n, times := range map[int]string{1: "once", 4: "4 times"} {
 		s.present(g, fmt.Sprintf(`{"name":"host-3","held":{%q:[1,%d]}}`, id, n))
-		s.says("leased by host-3 until "+someTime+", extended "+times, "billing: .*")
+		s.expectExplanation("leased by host-3 until "+someTime+", extended "+times, "billing: .*")
 	}
 	require.NoError(t, s.Client.Del(t.Context(), s.Key("claims:billing"), s.Key("consumers:billing")).Err())
-	s.says("leased by a consumer until "+someTime, "billing: .*")
+	s.expectExplanation("leased by a consumer until "+someTime, "billing: .*")
 
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:billing"), z(float64(s.Now().Add(-time.Hour).UnixMilli()), id)).Err())
-	s.says("the lease of a consumer ran out 1h ago; no consumer of group billing is alive", "billing: .*")
+	s.expectExplanation("the lease of a consumer ran out 1h ago; no consumer of group billing is alive", "billing: .*")
 	s.present(g, "{}")
-	s.says("the lease of a consumer ran out 1h ago; the next claim takes it over", "billing: .*")
+	s.expectExplanation("the lease of a consumer ran out 1h ago; the next claim takes it over", "billing: .*")
 }
 
 func TestExplainRetries(t *testing.T) {
@@ -102,16 +102,16 @@ func TestExplainRetries(t *testing.T) {
 	id := s.message(Ref{Key: "k"}).ID
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("attempts:billing"), id, "3/3/0").Err())
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:billing"), z(float64(s.Now().Add(91*time.Minute-time.Second).UnixMilli()), id)).Err())
-	s.says("waiting for retry 3, due in 1h30m", "billing: waiting for retry 3, due in 1h30m")
+	s.expectExplanation("waiting for retry 3, due in 1h30m", "billing: waiting for retry 3, due in 1h30m")
 	s.present(g, `{"maxDeliveries":6}`)
-	s.says("waiting for retry 3 of 5, due in 1h30m", "billing: .*")
+	s.expectExplanation("waiting for retry 3 of 5, due in 1h30m", "billing: .*")
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:billing"), z(1000, id), z(999, "x"), z(998, "y")).Err())
-	s.says(`waiting for retry 3 of 5, due for \d+y(\d+d)?; 2 due messages are before it`, "billing: .*")
+	s.expectExplanation(`waiting for retry 3 of 5, due for \d+y(\d+d)?; 2 due messages are before it`, "billing: .*")
 	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:billing"), "x", "y").Err())
-	s.says(`waiting for retry 3 of 5, due for \d+y(\d+d)?; next for a free worker`, "billing: .*")
+	s.expectExplanation(`waiting for retry 3 of 5, due for \d+y(\d+d)?; next for a free worker`, "billing: .*")
 }
 
-func TestExplainDeadAndDone(t *testing.T) {
+func TestExplainDeadAndHandledMessages(t *testing.T) {
 	s := newScene(t)
 	a, b := s.group(0, "A"), s.group(0, "B")
 	s.publish(0, 1, "k")
@@ -119,14 +119,14 @@ func TestExplainDeadAndDone(t *testing.T) {
 	s.ack(a, claimed...)
 	done := "handled, or the group subscribed later"
 	why := "due for " + soon + "; no consumer of group B is alive"
-	s.says("handled by A; not by B .*: "+why, "A: "+done, "B: "+why)
+	s.expectExplanation("handled by A; not by B .*: "+why, "A: "+done, "B: "+why)
 	s.bury(b, "no route to host", s.claim(b, "c/01", 1, "")...)
 	dead := "dead since " + someTime + ", because: no route to host"
-	s.says("handled by A; not by B .*: "+dead, "A: "+done, "B: "+dead)
+	s.expectExplanation("handled by A; not by B .*: "+dead, "A: "+done, "B: "+dead)
 
 	c, d := s.group(0, "C"), s.group(0, "D")
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:C"), z(1000, claimed[0].ID)).Err())
-	s.says("handled by A, D; not by B .*, C .*", "A: .*", "B: .*", "C: .*", "D: .*")
+	s.expectExplanation("handled by A, D; not by B .*, C .*", "A: .*", "B: .*", "C: .*", "D: .*")
 	_, _ = c, d
 }
 
@@ -150,7 +150,7 @@ func TestExplainPauses(t *testing.T) {
 	pause := func(group string, p redisdelay.Pause, want string) {
 		t.Helper()
 		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, group, p))
-		s.says("due for "+soon+"; "+want, "B: .*")
+		s.expectExplanation("due for "+soon+"; "+want, "B: .*")
 	}
 	pause("B", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"},
 		"group B is paused by anna since "+someTime+" until "+someTime+`: "migration"`)
@@ -166,28 +166,28 @@ func TestExplainLimits(t *testing.T) {
 		require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "B", l))
 	}
 	limit(redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 100, Burst: 1}})
-	s.says("due for "+soon+"; [1-9].*before it|due for "+soon+"; next for a free worker", "B: .*")
+	s.expectExplanation("due for "+soon+"; [1-9].*before it|due for "+soon+"; next for a free worker", "B: .*")
 	far := s.Now().Add(time.Hour).UnixMicro()
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "rate:B", far).Err())
-	s.says("due for "+soon+"; the limit of 100/s of group B is reached", "B: .*")
+	s.expectExplanation("due for "+soon+"; the limit of 100/s of group B is reached", "B: .*")
 	limit(redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 6, Per: time.Minute, Burst: 1}})
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "rate:B", far).Err())
-	s.says("due for "+soon+"; the limit of 6/1m of group B is reached", "B: .*")
+	s.expectExplanation("due for "+soon+"; the limit of 6/1m of group B is reached", "B: .*")
 	limit(redisdelay.GroupLimits{MaxInFlight: 1})
 	require.Len(t, s.claim(s.group(0, "B"), "c/01", 1, ""), 1, "the other one")
-	s.says("due for "+soon+"; the limit of 1 in flight of group B is reached", "B: .*")
+	s.expectExplanation("due for "+soon+"; the limit of 1 in flight of group B is reached", "B: .*")
 	share := `1 0.000000 0 4 {"maxInFlight":4}`
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "limits:B", share).Err())
-	s.says("due for "+soon+`; the limit of 4 in flight of group B is reached \(1 in its partition\)`, "B: .*")
+	s.expectExplanation("due for "+soon+`; the limit of 4 in flight of group B is reached \(1 in its partition\)`, "B: .*")
 }
 
 func TestExplainARetiredGroup(t *testing.T) {
 	s := queued(t)
 	require.NoError(t, s.Client.SRem(t.Context(), s.Key("groups"), "B").Err())
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "retired:B", s.Now().UnixMilli()).Err())
-	s.says("due for "+soon+"; group B is retired since "+someTime, "B: .*")
+	s.expectExplanation("due for "+soon+"; group B is retired since "+someTime, "B: .*")
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "retired:B", "1000 expired").Err())
-	s.says("due for "+soon+"; group B has ended without a consumer, and what it holds is being freed", "B: .*")
+	s.expectExplanation("due for "+soon+"; group B has ended without a consumer, and what it holds is being freed", "B: .*")
 }
 
 func TestExplainDamage(t *testing.T) {
@@ -209,23 +209,23 @@ func TestExplainDamage(t *testing.T) {
 	assert.Equal(t, "no group needs it, and its body is left", e.Summary)
 }
 
-// TestExplainTellsTheRankOfAMessageThatIsDue among those that no group has been given yet.
-func TestExplainTellsTheRankOfAMessageThatIsDue(t *testing.T) {
+// TestExplainCountsTheDueMessagesBeforeAMessage that no group has yet.
+func TestExplainCountsTheDueMessagesBeforeAMessage(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "billing")
 	s.publish(0, 1, numbered(30)...)
 	s.publish(10*time.Millisecond, 1, "k")
 	require.Eventually(t, func() bool { return s.stats().Due == 31 }, fixture.Soon, time.Millisecond)
 	s.present(g, "{}")
-	s.says("due for "+soon+"; 30 due messages are before it", "billing: .*")
+	s.expectExplanation("due for "+soon+"; 30 due messages are before it", "billing: .*")
 	s.claim(g, "c/01", 29, "{}")
-	s.says("due for "+soon+"; 1 due message is before it", "billing: .*")
+	s.expectExplanation("due for "+soon+"; 1 due message is before it", "billing: .*")
 	s.claim(g, "c/01", 1, "{}")
-	s.says("due for "+soon+"; next for a free worker: its consumers have 30 messages", "billing: .*")
+	s.expectExplanation("due for "+soon+"; next for a free worker: its consumers have 30 messages", "billing: .*")
 }
 
-// TestExplainTellsThatTheNextClaimBuriesAMessage that was delivered too often, or has no body.
-func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
+// TestExplainAnnouncesADeadMessage, which the next claim dead-letters: it was delivered too often, or has no body.
+func TestExplainAnnouncesADeadMessage(t *testing.T) {
 	for attempts, want := range map[string]string{
 		"3/2/1": "the next claim dead-letters it: not acked in 2 deliveries, and lost with its consumer 1 times",
 		"3/3/0": "the next claim dead-letters it: not acked in 3 deliveries",
@@ -238,7 +238,7 @@ func TestExplainTellsThatTheNextClaimBuriesAMessage(t *testing.T) {
 		require.NoError(t, s.Client.HSet(t.Context(), s.Key("attempts:billing"), id, attempts).Err())
 		s.zadd("unack:billing", float64(s.Now().Add(-time.Hour).UnixMilli()), id)
 		s.present(g, `{"maxDeliveries":3}`)
-		s.says("the lease of a consumer ran out 1h ago; "+want, "billing: .*")
+		s.expectExplanation("the lease of a consumer ran out 1h ago; "+want, "billing: .*")
 		claims, err := g.Claim(t.Context(), queue.Request{Consumer: "c/02", Number: 1, Limit: 1, Free: 1, Lease: time.Minute, MaxDeliveries: 3})
 		require.NoError(t, err)
 		if delivers := want == "the next claim takes it over"; delivers {
@@ -268,27 +268,27 @@ func expiring(t *testing.T, in time.Duration) (*scene, *queue.Group) {
 	return s, g
 }
 
-func TestExplainTellsThatAMessageHasExpired(t *testing.T) {
+func TestExplainReportsAnExpiredMessage(t *testing.T) {
 	s, g := expiring(t, -time.Minute)
 	id := s.message(Ref{Key: "k"}).ID
 	hourAgo := float64(s.Now().Add(-time.Hour).UnixMilli())
 	s.zadd("scheduled", hourAgo, id)
 	over := "; it expired at " + someTime + "; "
-	s.says("due for 1h"+over+"no consumer of group billing is alive", "billing: .*")
+	s.expectExplanation("due for 1h"+over+"no consumer of group billing is alive", "billing: .*")
 	s.present(g, "{}")
-	s.says("due for 1h"+over+"the next claim ends it unhandled", "billing: .*")
+	s.expectExplanation("due for 1h"+over+"the next claim ends it unhandled", "billing: .*")
 
 	claimed := s.claim(g, "host-3/01", 1, `{"name":"host-3"}`)
-	s.says("leased by host-3 until "+someTime, "billing: .*")
+	s.expectExplanation("leased by host-3 until "+someTime, "billing: .*")
 	s.nack(g, 0, claimed...)
-	s.says("waiting for retry 1, due for "+soon+over+"the next claim ends it unhandled", "billing: .*")
+	s.expectExplanation("waiting for retry 1, due for "+soon+over+"the next claim ends it unhandled", "billing: .*")
 	s.claim(g, "host-3/01", 1, "{}")
 	s.zadd("unack:billing", hourAgo, id)
-	s.says("the lease of host-3 ran out 1h ago"+over+"the next claim ends it unhandled", "billing: .*")
+	s.expectExplanation("the lease of host-3 ran out 1h ago"+over+"the next claim ends it unhandled", "billing: .*")
 }
 
-func TestExplainTellsThatARetryComesAfterTheExpiration(t *testing.T) {
+func TestExplainReportsARetryAfterTheExpiration(t *testing.T) {
 	s, g := expiring(t, time.Minute)
 	s.nack(g, time.Hour+59*time.Second, s.claim(g, "host-3/01", 1, "")...)
-	s.says("waiting for retry 1, due in 1h; it expires before, at "+someTime, "billing: .*")
+	s.expectExplanation("waiting for retry 1, due in 1h; it expires before, at "+someTime, "billing: .*")
 }

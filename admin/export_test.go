@@ -81,9 +81,9 @@ func whole(entries []Entry) (list []string) {
 	return list
 }
 
-// TestWhatIsExportedFromOneServerArrivesOnAnother byte for byte and to the millisecond, whatever
-// the number of partitions. Imported twice, also after it was delivered, it is stored once.
-func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
+// TestImportRestoresAnExportOnAnotherServer, byte for byte and to the millisecond, whatever the number of partitions. Imported twice,
+// also after it was delivered, a message is stored once.
+func TestImportRestoresAnExportOnAnotherServer(t *testing.T) {
 	clients := map[string]func() redis.UniversalClient{
 		"standalone": func() redis.UniversalClient { return redistest.New(t).Client(t) },
 		"cluster":    func() redis.UniversalClient { return redistest.SharedCluster(t).Client(t) },
@@ -94,12 +94,12 @@ func TestWhatIsExportedFromOneServerArrivesOnAnother(t *testing.T) {
 			require.NoError(t, s.Publisher(fixture.Partitions(3)).Publish(s.Topic, odd()...))
 			var other bytes.Buffer
 			s.publish(time.Hour, 3, numbered(250)...)
-			var told []Progress
-			got, err := s.admin.Export(t.Context(), s.Topic, Query{}, &other, func(p Progress) { told = append(told, p) })
+			var reported []Progress
+			got, err := s.admin.Export(t.Context(), s.Topic, Query{}, &other, func(p Progress) { reported = append(reported, p) })
 			require.NoError(t, err)
 			assert.Equal(t, Progress{Done: n}, got)
-			require.NotEmpty(t, told)
-			assert.NotEmpty(t, told[0].Cursor)
+			require.NotEmpty(t, reported)
+			assert.NotEmpty(t, reported[0].Cursor)
 			to.publish(time.Hour, 4, "there")
 
 			there := to.all(Query{})
@@ -156,9 +156,9 @@ func TestADeadMessageIsImportedOnce(t *testing.T) {
 	assert.Empty(t, s.all(Query{}))
 }
 
-// TestAnImportFindsWhatCameBeforeThereWereMorePartitions, where another one is for their keys now. Publish and Import
-// choose differently for messages without a key.
-func TestAnImportFindsWhatCameBeforeThereWereMorePartitions(t *testing.T) {
+// TestImportFindsDuplicatesAfterPartitionsAreAdded, although their keys belong to other partitions now. Publish and Import choose
+// differently for messages without a key.
+func TestImportFindsDuplicatesAfterPartitionsAreAdded(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, append(numbered(6), make([]string, 6)...)...)
 	for n := range 6 {
@@ -175,8 +175,8 @@ func TestAnImportFindsWhatCameBeforeThereWereMorePartitions(t *testing.T) {
 	assert.Equal(t, whole(before), whole(s.all(Query{})))
 }
 
-// TestTwoExportsAreTheSame although JSON cannot hold these metadata, whose order a Marshaler may change.
-func TestTwoExportsAreTheSame(t *testing.T) {
+// TestExportIsDeterministic although JSON cannot hold these metadata, whose order a Marshaler may change.
+func TestExportIsDeterministic(t *testing.T) {
 	s := newScene(t)
 	msg := fixture.Delayed("u", time.Hour)
 	for n := range 20 {
@@ -218,8 +218,8 @@ func (w *failingWriter) Write(text []byte) (int, error) {
 	return w.to.Write(text)
 }
 
-// TestABodyThatCannotBeDecodedGoesAsItIs, and a dead message without a due time.
-func TestABodyThatCannotBeDecodedGoesAsItIs(t *testing.T) {
+// TestAnUndecodableBodyIsExportedUnchanged, and a dead message has no due time.
+func TestAnUndecodableBodyIsExportedUnchanged(t *testing.T) {
 	s := newScene(t)
 	to := s.beside("/to")
 	s.deadMessages(1, "g", "k")
@@ -234,8 +234,8 @@ func TestABodyThatCannotBeDecodedGoesAsItIs(t *testing.T) {
 	assert.WithinDuration(t, to.Now(), got.At, 5*time.Second)
 }
 
-// TestLinesFromElsewhereAreStoredOnce although they have no ids.
-func TestLinesFromElsewhereAreStoredOnce(t *testing.T) {
+// TestLinesOfOtherProgramsAreImportedOnce although they have no ids.
+func TestLinesOfOtherProgramsAreImportedOnce(t *testing.T) {
 	s := newScene(t)
 	due := s.Now().Add(time.Hour).UnixMilli()
 	file := fmt.Sprintf(`{"payload":"a","due":%[1]d}
@@ -264,7 +264,7 @@ func TestLinesFromElsewhereAreStoredOnce(t *testing.T) {
 	require.ErrorIs(t, s.Publisher().Publish(s.Topic, fixture.Keyed("v", "order 42", time.Hour)), redisdelay.ErrDuplicateMessage)
 }
 
-func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
+func TestImportErrorsNameTheInvalidLine(t *testing.T) {
 	const id = "01HZXW0000000000000000000A"
 	for text, want := range map[string]string{
 		`{"payload":"x"`:                                    "EOF",
@@ -311,8 +311,8 @@ func TestALineThatCannotBeUsedIsNamed(t *testing.T) {
 	}
 }
 
-// TestEscapesThatAreUnicodeAreRead: pairs of surrogates, a backslash before "ud83d", and U+FFFD itself.
-func TestEscapesThatAreUnicodeAreRead(t *testing.T) {
+// TestImportReadsUnicodeEscapes: pairs of surrogates, a backslash before "ud83d", and U+FFFD itself.
+func TestImportReadsUnicodeEscapes(t *testing.T) {
 	s := newScene(t)
 	file := `{"payload":"\ud83d\uDE00\\ud83d\ufffd\n\u00e9\u2028 é日本","key":"\ufffd"}`
 	assert.Equal(t, Progress{Done: 1}, s.imported([]byte(file)))
@@ -323,7 +323,7 @@ func TestEscapesThatAreUnicodeAreRead(t *testing.T) {
 
 type onlyUnmarshaler struct{ redisdelay.Unmarshaler }
 
-func TestWithoutAMarshalerBodiesGoAsTheyAre(t *testing.T) {
+func TestWithoutAMarshalerBodiesAreExportedUnchanged(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "k")
 	a, err := New(Config{Client: s.Client, Unmarshaler: onlyUnmarshaler{redisdelay.DefaultMarshaler{}}})
@@ -338,8 +338,7 @@ func TestWithoutAMarshalerBodiesGoAsTheyAre(t *testing.T) {
 	require.ErrorIs(t, err, errNoMarshaler)
 }
 
-// TestAnImportEndsBetweenTwoSteps with its context.
-func TestAnImportEndsBetweenTwoSteps(t *testing.T) {
+func TestImportStopsBetweenStepsWhenItsContextEnds(t *testing.T) {
 	s := newScene(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	file := strings.Repeat("{\"payload\":\"x\"}\n", 2000)
@@ -352,8 +351,8 @@ func TestAnImportEndsBetweenTwoSteps(t *testing.T) {
 	require.ErrorIs(t, fixture.ErrOf(s.admin.Import(t.Context(), "", strings.NewReader(file), nil)), redisdelay.ErrEmptyTopic)
 }
 
-// TestAnImportFromAPipe stores what has come though no more comes, and ends with its context.
-func TestAnImportFromAPipe(t *testing.T) {
+// TestImportFromAPipeStoresLinesAsTheyArrive, and returns when its context ends.
+func TestImportFromAPipeStoresLinesAsTheyArrive(t *testing.T) {
 	s := newScene(t)
 	r, w := io.Pipe()
 	defer r.Close() //nolint:errcheck // it never fails; it ends the Read that was left
@@ -381,8 +380,8 @@ func TestAnImportFromAPipe(t *testing.T) {
 	}
 }
 
-// FuzzALineOfExportIsReadBack: the same id with all that it tells, and the same body, whatever bytes they have.
-func FuzzALineOfExportIsReadBack(f *testing.F) {
+// FuzzExportedLinesAreImported with the same id, key and body, whatever bytes they have.
+func FuzzExportedLinesAreImported(f *testing.F) {
 	f.Add(int64(0), "", "", []byte("body"))
 	f.Add(int64(60_000), "", "key \xff", []byte(nil))
 	f.Add(int64(0), "wallet", "\xff", []byte("\xff"))

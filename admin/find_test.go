@@ -30,8 +30,8 @@ func find(ctx context.Context, a *Admin, topic, text string, progress func(Searc
 	return found, last
 }
 
-// TestFindLooksWhereverAMessageIs: scheduled, queued, in delivery or dead, in any partition.
-func TestFindLooksWhereverAMessageIs(t *testing.T) {
+// TestFindSearchesAllSetsAndPartitions: scheduled, queued, in delivery and dead messages, in any partition.
+func TestFindSearchesAllSetsAndPartitions(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 4, make([]string, 50)...) // uuid 0 to uuid 49
 	for _, uuid := range []string{"dead", "held", "queued"} {
@@ -145,8 +145,7 @@ func (e escaping) Marshal(topic string, msg *message.Message) ([]byte, error) {
 	return bytes.ReplaceAll(body, []byte("/"), []byte(`\/`)), err
 }
 
-// TestFindInAllTopicsIsNotStoppedByOne that cannot be read.
-func TestFindInAllTopicsIsNotStoppedByOne(t *testing.T) {
+func TestFindInAllTopicsContinuesAfterAnUnreadableOne(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	for _, topic := range []string{"a", "b", "c"} {
 		s.Topic = topic

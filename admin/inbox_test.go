@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-func TestDoctorAndExplainLookIntoTheInbox(t *testing.T) {
+func TestDoctorAndExplainCheckTheInbox(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	add := func(stream, id string, fields ...string) {
 		require.NoError(t, s.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:" + stream, ID: id, Values: fields}).Err())

@@ -9,8 +9,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// TestALateGroupHasItsCause, as far as it can be known from its counts.
-func TestALateGroupHasItsCause(t *testing.T) {
+// TestALateGroupIsReportedWithItsCause, as far as it can be known from its counts.
+func TestALateGroupIsReportedWithItsCause(t *testing.T) {
 	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	waiting := GroupStats{Group: "mail", State: GroupActive, Counts: Counts{Ready: 19006}, OldestReady: at.Add(-19 * time.Minute)}
 	of := func(change func(*GroupStats)) GroupStats {

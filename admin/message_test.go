@@ -41,7 +41,7 @@ func TestAMessageIsFoundByIDAndByKeyInAnyPartition(t *testing.T) {
 	assert.Greater(t, len(partitions), 1)
 }
 
-func TestAMessageStandsDifferentlyForEachGroup(t *testing.T) {
+func TestAMessageHasAStateForEachGroup(t *testing.T) {
 	s := newScene(t)
 	groups := map[string]*queue.Group{}
 	for _, name := range []string{"done", "dead", "held", "retrying", "retired", "waiting"} {
@@ -110,14 +110,14 @@ func TestTheHolderIsTheConsumerOfTheCurrentDelivery(t *testing.T) {
 	g := s.group(0, "g")
 	s.publish(0, 1, "k", "other")
 	id := s.claim(g, "hung/01", 1, `{"name":"hung"}`)[0].ID
-	say := func(consumer string, token, times int) {
+	heartbeat := func(consumer string, token, times int) {
 		t.Helper()
 		about := fmt.Sprintf(`{"name":%q,"held":{%q:[%d,%d]}}`, consumer[:len(consumer)-3], id, token, times)
 		presence := queue.Presence{Alive: time.Minute, Info: about}
 		_, err := g.Extend(t.Context(), queue.Heartbeat{Consumer: consumer, Lease: time.Minute, Presence: presence}, nil)
 		require.NoError(t, err)
 	}
-	say("hung/01", 1, 4)
+	heartbeat("hung/01", 1, 4)
 	status := s.message(Ref{Key: "k"}).Groups[0]
 	assert.Equal(t, []any{"hung", 4}, []any{status.Consumer, status.Extended})
 
@@ -128,7 +128,7 @@ func TestTheHolderIsTheConsumerOfTheCurrentDelivery(t *testing.T) {
 	s.claim(g, "next/01", 1, "")
 	status = s.message(Ref{Key: "k"}).Groups[0]
 	assert.Empty(t, status.Consumer, "it has claimed others since, and has not extended this one yet")
-	say("next/01", 2, 1)
+	heartbeat("next/01", 2, 1)
 	status = s.message(Ref{Key: "k"}).Groups[0]
 	assert.Equal(t, []any{"next", 1}, []any{status.Consumer, status.Extended})
 }
@@ -149,7 +149,7 @@ func TestTheHolderIsFoundAmongManyConsumers(t *testing.T) {
 	}
 }
 
-func TestAMessageOfAHundredGroupsLeavesOutWhatIsTooLarge(t *testing.T) {
+func TestAMessageOfAHundredGroupsOmitsLargeMetadata(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "g")
 	s.publish(0, 1, "k")

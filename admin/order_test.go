@@ -31,8 +31,8 @@ func (s *scene) publishOrdered(names ...string) {
 	}
 }
 
-// lined is a group that has order-1 in delivery, and order-2 and order-3 in line.
-func (s *scene) lined() (g *queue.Group, first queue.Claimed) {
+// withMessagesInLine is a group that has order-1 in delivery, and order-2 and order-3 in line.
+func (s *scene) withMessagesInLine() (g *queue.Group, first queue.Claimed) {
 	s.T.Helper()
 	g = s.group(0, "billing")
 	s.publishOrdered("order-1", "order-2", "order-3")
@@ -41,8 +41,8 @@ func (s *scene) lined() (g *queue.Group, first queue.Claimed) {
 	return g, claimed[0]
 }
 
-// behind checks what is explained of a message with a key that is due and waits.
-func (s *scene) behind(key, why string) {
+// expectWaiting checks what is explained of a message with a key that is due and waits.
+func (s *scene) expectWaiting(key, why string) {
 	s.T.Helper()
 	s.unchanged(func() {
 		e, err := s.admin.Explain(s.T.Context(), s.Topic, Ref{Key: key})
@@ -57,42 +57,41 @@ func (s *scene) halt(halts bool) {
 	require.NoError(s.T, s.admin.LimitGroup(s.T.Context(), s.Topic, "billing", redisdelay.GroupLimits{HaltsKeys: halts}))
 }
 
-func TestExplainNamesTheMessageWhoseTurnItIs(t *testing.T) {
+func TestExplainNamesTheMessageThatOthersWaitBehind(t *testing.T) {
 	s := newScene(t)
-	g, first := s.lined()
-	s.behind("order-2", "waits behind order-1, which is in delivery in group billing")
-	s.behind("order-3", "waits behind order-1, which is in delivery in group billing, and behind 1 message in line")
+	g, first := s.withMessagesInLine()
+	s.expectWaiting("order-2", "waits behind order-1, which is in delivery in group billing")
+	s.expectWaiting("order-3", "waits behind order-1, which is in delivery in group billing, and behind 1 message in line")
 
 	s.nack(g, time.Minute, first)
-	s.behind("order-2", "waits behind order-1, which waits for its retry at "+someTime)
+	s.expectWaiting("order-2", "waits behind order-1, which waits for its retry at "+someTime)
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("queue:billing"), z(1000, first.ID)).Err())
-	s.behind("order-2", "waits behind order-1, whose turn it is in group billing")
+	s.expectWaiting("order-2", "waits behind order-1, whose turn it is in group billing")
 	require.NoError(t, s.Client.Del(t.Context(), s.Key("consumers:billing")).Err())
-	s.behind("order-2", "waits behind order-1, whose turn it is in group billing; no consumer of group billing is alive")
+	s.expectWaiting("order-2", "waits behind order-1, whose turn it is in group billing; no consumer of group billing is alive")
 }
 
 func TestExplainNamesTheDeadMessageThatHaltsAKey(t *testing.T) {
 	s := newScene(t)
-	g, first := s.lined()
+	g, first := s.withMessagesInLine()
 	s.halt(true)
 	s.bury(g, "bad", first)
-	s.behind("order-2", "waits behind order-1, which is dead in group billing, and halts the key until it is requeued or discarded")
+	s.expectWaiting("order-2", "waits behind order-1, which is dead in group billing, and halts the key until it is requeued or discarded")
 
 	require.NoError(t, s.Client.HDel(t.Context(), s.Key("settings"), "limits:billing").Err())
-	s.behind("order-2", "waits behind order-1, which is dead in group billing: the next claims go on with the key")
+	s.expectWaiting("order-2", "waits behind order-1, which is dead in group billing: the next claims go on with the key")
 
 	id := s.idOf("order-1")
 	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("dead:billing"), id).Err())
 	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id).Err())
-	s.behind("order-2", "waits behind "+id+", which is gone: the next claims go on with the key")
+	s.expectWaiting("order-2", "waits behind "+id+", which is gone: the next claims go on with the key")
 	require.NoError(t, s.Client.Del(t.Context(), s.Key("turns:billing")).Err())
-	s.behind("order-2", "waits in line for its ordering key, and it is nobody's turn: the next claims go on with the key")
+	s.expectWaiting("order-2", "waits in line for its ordering key, and it is nobody's turn: the next claims go on with the key")
 }
 
-// TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine.
-func TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine(t *testing.T) {
+func TestExplainKnowsTheOrderBeforeTheNextClaim(t *testing.T) {
 	s := newScene(t)
-	s.lined()
+	s.withMessagesInLine()
 	s.publishOrdered("order-4")
 	s.unchanged(func() {
 		e, err := s.admin.Explain(t.Context(), s.Topic, Ref{Key: "order-4"})
@@ -102,9 +101,9 @@ func TestExplainNamesTheTurnBeforeAClaimHasSentTheMessageInLine(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsInLineIsCountedAndShown(t *testing.T) {
+func TestMessagesInLineAreCountedAndListed(t *testing.T) {
 	s := newScene(t)
-	g, _ := s.lined()
+	g, _ := s.withMessagesInLine()
 	assert.Zero(t, s.stats().Groups[0].NextDue)
 	s.publishOrderedLater(g)
 	stats := s.stats()
@@ -142,12 +141,12 @@ func (s *scene) publishOrderedLater(g *queue.Group) {
 	s.nack(g, time.Minute, s.claim(g, "host-3/01", 1, "{}")...)
 }
 
-// TestBulkOperationsKnowWhatWaitsInLine also while no claim comes: the turn passes on as they go.
-func TestBulkOperationsKnowWhatWaitsInLine(t *testing.T) {
+// TestOperationsIncludeMessagesInLine also without a claim: as messages are removed, the turn passes to the next one.
+func TestOperationsIncludeMessagesInLine(t *testing.T) {
 	for name, want := range map[string]Counts{"cancel": {}, "bury": {Dead: 3}, "reschedule": {Postponed: 3}} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			g, first := s.lined()
+			g, first := s.withMessagesInLine()
 			s.nack(g, 0, first)
 			require.Equal(t, Counts{Ready: 1, InLine: 2}, s.stats().Groups[0].Counts)
 			p, err := operations[name](t.Context(), s, Matching(Query{In: Waiting, Group: "billing"}), nil)
@@ -161,11 +160,11 @@ func TestBulkOperationsKnowWhatWaitsInLine(t *testing.T) {
 	}
 }
 
-// TestAWalkMeetsWhoseTurnComes although it leaves its line, for another end of the queue than it had. From a cursor within the
-// queue, it does not go through the line again.
-func TestAWalkMeetsWhoseTurnComes(t *testing.T) {
+// TestAWalkVisitsTheNextMessageOfAKey although the message leaves its line for another end of the queue than it had. From a cursor
+// within the queue, the walk does not go through the line again.
+func TestAWalkVisitsTheNextMessageOfAKey(t *testing.T) {
 	s := newScene(t)
-	g, first := s.lined()
+	g, first := s.withMessagesInLine()
 	q := Query{In: Waiting, Group: "billing"}
 	for _, want := range [][]string{{"line order-2", "line order-3", "queue order-2"}, nil} {
 		var met []string
@@ -185,9 +184,9 @@ func TestAWalkMeetsWhoseTurnComes(t *testing.T) {
 	}
 }
 
-func TestDeliverNowLeavesWhatWaitsInLine(t *testing.T) {
+func TestDeliverNowSkipsMessagesInLine(t *testing.T) {
 	s := newScene(t)
-	s.lined()
+	s.withMessagesInLine()
 	before := s.stats().Groups[0].Counts
 	p, err := s.admin.DeliverNow(t.Context(), s.Topic, Matching(Query{In: Waiting}), nil)
 	require.NoError(t, err)
@@ -197,7 +196,7 @@ func TestDeliverNowLeavesWhatWaitsInLine(t *testing.T) {
 
 func TestExamineNamesHaltedKeys(t *testing.T) {
 	s := newScene(t)
-	g, first := s.lined()
+	g, first := s.withMessagesInLine()
 	s.halt(true)
 	require.NotContains(t, s.findings(false), CheckHalted)
 	require.Empty(t, s.halted())
@@ -228,17 +227,17 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 }
 
 // halted are the dead messages that halt ordering keys of "billing", with their reasons.
-func (s *scene) halted() (letters []string) {
+func (s *scene) halted() (list []string) {
 	s.T.Helper()
 	for e, err := range s.admin.Halted(s.T.Context(), s.Topic, "billing") {
 		require.NoError(s.T, err)
 		assert.Equal(s.T, []any{"wallet-7", s.Topic, "billing", Dead}, []any{e.OrderingKey, e.Topic, e.Group, e.Set})
-		letters = append(letters, e.ID+" "+e.Reason)
+		list = append(list, e.ID+" "+e.Reason)
 	}
-	return letters
+	return list
 }
 
-func TestHaltedNamesEachLetterOnceAndStops(t *testing.T) {
+func TestHaltedYieldsEachDeadMessageOnce(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "billing")
 	s.halt(true)
@@ -273,9 +272,9 @@ func TestHaltedNamesEachLetterOnceAndStops(t *testing.T) {
 	require.Equal(t, 4, n)
 }
 
-func TestFindKnowsIdsWithAnOrderingKey(t *testing.T) {
+func TestFindFindsOrderedMessagesByID(t *testing.T) {
 	s := newScene(t)
-	s.lined()
+	s.withMessagesInLine()
 	id := s.idOf("order-2")
 	var found []string
 	for m, err := range s.admin.Find(t.Context(), s.Topic, id[:26], nil) {

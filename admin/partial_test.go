@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatWasFoundBeforeAnErrorIsReturned ends the context before each call in turn.
-func TestWhatWasFoundBeforeAnErrorIsReturned(t *testing.T) {
+// TestPartialResultsAreReturnedWithAnError: the context ends before each call in turn.
+func TestPartialResultsAreReturnedWithAnError(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, numbered(250)...)
 	some := Query{KeyPrefix: "k", Limit: MaxLimit}
@@ -58,7 +58,7 @@ func (s *scene) until(call int, do func(ctx context.Context, a *Admin) error) er
 	return err
 }
 
-func TestReasonsBeforeAnErrorAreReturned(t *testing.T) {
+func TestPartialReasonsAreReturnedWithAnError(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "g")
 	s.publish(0, 1, numbered(250)...)

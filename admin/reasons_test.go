@@ -39,7 +39,7 @@ func TestReasonsAreCountedByKindAndGroup(t *testing.T) {
 	require.ErrorAs(t, err, &wrong)
 }
 
-func TestReasonsThatAllDifferAreBounded(t *testing.T) {
+func TestTheNumberOfReasonsIsBounded(t *testing.T) {
 	table := reasonTable{counts: map[ReasonCount]*ReasonCount{}, kinds: map[string]int{}}
 	for n := range 3 * maxReasons {
 		name := fmt.Sprint(string(rune('a'+n%26)), string(rune('a'+n/26%26)), string(rune('a'+n/676)))

@@ -24,7 +24,7 @@ func (s *scene) newPeriodic(id string) *periodic.Periodic {
 	return p
 }
 
-func TestExplainSaysWhichTickOfAScheduleAMessageIs(t *testing.T) {
+func TestExplainNamesTheTickOfASchedule(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	s.newPeriodic("report-eu")
 	s.publish(time.Hour, 1, "k")
@@ -40,7 +40,7 @@ func TestExplainSaysWhichTickOfAScheduleAMessageIs(t *testing.T) {
 	assert.Regexp(t, `^due in`, e.Summary)
 }
 
-func TestExplainSaysHowManyTicksWereMissed(t *testing.T) {
+func TestExplainCountsMissedTicks(t *testing.T) {
 	msg := fixture.Delayed("a", 0)
 	msg.Metadata.Set(periodic.ScheduleMetadata, "report-eu")
 	msg.Metadata.Set(periodic.NominalMetadata, "2026-11-30T07:00:00+01:00[Europe/Berlin]")
@@ -49,7 +49,7 @@ func TestExplainSaysHowManyTicksWereMissed(t *testing.T) {
 	assert.Empty(t, tickOf(Message{}))
 }
 
-func TestExamineSaysThatNobodyRunsTheSchedules(t *testing.T) {
+func TestExamineWarnsIfNoProcessRunsSchedules(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t).Client(t))
 	for _, id := range []string{"a", "b", "c"} {
 		s.newPeriodic(id)

@@ -121,7 +121,7 @@ func TestStatsAddUpThePartitionsOfACluster(t *testing.T) {
 	s.agree()
 }
 
-func TestGroupsShowWhatTheyAreTold(t *testing.T) {
+func TestGroupsShowTheirPausesLimitsAndExpiry(t *testing.T) {
 	s := newScene(t)
 	names := []string{"expiring", "free", "limited", "paused", "retired", "retiring"}
 	for _, name := range names {
@@ -175,8 +175,8 @@ func TestGroupsShowWhatTheyAreTold(t *testing.T) {
 	assert.Nil(t, s.stats().Pause, "it is over")
 }
 
-// TestAConsumerSaysWhatItsHandlersHold and how often it has extended their leases.
-func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
+// TestConsumersReportTheMessagesTheyHold and how often they have extended the leases.
+func TestConsumersReportTheMessagesTheyHold(t *testing.T) {
 	s := newScene(t)
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
 		c.ConsumerGroup, c.Consumer, c.LeaseDuration, c.MaxDeliveries = "g", "host-3", time.Second, 5
@@ -214,8 +214,8 @@ func TestAConsumerSaysWhatItsHandlersHold(t *testing.T) {
 	assert.Equal(t, queue.ConsumerInfo{Name: "host-3", PID: c.PID, MaxDeliveries: 5}, consumers[0].Info)
 }
 
-// TestStatsHaveTheTopicsThatCanBeRead with and without details, and an error for each of the others.
-func TestStatsHaveTheTopicsThatCanBeRead(t *testing.T) {
+// TestStatsIncludeAllReadableTopics with and without details, and an error for each of the others.
+func TestStatsIncludeAllReadableTopics(t *testing.T) {
 	server := redistest.New(t)
 	s := newSceneWith(t, server.Client(t))
 	for _, name := range []string{"", "/damaged", "/garbled", "/newer", "/z"} {
@@ -258,8 +258,8 @@ func topicsOf(stats []TopicStats) (topics []string) {
 	return topics
 }
 
-// TestStatsEstimateWhatATopicTakes with its ids, keys and windows in all sets.
-func TestStatsEstimateWhatATopicTakes(t *testing.T) {
+// TestStatsEstimateTheMemoryOfATopic with its ids, keys and windows in all sets.
+func TestStatsEstimateTheMemoryOfATopic(t *testing.T) {
 	client := redistest.New(t).Client(t)
 	s := newSceneWith(t, client)
 	used := func() int64 {

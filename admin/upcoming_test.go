@@ -32,8 +32,8 @@ func sums(buckets []Bucket) (list []int) {
 	return list
 }
 
-// TestEachMessageFallsDueInOneBucket of several partitions, also one that is due at a border.
-func TestEachMessageFallsDueInOneBucket(t *testing.T) {
+// TestEachMessageIsCountedInOneBucket of several partitions, also one that is due at a border.
+func TestEachMessageIsCountedInOneBucket(t *testing.T) {
 	s := newScene(t)
 	s.publish(0, 3, "due")
 	const hours = 5
@@ -80,7 +80,7 @@ func (c *counting) run(t *testing.T, s *scene) {
 	require.NoError(t, c.read(t.Context(), s.admin.store))
 }
 
-func TestUpcomingOfAGroupHasItsRetries(t *testing.T) {
+func TestUpcomingOfAGroupIncludesItsRetries(t *testing.T) {
 	s := newScene(t)
 	g := s.group(0, "g")
 	s.group(0, "h")
@@ -156,7 +156,7 @@ func TestInvalidUpcomingQueries(t *testing.T) {
 	require.ErrorAs(t, ask(s.Topic, UpcomingQuery{}), &kind)
 }
 
-func TestStatsCountWhatIsDueWithinATime(t *testing.T) {
+func TestStatsCountMessagesDueWithinATime(t *testing.T) {
 	s := newScene(t)
 	for i, in := range []time.Duration{0, 30 * time.Second, 5 * time.Minute, time.Hour} {
 		s.publish(in, 3, strconv.Itoa(i))
