@@ -134,7 +134,7 @@ type halfCluster struct {
 
 func (h halfCluster) Options() *redis.ClusterOptions { return h.inner.Options() }
 
-func TestConfigErrorsSayWhatWasProbablyMeant(t *testing.T) {
+func TestConfigErrorsSuggestALikelyFix(t *testing.T) {
 	type (
 		pub = redisdelay.PublisherConfig
 		sub = redisdelay.SubscriberConfig

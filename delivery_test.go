@@ -112,7 +112,7 @@ func oneDelivery(c *subConfig) {
 	c.MaxDeliveries, c.NackDelay = 1, func(int) time.Duration { return time.Hour }
 }
 
-func TestADeferredMessageComesBackAndHasNotBeenDelivered(t *testing.T) {
+func TestADeferralDoesNotCountAsADelivery(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	retried := make(retries, 10)
@@ -158,14 +158,14 @@ func TestABuriedMessageIsADeadMessageWithItsReason(t *testing.T) {
 		require.NoError(t, fixture.Delivery(t, msg).Bury(reason))
 		msg.Nack()
 		s.Expect(messages, "b")
-		letter := dead.Messages(s, 1)[0]
-		assert.Equal(t, want, letter.Reason)
-		assert.Equal(t, message.Metadata{"seen by": "us"}, letter.Content.Message.Metadata)
+		entry := dead.Messages(s, 1)[0]
+		assert.Equal(t, want, entry.Reason)
+		assert.Equal(t, message.Metadata{"seen by": "us"}, entry.Content.Message.Metadata)
 		require.Eventually(t, func() bool { return s.Log.Count("A message was dead-lettered") == 1 }, fixture.Soon, 5*time.Millisecond)
 	}
 }
 
-func TestTheLastDecisionCountsAndAnAckIgnoresIt(t *testing.T) {
+func TestTheLastDecisionWinsAndAnAckIgnoresIt(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
@@ -250,7 +250,7 @@ func decideUntilSettled(t *testing.T, d redisdelay.Delivery, decided chan<- stru
 	assert.ErrorContains(t, err, "already acked or nacked")
 }
 
-func TestADeliveryOfNobodyDecidesNothing(t *testing.T) {
+func TestDecisionsOfAZeroDeliveryAreErrors(t *testing.T) {
 	var d redisdelay.Delivery
 	require.EqualError(t, d.Defer(delay.For(time.Hour)), `redisdelay: defer "": the Delivery does not come from DeliveryFromContext`)
 	require.EqualError(t, d.Bury("no"), `redisdelay: bury "": the Delivery does not come from DeliveryFromContext`)

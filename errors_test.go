@@ -30,7 +30,7 @@ func TestADuplicateErrorNamesItsKeyAndMessage(t *testing.T) {
 	assert.NotContains(t, err.Error(), "other")
 }
 
-func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
+func TestKeyErrorsNameTheKeyAndTheProblem(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher()
@@ -55,7 +55,7 @@ func TestErrorsOfKeysSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestConnectionErrorsSayWhatIsWrong(t *testing.T) {
+func TestConnectionErrorsNameTheCause(t *testing.T) {
 	server, trusted := redistest.NewTLS(t)
 	plain := redistest.Shared(t)
 	tests := map[string]struct {

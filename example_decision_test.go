@@ -59,9 +59,9 @@ func ExampleDelivery_Bury() {
 	check(errors.Join(publisher.Close(), subscriber.Close()))
 
 	operator := must(admin.New(admin.Config{Client: client}))
-	for letter, err := range operator.All(ctx, "orders", admin.Query{In: admin.Dead}) {
+	for entry, err := range operator.All(ctx, "orders", admin.Query{In: admin.Dead}) {
 		check(err)
-		fmt.Printf("%s: %s\n", letter.Content.Message.Payload, letter.Reason)
+		fmt.Printf("%s: %s\n", entry.Content.Message.Payload, entry.Reason)
 	}
 	// Output:
 	// order 42: there is no order 42

@@ -89,9 +89,9 @@ func ExampleSubscriberConfig_deadMessages() {
 
 	operator := must(admin.New(admin.Config{Client: client}))
 	dead := admin.Query{In: admin.Dead}
-	for letter, err := range operator.All(ctx, "payments", dead) {
+	for entry, err := range operator.All(ctx, "payments", dead) {
 		check(err)
-		fmt.Printf("%s: %s\n", letter.Content.Message.Payload, letter.Reason)
+		fmt.Printf("%s: %s\n", entry.Content.Message.Payload, entry.Reason)
 	}
 	all := admin.Matching(dead)
 	fmt.Println("requeued:", must(operator.Requeue(ctx, "payments", all, nil)).Done)

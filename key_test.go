@@ -81,7 +81,7 @@ func TestAnIgnoredDuplicateIsReported(t *testing.T) {
 	}
 }
 
-func TestAMessageMayHaveADuplicatePolicyOfItsOwn(t *testing.T) {
+func TestAMessageMaySetItsOwnDuplicatePolicy(t *testing.T) {
 	t.Parallel()
 	with := func(uuid, key string, policy redisdelay.DuplicatePolicy) *message.Message {
 		msg := fixture.Keyed(uuid, key, time.Hour)
@@ -109,7 +109,7 @@ func TestAMessageMayHaveADuplicatePolicyOfItsOwn(t *testing.T) {
 	s.Expect(messages, "other")
 }
 
-func TestCancelAndRescheduleOnAMistypedTopicLeaveNoTrace(t *testing.T) {
+func TestCancelAndRescheduleOfAnUnknownTopicWriteNothing(t *testing.T) {
 	t.Parallel()
 	s := fixture.NewOn(t, redistest.New(t))
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Partitions = 12 })
@@ -133,7 +133,7 @@ func inGroup(name string) func(*subConfig) {
 	return func(c *subConfig) { c.ConsumerGroup = name }
 }
 
-func TestCancelAndRescheduleTellWhereTheMessageStood(t *testing.T) {
+func TestCancelAndRescheduleReturnThePreviousStatus(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	var changed []observe.Changed

@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-func TestLatenessGoesByRedisClockWhateverThatOfTheHost(t *testing.T) {
+func TestLatenessIsMeasuredByTheClockOfRedis(t *testing.T) {
 	body, err := DefaultMarshaler{}.Marshal("t", message.NewMessage("a", nil))
 	require.NoError(t, err)
 	config := SubscriberConfig{LeaseDuration: 10 * time.Second, Unmarshaler: DefaultMarshaler{}}

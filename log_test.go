@@ -47,7 +47,7 @@ func TestADeadMessageIsLoggedAsAnErrorWithItsPlace(t *testing.T) {
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "a", "reason": "not acked in 5 deliveries"}), lines[0].Fields)
 }
 
-func TestEachWayADeliveryEndsHasItsOwnLine(t *testing.T) {
+func TestEachKindOfSettlementHasItsOwnLogLine(t *testing.T) {
 	logger := watermill.NewCaptureLogger()
 	o := logging(logger)
 	texts := map[string]bool{}

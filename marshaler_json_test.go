@@ -10,7 +10,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-func TestAJSONBodyComesBackByteForByte(t *testing.T) {
+func TestJSONMarshalerKeepsEveryByte(t *testing.T) {
 	for _, payload := range []string{"", "text", `{"order":42}`, "\xff\x00", "\x00<&>\u2028", "é"} {
 		msg := message.NewMessage("u-1", []byte(payload))
 		msg.Metadata.Set("a <b>", "c\n")
@@ -25,7 +25,7 @@ func TestAJSONBodyComesBackByteForByte(t *testing.T) {
 	}
 }
 
-func TestAJSONMarshalerReadsWhatTheDefaultOneHasWritten(t *testing.T) {
+func TestJSONMarshalerReadsBodiesOfTheDefaultMarshaler(t *testing.T) {
 	msg := message.NewMessage("u-1", []byte("text"))
 	body, err := redisdelay.DefaultMarshaler{}.Marshal("t", msg)
 	require.NoError(t, err)

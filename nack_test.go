@@ -21,7 +21,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-func TestNackDelayDecidesWhenAMessageComesBack(t *testing.T) {
+func TestNackDelaySetsTheDelayOfARedelivery(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	var mu sync.Mutex
@@ -72,7 +72,7 @@ func (r retries) next(t *testing.T) time.Duration {
 	}
 }
 
-func TestNoDelayIsBelowTheFloor(t *testing.T) {
+func TestRedeliveryDelaysHaveAMinimum(t *testing.T) {
 	t.Parallel()
 	delays := map[string]func(c *subConfig) func(msg *message.Message){
 		"NackDelay": func(c *subConfig) func(*message.Message) {
@@ -148,8 +148,8 @@ func prepend(first *message.Message, rest <-chan *message.Message) <-chan *messa
 	return out
 }
 
-// TestANackKeepsThePayloadAsItWasPublished lets a middleware decrypt it in place.
-func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
+// TestANackKeepsThePublishedPayload even if a middleware decrypts it in place.
+func TestANackKeepsThePublishedPayload(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
@@ -177,7 +177,7 @@ func TestANackKeepsThePayloadAsItWasPublished(t *testing.T) {
 	s.Settled()
 }
 
-func TestMetadataThatIsTooLargeIsNotKept(t *testing.T) {
+func TestANackDropsMetadataThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe()
@@ -210,7 +210,7 @@ func TestAPanicInNackDelayFallsBackToTheDefault(t *testing.T) {
 	s.Settled()
 }
 
-func TestBackoffGrowsFromItsInitialDelayToItsLongest(t *testing.T) {
+func TestBackoffGrowsFromTheInitialToTheLongestDelay(t *testing.T) {
 	const s, forever = time.Second, time.Duration(math.MaxInt64)
 	tests := map[string]struct {
 		initial, longest time.Duration
@@ -259,7 +259,7 @@ func (p panicky) Unmarshal(topic string, body []byte) (*message.Message, error) 
 	return msg, err
 }
 
-func TestAPanicInTheUnmarshalerMakesADeadMessageAndHoldsUpNothing(t *testing.T) {
+func TestAPanicInTheUnmarshalerDeadLettersOnlyItsMessage(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = panicky{} })
@@ -288,7 +288,7 @@ func (q quoting) Unmarshal(topic string, body []byte) (*message.Message, error) 
 	return msg, err
 }
 
-func TestWhateverTheErrorOfAnUnmarshalerIsItMakesADeadMessageWithAShortReason(t *testing.T) {
+func TestUnmarshalerErrorsMakeDeadMessagesWithAShortReason(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = quoting{} })
@@ -296,8 +296,8 @@ func TestWhateverTheErrorOfAnUnmarshalerIsItMakesADeadMessageWithAShortReason(t 
 	require.NoError(t, s.Publisher().Publish(s.Topic, large))
 	s.Publish("bad", "good")
 	s.Expect(messages, "good")
-	for _, letter := range dead.Messages(s, 2) {
-		assert.True(t, strings.HasPrefix(letter.Reason, "cannot decode: "), "%.100q", letter.Reason)
-		assert.LessOrEqual(t, len(letter.Reason), redisdelay.MaxReasonBytes)
+	for _, entry := range dead.Messages(s, 2) {
+		assert.True(t, strings.HasPrefix(entry.Reason, "cannot decode: "), "%.100q", entry.Reason)
+		assert.LessOrEqual(t, len(entry.Reason), redisdelay.MaxReasonBytes)
 	}
 }

@@ -28,11 +28,11 @@ func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
 			got, _ = args[0].FieldByName("Err").Interface().(error)
 			return nil
 		}))
-		tell := reflect.ValueOf(publicErrors(o)).Field(i)
-		tell.Call([]reflect.Value{event})
+		observer := reflect.ValueOf(publicErrors(o)).Field(i)
+		observer.Call([]reflect.Value{event})
 		require.NoError(t, got, field.Name)
 		event.FieldByName("Err").Set(internal)
-		tell.Call([]reflect.Value{event})
+		observer.Call([]reflect.Value{event})
 		var wrong *KeyTypeError
 		require.ErrorAs(t, got, &wrong, field.Name)
 		assert.Equal(t, "k", wrong.Key)
@@ -40,7 +40,7 @@ func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
 	assert.False(t, errors.As(internal.Interface().(error), new(*KeyTypeError)), "it has to be converted")
 }
 
-func TestErrorsLeaveAsPublicTypes(t *testing.T) {
+func TestErrorsAreReturnedAsPublicTypes(t *testing.T) {
 	cause := errors.New("cause")
 	inner := &publish.PartialError{
 		Stored: 1, Total: 3, Missing: []int{1, 2},

@@ -107,7 +107,7 @@ func (rawMarshaler) Unmarshal(_ string, body []byte) (*message.Message, error) {
 	return message.NewMessage("", body), nil
 }
 
-func TestPublishAsyncCopiesWhatTheMarshalerShares(t *testing.T) {
+func TestPublishAsyncCopiesBodiesThatTheMarshalerShares(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
@@ -127,9 +127,9 @@ func TestPublishAsyncCopiesWhatTheMarshalerShares(t *testing.T) {
 	}
 }
 
-// TestPublishCopiesWhatTheMarshalerShares: a call to Redis may go on after Publish has returned, and is repeated for others of its
-// batch.
-func TestPublishCopiesWhatTheMarshalerShares(t *testing.T) {
+// TestPublishCopiesBodiesThatTheMarshalerShares: a call to Redis may continue after Publish has returned, and is repeated for other
+// messages of its batch.
+func TestPublishCopiesBodiesThatTheMarshalerShares(t *testing.T) {
 	t.Parallel()
 	s, payload := fixture.New(t), []byte("a")
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
@@ -139,7 +139,7 @@ func TestPublishCopiesWhatTheMarshalerShares(t *testing.T) {
 	assert.Equal(t, []string{"a"}, s.Client.HVals(t.Context(), s.Key("messages")).Val())
 }
 
-func TestPublishAsyncTellsOfBadInputAsPublishDoes(t *testing.T) {
+func TestPublishAsyncRejectsTheSameInputAsPublish(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -185,7 +185,7 @@ func TestPublishAsyncTellsOfBadInputAsPublishDoes(t *testing.T) {
 	assert.Equal(t, redisdelay.ErrPublisherClosed, p.PublishAsync("t", message.NewMessage("a", nil)).Err(), "the error itself")
 }
 
-func TestPublishAsyncHasPublicErrors(t *testing.T) {
+func TestPublishAsyncReturnsPublicErrorTypes(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	key := s.Key("scheduled")
@@ -200,7 +200,7 @@ func TestPublishAsyncHasPublicErrors(t *testing.T) {
 	}
 }
 
-func TestAWaitEndsWithItsContextAndItsCallGoesOn(t *testing.T) {
+func TestCancellingAWaitDoesNotCancelTheCall(t *testing.T) {
 	t.Parallel()
 	s, w, answer := fixture.New(t), &wire{}, make(chan struct{})
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = through(t, w) })
@@ -214,7 +214,7 @@ func TestAWaitEndsWithItsContextAndItsCallGoesOn(t *testing.T) {
 	require.NoError(t, future.Wait(t.Context()))
 }
 
-func TestWhatNobodyHasAskedForIsLogged(t *testing.T) {
+func TestUncheckedAsyncErrorsAreLogged(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {

@@ -134,8 +134,8 @@ func TestDelayComesFromTheContextOrTheGenerator(t *testing.T) {
 	msg.Ack()
 }
 
-// TestATimeThatStandsAloneIsNoMissingDelay, whatever the generator and the context say.
-func TestATimeThatStandsAloneIsNoMissingDelay(t *testing.T) {
+// TestADueTimeInMetadataOverridesOtherDelays, both of the generator and of the context.
+func TestADueTimeInMetadataOverridesOtherDelays(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	p := s.Publisher(func(c *redisdelay.PublisherConfig) {
@@ -178,7 +178,7 @@ func TestPublishFailsAtOnceOnAClosedClient(t *testing.T) {
 	assert.Less(t, time.Since(start), 5*time.Second, "retrying cannot help")
 }
 
-func TestAPublisherTellsTheConfigInForce(t *testing.T) {
+func TestConfigReturnsTheEffectiveConfig(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	config := s.Publisher().Config()

@@ -29,7 +29,7 @@ func (sloppy) Unmarshal(_ string, body []byte) (*message.Message, error) {
 	return &message.Message{UUID: good.UUID}, nil
 }
 
-func TestASloppyUnmarshalerDoesNotBlockTheSubscription(t *testing.T) {
+func TestAnUnmarshalerThatReturnsNilDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.Unmarshaler = sloppy{} })
@@ -55,7 +55,7 @@ func TestEveryGroupGetsEachMessageOnce(t *testing.T) {
 	}
 }
 
-func TestMaxInFlightMessagesAreHandedOut(t *testing.T) {
+func TestMaxInFlightBoundsTheDeliveredMessages(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight = 3 })
@@ -72,7 +72,7 @@ func TestMaxInFlightMessagesAreHandedOut(t *testing.T) {
 	s.Settled()
 }
 
-func TestASlowMessageHoldsUpNoOther(t *testing.T) {
+func TestASlowMessageDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	slow := s.Subscribe()
@@ -156,7 +156,7 @@ func nextBatch(t *testing.T, got <-chan []string) []string {
 	}
 }
 
-func TestBatchesHaveWhatIsReadyInOrder(t *testing.T) {
+func TestBatchesContainReadyMessagesInOrder(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	var want, all []string
@@ -181,7 +181,7 @@ func TestBatchesHaveWhatIsReadyInOrder(t *testing.T) {
 	assert.Equal(t, []string{"alone"}, nextBatch(t, got), "it waits for no other")
 }
 
-func TestEachMessageOfABatchHasItsOwnEnd(t *testing.T) {
+func TestEachMessageOfABatchIsSettledByItself(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	s.Publish("acked", "nacked", "left", "buried", "deferred")
@@ -211,7 +211,7 @@ func TestEachMessageOfABatchHasItsOwnEnd(t *testing.T) {
 	assert.Equal(t, "a test", dead.Messages(s, 1)[0].Reason)
 }
 
-func TestAPanicInABatchNacksWhatIsLeft(t *testing.T) {
+func TestAPanicInABatchNacksUnsettledMessages(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	s.Publish("a", "b")
@@ -251,7 +251,7 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	assert.Equal(t, redisdelay.ErrEmptyTopic, subscriber.SubscribeBatches(t.Context(), "", 1, ackAll))
 }
 
-func TestDelayOfIsWhatPublishWouldWait(t *testing.T) {
+func TestDelayOfReturnsTheDelayThatPublishUses(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	publisher := s.Publisher(func(c *redisdelay.PublisherConfig) {
@@ -277,7 +277,7 @@ func TestDelayOfIsWhatPublishWouldWait(t *testing.T) {
 	require.ErrorAs(t, err, &wrong)
 }
 
-func TestRegisterGroupMakesAGroupGetWhatComes(t *testing.T) {
+func TestARegisteredGroupReceivesLaterMessages(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
 	publisher := s.Publisher()
