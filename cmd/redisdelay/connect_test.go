@@ -24,13 +24,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// TestWhyRedisCannotBeReachedIsOneLine for a wrong address, password, certificate or kind of server.
-func TestWhyRedisCannotBeReachedIsOneLine(t *testing.T) {
+// TestConnectionErrorsAreOneLine for a wrong address, password, certificate or kind of server.
+func TestConnectionErrorsAreOneLine(t *testing.T) {
 	plain := redistest.New(t)
 	redistest.Command(t, plain.Client(t), "ACL", "SETUSER", "eve", "on", ">right", "~*", "+hello")
 	secure, _ := redistest.NewTLS(t)
 	other, _ := redistest.NewTLS(t)
-	for _, c := range []struct{ args, says string }{
+	for _, c := range []struct{ args, problem string }{
 		{"--redis redis://127.0.0.1:1", "connection refused"},
 		{"--redis redis://no.such.host.invalid", "no.such.host.invalid"},
 		{"--redis redis://eve:wrong@" + plain.Addr, "wrong user or password"},
@@ -45,7 +45,7 @@ func TestWhyRedisCannotBeReachedIsOneLine(t *testing.T) {
 	} {
 		r := program{t: t}.shell("redisdelay topics " + c.args)
 		assert.NotZero(t, r.code, c.args)
-		assert.Contains(t, r.err, c.says, c.args)
+		assert.Contains(t, r.err, c.problem, c.args)
 		assert.Equal(t, 1, strings.Count(r.err, "\n"), "%s: %s", c.args, r.err)
 		assert.NotContains(t, r.err, "hunter2")
 		assert.NotContains(t, r.err, "wrong@")
@@ -66,8 +66,8 @@ func TestSentinelsLeadToTheMaster(t *testing.T) {
 	assert.Contains(t, r.err, "--sentinel NAME")
 }
 
-// TestAClientCertificate is asked for by a proxy before a server.
-func TestAClientCertificate(t *testing.T) {
+// TestTheClientCertificateIsPresented to a proxy before a server, which requires it.
+func TestTheClientCertificateIsPresented(t *testing.T) {
 	server := redistest.New(t)
 	dir := t.TempDir()
 	pair := selfSigned(t, dir)

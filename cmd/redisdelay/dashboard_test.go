@@ -38,10 +38,10 @@ func serveDashboard(t *testing.T, server *redistest.Server, args ...string) *ser
 	hung := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	require.True(t, lines.Scan(), lines.Err())
 	hung.Stop()
-	var said struct{ Event string }
-	require.NoError(t, json.Unmarshal(lines.Bytes(), &said))
-	_, address, found := strings.Cut(said.Event, "the dashboard is at ")
-	require.True(t, found, said.Event)
+	var started struct{ Event string }
+	require.NoError(t, json.Unmarshal(lines.Bytes(), &started))
+	_, address, found := strings.Cut(started.Event, "the dashboard is at ")
+	require.True(t, found, started.Event)
 	s := &served{t: t, url: address, client: &http.Client{Transport: &http.Transport{}}}
 	stream, err := s.client.Get(s.url + "events?page=")
 	require.NoError(t, err)
@@ -63,8 +63,8 @@ func (s *served) post(path string, form url.Values) int {
 	return answer.StatusCode
 }
 
-// TestTheDashboardChangesNothingUnlessItMayWrite tries to pause a topic.
-func TestTheDashboardChangesNothingUnlessItMayWrite(t *testing.T) {
+// TestTheDashboardIsReadOnlyWithoutWrite: it tries to pause a topic.
+func TestTheDashboardIsReadOnlyWithoutWrite(t *testing.T) {
 	server := redistest.New(t)
 	stage(t, server.Client(t), 1)
 	a, err := admin.New(admin.Config{Client: server.Client(t)})

@@ -84,8 +84,8 @@ func requireObjects(t *testing.T, line, out string) {
 // elsewhere are commands that use nothing of the session's server, or serve until a signal: other tests run them.
 var elsewhere = []string{"redisdelay help", "redisdelay completion", "redisdelay dashboard"}
 
-// TestTheSessionHasEveryCommand of docs/operate/cli.md, for people and with -o json.
-func TestTheSessionHasEveryCommand(t *testing.T) {
+// TestTheSessionRunsEveryCommand of docs/operate/cli.md, for people and with -o json.
+func TestTheSessionRunsEveryCommand(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/operate/cli.md")
 	require.NoError(t, err)
 	lines := session(t)

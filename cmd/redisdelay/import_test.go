@@ -17,8 +17,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// TestAnImportThatIsKilledThriceStoresEachJobOnce, with its due time.
-func TestAnImportThatIsKilledThriceStoresEachJobOnce(t *testing.T) {
+// TestAnImportKilledThreeTimesStoresEachJobOnce, with its due time.
+func TestAnImportKilledThreeTimesStoresEachJobOnce(t *testing.T) {
 	server := redistest.New(t)
 	client := server.Client(t)
 	s := fixture.NewWith(t, client)

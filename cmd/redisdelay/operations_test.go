@@ -63,8 +63,8 @@ func statsOf(t *testing.T, a *admin.Admin, topic string) admin.TopicStats {
 	return stats[0]
 }
 
-// TestAnInterruptedActSaysHowToGoOn, and then each dead message is requeued once.
-func TestAnInterruptedActSaysHowToGoOn(t *testing.T) {
+// TestAnInterruptedOperationPrintsHowToContinue, and then each dead message is requeued once.
+func TestAnInterruptedOperationPrintsHowToContinue(t *testing.T) {
 	server := redistest.New(t)
 	count := *many
 	a := bury(t, server.Client(t), "t", count)
@@ -99,7 +99,7 @@ func TestAnInterruptedActSaysHowToGoOn(t *testing.T) {
 	assert.Equal(t, count, after.Groups[0].Ready)
 }
 
-func TestCompletionKnowsTopicsAndGroups(t *testing.T) {
+func TestCompletionSuggestsTopicsAndGroups(t *testing.T) {
 	server := redistest.New(t)
 	stage(t, server.Client(t), 1)
 	p := program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
@@ -127,8 +127,8 @@ func TestCompletionKnowsTopicsAndGroups(t *testing.T) {
 	}
 }
 
-// TestExportIntoImportBringsATopicToAnotherServer with ids, keys, due times and content, once.
-func TestExportIntoImportBringsATopicToAnotherServer(t *testing.T) {
+// TestExportPipedIntoImportCopiesATopic to another server, with ids, keys, due times and content, once.
+func TestExportPipedIntoImportCopiesATopic(t *testing.T) {
 	from, to := redistest.New(t), redistest.NewCluster(t)
 	client, count := from.Client(t), *many/4
 	stage(t, client, 1)

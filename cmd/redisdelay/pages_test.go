@@ -23,8 +23,8 @@ var (
 	quoted = regexp.MustCompile("`(redisdelay [^`]*)`")
 )
 
-// TestPagesShowWhatTheCommandsPrint runs the commands of pages, in their order. Those in tables must succeed.
-func TestPagesShowWhatTheCommandsPrint(t *testing.T) {
+// TestPagesShowTheOutputOfCommands: it runs the commands of pages, in their order. Those in tables must succeed.
+func TestPagesShowTheOutputOfCommands(t *testing.T) {
 	for _, page := range []string{"../../docs/operate/operating.md", "../../README.md"} {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			text, err := os.ReadFile(page)

@@ -25,7 +25,7 @@ func TestPeriodicRunStoresTicksUntilASignal(t *testing.T) {
 	for name, form := range map[string]struct {
 		args   []string
 		signal os.Signal
-		says   *regexp.Regexp
+		output *regexp.Regexp
 	}{
 		"for people":   {nil, os.Interrupt, regexp.MustCompile(`^stored (\d+) ticks?(;.*)?\n$`)},
 		"for programs": {[]string{"-o", "json"}, syscall.SIGTERM, regexp.MustCompile(`^\{"operation":"run","stored":(\d+)(,"missed":\d+)?\}\n$`)},
@@ -48,17 +48,17 @@ func TestPeriodicRunStoresTicksUntilASignal(t *testing.T) {
 			assert.Eventually(t, func() bool { return stored() > before+1 }, fixture.Soon, 5*time.Millisecond)
 			require.NoError(t, cmd.Process.Signal(form.signal))
 			require.NoError(t, cmd.Wait(), errs.String())
-			said := form.says.FindStringSubmatch(out.String())
-			require.NotNil(t, said, out.String())
-			told, err := strconv.ParseInt(said[1], 10, 64)
+			match := form.output.FindStringSubmatch(out.String())
+			require.NotNil(t, match, out.String())
+			printed, err := strconv.ParseInt(match[1], 10, 64)
 			require.NoError(t, err)
-			assert.InDelta(t, stored()-before, told, 1, "the signal may come while Redis stores the last one")
+			assert.InDelta(t, stored()-before, printed, 1, "the signal may come while Redis stores the last one")
 		})
 	}
 }
 
-// TestAScheduleThatThisHostCannotUseIsShown, paused and removed: its zone is known only where it was defined.
-func TestAScheduleThatThisHostCannotUseIsShown(t *testing.T) {
+// TestAScheduleInAnUnknownZoneIsShown, paused and removed: its zone is known only where it was defined.
+func TestAScheduleInAnUnknownZoneIsShown(t *testing.T) {
 	server := redistest.New(t)
 	client := server.Client(t)
 	stageSchedules(t, client)
@@ -85,8 +85,8 @@ func TestAScheduleThatThisHostCannotUseIsShown(t *testing.T) {
 	assert.Zero(t, client.ZCard(t.Context(), "{redisdelay:reports:0}:scheduled").Val())
 }
 
-// TestMessagesOfSchedulesHaveTheFormThatIsAskedFor: consumers may read only one.
-func TestMessagesOfSchedulesHaveTheFormThatIsAskedFor(t *testing.T) {
+// TestPeriodicTriggerUsesTheRequestedBodyFormat: consumers may read only one.
+func TestPeriodicTriggerUsesTheRequestedBodyFormat(t *testing.T) {
 	server := redistest.New(t)
 	client := server.Client(t)
 	stageSchedules(t, client)

@@ -22,8 +22,8 @@ func stageUnreadable(t *testing.T) program {
 	return program{t: t, env: []string{"REDIS_URL=redis://" + server.Addr}}
 }
 
-// TestATopicThatCannotBeReadHidesNoOther: the others are shown, and then what is wrong with it.
-func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+// TestAnUnreadableTopicDoesNotHideOthers: the others are shown, and then the error of this one.
+func TestAnUnreadableTopicDoesNotHideOthers(t *testing.T) {
 	p := stageUnreadable(t)
 	for _, command := range [][]string{
 		{"stats"},
@@ -34,16 +34,16 @@ func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
 	} {
 		r := p.run(command...)
 		assert.Contains(t, r.out, orders, command)
-		said := r.out + r.err
-		assert.Contains(t, said, ":scheduled", command)
-		assert.Contains(t, said, "broken", command)
-		assert.Contains(t, said, "this library knows", command)
+		output := r.out + r.err
+		assert.Contains(t, output, ":scheduled", command)
+		assert.Contains(t, output, "broken", command)
+		assert.Contains(t, output, "this library knows", command)
 		assert.Equal(t, 1, r.code, command)
 		assert.Contains(t, r.err, `"newer": `, command)
 	}
 }
 
-func TestAnIDIsFoundBesideTopicsThatCannotBeRead(t *testing.T) {
+func TestAnIDIsFoundDespiteUnreadableTopics(t *testing.T) {
 	p := stageUnreadable(t)
 	var first struct{ ID string }
 	line, _, _ := strings.Cut(p.run("ls", orders, "-o", "json").out, "\n")

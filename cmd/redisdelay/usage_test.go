@@ -12,7 +12,7 @@ import (
 
 // wrongUsages are command lines with what the one line on standard error must say: the flag or
 // argument, and what was expected. None of them gets as far as reaching Redis.
-var wrongUsages = []struct{ line, says, want string }{
+var wrongUsages = []struct{ line, problem, want string }{
 	{"lss", `unknown command "lss"`, "want ls?"},
 	{"frobnicate", `unknown command "frobnicate"`, "see redisdelay --help"},
 	{"help lss", `unknown command "lss"`, "want ls?"},
@@ -105,14 +105,14 @@ var wrongUsages = []struct{ line, says, want string }{
 	{"stats --prefix {a}", "--prefix", "{"},
 }
 
-func TestWrongUsageIsOneLineThatSaysWhatWasExpected(t *testing.T) {
+func TestUsageErrorsNameTheExpectedValueInOneLine(t *testing.T) {
 	p := program{t: t, env: []string{"REDIS_URL=redis://127.0.0.1:1"}}
 	for _, wrong := range wrongUsages {
 		r := p.shell("redisdelay " + wrong.line + " < /dev/null")
 		assert.Equal(t, 2, r.code, "%s: %s", wrong.line, r.err)
 		assert.Empty(t, r.out, wrong.line)
 		assert.Equal(t, 1, strings.Count(r.err, "\n"), "%s: %s", wrong.line, r.err)
-		assert.Contains(t, r.err, wrong.says, wrong.line)
+		assert.Contains(t, r.err, wrong.problem, wrong.line)
 		assert.Contains(t, r.err, wrong.want, wrong.line)
 	}
 }
@@ -146,8 +146,7 @@ func TestPasswordsAreNeverPrinted(t *testing.T) {
 	}
 }
 
-// TestExportKeepsAFileThatExists although it is told to write there.
-func TestExportKeepsAFileThatExists(t *testing.T) {
+func TestExportDoesNotOverwriteAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	require.NoError(t, os.WriteFile(file, []byte("mine"), 0o600))
 	r := program{t: t, env: []string{"REDIS_URL=redis://127.0.0.1:1"}}.run("export", "orders", "--file", file)

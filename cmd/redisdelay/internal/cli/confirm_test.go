@@ -22,8 +22,8 @@ func (s *stage) answer(typed string, args ...string) result {
 	return result{a.out.(*bytes.Buffer).String(), a.err.(*bytes.Buffer).String(), code}
 }
 
-// TestOnATerminalWhatDestroysAsksFirst, and only a yes is one.
-func TestOnATerminalWhatDestroysAsksFirst(t *testing.T) {
+// TestDestructiveCommandsAskForConfirmation on a terminal, and only a yes confirms.
+func TestDestructiveCommandsAskForConfirmation(t *testing.T) {
 	s := newStage(t)
 	schedules, err := periodic.New(periodic.Config{Client: s.Client}, nil)
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestOnATerminalWhatDestroysAsksFirst(t *testing.T) {
 		{"cancel orders --all", `Cancel 1 message of topic "orders"? [y/N] `, "cancelled 1 message", "show orders --key k"},
 	} {
 		args := strings.Fields(c.line)
-		for typed, says := range map[string]string{
+		for typed, message := range map[string]string{
 			"n\n": "nothing is done: the answer was no", "\n": "nothing is done: the answer was no",
 			"yess\n": "nothing is done: the answer was no", "": "nothing is done: there was no answer",
 		} {
@@ -45,7 +45,7 @@ func TestOnATerminalWhatDestroysAsksFirst(t *testing.T) {
 			assert.Equal(t, exitNo, r.code, "%s: %q", c.line, typed)
 			assert.NotContains(t, r.out, c.done, c.line)
 			assert.Contains(t, r.err, c.asks, c.line)
-			assert.Contains(t, r.err, says, "%s: %q", c.line, typed)
+			assert.Contains(t, r.err, message, "%s: %q", c.line, typed)
 			s.must(strings.Fields(c.left)...)
 		}
 		r := s.answer("Y\n", args...)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestADashboardThatOthersReachWantsALogin(t *testing.T) {
+func TestADashboardOnAPublicAddressRequiresALogin(t *testing.T) {
 	for _, test := range []struct {
 		listen, login string
 		userHeader    string
@@ -51,7 +51,7 @@ func answered(w *web, change func(*http.Request)) int {
 // quiet is an app that writes to nowhere.
 func quiet() *app { return &app{out: &bytes.Buffer{}, now: time.Now} }
 
-func TestTheDashboardAsksWhoItIs(t *testing.T) {
+func TestTheDashboardChecksTheLoginAndTheHost(t *testing.T) {
 	status := func(w *web, host, user, password string) int {
 		return answered(w, func(r *http.Request) {
 			if r.Host = host; user != "" {
@@ -72,19 +72,19 @@ func TestTheDashboardAsksWhoItIs(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, status(proxied, "evil.example:8080", "", ""))
 }
 
-// TestARequestThatTheProxyHasNotNamedIsRefused: it came past the proxy.
-func TestARequestThatTheProxyHasNotNamedIsRefused(t *testing.T) {
+// TestARequestWithoutTheUserHeaderIsRejected: it bypassed the proxy.
+func TestARequestWithoutTheUserHeaderIsRejected(t *testing.T) {
 	w := &web{behindProxy: "ops.example", userHeader: "X-User"}
 	named := func(name string) int { return answered(w, func(r *http.Request) { r.Header.Set("X-User", name) }) }
 	assert.Equal(t, http.StatusUnauthorized, named(""))
 	assert.Equal(t, http.StatusOK, named("eve"))
 }
 
-// TestPasswordsAreGuessedSlowly from one address, with a line for each in the log, while others log in.
-func TestPasswordsAreGuessedSlowly(t *testing.T) {
-	said := &bytes.Buffer{}
+// TestWrongPasswordsAreRateLimited per address, with a line for each in the log, while others log in.
+func TestWrongPasswordsAreRateLimited(t *testing.T) {
+	logged := &bytes.Buffer{}
 	now := time.Now()
-	w := &web{app: &app{out: said, now: func() time.Time { return now }}, login: "eve:secret"}
+	w := &web{app: &app{out: logged, now: func() time.Time { return now }}, login: "eve:secret"}
 	try := func(from, password string) int {
 		return answered(w, func(r *http.Request) { r.RemoteAddr = from; r.SetBasicAuth("eve\n", password) })
 	}
@@ -95,8 +95,8 @@ func TestPasswordsAreGuessedSlowly(t *testing.T) {
 		}
 		assert.Equal(t, want, try("10.0.0.1:"+string(rune('0'+n%10)), "guess"))
 	}
-	assert.Equal(t, freeGuesses, bytes.Count(said.Bytes(), []byte("\n")), "a line for each that was compared")
-	assert.Contains(t, said.String(), "10.0.0.1")
+	assert.Equal(t, freeGuesses, bytes.Count(logged.Bytes(), []byte("\n")), "a line for each that was compared")
+	assert.Contains(t, logged.String(), "10.0.0.1")
 	assert.Equal(t, http.StatusUnauthorized, try("10.0.0.2:1", "guess"), "another address")
 	now = now.Add(guessEvery)
 	assert.Equal(t, http.StatusUnauthorized, try("10.0.0.1:1", "guess"))
@@ -108,7 +108,7 @@ func TestPasswordsAreGuessedSlowly(t *testing.T) {
 	assert.LessOrEqual(t, len(w.guesses.of), maxGuessers+1)
 }
 
-func TestNobodyChoosesTheirName(t *testing.T) {
+func TestTheActorCannotBeForged(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.SetBasicAuth("mallory", "guess")
 	r.Header.Set("X-User", "eve")
@@ -118,11 +118,11 @@ func TestNobodyChoosesTheirName(t *testing.T) {
 	assert.Equal(t, "mallory", (&web{login: "mallory:guess"}).actor(r), "guard has asked")
 }
 
-// TestALineOfTheLogIsOneLine, whatever people have typed.
-func TestALineOfTheLogIsOneLine(t *testing.T) {
-	said := &bytes.Buffer{}
-	a := &app{out: said}
+// TestAnAuditLogEntryIsOneLine, whatever users have typed.
+func TestAnAuditLogEntryIsOneLine(t *testing.T) {
+	logged := &bytes.Buffer{}
+	a := &app{out: logged}
 	auditLog{app: a}.Info("Dashboard: pause: done", watermill.LogFields{"reason": "a b\" actor=\"eve\n", "actor": "mallory", "n": 3})
-	_, line, _ := bytes.Cut(bytes.TrimSpace(said.Bytes()), []byte(" "))
+	_, line, _ := bytes.Cut(bytes.TrimSpace(logged.Bytes()), []byte(" "))
 	assert.Equal(t, `Dashboard: pause: done actor="mallory" n="3" reason="a b\" actor=\"eve\n"`, string(line))
 }

@@ -202,20 +202,20 @@ func jsonNames(of reflect.Type) (names []string) {
 }
 
 func TestEveryFlagAndCommandIsDescribed(t *testing.T) {
-	var look func(cmd *cobra.Command)
-	look = func(cmd *cobra.Command) {
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
 		require.NotEmpty(t, cmd.Short, cmd.CommandPath())
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			require.NotEmpty(t, f.Usage, cmd.CommandPath()+" --"+f.Name)
 		})
 		for _, sub := range cmd.Commands() {
-			look(sub)
+			check(sub)
 		}
 	}
-	look(newTestApp().root())
+	check(newTestApp().root())
 }
 
-func TestHelpDoesNotReachForRedis(t *testing.T) {
+func TestHelpNeedsNoRedis(t *testing.T) {
 	t.Setenv("REDIS_URL", "redis://127.0.0.1:1")
 	for _, args := range [][]string{{}, {"help"}, {"help", "ls"}, {"dead"}, {"ls", "--help"}, {"completion", "bash"}} {
 		require.Zero(t, newTestApp().run(context.Background(), args), "%v", args)

@@ -13,8 +13,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// TestFindingsThatAreAlikeAreSummedUp over topics; others are all shown.
-func TestFindingsThatAreAlikeAreSummedUp(t *testing.T) {
+// TestSimilarFindingsAreSummarized over topics; others are all shown.
+func TestSimilarFindingsAreSummarized(t *testing.T) {
 	var out bytes.Buffer
 	d := &diagnosis{app: &app{out: &out, err: &out, now: time.Now}, topics: map[alike][]string{}}
 	d.bar = d.app.newBar("examined", 0)
@@ -31,7 +31,7 @@ func TestFindingsThatAreAlikeAreSummedUp(t *testing.T) {
 	assert.Equal(t, 1, d.problems)
 }
 
-func TestDoctorShowsHowFarItIsOnATerminal(t *testing.T) {
+func TestDoctorShowsItsProgressOnATerminal(t *testing.T) {
 	var out, err bytes.Buffer
 	now := time.Now()
 	d := &diagnosis{app: &app{out: &out, err: &err, now: func() time.Time { return now }}, topics: map[alike][]string{}}

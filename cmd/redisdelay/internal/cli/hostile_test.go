@@ -197,9 +197,9 @@ func (e *evil) commands() [][]string {
 	}
 }
 
-// TestNothingHostileReachesTheTerminal from names, keys, payloads, metadata, reasons, versions or
-// errors, whatever a publisher or consumer has written.
-func TestNothingHostileReachesTheTerminal(t *testing.T) {
+// TestControlCharactersAreEscapedOnATerminal in names, keys, payloads, metadata, reasons, versions and errors, whatever a publisher or
+// consumer has written.
+func TestControlCharactersAreEscapedOnATerminal(t *testing.T) {
 	for n := range 2 {
 		seed := uint64(n)
 		if n > 0 {
@@ -227,8 +227,8 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	}
 }
 
-// TestOurColorsInANameAreNone: nobody else colours what is printed.
-func TestOurColorsInANameAreNone(t *testing.T) {
+// TestColorCodesInNamesAreEscaped, so that only the command colors its output.
+func TestColorCodesInNamesAreEscaped(t *testing.T) {
 	s := newStage(t)
 	s.publish("\x1b[1mbold", "\x1b[2mfaint", "\x1b[1;31mred", "", time.Hour)
 	for _, args := range [][]string{{"stats"}, {"ls", "\x1b[1mbold"}, {"show", "\x1b[1mbold", "--key", "\x1b[1;31mred"}, {"topics"}} {
@@ -238,8 +238,8 @@ func TestOurColorsInANameAreNone(t *testing.T) {
 	}
 }
 
-// TestJSONIsExact even where it is escaped for a terminal.
-func TestJSONIsExact(t *testing.T) {
+// TestJSONOutputIsExact even where it is escaped for a terminal.
+func TestJSONOutputIsExact(t *testing.T) {
 	s := newStage(t)
 	name := "a\x1b[2J\u009b\u202e\x7f\u200b<&>\"é\n\U000e0041"
 	msg := fixture.Delayed(name, time.Hour)
@@ -271,8 +271,8 @@ func TestJSONIsExact(t *testing.T) {
 	assert.True(t, strings.HasSuffix(string(o.ID64), ":\xff"), "%q", o.ID64)
 }
 
-// TestARefusedEntryIsExact in JSON, so that it can be added again as it was.
-func TestARefusedEntryIsExact(t *testing.T) {
+// TestARefusedEntryIsPrintedExactly in JSON, so that it can be added again as it was.
+func TestARefusedEntryIsPrintedExactly(t *testing.T) {
 	s := newStage(t)
 	require.NoError(t, s.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:refused", Values: []string{
 		"_entry", "1-1", "_reason", "no topic", "key", "k", "payload", "\xff\x00", "meta.\xfe", "1",

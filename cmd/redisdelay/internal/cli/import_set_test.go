@@ -107,8 +107,8 @@ func (s *stage) handled() func() map[string]int {
 	}
 }
 
-// TestASortedSetIsImportedOnceThoughItIsCutOffThrice, also what a consumer has handled between two of the runs.
-func TestASortedSetIsImportedOnceThoughItIsCutOffThrice(t *testing.T) {
+// TestAnInterruptedImportStoresEachJobOnce, also jobs that a consumer has handled between two of the runs.
+func TestAnInterruptedImportStoresEachJobOnce(t *testing.T) {
 	s := newStage(t)
 	handled := s.handled()
 	const count, overdue = 5000, 500
@@ -156,8 +156,8 @@ func TestASortedSetIsImportedOnceThoughItIsCutOffThrice(t *testing.T) {
 	assert.Equal(t, int64(count), s.Client.ZCard(t.Context(), "jobs").Val(), "the set is only read")
 }
 
-// TestImportRemovesOnlyWhatIsStored: not a member whose key another message holds, and not one that is due earlier.
-func TestImportRemovesOnlyWhatIsStored(t *testing.T) {
+// TestImportRemovesOnlyStoredMembers: not a member whose key another message holds, and not one that is due earlier.
+func TestImportRemovesOnlyStoredMembers(t *testing.T) {
 	s := newStage(t)
 	in := func(d time.Duration) int64 { return s.Now().Add(d).UnixMilli() }
 	fillSet(t, s.Client, "jobs", map[string]int64{"a": in(time.Hour), "b": in(2 * time.Hour), "soon": in(time.Minute)})
@@ -178,8 +178,8 @@ func TestImportRemovesOnlyWhatIsStored(t *testing.T) {
 	require.ErrorIs(t, err, redisdelay.ErrMessageNotFound)
 }
 
-// TestImportLeavesWhatWasCancelledInTheSet, though it was stored before: else the job would be nowhere.
-func TestImportLeavesWhatWasCancelledInTheSet(t *testing.T) {
+// TestImportLeavesCancelledJobsInTheSet, though they were stored before: otherwise the job would be nowhere.
+func TestImportLeavesCancelledJobsInTheSet(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args [2][]string
@@ -207,8 +207,8 @@ func TestImportLeavesWhatWasCancelledInTheSet(t *testing.T) {
 	}
 }
 
-// TestImportRemovesWhatWasHandled, since it was due.
-func TestImportRemovesWhatWasHandled(t *testing.T) {
+// TestImportRemovesHandledJobs from the set, because they were due.
+func TestImportRemovesHandledJobs(t *testing.T) {
 	s := newStage(t)
 	handled := s.handled()
 	fillSet(t, s.Client, "jobs", map[string]int64{"a": s.Now().Add(-time.Minute).UnixMilli()})
@@ -258,8 +258,8 @@ func TestADryRunOfAnImportChangesNothing(t *testing.T) {
 	assert.Contains(t, s.must("import", s.Topic, "--zset", "no set", "--score", "s", "--dry-run"), "no member")
 }
 
-// TestAMemberThatCannotBeImportedStopsNoOther, and the command says so and fails.
-func TestAMemberThatCannotBeImportedStopsNoOther(t *testing.T) {
+// TestAnInvalidMemberDoesNotStopTheImport, and the command reports it and fails.
+func TestAnInvalidMemberDoesNotStopTheImport(t *testing.T) {
 	s := newStage(t)
 	fillSet(t, s.Client, "jobs", map[string]int64{"good": time.Now().Add(time.Hour).UnixMilli(), "seconds": time.Now().Unix()})
 	r := s.run("import", s.Topic, "--zset", "jobs", "--score", "ms", "--remove")
@@ -287,8 +287,8 @@ func TestASetOnAnotherServerIsImported(t *testing.T) {
 	assert.NotContains(t, r.err, "hunter2")
 }
 
-// TestASourceWithoutTLSIsRead with none of the files for TLS, which the topic's server needs.
-func TestASourceWithoutTLSIsRead(t *testing.T) {
+// TestImportReadsASourceWithoutTLS with none of the files for TLS, which the topic's server needs.
+func TestImportReadsASourceWithoutTLS(t *testing.T) {
 	server, _ := redistest.NewTLS(t)
 	s, other := &stage{Scene: fixture.NewWith(t, server.Client(t)), address: "rediss://" + server.Addr}, redistest.New(t)
 	t.Setenv("REDIS_TLS_CA", server.File("ca.crt"))
@@ -300,8 +300,8 @@ func TestASourceWithoutTLSIsRead(t *testing.T) {
 	assert.Equal(t, dues, s.waiting(s.Topic))
 }
 
-// TestASourceNeedsTheRightsOfThePage and no others: each of them is used, and no call is refused.
-func TestASourceNeedsTheRightsOfThePage(t *testing.T) {
+// TestAnImportSourceNeedsOnlyTheRightsOfThePage: each of them is used, and no call is refused.
+func TestAnImportSourceNeedsOnlyTheRightsOfThePage(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/use/migrating.md")
 	require.NoError(t, err)
 	const set = "+zcard +zscan"
@@ -340,8 +340,8 @@ func TestASourceNeedsTheRightsOfThePage(t *testing.T) {
 	}
 }
 
-// TestAClusterAsSourceNeedsTheRightsOfThePage, all of what can be imported at once.
-func TestAClusterAsSourceNeedsTheRightsOfThePage(t *testing.T) {
+// TestAClusterAsSourceNeedsOnlyTheRightsOfThePage for everything that can be imported at once.
+func TestAClusterAsSourceNeedsOnlyTheRightsOfThePage(t *testing.T) {
 	const more = "+cluster|slots +command"
 	page, err := os.ReadFile("../../../../docs/use/migrating.md")
 	require.NoError(t, err)
@@ -399,8 +399,8 @@ func TestASetOfAClusterIsImported(t *testing.T) {
 	assert.Equal(t, bodies, s.waiting(s.Topic))
 }
 
-// TestQueuesOfOthersAreImported as they have written them.
-func TestQueuesOfOthersAreImported(t *testing.T) {
+// TestQueuesOfOtherLibrariesAreImported as the libraries have written them.
+func TestQueuesOfOtherLibrariesAreImported(t *testing.T) {
 	for _, test := range []struct {
 		from, file string
 		want, bad  int

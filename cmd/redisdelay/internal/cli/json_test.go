@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestObjectsFollowTheRules that docs/operate/cli.md describes.
-func TestObjectsFollowTheRules(t *testing.T) {
+// TestJSONObjectsFollowTheRules that docs/operate/cli.md describes.
+func TestJSONObjectsFollowTheRules(t *testing.T) {
 	number := 7
 	for name, c := range map[string]struct {
 		of   any

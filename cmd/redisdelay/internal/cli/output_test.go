@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-func TestTheBarSaysHowFarAnActIs(t *testing.T) {
+func TestTheProgressBarShowsCountsRateAndRemainingTime(t *testing.T) {
 	b := newTestApp().newBar("requeued", 100_000)
 	assert.Equal(t, "requeued ██████████░░░░░░░░░░░░░░░░░░░░  35%  33,000 of 100,000, skipped 2,000  5,000/s  13s left",
 		b.line(admin.Progress{Done: 33_000, Skipped: 2000}, 7*time.Second))
@@ -21,7 +21,7 @@ func TestTheBarSaysHowFarAnActIs(t *testing.T) {
 	assert.Equal(t, "imported 5", newTestApp().newBar("imported", 0).line(admin.Progress{Done: 5}, 0))
 }
 
-func TestTheBarIsOnlyForTerminals(t *testing.T) {
+func TestTheProgressBarIsOnlyForTerminals(t *testing.T) {
 	a := newTestApp()
 	now := time.Now()
 	a.now = func() time.Time { return now }
@@ -37,7 +37,7 @@ func TestTheBarIsOnlyForTerminals(t *testing.T) {
 	assert.NotContains(t, a.err.(*bytes.Buffer).String(), "2 of 10")
 }
 
-func TestTheProbeCountsWhatWaitsInLine(t *testing.T) {
+func TestTheProbeCountsMessagesInLine(t *testing.T) {
 	p := probe{maxWaiting: 5, given: map[string]bool{"max-waiting": true}}
 	s := admin.TopicStats{Topic: "wallets", Counts: admin.Counts{Due: 1, Ready: 2, InLine: 2, Postponed: 9}}
 	assert.Empty(t, p.failed(s))
@@ -45,8 +45,8 @@ func TestTheProbeCountsWhatWaitsInLine(t *testing.T) {
 	assert.Equal(t, `topic "wallets": 6 due and waiting, more than 5; 1 message is due and waits; no group is registered`, p.failed(s))
 }
 
-// TestCellsAreBounded also with --wide, whatever a publisher has sent.
-func TestCellsAreBounded(t *testing.T) {
+// TestTableCellsAreBounded also with --wide, whatever a publisher has sent.
+func TestTableCellsAreBounded(t *testing.T) {
 	s := newStage(t)
 	for n := range 2 {
 		s.publish("t", fmt.Sprint(n), "", strings.Repeat("x", 4<<20-100), time.Hour)

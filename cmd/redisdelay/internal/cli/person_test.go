@@ -13,8 +13,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestWhatToTypeNextWorksForATopicWithADash in front.
-func TestWhatToTypeNextWorksForATopicWithADash(t *testing.T) {
+// TestTheResumeCommandWorksForATopicWithADash in front.
+func TestTheResumeCommandWorksForATopicWithADash(t *testing.T) {
 	a := newTestApp()
 	root := a.root()
 	cmd, _, err := root.Find([]string{"dead", "requeue"})
@@ -35,8 +35,8 @@ func TestWhatToTypeNextWorksForATopicWithADash(t *testing.T) {
 	assert.Contains(t, s.must(strings.Fields(command[1])...), "resumed all groups")
 }
 
-// TestTheNextPageIsTheCommandThatAListPrints, also with a time that counts from when it is typed.
-func TestTheNextPageIsTheCommandThatAListPrints(t *testing.T) {
+// TestAListPrintsTheCommandForItsNextPage, also with a relative time.
+func TestAListPrintsTheCommandForItsNextPage(t *testing.T) {
 	s := newStage(t)
 	s.publish("orders", "u", "a", "", time.Hour)
 	s.publish("orders", "u", "b", "", 2*time.Hour)
@@ -69,7 +69,7 @@ func TestNoPasswordIsEchoed(t *testing.T) {
 	}
 }
 
-func TestRedisMayBeNamedWithoutAScheme(t *testing.T) {
+func TestTheRedisAddressNeedsNoScheme(t *testing.T) {
 	s := newStage(t)
 	s.publish("orders", "u", "k", "", time.Hour)
 	for _, address := range []string{strings.TrimPrefix(s.address, "redis://"), s.address + "/0", strings.Replace(s.address, "redis://", "valkey://", 1)} {
@@ -85,7 +85,7 @@ func TestTheVersionNeedsNoRedis(t *testing.T) {
 	assert.Equal(t, s.must("version"), s.must("--version"))
 }
 
-// TestGroupsOfAllTopicsAreSortedByLag, and a pause says since when it lasts.
+// TestGroupsOfAllTopicsAreSortedByLag, and a pause shows its start.
 func TestGroupsOfAllTopicsAreSortedByLag(t *testing.T) {
 	s := newStage(t)
 	for _, topic := range []string{"calm", "early", "late"} {
@@ -113,7 +113,7 @@ func TestGroupsOfAllTopicsAreSortedByLag(t *testing.T) {
 	assert.Contains(t, s.must("stats", "calm", "-o", "json"), `"pause":{"all":true,`)
 }
 
-func TestCountingWithoutListing(t *testing.T) {
+func TestCountPrintsOnlyTheNumberOfMessages(t *testing.T) {
 	s := newStage(t)
 	s.publish("orders", "u", "a-1", "", time.Hour)
 	s.publish("orders", "u", "a-2", "", time.Hour)

@@ -21,8 +21,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// TestWhatShowPrintsIsBounded, whatever a publisher has sent.
-func TestWhatShowPrintsIsBounded(t *testing.T) {
+// TestTheOutputOfShowIsBounded, whatever a publisher has sent.
+func TestTheOutputOfShowIsBounded(t *testing.T) {
 	s := newStage(t)
 	deep := strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
 	for name, payload := range map[string]string{
@@ -51,8 +51,8 @@ func TestWhatShowPrintsIsBounded(t *testing.T) {
 	assert.Contains(t, r.err, "exists, want a new file")
 }
 
-// TestShowChangesNothingInJSONButItsSpaces: not a digit of a number.
-func TestShowChangesNothingInJSONButItsSpaces(t *testing.T) {
+// TestShowChangesOnlyWhiteSpaceInJSON: not a digit of a number.
+func TestShowChangesOnlyWhiteSpaceInJSON(t *testing.T) {
 	s := newStage(t)
 	s.publish("t", "u", "k", `{"n":123456789012345678901234567890.10,"e":1E400, "s":"a\" {[,:\u00e9", "o":{},"l":[ ],"d":[[[[1,2]]]]}`, time.Hour)
 	assert.Contains(t, s.must("show", "t", "--key", "k"), `
@@ -83,8 +83,8 @@ const (
 	otherUUID = "00000000-1111-4222-8333-444444444444"
 )
 
-// TestAMessageIsFoundByTheUUIDThatTheLogsShow in its topic, or in all of them.
-func TestAMessageIsFoundByTheUUIDThatTheLogsShow(t *testing.T) {
+// TestAMessageIsFoundByItsUUID in its topic, or in all of them.
+func TestAMessageIsFoundByItsUUID(t *testing.T) {
 	s := newStage(t)
 	for n := range 30 {
 		s.publish("orders", fmt.Sprintf("6d8cbb0e-3b1c-4f2a-9d6e-%012d", n), "", someUUID+" is in a payload, too", time.Hour)
@@ -110,7 +110,7 @@ func TestAMessageIsFoundByTheUUIDThatTheLogsShow(t *testing.T) {
 	assert.Contains(t, r.err, "searched")
 }
 
-func TestWhatIsNoIDSaysSo(t *testing.T) {
+func TestAnInvalidIDIsReportedWithAHint(t *testing.T) {
 	s := newStage(t)
 	s.publish("orders", "my-own-uuid", "order-1", "", time.Hour)
 	r := s.run("explain", "orders", "nothing")
@@ -121,8 +121,8 @@ func TestWhatIsNoIDSaysSo(t *testing.T) {
 	assert.Contains(t, s.must("explain", "orders", "--uuid", "my-own-uuid"), "key order-1")
 }
 
-// TestAnIDNeedsNoKeyBehindIt in commands for messages, since tables show it without.
-func TestAnIDNeedsNoKeyBehindIt(t *testing.T) {
+// TestAnIDIsAcceptedWithoutItsKey in commands for messages, because tables omit the key.
+func TestAnIDIsAcceptedWithoutItsKey(t *testing.T) {
 	s := newStage(t)
 	s.publish("orders", "u", "order-1", "the one", time.Hour)
 	short := lines(s.must("ls", "orders"))[1][:26]
@@ -136,7 +136,7 @@ func TestAnIDNeedsNoKeyBehindIt(t *testing.T) {
 	assert.Contains(t, r.err, "there is no such message")
 }
 
-func TestAnActTakesAUUIDThatOneMessageHas(t *testing.T) {
+func TestAnOperationAcceptsAUniqueUUID(t *testing.T) {
 	s := newStage(t)
 	s.publish("orders", someUUID, "a", "", time.Hour)
 	assert.Equal(t, "cancelled 1 message\n", s.must("cancel", "orders", someUUID))
@@ -153,8 +153,8 @@ func TestAnActTakesAUUIDThatOneMessageHas(t *testing.T) {
 	assert.Contains(t, r.err, "there is no such message")
 }
 
-// TestAnOperationTakesNoMessageThatOnlyMentionsAUUID: its body cannot be decoded, so the UUID may be in its payload.
-func TestAnOperationTakesNoMessageThatOnlyMentionsAUUID(t *testing.T) {
+// TestAnOperationRejectsMessagesThatOnlyMentionAUUID: the body cannot be decoded, so the UUID may be in its payload.
+func TestAnOperationRejectsMessagesThatOnlyMentionAUUID(t *testing.T) {
 	s := newStage(t)
 	s.Topic = "orders"
 	s.publish("orders", otherUUID, "b", "", time.Hour)
@@ -179,7 +179,7 @@ func (unsearchable) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestAnOperationByUUIDWantsToHaveSeenAllPartitions(t *testing.T) {
+func TestAnOperationByUUIDMustSearchAllPartitions(t *testing.T) {
 	s := newStage(t)
 	publisher := s.Publisher(fixture.Partitions(2))
 	for range 2 { // each goes to another partition
@@ -197,8 +197,8 @@ func TestAnOperationByUUIDWantsToHaveSeenAllPartitions(t *testing.T) {
 	require.ErrorContains(t, err, "partition 1 is away")
 }
 
-// TestATopicThatIsGoneHidesNoOther from a search for an id in all topics.
-func TestATopicThatIsGoneHidesNoOther(t *testing.T) {
+// TestADeletedTopicDoesNotHideOthers from a search for an id in all topics.
+func TestADeletedTopicDoesNotHideOthers(t *testing.T) {
 	s := newStage(t)
 	s.publish("a", "u", "", "", time.Hour)
 	s.publish("b", "u", "", "", time.Hour)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestWatchedStatsAreShownAgain(t *testing.T) {
+func TestWatchRepeatsTheStats(t *testing.T) {
 	s := newStage(t)
 	s.publish("orders", "1", "", "", time.Hour)
 	waits := 0

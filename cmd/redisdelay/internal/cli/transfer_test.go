@@ -16,8 +16,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestAnInterruptedExportSaysHowToGoOn, and with that the rest is exported: both files have each message once.
-func TestAnInterruptedExportSaysHowToGoOn(t *testing.T) {
+// TestAnInterruptedExportPrintsItsCursor, with which the rest is exported: both files have each message once.
+func TestAnInterruptedExportPrintsItsCursor(t *testing.T) {
 	s := newStage(t)
 	s.store250()
 	all := s.must("export", s.Topic)
@@ -26,24 +26,24 @@ func TestAnInterruptedExportSaysHowToGoOn(t *testing.T) {
 		t.Run("to standard output, -o "+output, func(t *testing.T) {
 			r := s.cutOff(1, "export", s.Topic, "-o", output)
 			require.Len(t, lines(r.out), 100)
-			assert.Equal(t, all, r.out+s.must("export", s.Topic, "--cursor", toldCursor(t, r, "table")))
+			assert.Equal(t, all, r.out+s.must("export", s.Topic, "--cursor", printedCursor(t, r, "table")))
 		})
 		t.Run("to a file, -o "+output, func(t *testing.T) {
 			first, rest := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "rest")
 			r := s.cutOff(1, "export", s.Topic, "-o", output, "--file", first)
-			s.must("export", s.Topic, "--file", rest, "--cursor", toldCursor(t, r, output))
+			s.must("export", s.Topic, "--file", rest, "--cursor", printedCursor(t, r, output))
 			assert.Equal(t, all, contents(t, first)+contents(t, rest))
 		})
 	}
 }
 
-// TestAnInterruptedExportIsGoneOnWithByTheLineThatItTells, also with a time that counts from when it is typed.
-func TestAnInterruptedExportIsGoneOnWithByTheLineThatItTells(t *testing.T) {
+// TestThePrintedCommandContinuesAnExport, also with a relative time.
+func TestThePrintedCommandContinuesAnExport(t *testing.T) {
 	s := newStage(t)
 	s.store250()
 	r := s.cutOff(1, "export", s.Topic, "--due-before", "24h", "--file", filepath.Join(t.TempDir(), "first"))
-	_, line, told := strings.Cut(r.err, "go on, in another file, with: redisdelay ")
-	require.True(t, told, r.err)
+	_, line, printed := strings.Cut(r.err, "go on, in another file, with: redisdelay ")
+	require.True(t, printed, r.err)
 	line, _, _ = strings.Cut(line, "\n")
 	require.Len(t, lines(s.must(strings.Fields(line)...)), 150)
 }
@@ -58,8 +58,8 @@ func (s *stage) store250() {
 	s.store(s.Topic, messages...)
 }
 
-// toldCursor is the cursor that a stopped export has told, in JSON or on standard error.
-func toldCursor(t *testing.T, r result, output string) string {
+// printedCursor is the cursor that a stopped export has printed, in JSON or on standard error.
+func printedCursor(t *testing.T, r result, output string) string {
 	t.Helper()
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.err, "redisdelay export: stopped\n")
@@ -70,9 +70,9 @@ func toldCursor(t *testing.T, r result, output string) string {
 		require.NotEmpty(t, o.Cursor)
 		return o.Cursor
 	}
-	told := regexp.MustCompile(`go on, in another file, with: redisdelay export .* --cursor (\S+)\n`).FindStringSubmatch(r.err)
-	require.NotNil(t, told, r.err)
-	return told[1]
+	match := regexp.MustCompile(`go on, in another file, with: redisdelay export .* --cursor (\S+)\n`).FindStringSubmatch(r.err)
+	require.NotNil(t, match, r.err)
+	return match[1]
 }
 
 func contents(t *testing.T, file string) string {

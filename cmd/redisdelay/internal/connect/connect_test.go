@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhereAnIPv6AddressIs(t *testing.T) {
+func TestIPv6AddressesAreParsed(t *testing.T) {
 	for url, where := range map[string]string{
 		"::1":                     "[::1]:6379",
 		"[::1]:7000":              "[::1]:7000",
@@ -25,8 +25,8 @@ func TestWhereAnIPv6AddressIs(t *testing.T) {
 	}
 }
 
-// TestAClusterThatAnnouncesUnreachableAddresses as when only one port of it is forwarded.
-func TestAClusterThatAnnouncesUnreachableAddresses(t *testing.T) {
+// TestUnreachableClusterAddressesAreExplained, as when only one port of the Cluster is forwarded.
+func TestUnreachableClusterAddressesAreExplained(t *testing.T) {
 	refused := func(addr string) error {
 		at, err := net.ResolveTCPAddr("tcp", addr)
 		require.NoError(t, err)

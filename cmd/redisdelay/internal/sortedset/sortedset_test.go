@@ -37,7 +37,7 @@ func read(t *testing.T, s Set) map[string]Job {
 	return jobs
 }
 
-func TestDueTimesAreRoundedUpAndCheckedForTheirUnit(t *testing.T) {
+func TestDueTimesAreRoundedUpAndTheirUnitIsChecked(t *testing.T) {
 	for _, test := range []struct {
 		unit    Unit
 		score   float64
@@ -107,8 +107,7 @@ func TestAKeyOfAnotherTypeIsAnError(t *testing.T) {
 	}
 }
 
-// TestAnIDIsMadeOfTheSetTheMemberAndTheDueTime alone.
-func TestAnIDIsMadeOfTheSetTheMemberAndTheDueTime(t *testing.T) {
+func TestAnIDDependsOnlyOnSetMemberAndDueTime(t *testing.T) {
 	job := Job{Member: "a", Score: 1764000000.5, Due: 1764000000500}
 	id := Set{Key: "jobs"}.id(job)
 	parsed, err := ulid.ParseStrict(id)
@@ -125,7 +124,7 @@ func TestAnIDIsMadeOfTheSetTheMemberAndTheDueTime(t *testing.T) {
 	}
 }
 
-func TestLinesSayAllOfAJob(t *testing.T) {
+func TestLinesContainAllFieldsOfAJob(t *testing.T) {
 	s := Set{Key: "jobs"}
 	jobs := []Job{
 		{Member: "a", Due: 1764000000500, Payload: []byte("<text>"), Metadata: map[string]string{"own": "1", "both": "job"}},
@@ -152,7 +151,7 @@ func TestLinesSayAllOfAJob(t *testing.T) {
 	require.ErrorIs(t, err, errInfinite)
 }
 
-func TestAMemberThatCannotBeAKeyIsToldBefore(t *testing.T) {
+func TestMembersThatAreInvalidKeysAreReported(t *testing.T) {
 	jobs := []Job{{Member: "a"}, {Member: ""}, {Member: "\xff"}, {Member: string(make([]byte, 513))}}
 	Options{}.Check(jobs)
 	for _, job := range jobs {
@@ -165,7 +164,7 @@ func TestAMemberThatCannotBeAKeyIsToldBefore(t *testing.T) {
 	}
 }
 
-// TestAJobWhoseScoreHasChangedIsNotRemoved: somebody has given it another time since.
+// TestAJobWhoseScoreHasChangedIsNotRemoved: another program has rescheduled it.
 func TestAJobWhoseScoreHasChangedIsNotRemoved(t *testing.T) {
 	client := redistest.Client(t)
 	const key = "a set to remove from"
@@ -302,7 +301,7 @@ func TestMessagesOfDelayqueueAreRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoProtobufIsAnError(t *testing.T) {
+func TestInvalidProtobufIsAnError(t *testing.T) {
 	for _, text := range []string{"\xff", "\x0a", "\x0a\x05abc", "\x09abc", "\x0d", "\x03", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
 		require.ErrorIs(t, protoFields([]byte(text), func(uint64, []byte) error { return nil }), errNoProto, "%q", text)
 	}
