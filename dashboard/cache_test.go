@@ -47,7 +47,7 @@ func loadsIn(t *testing.T, cost time.Duration, err error) (loads int) {
 	return loads
 }
 
-func TestReadersShareACallInAnInterval(t *testing.T) {
+func TestReadersShareOneCallPerInterval(t *testing.T) {
 	assert.InDelta(t, 60, loadsIn(t, 0, nil), 1)
 	assert.InDelta(t, 60/2, loadsIn(t, 100*time.Millisecond, nil), 1, "it takes a twentieth of the time")
 	assert.InDelta(t, 60/10, loadsIn(t, 5*time.Second, nil), 1, "but the page is never older than ten seconds")
@@ -55,7 +55,7 @@ func TestReadersShareACallInAnInterval(t *testing.T) {
 	assert.InDelta(t, 60/5, loadsIn(t, 5*time.Second, errors.New("no answer")), 1, "and as soon as possible if it was slow")
 }
 
-func TestReadersShareACallUnderWay(t *testing.T) {
+func TestConcurrentReadersShareOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counter{cache: newCache(time.Second), t: t, cost: 100 * time.Millisecond}
 		var readers sync.WaitGroup
@@ -67,7 +67,7 @@ func TestReadersShareACallUnderWay(t *testing.T) {
 	})
 }
 
-func TestAReaderWhoIsGoneDoesNotWait(t *testing.T) {
+func TestACancelledReaderDoesNotWait(t *testing.T) {
 	c := newCache(time.Second)
 	hangs, entered := make(chan struct{}), make(chan struct{})
 	load := func(context.Context) (any, error) { close(entered); <-hangs; return "value", nil }
@@ -103,7 +103,7 @@ func TestExpiredEntriesAreRemoved(t *testing.T) {
 	})
 }
 
-func TestAPanicIsAnErrorOfThePage(t *testing.T) {
+func TestAPanicOfACallIsReturnedAsAnError(t *testing.T) {
 	c := newCache(time.Second)
 	_, err := c.get(t.Context(), "page", func(context.Context) (any, error) { panic("no such field") })
 	assert.ErrorContains(t, err, "no such field")
@@ -118,8 +118,8 @@ func (s *scene) tab(route route, change func(*request)) *stream {
 	return &stream{d: s.dashboard, q: q, route: route}
 }
 
-// TestTabsThatShowTheSameShareAPage of all readers, but not with a reader who has other rights.
-func TestTabsThatShowTheSameShareAPage(t *testing.T) {
+// TestTabsWithTheSamePageShareItsCall between readers, but not with a reader who has other rights.
+func TestTabsWithTheSamePageShareItsCall(t *testing.T) {
 	s := newScene(t)
 	s.Publish("a")
 	now := time.Unix(1_000_000, 0)

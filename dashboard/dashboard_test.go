@@ -30,9 +30,9 @@ var hostile = []string{
 	"{{.}}", strings.Repeat("ä", 200), "line\nbreak\r\nevent: x",
 }
 
-// TestEachLinkLeadsSomewhere follows all links from the list of topics, with hostile names, keys, payloads and reasons, wherever the
-// dashboard is mounted.
-func TestEachLinkLeadsSomewhere(t *testing.T) {
+// TestTheDashboardHasNoBrokenLinks: it follows all links from the list of topics, with hostile names, keys, payloads and reasons,
+// wherever the dashboard is mounted.
+func TestTheDashboardHasNoBrokenLinks(t *testing.T) {
 	s := newScene(t)
 	for i, text := range hostile {
 		topic := s.Beside("/" + text)
@@ -67,8 +67,8 @@ func TestEachLinkLeadsSomewhere(t *testing.T) {
 	}
 }
 
-// TestAMountWithoutItsLastSlashLeadsToTheOneWithIt, or relative URLs would miss the last part.
-func TestAMountWithoutItsLastSlashLeadsToTheOneWithIt(t *testing.T) {
+// TestAMissingTrailingSlashIsRedirected, or relative URLs would miss the last part.
+func TestAMissingTrailingSlashIsRedirected(t *testing.T) {
 	s := newScene(t)
 	for name, handler := range map[string]http.Handler{"stripped": http.StripPrefix("/ops/delay", s.dashboard), "not stripped": s.dashboard} {
 		w := httptest.NewRecorder()
@@ -150,7 +150,7 @@ func (c *crawler) check(at string, page *element) {
 	walk(page)
 }
 
-func TestABrowserKeepsStyleAndScript(t *testing.T) {
+func TestBrowsersCacheStyleAndScript(t *testing.T) {
 	s := newScene(t)
 	for _, path := range []string{"/style.css", "/script.js", "/icon.svg"} {
 		first, again := httptest.NewRecorder(), httptest.NewRecorder()
@@ -162,7 +162,7 @@ func TestABrowserKeepsStyleAndScript(t *testing.T) {
 	}
 }
 
-func TestAPayloadIsKeptByteForByte(t *testing.T) {
+func TestAPayloadIsDownloadedByteForByte(t *testing.T) {
 	s := newScene(t)
 	msg := fixture.Delayed("a", time.Hour)
 	msg.Payload = []byte("\x00\xff\x1b[2J")

@@ -16,8 +16,8 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// TestAListIsDownloaded with what its reader may see, and no further than its bound.
-func TestAListIsDownloaded(t *testing.T) {
+// TestAListCanBeDownloaded with what its reader may see, and no further than its bound.
+func TestAListCanBeDownloaded(t *testing.T) {
 	access := Full()
 	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access } })
 	s.scheduled(700)
@@ -38,8 +38,8 @@ func TestAListIsDownloaded(t *testing.T) {
 	assert.NotContains(t, strings.Join(get(), ""), `"payload"`)
 }
 
-// TestADownloadKeepsWhatIsNotUTF8 in base64, under another name.
-func TestADownloadKeepsWhatIsNotUTF8(t *testing.T) {
+// TestADownloadEncodesInvalidUTF8 in base64, under another name.
+func TestADownloadEncodesInvalidUTF8(t *testing.T) {
 	s := newScene(t)
 	msg := message.NewMessage("a", []byte("\xfe"))
 	delay.Message(msg, delay.For(time.Hour))

@@ -14,8 +14,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestAFindForgivesSpacesAndCase, and goes to the only hit.
-func TestAFindForgivesSpacesAndCase(t *testing.T) {
+// TestFindIgnoresSpacesAndCase, and opens the only match.
+func TestFindIgnoresSpacesAndCase(t *testing.T) {
 	s := newScene(t)
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", "order-42", time.Hour)))
 	page := s.page("find" + s.at("text", " order-42\t"))
@@ -42,8 +42,8 @@ func TestASearchCanBeReloaded(t *testing.T) {
 	assert.Contains(t, page.text(), "Type it again")
 }
 
-// TestWhatCannotBeUndoneIsConfirmed, with the number and the effect; the rest is not.
-func TestWhatCannotBeUndoneIsConfirmed(t *testing.T) {
+// TestIrreversibleOperationsAreConfirmed, with the number and the effect; other operations are not.
+func TestIrreversibleOperationsAreConfirmed(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(3)
 	back := "messages" + s.at()

@@ -11,8 +11,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// TestThePagesSayWhyATopicIsLate: the list of topics and the page of the topic.
-func TestThePagesSayWhyATopicIsLate(t *testing.T) {
+// TestPagesExplainWhyATopicIsLate: the list of topics and the page of the topic.
+func TestPagesExplainWhyATopicIsLate(t *testing.T) {
 	s := open(fixture.NewOn(t, redistest.New(t)), func(*Config) {})
 	s.initialize("billing", "mail")
 	s.Publish("a", "b")

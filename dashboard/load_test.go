@@ -43,8 +43,8 @@ type stuck struct {
 func (s *stuck) Write(b []byte) (int, error)         { s.crowd.enter(); return len(b), nil }
 func (s *stuck) SetWriteDeadline(at time.Time) error { s.deadline = at; return nil }
 
-// TestReadersThatReadNothingAreBounded in time and number.
-func TestReadersThatReadNothingAreBounded(t *testing.T) {
+// TestStalledReadersAreBounded in time and number.
+func TestStalledReadersAreBounded(t *testing.T) {
 	s := newScene(t)
 	msg := fixture.Keyed("a", "k", time.Hour)
 	msg.Payload = []byte("{}")
@@ -74,8 +74,8 @@ func TestReadersThatReadNothingAreBounded(t *testing.T) {
 	}
 }
 
-// TestTheLogTellsWhatHappenedFromWhatFailed, in lines of one form and a bounded length.
-func TestTheLogTellsWhatHappenedFromWhatFailed(t *testing.T) {
+// TestTheLogDistinguishesSuccessFromFailure, in lines of one form and a bounded length.
+func TestTheLogDistinguishesSuccessFromFailure(t *testing.T) {
 	log := watermill.NewCaptureLogger()
 	s := newScene(t, func(c *Config) {
 		c.Logger, c.Actor = log, func(*http.Request) string { return strings.Repeat("eve\n", 1000) }
@@ -88,7 +88,7 @@ func TestTheLogTellsWhatHappenedFromWhatFailed(t *testing.T) {
 	_, _ = s.post("requeue"+s.at("in", "dead"), url.Values{"count": {"1"}, "number": {"1"}})
 	require.NoError(t, s.dashboard.Close())
 	assert.NotContains(t, fmt.Sprint(log.Captured()), "a secret")
-	said := func(level watermill.LogLevel) (texts []string) {
+	texts := func(level watermill.LogLevel) (texts []string) {
 		for _, line := range log.Captured()[level] {
 			texts = append(texts, line.Msg)
 			assert.Less(t, len(fmt.Sprint(line.Fields)), 2000)
@@ -96,6 +96,6 @@ func TestTheLogTellsWhatHappenedFromWhatFailed(t *testing.T) {
 		}
 		return texts
 	}
-	assert.Equal(t, []string{"Dashboard: pause: done", "Dashboard: requeue: started", "Dashboard: requeue: done"}, said(watermill.InfoLogLevel))
-	assert.Equal(t, []string{"Dashboard: pause: failed"}, said(watermill.ErrorLogLevel))
+	assert.Equal(t, []string{"Dashboard: pause: done", "Dashboard: requeue: started", "Dashboard: requeue: done"}, texts(watermill.InfoLogLevel))
+	assert.Equal(t, []string{"Dashboard: pause: failed"}, texts(watermill.ErrorLogLevel))
 }

@@ -52,8 +52,8 @@ func (s *scene) send(form *element, typed map[string]string) (int, *element) {
 	return s.post(form.attr["action"], values)
 }
 
-// TestAllThatMatchIsConfirmedByItsNumber goes the way from a filter over the question to the result.
-func TestAllThatMatchIsConfirmedByItsNumber(t *testing.T) {
+// TestAnOperationOnAllMatchesIsConfirmedByCount: the way from a filter over the question to the result.
+func TestAnOperationOnAllMatchesIsConfirmedByCount(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(1500)
 	var question string
@@ -74,9 +74,9 @@ func TestAllThatMatchIsConfirmedByItsNumber(t *testing.T) {
 	assert.Zero(t, s.count(admin.Scheduled))
 }
 
-// TestAMarkIsForOneGroup requeues a message that is dead in two groups: for one of them, then for both, with the reason why one of
-// them is skipped.
-func TestAMarkIsForOneGroup(t *testing.T) {
+// TestAMarkSelectsAMessageOfOneGroup: a message that is dead in two groups is requeued for one of them, then for both, with the reason
+// why one of them is skipped.
+func TestAMarkSelectsAMessageOfOneGroup(t *testing.T) {
 	s := newScene(t)
 	s.initialize("billing", "mail")
 	s.Publish("a")
@@ -126,8 +126,8 @@ func (s *scene) interrupt(name, value string, n int) *operation {
 	return s.dashboard.operations.all()[0]
 }
 
-// TestAnOperationIsGoneOnWith stops an operation, forgets it as a process does that ends, and goes on from its page.
-func TestAnOperationIsGoneOnWith(t *testing.T) {
+// TestAnInterruptedOperationCanBeContinued from its page: it is stopped, and forgotten as when its process ends.
+func TestAnInterruptedOperationCanBeContinued(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(3000)
 	o := s.interrupt("cancel", "", 3000)
@@ -152,8 +152,8 @@ func TestAnOperationIsGoneOnWith(t *testing.T) {
 	assert.NotContains(t, s.dashboard.operations.all()[0].URL(), "cursor")
 }
 
-// TestARescheduleIsGoneOnWithTheTimeThatItBeganWith types another time, which is refused.
-func TestARescheduleIsGoneOnWithTheTimeThatItBeganWith(t *testing.T) {
+// TestAContinuedRescheduleKeepsItsTime: another one is rejected.
+func TestAContinuedRescheduleKeepsItsTime(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(3000)
 	began := time.Now()
@@ -191,36 +191,36 @@ func TestGroupsArePausedLimitedAndRetired(t *testing.T) {
 	}
 	at := s.at("group", "g")
 	s.page("topic" + s.at()) // which is younger than a look
-	says := func(want, route string, form url.Values) *element {
+	expect := func(want, route string, form url.Values) *element {
 		_, page := s.post(route, form)
 		assert.Equal(t, want, page.first("p", "class", "result done").text(), route)
 		return page
 	}
-	page := says("Paused group g.", "pause"+at, url.Values{"for": {"1h"}, "reason": {"holiday"}})
+	page := expect("Paused group g.", "pause"+at, url.Values{"for": {"1h"}, "reason": {"holiday"}})
 	assert.Contains(t, page.text(), "by eve")
 	assert.Equal(t, "holiday", group().Pause.Reason)
 	status, _ := s.post("pause"+at, url.Values{"for": {"soon"}})
 	assert.Equal(t, http.StatusBadRequest, status)
-	says("Resumed group g.", "resume"+at, nil)
+	expect("Resumed group g.", "resume"+at, nil)
 	assert.Nil(t, group().Pause)
-	says("Paused all groups.", "pause"+s.at(), nil)
-	says("Resumed all groups.", "resume"+s.at(), nil)
-	says("Set the limits of group g.", "limit"+at, url.Values{"max-in-flight": {"7"}, "rate": {"100"}, "per": {"1m"}, "halts-keys": {"1"}})
+	expect("Paused all groups.", "pause"+s.at(), nil)
+	expect("Resumed all groups.", "resume"+s.at(), nil)
+	expect("Set the limits of group g.", "limit"+at, url.Values{"max-in-flight": {"7"}, "rate": {"100"}, "per": {"1m"}, "halts-keys": {"1"}})
 	assert.Equal(t, &redisdelay.GroupLimits{MaxInFlight: 7, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}, HaltsKeys: true}, group().Limits)
 	assert.Contains(t, s.page("topic"+s.at()).first("div", "id", "groups").text(), "100 a minute, burst 100")
 	status, _ = s.post("retire"+at, url.Values{"name": {"another"}})
 	assert.Equal(t, http.StatusBadRequest, status)
 	status, _ = s.post("retire"+s.at(), url.Values{"name": {""}})
 	assert.Equal(t, http.StatusBadRequest, status, "no group is named")
-	says("Retired group g.", "retire"+at, url.Values{"name": {"g"}, "force": {"1"}})
+	expect("Retired group g.", "retire"+at, url.Values{"name": {"g"}, "force": {"1"}})
 	assert.Equal(t, admin.GroupRetired, group().State)
-	says("Restored group g.", "restore"+at, nil)
+	expect("Restored group g.", "restore"+at, nil)
 	groups, err := s.admin.Groups(t.Context(), s.Topic)
 	require.NoError(t, err)
 	for _, g := range groups {
 		assert.NotEqual(t, admin.GroupRetired, g.State)
 	}
-	says("Deleted topic "+s.Topic+".", "delete"+s.at(), url.Values{"name": {s.Topic}, "force": {"1"}})
+	expect("Deleted topic "+s.Topic+".", "delete"+s.at(), url.Values{"name": {s.Topic}, "force": {"1"}})
 	_, err = s.admin.Stats(t.Context(), admin.StatsOptions{Topics: []string{s.Topic}})
 	require.ErrorIs(t, err, admin.ErrTopicNotFound)
 }
@@ -240,8 +240,8 @@ func (s *scene) stream(pairs ...string) *bufio.Scanner {
 	return lines
 }
 
-// TestAnOpenPageChanges reads the stream of a page.
-func TestAnOpenPageChanges(t *testing.T) {
+// TestAnOpenPageIsUpdated: it reads the stream of a page.
+func TestAnOpenPageIsUpdated(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(1)
 	lines := s.stream("page", "topic")
@@ -287,8 +287,8 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 
 func (d *deadlines) FlushError() error { d.note("sends"); return nil }
 
-// TestAnOpenPageThatSeldomLooksStaysOpen behind a proxy that ends quiet streams, and over HTTP/2, which ends one at its deadline.
-func TestAnOpenPageThatSeldomLooksStaysOpen(t *testing.T) {
+// TestAnOpenPageWithRareUpdatesStaysOpen behind a proxy that ends quiet streams, and over HTTP/2, which ends one at its deadline.
+func TestAnOpenPageWithRareUpdatesStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, leave := context.WithTimeout(t.Context(), 40*time.Second)
 		defer leave()
@@ -309,8 +309,8 @@ func TestAnOpenPageThatSeldomLooksStaysOpen(t *testing.T) {
 	})
 }
 
-// TestAnExaminationHasThePageOfTheDoctor, which its own URL leads to while it runs.
-func TestAnExaminationHasThePageOfTheDoctor(t *testing.T) {
+// TestARunningExaminationIsShownOnTheDoctorPage, to which its own URL leads while it runs.
+func TestARunningExaminationIsShownOnTheDoctorPage(t *testing.T) {
 	s := newScene(t)
 	o := &operation{Action: "examine", Done: "done", needs: mayRead}
 	require.NoError(t, s.dashboard.operations.start(o, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
@@ -321,8 +321,8 @@ func TestAnExaminationHasThePageOfTheDoctor(t *testing.T) {
 	assert.NotContains(t, page.text(), "already")
 }
 
-// TestWhoMayNotDoItMayNotStopIt lets a reader try to stop an operation.
-func TestWhoMayNotDoItMayNotStopIt(t *testing.T) {
+// TestStoppingAnOperationNeedsItsPermission: a reader cannot stop it.
+func TestStoppingAnOperationNeedsItsPermission(t *testing.T) {
 	access := Full()
 	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access } })
 	o := &operation{Action: "cancel", needs: mayCancel}
@@ -338,8 +338,8 @@ func TestWhoMayNotDoItMayNotStopIt(t *testing.T) {
 	s.until("it has stopped", func() bool { return o.State() == "stopped" })
 }
 
-// TestStoppingWhatHasEndedChangesNothing also of a change of a group, which nobody can stop.
-func TestStoppingWhatHasEndedChangesNothing(t *testing.T) {
+// TestStoppingAFinishedOperationChangesNothing, nor does stopping a change of a group, which cannot be stopped.
+func TestStoppingAFinishedOperationChangesNothing(t *testing.T) {
 	s := newScene(t)
 	o := &operation{Action: "pause", Done: "Paused", What: "all groups", Topic: s.Topic, change: true}
 	s.dashboard.operations.add(o)
@@ -348,16 +348,16 @@ func TestStoppingWhatHasEndedChangesNothing(t *testing.T) {
 	assert.Equal(t, "done", o.State())
 }
 
-// TestAStreamHasNoEventOfAPublisher sends text with all ends of lines that a stream knows.
-func TestAStreamHasNoEventOfAPublisher(t *testing.T) {
+// TestAPublisherCannotInjectStreamEvents, whatever line ending its text has.
+func TestAPublisherCannotInjectStreamEvents(t *testing.T) {
 	w := httptest.NewRecorder()
 	s := stream{w: w}
 	require.NoError(t, s.send("page", []byte("a\r\nevent: x\rdata: y\n\nid: z")))
 	assert.Equal(t, "event: page\ndata: a&#13;\ndata: event: x&#13;data: y\ndata: \ndata: id: z\n\n", w.Body.String())
 }
 
-// TestWhatIsForAllGroupsSaysSo asks for messages of one of two groups.
-func TestWhatIsForAllGroupsSaysSo(t *testing.T) {
+// TestOperationsOnAllGroupsAreLabelled if the list shows one of two groups.
+func TestOperationsOnAllGroupsAreLabelled(t *testing.T) {
 	s := newScene(t)
 	s.initialize("billing", "mail")
 	s.Publish("a", "b")
@@ -381,8 +381,8 @@ func TestWhatIsForAllGroupsSaysSo(t *testing.T) {
 	s.until("none is left", func() bool { return s.count(admin.Waiting) == 0 })
 }
 
-// TestManyMoreThanWereConfirmedAreLeft publishes between the question and the answer.
-func TestManyMoreThanWereConfirmedAreLeft(t *testing.T) {
+// TestAnOperationIsRejectedIfManyMoreMessagesMatch than its confirmation counted.
+func TestAnOperationIsRejectedIfManyMoreMessagesMatch(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(50)
 	status, page := s.post("cancel"+s.at("in", "scheduled"), url.Values{"count": {"12"}, "number": {"12"}})
@@ -391,8 +391,7 @@ func TestManyMoreThanWereConfirmedAreLeft(t *testing.T) {
 	assert.Equal(t, 50, s.count(admin.Scheduled))
 }
 
-// TestAnOpenPageEndsWithTheRightToReadIt takes the right away.
-func TestAnOpenPageEndsWithTheRightToReadIt(t *testing.T) {
+func TestARevokedPermissionClosesAnOpenPage(t *testing.T) {
 	var access atomic.Value
 	access.Store(ReadOnly())
 	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access.Load().(Access) } })

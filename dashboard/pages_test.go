@@ -37,8 +37,8 @@ func TestAMessageIsFoundByIDKeyAndUUID(t *testing.T) {
 	assert.Contains(t, s.page("find"+s.at("text", "order-43")).text(), "no message has exactly this ID or key")
 }
 
-// TestAQuestionNamesTheReasonsOfItsMessages: the link of a reason may match others, which have a part in common.
-func TestAQuestionNamesTheReasonsOfItsMessages(t *testing.T) {
+// TestAConfirmationNamesTheReasonsOfItsMessages: the link of a reason may match others, which have a part in common.
+func TestAConfirmationNamesTheReasonsOfItsMessages(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")
 	s.Publish("a", "b", "c", "d")
@@ -60,8 +60,8 @@ func TestAQuestionNamesTheReasonsOfItsMessages(t *testing.T) {
 	assert.Empty(t, links["c-4714"], "a link would lead to all dead messages of the group")
 }
 
-// TestAFindSaysWhatCouldNotBeAsked has a topic whose keys somebody has broken.
-func TestAFindSaysWhatCouldNotBeAsked(t *testing.T) {
+// TestFindReportsUnreadableTopics, whose keys are damaged.
+func TestFindReportsUnreadableTopics(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g", "other")
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("a", s.Topic+" order-4", time.Millisecond)))
@@ -96,8 +96,8 @@ func TestALargePayloadTakesLittleMemoryInAList(t *testing.T) {
 	}), uint64(1<<20))
 }
 
-// TestAMessageWithoutABodySaysSo, and not that it cannot be decoded.
-func TestAMessageWithoutABodySaysSo(t *testing.T) {
+// TestAMissingBodyIsReported, and not as one that cannot be decoded.
+func TestAMissingBodyIsReported(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(1)
 	require.NoError(t, s.Client.Del(t.Context(), s.Key("messages")).Err())
@@ -106,8 +106,8 @@ func TestAMessageWithoutABodySaysSo(t *testing.T) {
 	assert.NotContains(t, list.text(), "decoded")
 }
 
-// TestAHaltedKeyNamesItsLetter, and no other dead message with an ordering key.
-func TestAHaltedKeyNamesItsLetter(t *testing.T) {
+// TestAHaltedKeyNamesItsDeadMessage, and no other dead message with an ordering key.
+func TestAHaltedKeyNamesItsDeadMessage(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")
 	publish := func(key string, uuids ...string) {
@@ -140,8 +140,8 @@ func TestAHaltedKeyNamesItsLetter(t *testing.T) {
 	assert.Contains(t, rows[0], "overdrawn")
 }
 
-// TestHaltedKeysAreListedAlthoughATopicHasGone since the look at all topics.
-func TestHaltedKeysAreListedAlthoughATopicHasGone(t *testing.T) {
+// TestHaltedKeysAreListedAfterATopicIsDeleted since the list of all topics was cached.
+func TestHaltedKeysAreListedAfterATopicIsDeleted(t *testing.T) {
 	s := newScene(t)
 	now := time.Now()
 	s.dashboard.cache.now = func() time.Time { return now }
@@ -187,28 +187,27 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 	}
 	assert.Equal(t, "active", state(time.Second), "a process may be about to store them")
 	assert.Equal(t, "no process for 1h", state(time.Hour))
-	says := func(want, route string, form url.Values) *element {
+	expect := func(want, route string, form url.Values) *element {
 		_, page := s.post(route+at, form)
 		assert.Equal(t, want+" schedule "+id+".", page.first("p", "class", "result done").text(), route)
 		return page
 	}
-	page := says("Paused", "schedule-pause", url.Values{"reason": {"holiday"}})
+	page := expect("Paused", "schedule-pause", url.Values{"reason": {"holiday"}})
 	assert.Contains(t, page.text(), "until resumed. Reason: holiday")
 	assert.Equal(t, "eve", find().Paused.By)
-	says("Resumed", "schedule-resume", nil)
+	expect("Resumed", "schedule-resume", nil)
 	assert.Nil(t, find().Paused)
 	stored := s.count(admin.Scheduled)
-	says("Triggered", "schedule-trigger", nil)
+	expect("Triggered", "schedule-trigger", nil)
 	assert.Equal(t, stored+1, s.count(admin.Scheduled))
 	status, _ := s.post("schedule-remove"+at, url.Values{"name": {"another"}})
 	assert.Equal(t, http.StatusBadRequest, status)
-	says("Removed", "schedule-remove", url.Values{"name": {id}})
+	expect("Removed", "schedule-remove", url.Values{"name": {id}})
 	_, err = schedules.Find(t.Context(), id, 1)
 	require.ErrorIs(t, err, periodic.ErrScheduleNotFound)
 }
 
-// TestWhatCannotBeDoneIsNoFaultOfRedis tells by its status.
-func TestWhatCannotBeDoneIsNoFaultOfRedis(t *testing.T) {
+func TestTheStatusDistinguishesRedisFaultsFromOthers(t *testing.T) {
 	for err, status := range map[error]int{
 		periodic.ErrConflict:        http.StatusConflict,
 		periodic.ErrInvalidSchedule: http.StatusBadRequest,
@@ -219,7 +218,7 @@ func TestWhatCannotBeDoneIsNoFaultOfRedis(t *testing.T) {
 	}
 }
 
-func TestADashboardWithoutSchedulesHasNoPageOfThem(t *testing.T) {
+func TestWithoutPeriodicThereIsNoSchedulesPage(t *testing.T) {
 	s := newScene(t)
 	status, _ := s.get("schedules")
 	assert.Equal(t, http.StatusNotFound, status)
@@ -227,7 +226,7 @@ func TestADashboardWithoutSchedulesHasNoPageOfThem(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, status)
 }
 
-func TestOperationsAreBounded(t *testing.T) {
+func TestRunningOperationsAreBounded(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	os := newOperations(ctx)
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
@@ -243,8 +242,8 @@ func TestOperationsAreBounded(t *testing.T) {
 	require.ErrorContains(t, os.start(&operation{}, hang), "about to end")
 }
 
-// TestOperationsThatEndedAreForgotten, except what the doctor found last.
-func TestOperationsThatEndedAreForgotten(t *testing.T) {
+// TestFinishedOperationsAreForgotten, except the last findings of the doctor.
+func TestFinishedOperationsAreForgotten(t *testing.T) {
 	os := newOperations(t.Context())
 	run := func(action string) *operation {
 		o := &operation{Action: action}
@@ -275,8 +274,8 @@ func liveParts(e *element) (ids []string) {
 	return ids
 }
 
-// TestAnEmptyPageHasTheLivePartsOfAFullOne, or it would stay empty until somebody loads it again.
-func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
+// TestAnEmptyPageHasAllLiveParts, or it would stay empty until it is loaded again.
+func TestAnEmptyPageHasAllLiveParts(t *testing.T) {
 	s := newScene(t)
 	s.Publish("a")
 	before := map[string][]string{}
@@ -298,17 +297,17 @@ func TestAnEmptyPageHasTheLivePartsOfAFullOne(t *testing.T) {
 	}
 }
 
-// TestAMessageIsLive with what can be done, which differs when it is dead. What is said of a group is live by itself, since
-// somebody may be at work with a form beside it.
-func TestAMessageIsLive(t *testing.T) {
+// TestTheMessagePageIsUpdatedLive with the operations, which differ when the message is dead. The state of a group is a live part by
+// itself, because an operator may be at work with a form beside it.
+func TestTheMessagePageIsUpdatedLive(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g", "done")
 	s.Publish("a")
 	s.ack("done", 1)
 	s.kill("g", 1)
-	letters, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
+	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
 	require.NoError(t, err)
-	page := s.page("message" + s.at("id", letters.Entries[0].ID))
+	page := s.page("message" + s.at("id", found.Entries[0].ID))
 	assert.Equal(t, []string{"summary", "sections", "facts", "life"}, liveParts(page))
 	assert.Equal(t, []string{"about-g"}, liveParts(page.first("div", "id", "sections")), "a group that is done offers nothing")
 	buttons := func(e *element) (texts []string) {
@@ -321,7 +320,7 @@ func TestAMessageIsLive(t *testing.T) {
 	assert.Len(t, page.first("div", "id", "sections").all("button"), 2)
 	group := page.first("div", "id", "about-g")
 	assert.Contains(t, group.text(), "g dead")
-	assert.Equal(t, 1, strings.Count(page.text(), letters.Entries[0].Reason), "once")
+	assert.Equal(t, 1, strings.Count(page.text(), found.Entries[0].Reason), "once")
 	assert.Empty(t, group.all("form"))
 	assert.Equal(t, []string{"tabs", "charts", "table"}, liveParts(s.page("upcoming"+s.at())))
 }
@@ -345,8 +344,8 @@ func TestTooManyOpenPagesAreRefused(t *testing.T) {
 	assert.Equal(t, int64(maxStreams), s.dashboard.streams.Load())
 }
 
-// TestWaitingMessagesAreFilteredByWhenTheyFellDue looks back, as most of them are due, and ahead to a retry.
-func TestWaitingMessagesAreFilteredByWhenTheyFellDue(t *testing.T) {
+// TestWaitingMessagesAreFilteredByDueTime: in the past, as most of them are due, and in the future for a retry.
+func TestWaitingMessagesAreFilteredByDueTime(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")
 	s.Publish("due")
@@ -360,8 +359,8 @@ func TestWaitingMessagesAreFilteredByWhenTheyFellDue(t *testing.T) {
 	assert.Contains(t, page.text(), "2h ago")
 }
 
-// TestTopicsWithAProblemComeFirst, before one that is overdue for longer.
-func TestTopicsWithAProblemComeFirst(t *testing.T) {
+// TestTopicsWithAProblemAreListedFirst, before one that is overdue for longer.
+func TestTopicsWithAProblemAreListedFirst(t *testing.T) {
 	active := []admin.GroupStats{{Group: "g", State: admin.GroupActive, Alive: 1}}
 	list := []*admin.TopicStats{
 		{Topic: "a", Groups: active}, {Topic: "busy", Overdue: time.Second, Groups: active}, {Topic: "due", Counts: admin.Counts{Due: 1}},

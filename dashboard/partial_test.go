@@ -89,8 +89,8 @@ func (s *scene) inMiddle(v view, request func() *http.Request, want string) *ele
 	return nil
 }
 
-// TestAFindThatRunsOutOfTimeSaysHowFarItIs asks several topics.
-func TestAFindThatRunsOutOfTimeSaysHowFarItIs(t *testing.T) {
+// TestFindReportsItsProgressOnTimeout in several topics.
+func TestFindReportsItsProgressOnTimeout(t *testing.T) {
 	s := newScene(t)
 	for n := range 20 {
 		s.Beside(fmt.Sprint("/", n)).Publish("a")
@@ -129,8 +129,8 @@ func (s *scene) wide(n int) {
 	}
 }
 
-// TestAReadThatRunsOutOfTimeShowsItsPart: a list, the count before an operation, and a search.
-func TestAReadThatRunsOutOfTimeShowsItsPart(t *testing.T) {
+// TestPartialResultsAreShownOnTimeout: a list, the count before an operation, and a search.
+func TestPartialResultsAreShownOnTimeout(t *testing.T) {
 	s := newScene(t)
 	s.wide(4000)
 	page := s.inMiddle(s.dashboard.messagesPage, asking("messages"+s.at("key", "order-")), "order-4")
@@ -147,7 +147,7 @@ func TestAReadThatRunsOutOfTimeShowsItsPart(t *testing.T) {
 	assert.NotEmpty(t, page.first("input", "name", "cursor").attr["value"], "to look further")
 }
 
-func TestReasonsThatRunOutOfTimeSayOfHowMany(t *testing.T) {
+func TestPartialReasonsShowTheTotalOnTimeout(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")
 	s.wideBacklog(400)

@@ -44,8 +44,8 @@ func TestADeadMessageIsRequeuedFromItsRow(t *testing.T) {
 	assert.Zero(t, s.count("dead"))
 }
 
-// TestAMessageLinksToTheOneThatItWaitsBehind.
-func TestAMessageLinksToTheOneThatItWaitsBehind(t *testing.T) {
+// TestAMessageLinksToTheMessageItWaitsBehind.
+func TestAMessageLinksToTheMessageItWaitsBehind(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")
 	for _, uuid := range []string{"first", "second"} {
@@ -61,8 +61,8 @@ func TestAMessageLinksToTheOneThatItWaitsBehind(t *testing.T) {
 	assert.Contains(t, s.page(link.attr["href"]).text(), "overdrawn")
 }
 
-// TestAListSaysWhichPartItShows, and an empty one only that it is.
-func TestAListSaysWhichPartItShows(t *testing.T) {
+// TestAListShowsItsRangeAndTotal, and an empty one only that it is empty.
+func TestAListShowsItsRangeAndTotal(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(60)
 	page := s.page("messages" + s.at())
@@ -77,8 +77,8 @@ func TestAListSaysWhichPartItShows(t *testing.T) {
 	assert.Empty(t, empty.first("a", "rel", "bookmark").name)
 }
 
-// TestWaitingMessagesHaveOneNumber in the list of topics, on the tile, on the tab and in the list of messages, with retries.
-func TestWaitingMessagesHaveOneNumber(t *testing.T) {
+// TestTheWaitingCountIsTheSameEverywhere: in the list of topics, on the tile, on the tab and in the list of messages, with retries.
+func TestTheWaitingCountIsTheSameEverywhere(t *testing.T) {
 	s := newScene(t)
 	s.initialize("g")
 	s.Publish("a", "b", "c")
@@ -93,8 +93,8 @@ func TestWaitingMessagesHaveOneNumber(t *testing.T) {
 	assert.Equal(t, "3", s.page("?match=" + url.QueryEscape(s.Topic)).first("tbody").all("td")[3].text())
 }
 
-// TestAnErrorSaysWhatToDo, with a link to where it happened.
-func TestAnErrorSaysWhatToDo(t *testing.T) {
+// TestErrorPagesSuggestTheNextStep, with a link to where it happened.
+func TestErrorPagesSuggestTheNextStep(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(1)
 	status, page := s.get("message" + s.at("id", "none"))

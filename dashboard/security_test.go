@@ -47,8 +47,8 @@ func fields() (names []string) {
 	return names
 }
 
-// TestEachRouteWantsItsPermissions calls each route with each permission taken away, with it alone, and with none.
-func TestEachRouteWantsItsPermissions(t *testing.T) {
+// TestEachRouteChecksItsPermissions: it calls each route with each permission taken away, with it alone, and with none.
+func TestEachRouteChecksItsPermissions(t *testing.T) {
 	var access Access
 	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access } })
 	s.Publish("a")
@@ -110,8 +110,8 @@ func (s *scene) stored() map[string]string {
 	return state
 }
 
-// TestAReaderChangesNothing sends a reader's requests to all that changes something, with forms that would work.
-func TestAReaderChangesNothing(t *testing.T) {
+// TestAReaderCannotChangeAnything: it sends a reader's requests to all routes that change something, with forms that would work.
+func TestAReaderCannotChangeAnything(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.Access = nil })
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Delayed("a", time.Hour)))
 	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{})
@@ -137,7 +137,7 @@ func TestAReaderChangesNothing(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotSeePayloadsSeesNone(t *testing.T) {
+func TestPayloadsAreHiddenWithoutPermission(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return with("Read") } })
 	msg := fixture.Keyed("a", "k", time.Hour)
 	msg.Payload, msg.Metadata["customer"] = []byte("secret-payload"), "secret-metadata"
@@ -150,7 +150,7 @@ func TestWhoMayNotSeePayloadsSeesNone(t *testing.T) {
 	assert.Empty(t, s.dashboard.row(&request{access: with("Read")}, found.Entries[0]).Preview, "nor does its template")
 }
 
-func TestWhatIsRedactedIsSeenNowhere(t *testing.T) {
+func TestRedactedTextIsNeverShown(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.Redact = redactSecrets })
 	msg := fixture.Keyed("a", "k", time.Hour)
 	msg.Payload, msg.Metadata["customer"] = []byte(`{"card":"secret-4711","sum":3}`), "secret-name"
@@ -174,8 +174,8 @@ func TestWhatIsRedactedIsSeenNowhere(t *testing.T) {
 	assert.Contains(t, string(m.Content.Message.Payload), "secret-4711", "the message itself stays as it is")
 }
 
-// TestOtherSitesLoadAndChangeNothing although they may link to pages.
-func TestOtherSitesLoadAndChangeNothing(t *testing.T) {
+// TestCrossSiteRequestsAreRejected although other sites may link to pages.
+func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(1)
 	for _, test := range []struct {
@@ -208,7 +208,7 @@ func TestOtherSitesLoadAndChangeNothing(t *testing.T) {
 	assert.Nil(t, stats[0].Pause)
 }
 
-func TestEachAnswerHasTheHeadersThatProtectIt(t *testing.T) {
+func TestResponsesHaveSecurityHeaders(t *testing.T) {
 	s := newScene(t)
 	for _, target := range []string{"/", "/topic?topic=none", "/nothing", "/style.css", "/pause"} {
 		w := httptest.NewRecorder()
@@ -222,7 +222,7 @@ func TestEachAnswerHasTheHeadersThatProtectIt(t *testing.T) {
 	}
 }
 
-func TestNobodyIsSentToAnotherSite(t *testing.T) {
+func TestRedirectsStayOnTheDashboard(t *testing.T) {
 	s := newScene(t)
 	for _, back := range []string{
 		"https://evil.example/?a", "//evil.example/?a", "/\\evil.example?a", "javascript:alert(1)?a", "\\\\evil.example?a", "style.css?a", "message", "%2f%2fevil?a",

@@ -12,7 +12,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-func TestUpcomingMessagesAreDrawn(t *testing.T) {
+func TestUpcomingMessagesAreShownAsAChart(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(50)
 	page := s.page("upcoming" + s.at("next", "day"))
@@ -20,8 +20,8 @@ func TestUpcomingMessagesAreDrawn(t *testing.T) {
 	assert.Contains(t, page.text(), "50 messages due in the next 24 hours: at most 50 per 15 minutes, from ")
 }
 
-// TestAPeakHasATime unless a later part of the time has as many messages; the next one may.
-func TestAPeakHasATime(t *testing.T) {
+// TestAPeakIsLabelledWithItsTime unless a later part of the time has as many messages; the next one may.
+func TestAPeakIsLabelledWithItsTime(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
 	of := func(numbers ...int) chart {
 		u := admin.Upcoming{At: at}
@@ -36,8 +36,8 @@ func TestAPeakHasATime(t *testing.T) {
 	assert.True(t, of(2, 1, 2).Tie)
 }
 
-// TestATopicThatCannotBeReadHidesNoOther on the page of all topics, whose list is of a look before.
-func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+// TestAnUnreadableTopicDoesNotHideOthers on the page of all topics, whose list is cached.
+func TestAnUnreadableTopicDoesNotHideOthers(t *testing.T) {
 	s := open(fixture.NewOn(t, redistest.New(t)), func(c *Config) { c.Interval = time.Hour })
 	s.scheduled(1)
 	gone, stays := s.Scene, s.Beside("/stays")

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestAWrongFieldKeepsTheForm with its page, what was typed, and what is wrong.
-func TestAWrongFieldKeepsTheForm(t *testing.T) {
+// TestAnInvalidFieldKeepsTheForm with its page, what was typed, and what is wrong.
+func TestAnInvalidFieldKeepsTheForm(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(2)
 	s.initialize("g")

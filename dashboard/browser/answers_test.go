@@ -11,19 +11,19 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-func whatIsLate(t *testing.T, _ *duty, b *tab) {
+func findLateTopics(t *testing.T, _ *duty, b *tab) {
 	assert.Equal(t, "orders", b.text("tbody a"), "it has waited longest")
 	assert.Equal(t, 2, b.number("tbody td:nth-of-type(2).bad"), "both topics are late")
 	assert.Contains(t, b.row("table", "parcels"), "none", "nobody takes them")
 }
 
-func howIsATopic(t *testing.T, _ *duty, b *tab) {
+func showTopic(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	assert.Equal(t, []string{"8", "4"}, ask[[]string](b, "[...document.querySelectorAll('.totals dt + dd')].slice(0, 2).map(e => e.innerText)"))
 	assert.Equal(t, 2, b.number("#groups tbody th"))
 }
 
-func whoIsWorking(t *testing.T, s *duty, b *tab) {
+func showConsumers(t *testing.T, s *duty, b *tab) {
 	b.topic()
 	b.click("#about-billing summary")
 	b.untilText("#about-billing", s.first(admin.InDelivery).ID)
@@ -31,7 +31,7 @@ func whoIsWorking(t *testing.T, s *duty, b *tab) {
 	assert.Contains(t, b.row("#groups", "mail"), "none")
 }
 
-func whichGroupIsWorst(t *testing.T, _ *duty, b *tab) {
+func findLateGroup(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	late := ask[[]string](b, `[...document.querySelectorAll("#groups tr:has(td:nth-of-type(2).bad) th")].map(e => e.innerText)`)
 	assert.Equal(t, []string{"mail"}, late)
@@ -43,7 +43,7 @@ func watchLive(_ *testing.T, s *duty, b *tab) {
 	b.until(`[...document.querySelectorAll("tbody tr")].some(r => r.innerText.startsWith("orders") && r.querySelectorAll("td")[2].innerText === "10")`)
 }
 
-func askTheDoctor(_ *testing.T, _ *duty, b *tab) {
+func runDoctor(_ *testing.T, _ *duty, b *tab) {
 	b.click("header a[href=doctor]")
 	b.untilText("h1", "Doctor") // the page before has a button, too
 	b.click("main button")
@@ -51,7 +51,7 @@ func askTheDoctor(_ *testing.T, _ *duty, b *tab) {
 	b.until(`document.querySelector("#passed")?.textContent.includes("its version is")`) // the page before, which is live, may have had the first
 }
 
-func whyNotHandled(t *testing.T, _ *duty, b *tab) {
+func explainMessage(t *testing.T, _ *duty, b *tab) {
 	b.find("order-4")
 	assert.Contains(t, b.text("#about-billing"), "host-3")
 	assert.Contains(t, b.text("#about-mail"), "no consumer of group mail is alive")
@@ -63,14 +63,14 @@ func findByUUID(t *testing.T, _ *duty, b *tab) {
 	assert.Contains(t, b.text("main"), uuid)
 }
 
-func whatIsInIt(t *testing.T, _ *duty, b *tab) {
+func showMessage(t *testing.T, _ *duty, b *tab) {
 	b.find("order-4")
 	assert.Contains(t, b.text("pre"), `"order": 4,`)
 	assert.Contains(t, b.text("dl.pairs"), "trace")
 	assert.Equal(t, 1, b.number("a[href^='payload?'][download]"), "all of it, in a file")
 }
 
-func whatIsDueSoon(t *testing.T, _ *duty, b *tab) {
+func listScheduled(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.click(`#numbers a[href*="in=scheduled"]`)
 	b.typeInto("input[name=before]", "in 2h"+kb.Enter)
@@ -79,7 +79,7 @@ func whatIsDueSoon(t *testing.T, _ *duty, b *tab) {
 	assert.Contains(t, b.text("tbody"), "order-5")
 }
 
-func whatWaits(t *testing.T, _ *duty, b *tab) {
+func listWaiting(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.click(`#groups a[href*="in=waiting"][href*="group=mail"]`)
 	b.untilText("h1", "orders: 4 waiting messages")
@@ -93,13 +93,13 @@ func whatWaits(t *testing.T, _ *duty, b *tab) {
 	assert.Contains(t, b.text("tbody"), "order-4")
 }
 
-func whatFailed(t *testing.T, _ *duty, b *tab) {
+func listDead(t *testing.T, _ *duty, b *tab) {
 	b.dead()
 	assert.Equal(t, 3, b.number("tbody tr"))
 	assert.Contains(t, b.text("tbody"), "payment gateway: 502 for order-1")
 }
 
-func howManyOfEachKind(t *testing.T, _ *duty, b *tab) {
+func countReasons(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.click("#numbers a[href^=reasons]")
 	b.untilText("h1", "3 dead messages")
@@ -107,8 +107,8 @@ func howManyOfEachKind(t *testing.T, _ *duty, b *tab) {
 	assert.Equal(t, "payment gateway: 502 for …", b.text("tbody th a"))
 }
 
-func runAgain(t *testing.T, s *duty, b *tab) {
-	howManyOfEachKind(t, s, b)
+func requeueReason(t *testing.T, s *duty, b *tab) {
+	countReasons(t, s, b)
 	b.click("tbody th a")
 	b.untilText("h1", "orders: 3 dead messages")
 	b.click(".bar a[href^='confirm?action=requeue']")
@@ -117,7 +117,7 @@ func runAgain(t *testing.T, s *duty, b *tab) {
 	assert.Zero(t, s.count(admin.Dead))
 }
 
-func getRid(t *testing.T, s *duty, b *tab) {
+func discardMessage(t *testing.T, s *duty, b *tab) {
 	b.dead()
 	b.click("tbody input[type=checkbox]")
 	b.click("button[formaction^=discard]")
@@ -126,7 +126,7 @@ func getRid(t *testing.T, s *duty, b *tab) {
 	assert.Equal(t, 2, s.count(admin.Dead))
 }
 
-func takeBack(t *testing.T, s *duty, b *tab) {
+func rescheduleAndCancel(t *testing.T, s *duty, b *tab) {
 	b.find("order-6")
 	b.typeInto("form[action^=reschedule] input[name=value]", "4h")
 	b.click("form[action^=reschedule] button")
@@ -143,7 +143,7 @@ func takeBack(t *testing.T, s *duty, b *tab) {
 	require.ErrorIs(t, err, admin.ErrMessageNotFound)
 }
 
-func cancelNonsense(t *testing.T, s *duty, b *tab) {
+func cancelByKey(t *testing.T, s *duty, b *tab) {
 	b.topic()
 	b.click(`#numbers a[href*="in=scheduled"]`)
 	b.typeInto("input[name=key]", "test-"+kb.Enter)
@@ -155,7 +155,7 @@ func cancelNonsense(t *testing.T, s *duty, b *tab) {
 	assert.Equal(t, 6, s.count(admin.Scheduled))
 }
 
-func stopEverybody(_ *testing.T, _ *duty, b *tab) {
+func pauseAndResume(_ *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.pauseAll()
 	b.untilText("#numbers .banner", "resumes in 5")
@@ -175,7 +175,7 @@ func (b *tab) pauseAll() {
 	b.untilText("#numbers .banner", "provider down")
 }
 
-func whoPaused(t *testing.T, _ *duty, b *tab) {
+func showPause(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.pauseAll()
 	b.click(".brand")
@@ -186,7 +186,7 @@ func whoPaused(t *testing.T, _ *duty, b *tab) {
 	assert.Equal(t, 2, strings.Count(b.text("#groups"), "paused"))
 }
 
-func slowDown(t *testing.T, _ *duty, b *tab) {
+func limitGroup(t *testing.T, _ *duty, b *tab) {
 	b.topic()
 	b.click("#group-billing details:has([action^=limit]) summary")
 	for name, value := range map[string]string{"max-in-flight": "20", "rate": "100", "per": "1s"} {
@@ -197,7 +197,7 @@ func slowDown(t *testing.T, _ *duty, b *tab) {
 	assert.Contains(t, b.text("#about-billing"), "100 a second, burst 100")
 }
 
-func underWay(t *testing.T, s *duty, b *tab) {
+func watchInDelivery(t *testing.T, s *duty, b *tab) {
 	b.topic()
 	b.live()
 	const inDelivery = `[...document.querySelectorAll("#groups tbody tr")].find(r => r.innerText.startsWith("billing")).querySelectorAll("td")[3].innerText`
@@ -206,7 +206,7 @@ func underWay(t *testing.T, s *duty, b *tab) {
 	b.until(inDelivery + ` === "0"`)
 }
 
-func retireAGroup(t *testing.T, s *duty, b *tab) {
+func retireGroup(t *testing.T, s *duty, b *tab) {
 	b.topic()
 	b.click("#group-mail details:has([action^=retire]) summary")
 	b.typeInto("#group-mail input[name=name]", "mail")
@@ -217,7 +217,7 @@ func retireAGroup(t *testing.T, s *duty, b *tab) {
 	b.until(`!document.querySelector("#groups").innerText.includes("retired")`)
 }
 
-func deleteATopic(t *testing.T, s *duty, b *tab) {
+func deleteTopic(t *testing.T, s *duty, b *tab) {
 	b.topic()
 	b.click(wholeTopic + "details:has([action^=delete]) summary")
 	b.typeInto(wholeTopic+"form[action^=delete] input[name=name]", "orders")

@@ -16,8 +16,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestARowStaysWhatItIsWhenOthersComeBeforeIt keeps the focus on the link of a topic that another one overtakes.
-func TestARowStaysWhatItIsWhenOthersComeBeforeIt(t *testing.T) {
+// TestARowKeepsItsFocusWhenItMoves: the focus stays on the link of a topic that another one overtakes.
+func TestARowKeepsItsFocusWhenItMoves(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 1)
 	b := s.tab()
@@ -31,8 +31,7 @@ func TestARowStaysWhatItIsWhenOthersComeBeforeIt(t *testing.T) {
 	assert.Equal(t, "orders", ask[string](b, "document.activeElement.innerText"), "the focus stays")
 }
 
-// TestAGroupThatComesIsOnThePageOfItsTopic, which was opened before.
-func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
+func TestANewGroupAppearsOnAnOpenTopicPage(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 1)
 	b := s.tab()
@@ -55,8 +54,7 @@ func TestAGroupThatComesIsOnThePageOfItsTopic(t *testing.T) {
 	b.untilText("#group-shipping", "shipping")
 }
 
-// TestAMessageThatDiesIsRequeuedOnItsPage, which was opened before.
-func TestAMessageThatDiesIsRequeuedOnItsPage(t *testing.T) {
+func TestAMessageThatDiesCanBeRequeuedOnItsOpenPage(t *testing.T) {
 	s := newShop(t)
 	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = "billing" })
 	messages, err := subscriber.Subscribe(context.Background(), s.Topic)
@@ -76,8 +74,8 @@ func TestAMessageThatDiesIsRequeuedOnItsPage(t *testing.T) {
 	b.untilText(".result.done", "1 message requeued")
 }
 
-// TestASelectionOutlivesAnUpdate shows what has changed only when nothing is selected any more.
-func TestASelectionOutlivesAnUpdate(t *testing.T) {
+// TestASelectionDefersUpdates until nothing is selected any more.
+func TestASelectionDefersUpdates(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 3)
 	b := s.tab()
@@ -92,8 +90,8 @@ func TestASelectionOutlivesAnUpdate(t *testing.T) {
 	b.untilText("#numbers dd", "5")
 }
 
-// TestWhatIsTypedIsNotTakenAway types into a form while its page changes.
-func TestWhatIsTypedIsNotTakenAway(t *testing.T) {
+// TestUpdatesKeepTypedText in a form.
+func TestUpdatesKeepTypedText(t *testing.T) {
 	s := newShop(t)
 	s.schedule("report", "@every 15m")
 	b := s.tab()
@@ -108,7 +106,7 @@ func TestWhatIsTypedIsNotTakenAway(t *testing.T) {
 	b.untilText("#schedules", "by eve")
 }
 
-// TestAHiddenPageHasNoStream hides it, and shows it again.
+// TestAHiddenPageHasNoStream until it is shown again.
 func TestAHiddenPageHasNoStream(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 1)
@@ -124,8 +122,8 @@ func TestAHiddenPageHasNoStream(t *testing.T) {
 	require.EqualValues(t, 1, s.streams.Load())
 }
 
-// TestAPageSaysThatRedisIsGone stops Redis, and starts it again.
-func TestAPageSaysThatRedisIsGone(t *testing.T) {
+// TestAPageReportsThatRedisIsDown, and when it is up again.
+func TestAPageReportsThatRedisIsDown(t *testing.T) {
 	s := newShop(t, "--appendonly", "yes", "--appendfsync", "always")
 	s.later(1, 3)
 	b := s.tab()
@@ -142,8 +140,8 @@ func TestAPageSaysThatRedisIsGone(t *testing.T) {
 	b.untilText("#numbers dd", "4")
 }
 
-// TestAPageIsLiveAgainAfterAProxyHasAnswered has a proxy without a server behind it, as during a deployment.
-func TestAPageIsLiveAgainAfterAProxyHasAnswered(t *testing.T) {
+// TestAPageReconnectsAfterAProxyError: the proxy has no server behind it, as during a deployment.
+func TestAPageReconnectsAfterAProxyError(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 1)
 	var answers atomic.Int32
@@ -165,8 +163,8 @@ func TestAPageIsLiveAgainAfterAProxyHasAnswered(t *testing.T) {
 	assert.True(t, ask[bool](b, "window.kept"), "nobody has loaded it again")
 }
 
-// TestTimesAreShownAsTheReaderLikes changes how, also for the next page.
-func TestTimesAreShownAsTheReaderLikes(t *testing.T) {
+// TestTheTimeFormatCanBeChosen, also for the next page.
+func TestTheTimeFormatCanBeChosen(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 1)
 	b := s.tab()

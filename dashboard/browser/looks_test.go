@@ -14,8 +14,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestItWorksBelowAPrefixThatAProxyRemoves, with and without its last slash, which the server cannot see.
-func TestItWorksBelowAPrefixThatAProxyRemoves(t *testing.T) {
+// TestTheDashboardWorksBelowAPrefixThatAProxyRemoves, with and without its last slash, which the server cannot see.
+func TestTheDashboardWorksBelowAPrefixThatAProxyRemoves(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 2)
 	root := s.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,8 +107,8 @@ var hostile = []string{
 	"{{.}}", strings.Repeat("long", 100), "line\nbreak\r\nevent: x\n\ndata: y", "\u202Eright to left",
 }
 
-// TestHostileTextsAreShownAsTheyAre opens pages of topics, keys, payloads and reasons that want to be more than text.
-func TestHostileTextsAreShownAsTheyAre(t *testing.T) {
+// TestHostileTextIsShownAsText: topics, keys, payloads and reasons that look like markup or script.
+func TestHostileTextIsShownAsText(t *testing.T) {
 	s := newShop(t)
 	for _, text := range hostile {
 		here := s.of(text)

@@ -24,29 +24,29 @@ type question struct {
 }
 
 var questions = []question{
-	{"What is there, and is anything late?", whatIsLate},
-	{"How is one topic?", howIsATopic},
-	{"Which group is worst?", whichGroupIsWorst},
-	{"Is Redis set up as it should be?", askTheDoctor},
-	{"Who is working, and on what?", whoIsWorking},
+	{"What is there, and is anything late?", findLateTopics},
+	{"How is one topic?", showTopic},
+	{"Which group is worst?", findLateGroup},
+	{"Is Redis set up as it should be?", runDoctor},
+	{"Who is working, and on what?", showConsumers},
 	{"Can I watch it live?", watchLive},
-	{"Why has order 4 not been handled?", whyNotHandled},
+	{"Why has order 4 not been handled?", explainMessage},
 	{"How do I find a message by its UUID?", findByUUID},
-	{"What is in it?", whatIsInIt},
-	{"Which messages wait, and which are in delivery?", whatWaits},
-	{"What is due in the next two hours?", whatIsDueSoon},
-	{"Which messages failed for good, and why?", whatFailed},
-	{"How many of each kind?", howManyOfEachKind},
-	{"The fault is fixed: how do I requeue the dead messages?", runAgain},
-	{"How do I discard a dead message?", getRid},
-	{"A faulty release has scheduled nonsense: how do I cancel all of it?", cancelNonsense},
-	{"A customer calls: how do I postpone, speed up or cancel a message?", takeBack},
-	{"The payment provider is down: how do I stop all consumers for an hour?", stopEverybody},
-	{"Who paused this, when, and why?", whoPaused},
-	{"A called service cannot keep up: how do I slow the group down?", slowDown},
-	{"Before a deployment: is any work left?", underWay},
-	{"How do I remove a group that is no longer needed?", retireAGroup},
-	{"How do I delete a topic?", deleteATopic},
+	{"What is in it?", showMessage},
+	{"Which messages wait, and which are in delivery?", listWaiting},
+	{"What is due in the next two hours?", listScheduled},
+	{"Which messages failed for good, and why?", listDead},
+	{"How many of each kind?", countReasons},
+	{"The fault is fixed: how do I requeue the dead messages?", requeueReason},
+	{"How do I discard a dead message?", discardMessage},
+	{"A faulty release has scheduled nonsense: how do I cancel all of it?", cancelByKey},
+	{"A customer calls: how do I postpone, speed up or cancel a message?", rescheduleAndCancel},
+	{"The payment provider is down: how do I stop all consumers for an hour?", pauseAndResume},
+	{"Who paused this, when, and why?", showPause},
+	{"A called service cannot keep up: how do I slow the group down?", limitGroup},
+	{"Before a deployment: is any work left?", watchInDelivery},
+	{"How do I remove a group that is no longer needed?", retireGroup},
+	{"How do I delete a topic?", deleteTopic},
 }
 
 // elsewhere are the questions that a page cannot answer; docs/operate/dashboard.md says why.
@@ -57,8 +57,8 @@ var elsewhere = []string{
 	"How do I move messages to another server, or import a sorted set?",
 }
 
-// TestQuestions answers each question of a person on call by clicks.
-func TestQuestions(t *testing.T) {
+// TestQuestionsAreAnsweredByClicks, each of an operator on call.
+func TestQuestionsAreAnsweredByClicks(t *testing.T) {
 	for _, q := range questions {
 		t.Run(q.words, func(t *testing.T) {
 			s := onDuty(t)
@@ -69,8 +69,9 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestNoQuestionIsLeftOut compares the questions of the command line with those of the page, and with what its documentation says.
-func TestNoQuestionIsLeftOut(t *testing.T) {
+// TestQuestionsMatchTheDocumentation: it compares the questions of the command line with those of the page, and with what its
+// documentation says.
+func TestQuestionsMatchTheDocumentation(t *testing.T) {
 	operating, err := os.ReadFile("../../docs/operate/operating.md")
 	require.NoError(t, err)
 	page, err := os.ReadFile("../../docs/operate/dashboard.md")

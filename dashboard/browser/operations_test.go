@@ -16,8 +16,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestABulkOperationGoesOnThroughAReload, and on the page that is open when its process ends.
-func TestABulkOperationGoesOnThroughAReload(t *testing.T) {
+// TestABulkOperationContinuesAfterAReload, and on the page that is open when its process ends.
+func TestABulkOperationContinuesAfterAReload(t *testing.T) {
 	s := newShop(t)
 	s.later(1, 5000)
 	next, err := dashboard.New(dashboard.Config{Admin: s.admin})
@@ -89,8 +89,8 @@ func TestMarkedMessagesAreCounted(t *testing.T) {
 	b.untilText(".result.done", "2 messages rescheduled")
 }
 
-// TestTheKeyboardIsEnough finds a message, marks a dead message and requeues it without a mouse.
-func TestTheKeyboardIsEnough(t *testing.T) {
+// TestTheKeyboardIsSufficient: it finds a message, marks a dead message and requeues it without a mouse.
+func TestTheKeyboardIsSufficient(t *testing.T) {
 	s := newShop(t)
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("order 1", "order-1", 3600e9)))
 	s.bury("billing", "no such customer", "card expired")
@@ -176,8 +176,8 @@ func (s *shop) pages() map[string]string {
 	}
 }
 
-// TestAWrongFieldKeepsWhatWasTyped, in a form that was folded, with the message beside the field.
-func TestAWrongFieldKeepsWhatWasTyped(t *testing.T) {
+// TestAnInvalidFieldKeepsItsText, in a form that was folded, with the message beside the field.
+func TestAnInvalidFieldKeepsItsText(t *testing.T) {
 	s := newShop(t)
 	s.bury("billing", "no such customer")
 	b := s.tab()
@@ -198,8 +198,8 @@ func TestAWrongFieldKeepsWhatWasTyped(t *testing.T) {
 	assert.Equal(t, "whenever", ask[string](b, "document.activeElement.value"))
 }
 
-// TestAnIdIsCopied by a button beside it, which stays when the page is refreshed.
-func TestAnIdIsCopied(t *testing.T) {
+// TestAnIDCanBeCopied by a button beside it, which stays when the page is refreshed.
+func TestAnIDCanBeCopied(t *testing.T) {
 	s := newShop(t)
 	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("order 1", "order-1", 3600e9)))
 	b := s.tab()
