@@ -18,8 +18,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-// TestATickThatIsCancelledTakesNoOtherWithIt: a schedule is replaced after a person has cancelled its last pending tick.
-func TestATickThatIsCancelledTakesNoOtherWithIt(t *testing.T) {
+// TestCancellingATickKeepsTheOtherTicks: a schedule is replaced after an operator has cancelled its last pending tick.
+func TestCancellingATickKeepsTheOtherTicks(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
@@ -51,8 +51,8 @@ func firstPending(t *testing.T, a *admin.Admin, topic string) periodic.Tick {
 	return tick
 }
 
-// TestATickThatIsPutOffComesWhenItsScheduleChanges although its nominal time is over.
-func TestATickThatIsPutOffComesWhenItsScheduleChanges(t *testing.T) {
+// TestAPostponedTickIsDueWhenItsScheduleChanges although its nominal time is over.
+func TestAPostponedTickIsDueWhenItsScheduleChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	s := periodic.Schedule{

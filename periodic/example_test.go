@@ -130,7 +130,7 @@ func ExamplePeriodic_Run() {
 
 const page = "../docs/use/periodic.md"
 
-func TestTheLinesInTheDocsAreTheTestedOnes(t *testing.T) {
+func TestTheDocsShowTheTestedCode(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	source, err := os.ReadFile("example_test.go")
@@ -172,8 +172,8 @@ func TestTheProgramInTheDocsStoresTheTicksOfMondays(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestTheTimesInTheDocsAreThoseOfTheCode follows each row of the table of times.
-func TestTheTimesInTheDocsAreThoseOfTheCode(t *testing.T) {
+// TestTheTimesInTheDocsMatchTheCode: it follows each row of the table of times.
+func TestTheTimesInTheDocsMatchTheCode(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (\\w+/\\w+) \\| (\\d[^|]*) \\|").FindAllStringSubmatch(string(text), -1)

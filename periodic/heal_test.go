@@ -90,8 +90,8 @@ func (l *lab) redefine(revision int64, rest string, ago time.Duration) {
 	}).Err())
 }
 
-// wants changes how many ticks are stored ahead, as the schedule's definition says. It is to be taken since some time ago.
-func (l *lab) wants(ticks int, ago time.Duration) {
+// setStoreAtLeast changes how many ticks are stored ahead, as the schedule's definition says. It is to be taken since some time ago.
+func (l *lab) setStoreAtLeast(ticks int, ago time.Duration) {
 	l.t.Helper()
 	revision, rest := l.definition()
 	stored := regexp.MustCompile(`"StoreAtLeast":\d+`)
@@ -116,8 +116,8 @@ func (l *lab) rounds() {
 	}
 }
 
-// comesTo waits until so many ticks are stored ahead.
-func (l *lab) comesTo(ticks int) {
+// waitForTicks waits until so many ticks are stored ahead.
+func (l *lab) waitForTicks(ticks int) {
 	l.t.Helper()
 	require.Eventually(l.t, func() bool {
 		return l.client.ZCard(context.Background(), l.key("scheduled")).Val() == int64(ticks)
@@ -142,8 +142,8 @@ func TestRestartsChangeNoPendingTick(t *testing.T) {
 func (l *lab) mustRevision() int64 { revision, _ := l.definition(); return revision }
 func (l *lab) mustRest() string    { _, rest := l.definition(); return rest }
 
-// TestSetTakesTheTimeThatItsCallerHas, and not that of a round of Run.
-func TestSetTakesTheTimeThatItsCallerHas(t *testing.T) {
+// TestSetUsesTheTimeLimitOfItsCaller, and not that of a round of Run.
+func TestSetUsesTheTimeLimitOfItsCaller(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	l.p.SetSettleFor(time.Nanosecond)
@@ -153,7 +153,7 @@ func TestSetTakesTheTimeThatItsCallerHas(t *testing.T) {
 	assert.NotEmpty(t, l.pending())
 }
 
-func TestRemoveAndSetAtTheSameMomentEndWithTheLast(t *testing.T) {
+func TestTheLastOfConcurrentSetsAndRemovesWins(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	run(t, newPeriodic(t, l.client, l.prefix))
@@ -181,7 +181,7 @@ func TestRemoveAndSetAtTheSameMomentEndWithTheLast(t *testing.T) {
 	assert.Zero(t, l.client.HLen(t.Context(), l.key("messages")).Val())
 }
 
-func TestALostRecordIsMadeAnew(t *testing.T) {
+func TestALostTickRecordIsRestored(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
@@ -210,7 +210,7 @@ func TestADeletedTopicGetsNoOldTicks(t *testing.T) {
 	}
 }
 
-func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
+func TestAScheduleContinuesAfterItsLastChangeIsLost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("old"))
@@ -221,8 +221,8 @@ func TestADefinitionThatRedisHasLostTheLastChangeOfGoesOn(t *testing.T) {
 	assert.Equal(t, []string{"old", "old"}, slices.Collect(maps.Values(l.pending())))
 }
 
-// TestAHostLeavesAScheduleThatItCannotUseToOthers at once: it does not hold it.
-func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
+// TestAHostReleasesAScheduleThatItCannotUse to other hosts at once.
+func TestAHostReleasesAScheduleThatItCannotUse(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(l *lab){
 		"its zone is not known":      func(l *lab) { l.moveTo("Mars", time.Hour) },
@@ -239,17 +239,17 @@ func TestAHostLeavesAScheduleThatItCannotUseToOthers(t *testing.T) {
 	}
 }
 
-// TestSchedulesThatNobodyCanUseHoldUpNoOther: there are as many as a process takes at once, and they come first.
-func TestSchedulesThatNobodyCanUseHoldUpNoOther(t *testing.T) {
-	t.Run("many", func(t *testing.T) { unusableHoldUpNoOther(t, timetable.PageSize, 0) })
-	t.Run("large", func(t *testing.T) { unusableHoldUpNoOther(t, 8, 1<<20) })
+// TestUnusableSchedulesDoNotDelayOthers: there are as many as a process takes at once, and they come first.
+func TestUnusableSchedulesDoNotDelayOthers(t *testing.T) {
+	t.Run("many", func(t *testing.T) { unusableDelayNoOthers(t, timetable.PageSize, 0) })
+	t.Run("large", func(t *testing.T) { unusableDelayNoOthers(t, 8, 1<<20) })
 }
 
-func unusableHoldUpNoOther(t *testing.T, count, bytes int) {
+func unusableDelayNoOthers(t *testing.T, count, bytes int) {
 	t.Helper()
 	l, log := newLab(t, redistest.Client(t)), &fixture.Log{}
 	require.NoError(t, l.set("x"))
-	l.wants(5, time.Minute)
+	l.setStoreAtLeast(5, time.Minute)
 	for i := range count {
 		id := fmt.Sprint("bad ", i)
 		require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, "1 {"+strings.Repeat(" ", bytes)).Err())
@@ -258,7 +258,7 @@ func unusableHoldUpNoOther(t *testing.T, count, bytes int) {
 	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, PollInterval: 100 * time.Millisecond}, log)
 	require.NoError(t, err)
 	run(t, p)
-	l.comesTo(5)
+	l.waitForTicks(5)
 	assert.Equal(t, 1, log.Count("bad 7]"), "the log says it once")
 }
 
@@ -305,8 +305,8 @@ func (c deaf) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestATopicWhoseMasterHangsHoldsUpNoOther: the schedules of two topics are taken together.
-func TestATopicWhoseMasterHangsHoldsUpNoOther(t *testing.T) {
+// TestAHangingMasterDoesNotDelayOtherTopics: the schedules of two topics are taken together.
+func TestAHangingMasterDoesNotDelayOtherTopics(t *testing.T) {
 	prefix, cluster := prefixOf(t), redistest.SharedCluster(t)
 	tag := func(part string) string { return "{" + prefix + ":" + part + "}" }
 	master := func(key string) string {
@@ -324,14 +324,14 @@ func TestATopicWhoseMasterHangsHoldsUpNoOther(t *testing.T) {
 		}
 	}
 	a := topic(func(at string) bool { return !slices.Contains(there, at) })
-	away := master(tag(a + ":0"))
-	b := topic(func(at string) bool { return at != away })
+	hanging := master(tag(a + ":0"))
+	b := topic(func(at string) bool { return at != hanging })
 	var hangs atomic.Bool
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: cluster.Addrs(), ReadTimeout: 30 * time.Second, MaxRetries: -1,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			if err == nil && addr == away {
+			if err == nil && addr == hanging {
 				conn = deaf{conn, &hangs}
 			}
 			return conn, err
@@ -353,7 +353,7 @@ func TestATopicWhoseMasterHangsHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-func TestTicksComeOnAClusterWithPartitions(t *testing.T) {
+func TestTicksAreDeliveredOnAClusterWithPartitions(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.SharedCluster(t).Client(t), prefixOf(t)
 	publisher, err := redisdelay.NewPublisher(redisdelay.PublisherConfig{Client: client, Prefix: prefix, Partitions: 3}, nil)
@@ -401,7 +401,8 @@ func eachSecond(times []time.Time) bool {
 	return true
 }
 
-func TestATopicOfANewerProtocolGetsNoTicksAndHoldsUpNoOther(t *testing.T) {
+// TestATopicOfANewerProtocolGetsNoTicks, and delays no other topic.
+func TestATopicOfANewerProtocolGetsNoTicks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":topics}", "reports", "99").Err())
@@ -426,7 +427,7 @@ func (m panicky) Marshal(topic string, msg *message.Message) ([]byte, error) {
 	return m.DefaultMarshaler.Marshal(topic, msg)
 }
 
-func TestAPanicInTheMarshalerStopsNoOtherSchedule(t *testing.T) {
+func TestAPanicInTheMarshalerDoesNotStopOtherSchedules(t *testing.T) {
 	t.Parallel()
 	l, panics := newLab(t, redistest.Client(t)), &atomic.Bool{}
 	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, Marshaler: panicky{panics: panics}}, nil)
@@ -434,7 +435,7 @@ func TestAPanicInTheMarshalerStopsNoOtherSchedule(t *testing.T) {
 	bad := periodic.Schedule{ID: "bad", Topic: "bad", Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second}
 	require.NoError(t, p.Set(t.Context(), bad))
 	require.NoError(t, l.set("x"))
-	l.wants(4, 0)
+	l.setStoreAtLeast(4, 0)
 	panics.Store(true)
 	due := redis.Z{Member: "bad", Score: 1}
 	require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", due).Err())
@@ -475,8 +476,8 @@ func TestEachTickIsReportedOnce(t *testing.T) {
 	assert.Equal(t, 9, missed)
 }
 
-// TestAScheduleThatHadEndedCountsFromNow if it gets a later end: nobody has declared the ticks between.
-func TestAScheduleThatHadEndedCountsFromNow(t *testing.T) {
+// TestAnEndedScheduleContinuesFromNow if it gets a later end: no definition had the ticks between.
+func TestAnEndedScheduleContinuesFromNow(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly", End: time.Now().Add(-30 * time.Hour)}
@@ -488,15 +489,15 @@ func TestAScheduleThatHadEndedCountsFromNow(t *testing.T) {
 	for due := range l.pending() {
 		assert.Greater(t, due, time.Now().UTC().Format(time.RFC3339))
 	}
-	l.comesTo(2)
+	l.waitForTicks(2)
 }
 
-// TestDefinitionsAloneAreEnough to go on: Redis has lost when the next ticks are to be stored.
-func TestDefinitionsAloneAreEnough(t *testing.T) {
+// TestSchedulesContinueFromTheirDefinitionsAlone: Redis has lost when the next ticks are to be stored.
+func TestSchedulesContinueFromTheirDefinitionsAlone(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
-	l.wants(4, 0)
+	l.setStoreAtLeast(4, 0)
 	a, err := admin.New(admin.Config{Client: l.client, Prefix: l.prefix})
 	require.NoError(t, err)
 	require.NoError(t, l.client.Del(t.Context(), "{"+l.prefix+":periodic}:upcoming").Err())
@@ -508,7 +509,7 @@ func TestDefinitionsAloneAreEnough(t *testing.T) {
 	assert.Equal(t, 1, behind)
 
 	run(t, l.p)
-	l.comesTo(4)
+	l.waitForTicks(4)
 	status, err = l.p.Find(t.Context(), "report", 1)
 	require.NoError(t, err)
 	assert.Empty(t, status.Problem)

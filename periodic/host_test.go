@@ -13,9 +13,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-// TestHostsWithWrongClocksDoubleAndLoseNoTick: one is an hour slow, and one an hour fast. Each runs the schedule for a while,
-// and nobody else does.
-func TestHostsWithWrongClocksDoubleAndLoseNoTick(t *testing.T) {
+// TestHostsWithWrongClocksStoreEachTickOnce: one is an hour slow, and one an hour fast. Each runs the schedule for a while, and no other
+// process does.
+func TestHostsWithWrongClocksStoreEachTickOnce(t *testing.T) {
 	t.Parallel()
 	const each = 2 // more than are stored ahead
 	server, prefix := redistest.Shared(t), prefixOf(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-// TestAScheduleThatThisHostCannotUseIsListed with the problem: its zone is new, and known where it was defined.
-func TestAScheduleThatThisHostCannotUseIsListed(t *testing.T) {
+// TestAnUnusableScheduleIsListed with the problem: its zone is new, and known where it was defined.
+func TestAnUnusableScheduleIsListed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
@@ -39,8 +39,8 @@ func TestAScheduleThatThisHostCannotUseIsListed(t *testing.T) {
 	}
 }
 
-// TestTheNextTickIsTheFirstThatIsStored: what was due only because of the offset, before the schedule was set, never comes.
-func TestTheNextTickIsTheFirstThatIsStored(t *testing.T) {
+// TestTheNextTickIsTheFirstStoredOne: a tick that was due only because of the offset, before the schedule was set, is never stored.
+func TestTheNextTickIsTheFirstStoredOne(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
@@ -54,8 +54,8 @@ func TestTheNextTickIsTheFirstThatIsStored(t *testing.T) {
 	assert.True(t, status.Next[0].Equal(tick.Nominal), "the next tick is for %s, want %s", tick.Nominal, status.Next[0])
 }
 
-// TestAHostThatDoesNotKnowTheZonePausesAndRemoves: that needs no times.
-func TestAHostThatDoesNotKnowTheZonePausesAndRemoves(t *testing.T) {
+// TestAScheduleInAnUnknownZoneCanBePausedAndRemoved: that needs no times.
+func TestAScheduleInAnUnknownZoneCanBePausedAndRemoved(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(l *lab) error{
 		"pause":  func(l *lab) error { return l.p.Pause(l.t.Context(), "report", redisdelay.Pause{}) },

@@ -16,8 +16,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-// TestAnOutageEndsWithRun: else an observer, such as a gauge of what fails, has it for ever.
-func TestAnOutageEndsWithRun(t *testing.T) {
+// TestAnOutageEndsWhenRunReturns: otherwise, an observer such as a gauge of outages would report it forever.
+func TestAnOutageEndsWhenRunReturns(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody is there
 	defer client.Close()                                           //nolint:errcheck // nothing is open
 	ctx, stop := context.WithCancel(t.Context())
@@ -33,7 +33,7 @@ func TestAnOutageEndsWithRun(t *testing.T) {
 	assert.True(t, <-ended)
 }
 
-// TestAScheduleThatCannotBeStoredIsOneOutage, however many rounds have nothing to do with it. Others begin to fail meanwhile.
+// TestAScheduleThatCannotBeStoredIsOneOutage, however many rounds have nothing to do with it. Other schedules begin to fail meanwhile.
 func TestAScheduleThatCannotBeStoredIsOneOutage(t *testing.T) {
 	t.Parallel()
 	l, log := newLab(t, redistest.Client(t)), &fixture.Log{}

@@ -117,7 +117,7 @@ func TestSetRemoveAndReplaceChangePendingTicks(t *testing.T) {
 	assert.EqualValues(t, 2, client.ZCard(t.Context(), "{"+prefix+":others:0}:scheduled").Val())
 }
 
-func TestAnOlderVersionUndoesNothing(t *testing.T) {
+func TestAnOlderVersionDoesNotUndoANewerOne(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
@@ -147,7 +147,7 @@ func TestAnOlderVersionUndoesNothing(t *testing.T) {
 	require.ErrorIs(t, err, periodic.ErrOwned)
 }
 
-func TestManyInstancesOfTwoVersionsEndWithTheNewest(t *testing.T) {
+func TestConcurrentInstancesEndWithTheNewestVersion(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	var all sync.WaitGroup
@@ -254,7 +254,7 @@ func isVersions(arg any) bool {
 	return is && strings.HasSuffix(key, "}:versions")
 }
 
-func TestAScheduleThatOthersKeepChangingIsAConflict(t *testing.T) {
+func TestAScheduleThatKeepsChangingIsAConflict(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	other := newPeriodic(t, redistest.Client(t), prefix)
@@ -272,7 +272,7 @@ func TestAScheduleThatOthersKeepChangingIsAConflict(t *testing.T) {
 	require.ErrorIs(t, p.Remove(t.Context(), "report"), periodic.ErrConflict)
 }
 
-func TestAScheduleWhoseMessageCanNeverBeMadeIsRefused(t *testing.T) {
+func TestAScheduleWithAnInvalidMessageIsRejected(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefix, Marshaler: redisdelay.JSONMarshaler{}}, nil)
@@ -317,7 +317,7 @@ func (w *weighing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-func TestLargeTicksOfManySchedulesAreStoredInPortions(t *testing.T) {
+func TestLargeTicksAreStoredInSeveralCalls(t *testing.T) {
 	t.Parallel()
 	client, prefix, hook := redis.NewClient(redistest.Client(t).Options()), prefixOf(t), &weighing{}
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
@@ -335,8 +335,8 @@ func TestLargeTicksOfManySchedulesAreStoredInPortions(t *testing.T) {
 	assert.Less(t, hook.largest.Load(), int64(22<<20))
 }
 
-// TestAnOlderDeclarationChangesNothingBehindANewerOne, not even a schedule that the newer one finds unchanged.
-func TestAnOlderDeclarationChangesNothingBehindANewerOne(t *testing.T) {
+// TestALateApplyOfAnOlderVersionChangesNothing, not even a schedule that the newer version finds unchanged.
+func TestALateApplyOfAnOlderVersionChangesNothing(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	declare := func(p *periodic.Periodic, version int64, payload string) {
@@ -346,13 +346,13 @@ func TestAnOlderDeclarationChangesNothingBehindANewerOne(t *testing.T) {
 	older := newPeriodic(t, client, prefix)
 	declare(older, 1, "a")
 	other := redistest.Client(t)
-	looks := 0
+	reads := 0
 	other.AddHook(&between{do: func() {
-		looks++
+		reads++
 		declare(older, 2, "b")
 	}})
 	declare(newPeriodic(t, other, prefix), 3, "a")
-	require.Positive(t, looks)
+	require.Positive(t, reads)
 	list, err := older.List(t.Context(), 0)
 	require.NoError(t, err)
 	require.Len(t, list, 1)

@@ -52,14 +52,14 @@ func TestAPlanStoresFiveMinutesAheadOfAFrequentSchedule(t *testing.T) {
 	assert.Equal(t, at("2026-11-24T12:02:30Z"), p.next.UTC(), "half of the time")
 }
 
-func TestAPlanThatStoresAsManyAsItMayGoesOnWhenHalfOfThemHaveCome(t *testing.T) {
+func TestAFullPlanContinuesWhenHalfOfItsTicksAreDue(t *testing.T) {
 	now := at("2026-11-24T12:00:00Z")
 	p := planned(t, Schedule{Cron: "@every 1s", StoreAhead: 20 * time.Minute}, now, now, queue.TickRecord{})
 	require.Len(t, p.ticks, MaxAhead)
 	assert.Equal(t, at("2026-11-24T12:04:10Z"), p.next.UTC())
 }
 
-func TestAPlanGoesOnBehindTheCursor(t *testing.T) {
+func TestAPlanContinuesAfterTheCursor(t *testing.T) {
 	now := at("2026-11-24T12:02:30Z")
 	first := planned(t, Schedule{Cron: "@every 1m"}, at("2026-11-24T12:00:00Z"), at("2026-11-24T12:00:00Z"), queue.TickRecord{})
 	record := queue.TickRecord{Revision: at("2026-11-24T12:00:00Z").UnixMicro(), Cursor: first.cursor}
@@ -70,7 +70,7 @@ func TestAPlanGoesOnBehindTheCursor(t *testing.T) {
 	assert.Equal(t, []string{"2026-11-24T12:06:00Z", "2026-11-24T12:07:00Z"}, times(p))
 }
 
-func TestAPlanMakesUpForWhatWasMissed(t *testing.T) {
+func TestAPlanCatchesUpOnMissedTicks(t *testing.T) {
 	defined, now := at("2026-11-20T12:00:00Z"), at("2026-11-24T12:00:00Z")
 	for name, c := range map[string]struct {
 		catchUp time.Duration
@@ -94,7 +94,7 @@ func TestAPlanMakesUpForWhatWasMissed(t *testing.T) {
 	}
 }
 
-func TestAPlanCountsMissedTicksOfAMonthWithoutWalkingAll(t *testing.T) {
+func TestAPlanCountsMissedTicksUpToALimit(t *testing.T) {
 	p := planned(t, Schedule{Cron: "@every 1s"}, at("2026-10-20T12:00:00Z"), at("2026-11-24T12:00:00Z"), queue.TickRecord{})
 	assert.Equal(t, at("2026-11-24T12:00:00Z"), p.ticks[0].Nominal.UTC())
 	assert.Equal(t, MissedLimit, p.ticks[0].Missed)
@@ -109,7 +109,7 @@ func TestAPlanEndsWithTheSchedule(t *testing.T) {
 	assert.Equal(t, []string{"2026-12-24T07:00:00Z", "2026-12-25T07:00:00Z"}, times(p))
 }
 
-func TestJitterDelaysAndCountsForWhatIsMissed(t *testing.T) {
+func TestJitterDelaysWhenATickCountsAsMissed(t *testing.T) {
 	s := Schedule{Cron: "0 0 * * *", Jitter: time.Hour}
 	delay := jitterOf("report", time.Hour)
 	require.Positive(t, delay)
@@ -120,7 +120,7 @@ func TestJitterDelaysAndCountsForWhatIsMissed(t *testing.T) {
 	assert.Equal(t, 1, p.missed)
 }
 
-func TestNewRulesOfAZoneGiveACivilDayNoSecondTick(t *testing.T) {
+func TestNewRulesOfAZoneGiveADayNoSecondTick(t *testing.T) {
 	// A host whose clocks are two hours ahead of UTC on Monday has stored Monday 07:00; for this host it is 06:00 then.
 	monday := at("2026-11-30T07:00:00+02:00")
 	record := queue.TickRecord{Revision: at("2026-11-24T12:00:00Z").UnixMicro(), Cursor: cursorOf(monday), Fired: monday}

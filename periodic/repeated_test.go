@@ -79,8 +79,8 @@ func TestACallThatIsSentTwiceStoresATickOnce(t *testing.T) {
 	assert.Len(t, l.pending(), 3)
 }
 
-// TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft although the definition is changed already. No process runs the schedule.
-func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
+// TestARetryAfterAnErrorCompletesTheChange although the definition is changed already. No process runs the schedule.
+func TestARetryAfterAnErrorCompletesTheChange(t *testing.T) {
 	t.Parallel()
 	weekly := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Payload: []byte("old")}
 	changed := weekly
@@ -135,8 +135,8 @@ func TestACallThatIsRepeatedAfterAnErrorDoesWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestManySchedulesAreChangedTogether: with a call for each, Redis far away, and many schedules, time would run out.
-func TestManySchedulesAreChangedTogether(t *testing.T) {
+// TestManySchedulesAreChangedInFewCalls: with a call for each, Redis far away, and many schedules, time would run out.
+func TestManySchedulesAreChangedInFewCalls(t *testing.T) {
 	const schedules = 20
 	client := redistest.Client(t)
 	l := newLab(t, client)
@@ -186,8 +186,8 @@ func reads(t *testing.T, client *redis.Client) int {
 	return n
 }
 
-// TestWhatChangesNothingWritesNothing: Redis may refuse writes.
-func TestWhatChangesNothingWritesNothing(t *testing.T) {
+// TestUnchangedSchedulesWriteNothing: Redis may reject writes.
+func TestUnchangedSchedulesWriteNothing(t *testing.T) {
 	t.Parallel()
 	client := redistest.Client(t)
 	l := newLab(t, client)
@@ -205,8 +205,8 @@ func TestWhatChangesNothingWritesNothing(t *testing.T) {
 	require.ErrorContains(t, l.p.Resume(t.Context(), "report"), "out of memory")
 }
 
-// TestApplyOfWhatIsStoredReadsNoTopic: fifty instances declare ten thousand schedules.
-func TestApplyOfWhatIsStoredReadsNoTopic(t *testing.T) {
+// TestApplyOfUnchangedSchedulesReadsNoTopic: fifty instances declare ten thousand schedules.
+func TestApplyOfUnchangedSchedulesReadsNoTopic(t *testing.T) {
 	t.Parallel()
 	client := redistest.Client(t)
 	l := newLab(t, client)
