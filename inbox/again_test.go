@@ -26,8 +26,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// TestABatchIsSplitAsItWasBefore has a process die that has stored a batch, and not ended it; the next one would split it otherwise.
-func TestABatchIsSplitAsItWasBefore(t *testing.T) {
+// TestARepeatedBatchIsSplitTheSameWay: a process dies that has stored a batch, and not ended it; the next one would split it otherwise.
+func TestARepeatedBatchIsSplitTheSameWay(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 2000)
 	limit := func(c *Config) { c.MaxMessageBytes = 1000 }
@@ -63,9 +63,9 @@ func TestABatchIsSplitAsItWasBefore(t *testing.T) {
 	}
 }
 
-// TestARefusedDuplicateStaysTheSame has a process die with a batch that it has stored but for a duplicate, before entries are
+// TestARepeatedBatchRefusesTheSameDuplicate: a process dies with a batch that it has stored except for a duplicate, before entries are
 // removed.
-func TestARefusedDuplicateStaysTheSame(t *testing.T) {
+func TestARepeatedBatchRefusesTheSameDuplicate(t *testing.T) {
 	t.Parallel()
 	for name, removed := range map[string][]int{
 		"none": nil, "the first": {0}, "the second": {1}, "the first two": {0, 1}, "the last": {3}, "the duplicate": {2},
@@ -101,8 +101,8 @@ func TestARefusedDuplicateStaysTheSame(t *testing.T) {
 	}
 }
 
-// TestADuplicateIsRefusedAlsoIfEntriesAreRemovedBeforeABatchIsStored: its number is that of the plan.
-func TestADuplicateIsRefusedAlsoIfEntriesAreRemovedBeforeABatchIsStored(t *testing.T) {
+// TestADuplicateIsRefusedAfterEntriesAreRemoved before a batch is stored: its number is that of the plan.
+func TestADuplicateIsRefusedAfterEntriesAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.put("", "key", "k", "delay_ms", "3600000")
@@ -148,25 +148,25 @@ func TestAPanicInTheMarshalerRefusesTheEntry(t *testing.T) {
 	s.put("")
 	bad := s.put("bad")
 	s.put("")
-	var told []error
+	var reported []error
 	i := s.inbox(func(c *Config) {
 		c.Marshaler = panics{}
 		c.Observer.Published = func(e observe.Published) {
 			if e.Err != nil {
-				told = append(told, e.Err)
+				reported = append(reported, e.Err)
 			}
 		}
 	})
 	refused, err := i.settle(t.Context(), s.next(i))
 	require.NoError(t, err)
 	assert.Equal(t, []intake.Refusal{{Entry: bad, Reason: "cannot encode: panic: context deadline exceeded"}}, refused)
-	require.Len(t, told, 1)
-	require.ErrorAs(t, told[0], new(*redisdelay.PanicError))
+	require.Len(t, reported, 1)
+	require.ErrorAs(t, reported[0], new(*redisdelay.PanicError))
 	assert.EqualValues(t, 2, s.stored())
 }
 
-// TestTheRestOfABatchIsStoredWhereItWasToGo has a process die when it has stored in one partition of two.
-func TestTheRestOfABatchIsStoredWhereItWasToGo(t *testing.T) {
+// TestARepeatedBatchKeepsItsPartitions: a process dies when it has stored messages in one partition of two.
+func TestARepeatedBatchKeepsItsPartitions(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	s := newScene(t)
@@ -186,8 +186,8 @@ func TestTheRestOfABatchIsStoredWhereItWasToGo(t *testing.T) {
 	assert.Equal(t, rest, s.client.ZCard(t.Context(), s.keyOf(1, script.Scheduled)).Val())
 }
 
-// TestAMessageIsToldOnce although its batch is settled again, since one of its partitions was away.
-func TestAMessageIsToldOnce(t *testing.T) {
+// TestAMessageIsReportedOnce although its batch is settled again, because one of its partitions was unavailable.
+func TestAMessageIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	var calls atomic.Int32
@@ -219,8 +219,8 @@ func TestAMessageIsToldOnce(t *testing.T) {
 	assert.Equal(t, []int64{40, 1}, []int64{stored.Load(), refused.Load()})
 }
 
-// TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch, which it cannot store either.
-func TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch(t *testing.T) {
+// TestAnOutageLastsWhileAnotherProcessHasTheBatch, which it cannot store either.
+func TestAnOutageLastsWhileAnotherProcessHasTheBatch(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.put("")
@@ -263,8 +263,8 @@ func TestAnOutageIsNotOverWhileAnotherProcessHasTheBatch(t *testing.T) {
 	assert.EqualValues(t, 1, s.stored())
 }
 
-// TestAnInboxThatWasSetBackIsNotStuck: a later batch is stored in the partition than Redis knows of where it has the inbox.
-func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
+// TestAnInboxThatLostWritesIsNotStuck: the partition has stored a later batch than the inbox's own node knows of.
+func TestAnInboxThatLostWritesIsNotStuck(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	i := s.inbox()
@@ -283,8 +283,8 @@ func TestAnInboxThatWasSetBackIsNotStuck(t *testing.T) {
 	assert.EqualValues(t, 1, s.stored())
 }
 
-// TestABatchDoesNotCountAsOneThatRedisHasForgotten: the clock is behind the numbers, which begin again where they were.
-func TestABatchDoesNotCountAsOneThatRedisHasForgotten(t *testing.T) {
+// TestANewBatchIsNotMistakenForALostOne: the clock is behind the numbers, which begin again where they were.
+func TestANewBatchIsNotMistakenForALostOne(t *testing.T) {
 	t.Parallel()
 	const batches = 5 // two of them may have the same number, rarely
 	s := newScene(t)
@@ -302,8 +302,8 @@ func TestABatchDoesNotCountAsOneThatRedisHasForgotten(t *testing.T) {
 	assert.GreaterOrEqual(t, s.stored(), int64(batches-1))
 }
 
-// TestAnIDThatIsNoTimeMakesNothingEarly: somebody gave ids of their own. Redis's own ids go on from there.
-func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
+// TestCustomEntryIDsDoNotMakeMessagesEarly: a program gave its entries ids of its own. Redis's own ids go on from there.
+func TestCustomEntryIDsDoNotMakeMessagesEarly(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]int64{"microseconds": 1767225600000000, "seconds": 1767225600, "a counter": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -326,8 +326,8 @@ func TestAnIDThatIsNoTimeMakesNothingEarly(t *testing.T) {
 	}
 }
 
-// TestAProcessThatStopsEndsWhatItHasStored, so that no other one has to find out.
-func TestAProcessThatStopsEndsWhatItHasStored(t *testing.T) {
+// TestAStoppingProcessEndsItsStoredBatch, so that no other one has to find out.
+func TestAStoppingProcessEndsItsStoredBatch(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.put("")
@@ -339,8 +339,8 @@ func TestAProcessThatStopsEndsWhatItHasStored(t *testing.T) {
 	assert.Eventually(t, func() bool { return s.waiting() == 0 }, time.Minute, 5*time.Millisecond)
 }
 
-// TestACancelInAFullRedisTakesTheMessageBack: it may be what frees the memory. No call after the change can fail, and have it made again.
-func TestACancelInAFullRedisTakesTheMessageBack(t *testing.T) {
+// TestCancelWorksInAFullRedis: it may be what frees the memory. No call after the change can fail, and have it made again.
+func TestCancelWorksInAFullRedis(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
 	s.put("", "key", "k", "delay_ms", "3600000")
 	i := s.inbox()
@@ -358,9 +358,9 @@ func TestACancelInAFullRedisTakesTheMessageBack(t *testing.T) {
 	s.empties(s.inbox())
 }
 
-// TestABatchThatHasFailedInAFullRedisIsStoredLater: push.lua remembers the failure, also of a process that died of it. The plan was made
+// TestABatchThatFailsInAFullRedisIsStoredLater: push.lua remembers the failure, also of a process that died of it. The plan was made
 // while there was memory.
-func TestABatchThatHasFailedInAFullRedisIsStoredLater(t *testing.T) {
+func TestABatchThatFailsInAFullRedisIsStoredLater(t *testing.T) {
 	s := newSceneWith(t, redistest.New(t, "--maxmemory-policy", "noeviction").Client(t))
 	memory := func(bytes string) { require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", bytes).Err()) }
 	i := s.inbox()
@@ -392,8 +392,8 @@ func TestABatchThatHasFailedInAFullRedisIsStoredLater(t *testing.T) {
 	assert.EqualValues(t, 20, s.stored())
 }
 
-// TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry, but a topic that the inbox may not touch is.
-func TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry(t *testing.T) {
+// TestServerErrorsDoNotRefuseAnEntry, but the error of a topic that the inbox may not access does.
+func TestServerErrorsDoNotRefuseAnEntry(t *testing.T) {
 	for text, want := range map[string]bool{
 		"OOM command not allowed when used memory > 'maxmemory'.":                         false,
 		"MISCONF Redis is configured to save RDB snapshots":                               false,
@@ -418,8 +418,8 @@ func TestWhatAServerRefusesWhateverIsWrittenIsNoFaultOfAnEntry(t *testing.T) {
 	}
 }
 
-// TestALateChangeLeavesLaterOnesAlone has a process stop before it makes a change, while another makes it and goes on.
-func TestALateChangeLeavesLaterOnesAlone(t *testing.T) {
+// TestALateChangeDoesNotUndoLaterOnes: a process stops before it makes a change, while another makes it and continues.
+func TestALateChangeDoesNotUndoLaterOnes(t *testing.T) {
 	t.Parallel()
 	hour := time.Hour.Milliseconds()
 	publish := []string{"key", "k", "delay_ms", fmt.Sprint(hour)}
@@ -451,8 +451,9 @@ func TestALateChangeLeavesLaterOnesAlone(t *testing.T) {
 	}
 }
 
-// TestAChangeIsMadeOnce although a process dies before it has ended the batch, and another publisher takes the key meanwhile.
-func TestAChangeIsMadeOnce(t *testing.T) {
+// TestCancelAndRescheduleAreAppliedOnce although a process dies before it has ended the batch, and another publisher takes the key
+// meanwhile.
+func TestCancelAndRescheduleAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	for _, before := range []string{"k", "other"} {
 		t.Run("there was a message with the key "+before, func(t *testing.T) {
@@ -477,8 +478,7 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestAChangeOfAMistypedTopicLeavesNoTrace there.
-func TestAChangeOfAMistypedTopicLeavesNoTrace(t *testing.T) {
+func TestCancelAndRescheduleOfAnUnknownTopicWriteNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.put("", "op", "cancel", "key", "k")
@@ -554,8 +554,8 @@ func (g *gate) pass() {
 	}
 }
 
-// TestManyTopicsAreOpenedAndStoredAtOnce, because one after another takes too long if Redis is far away.
-func TestManyTopicsAreOpenedAndStoredAtOnce(t *testing.T) {
+// TestManyTopicsAreOpenedAndStoredInParallel, because one after another takes too long if Redis is far away.
+func TestManyTopicsAreOpenedAndStoredInParallel(t *testing.T) {
 	t.Parallel()
 	const topics = 200
 	s := newScene(t)
@@ -589,18 +589,18 @@ func TestManyTopicsAreOpenedAndStoredAtOnce(t *testing.T) {
 	assert.Less(t, hook.calls.Load(), int64(3*topics), "one call to look at a topic that is known, and one to store")
 }
 
-func TestAnIgnoredDuplicateIsReportedAlsoWhenItsBatchIsStoredAgain(t *testing.T) {
+func TestARepeatedBatchReportsItsIgnoredDuplicates(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	for _, payload := range []string{"first", "second"} {
 		s.put(payload, "key", "k", "delay_ms", "3600000")
 	}
-	var told []observe.Published
+	var reported []observe.Published
 	i := s.inbox(func(c *Config) {
 		c.OnDuplicate = redisdelay.IgnoreDuplicate
 		c.Observer.Published = func(e observe.Published) {
 			e.Took = 0
-			told = append(told, e)
+			reported = append(reported, e)
 		}
 	})
 	b := s.next(i)
@@ -610,12 +610,12 @@ func TestAnIgnoredDuplicateIsReportedAlsoWhenItsBatchIsStoredAgain(t *testing.T)
 		require.Empty(t, refused)
 	}
 	event := observe.Published{Topic: "t", Messages: 2, Ignored: []string{"k"}}
-	require.Equal(t, []observe.Published{event, event}, told)
+	require.Equal(t, []observe.Published{event, event}, reported)
 	require.EqualValues(t, 1, s.stored())
 }
 
-// TestABatchThatIsStoredAgainLosesNoMessageOfAKey that comes twice in it: the record of the first time is gone.
-func TestABatchThatIsStoredAgainLosesNoMessageOfAKey(t *testing.T) {
+// TestARepeatedBatchLosesNoMessageOfAKey that it has twice: the record of the first time is gone.
+func TestARepeatedBatchLosesNoMessageOfAKey(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	for _, payload := range []string{"first", "second"} {
@@ -631,9 +631,9 @@ func TestABatchThatIsStoredAgainLosesNoMessageOfAKey(t *testing.T) {
 	}
 }
 
-// TestAReaderThatComesLateStoresNothing has a process stop with a batch in its hands while another stores it and goes on: also
-// when the messages have been handled meanwhile.
-func TestAReaderThatComesLateStoresNothing(t *testing.T) {
+// TestALateReaderStoresNothing: a process stops while it has a batch, and another stores it and continues, also when the messages have
+// been handled meanwhile.
+func TestALateReaderStoresNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	i := s.inbox()

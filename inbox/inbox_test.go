@@ -24,8 +24,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// TestADelayCountsFromWhenRedisTookTheEntry. A due time may be in the year 2286.
-func TestADelayCountsFromWhenRedisTookTheEntry(t *testing.T) {
+// TestADelayStartsWhenRedisStoresTheEntry. A due time may be in the year 2286.
+func TestADelayStartsWhenRedisStoresTheEntry(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	now, err := s.client.Time(t.Context()).Result()
@@ -47,8 +47,8 @@ func TestADelayCountsFromWhenRedisTookTheEntry(t *testing.T) {
 	}
 }
 
-// TestAnyIDOfAnEntryIsRead, and Redis takes others after it.
-func TestAnyIDOfAnEntryIsRead(t *testing.T) {
+// TestAnyEntryIDIsAccepted, and Redis accepts more entries after it.
+func TestAnyEntryIDIsAccepted(t *testing.T) {
 	t.Parallel()
 	for name, id := range map[string]string{"the largest": "18446744073709551615-18446744073709551615", "the least": "0-1"} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAnyIDOfAnEntryIsRead(t *testing.T) {
 	}
 }
 
-func TestKeysAreCancelledRescheduledAndRefusedInTheOrderOfTheEntries(t *testing.T) {
+func TestEntriesOfAKeyAreAppliedInOrder(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe("orders")
@@ -86,7 +86,7 @@ func TestKeysAreCancelledRescheduledAndRefusedInTheOrderOfTheEntries(t *testing.
 	assert.Equal(t, "a2", refused[0].Fields["payload"])
 }
 
-func TestWhatCannotBeStoredIsRefusedAndStopsNoOther(t *testing.T) {
+func TestInvalidEntriesAreRefusedWithoutBlockingOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe("orders")
@@ -118,12 +118,12 @@ func TestWhatCannotBeStoredIsRefusedAndStopsNoOther(t *testing.T) {
 	refused := s.settled(i)
 	require.Len(t, refused, len(bad))
 	for reason := range bad {
-		told := slices.ContainsFunc(refused, func(r Refusal) bool { return r.ID != "" && strings.Contains(r.Reason, reason) })
-		assert.True(t, told, "%s is not among %v", reason, refused)
+		found := slices.ContainsFunc(refused, func(r Refusal) bool { return r.ID != "" && strings.Contains(r.Reason, reason) })
+		assert.True(t, found, "%s is not among %v", reason, refused)
 	}
 }
 
-func TestOrderAndExpiration(t *testing.T) {
+func TestEntriesMaySetAnOrderingKeyAndAnExpiration(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe("orders")
@@ -169,7 +169,7 @@ func TestAHandlerSeesAllFieldsOfAnEntry(t *testing.T) {
 	assert.Contains(t, delivery.ID, "=8,customer")
 }
 
-// TestARefusedEntryThatIsAddedAgainHasItsNewReason, although somebody has copied all its fields.
+// TestARefusedEntryThatIsAddedAgainHasItsNewReason, although all its fields were copied.
 func TestARefusedEntryThatIsAddedAgainHasItsNewReason(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -183,9 +183,9 @@ func TestARefusedEntryThatIsAddedAgainHasItsNewReason(t *testing.T) {
 	assert.Equal(t, map[string]string{"topics": "orders"}, refused[0].Fields)
 }
 
-// TestProcessesThatDieDoubleNothing ends processes at random moments, also between storing a batch and saying so: calls to
-// Redis fail then, or their replies are lost.
-func TestProcessesThatDieDoubleNothing(t *testing.T) {
+// TestCrashingProcessesStoreNoMessageTwice: processes end at random moments, also between storing a batch and reporting it. Their calls
+// to Redis fail then, or their replies are lost.
+func TestCrashingProcessesStoreNoMessageTwice(t *testing.T) {
 	t.Parallel()
 	const n, topics, deaths = 2000, 3, 6
 	s := newScene(t)
@@ -320,7 +320,7 @@ func (throttled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestAnEntryOfAnySizeStopsNoOther(t *testing.T) {
+func TestAHugeEntryDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	messages := s.subscribe("orders")

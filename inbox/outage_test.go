@@ -12,8 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// TestAnOutageEndsWithRun: else an observer, such as a gauge of what fails, has it for ever.
-func TestAnOutageEndsWithRun(t *testing.T) {
+// TestAnOutageEndsWhenRunReturns: otherwise, an observer such as a gauge of outages would report it forever.
+func TestAnOutageEndsWhenRunReturns(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody is there
 	defer client.Close()                                           //nolint:errcheck // nothing is open
 	ctx, stop := context.WithCancel(t.Context())
