@@ -79,9 +79,8 @@ func ExamplePublisher() {
 	fmt.Println(status)
 }
 
-// TestTheLinesInTheDocsAreTheTestedOnes but for those of brokers that are not among the
-// module's dependencies.
-func TestTheLinesInTheDocsAreTheTestedOnes(t *testing.T) {
+// TestTheDocsShowTheTestedCode, except the lines of brokers that are not among the module's dependencies.
+func TestTheDocsShowTheTestedCode(t *testing.T) {
 	page, err := os.ReadFile("../docs/use/relay.md")
 	require.NoError(t, err)
 	source, err := os.ReadFile("example_test.go")

@@ -23,8 +23,8 @@ func expiring(uuid string, by time.Duration, at time.Time) *message.Message {
 	return msg
 }
 
-// TestAnExpirationPassesTheRelay unchanged, and what has expired before is not published.
-func TestAnExpirationPassesTheRelay(t *testing.T) {
+// TestARelayedMessageKeepsItsExpiration, and a message that has expired before is not published.
+func TestARelayedMessageKeepsItsExpiration(t *testing.T) {
 	t.Parallel()
 	for name, streams := range map[string]bool{"to a publisher": false, "to a stream": true} {
 		t.Run(name, func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestAnExpirationPassesTheRelay(t *testing.T) {
 	}
 }
 
-// TestWhatExpiresWhileTheRelayHasItIsNotPublished by the next attempt.
-func TestWhatExpiresWhileTheRelayHasItIsNotPublished(t *testing.T) {
+// TestAMessageThatExpiresInTheRelayIsNotPublished by the next attempt.
+func TestAMessageThatExpiresInTheRelayIsNotPublished(t *testing.T) {
 	t.Parallel()
 	for how, buried := range map[redisdelay.ExpiryPolicy]int{redisdelay.BuryExpired: 1, redisdelay.DropExpired: 0} {
 		t.Run(string(how), func(t *testing.T) {

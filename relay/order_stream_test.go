@@ -29,9 +29,9 @@ const (
 	published = 240 // messages
 )
 
-// TestAStreamGetsEachKeyByDueTimeAndThenByPublishing from several relays, while some calls fail or lose their answers, and
-// relays come and go.
-func TestAStreamGetsEachKeyByDueTimeAndThenByPublishing(t *testing.T) {
+// TestAStreamKeepsTheOrderOfEachKey, by due time and then by publishing, from several relays, while some calls fail or lose their
+// replies, and relays start and stop.
+func TestAStreamKeepsTheOrderOfEachKey(t *testing.T) {
 	t.Parallel()
 	for name, form := range map[string]struct {
 		config func(s *scene, c *relay.Config)

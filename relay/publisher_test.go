@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/relay"
 )
 
-func TestOnlyMessagesWithADelayWait(t *testing.T) {
+func TestOnlyMessagesWithADelayAreStored(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
@@ -39,8 +39,8 @@ func TestOnlyMessagesWithADelayWait(t *testing.T) {
 	assert.Equal(t, redisdelay.ErrNilMessage, publisher.Publish(s.Topic, nil))
 }
 
-// TestAKeyCountsAmongMessagesWithADelay: the others are not looked for in Redis.
-func TestAKeyCountsAmongMessagesWithADelay(t *testing.T) {
+// TestKeysApplyOnlyToMessagesWithADelay: other messages are not checked in Redis.
+func TestKeysApplyOnlyToMessagesWithADelay(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
@@ -52,7 +52,7 @@ func TestAKeyCountsAmongMessagesWithADelay(t *testing.T) {
 	require.NoError(t, err, "the first one still waits")
 }
 
-func TestADefaultDelayCounts(t *testing.T) {
+func TestADefaultDelayIsApplied(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher(func(c *redisdelay.PublisherConfig) {
@@ -65,9 +65,8 @@ func TestADefaultDelayCounts(t *testing.T) {
 	assert.EqualValues(t, 1, s.Client.ZCard(t.Context(), s.Key("scheduled")).Val())
 }
 
-// TestNothingGoesPastTheRelay: another group that handles a message does not end it for the
-// relay, which has not run yet.
-func TestNothingGoesPastTheRelay(t *testing.T) {
+// TestARelayThatStartsLateMissesNothing: another group that handles a message does not end it for the relay, which has not run yet.
+func TestARelayThatStartsLateMissesNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	other := s.Subscribe()
@@ -77,8 +76,8 @@ func TestNothingGoesPastTheRelay(t *testing.T) {
 	s.gets("m")
 }
 
-// TestATopicThatWasDeletedIsRelayedAgain, also if another group is there before the relay.
-func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
+// TestADeletedTopicIsRelayedAgain, also if another group is there before the relay.
+func TestADeletedTopicIsRelayedAgain(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher, now := s.publisher(), time.Now()
@@ -96,7 +95,7 @@ func TestATopicThatWasDeletedIsRelayedAgain(t *testing.T) {
 	s.gets("m")
 }
 
-func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {
+func TestCancelAndRescheduleWorkUntilAMessageIsRelayed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
@@ -115,7 +114,7 @@ func TestCancelAndRescheduleWorkUntilAMessageIsHandedOn(t *testing.T) {
 	})
 }
 
-func TestAFailingTargetIsToldApartFromAFailingRedis(t *testing.T) {
+func TestPublishDistinguishesTargetAndRedisErrors(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
@@ -143,7 +142,7 @@ func withoutReplicas(c *redisdelay.PublisherConfig) {
 	c.WaitReplicas, c.WaitTimeout = 1, time.Millisecond
 }
 
-func TestMessagesThatReplicasLackAreStored(t *testing.T) {
+func TestMessagesThatReplicasLackCountAsStored(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher(withoutReplicas)
@@ -160,8 +159,8 @@ func TestMessagesThatReplicasLackAreStored(t *testing.T) {
 	require.ErrorAs(t, err, &shortfall, "it tells both")
 }
 
-// TestAPartitionThatStoresNothingIsTold, also if replicas lack what the other one has stored.
-func TestAPartitionThatStoresNothingIsTold(t *testing.T) {
+// TestAFailedPartitionIsReported, also if replicas lack the messages of the other one.
+func TestAFailedPartitionIsReported(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher(withoutReplicas, func(c *redisdelay.PublisherConfig) { c.Partitions = 2 })

@@ -33,8 +33,8 @@ func numbers(n int) (list []string) {
 	return list
 }
 
-// TestRefusedMessagesHoldUpNoOther for long, although so many look like a target that is down.
-func TestRefusedMessagesHoldUpNoOther(t *testing.T) {
+// TestRefusedMessagesDoNotDelayOthers for long, although so many look like a target that is down.
+func TestRefusedMessagesDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing(numbers(40)...))
@@ -60,19 +60,19 @@ func TestPermanentRefusalsMakeDeadMessages(t *testing.T) {
 			s.run(func(c *relay.Config) {
 				c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "refused") }
 			})
-			letters := dead.Messages(s.Scene, refused)
-			assert.Regexp(t, `^refused by the target: refused: \d+$`, letters[0].Reason)
+			entries := dead.Messages(s.Scene, refused)
+			assert.Regexp(t, `^refused by the target: refused: \d+$`, entries[0].Reason)
 			s.due("good")
 			s.gets("good")
 			assert.Zero(t, s.Log.Count("The target takes"))
 			s.target.refusing(nil)
-			assert.Equal(t, 1, dead.Requeue(s.Scene, letters[0].ID))
+			assert.Equal(t, 1, dead.Requeue(s.Scene, entries[0].ID))
 			s.until("the target gets it", func() bool { return len(s.target.uuids()) == 2 })
 		})
 	}
 }
 
-func TestRepeatedRefusalsMakeADeadMessageWhileTheTargetTakesOthers(t *testing.T) {
+func TestRepeatedRefusalsMakeADeadMessageIfOthersSucceed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))
@@ -93,13 +93,13 @@ func TestRepeatedRefusalsMakeADeadMessageWhileTheTargetTakesOthers(t *testing.T)
 			}
 		}
 	}()
-	letters := dead.Messages(s.Scene, 1)
+	entries := dead.Messages(s.Scene, 1)
 	close(stop)
 	fixture.Wait(t, stopped, "the end")
-	assert.Equal(t, "refused 2 times by the target, which has taken others meanwhile: refused: bad", letters[0].Reason)
+	assert.Equal(t, "refused 2 times by the target, which has taken others meanwhile: refused: bad", entries[0].Reason)
 }
 
-func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
+func TestATargetThatIsDownDelaysOnlyItsTopic(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	other := &scene{s.Beside("/other"), s.target}
@@ -129,8 +129,8 @@ func TestATargetThatIsDownDelaysItsTopicAndNoOther(t *testing.T) {
 	assert.Equal(t, 1, s.Log.Count("The target takes messages of the topic again"))
 }
 
-// TestAfterAnOutageBatchesAreWhole but for the first one. Messages that were refused go alone.
-func TestAfterAnOutageBatchesAreWhole(t *testing.T) {
+// TestBatchesAreFullAgainAfterAnOutage, except the first one. Messages that were refused are published alone.
+func TestBatchesAreFullAgainAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	const size, all = 30, 120
 	s := newScene(t)
@@ -146,7 +146,7 @@ func TestAfterAnOutageBatchesAreWhole(t *testing.T) {
 	assert.Less(t, s.target.tried()-before, before+size+all/10)
 }
 
-func TestAPermanentThatPanicsHoldsUpNothing(t *testing.T) {
+func TestAPanicInPermanentDelaysNoMessage(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.target.refusing(refusing("bad"))
@@ -158,7 +158,7 @@ func TestAPermanentThatPanicsHoldsUpNothing(t *testing.T) {
 	assert.Positive(t, s.Log.Count("a fault of Permanent"))
 }
 
-func TestAPanickingTargetIsOneThatRefuses(t *testing.T) {
+func TestAPanicOfTheTargetCountsAsARefusal(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	first := true
@@ -175,8 +175,8 @@ func TestAPanickingTargetIsOneThatRefuses(t *testing.T) {
 	assert.Equal(t, 1, s.Log.Count("a fault of the target"))
 }
 
-// TestRunLetsAPublishFinish and gives back what it has not begun.
-func TestRunLetsAPublishFinish(t *testing.T) {
+// TestRunWaitsForARunningPublish, and releases messages that it has not begun to publish.
+func TestRunWaitsForARunningPublish(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	began, end := make(chan struct{}), make(chan struct{})

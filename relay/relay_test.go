@@ -15,7 +15,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-func TestADelayedMessageReachesTheTargetAsPublishedWhenItIsDue(t *testing.T) {
+func TestADueMessageReachesTheTargetUnchanged(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.run()
@@ -59,7 +59,7 @@ func TestABatchIsPublishedInOneCallAndInOrder(t *testing.T) {
 	assert.LessOrEqual(t, s.target.tried(), 5)
 }
 
-func TestARelayStartsWhileRedisIsAway(t *testing.T) {
+func TestARelayStartsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Durable...)
 	s := &scene{fixture.NewOn(t, server), &target{}}

@@ -82,7 +82,7 @@ func TestNoCallBeginsAfterTheEndOfRun(t *testing.T) {
 	assert.False(t, rt.target.Fails(handingOn, rt.place()), "which is no outage")
 }
 
-func TestAMessageThatIsLostIsNotPublished(t *testing.T) {
+func TestAMessageWithALostLeaseIsNotPublished(t *testing.T) {
 	target := &recorder{}
 	rt, batch, lose := routeTo(t.Context(), target, 4)
 	lose[3]()
@@ -106,8 +106,8 @@ func TestAMessageThatIsLostIsNotPublished(t *testing.T) {
 	assert.False(t, rt.target.Fails(handingOn, rt.place()), "which is no outage")
 }
 
-// TestARefusalCountsIfTheTargetHasTakenOthersSince the one before it.
-func TestARefusalCountsIfTheTargetHasTakenOthersSince(t *testing.T) {
+// TestARefusalCountsIfAnotherMessageSucceededSince the refusal before it.
+func TestARefusalCountsIfAnotherMessageSucceededSince(t *testing.T) {
 	r := refusals{max: 1, counts: map[string]refusal{}}
 	assert.False(t, r.add("bad"), "the target may be down since")
 	assert.False(t, r.add("bad"))

@@ -51,8 +51,8 @@ func (s *scene) read(count int) (got []*message.Message) {
 // dial returns another client of the same server.
 func (s *scene) dial() redis.UniversalClient { return redistest.Client(s.T) }
 
-// TestAFullBatchGoesToAStreamInCallsOfFewArguments: the scene fails on a call with more than hosted servers take.
-func TestAFullBatchGoesToAStreamInCallsOfFewArguments(t *testing.T) {
+// TestAFullBatchIsMovedInCallsOfFewArguments: the scene fails on a call with more than hosted servers take.
+func TestAFullBatchIsMovedInCallsOfFewArguments(t *testing.T) {
 	t.Parallel()
 	const count = 500
 	s := newScene(t)
@@ -67,7 +67,7 @@ func TestAFullBatchGoesToAStreamInCallsOfFewArguments(t *testing.T) {
 	}
 }
 
-func TestStreamsGetMessagesInBothForms(t *testing.T) {
+func TestARelayMovesOrPublishesToStreams(t *testing.T) {
 	t.Parallel()
 	for name, form := range map[string]struct {
 		client    func(s *scene) redis.UniversalClient
@@ -153,7 +153,7 @@ func TestAMessageThatAnotherConsumerHasClaimedIsNotMoved(t *testing.T) {
 	assert.Equal(t, int64(1), s.Client.XLen(t.Context(), s.Topic).Val())
 }
 
-func TestAStreamIsTrimmedAsRedisstreamDoes(t *testing.T) {
+func TestAStreamIsTrimmedLikeRedisstreamDoes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.due(numbers(1000)...)
@@ -165,9 +165,9 @@ func TestAStreamIsTrimmedAsRedisstreamDoes(t *testing.T) {
 	assert.InDelta(t, 150, s.Client.XLen(t.Context(), s.Topic).Val(), 60)
 }
 
-// TestAMessageThatFitsInNoStreamBecomesADeadMessage: redisstream reserves a name in metadata. Other messages of its batch are
+// TestAMessageThatFitsInNoStreamIsDeadLettered: redisstream reserves a name in metadata. Other messages of its batch are
 // moved; a target would get them twice.
-func TestAMessageThatFitsInNoStreamBecomesADeadMessage(t *testing.T) {
+func TestAMessageThatFitsInNoStreamIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	for _, inOneStep := range []bool{true, false} {
 		t.Run(fmt.Sprint("in one step: ", inOneStep), func(t *testing.T) {
@@ -256,7 +256,7 @@ type crossSlot struct{}
 func (crossSlot) Error() string { return "CROSSSLOT Keys in request don't hash to the same slot" }
 func (crossSlot) RedisError()   {}
 
-func TestOnAClusterStreamsInTheSameSlotGetMessagesInOneStep(t *testing.T) {
+func TestStreamsInTheSameSlotGetMessagesInOneStep(t *testing.T) {
 	t.Parallel()
 	client := redistest.SharedCluster(t).Client(t)
 	r, err := relay.New(relay.Config{Client: client, Streams: &redisstream.PublisherConfig{Client: client}, Topics: []string{"any"}}, nil)

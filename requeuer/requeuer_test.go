@@ -54,11 +54,11 @@ func serve(
 	require.NoError(t, err)
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: time.Second}, watermill.NopLogger{})
 	require.NoError(t, err)
-	came := make(chan *message.Message, 100)
+	received := make(chan *message.Message, 100)
 	var mu sync.Mutex
 	times := map[string]int{} // guarded by mu
 	router.AddConsumerHandler("payments", "payments", broker, func(msg *message.Message) error {
-		came <- msg.Copy()
+		received <- msg.Copy()
 		mu.Lock()
 		defer mu.Unlock()
 		if times[msg.UUID]++; times[msg.UUID] <= failures && msg.UUID != "good" {
@@ -76,7 +76,7 @@ func serve(
 		assert.NoError(t, errors.Join(r.Close(), broker.Close()))
 	})
 	<-router.Running()
-	return came
+	return received
 }
 
 func next[T any](t *testing.T, from <-chan T) (one T) {
@@ -89,15 +89,15 @@ func next[T any](t *testing.T, from <-chan T) (one T) {
 	return one
 }
 
-func TestAMessageThatFailsWaitsLongerEachTimeAndHoldsUpNoOther(t *testing.T) {
+func TestAFailingMessageBacksOffAndDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	broker := newBroker()
-	came := serve(t, config(t, broker), broker, nil, 2)
+	received := serve(t, config(t, broker), broker, nil, 2)
 	require.NoError(t, broker.Publish("payments", message.NewMessage("bad", nil), message.NewMessage("good", nil)))
-	first, second := next(t, came), next(t, came)
+	first, second := next(t, received), next(t, received)
 	assert.ElementsMatch(t, []string{"bad", "good"}, []string{first.UUID, second.UUID})
 	for _, want := range []string{"+100ms", "+200ms"} {
-		got := next(t, came)
+		got := next(t, received)
 		assert.Equal(t, "bad", got.UUID)
 		assert.Equal(t, want, got.Metadata.Get(delay.DelayedForKey))
 	}
@@ -132,20 +132,20 @@ func TestARetryNeedsAPublisherThatTracksNoUUIDs(t *testing.T) {
 			if tracks {
 				config.Publisher = jetStream
 			}
-			came := serve(t, config, broker, nil, 1)
+			received := serve(t, config, broker, nil, 1)
 			require.NoError(t, jetStream.Publish("payments", message.NewMessage("a", nil)))
-			next(t, came)
+			next(t, received)
 			if tracks {
 				next(t, jetStream.dropped)
 				return
 			}
-			next(t, came)
+			next(t, received)
 		})
 	}
 }
 
-// TestWhatFailsWaitsWhateverMiddlewareIsInside rather than come again at once.
-func TestWhatFailsWaitsWhateverMiddlewareIsInside(t *testing.T) {
+// TestFailedMessagesWaitWithAnyInnerMiddleware rather than being redelivered at once.
+func TestFailedMessagesWaitWithAnyInnerMiddleware(t *testing.T) {
 	t.Parallel()
 	for name, inner := range map[string]message.HandlerMiddleware{
 		"a Timeout, which leaves an ended context": middleware.Timeout(time.Minute),
@@ -161,25 +161,25 @@ func TestWhatFailsWaitsWhateverMiddlewareIsInside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			broker := newBroker()
-			came := serve(t, config(t, broker), broker, nil, 1, inner)
+			received := serve(t, config(t, broker), broker, nil, 1, inner)
 			require.NoError(t, broker.Publish("payments", message.NewMessage("a", nil)))
 			for _, want := range []string{"", "+100ms"} {
-				assert.Equal(t, want, next(t, came).Metadata.Get(delay.DelayedForKey))
+				assert.Equal(t, want, next(t, received).Metadata.Get(delay.DelayedForKey))
 			}
 		})
 	}
 }
 
-// away lets no client in until Redis is back.
-type away struct {
+// outage lets no client in until Redis is back.
+type outage struct {
 	redistest.Hook
 	back chan struct{}
 }
 
-func (a away) DialHook(next redis.DialHook) redis.DialHook {
+func (o outage) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		select {
-		case <-a.back:
+		case <-o.back:
 			return next(ctx, network, addr)
 		default:
 			return nil, errors.New("connection refused")
@@ -191,21 +191,21 @@ const waits = "Could not subscribe to the failed messages; trying again"
 
 func TestRunWaitsForRedis(t *testing.T) {
 	t.Parallel()
-	server, log, broker := away{back: make(chan struct{})}, &fixture.Log{}, newBroker()
+	server, log, broker := outage{back: make(chan struct{})}, &fixture.Log{}, newBroker()
 	config := config(t, broker)
 	config.Client.AddHook(server)
-	came := serve(t, config, broker, log, 1)
+	received := serve(t, config, broker, log, 1)
 	require.Eventually(t, func() bool { return log.Count(waits) == 1 }, fixture.Soon, time.Millisecond)
 	close(server.back)
 	require.NoError(t, broker.Publish("payments", message.NewMessage("a", nil)))
-	next(t, came)
-	next(t, came)
+	next(t, received)
+	next(t, received)
 }
 
-func TestRunEndsWhileRedisIsAway(t *testing.T) {
+func TestRunEndsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	client, log := redistest.Client(t), &fixture.Log{}
-	client.AddHook(away{})
+	client.AddHook(outage{})
 	r, err := requeuer.New(requeuer.Config{Client: client, Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil)}, log)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -217,14 +217,14 @@ func TestRunEndsWhileRedisIsAway(t *testing.T) {
 	assert.NoError(t, r.Close())
 }
 
-// TestKeysAndAnExpirationMeanNothingWhileAMessageWaits: they are those of the broker's messages, as a relay leaves them. Messages
-// with the same ones wait beside each other, and have them when they come back.
-func TestKeysAndAnExpirationMeanNothingWhileAMessageWaits(t *testing.T) {
+// TestKeysAndExpirationsAreIgnoredWhileAMessageWaits: they are those of the broker's messages, as a relay leaves them. Messages with the
+// same ones wait beside each other, and keep them when they return.
+func TestKeysAndExpirationsAreIgnoredWhileAMessageWaits(t *testing.T) {
 	t.Parallel()
 	broker := newBroker()
 	config := config(t, broker)
 	config.DelayOnError.InitialInterval = time.Hour
-	came := serve(t, config, broker, nil, 1)
+	received := serve(t, config, broker, nil, 1)
 	at := time.Now()
 	for _, uuid := range []string{"a", "b"} {
 		msg := message.NewMessage(uuid, nil)
@@ -246,7 +246,7 @@ func TestKeysAndAnExpirationMeanNothingWhileAMessageWaits(t *testing.T) {
 			_, err := a.DeliverNow(t.Context(), "requeue", admin.Matching(admin.Query{}), nil)
 			require.NoError(t, err)
 		}
-		msg := next(t, came)
+		msg := next(t, received)
 		times[msg.UUID]++
 		assert.Equal(t, "order-7", msg.Metadata.Get(redisdelay.KeyMetadata))
 		assert.Equal(t, "customer-7", msg.Metadata.Get(redisdelay.OrderingKeyMetadata))
@@ -302,8 +302,8 @@ func TestEachFieldOfTheDelayHasItsDefault(t *testing.T) {
 	}
 }
 
-// TestWhatAFailedHandlerReturnsIsNotPublished, as without a requeuer: it would be, with each failure.
-func TestWhatAFailedHandlerReturnsIsNotPublished(t *testing.T) {
+// TestMessagesOfAFailedHandlerAreNotPublished, as without a requeuer: they would be, with each failure.
+func TestMessagesOfAFailedHandlerAreNotPublished(t *testing.T) {
 	t.Parallel()
 	r, err := requeuer.New(requeuer.Config{
 		Client: redistest.Client(t), Prefix: "test-" + watermill.NewShortUUID(), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil),
@@ -323,7 +323,7 @@ func TestWhatAFailedHandlerReturnsIsNotPublished(t *testing.T) {
 	}
 }
 
-func TestADelayThatWouldRetryAllTheTimeIsRefused(t *testing.T) {
+func TestDelaysThatRetryConstantlyAreRejected(t *testing.T) {
 	t.Parallel()
 	for want, bad := range map[string]middleware.DelayOnError{
 		"InitialInterval is -1s, want at least 100ms":             {InitialInterval: -time.Second},
