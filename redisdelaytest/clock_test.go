@@ -25,7 +25,7 @@ func TestKeysExpireByTheClock(t *testing.T) {
 	})
 }
 
-func TestRetriesByDefaultComeAtTheSameTimes(t *testing.T) {
+func TestDefaultRetriesAreDeterministic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, d := redisdelaytest.New(t), newDiary()
 		p := publisher(t, r)

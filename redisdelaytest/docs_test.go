@@ -10,9 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheCodeOfTheDocsIsThatOfTheTests compares docs/use/testing.md and the comment of the package
-// with the code that runs here.
-func TestTheCodeOfTheDocsIsThatOfTheTests(t *testing.T) {
+// TestTheDocsShowTheTestedCode: it compares docs/use/testing.md and the comment of the package with the code that runs here.
+func TestTheDocsShowTheTestedCode(t *testing.T) {
 	var code strings.Builder
 	for _, name := range []string{"example_test.go", "periodic_test.go", "redisdelaytest_test.go"} {
 		text, err := os.ReadFile(name)

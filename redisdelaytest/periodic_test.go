@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
 )
 
-func TestAReportComesAtNineOnEachWeekdayOfMarch(t *testing.T) {
+func TestAReportIsDeliveredAtNineOnEachWeekdayOfMarch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)
 		r.Advance(60 * 24 * time.Hour) // from 2000-01-01 to March; clocks are put forward on the 26th

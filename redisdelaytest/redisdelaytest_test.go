@@ -86,7 +86,7 @@ func run(t *testing.T, router *message.Router) {
 	t.Cleanup(func() { assert.NoError(t, errors.Join(router.Close(), <-ended)) })
 }
 
-func TestMessagesComeAtTheirTimeAndInOrder(t *testing.T) {
+func TestMessagesAreDeliveredOnTimeAndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, d := redisdelaytest.New(t), newDiary()
 		p := publisher(t, r)
@@ -168,7 +168,7 @@ func TestEachRunHasTheSameTimes(t *testing.T) {
 	}
 }
 
-func TestPendingShowsWhatWaits(t *testing.T) {
+func TestPendingListsWaitingMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)
 		assert.Empty(t, r.Pending("reminders"))

@@ -12,8 +12,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
 )
 
-// TestALongPipelineHasRoom: the doctor asks for the types of all keys before it reads an answer.
-func TestALongPipelineHasRoom(t *testing.T) {
+// TestALongPipelineDoesNotBlock: the doctor requests the types of all keys before it reads a reply.
+func TestALongPipelineDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)
 		publisher, err := redisdelay.NewPublisher(r.PublisherConfig(), nil)

@@ -24,7 +24,7 @@ import (
 // remind is a command.
 type remind struct{ Who string }
 
-func TestCommandsComeAtTheirTime(t *testing.T) {
+func TestCommandsAreDeliveredOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, d := redisdelaytest.New(t), newDiary()
 		topic := func(name string) string { return "commands." + name }
@@ -80,7 +80,7 @@ func TestPausesAndLimitsFollowTheClock(t *testing.T) {
 	})
 }
 
-func TestASubscriptionGoesOnOnceItsGroupIsRestored(t *testing.T) {
+func TestASubscriptionContinuesOnceItsGroupIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, d := redisdelaytest.New(t), newDiary()
 		p := publisher(t, r)
@@ -101,7 +101,7 @@ func TestASubscriptionGoesOnOnceItsGroupIsRestored(t *testing.T) {
 	})
 }
 
-func TestARelayMovesMessagesAtTheirTime(t *testing.T) {
+func TestARelayMovesMessagesOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)
 		re, err := relay.New(relay.Config{
@@ -126,7 +126,7 @@ func TestARelayMovesMessagesAtTheirTime(t *testing.T) {
 	})
 }
 
-func TestBroadcastSubscribersAreThereForAMonth(t *testing.T) {
+func TestBroadcastSubscribersStayRegisteredForAMonth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, d := redisdelaytest.New(t), newDiary()
 		p := publisher(t, r)
@@ -142,7 +142,7 @@ func TestBroadcastSubscribersAreThereForAMonth(t *testing.T) {
 	})
 }
 
-func TestCodeThatWantsARedisClient(t *testing.T) {
+func TestOptionsMakeAClientForOtherCode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, d := redisdelaytest.New(t), newDiary()
 		client := redis.NewClient(r.Options())
@@ -163,7 +163,7 @@ func TestCodeThatWantsARedisClient(t *testing.T) {
 	})
 }
 
-func TestPendingMayBeAskedAtTheEnd(t *testing.T) {
+func TestPendingMayBeCalledInACleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)
 		t.Cleanup(func() { assert.Len(t, r.Pending("work"), 1) })
@@ -171,7 +171,7 @@ func TestPendingMayBeAskedAtTheEnd(t *testing.T) {
 	})
 }
 
-func TestNewWantsABubble(t *testing.T) {
+func TestNewMustBeCalledWithinSynctest(t *testing.T) {
 	tb := &failing{TB: t}
 	assert.PanicsWithValue(t, errFailed, func() { redisdelaytest.New(tb) })
 	assert.Equal(t, "redisdelaytest: New must be called within synctest.Test", tb.why)
