@@ -36,7 +36,7 @@ func TestASpanOfPublishAsyncEndsWithTheOutcome(t *testing.T) {
 	got.Ack()
 }
 
-func TestASpanOfACallThatDoesNotBeginEndsAtOnce(t *testing.T) {
+func TestASpanOfARejectedCallEndsAtOnce(t *testing.T) {
 	w := watch(t)
 	p := w.telemetry.AsyncPublisher(w.Publisher())
 	require.ErrorIs(t, p.PublishAsync("", message.NewMessage("a", nil)).Err(), redisdelay.ErrEmptyTopic)
@@ -50,7 +50,7 @@ func (panickingAsync) PublishAsync(string, ...*message.Message) *redisdelay.Publ
 	panic("oops")
 }
 
-func TestAPanicInPublishAsyncEndsTheSpanAndGoesOn(t *testing.T) {
+func TestAPanicInPublishAsyncEndsTheSpanAndPropagates(t *testing.T) {
 	w := watch(t)
 	assert.PanicsWithValue(t, "oops", func() {
 		w.telemetry.AsyncPublisher(panickingAsync{}).PublishAsync(w.Topic, message.NewMessage("a", nil))

@@ -57,7 +57,7 @@ func errorsOfTheLibrary(t *testing.T) (sentinels, types []string) {
 
 func typeOf(err error) string { return errorType(err).Value.AsString() }
 
-func TestAllErrorsOfTheLibraryHaveTheirNames(t *testing.T) {
+func TestAllErrorsOfTheLibraryHaveAType(t *testing.T) {
 	sentinels, types := errorsOfTheLibrary(t)
 	var known []string
 	for _, d := range documented {
@@ -82,7 +82,7 @@ func TestAllErrorsOfTheLibraryHaveTheirNames(t *testing.T) {
 }
 
 // The table has each name beside the variable that it names.
-func TestTheNamesOfErrorsAreThoseOfTheirVariables(t *testing.T) {
+func TestErrorTypesAreNamedLikeTheirVariables(t *testing.T) {
 	source, err := os.ReadFile("failure.go")
 	require.NoError(t, err)
 	for _, d := range documented {
@@ -100,7 +100,7 @@ type coded struct{}
 func (coded) Error() string     { return "declined" }
 func (coded) ErrorType() string { return "card_declined" }
 
-func TestAnErrorThatIsNotDocumentedHasTheNameOfAnExportedType(t *testing.T) {
+func TestOtherErrorsAreNamedAfterAnExportedType(t *testing.T) {
 	for want, err := range map[string]error{
 		"*net.OpError":             unnamed{fmt.Errorf("dial: %w", &net.OpError{Err: syscall.ECONNREFUSED})},
 		"syscall.Errno":            unnamed{syscall.ECONNREFUSED},

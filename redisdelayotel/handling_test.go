@@ -54,7 +54,7 @@ func TestAHandlingLongAfterPublishIsNoChild(t *testing.T) {
 	handlingIsLinked(t, w.one("process "+w.Topic), w.one("send "+w.Topic))
 }
 
-func TestAHandlingIsNoPartOfTheTraceThatSubscribed(t *testing.T) {
+func TestAHandlingIsNotPartOfTheSubscribersTrace(t *testing.T) {
 	w := watch(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -96,7 +96,7 @@ func TestABuriedMessageIsADeadMessage(t *testing.T) {
 	assert.Equal(t, true, attrs(settlement)["messaging.redisdelay.dead_message"])
 }
 
-func TestAPanicEndsTheSpanAndGoesOn(t *testing.T) {
+func TestAPanicOfAHandlerEndsTheSpanAndPropagates(t *testing.T) {
 	for _, deferred := range []bool{false, true} {
 		w := watch(t)
 		messages := w.Subscribe()
@@ -187,7 +187,7 @@ func TestASettlementBeginsWithTheAck(t *testing.T) {
 	}
 }
 
-func TestAPublishCallThatFailsHasAType(t *testing.T) {
+func TestAFailedPublishCallHasAnErrorType(t *testing.T) {
 	w := watch(t)
 	publisher := w.Publisher()
 	require.NoError(t, publisher.Close())
@@ -197,15 +197,15 @@ func TestAPublishCallThatFailsHasAType(t *testing.T) {
 	assert.Equal(t, "redisdelay.ErrPublisherClosed", attrs(send)["error.type"])
 }
 
-func TestBadConfigIsNamed(t *testing.T) {
+func TestConfigErrorsNameTheField(t *testing.T) {
 	_, err := redisdelayotel.New(redisdelayotel.Config{ChildWithin: -time.Second})
 	var wrong *redisdelay.ConfigError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, redisdelay.ConfigError{Field: "ChildWithin", Problem: "is -1s, want 0 or more"}, *wrong)
 }
 
-// TestWhatHasNoTopicNamesNone: neither its span nor its metrics have an empty destination.
-func TestWhatHasNoTopicNamesNone(t *testing.T) {
+// TestWithoutATopicThereIsNoDestination: neither a span nor its metrics have an empty one.
+func TestWithoutATopicThereIsNoDestination(t *testing.T) {
 	w := watch(t)
 	_, err := w.telemetry.Middleware(created)(message.NewMessage("a", nil))
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-func TestTheFirstHandlingIsForgottenBeyondTheLimit(t *testing.T) {
+func TestTheOldestHandlingIsDroppedBeyondTheLimit(t *testing.T) {
 	var h handlings
 	begun := func(token int64) *handling { return &handling{delivery: redisdelay.Delivery{ID: "a", Token: token}} }
 	for token := range int64(maxHandlings + 1) {

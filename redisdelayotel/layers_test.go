@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-func TestAddingTwiceReportsOnce(t *testing.T) {
+func TestAddingTelemetryTwiceReportsOnce(t *testing.T) {
 	w := watch(t)
 	second := w.Beside("/second")
 	router := w.router()
@@ -25,7 +25,7 @@ func TestAddingTwiceReportsOnce(t *testing.T) {
 	w.chained(w.Topic, second.Topic)
 }
 
-func TestEachTryOfARetryOutsideIsAHandling(t *testing.T) {
+func TestEachAttemptOfAnOuterRetryIsAHandling(t *testing.T) {
 	w := watch(t)
 	tries := 0
 	handler := middleware.Retry{MaxRetries: 1}.Middleware(w.telemetry.Middleware(w.telemetry.Middleware(
@@ -48,7 +48,7 @@ func TestEachTryOfARetryOutsideIsAHandling(t *testing.T) {
 }
 
 // An in-process Pub/Sub may hand its subscribers the context of the publisher.
-func TestHandlersInTheContextOfThePublisherAreReportedOnTheirOwn(t *testing.T) {
+func TestHandlersInThePublishersContextGetTheirOwnSpans(t *testing.T) {
 	w := watch(t)
 	channel := gochannel.NewGoChannel(gochannel.Config{PreserveContext: true}, watermill.NopLogger{})
 	t.Cleanup(func() { assert.NoError(t, channel.Close()) })
@@ -74,7 +74,7 @@ func TestHandlersInTheContextOfThePublisherAreReportedOnTheirOwn(t *testing.T) {
 	}
 }
 
-func TestAHandlingWithinThatOfAnotherMessageIsReportedOnItsOwn(t *testing.T) {
+func TestANestedHandlingGetsItsOwnSpan(t *testing.T) {
 	w := watch(t)
 	channel := gochannel.NewGoChannel(gochannel.Config{PreserveContext: true, BlockPublishUntilSubscriberAck: true}, watermill.NopLogger{})
 	t.Cleanup(func() { assert.NoError(t, channel.Close()) })

@@ -38,7 +38,7 @@ func (w *watched) series() map[string]int64 {
 	return found
 }
 
-func TestTheMetricsAreThoseOfTheConventions(t *testing.T) {
+func TestMetricsFollowTheConventions(t *testing.T) {
 	w := watch(t)
 	w.Topic = "orders"
 	messages := w.Subscribe() // its calls would be counted

@@ -14,7 +14,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-func TestPublishLeavesTheCallersMessagesAsTheyAre(t *testing.T) {
+func TestPublishDoesNotChangeTheCallersMessages(t *testing.T) {
 	w := watch(t)
 	messages := w.Subscribe()
 	msg := message.NewMessage("a", []byte("x"))
@@ -33,7 +33,7 @@ func TestPublishLeavesTheCallersMessagesAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAMessageKeepsTheContextThatItsCallerGaveIt(t *testing.T) {
+func TestAMessageKeepsTheTraceContextOfItsCaller(t *testing.T) {
 	w := watch(t)
 	messages := w.Subscribe()
 	const own = "00-0102030405060708090a0b0c0d0e0f10-0102030405060708-01"
@@ -99,7 +99,7 @@ type panicking struct{ message.Publisher }
 
 func (panicking) Publish(string, ...*message.Message) error { panic("oops") }
 
-func TestAPanicInPublishEndsTheSpanAndGoesOn(t *testing.T) {
+func TestAPanicInPublishEndsTheSpanAndPropagates(t *testing.T) {
 	w := watch(t)
 	assert.PanicsWithValue(t, "oops", func() {
 		_ = w.telemetry.Publisher(panicking{}).Publish(w.Topic, message.NewMessage("a", nil))
@@ -109,7 +109,7 @@ func TestAPanicInPublishEndsTheSpanAndGoesOn(t *testing.T) {
 	assert.Equal(t, "panic", attrs(send)["error.type"])
 }
 
-func TestACallWithoutMessagesOrWithNilIsLeftToThePublisher(t *testing.T) {
+func TestPublishOfNothingOrNilCreatesNoSpan(t *testing.T) {
 	w := watch(t)
 	publisher := w.telemetry.Publisher(w.Publisher())
 	require.NoError(t, publisher.Publish(w.Topic))

@@ -33,9 +33,9 @@ func TestTheLinkSurvivesTheRequeueOfADeadMessage(t *testing.T) {
 		})
 	w.running(router)
 	w.send(message.NewMessage("a", nil))
-	letter := dead.Messages(w.Scene, 1)[0]
+	entry := dead.Messages(w.Scene, 1)[0]
 	assert.Equal(t, true, attrs(w.one("nack " + w.Topic))["messaging.redisdelay.dead_message"])
-	require.Equal(t, 1, dead.Requeue(w.Scene, letter.ID))
+	require.Equal(t, 1, dead.Requeue(w.Scene, entry.ID))
 	w.one("ack " + w.Topic)
 	for _, handling := range w.named("process "+w.Topic, 2) {
 		handlingIsLinked(t, handling, w.one("send "+w.Topic))
@@ -51,7 +51,7 @@ func (w *watched) chained(first, again string) {
 	handlingIsLinked(w.T, w.one("process "+again), w.childOf(handling, "send "+again))
 }
 
-func TestAMessageInAPoisonQueueIsLinkedToTheHandlingThatPutItThere(t *testing.T) {
+func TestAPoisonedMessageIsLinkedToItsHandling(t *testing.T) {
 	w := watch(t)
 	poisoned := w.Topic + "/poison"
 	router := w.router()
@@ -59,7 +59,7 @@ func TestAMessageInAPoisonQueueIsLinkedToTheHandlingThatPutItThere(t *testing.T)
 	require.NoError(t, err)
 	bad := router.AddConsumerHandler("bad", w.Topic, w.Subscriber(), func(*message.Message) error { return errBusy })
 	bad.AddMiddleware(poison)
-	router.AddConsumerHandler("look", poisoned, w.Subscriber(), func(*message.Message) error { return nil })
+	router.AddConsumerHandler("poisoned", poisoned, w.Subscriber(), func(*message.Message) error { return nil })
 	w.running(router)
 	w.send(message.NewMessage("a", nil))
 	w.chained(w.Topic, poisoned)

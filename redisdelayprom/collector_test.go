@@ -169,8 +169,8 @@ func TestScrapeEndsWhileRedisHangs(t *testing.T) {
 	}
 }
 
-// TestScrapeShowsWhatCouldBeRead while another part of Redis hangs, or a topic is damaged.
-func TestScrapeShowsWhatCouldBeRead(t *testing.T) {
+// TestScrapeShowsPartialResults while another part of Redis hangs, or a topic is damaged.
+func TestScrapeShowsPartialResults(t *testing.T) {
 	server := redistest.New(t)
 	s, h := sceneOn(t, server, redis.Options{})
 	s.Publish("a")

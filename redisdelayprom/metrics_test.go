@@ -30,20 +30,20 @@ func nonZero(values map[string]float64) map[string]float64 {
 
 func TestMetrics(t *testing.T) {
 	for name, c := range map[string]struct {
-		tell func(observe.Observer)
-		want map[string]float64
+		report func(observe.Observer)
+		want   map[string]float64
 	}{
-		"published": {tellPublished, map[string]float64{
+		"published": {reportPublished, map[string]float64{
 			"published_messages_total{outcome=ok,topic=t}": 164, "published_messages_total{outcome=duplicate,topic=t}": 9,
 			"published_messages_total{outcome=unknown,topic=t}": 5, "published_messages_total{outcome=failed,topic=t}": 10,
 			"publish_duration_seconds{topic=t}": 9,
 		}},
-		"changed": {tellChanged, map[string]float64{
+		"changed": {reportChanged, map[string]float64{
 			"changed_total{how=reschedule,outcome=ok,topic=t}": 1, "changed_total{how=cancel,outcome=ok,topic=t}": 1,
 			"changed_total{how=cancel,outcome=missing,topic=t}": 1, "changed_total{how=cancel,outcome=dead,topic=t}": 1,
 			"changed_total{how=cancel,outcome=unknown,topic=t}": 1, "changed_total{how=cancel,outcome=failed,topic=t}": 1,
 		}},
-		"delivered": {tellDelivered, map[string]float64{
+		"delivered": {reportDelivered, map[string]float64{
 			"claimed_messages_total{group=g,topic=t}": 15, "claim_batch_messages{group=g,topic=t}": 1,
 			"handed_out_messages_total{group=g,topic=t}": 10, "early_deliveries_total{group=g,topic=t}": 1,
 			"lateness_seconds{group=g,topic=t}": 10, "handling_seconds{group=g,topic=t}": 8, "leases_lost_total{group=g,topic=t}": 1,
@@ -55,7 +55,7 @@ func TestMetrics(t *testing.T) {
 			"settled_messages_total{group=g,how=undecodable,topic=t}": 1, "settled_messages_total{group=g,how=expired,topic=t}": 1,
 			"settled_messages_total{group=g,how=stale,topic=t}": 1, "settled_messages_total{group=g,how=unsettled,topic=t}": 2,
 		}},
-		"buried": {tellBuried, map[string]float64{
+		"buried": {reportBuried, map[string]float64{
 			"buried_messages_total{class=deliveries,group=g,topic=t}": 1, "buried_messages_total{class=lost,group=g,topic=t}": 1,
 			"buried_messages_total{class=undecodable,group=g,topic=t}": 1, "buried_messages_total{class=no_body,group=g,topic=t}": 1,
 			"buried_messages_total{class=expired,group=g,topic=t}": 1, "buried_messages_total{class=handler,group=g,topic=t}": 1,
@@ -83,13 +83,13 @@ func TestMetrics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, registry := newMetrics(t, Config{})
-			c.tell(m.Observer())
+			c.report(m.Observer())
 			assert.Equal(t, c.want, nonZero(shown(t, registry, "")))
 		})
 	}
 }
 
-func tellPublished(o observe.Observer) {
+func reportPublished(o observe.Observer) {
 	for _, e := range []observe.Published{
 		{Messages: 100},
 		{Messages: 20, Err: &redisdelay.ReplicationError{Want: 1}}, // stored
@@ -106,16 +106,16 @@ func tellPublished(o observe.Observer) {
 	}
 }
 
-func tellChanged(o observe.Observer) {
+func reportChanged(o observe.Observer) {
 	for _, err := range []error{nil, redisdelay.ErrMessageNotFound, redisdelay.ErrMessageDead, errUnsure, errDown} {
 		o.Changed(observe.Changed{Topic: "t", How: observe.Canceled, Err: err})
 	}
 	o.Changed(observe.Changed{Topic: "t", How: observe.Rescheduled})
 }
 
-// tellDelivered tells of 15 messages that were claimed: 10 of them were handed out, and 8 of these settled. 4 of the others
+// reportDelivered reports 15 messages that were claimed: 10 of them were handed out, and 8 of these settled. 4 of the others
 // were settled.
-func tellDelivered(o observe.Observer) {
+func reportDelivered(o observe.Observer) {
 	o.Claimed(observe.Claimed{Place: place, IDs: make([]string, 15)})
 	for i := range 10 {
 		o.HandedOut(observe.HandedOut{Place: place, Late: time.Duration(i-1) * time.Millisecond}) // the first one early
@@ -132,7 +132,7 @@ func tellDelivered(o observe.Observer) {
 	}
 }
 
-func tellBuried(o observe.Observer) {
+func reportBuried(o observe.Observer) {
 	for _, reason := range []string{
 		"not acked in 3 deliveries: lost with its consumer", "not acked in 1 deliveries, and lost with its consumer 2 times",
 		"cannot decode: EOF", "message body is missing", "expired", "card is stolen",
@@ -201,7 +201,7 @@ func TestMaxPlaces(t *testing.T) {
 	assert.Len(t, m.places.known, 5, "three places, other topics and other groups")
 }
 
-func TestNamesThatAreNotText(t *testing.T) {
+func TestInvalidUTF8InNamesIsReplaced(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
 	for _, name := range []string{"\xff", "\xfe"} {
 		m.Observer().Published(observe.Published{Topic: name, Messages: 1})
@@ -231,8 +231,8 @@ func TestHistograms(t *testing.T) {
 	require.Fail(t, "no histogram")
 }
 
-// TestCountingAtOnce loses nothing, not even while the first events make the series.
-func TestCountingAtOnce(t *testing.T) {
+// TestConcurrentCountingLosesNothing, not even while the first events make the series.
+func TestConcurrentCountingLosesNothing(t *testing.T) {
 	m, registry := newMetrics(t, Config{MaxPlaces: 3})
 	var all sync.WaitGroup
 	for range 8 {
@@ -253,11 +253,11 @@ func TestCountingAtOnce(t *testing.T) {
 	assert.Empty(t, nonZero(shown(t, registry, "in_flight")))
 }
 
-func TestMetricsKeepTheConventions(t *testing.T) {
+func TestMetricsFollowTheConventions(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
 	o := m.Observer()
-	for _, tell := range []func(observe.Observer){tellPublished, tellChanged, tellDelivered, tellBuried} {
-		tell(o)
+	for _, report := range []func(observe.Observer){reportPublished, reportChanged, reportDelivered, reportBuried} {
+		report(o)
 	}
 	o.Ticked(observe.Ticked{Topic: "t"})
 	o.Called(observe.Called{Script: "claim"})
