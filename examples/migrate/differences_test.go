@@ -91,8 +91,8 @@ func TestAnAckDuringCloseCounts(t *testing.T) {
 	s.Idle(s.Subscribe(inGroup))
 }
 
-// TestASubscriberOutlivesAFlush of all data: redisstream reads from a group that is gone, until it is started anew.
-func TestASubscriberOutlivesAFlush(t *testing.T) {
+// TestASubscriberSurvivesAFlush of all data: redisstream reads from the deleted group, until it is restarted.
+func TestASubscriberSurvivesAFlush(t *testing.T) {
 	t.Parallel() // it mostly waits
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
@@ -114,9 +114,9 @@ func TestASubscriberOutlivesAFlush(t *testing.T) {
 	s.Idle(old.messages)
 }
 
-// TestAMessageThatIsGoneStopsNobody: somebody has deleted it while it was in delivery. Redisstream's entry stays pending as
-// long as its consumer lives; here, it is dead-lettered without a body, and the others go on.
-func TestAMessageThatIsGoneStopsNobody(t *testing.T) {
+// TestADeletedMessageDoesNotBlockOthers: it is deleted while it is in delivery. Redisstream's entry stays pending as long as its
+// consumer lives; here, it is dead-lettered without a body, and the other messages are delivered.
+func TestADeletedMessageDoesNotBlockOthers(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	publisher := s.Publisher()
@@ -137,9 +137,9 @@ func TestAMessageThatIsGoneStopsNobody(t *testing.T) {
 	}, fixture.Soon, 5*time.Millisecond, "it is in no set")
 }
 
-// TestAMessageThatWaitsBehindASlowOneIsHandledOnce: redisstream reads the next entry while the handler is busy, and
+// TestAMessageBehindASlowOneIsHandledOnce: redisstream reads the next entry while the handler is busy, and
 // another consumer claims it when it is idle for long, and so is the one that the handler works on.
-func TestAMessageThatWaitsBehindASlowOneIsHandledOnce(t *testing.T) {
+func TestAMessageBehindASlowOneIsHandledOnce(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const idle = 300 * time.Millisecond
 	server := redistest.New(t)

@@ -25,21 +25,21 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message.(*Router).watchAllHandlersStopped"))
 }
 
-func TestEachOrderIsBilledOnceWhileTheServiceMoves(t *testing.T) {
+func TestEachOrderIsBilledOnceDuringTheMigration(t *testing.T) {
 	t.Setenv("REDIS_ADDR", redistest.New(t).Addr)
 	require.NoError(t, run(t.Context()))
 }
 
-// TestItEndsIfItCannotSubscribe: the user may not use streams.
-func TestItEndsIfItCannotSubscribe(t *testing.T) {
+// TestRunFailsIfItCannotSubscribe: the user may not use streams.
+func TestRunFailsIfItCannotSubscribe(t *testing.T) {
 	server := redistest.New(t)
 	require.NoError(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "-xgroup").Err())
 	t.Setenv("REDIS_ADDR", server.Addr)
 	require.ErrorContains(t, run(t.Context()), "NOPERM")
 }
 
-// TestTheHandlerOfTheStreamStopsWhenItHasHandledAll, not before.
-func TestTheHandlerOfTheStreamStopsWhenItHasHandledAll(t *testing.T) {
+// TestTheStreamHandlerStopsWhenAllEntriesAreHandled, not before.
+func TestTheStreamHandlerStopsWhenAllEntriesAreHandled(t *testing.T) {
 	t.Setenv("REDIS_ADDR", redistest.New(t).Addr)
 	server, err := redisserver.Start(t.Context())
 	require.NoError(t, err)
@@ -66,8 +66,8 @@ func TestTheHandlerOfTheStreamStopsWhenItHasHandledAll(t *testing.T) {
 	require.NoError(t, errors.Join(s.close(), <-running))
 }
 
-// TestAStreamIsDrainedWhenAllOfItIsAcked, not when all is read.
-func TestAStreamIsDrainedWhenAllOfItIsAcked(t *testing.T) {
+// TestAStreamIsDrainedWhenAllEntriesAreAcked, not when all are read.
+func TestAStreamIsDrainedWhenAllEntriesAreAcked(t *testing.T) {
 	ctx, client := context.Background(), redistest.Client(t)
 	stream := "a stream to drain " + watermill.NewShortUUID()
 	_, err := drained(ctx, client, stream, group)

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestTheServiceEndsWhenItsPortIsTaken(t *testing.T) {
+func TestTheServiceFailsIfItsPortIsTaken(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, listener.Close()) }()

@@ -10,8 +10,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/examples/internal/redisserver"
 )
 
-// TestAScheduleThatIsPausedIsShown on a lasting server, where a person may have paused it: it has no next time.
-func TestAScheduleThatIsPausedIsShown(t *testing.T) {
+// TestAPausedScheduleIsShown without a next time. It may be paused if the server keeps its data between runs.
+func TestAPausedScheduleIsShown(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
 	server, err := redisserver.Start(t.Context())
 	require.NoError(t, err)

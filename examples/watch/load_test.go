@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheLoadGoesOnWhenOrdersAreRefused(t *testing.T) {
+func TestTheLoadContinuesWhenOrdersAreRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "LOADING", http.StatusServiceUnavailable)
 	}))
@@ -33,7 +33,7 @@ func TestTheLoadGoesOnWhenOrdersAreRefused(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestTracesAreWrittenOnRequest(t *testing.T) {
+func TestTracesAreOptIn(t *testing.T) {
 	assert.Nil(t, parse(nil).traces)
 	assert.Nil(t, parse([]string{"-trace=false"}).traces)
 	assert.Equal(t, os.Stdout, parse([]string{"-trace"}).traces)

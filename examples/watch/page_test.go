@@ -112,7 +112,7 @@ func gathered(t *testing.T) (names []string) {
 	return names
 }
 
-func TestTheCodeInTheDocsIsTheTestedOne(t *testing.T) {
+func TestTheDocsShowTheTestedCode(t *testing.T) {
 	var pages []byte
 	for _, name := range []string{"watching.md", "tracing.md"} {
 		page, err := os.ReadFile("../../docs/operate/" + name)

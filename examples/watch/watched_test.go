@@ -43,7 +43,7 @@ func scrape(t *testing.T, url string) string {
 	return string(body)
 }
 
-func TestTheServiceShowsItsMetricsWatermillsAndItsTraces(t *testing.T) {
+func TestTheServiceExportsMetricsAndTraces(t *testing.T) {
 	var traces bytes.Buffer
 	w := newTestWatched(t, options{payWithin: 20 * time.Millisecond, load: 100, traces: &traces})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -72,7 +72,7 @@ func TestTheServiceShowsItsMetricsWatermillsAndItsTraces(t *testing.T) {
 }
 
 // A program may give Watermill's metrics any namespace, even that of redisdelay's.
-func TestNoMetricHasTheNameOfOneOfWatermill(t *testing.T) {
+func TestMetricNamesDoNotCollideWithWatermill(t *testing.T) {
 	w := newTestWatched(t, options{})
 	builder := watermillmetrics.NewPrometheusMetricsBuilder(w.registry, "redisdelay", "")
 	require.NotPanics(t, func() { builder.NewRouterMiddleware() })

@@ -43,7 +43,7 @@ func (s *Service) ask(t *testing.T, method, path, body string) (got answer) {
 	return got
 }
 
-func TestAnOrderLivesThroughAMonth(t *testing.T) {
+func TestASnoozedOrderIsClosedAfterAMonth(t *testing.T) {
 	const day = 24 * time.Hour
 	synctest.Test(t, func(t *testing.T) {
 		s, r := openShopInNoTime(t, 14*day)

@@ -82,7 +82,7 @@ func (s *shop) becomes(id, state string) {
 	}, soon, 10*time.Millisecond)
 }
 
-func TestAnOrderThatNobodyPaysIsClosed(t *testing.T) {
+func TestAnUnpaidOrderIsClosed(t *testing.T) {
 	s := openShop(t, 300*time.Millisecond)
 	opened := s.call("POST", "/orders", "")
 	require.Equal(t, http.StatusCreated, opened.Code)
