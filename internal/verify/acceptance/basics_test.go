@@ -112,8 +112,8 @@ func (c *closings) Close(_ context.Context, order string) error {
 	return nil
 }
 
-// TestTheFirstHour is that of docs/use/basics.md: orders are closed, paid and snoozed, and the shop ends.
-func TestTheFirstHour(t *testing.T) {
+// TestTheShopOfTheBasicsGuide is that of docs/use/basics.md: orders are closed, paid and snoozed, and the shop shuts down.
+func TestTheShopOfTheBasicsGuide(t *testing.T) {
 	server := redistest.New(t)
 	scene := fixture.NewOn(t, server)
 	scene.Topic = "orders.close"

@@ -11,8 +11,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
-// TestLargeBatchesFitTheArgumentsOfACall of a server that allows few: the scene counts them.
-func TestLargeBatchesFitTheArgumentsOfACall(t *testing.T) {
+// TestLargeBatchesStayBelowTheArgumentLimit of a server that allows few: the scene counts them.
+func TestLargeBatchesStayBelowTheArgumentLimit(t *testing.T) {
 	const count = 2000
 	s := fixture.New(t)
 	subscriber := s.Subscriber(func(c *subConfig) { c.MaxDeliveries = 2 })

@@ -34,7 +34,7 @@ func leftovers(s *fixture.Scene) []string {
 	return slices.DeleteFunc(keys, stays)
 }
 
-func TestEachBroadcastSubscriberGetsAllMessagesAndLeavesNothing(t *testing.T) {
+func TestBroadcastSubscribersGetAllMessagesAndLeaveNoKeys(t *testing.T) {
 	for partitions, newScene := range map[int]func(t *testing.T) *fixture.Scene{1: fixture.New, 4: onCluster} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
 			t.Parallel() // beside the others of these alone: it measures Close
@@ -118,8 +118,8 @@ func (w *slowWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestCloseEndsTheGroupsOfBroadcastSubscriptionsThatJustBegin, though the calls that register them reach Redis late.
-func TestCloseEndsTheGroupsOfBroadcastSubscriptionsThatJustBegin(t *testing.T) {
+// TestCloseRemovesTheGroupsOfNewBroadcastSubscriptions, though the calls that register them reach Redis late.
+func TestCloseRemovesTheGroupsOfNewBroadcastSubscriptions(t *testing.T) {
 	for name, begin := range map[string]func(sub *redisdelay.Subscriber, topic string) error{
 		"Subscribe": func(sub *redisdelay.Subscriber, topic string) error {
 			_, err := sub.Subscribe(context.Background(), topic)

@@ -32,7 +32,7 @@ func TestCloseWaitsForHandlersAndHonorsTheirAcks(t *testing.T) {
 	s.Settled()
 }
 
-func TestStopHandsOutNothingElseAndLeavesTheRestToHandlers(t *testing.T) {
+func TestStopEndsDeliveriesAndLetsHandlersFinish(t *testing.T) {
 	s := fixture.New(t)
 	subscriber := s.Subscriber(closeTimeout(fixture.Soon))
 	messages, err := subscriber.Subscribe(t.Context(), s.Topic)

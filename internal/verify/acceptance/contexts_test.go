@@ -115,8 +115,8 @@ func (c *callers) bounds() map[string]func(ctx context.Context) error {
 	all := map[string]func(ctx context.Context) error{}
 	maps.Copy(all, c.boundsOfPublishers())
 	maps.Copy(all, c.boundsOfGroups())
-	maps.Copy(all, c.boundsOfActs())
-	maps.Copy(all, c.boundsOfLooks())
+	maps.Copy(all, c.boundsOfOperations())
+	maps.Copy(all, c.boundsOfReads())
 	return all
 }
 
@@ -189,7 +189,7 @@ func (c *callers) boundsOfGroups() map[string]func(ctx context.Context) error {
 	}
 }
 
-func (c *callers) boundsOfActs() map[string]func(ctx context.Context) error {
+func (c *callers) boundsOfOperations() map[string]func(ctx context.Context) error {
 	all, those := admin.Matching(admin.Query{}), admin.ByID(c.ids...)
 	if len(c.ids) == 0 {
 		those = admin.ByKey("k")
@@ -214,7 +214,7 @@ func (c *callers) boundsOfActs() map[string]func(ctx context.Context) error {
 	}
 }
 
-func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
+func (c *callers) boundsOfReads() map[string]func(ctx context.Context) error {
 	a, topic, ref := c.admin, c.Topic, admin.Ref{Key: "k"}
 	ignore := func(admin.Finding) {}
 	return map[string]func(ctx context.Context) error{
@@ -256,9 +256,8 @@ func (c *callers) boundsOfLooks() map[string]func(ctx context.Context) error {
 	}
 }
 
-// TestTheTableOfCallsThatEndWithTheirContextIsComplete: each method is in it, but for those that do
-// no I/O and those that end otherwise.
-func TestTheTableOfCallsThatEndWithTheirContextIsComplete(t *testing.T) {
+// TestTheTableOfCallsWithAContextIsComplete: each method is in it, but for those that do no I/O and those that end otherwise.
+func TestTheTableOfCallsWithAContextIsComplete(t *testing.T) {
 	c := newCallers(t, fixture.New(t))
 	known := slices.Concat(quick, closing, slices.Collect(maps.Keys(c.bounds())))
 	of := func(name string, value, besides any) {
@@ -328,7 +327,7 @@ func TestEveryCallEndsWithItsContextWhileRedisHangs(t *testing.T) {
 	})
 }
 
-// TestEveryCloseEndsWhileRedisHangs in the time that its config gives it, and ends what waits.
+// TestEveryCloseEndsWhileRedisHangs in the time that its config gives it, and ends the calls that wait.
 func TestEveryCloseEndsWhileRedisHangs(t *testing.T) {
 	server := redistest.New(t)
 	c := newCallers(t, fixture.NewOn(t, server))

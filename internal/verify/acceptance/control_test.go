@@ -86,7 +86,7 @@ func TestAPauseUnderLoadHoldsForAllConsumers(t *testing.T) {
 	}
 }
 
-func TestARetiredGroupStopsAndComesBackWhenItIsRestored(t *testing.T) {
+func TestARetiredGroupStopsUntilItIsRestored(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	c := newControl(t, s)
@@ -132,8 +132,8 @@ func TestARetiredGroupStopsAndComesBackWhenItIsRestored(t *testing.T) {
 	}, fixture.Soon, time.Millisecond)
 }
 
-// TestControlNamesWhatIsWrong with a topic, a group or a setting.
-func TestControlNamesWhatIsWrong(t *testing.T) {
+// TestControlErrorsNameTheProblem with a topic, a group or a setting.
+func TestControlErrorsNameTheProblem(t *testing.T) {
 	s := fixture.New(t)
 	c, ctx := newControl(t, s), t.Context()
 	require.ErrorIs(t, c.Pause(ctx, s.Topic, redisdelay.AllGroups, redisdelay.Pause{}), redisdelay.ErrTopicNotFound)

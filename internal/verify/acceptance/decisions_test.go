@@ -79,16 +79,16 @@ func TestAHandlerDecidesByReturningAnError(t *testing.T) {
 			calls.Store(0)
 			route(buried, closeTimeout(fixture.Soon), burying(t, &calls), stack(buried)...)
 			buried.Publish("b")
-			letter := dead.Messages(buried, 1)[0]
-			assert.Equal(t, "no such order", letter.Reason)
-			assert.Equal(t, "b", letter.Content.Message.UUID)
+			entry := dead.Messages(buried, 1)[0]
+			assert.Equal(t, "no such order", entry.Reason)
+			assert.Equal(t, "b", entry.Content.Message.UUID)
 			assert.Equal(t, int64(1), calls.Load())
 		})
 	}
 }
 
-// TestTheErrorsOfTheRecipeDecide outermost, with the whole stack inside.
-func TestTheErrorsOfTheRecipeDecide(t *testing.T) {
+// TestTheRecipeForDecisionErrorsWorks outermost, with the whole stack inside.
+func TestTheRecipeForDecisionErrorsWorks(t *testing.T) {
 	s := fixture.New(t)
 	stack, err := wholeStack(inTopic{s.Publisher(), s.Topic + ".poison"})
 	require.NoError(t, err)

@@ -33,8 +33,8 @@ func byDefault(given time.Duration) func(*redisdelay.PublisherConfig) {
 	}
 }
 
-// TestDelayOnErrorBeginsWithItsInitialIntervalAfterADelayThatThePublisherGave for each way to give one.
-func TestDelayOnErrorBeginsWithItsInitialIntervalAfterADelayThatThePublisherGave(t *testing.T) {
+// TestDelayOnErrorIgnoresTheDelayOfThePublisher and begins with its initial interval, however the publisher gave its delay.
+func TestDelayOnErrorIgnoresTheDelayOfThePublisher(t *testing.T) {
 	const given = 700 * time.Millisecond
 	ways := map[string]struct {
 		config func(*redisdelay.PublisherConfig)
@@ -75,8 +75,8 @@ func TestDelayOnErrorBeginsWithItsInitialIntervalAfterADelayThatThePublisherGave
 	}
 }
 
-// TestAMessageThatItsHandlerPublishesAgainKeepsWhoseItsDelayIs: the publisher's, or its own.
-func TestAMessageThatItsHandlerPublishesAgainKeepsWhoseItsDelayIs(t *testing.T) {
+// TestARepublishedMessageKeepsTheOriginOfItsDelay: the publisher, or DelayOnError.
+func TestARepublishedMessageKeepsTheOriginOfItsDelay(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const given = 300 * time.Millisecond
 	ways := map[string]struct {
@@ -121,8 +121,8 @@ func TestAMessageThatItsHandlerPublishesAgainKeepsWhoseItsDelayIs(t *testing.T) 
 	}
 }
 
-// TestAPublisherChangesNoDeliveredMessage: the default delay of another topic is not that of the next retry.
-func TestAPublisherChangesNoDeliveredMessage(t *testing.T) {
+// TestPublishDoesNotChangeADeliveredMessage: the default delay of another topic is not that of the next retry.
+func TestPublishDoesNotChangeADeliveredMessage(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	soon, late := s.Beside(".soon"), s.Beside(".late")

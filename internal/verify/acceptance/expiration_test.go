@@ -34,17 +34,17 @@ func publishExpired(s *fixture.Scene, count int) {
 	require.NoError(s.T, s.Publisher().Publish(s.Topic, list...))
 }
 
-func TestAnExpiredMessageIsNotHandedOut(t *testing.T) {
+func TestAnExpiredMessageIsNotDelivered(t *testing.T) {
 	s := fixture.New(t)
 	publishExpired(s, 50)
 	require.NoError(t, s.Publisher().Publish(s.Topic, expiring("fresh", s.Now().Add(time.Hour))))
 	messages := s.Subscribe()
 	s.Expect(messages, "fresh")
-	letters := dead.Messages(s, 50)
-	for _, letter := range letters {
-		assert.Equal(t, "expired", letter.Reason)
+	entries := dead.Messages(s, 50)
+	for _, entry := range entries {
+		assert.Equal(t, "expired", entry.Reason)
 	}
-	assert.Equal(t, 1, dead.Requeue(s, letters[0].ID)) // which does not move its expiration
+	assert.Equal(t, 1, dead.Requeue(s, entries[0].ID)) // which does not move its expiration
 	dead.Messages(s, 50)
 	s.Idle(messages)
 }
@@ -80,8 +80,8 @@ func TestExpiredMessagesMayBeDropped(t *testing.T) {
 	s.Idle(messages)
 }
 
-// TestARetryMayBeTooLate, but a handler keeps what it has.
-func TestARetryMayBeTooLate(t *testing.T) {
+// TestAMessageMayExpireBeforeItsRetry, but not while its handler runs.
+func TestAMessageMayExpireBeforeItsRetry(t *testing.T) {
 	const lives = 100 * time.Millisecond
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) {
@@ -105,8 +105,8 @@ func TestARetryMayBeTooLate(t *testing.T) {
 	s.Expect(messages, "kept")
 }
 
-// TestWhatIsPublishedAgainDoesNotExpire: a poison queue would lose it. An expiration that the handler sets counts.
-func TestWhatIsPublishedAgainDoesNotExpire(t *testing.T) {
+// TestARepublishedMessageDoesNotExpire: a poison queue would lose it. An expiration that the handler sets counts.
+func TestARepublishedMessageDoesNotExpire(t *testing.T) {
 	s := fixture.New(t)
 	at := s.Now().Add(time.Hour)
 	publisher := s.Publisher()

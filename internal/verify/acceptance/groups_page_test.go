@@ -91,8 +91,8 @@ func broadcastGroup(rdb redis.UniversalClient, logger watermill.LoggerAdapter) (
 	return sub, err
 }
 
-// TestTheLifeOfAGroup is that of docs/use/groups.md.
-func TestTheLifeOfAGroup(t *testing.T) {
+// TestTheLifecycleOfAGroup is that of docs/use/groups.md.
+func TestTheLifecycleOfAGroup(t *testing.T) {
 	s := fixture.NewOn(t, redistest.New(t))
 	s.Topic = "orders.close"
 	control, err := aControl(s.Client)

@@ -55,7 +55,7 @@ func cuttable(t *testing.T) (s *fixture.Scene, client *redis.Client, connected f
 	}
 }
 
-func TestALostLeaseEndsTheContextBeforeAnotherConsumerHasTheMessage(t *testing.T) {
+func TestALostLeaseEndsTheContextBeforeRedelivery(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s, client, connected := cuttable(t)
 	short := func(c *subConfig) { c.LeaseDuration = time.Second }

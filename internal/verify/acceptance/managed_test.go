@@ -31,8 +31,8 @@ func behindProxy(t *testing.T, refuse redistest.Refusal) *fixture.Scene {
 
 func isScript(command []string) bool { return strings.HasPrefix(strings.ToLower(command[0]), "eval") }
 
-// TestAfterASwitchoverBehindAProxy the connections from before it stay open, and lead to a replica.
-func TestAfterASwitchoverBehindAProxy(t *testing.T) {
+// TestMessagesAreDeliveredAfterASwitchover behind a proxy: the connections from before it stay open, and lead to a replica.
+func TestMessagesAreDeliveredAfterASwitchover(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var newest, stale atomic.Int64
 	s := behindProxy(t, func(conn int, command []string) string {
@@ -82,8 +82,8 @@ func (h *buggyHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestAPanicInAHookOfTheClient goes to the caller, and does not end the process.
-func TestAPanicInAHookOfTheClient(t *testing.T) {
+// TestAPanicInAClientHookIsReturnedAsAnError to the caller, and does not end the process.
+func TestAPanicInAClientHookIsReturnedAsAnError(t *testing.T) {
 	hook := &buggyHook{}
 	client := redistest.Client(t)
 	client.AddHook(hook)

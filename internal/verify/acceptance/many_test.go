@@ -108,8 +108,8 @@ func (p *tenants) small() {
 	p.T.Logf("%d bytes of an idle subscription", bytes)
 }
 
-// TestAnIdleSubscriptionTakesLittle also after it was busy: 1,000 of them, with 10 workers each.
-func TestAnIdleSubscriptionTakesLittle(t *testing.T) {
+// TestAnIdleSubscriptionUsesLittleMemory, also after it was busy: 1,000 of them, with 10 workers each.
+func TestAnIdleSubscriptionUsesLittleMemory(t *testing.T) {
 	p := newTenants(t, manyTopics)
 	channels := p.subscribe()
 	p.idle(idleGoroutines * p.topics)

@@ -58,8 +58,8 @@ func TestTheMigratedPubSubFansOut(t *testing.T) {
 	assert.Empty(t, leftovers(s))
 }
 
-// TestAHandlerThatEndsLeavesTheSharedPublisherOpen, so the others go on.
-func TestAHandlerThatEndsLeavesTheSharedPublisherOpen(t *testing.T) {
+// TestAStoppedHandlerLeavesTheSharedPublisherOpen, so that the others continue.
+func TestAStoppedHandlerLeavesTheSharedPublisherOpen(t *testing.T) {
 	s := fixture.New(t)
 	stream, out := s.Beside("-stream"), s.Beside("-out")
 	publisher := leftOpen{s.Publisher()}

@@ -66,8 +66,8 @@ func locked(msg *message.Message) bool { return msg.UUID == "locked" }
 
 func apply(*message.Message) error { return nil }
 
-// TestDepositsOfAWallet are handled one after another, and a handler that has lost its lease writes nothing more.
-func TestDepositsOfAWallet(t *testing.T) {
+// TestDepositsOfAWalletAreHandledInOrder, one after another, and a handler that has lost its lease writes nothing more.
+func TestDepositsOfAWalletAreHandledInOrder(t *testing.T) {
 	s := fixture.New(t)
 	first, second := "first of "+s.Topic, "second of "+s.Topic
 	var late atomic.Pointer[message.Message]
@@ -90,8 +90,8 @@ func TestDepositsOfAWallet(t *testing.T) {
 	assert.Positive(t, wallets.tokens[second])
 }
 
-// TestALockedResourceIsTriedAgainLater. A handler that returns the nil of Defer would lose the message.
-func TestALockedResourceIsTriedAgainLater(t *testing.T) {
+// TestAMessageOfALockedResourceIsDeferred. A handler that returns the nil of Defer would lose the message.
+func TestAMessageOfALockedResourceIsDeferred(t *testing.T) {
 	s := fixture.New(t)
 	route(s, closeTimeout(fixture.Soon), update)
 	s.Publish("locked", "free")
@@ -102,8 +102,8 @@ func TestALockedResourceIsTriedAgainLater(t *testing.T) {
 	assert.Equal(t, "1/0/0", s.Client.HGet(t.Context(), s.Key("attempts:default"), waiting.Member.(string)).Val(), "no delivery")
 }
 
-// TestAPasswordInTime reaches its handler. An expired one is tested beside TestAnExpiredMessageIsNotHandedOut.
-func TestAPasswordInTime(t *testing.T) {
+// TestAPasswordIsDeliveredBeforeItExpires. An expired message is tested in TestAnExpiredMessageIsNotDelivered.
+func TestAPasswordIsDeliveredBeforeItExpires(t *testing.T) {
 	s := fixture.New(t)
 	msg := message.NewMessage("password", nil)
 	// recipe: an expiration

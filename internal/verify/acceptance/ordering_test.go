@@ -21,8 +21,8 @@ func of(key, uuid string) *message.Message {
 	return msg
 }
 
-// TestAnOrderingKeyHoldsUpNoOther, whatever becomes of its message.
-func TestAnOrderingKeyHoldsUpNoOther(t *testing.T) {
+// TestAnOrderingKeyDoesNotDelayOthers, whatever happens to its message.
+func TestAnOrderingKeyDoesNotDelayOthers(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.MaxInFlight, c.MaxDeliveries, c.PollInterval = 10, 1, time.Hour })
@@ -45,7 +45,7 @@ func TestAnOrderingKeyHoldsUpNoOther(t *testing.T) {
 	assert.Len(t, dead.Messages(s, 1), 1)
 }
 
-func TestADeadMessageHaltsItsOrderingKeyIfTheGroupSaysSo(t *testing.T) {
+func TestADeadMessageHaltsItsOrderingKeyIfConfigured(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, release := range map[string]func(s *fixture.Scene, id string){
 		"requeued":  func(s *fixture.Scene, id string) { assert.Equal(s.T, 1, dead.Requeue(s, id)) },

@@ -14,7 +14,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-func TestARestartLosesNothing(t *testing.T) {
+func TestARestartOfRedisLosesNothing(t *testing.T) {
 	t.Parallel() // it mostly waits
 	server := redistest.New(t, redistest.Durable...)
 	s := fixture.NewOn(t, server)

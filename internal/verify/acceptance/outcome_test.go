@@ -58,9 +58,9 @@ func isPush(cmd redis.Cmder) bool {
 	return strings.HasSuffix(key, ":publishers")
 }
 
-// TestAnAnswerThatSaysNothingAboutAnEarlierAttempt does not mislead Publish: it stores each message before Redis refuses the
-// client's second attempt. Publish asks for the outcome, which stays unknown only if Redis refuses that, too.
-func TestAnAnswerThatSaysNothingAboutAnEarlierAttempt(t *testing.T) {
+// TestPublishChecksTheOutcomeOfAnEarlierAttempt: each message is stored before Redis refuses the client's second attempt. The outcome
+// stays unknown only if Redis refuses the check, too.
+func TestPublishChecksTheOutcomeOfAnEarlierAttempt(t *testing.T) {
 	for _, text := range []answer{
 		"WRONGPASS invalid username-password pair or user is disabled.",
 		"NOPERM User app has no permissions to run the 'evalsha' command",
@@ -90,7 +90,7 @@ func TestAnAnswerThatSaysNothingAboutAnEarlierAttempt(t *testing.T) {
 	}
 }
 
-func TestAWaitThatIsRefusedIsAReplicationError(t *testing.T) {
+func TestADeniedWaitIsAReplicationError(t *testing.T) {
 	server := redistest.New(t)
 	s := fixture.NewOn(t, server)
 	redistest.Command(t, s.Client, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-wait")

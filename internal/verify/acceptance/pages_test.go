@@ -16,8 +16,8 @@ var (
 	testedCode = regexp.MustCompile(`(?s)\n(\t*)// recipe: [^\n]*\n(.*?)\n\t*// end of recipe\n`)
 )
 
-// TestTheRecipesInTheDocsAreTheTestedOnes compares the Go code of pages with that of the tests that run it.
-func TestTheRecipesInTheDocsAreTheTestedOnes(t *testing.T) {
+// TestTheDocsShowTheTestedRecipes: it compares the Go code of pages with that of the tests that run it.
+func TestTheDocsShowTheTestedRecipes(t *testing.T) {
 	for page, files := range map[string][]string{
 		"basics.md":    {"basics_test.go"},
 		"recipes.md":   {"recipes_test.go", "patterns_test.go"},

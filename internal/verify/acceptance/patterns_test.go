@@ -306,8 +306,8 @@ func TestManyRequestsAreAnsweredThroughOneBroadcastSubscription(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestTheOutboxForwardsWithDelaysAndOnce has an in-memory Pub/Sub for the table, which the forwarder reads again.
-func TestTheOutboxForwardsWithDelaysAndOnce(t *testing.T) {
+// TestTheOutboxForwardsDelayedMessagesOnce. An in-memory Pub/Sub stands for the table, which the forwarder reads again.
+func TestTheOutboxForwardsDelayedMessagesOnce(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	table := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
@@ -342,8 +342,8 @@ func TestTheOutboxForwardsWithDelaysAndOnce(t *testing.T) {
 	s.Idle(messages)
 }
 
-// TestAServiceEndsInOrder while a handler publishes.
-func TestAServiceEndsInOrder(t *testing.T) {
+// TestAServiceShutsDownInOrder while a handler publishes.
+func TestAServiceShutsDownInOrder(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
 	s := fixture.NewWith(t, client)
 	p, sub := s.Publisher(), s.Subscriber()
@@ -386,7 +386,7 @@ func TestAServiceEndsInOrder(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestTheLastAttemptGivesUp(t *testing.T) {
+func TestOrGiveUpRunsOnTheLastAttempt(t *testing.T) {
 	for name, inside := range map[string]message.HandlerMiddleware{
 		"alone":              func(next message.HandlerFunc) message.HandlerFunc { return next },
 		"around retries":     middleware.Retry{MaxRetries: 2}.Middleware,
@@ -419,15 +419,15 @@ func TestTheLastAttemptGivesUp(t *testing.T) {
 	}
 }
 
-// TestTheLastAttemptDoesNotGiveUpWhatGoesOn: a retry handles the message, or it comes again.
-func TestTheLastAttemptDoesNotGiveUpWhatGoesOn(t *testing.T) {
+// TestOrGiveUpSkipsMessagesThatAreRetried: a retry handles the message, or it is redelivered.
+func TestOrGiveUpSkipsMessagesThatAreRetried(t *testing.T) {
 	for name, test := range map[string]struct {
 		fails  error
 		inside message.HandlerMiddleware
 		ended  func(s *fixture.Scene)
 	}{
 		"a retry": {errMailbox, middleware.Retry{MaxRetries: 2}.Middleware, (*fixture.Scene).Settled},
-		"put off": {errNotPaid, decide, func(s *fixture.Scene) {
+		"deferred": {errNotPaid, decide, func(s *fixture.Scene) {
 			require.Eventually(s.T, func() bool {
 				return s.Client.HLen(s.T.Context(), s.Key("attempts:default")).Val() == 1
 			}, fixture.Soon, 5*time.Millisecond)
@@ -449,7 +449,7 @@ func TestTheLastAttemptDoesNotGiveUpWhatGoesOn(t *testing.T) {
 	}
 }
 
-func TestOneGoroutineRemindsAll(t *testing.T) {
+func TestOneGoroutinePublishesAllReminders(t *testing.T) {
 	s := fixture.New(t)
 	require.NoError(t, remindAll(t.Context(), s.Publisher(), s.Topic, slices.Repeat([]string{"a customer"}, 1000)))
 	assert.EqualValues(t, 1000, s.Client.ZCard(t.Context(), s.Key("scheduled")).Val())

@@ -21,7 +21,7 @@ import (
 // Its TestReconnect records published messages in another goroutine, without a lock. So
 // it may report a message that was delivered at once as "extra", and the race detector
 // finds the race in test_pubsub.go. It is left out here, and in TestPubSubDelayed under
-// -race; `make test RACE=-race` runs that one a second time without the detector. TestARestartLosesNothing
+// -race; `make test RACE=-race` runs that one a second time without the detector. TestARestartOfRedisLosesNothing
 // shows the same with messages due at once, under -race.
 func TestPubSub(t *testing.T) {
 	t.Parallel() // it mostly waits

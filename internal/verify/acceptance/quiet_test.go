@@ -75,8 +75,8 @@ func plain(uuid string) func() *message.Message {
 	return func() *message.Message { return message.NewMessage(uuid, nil) }
 }
 
-// TestWhatEndsByItselfWakesAnIdleConsumerThatPollsNever: leases, pauses, limits and turns.
-func TestWhatEndsByItselfWakesAnIdleConsumerThatPollsNever(t *testing.T) {
+// TestTimeoutsWakeAnIdleConsumerThatNeverPolls: the ends of leases, pauses, limits and turns.
+func TestTimeoutsWakeAnIdleConsumerThatNeverPolls(t *testing.T) {
 	t.Parallel() // it mostly waits
 	one := redisdelay.GroupLimits{MaxInFlight: 1}
 	for name, scenario := range map[string]func(t *testing.T){
@@ -87,7 +87,7 @@ func TestWhatEndsByItselfWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 			i.die()
 			i.Expect(i.idle, "a")
 		},
-		"the room that a dead consumer takes": func(t *testing.T) {
+		"the in-flight limit that a dead consumer uses up": func(t *testing.T) {
 			i := newIdlers(t, one)
 			i.give(plain("a"))
 			i.Publish("b")
@@ -137,8 +137,7 @@ func TestWhatEndsByItselfWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 	}
 }
 
-// TestWhatOthersDoWakesAnIdleConsumerThatPollsNever.
-func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
+func TestChangesWakeAnIdleConsumerThatNeverPolls(t *testing.T) {
 	t.Parallel() // it mostly waits
 	hour := func(uuid string) *message.Message { return fixture.Keyed(uuid, uuid, time.Hour) }
 	for name, scenario := range map[string]func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message){
@@ -172,7 +171,7 @@ func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 			require.NoError(t, c.LimitGroup(t.Context(), s.Topic, "default", slow))
 			s.Expect(messages, "b")
 		},
-		"ack what took the room": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+		"ack at the in-flight limit": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
 			require.NoError(t, newControl(t, s).LimitGroup(t.Context(), s.Topic, "default", redisdelay.GroupLimits{MaxInFlight: 1}))
 			other := s.Subscriber()
 			second, err := other.Subscribe(t.Context(), s.Topic)
@@ -189,7 +188,7 @@ func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 				}
 			}
 		},
-		"nack, and end": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+		"nack, then close": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
 			other := s.Subscriber(func(c *subConfig) { c.NackDelay = func(int) time.Duration { return time.Second } })
 			second, err := other.Subscribe(t.Context(), s.Topic)
 			require.NoError(t, err)
@@ -198,7 +197,7 @@ func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 			require.NoError(t, other.Close())
 			s.Expect(messages, "a")
 		},
-		"end with a message that no handler has had": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+		"close with an undelivered message": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
 			other := s.Subscriber()
 			second, err := other.Subscribe(t.Context(), s.Topic)
 			require.NoError(t, err)
@@ -224,7 +223,7 @@ func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 			require.NoError(t, err)
 			s.Expect(messages, "b")
 		},
-		"cancel what has the turn": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
+		"cancel the message whose turn it is": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
 			p := s.Publisher()
 			first := of("k", "a")
 			redisdelay.SetKey(first, "a")
@@ -240,9 +239,9 @@ func TestWhatOthersDoWakesAnIdleConsumerThatPollsNever(t *testing.T) {
 			s.Publish("a")
 			s.Expect(messages, "a")
 			s.Next(failing).Nack()
-			letter := dead.Messages(s, 1)[0]
+			entry := dead.Messages(s, 1)[0]
 			s.Idle(failing)
-			assert.Equal(t, 1, dead.Requeue(s, letter.ID))
+			assert.Equal(t, 1, dead.Requeue(s, entry.ID))
 			s.Expect(failing, "a")
 		},
 		"register another group": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {

@@ -126,7 +126,7 @@ func (r *tags) IsDuplicate(_ context.Context, key string) (bool, error) {
 	return known, nil
 }
 
-func TestADeduplicatorDropsNackedMessagesUnlessItsKeyNamesTheDelivery(t *testing.T) {
+func TestADeduplicatorNeedsAKeyForEachDelivery(t *testing.T) {
 	for name, test := range map[string]struct {
 		key   middleware.MessageHasher
 		calls int64 // for a message that fails once, and another with the same payload
@@ -154,8 +154,8 @@ func TestADeduplicatorDropsNackedMessagesUnlessItsKeyNamesTheDelivery(t *testing
 	}
 }
 
-// TestTheWholeStack publishes messages of all kinds.
-func TestTheWholeStack(t *testing.T) {
+// TestTheWholeMiddlewareStack handles messages of all kinds.
+func TestTheWholeMiddlewareStack(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	s.Topic = "orders-" + watermill.NewShortUUID()

@@ -44,11 +44,11 @@ func attempts(n int) func(*subConfig) {
 	return func(c *subConfig) { c.MaxDeliveries, c.NackDelay = n, func(int) time.Duration { return 0 } }
 }
 
-// TestTheErrorOfAHandlerStaysWithItsMessage in all places where one looks for it, until the ack.
-func TestTheErrorOfAHandlerStaysWithItsMessage(t *testing.T) {
-	s, told := fixture.New(t), make(chan string, 10)
+// TestARecordedErrorStaysWithItsMessage in all places that show it, until the ack.
+func TestARecordedErrorStaysWithItsMessage(t *testing.T) {
+	s, reported := fixture.New(t), make(chan string, 10)
 	messages := s.Subscribe(attempts(2), func(c *subConfig) {
-		c.Observer.Settled = func(e observe.Settled) { told <- e.Error }
+		c.Observer.Settled = func(e observe.Settled) { reported <- e.Error }
 	})
 	s.Publish("a")
 	msg := s.Next(messages)
@@ -60,16 +60,16 @@ func TestTheErrorOfAHandlerStaysWithItsMessage(t *testing.T) {
 	assert.Empty(t, msg.Metadata, "handlers do not see it, nor publish it again")
 	assert.Equal(t, "payload of a", string(msg.Payload))
 	handled(redisdelay.RecordErrors(failsWith(errors.New("smtp: 421 try again"))), msg)
-	letter := dead.Messages(s, 1)[0]
-	assert.Equal(t, "not acked in 2 deliveries: smtp: 421 try again", letter.Reason)
-	assert.Equal(t, "smtp: 421 try again", letter.Content.LastError)
-	assert.Empty(t, letter.Content.Message.Metadata)
+	entry := dead.Messages(s, 1)[0]
+	assert.Equal(t, "not acked in 2 deliveries: smtp: 421 try again", entry.Reason)
+	assert.Equal(t, "smtp: 421 try again", entry.Content.LastError)
+	assert.Empty(t, entry.Content.Message.Metadata)
 	for reason, want := range map[string]int{"421 try": 1, "550": 0} {
 		n, err := dead.Admin(s).Count(t.Context(), s.Topic, admin.Query{In: admin.Dead, Reason: reason})
 		require.NoError(t, err)
 		assert.Equal(t, want, n, reason)
 	}
-	assert.Equal(t, []string{"smtp: 550 mailbox full", "smtp: 421 try again"}, []string{<-told, <-told})
+	assert.Equal(t, []string{"smtp: 550 mailbox full", "smtp: 421 try again"}, []string{<-reported, <-reported})
 
 	require.Equal(t, 1, dead.Requeue(s, id))
 	msg = s.Next(messages)
@@ -78,8 +78,8 @@ func TestTheErrorOfAHandlerStaysWithItsMessage(t *testing.T) {
 	s.Settled()
 }
 
-// TestRecordErrorsWorksInAnyPlace among Watermill's middlewares, the first of which is the outermost.
-func TestRecordErrorsWorksInAnyPlace(t *testing.T) {
+// TestRecordErrorsWorksAtAnyPosition among Watermill's middlewares, the first of which is the outermost.
+func TestRecordErrorsWorksAtAnyPosition(t *testing.T) {
 	t.Parallel() // it mostly waits
 	record := redisdelay.RecordErrors
 	retry := middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond, ResetContextOnRetry: true}.Middleware
@@ -118,8 +118,8 @@ func TestRecordErrorsWorksInAnyPlace(t *testing.T) {
 	}
 }
 
-// TestAnErrorThatAMiddlewareHidesIsForgotten: the message is acked, and what is published of it has no error.
-func TestAnErrorThatAMiddlewareHidesIsForgotten(t *testing.T) {
+// TestAnErrorHiddenByAMiddlewareIsForgotten: the message is acked, and messages that are published from it have no error.
+func TestAnErrorHiddenByAMiddlewareIsForgotten(t *testing.T) {
 	for name, outermost := range map[string]bool{"outside PoisonQueue": true, "inside PoisonQueue": false} {
 		t.Run(name, func(t *testing.T) {
 			s := fixture.New(t)
@@ -130,12 +130,12 @@ func TestAnErrorThatAMiddlewareHidesIsForgotten(t *testing.T) {
 			if outermost {
 				h = redisdelay.RecordErrors(poison(failsWith(errMailbox)))
 			}
-			messages, letters := s.Subscribe(attempts(3)), poisoned.Subscribe()
+			messages, poisonedMessages := s.Subscribe(attempts(3)), poisoned.Subscribe()
 			s.Publish("a")
 			handled(redisdelay.RecordErrors(failsWith(assert.AnError)), s.Next(messages))
 			handled(h, s.Next(messages))
 			s.Settled()
-			msg := s.Next(letters)
+			msg := s.Next(poisonedMessages)
 			assert.Equal(t, errMailbox.Error(), msg.Metadata.Get(middleware.ReasonForPoisonedKey))
 			assert.Empty(t, fixture.Delivery(t, msg).LastError)
 			for _, value := range msg.Metadata {
@@ -146,8 +146,8 @@ func TestAnErrorThatAMiddlewareHidesIsForgotten(t *testing.T) {
 	}
 }
 
-// TestARecordedErrorIsBoundedAndText, and so is one that panics when it is asked for its text.
-func TestARecordedErrorIsBoundedAndText(t *testing.T) {
+// TestARecordedErrorIsBoundedValidText, also if its Error method panics.
+func TestARecordedErrorIsBoundedValidText(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.New(t)
 	messages := s.Subscribe(func(c *subConfig) { c.NackDelay = func(int) time.Duration { return 0 } })

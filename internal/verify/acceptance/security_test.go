@@ -88,8 +88,7 @@ func onEachNode(t *testing.T, client redis.UniversalClient, do func(ctx context.
 	}
 }
 
-// TestOptionsOfAClientNeedTheRightsThatThePageNames, and no others.
-func TestOptionsOfAClientNeedTheRightsThatThePageNames(t *testing.T) {
+func TestOptionsOfAClientNeedOnlyTheRightsOfThePage(t *testing.T) {
 	server, cluster := redistest.Shared(t), redistest.SharedCluster(t)
 	one := func(options redis.Options) func(name, password string) redis.UniversalClient {
 		return func(name, password string) redis.UniversalClient {
@@ -255,7 +254,7 @@ func TestPrefixesWithoutColonsKeepTenantsApart(t *testing.T) {
 	}
 }
 
-func TestWithoutTheRightToNotifyNothingElseFails(t *testing.T) {
+func TestWithoutChannelRightsOnlyNotificationsFail(t *testing.T) {
 	server := redistest.Shared(t)
 	name, password := documentedUser(t, server.Client(t), "resetchannels")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: password})

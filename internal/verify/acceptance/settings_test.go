@@ -42,8 +42,8 @@ func TestSettingsThatLoseMessagesAreLogged(t *testing.T) {
 	}
 }
 
-// TestARefusedCheckIsNoFailure in whatever words a proxy refuses it.
-func TestARefusedCheckIsNoFailure(t *testing.T) {
+// TestARejectedSettingsCheckIsNoFailure, whatever the error that a proxy returns.
+func TestARejectedSettingsCheckIsNoFailure(t *testing.T) {
 	server := redistest.New(t) // without persistence, so CONFIG is asked
 	for _, command := range []string{"info", "config"} {
 		for _, answer := range []string{

@@ -34,9 +34,10 @@ var silentFailures = []silentFailure{
 	{"connections that die silently", silentConnections},
 }
 
-// TestSilentFailuresAreNoticed: a message that is published right after one is handed out before an idle subscription polls, which it
-// does every 26 s or less often. TestLostNotificationsDelayMessagesAtMostThePollInterval in package delivery has the exact bound.
-func TestSilentFailuresAreNoticed(t *testing.T) {
+// TestSilentConnectionFailuresAreDetected: a message that is published right after such a failure is delivered before an idle
+// subscription polls, which it does every 26 s or less often. TestLostNotificationsDelayMessagesAtMostThePollInterval in package
+// delivery has the exact bound.
+func TestSilentConnectionFailuresAreDetected(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for _, failure := range silentFailures {
 		for _, timeout := range []time.Duration{3 * time.Second, -1} {

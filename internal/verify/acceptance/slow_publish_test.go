@@ -56,8 +56,8 @@ func TestASlowConnectionStoresEverything(t *testing.T) {
 	assert.Equal(t, 60, stored(t, s), "each is stored once")
 }
 
-// TestACallThatRedisRefusesFailsNoOther call, and its error is certain.
-func TestACallThatRedisRefusesFailsNoOther(t *testing.T) {
+// TestARejectedCallDoesNotFailOtherCalls, and its error is certain.
+func TestARejectedCallDoesNotFailOtherCalls(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.NewOn(t, redistest.New(t, "--proto-max-bulk-len", "1mb"))
 	p := s.Publisher(patient)
@@ -84,8 +84,8 @@ func TestACallThatRedisRefusesFailsNoOther(t *testing.T) {
 	assert.Equal(t, 1+103-10, stored(t, s))
 }
 
-// TestEverythingIsStoredAlthoughTheServerCutsLargeBatches because its memory for clients is small.
-func TestEverythingIsStoredAlthoughTheServerCutsLargeBatches(t *testing.T) {
+// TestEverythingIsStoredIfTheServerDropsLargeBatches because its memory for clients is small.
+func TestEverythingIsStoredIfTheServerDropsLargeBatches(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fixture.NewOn(t, redistest.New(t, "--maxmemory-clients", "4mb"))
 	for _, err := range publishAtOnce(t, s, s.Publisher(patient), slices.Repeat([]int{10_000}, 600)) {

@@ -21,8 +21,8 @@ func TestASlowConnectionDeliversEverything(t *testing.T) {
 	assert.Equal(t, l.total(), delivered)
 }
 
-// TestAHealthyConsumerGetsWhatASlowOneCannotFetch, although the slow one of the same group claims first and lives on.
-func TestAHealthyConsumerGetsWhatASlowOneCannotFetch(t *testing.T) {
+// TestAHealthyConsumerTakesOverFromASlowOne, although the slow one of the same group claims first and lives on.
+func TestAHealthyConsumerTakesOverFromASlowOne(t *testing.T) {
 	for name, test := range map[string]struct{ messages, size, claimed int }{
 		"many messages":     {250, 2000, 3},
 		"one large message": {1, 300e3, 1}, // takes the slow one longer than a lease

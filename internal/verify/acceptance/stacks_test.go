@@ -123,8 +123,8 @@ func TestProducedMessagesMayCarryTheHandlersContext(t *testing.T) {
 	s.Settled()
 }
 
-// TestAContextThatEndedWithItsDeliveryIsObeyed shows the opposite: the lease is gone.
-func TestAContextThatEndedWithItsDeliveryIsObeyed(t *testing.T) {
+// TestPublishRejectsTheContextOfAnEndedDelivery: the opposite case, because the lease is gone.
+func TestPublishRejectsTheContextOfAnEndedDelivery(t *testing.T) {
 	s := fixture.New(t)
 	p := s.Publisher()
 	messages := s.Subscribe()
@@ -145,8 +145,8 @@ func TestAContextThatEndedWithItsDeliveryIsObeyed(t *testing.T) {
 	require.ErrorIs(t, p.Publish(s.Topic, own), context.Canceled)
 }
 
-// TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside shows the order of the two.
-func TestAPanicReachesThePoisonQueueOnlyThroughARecovererInside(t *testing.T) {
+// TestAPoisonQueueNeedsARecovererInside to receive the message of a panic.
+func TestAPoisonQueueNeedsARecovererInside(t *testing.T) {
 	s := fixture.New(t)
 	poison, poisoned := poisonQueue(s)
 	var calls atomic.Int64

@@ -68,9 +68,9 @@ func (c *tallies) await(messages int) {
 	}
 }
 
-// TestSeveralSubscribesOfOneSubscriber to one topic share its messages in a group, and each get all
-// of them with Broadcast, in every way to subscribe.
-func TestSeveralSubscribesOfOneSubscriber(t *testing.T) {
+// TestSubscribesOfOneSubscriberShareATopic and its messages in a group, and each get all of them with Broadcast, in every way to
+// subscribe.
+func TestSubscribesOfOneSubscriberShareATopic(t *testing.T) {
 	const readers, messages = 3, 20
 	ways := map[string]func(s *fixture.Scene, sub *redisdelay.Subscriber, c *tallies, reader int) error{
 		"Subscribe": func(s *fixture.Scene, sub *redisdelay.Subscriber, c *tallies, reader int) error {
@@ -139,8 +139,8 @@ func (c *tallies) check(want []string, each int) {
 	assert.Len(c.t, groups, each)
 }
 
-// TestTheGroupOfABroadcastSubscribeEndsWithItsContext and no other does.
-func TestTheGroupOfABroadcastSubscribeEndsWithItsContext(t *testing.T) {
+// TestABroadcastGroupEndsWithItsContext and no other does.
+func TestABroadcastGroupEndsWithItsContext(t *testing.T) {
 	s := fixture.New(t)
 	sub := s.Subscriber(broadcast)
 	other, err := sub.Subscribe(t.Context(), s.Topic)
@@ -162,8 +162,8 @@ func TestTheGroupOfABroadcastSubscribeEndsWithItsContext(t *testing.T) {
 	s.Expect(other, "b")
 }
 
-// TestSubscribeInitializeMakesTheGroupOfTheNextBroadcastSubscribe so that it misses nothing.
-func TestSubscribeInitializeMakesTheGroupOfTheNextBroadcastSubscribe(t *testing.T) {
+// TestSubscribeInitializeCreatesTheNextBroadcastGroup, so that it misses no message.
+func TestSubscribeInitializeCreatesTheNextBroadcastGroup(t *testing.T) {
 	s := fixture.New(t)
 	steady := s.Subscribe(group("steady"))
 	sub := s.Subscriber(broadcast)
@@ -195,7 +195,7 @@ func groupsOf(s *fixture.Scene) []string {
 // gets all messages. Some of its tests are left out: TestContinueAfterErrors and
 // TestNewSubscriberReceivesOldMessages want a Subscribe to get what was published before it, although
 // another has got that; so does TestSubscribeCtx, where the first one may have claimed a message before its context ends it
-// and its group: TestTheGroupOfABroadcastSubscribeEndsWithItsContext has what holds. TestConsumerGroups wants groups, and
+// and its group: TestABroadcastGroupEndsWithItsContext has what holds. TestConsumerGroups wants groups, and
 // TestReconnect a server that is restarted.
 func TestPubSubBroadcast(t *testing.T) {
 	t.Parallel() // it mostly waits

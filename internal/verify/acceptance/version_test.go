@@ -66,7 +66,7 @@ func firstCalls(t *testing.T, server *oldServer) map[string]error {
 	}
 }
 
-func TestAServerThatIsTooOldIsNamed(t *testing.T) {
+func TestATooOldServerIsReportedWithItsVersion(t *testing.T) {
 	server := &oldServer{info: "# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n"}
 	for name, err := range firstCalls(t, server) {
 		require.ErrorIs(t, err, redisdelay.ErrServerTooOld, name)
@@ -77,7 +77,7 @@ func TestAServerThatIsTooOldIsNamed(t *testing.T) {
 	assert.Zero(t, server.scripts.Load(), "nothing is run on it")
 }
 
-func TestAServerThatIsTooOldIsNamedWithoutTheRightToInfo(t *testing.T) {
+func TestATooOldServerIsReportedWithoutTheRightToInfo(t *testing.T) {
 	for name, text := range map[string]answer{
 		"6.0":             "ERR Error running script (call to f_4dfe1): @user_script:8: @user_script: 8: Unknown Redis command called from Lua script",
 		"6.2":             "ERR Error running script (call to f_4dfe1): @user_script:8: @user_script: 8: -OOM command not allowed",

@@ -15,9 +15,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// TestPublishMayBeCalledAgainAfterAnUnknownOutcome although the message was stored by the
+// TestPublishCanBeRetriedAfterAnUnknownOutcome although the message was stored by the
 // first call and has been handled since.
-func TestPublishMayBeCalledAgainAfterAnUnknownOutcome(t *testing.T) {
+func TestPublishCanBeRetriedAfterAnUnknownOutcome(t *testing.T) {
 	s := fixture.New(t)
 	client := redistest.Shared(t).Client(t)
 	client.AddHook(&secondAnswer{text: "ERR Protocol error: invalid bulk length", always: true})

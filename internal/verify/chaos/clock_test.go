@@ -39,9 +39,9 @@ func (c *clock) now() time.Time {
 	return now.Add(c.offset)
 }
 
-// stoodStill returns for how long the clock of miniredis may not have been set, because no
+// stalledFor returns for how long the clock of miniredis may not have been set, because no
 // processor was free, and so how early a message may be by the hosts' clock.
-func (c *clock) stoodStill() time.Duration {
+func (c *clock) stalledFor() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stood
@@ -94,8 +94,8 @@ func TestHostsFiveMinutesOff(t *testing.T) {
 			s.drained()
 			stop()
 			report := s.history.Check([]string{"g"}, s.bodies(), nil)
-			t.Log(report, "lateness", s.lateness("", 0), "to", s.lateness("", 0.99), "clock stood still for", clock.stoodStill())
-			assert.GreaterOrEqual(t, s.lateness("", 0), -clock.stoodStill()-time.Millisecond)
+			t.Log(report, "lateness", s.lateness("", 0), "to", s.lateness("", 0.99), "clock stood still for", clock.stalledFor())
+			assert.GreaterOrEqual(t, s.lateness("", 0), -clock.stalledFor()-time.Millisecond)
 			report.Early, report.Resurrected = nil, nil // these compare Redis's time with the hosts'
 			assert.Empty(t, report.Failures())
 			assert.Zero(t, report.Redelivered)
@@ -131,6 +131,6 @@ func TestRedisClockStepped(t *testing.T) {
 	t.Log(report, "early:", len(report.Early), "late p100:", s.lateness("", 1), "p0:", s.lateness("", 0))
 	report.Early, report.Resurrected = nil, nil
 	assert.Empty(t, report.Failures())
-	assert.Greater(t, s.lateness("", 0), -most-2*clock.stoodStill(), "early by the steps at most")
+	assert.Greater(t, s.lateness("", 0), -most-2*clock.stalledFor(), "early by the steps at most")
 	assert.Less(t, s.lateness("", 1), time.Minute, "late by the steps and the load of the machine")
 }

@@ -68,9 +68,9 @@ func (s *scene) writeEntries(count int) {
 	}
 }
 
-// TestEachEntryOfTheInboxIsStoredOnceWhateverDies adds entries while the processes that store and consume them, and Redis, are
-// killed, sometimes all at once.
-func TestEachEntryOfTheInboxIsStoredOnceWhateverDies(t *testing.T) {
+// TestEachEntryIsStoredOnceDespiteCrashes: it adds entries while the processes that store and consume them, and Redis, are killed,
+// sometimes all at once.
+func TestEachEntryIsStoredOnceDespiteCrashes(t *testing.T) {
 	onlyInFull(t)
 	s := newScene(t, redistest.Durable...)
 	crowd := make([]*process, 3)

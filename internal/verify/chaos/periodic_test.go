@@ -222,7 +222,7 @@ func (c *periodicCrowd) lateness(from, to time.Time) float64 {
 	return lates[len(lates)*99/100]
 }
 
-func TestAMissedSecondIsFound(t *testing.T) {
+func TestTheTickCheckFindsAMissedTick(t *testing.T) {
 	at := func(second int64) time.Time { return time.UnixMicro(second*1_000_000 + 500_000) }
 	for name, c := range map[string]struct {
 		seconds []int64
@@ -247,9 +247,9 @@ func TestAMissedSecondIsFound(t *testing.T) {
 	}
 }
 
-// TestEachSecondIsStoredOnceWhateverDies runs schedules for every second in processes that are killed, sometimes all at once, while
-// Redis is killed and restarted.
-func TestEachSecondIsStoredOnceWhateverDies(t *testing.T) {
+// TestEachSecondIsStoredOnceDespiteCrashes: it runs schedules for every second in processes that are killed, sometimes all at once,
+// while Redis is killed and restarted.
+func TestEachSecondIsStoredOnceDespiteCrashes(t *testing.T) {
 	// Redis writes to its append-only file before it replies. Even without fsync, a killed process loses nothing; only a host that
 	// dies would. With fsync, each write waits for the disk, and the lateness below would be the disk's.
 	s := newScene(t, "--appendonly", "yes", "--appendfsync", "no")

@@ -155,7 +155,7 @@ func dueTimes(events []Event) (earliest, latest map[string]int64) {
 	return earliest, latest
 }
 
-func TestTheJudgeOfTurnsSeesEachFault(t *testing.T) {
+func TestTheOrderCheckFindsEveryFault(t *testing.T) {
 	const key = "01ARZ3NDEKTSV4RRFFQ69G5FAV=1,k"
 	published := func(uuid string, due int64) Event {
 		return Event{Kind: Published, UUID: uuid, Outcome: OK, Due: due, At: due}

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTurns publishes messages with ordering keys and random delays, and cancels some. Its consumers fail, and are
+// TestOrderingKeysUnderFaults publishes messages with ordering keys and random delays, and cancels some. Its consumers fail, and are
 // killed or stopped past their leases all the time. The messages of each key must be handled in order, one at a time.
-func TestTurns(t *testing.T) {
+func TestOrderingKeysUnderFaults(t *testing.T) {
 	onlyInFull(t)
 	s := newScene(t)
 	count := 50_000

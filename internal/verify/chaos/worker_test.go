@@ -124,13 +124,13 @@ func (j job) run(ctx context.Context, client redis.UniversalClient, report func(
 			}
 		})
 	}
-	consumers.Go(func() { tellUsage(ctx, report) })
+	consumers.Go(func() { reportUsage(ctx, report) })
 	consumers.Wait()
 	return nil
 }
 
-// tellUsage reports the resources of this process twice a second.
-func tellUsage(ctx context.Context, report func(Event)) {
+// reportUsage reports the resources of this process twice a second.
+func reportUsage(ctx context.Context, report func(Event)) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -206,16 +206,16 @@ func (j job) publishOnce(publisher *redisdelay.Publisher, n int, report func(Eve
 		call, dues, waits = append(call, msg), append(dues, start.Add(wait).UnixMicro()), append(waits, wait.Microseconds())
 		report(Event{Kind: Published, UUID: msg.UUID, Outcome: Unknown, Due: dues[i]})
 	}
-	tell := func(err error) {
+	check := func(err error) {
 		for i, msg := range call {
 			report(Event{Kind: Published, UUID: msg.UUID, Outcome: outcomeOf(err), Due: dues[i], Wait: waits[i]})
 		}
 	}
 	if j.Async {
-		publisher.PublishAsync(j.Topic, call...).OnDone(tell)
+		publisher.PublishAsync(j.Topic, call...).OnDone(check)
 		return
 	}
-	tell(publisher.Publish(j.Topic, call...))
+	check(publisher.Publish(j.Topic, call...))
 }
 
 // outcomeOf returns what an error of Publish proves about the messages of the call.

@@ -43,8 +43,8 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// TestARunWithoutTimeIsNotAll, even if the time ends between two levels.
-func TestARunWithoutTimeIsNotAll(t *testing.T) {
+// TestATimedOutRunIsReportedAsIncomplete, even if the time ends between two levels.
+func TestATimedOutRunIsReportedAsIncomplete(t *testing.T) {
 	x := New(redistest.Shared(t).Client(t), Sources(), universeNamed("one message"), Options{States: mostStates})
 	require.NoError(t, x.Run(t.Context()))
 	require.Contains(t, x.Figures(), "(NOT all)")

@@ -69,9 +69,8 @@ func (w *twin) read() state {
 	return s
 }
 
-// TestTornFilesDoWhatTheExplorerSays tears real files after each write of a script and
-// compares the results of two restarts.
-func TestTornFilesDoWhatTheExplorerSays(t *testing.T) {
+// TestTornFilesBehaveAsTheExplorerPredicts: it tears real files after each write of a script and compares the results of two restarts.
+func TestTornFilesBehaveAsTheExplorerPredicts(t *testing.T) {
 	server := redistest.New(t, append([]string{"--enable-debug-command", "yes"}, redistest.Durable...)...)
 	u := &Universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 2, keyed: true, policies: allPolicies}
 	claim := func(g string, number int) op {

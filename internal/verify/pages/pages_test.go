@@ -24,8 +24,8 @@ var (
 	program = regexp.MustCompile(`(?:go run \./|cd )(examples/[\w/]+)`)
 )
 
-// TestLinksLeadSomewhere follows each link of each page to a file, and to a heading in it.
-func TestLinksLeadSomewhere(t *testing.T) {
+// TestPagesHaveNoBrokenLinks: it follows each link of each page to a file, and to a heading in it.
+func TestPagesHaveNoBrokenLinks(t *testing.T) {
 	links := 0
 	for _, page := range append(pages(t), filepath.Join(root, "llms.txt")) {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
@@ -47,8 +47,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	assert.Greater(t, links, 100)
 }
 
-// TestTheIndexHasEveryPage of docs.
-func TestTheIndexHasEveryPage(t *testing.T) {
+// TestTheIndexListsEveryPage of docs.
+func TestTheIndexListsEveryPage(t *testing.T) {
 	index := read(t, filepath.Join(root, "docs/README.md"))
 	for _, page := range pages(t) {
 		name, err := filepath.Rel(filepath.Join(root, "docs"), page)
@@ -59,8 +59,8 @@ func TestTheIndexHasEveryPage(t *testing.T) {
 	}
 }
 
-// TestTheListOfExamplesHasEachOne, and the command to run it leads to a program.
-func TestTheListOfExamplesHasEachOne(t *testing.T) {
+// TestTheListOfExamplesIsComplete, and the command to run each leads to a program.
+func TestTheListOfExamplesIsComplete(t *testing.T) {
 	list := read(t, filepath.Join(root, "examples/README.md"))
 	entries, err := os.ReadDir(filepath.Join(root, "examples"))
 	require.NoError(t, err)
@@ -139,8 +139,8 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 )
 
-// TestTheTestsThatPagesNameExist. Three dots stand for the rest of a name, or for what is left out in it.
-func TestTheTestsThatPagesNameExist(t *testing.T) {
+// TestTestsNamedInPagesExist. Three dots stand for the rest of a name, or for what is left out in it.
+func TestTestsNamedInPagesExist(t *testing.T) {
 	known := strings.Join(testFunctions(t), "\n")
 	named := 0
 	for _, page := range pages(t) {

@@ -28,7 +28,7 @@ func TestTheNamedServerRuns(t *testing.T) {
 }
 
 func TestAMissingNamedServerFails(t *testing.T) {
-	for what, test := range map[string]struct{ value, says string }{
+	for what, test := range map[string]struct{ value, problem string }{
 		"no program":      {filepath.Join(t.TempDir(), "redis-server"), "no such file"},
 		"not on the PATH": {"no-such-server", "not found in $PATH"},
 		"an empty folder": {t.TempDir(), "has no redis-server"},
@@ -44,7 +44,7 @@ func TestAMissingNamedServerFails(t *testing.T) {
 				func() error { _, err := StartSentinel(); return err },
 			} {
 				require.ErrorContains(t, start(), Variable+"="+test.value+": ")
-				require.ErrorContains(t, start(), test.says)
+				require.ErrorContains(t, start(), test.problem)
 			}
 		})
 	}

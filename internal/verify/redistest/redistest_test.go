@@ -37,7 +37,7 @@ func TestClusterFaultsKeepTheData(t *testing.T) {
 	c := SharedCluster(t)
 	client := c.Client(t)
 	slot := int(client.ClusterKeySlot(t.Context(), "{fault}").Val())
-	kill := func(ctx context.Context, slot int) error { return killAndLook(ctx, c, slot) }
+	kill := func(ctx context.Context, slot int) error { return killAndHeal(ctx, c, slot) }
 	faults := []struct {
 		name   string
 		inject func(context.Context, int) error
@@ -70,8 +70,8 @@ func TestClusterFaultsKeepTheData(t *testing.T) {
 	}
 }
 
-// killAndLook kills a master, waits until another has replaced it, and restarts it.
-func killAndLook(ctx context.Context, c *Cluster, slot int) error {
+// killAndHeal kills a master, waits until another has replaced it, and restarts it.
+func killAndHeal(ctx context.Context, c *Cluster, slot int) error {
 	killed, err := c.Kill(ctx, slot)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func TestATLSServerNeedsATrustingClient(t *testing.T) {
 	require.NoError(t, server.Client(t).Ping(t.Context()).Err())
 }
 
-func TestStartFailsAtOnceForAServerThatCannotStart(t *testing.T) {
+func TestStartFailsAtOnceIfTheServerExits(t *testing.T) {
 	start := time.Now()
 	_, err := Start("--no-such-option", "1")
 	require.ErrorContains(t, err, "has ended")

@@ -92,8 +92,8 @@ func TestEachSnippetIsInItsFile(t *testing.T) {
 	}
 }
 
-// TestThePageSaysWhatTheSuiteIsGiven: Watermill's suite runs with these features.
-func TestThePageSaysWhatTheSuiteIsGiven(t *testing.T) {
+// TestThePageListsTheFeaturesOfTheSuite: Watermill's suite runs with these features.
+func TestThePageListsTheFeaturesOfTheSuite(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	suite, err := os.ReadFile(root + "/internal/verify/acceptance/pubsub_test.go")

@@ -65,7 +65,7 @@ func (w *world) checkCost(sentBefore, bytesBefore int) {
 // mostBytes are what a command may have: a claim names the groups of when it has asked, and their queues.
 func (w *world) mostBytes() int {
 	groups := len(w.plan.Groups)
-	if w.plan.Comers != (ComerPlan{}) {
+	if w.plan.Visitors != (VisitorPlan{}) {
 		groups = 100
 	}
 	return 1200 + 90*groups

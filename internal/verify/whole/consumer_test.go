@@ -151,9 +151,9 @@ func (w *world) steady(draw func(n int) int) *consumer {
 	return w.live[draw(len(w.live))]
 }
 
-// comers lets Broadcast subscribers come and go. Most share a client, as those of one program do.
-func (w *world) comers() {
-	plan, r := w.plan.Comers, w.rng("comers")
+// visitors lets Broadcast subscribers come and go. Most share a client, as those of one program do.
+func (w *world) visitors() {
+	plan, r := w.plan.Visitors, w.rng("comers")
 	if plan.PerSecond == 0 {
 		return
 	}
@@ -165,11 +165,11 @@ func (w *world) comers() {
 		if dies {
 			p = w.process(name)
 		}
-		w.actors.Go(func() { w.comer(name, p, life, dies) })
+		w.actors.Go(func() { w.visitor(name, p, life, dies) })
 	}
 }
 
-func (w *world) comer(name string, p *process, life time.Duration, dies bool) {
+func (w *world) visitor(name string, p *process, life time.Duration, dies bool) {
 	w.initialize(p)
 	c := w.subscribe(name, redisdelay.Broadcast, p)
 	if c == nil {
@@ -182,6 +182,6 @@ func (w *world) comer(name string, p *process, life time.Duration, dies bool) {
 	}
 	w.closeConsumer(c)
 	w.ledger.mu.Lock()
-	w.stats.Comers++
+	w.stats.Visitors++
 	w.ledger.mu.Unlock()
 }

@@ -15,7 +15,7 @@ func (w *world) faults() {
 	r := w.rng("faults")
 	actions := []action{
 		{f.Notifications, w.cutNotifications},
-		{f.Lines, func() { w.cutLines(r.IntN) }},
+		{f.Lines, func() { w.cutConnections(r.IntN) }},
 		{f.Lossy, func() { w.loseSome(r.IntN, between(r, 100*time.Millisecond, 3*time.Second)) }},
 		{f.Hang, func() { w.hang(between(r, 100*time.Millisecond, 8*time.Second)) }},
 		{f.Kill, func() { w.kill(r.IntN) }},
@@ -49,11 +49,11 @@ func (w *world) afflicted(draw func(int) int) *consumer {
 	return c
 }
 
-func (w *world) cutLines(draw func(int) int) {
+func (w *world) cutConnections(draw func(int) int) {
 	c := w.afflicted(draw)
 	w.trouble(c.group, w.plan.Faults.Recovery)
 	w.trouble(c.process.name, w.plan.Faults.Recovery)
-	c.process.cut(func(*line) bool { return true })
+	c.process.cut(func(*connection) bool { return true })
 }
 
 // loseSome makes a process lose some of its requests and replies for a time: a consumer, or

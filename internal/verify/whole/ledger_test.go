@@ -27,10 +27,10 @@ type ledger struct {
 
 // Stats count what happened in a run.
 type Stats struct {
-	Virtual                                          time.Duration
-	Published, Delivered, Duplicates, Comers, Faults int
-	Requests                                         int
-	MostLate                                         time.Duration // of an idle consumer, while nothing was wrong
+	Virtual                                            time.Duration
+	Published, Delivered, Duplicates, Visitors, Faults int
+	Requests                                           int
+	MostLate                                           time.Duration // of an idle consumer, while nothing was wrong
 }
 
 // broken is a rule that was broken.

@@ -21,13 +21,13 @@ type network struct {
 	trip  time.Duration // one way
 	trace bool          // print each request
 
-	mu    sync.Mutex
-	hangs time.Time // guarded by mu; until when Redis hangs
-	away  time.Time // guarded by mu; until when nobody reaches Redis
-	lines []*line   // guarded by mu
-	sent  int       // guarded by mu; requests that were sent, but heartbeats
-	bytes int       // guarded by mu
-	beats int       // guarded by mu; heartbeats of processes
+	mu          sync.Mutex
+	hangs       time.Time     // guarded by mu; until when Redis hangs
+	downUntil   time.Time     // guarded by mu; Redis is unreachable until then
+	connections []*connection // guarded by mu
+	sent        int           // guarded by mu; requests that were sent, but heartbeats
+	bytes       int           // guarded by mu
+	beats       int           // guarded by mu; heartbeats of processes
 
 	unknown map[string]bool // guarded by mu; processes one of whose scripts Redis did not know, so that it was sent twice
 }
@@ -67,7 +67,7 @@ func (p *process) die() {
 	p.mu.Lock()
 	p.dead = true
 	p.mu.Unlock()
-	p.cut(func(*line) bool { return true })
+	p.cut(func(*connection) bool { return true })
 }
 
 func (p *process) setLossy(share float64) {
@@ -87,8 +87,8 @@ func (p *process) loses() (lost, silent bool) {
 	return true, p.rng.Float64() < 0.3
 }
 
-// cut cuts the lines that are chosen.
-func (p *process) cut(which func(*line) bool) {
+// cut closes the connections that are chosen.
+func (p *process) cut(which func(*connection) bool) {
 	for _, l := range p.net.all() {
 		if l.process == p && which(l) {
 			l.close()
@@ -96,10 +96,10 @@ func (p *process) cut(which func(*line) bool) {
 	}
 }
 
-func (n *network) all() []*line {
+func (n *network) all() []*connection {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return append([]*line(nil), n.lines...)
+	return append([]*connection(nil), n.connections...)
 }
 
 func (n *network) hang(until time.Time) {
@@ -111,7 +111,7 @@ func (n *network) hang(until time.Time) {
 // leave ends all connections, and refuses new ones until a time.
 func (n *network) leave(until time.Time) {
 	n.mu.Lock()
-	n.away = until
+	n.downUntil = until
 	n.mu.Unlock()
 	for _, l := range n.all() {
 		if !l.process.beside {
@@ -120,10 +120,10 @@ func (n *network) leave(until time.Time) {
 	}
 }
 
-func (n *network) isAway() bool {
+func (n *network) isDown() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return time.Now().Before(n.away)
+	return time.Now().Before(n.downUntil)
 }
 
 // count counts a request.
@@ -169,19 +169,19 @@ func (n *network) hangsUntil() time.Time {
 	return n.hangs
 }
 
-func (n *network) remove(l *line) {
+func (n *network) remove(l *connection) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for i, other := range n.lines {
+	for i, other := range n.connections {
 		if other == l {
-			n.lines = append(n.lines[:i:i], n.lines[i+1:]...)
+			n.connections = append(n.connections[:i:i], n.connections[i+1:]...)
 			return
 		}
 	}
 }
 
-// line is a connection.
-type line struct {
+// connection is a TCP connection of a process to a server.
+type connection struct {
 	process     *process
 	far, server net.Conn // the far end of the client's pipe, and Redis
 
@@ -192,7 +192,7 @@ type line struct {
 }
 
 func (p *process) dial(context.Context, string, string) (net.Conn, error) {
-	if p.gone() || !p.beside && p.net.isAway() {
+	if p.gone() || !p.beside && p.net.isDown() {
 		return nil, errRefused
 	}
 	server, err := p.net.dial()
@@ -200,29 +200,29 @@ func (p *process) dial(context.Context, string, string) (net.Conn, error) {
 		return nil, err
 	}
 	near, far := net.Pipe()
-	l := &line{process: p, far: far, server: server}
+	l := &connection{process: p, far: far, server: server}
 	p.net.mu.Lock()
-	p.net.lines = append(p.net.lines, l)
+	p.net.connections = append(p.net.connections, l)
 	p.net.mu.Unlock()
 	go l.carry(far, server, l.request)
 	go l.carry(server, far, l.reply)
 	return near, nil
 }
 
-func (l *line) close() {
+func (l *connection) close() {
 	_ = l.far.Close()
 	_ = l.server.Close()
 	l.process.net.remove(l)
 }
 
-func (l *line) carriesNotifications() bool {
+func (l *connection) carriesNotifications() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.listens
 }
 
 // request looks at what the client sends. It returns how long that takes, or that it is lost.
-func (l *line) request(chunk []byte) (trip time.Duration, lost bool) {
+func (l *connection) request(chunk []byte) (trip time.Duration, lost bool) {
 	l.mu.Lock()
 	hello := !l.works && (bytes.Contains(chunk, []byte("\nhello\r")) || bytes.Contains(chunk, []byte("\nclient\r")))
 	l.works = !hello
@@ -235,7 +235,7 @@ func (l *line) request(chunk []byte) (trip time.Duration, lost bool) {
 	return l.process.net.trip, l.loses()
 }
 
-func (l *line) reply(chunk []byte) (trip time.Duration, lost bool) {
+func (l *connection) reply(chunk []byte) (trip time.Duration, lost bool) {
 	if bytes.HasPrefix(chunk, []byte("-")) && !bytes.HasPrefix(chunk, []byte("-NOSCRIPT")) && l.process.net.trace {
 		fmt.Printf("%s  to %s: %.300q\n", time.Now().Format("15:04:05.000"), l.process.name, chunk)
 	}
@@ -248,7 +248,7 @@ func (l *line) reply(chunk []byte) (trip time.Duration, lost bool) {
 	return l.process.net.trip, l.loses()
 }
 
-func (l *line) loses() bool {
+func (l *connection) loses() bool {
 	lost, silent := l.process.loses()
 	l.mu.Lock()
 	l.silent = l.silent || lost && silent
@@ -268,14 +268,14 @@ type parcel struct {
 
 // carry brings what one end sends to the other. It always reads on, so nobody waits in a Write
 // while holding a mutex.
-func (l *line) carry(from, to net.Conn, look func(chunk []byte) (time.Duration, bool)) {
+func (l *connection) carry(from, to net.Conn, inspect func(chunk []byte) (time.Duration, bool)) {
 	way := newWay()
 	go l.deliver(way, to)
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
-			if trip, lost := look(buffer[:n]); !lost {
+			if trip, lost := inspect(buffer[:n]); !lost {
 				way.put(parcel{bytes.Clone(buffer[:n]), time.Now().Add(trip)})
 			}
 		}
@@ -287,7 +287,7 @@ func (l *line) carry(from, to net.Conn, look func(chunk []byte) (time.Duration, 
 }
 
 // deliver writes what is under way, each parcel at its time, and not while Redis hangs.
-func (l *line) deliver(way *way, to net.Conn) {
+func (l *connection) deliver(way *way, to net.Conn) {
 	defer l.close()
 	for {
 		next := way.take()

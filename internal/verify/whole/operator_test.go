@@ -40,7 +40,7 @@ func (w *world) operate() {
 		{plan.Rate, func() { o.rate(between(r, time.Second, 3*time.Second)) }},
 		{plan.Retire, func() { o.retire(between(r, 100*time.Millisecond, 2*time.Second)) }},
 		{plan.Examine, func() { o.examine(func(admin.Finding) {}) }},
-		{plan.Look, o.look},
+		{plan.Read, o.read},
 		{plan.Requeue, func() { o.requeue() }},
 	}
 	for w.rest(between(r, 0, 2*plan.Every)) {
@@ -100,7 +100,7 @@ func (o *operator) examine(found func(admin.Finding)) {
 	o.call("Examine", func(ctx context.Context) error { return o.admin.Examine(ctx, found, nil) })
 }
 
-func (o *operator) look() {
+func (o *operator) read() {
 	o.call("Topics", func(ctx context.Context) error { _, err := o.admin.Topics(ctx); return err })
 	o.call("Stats", func(ctx context.Context) error { _, err := o.admin.Stats(ctx, admin.StatsOptions{}); return err })
 	o.call("Stats with details", func(ctx context.Context) error {

@@ -21,7 +21,7 @@ type Plan struct {
 	Partitions              int
 
 	Publishers []PublisherPlan
-	Comers     ComerPlan
+	Visitors   VisitorPlan
 	Faults     FaultPlan
 	Operator   OperatorPlan
 }
@@ -42,8 +42,8 @@ type PublisherPlan struct {
 	EachItsOwn bool          // each call has a Publisher of its own, as in a web server's handler
 }
 
-// ComerPlan is about Broadcast subscribers that come and go.
-type ComerPlan struct {
+// VisitorPlan is about Broadcast subscribers that come and go.
+type VisitorPlan struct {
 	PerSecond float64
 	MostLife  time.Duration
 	Dying     float64 // the share that ends without Close
@@ -62,7 +62,7 @@ type OperatorPlan struct {
 	Every time.Duration
 	Limit time.Duration // of a call's context
 
-	Pause, Rate, Retire, Examine, Look, Requeue float64
+	Pause, Rate, Retire, Examine, Read, Requeue float64
 }
 
 const (
@@ -120,16 +120,16 @@ var profiles = []struct {
 	}},
 	{"churn", func(p *Plan) {
 		p.Strict, p.Duration = true, 6*time.Second
-		p.Comers = ComerPlan{PerSecond: 30, MostLife: 2 * time.Second}
+		p.Visitors = VisitorPlan{PerSecond: 30, MostLife: 2 * time.Second}
 	}},
 	{"churn far", func(p *Plan) {
 		p.Strict, p.Trip, p.Duration = true, far, 8*time.Second
-		p.Comers = ComerPlan{PerSecond: 46, MostLife: 2 * time.Second}
+		p.Visitors = VisitorPlan{PerSecond: 46, MostLife: 2 * time.Second}
 		p.Publishers[0].Keyed, p.Publishers[0].Changes = 1, 0.6
 	}},
 	{"crowd", func(p *Plan) {
 		p.Duration = 8 * time.Second
-		p.Comers = ComerPlan{PerSecond: 12, MostLife: 5 * time.Second, Dying: 0.2}
+		p.Visitors = VisitorPlan{PerSecond: 12, MostLife: 5 * time.Second, Dying: 0.2}
 	}},
 	{"notifications", func(p *Plan) {
 		p.Faults = FaultPlan{Every: 5 * time.Second, Notifications: 1}
@@ -144,7 +144,7 @@ var profiles = []struct {
 	}},
 	{"hung", func(p *Plan) {
 		p.Faults = FaultPlan{Every: 15 * time.Second, Recovery: 5 * time.Second, Hang: 1}
-		p.Comers = ComerPlan{PerSecond: 1, MostLife: 5 * time.Second}
+		p.Visitors = VisitorPlan{PerSecond: 1, MostLife: 5 * time.Second}
 		p.Operator = everything(2*time.Second, 500*time.Millisecond)
 		p.Publishers[0].Timeout, p.Publishers[0].Keyed, p.Publishers[0].Changes = 400*time.Millisecond, 0.5, 1
 		p.Publishers[1].Limit, p.Publishers[1].Async = 400*time.Millisecond, 0.5
@@ -164,7 +164,7 @@ var profiles = []struct {
 	{"deadly", func(p *Plan) {
 		p.Publishers[1].Async = 0.5
 		p.Faults = FaultPlan{Every: 6 * time.Second, Recovery: 5 * time.Second, Kill: 1}
-		p.Comers = ComerPlan{PerSecond: 2, MostLife: 10 * time.Second, Dying: 0.5}
+		p.Visitors = VisitorPlan{PerSecond: 2, MostLife: 10 * time.Second, Dying: 0.5}
 	}},
 	{"operated", func(p *Plan) {
 		p.Operator = everything(time.Second, 5*time.Second)
@@ -176,7 +176,7 @@ var profiles = []struct {
 			Every: 6 * time.Second, Recovery: 5 * time.Second,
 			Notifications: 1, Lines: 1, Lossy: 2, Hang: 1, Kill: 1, FlushScripts: 1,
 		}
-		p.Comers = ComerPlan{PerSecond: 3, MostLife: 10 * time.Second, Dying: 0.2}
+		p.Visitors = VisitorPlan{PerSecond: 3, MostLife: 10 * time.Second, Dying: 0.2}
 		p.Operator = everything(3*time.Second, 5*time.Second)
 		p.Publishers[0].Keyed, p.Publishers[0].Changes = 0.5, 0.5
 		p.Groups["guest"] = 1
@@ -190,14 +190,14 @@ func (p *Plan) shorten() {
 	for group, number := range p.Groups {
 		p.Groups[group] = min(number, 8)
 	}
-	p.Comers.PerSecond /= 3
+	p.Visitors.PerSecond /= 3
 	if p.Faults.Recovery > 0 { // not connections for notifications, which have to work for a while
 		p.Faults.Every /= 2
 	}
 }
 
 func everything(every, limit time.Duration) OperatorPlan {
-	return OperatorPlan{Every: every, Limit: limit, Pause: 1, Rate: 1, Retire: 1, Examine: 1, Look: 2, Requeue: 1}
+	return OperatorPlan{Every: every, Limit: limit, Pause: 1, Rate: 1, Retire: 1, Examine: 1, Read: 2, Requeue: 1}
 }
 
 // planOf makes the plan of a profile; nil if there is none.

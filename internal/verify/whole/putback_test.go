@@ -31,7 +31,7 @@ var mistakes = []struct {
 		}},
 	},
 	{
-		"who hears nothing waits until the connection is there again, and that begins with a pause", "notifications", "late", []edit{
+		"without notifications, consumers wait for the connection, which reopens after a pause", "notifications", "late", []edit{
 			{"internal/notify/conn.go", "pause.Reset()\n\t\t\tcontinue", "pause.Reset()"},
 			{"internal/delivery/hints.go", "fallbackInterval = 150 * time.Millisecond", "fallbackInterval = time.Minute"},
 		},
@@ -53,12 +53,12 @@ var mistakes = []struct {
 		}},
 	},
 	{
-		"a Publisher leaves its record", "requests", "records", []edit{{
+		"a Publisher keeps its record after Close", "requests", "records", []edit{{
 			"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", "",
 		}},
 	},
 	{
-		"windows that are over stay", "keys", "keys", []edit{
+		"expired windows are kept", "keys", "keys", []edit{
 			{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', dedup,", "redis.pcall('EXISTS', dedup,"},
 			{"internal/queue/lua/push.lua", "if last then may_expire(dedup,", "if last then tostring(dedup,"},
 		},

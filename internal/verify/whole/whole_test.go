@@ -119,7 +119,7 @@ func (s *Stats) add(o Stats) {
 	s.Published += o.Published
 	s.Delivered += o.Delivered
 	s.Duplicates += o.Duplicates
-	s.Comers += o.Comers
+	s.Visitors += o.Visitors
 	s.Faults += o.Faults
 	s.Requests += o.Requests
 	s.MostLate = max(s.MostLate, o.MostLate)

@@ -107,7 +107,7 @@ func (w *world) run() {
 	for n, p := range w.plan.Publishers {
 		w.actors.Go(func() { w.publish(fmt.Sprintf("publisher %d", n+1), p) })
 	}
-	w.actors.Go(w.comers)
+	w.actors.Go(w.visitors)
 	w.actors.Go(w.faults)
 	w.actors.Go(w.operate)
 	w.actors.Go(w.watchRecords)

@@ -17,11 +17,11 @@ type diary struct {
 	start time.Time
 
 	mu       sync.Mutex
-	letters  map[string]*letter  // guarded by mu; by UUID
-	ticks    map[string]tickBook // guarded by mu; by schedule
-	troubles []trouble           // guarded by mu
-	failures map[string]*broken  // guarded by mu
-	stats    YearStats           // guarded by mu
+	tracked  map[string]*trackedMessage // guarded by mu; by UUID
+	ticks    map[string]tickBook        // guarded by mu; by schedule
+	troubles []trouble                  // guarded by mu
+	failures map[string]*broken         // guarded by mu
+	stats    YearStats                  // guarded by mu
 }
 
 // YearStats count what happened.
@@ -32,8 +32,8 @@ type YearStats struct {
 // tickBook has the nominal times of a schedule that were handled in the last days.
 type tickBook map[time.Time]bool
 
-// letter is a message of the year.
-type letter struct {
+// trackedMessage is a message of the year.
+type trackedMessage struct {
 	uuid, key        string
 	ordering         string // key
 	topic            int
@@ -86,7 +86,7 @@ func (d *diary) delivered(topic yearTopic, group string, msg *message.Message) b
 	if tick, is := periodic.TickOf(msg); is {
 		return d.ticked(tick, now)
 	}
-	l := d.letters[msg.UUID]
+	l := d.tracked[msg.UUID]
 	if l == nil {
 		d.broke("unexpected", "%q of %s, which nobody has published or all were done with days ago, came to %s", msg.UUID, topic.name, group)
 		return true
@@ -146,12 +146,12 @@ func (d *diary) checkTicks(day int) {
 	}
 }
 
-// checkLetters looks for messages that should have been handled long ago, and forgets those that all groups are done with.
-func (d *diary) checkLetters(topics []yearTopic) {
+// checkOverdue looks for messages that should have been handled long ago, and forgets those that all groups are done with.
+func (d *diary) checkOverdue(topics []yearTopic) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	for _, l := range d.letters {
+	for _, l := range d.tracked {
 		age := now.Sub(l.latest)
 		if age < 24*time.Hour || l.fails && age < 5*24*time.Hour { // operators look at each topic every three days
 			continue
@@ -162,7 +162,7 @@ func (d *diary) checkLetters(topics []yearTopic) {
 			}
 		}
 		if age > 5*24*time.Hour && !l.fails {
-			delete(d.letters, l.uuid)
+			delete(d.tracked, l.uuid)
 		}
 	}
 	d.troubles = slices.DeleteFunc(d.troubles, func(t trouble) bool { return now.Sub(t.to) > remembers })
@@ -172,7 +172,7 @@ func (d *diary) checkLetters(topics []yearTopic) {
 func (d *diary) doubt(since time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, l := range d.letters {
+	for _, l := range d.tracked {
 		if !l.called.Before(since) && !l.uncertain {
 			l.uncertain = true
 			d.stats.Doubtful++
@@ -180,12 +180,12 @@ func (d *diary) doubt(since time.Time) {
 	}
 }
 
-// mopped notes that an operator has discarded the dead messages of a topic, or has requeued them: then they succeed.
-func (d *diary) mopped(topic int, discarded bool) {
+// cleanedUp notes that an operator has discarded the dead messages of a topic, or has requeued them: then they succeed.
+func (d *diary) cleanedUp(topic int, discarded bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	for _, l := range d.letters {
+	for _, l := range d.tracked {
 		if l.topic != topic || !l.fails || l.latest.After(now.Add(-time.Hour)) {
 			continue
 		}

@@ -50,14 +50,14 @@ func (y *year) registerReport(r report) {
 	y.must("Close", s.Close())
 }
 
-// mop requeues the dead messages of a third of the topics, and discards those of some.
-func (y *year) mop(day int) {
+// cleanUp requeues the dead messages of a third of the topics, and discards those of some.
+func (y *year) cleanUp(day int) {
 	for i, t := range y.topics {
 		if (i+day)%3 != 0 {
 			continue
 		}
 		dead, discards := admin.Matching(admin.Query{In: admin.Dead}), i%5 == 0 || t.mortal // what has expired would expire again
-		y.mopped(i, discards)
+		y.cleanedUp(i, discards)
 		if discards {
 			_, err := y.admin.Discard(context.Background(), t.name, dead, nil)
 			y.must("Discard", err)
@@ -95,15 +95,15 @@ func (y *year) outage(kind int) {
 }
 
 // loses takes Redis away for a time, and brings it back as it was a moment before.
-func (y *year) loses(last, away time.Duration) {
+func (y *year) loses(last, down time.Duration) {
 	y.pass()
 	kept, since := y.keep(), time.Now()
 	y.burst(last)
 	y.troubled(10 * time.Minute)
-	y.network.leave(time.Now().Add(away + time.Millisecond))
+	y.network.leave(time.Now().Add(down + time.Millisecond))
 	wait(time.Millisecond) // what is under way arrives, or is lost
 	y.doubt(since.Add(-time.Millisecond))
-	wait(away) // also for operators
+	wait(down) // also for operators
 	y.bringBack(kept)
 }
 

@@ -13,19 +13,19 @@ var leaks = []struct {
 	name, stays string
 	edits       []edit
 }{
-	{"a Publisher leaves its record", "publishers", []edit{{"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", ""}}},
-	{"windows that are over stay", "dedup", []edit{
+	{"a Publisher keeps its record after Close", "publishers", []edit{{"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", ""}}},
+	{"expired windows are kept", "dedup", []edit{
 		{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', dedup,", "redis.pcall('EXISTS', dedup,"},
 		{"internal/queue/lua/push.lua", "if last then may_expire(dedup,", "if last then tostring(dedup,"},
 	}},
-	{"a group that expires does not end", "groups", []edit{{
+	{"an expired group is kept", "groups", []edit{{
 		"internal/queue/lua/expire.lua", "if how ~= 'end' then", "if true then",
 	}}},
-	{"a consumer that leaves stays", "consumers", []edit{{
+	{"a closed consumer is kept", "consumers", []edit{{
 		"internal/queue/lua/leave.lua", "redis.call('HDEL', consumers, consumer)", "redis.call('HEXISTS', consumers, consumer)",
 	}}},
-	{"the record of its last claim stays", "claims", []edit{{"internal/queue/lua/leave.lua", "if how == 'over' then", "if false then"}}},
-	{"the turn of an ordering key stays", "turns", []edit{ // one that an ack leaves is mended by the next claim
+	{"the record of its last claim is kept", "claims", []edit{{"internal/queue/lua/leave.lua", "if how == 'over' then", "if false then"}}},
+	{"the turn of an ordering key is kept", "turns", []edit{ // one that an ack leaves is mended by the next claim
 		{"internal/queue/lua/ack.lua", "ordered > 0 and pass_turns", "false and pass_turns"},
 		{"internal/queue/lua/claim.lua", "batch.healed = has_turns and heal(budget.halts)", ""},
 	}},
@@ -35,7 +35,7 @@ var leaks = []struct {
 	{"an ended message keeps its key", "keys", []edit{{
 		"internal/script/lua/lib_finish.lua", "for _, id in ipairs(unneeded) do free(keys, id) end", "",
 	}}},
-	{"a removed schedule stays", "schedules", []edit{{"periodic/settle.go", "case t.plan.cursor == queue.Forget:", "case false:"}}},
+	{"a removed schedule is kept", "schedules", []edit{{"periodic/settle.go", "case t.plan.cursor == queue.Forget:", "case false:"}}},
 	{"a subscription leaves a goroutine", "goroutine", []edit{{
 		"subscriber.go", "\ts.running.Add(1)", "\tgo func() { select {} }()\n\ts.running.Add(1)",
 	}}},

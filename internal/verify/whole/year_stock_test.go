@@ -262,7 +262,7 @@ func (s *stock) checkOwed(name, group, id string) {
 	tick, isTick := periodic.TickOf(msg)
 	s.y.mu.Lock()
 	defer s.y.mu.Unlock()
-	l := s.y.letters[msg.UUID]
+	l := s.y.tracked[msg.UUID]
 	switch {
 	case !slices.Contains(s.topic.groups(), group) && l == nil: // it waits for a report, or for the end of a group
 	case isTick && time.Since(tick.Nominal) > 24*time.Hour:

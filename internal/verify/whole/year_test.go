@@ -55,7 +55,7 @@ func newYear(t *testing.T, seed uint64, processes, topics int) *year {
 	server := miniredis.NewMiniRedis()
 	t.Cleanup(server.Close)
 	y := &year{
-		diary: &diary{start: time.Now(), letters: map[string]*letter{}, ticks: map[string]tickBook{}, failures: map[string]*broken{}},
+		diary: &diary{start: time.Now(), tracked: map[string]*trackedMessage{}, ticks: map[string]tickBook{}, failures: map[string]*broken{}},
 		t:     t, seed: seed, processes: processes, topics: yearTopics(topics), server: server, passed: time.Now(),
 		programs: make([]*program, processes), runs: make([]int, processes), schedules: map[string]time.Time{},
 	}
@@ -102,9 +102,9 @@ func (y *year) play(days int) {
 		y.at(day, operates)
 		y.operateGroups(day)
 		y.at(day, mops)
-		y.mop(day)
+		y.cleanUp(day)
 		y.at(day, takesStock)
-		y.look(day)
+		y.checkDay(day)
 	}
 	for _, p := range y.programs {
 		p.end(false)
@@ -143,12 +143,12 @@ func (y *year) trade(day int) {
 	trading.Wait()
 }
 
-// look checks everything at the end of a day.
-func (y *year) look(day int) {
-	y.checkLetters(y.topics)
+// checkDay checks everything at the end of a day.
+func (y *year) checkDay(day int) {
+	y.checkOverdue(y.topics)
 	y.checkTicks(day)
 	fields := y.takeStock()
-	y.checkLines()
+	y.checkConnections()
 	if day%7 == 6 || day < 3 {
 		y.checkGoroutines()
 	}
@@ -164,8 +164,8 @@ func (y *year) look(day int) {
 	}
 }
 
-// checkLines checks that programs that have ended have no connection.
-func (y *year) checkLines() {
+// checkConnections checks that programs that have ended have no connection.
+func (y *year) checkConnections() {
 	live := y.liveNames()
 	for _, l := range y.network.all() {
 		if !live[l.process.name] {

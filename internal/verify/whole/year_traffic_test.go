@@ -34,16 +34,16 @@ func (p *program) trade(day int) {
 // publish publishes one to three messages to a topic in one call, and may take one back.
 func (p *program) publish(topic int, name string, r *rand.Rand) {
 	t, number := p.y.topics[topic], 1+r.IntN(3)
-	var letters []*letter
+	var tracked []*trackedMessage
 	var messages []*message.Message
 	for n := range number {
 		l, msg := p.compose(topic, fmt.Sprintf("%d/%s", n, name), r)
-		letters, messages = append(letters, l), append(messages, msg)
+		tracked, messages = append(tracked, l), append(messages, msg)
 	}
 	p.y.change(func() {
 		p.records[t.name+" push"] = 1
-		for _, l := range letters {
-			p.y.letters[l.uuid] = l
+		for _, l := range tracked {
+			p.y.tracked[l.uuid] = l
 		}
 	})
 	pub := p.narrow
@@ -53,22 +53,22 @@ func (p *program) publish(topic int, name string, r *rand.Rand) {
 	err := pub.Publish(t.name, messages...)
 	answered := time.Now()
 	p.y.change(func() {
-		p.called(t, "push", letters[0].called)
-		for _, l := range letters {
+		p.called(t, "push", tracked[0].called)
+		for _, l := range tracked {
 			l.latest = answered.Add(l.latest.Sub(l.called))
 			l.uncertain = l.uncertain || errors.Is(err, redisdelay.ErrOutcomeUnknown)
 			l.rejected = err != nil && !errors.Is(err, redisdelay.ErrOutcomeUnknown)
 		}
 		if err == nil {
 			p.y.stats.Published += number
-		} else if !p.y.inTrouble(letters[0].called, answered) {
+		} else if !p.y.inTrouble(tracked[0].called, answered) {
 			p.y.broke("call", "Publish to %s: %v", t.name, err)
 		}
 	})
 	if err == nil && t.keyed {
-		p.duplicate(pub, t, letters[0])
+		p.duplicate(pub, t, tracked[0])
 		if r.IntN(4) == 0 {
-			p.cancel(pub, t, letters[0])
+			p.cancel(pub, t, tracked[0])
 		}
 	}
 }
@@ -81,9 +81,9 @@ func (p *program) called(t yearTopic, record string, began time.Time) {
 }
 
 // compose makes a message and what the diary has to know of it.
-func (p *program) compose(topic int, uuid string, r *rand.Rand) (*letter, *message.Message) {
+func (p *program) compose(topic int, uuid string, r *rand.Rand) (*trackedMessage, *message.Message) {
 	t, now := p.y.topics[topic], time.Now()
-	l := &letter{uuid: uuid, topic: topic, called: now, got: map[string]time.Time{}, fails: r.IntN(50) == 0}
+	l := &trackedMessage{uuid: uuid, topic: topic, called: now, got: map[string]time.Time{}, fails: r.IntN(50) == 0}
 	msg := message.NewMessage(uuid, []byte(`{"total": 42, "currency": "EUR"}`))
 	after := time.Duration(0)
 	switch draw := r.IntN(10); {
@@ -113,7 +113,7 @@ func (p *program) compose(topic int, uuid string, r *rand.Rand) (*letter, *messa
 }
 
 // duplicate publishes a key again, which is in use until its window ends.
-func (p *program) duplicate(pub *redisdelay.Publisher, t yearTopic, l *letter) {
+func (p *program) duplicate(pub *redisdelay.Publisher, t yearTopic, l *trackedMessage) {
 	msg := message.NewMessage("again: "+l.uuid, nil)
 	redisdelay.SetKey(msg, l.key)
 	if l.ordering != "" {
@@ -126,7 +126,7 @@ func (p *program) duplicate(pub *redisdelay.Publisher, t yearTopic, l *letter) {
 		switch {
 		case errors.Is(err, redisdelay.ErrDuplicateMessage):
 		case p.y.inTrouble(began.Add(-time.Minute), time.Now()): // a restart has forgotten the key
-			p.y.letters[msg.UUID] = &letter{uuid: msg.UUID, topic: l.topic, uncertain: true, called: began, earliest: began.Add(-time.Second), latest: began, got: map[string]time.Time{}}
+			p.y.tracked[msg.UUID] = &trackedMessage{uuid: msg.UUID, topic: l.topic, uncertain: true, called: began, earliest: began.Add(-time.Second), latest: began, got: map[string]time.Time{}}
 		case err != nil:
 			p.y.broke("call", "Publish again to %s: %v", t.name, err)
 		default:
@@ -135,7 +135,7 @@ func (p *program) duplicate(pub *redisdelay.Publisher, t yearTopic, l *letter) {
 	})
 }
 
-func (p *program) cancel(pub *redisdelay.Publisher, t yearTopic, l *letter) {
+func (p *program) cancel(pub *redisdelay.Publisher, t yearTopic, l *trackedMessage) {
 	ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 	defer cancel()
 	p.y.change(func() {

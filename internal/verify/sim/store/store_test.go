@@ -70,7 +70,7 @@ func (r *scene) heard() []Notice {
 	return list
 }
 
-func TestWhoeverMakesRoomWakes(t *testing.T) {
+func TestFreedCapacityWakesConsumers(t *testing.T) {
 	for name, settle := range map[string]func(*scene, Delivery){
 		"nack":    func(r *scene, d Delivery) { r.Nack(0, "g", 0, []Nack{{Delivery: d, Delay: 5000}}) },
 		"bury":    func(r *scene, d Delivery) { r.Bury(0, "g", []Burial{{d, "bad"}}) },
@@ -107,7 +107,7 @@ func TestAGroupClaimsNoFasterThanItsRate(t *testing.T) {
 	assert.Equal(t, []string{"e 1"}, receipts(r.claim(70*ms, "g", 10, 10)), "a faster rate holds at once")
 }
 
-func TestWithLittleRoomNothingIsHeldAhead(t *testing.T) {
+func TestNothingIsPrefetchedNearALimit(t *testing.T) {
 	for _, c := range []struct {
 		limits      Limits
 		want        int
@@ -128,7 +128,7 @@ func TestWithLittleRoomNothingIsHeldAhead(t *testing.T) {
 	}
 }
 
-func TestNewPartitionsFollowTheRules(t *testing.T) {
+func TestNewPartitionsInheritPausesAndLimits(t *testing.T) {
 	topic := NewTopic()
 	p := topic.Partition(0)
 	p.Register("g")
@@ -142,7 +142,7 @@ func TestNewPartitionsFollowTheRules(t *testing.T) {
 	}
 }
 
-func TestARetiredGroupIsRestoredOnceItHoldsNothing(t *testing.T) {
+func TestARetiredGroupCanBeRestoredOnceItIsEmpty(t *testing.T) {
 	r := newScene(t, "g")
 	r.push(0, "a")
 	r.claim(0, "g", 1, 1)
@@ -155,7 +155,7 @@ func TestARetiredGroupIsRestoredOnceItHoldsNothing(t *testing.T) {
 	assert.True(t, r.Restore("g"))
 }
 
-func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
+func TestAMessageThatKillsItsConsumersIsDeadLettered(t *testing.T) {
 	r := newScene(t, "g")
 	r.push(0, "a")
 	now := int64(0)
@@ -168,8 +168,8 @@ func TestAMessageThatKillsItsConsumersIsBuried(t *testing.T) {
 	assert.Equal(t, []Buried{{"a", "not acked in 0 deliveries, and lost with its consumer 3 times"}}, claims.Buried)
 }
 
-// TestAClaimThatHealsATurnLooksAgainAtOnce, even if no message waits for the turn: more turns may be broken.
-func TestAClaimThatHealsATurnLooksAgainAtOnce(t *testing.T) {
+// TestAClaimThatRepairsATurnClaimsAgainAtOnce, even if no message waits for the turn: more turns may be broken.
+func TestAClaimThatRepairsATurnClaimsAgainAtOnce(t *testing.T) {
 	const ordered = "00000000000000000000000001=1,a"
 	for name, c := range map[string]struct {
 		limits Limits
