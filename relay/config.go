@@ -83,11 +83,11 @@ type Config struct {
 	// a panic counts as false. Default: always false.
 	Permanent func(error) bool
 
-	// MaxRefusals is after how many refusals by the target a message is dead-lettered. A refusal counts only if
+	// MaxFailures is after how many failed attempts a message is dead-lettered. A failed attempt counts only if
 	// the target has accepted another message of the topic since the previous one, so an outage of the whole target
 	// does not count, but one of a part does. Each process counts for itself. The pauses between attempts grow from
 	// 100ms to a minute. Default: 20, about twelve minutes.
-	MaxRefusals int
+	MaxFailures int
 
 	// OnExpired is what happens to messages that have expired (redisdelay.SetExpiration). They are never published.
 	// Default: redisdelay.BuryExpired.
@@ -108,7 +108,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
 	setDefault(&c.BatchSize, 100)
-	setDefault(&c.MaxRefusals, 20)
+	setDefault(&c.MaxFailures, 20)
 	if c.Permanent == nil {
 		c.Permanent = func(error) bool { return false }
 	}
@@ -129,8 +129,8 @@ func (c Config) Validate() error {
 		return errReadByRelay
 	case c.BatchSize < 1 || c.BatchSize > 500:
 		return &redisdelay.ConfigError{Field: "BatchSize", Problem: fmt.Sprintf("is %d, want 1 to 500", c.BatchSize)}
-	case c.MaxRefusals < 1:
-		return &redisdelay.ConfigError{Field: "MaxRefusals", Problem: fmt.Sprintf("is %d, want 1 or more", c.MaxRefusals)}
+	case c.MaxFailures < 1:
+		return &redisdelay.ConfigError{Field: "MaxFailures", Problem: fmt.Sprintf("is %d, want 1 or more", c.MaxFailures)}
 	}
 	if err := validateGroup(c.ConsumerGroup); err != nil {
 		return err

@@ -58,7 +58,7 @@ func TestAMessageThatExpiresInTheRelayIsNotPublished(t *testing.T) {
 			s := newScene(t)
 			const lives = 3 * time.Second // so that the first call has it
 			var failed atomic.Bool
-			s.target.refusing(func(string, []*message.Message) error {
+			s.target.rejecting(func(string, []*message.Message) error {
 				if failed.Swap(true) {
 					return nil
 				}

@@ -44,7 +44,7 @@ func TestAStreamKeepsTheOrderOfEachKey(t *testing.T) {
 			s := newScene(t)
 			wanted := s.scattered()
 			start := func() (stop func()) {
-				return s.run(func(c *relay.Config) { c.MaxRefusals, c.BatchSize = 1000, 5 }, func(c *relay.Config) { form.config(s, c) })
+				return s.run(func(c *relay.Config) { c.MaxFailures, c.BatchSize = 1000, 5 }, func(c *relay.Config) { form.config(s, c) })
 			}
 			leaves := start()
 			for range processes - 1 {

@@ -118,7 +118,7 @@ func TestPublishDistinguishesTargetAndRedisErrors(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	publisher := s.publisher()
-	s.target.refusing(func(string, []*message.Message) error { return errDown })
+	s.target.rejecting(func(string, []*message.Message) error { return errDown })
 	assert.Equal(t, errDown, publisher.Publish(s.Topic, fixture.Delayed("1", 0)), "only for the target")
 
 	err := publisher.Publish(s.Topic, fixture.Delayed("1", 0), fixture.Delayed("a", time.Hour), fixture.Delayed("2", 0))
@@ -128,7 +128,7 @@ func TestPublishDistinguishesTargetAndRedisErrors(t *testing.T) {
 	require.ErrorIs(t, err, errDown)
 	assert.EqualValues(t, 1, s.Client.ZCard(t.Context(), s.Key("scheduled")).Val())
 
-	s.target.refusing(nil)
+	s.target.rejecting(nil)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	late := fixture.Delayed("b", time.Hour)
@@ -150,7 +150,7 @@ func TestMessagesThatReplicasLackCountAsStored(t *testing.T) {
 	require.ErrorAs(t, publisher.Publish(s.Topic, fixture.Delayed("1", 0), fixture.Delayed("a", time.Hour)), &shortfall)
 	assert.Equal(t, []string{"1"}, s.target.uuids())
 
-	s.target.refusing(func(string, []*message.Message) error { return errDown })
+	s.target.rejecting(func(string, []*message.Message) error { return errDown })
 	err := publisher.Publish(s.Topic, fixture.Delayed("b", time.Hour), fixture.Delayed("2", 0))
 	var partial *redisdelay.PartialPublishError
 	require.ErrorAs(t, err, &partial)

@@ -37,14 +37,14 @@ func numbers(n int) (list []string) {
 func TestRefusedMessagesDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	s.target.refusing(refusing(numbers(40)...))
+	s.target.rejecting(rejecting(numbers(40)...))
 	s.due(numbers(45)...)
 	s.run()
 	s.until("the others are there", func() bool { return len(s.target.uuids()) == 5 })
 	s.due("45")
 	s.until("so is the next", func() bool { return len(s.target.uuids()) == 6 })
 	assert.ElementsMatch(t, numbers(46)[40:], s.target.uuids())
-	s.target.refusing(nil)
+	s.target.rejecting(nil)
 	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 46 })
 }
 
@@ -52,20 +52,20 @@ func TestRefusedMessagesDoNotDelayOthers(t *testing.T) {
 // many there are.
 func TestPermanentRefusalsMakeDeadMessages(t *testing.T) {
 	t.Parallel()
-	for name, refused := range map[string]int{"many": 40, "one": 1} {
+	for name, rejected := range map[string]int{"many": 40, "one": 1} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
-			s.target.refusing(refusing(numbers(refused)...))
-			s.due(numbers(refused)...)
+			s.target.rejecting(rejecting(numbers(rejected)...))
+			s.due(numbers(rejected)...)
 			s.run(func(c *relay.Config) {
-				c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "refused") }
+				c.Permanent = func(err error) bool { return strings.Contains(err.Error(), "rejected") }
 			})
-			entries := dead.Messages(s.Scene, refused)
-			assert.Regexp(t, `^refused by the target: refused: \d+$`, entries[0].Reason)
+			entries := dead.Messages(s.Scene, rejected)
+			assert.Regexp(t, `^rejected by the target: rejected: \d+$`, entries[0].Reason)
 			s.due("good")
 			s.gets("good")
 			assert.Zero(t, s.Log.Count("The target takes"))
-			s.target.refusing(nil)
+			s.target.rejecting(nil)
 			assert.Equal(t, 1, dead.Requeue(s.Scene, entries[0].ID))
 			s.until("the target gets it", func() bool { return len(s.target.uuids()) == 2 })
 		})
@@ -75,10 +75,10 @@ func TestPermanentRefusalsMakeDeadMessages(t *testing.T) {
 func TestRepeatedRefusalsMakeADeadMessageIfOthersSucceed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	s.target.refusing(refusing("bad"))
+	s.target.rejecting(rejecting("bad"))
 	s.due("bad")
-	s.run(func(c *relay.Config) { c.MaxRefusals = 2 })
-	s.until("the target has refused it more often", func() bool { return s.target.tried() > 3 })
+	s.run(func(c *relay.Config) { c.MaxFailures = 2 })
+	s.until("the target has rejected it more often", func() bool { return s.target.tried() > 3 })
 	assert.Zero(t, s.Client.ZCard(t.Context(), s.Key("dead:relay")).Val(), "the target may be down")
 
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -96,7 +96,7 @@ func TestRepeatedRefusalsMakeADeadMessageIfOthersSucceed(t *testing.T) {
 	entries := dead.Messages(s.Scene, 1)
 	close(stop)
 	fixture.Wait(t, stopped, "the end")
-	assert.Equal(t, "refused 2 times by the target, which has taken others meanwhile: refused: bad", entries[0].Reason)
+	assert.Equal(t, "rejected 2 times by the target, which has taken others meanwhile: rejected: bad", entries[0].Reason)
 }
 
 func TestATargetThatIsDownDelaysOnlyItsTopic(t *testing.T) {
@@ -109,7 +109,7 @@ func TestATargetThatIsDownDelaysOnlyItsTopic(t *testing.T) {
 		}
 		return nil
 	}
-	s.target.refusing(down)
+	s.target.rejecting(down)
 	s.due(numbers(300)...)
 	s.run(func(c *relay.Config) { c.Topics = []string{s.Topic, other.Topic} })
 	s.until("the relay sees it", func() bool { return s.Log.Count("The target takes no messages") == 1 })
@@ -122,25 +122,25 @@ func TestATargetThatIsDownDelaysOnlyItsTopic(t *testing.T) {
 	assert.Less(t, tries, most, "it does not spin")
 	assert.Zero(t, s.Client.ZCard(t.Context(), s.Key("dead:relay")).Val())
 
-	s.target.refusing(nil)
+	s.target.rejecting(nil)
 	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 301 })
 	assert.Equal(t, 1, s.Log.Count("The target takes no messages"), "logged once")
 	assert.Equal(t, 1, s.Log.Count("trying again: the target is down map"), "which tells the error once")
 	assert.Equal(t, 1, s.Log.Count("The target takes messages of the topic again"))
 }
 
-// TestBatchesAreFullAgainAfterAnOutage, except the first one. Messages that were refused are published alone.
+// TestBatchesAreFullAgainAfterAnOutage, except the first one. Messages that were rejected are published alone.
 func TestBatchesAreFullAgainAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	const size, all = 30, 120
 	s := newScene(t)
-	s.target.refusing(func(string, []*message.Message) error { return errDown })
+	s.target.rejecting(func(string, []*message.Message) error { return errDown })
 	s.due(numbers(all)...)
 	s.run(func(c *relay.Config) { c.BatchSize = size })
-	s.until("all are put off or refused", func() bool {
+	s.until("all are put off or rejected", func() bool {
 		return s.Client.HLen(t.Context(), s.Key("attempts:relay")).Val() == all
 	})
-	s.target.refusing(nil)
+	s.target.rejecting(nil)
 	before := s.target.tried()
 	s.until("the target gets all", func() bool { return len(s.target.uuids()) == all })
 	assert.Less(t, s.target.tried()-before, before+size+all/10)
@@ -149,11 +149,11 @@ func TestBatchesAreFullAgainAfterAnOutage(t *testing.T) {
 func TestAPanicInPermanentDelaysNoMessage(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	s.target.refusing(refusing("bad"))
+	s.target.rejecting(rejecting("bad"))
 	s.due("bad", "good", "better")
 	s.run(func(c *relay.Config) { c.Permanent = func(error) bool { panic("a fault of Permanent") } })
 	s.gets("good", "better")
-	s.target.refusing(nil)
+	s.target.rejecting(nil)
 	s.gets("good", "better", "bad")
 	assert.Positive(t, s.Log.Count("a fault of Permanent"))
 }
@@ -162,7 +162,7 @@ func TestAPanicOfTheTargetCountsAsARefusal(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	first := true
-	s.target.refusing(func(string, []*message.Message) error {
+	s.target.rejecting(func(string, []*message.Message) error {
 		if first {
 			first = false
 			panic("a fault of the target")
@@ -180,7 +180,7 @@ func TestRunWaitsForARunningPublish(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	began, end := make(chan struct{}), make(chan struct{})
-	s.target.refusing(func(string, []*message.Message) error {
+	s.target.rejecting(func(string, []*message.Message) error {
 		close(began)
 		<-end
 		return nil

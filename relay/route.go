@@ -25,7 +25,7 @@ const (
 	maxRest = 2 * time.Second
 
 	// maxProbes is the number of messages that a route offers to a target that has accepted none since the last pause.
-	// It is above 1, because the target may refuse the first messages and accept others.
+	// It is above 1, because the target may reject the first messages and accept others.
 	maxProbes = 10
 
 	// patience is how long a route offers single messages to a target that accepts none.
@@ -39,7 +39,7 @@ type route struct {
 	stopping context.Context // ends with Run's
 	outlast  context.Context // does not end with Run's
 
-	refusals refusals
+	failures failures
 	target   *outage.State   // whether the target accepts messages
 	pause    backoff.Backoff // between rests
 }
@@ -47,7 +47,7 @@ type route struct {
 func newRoute(ctx context.Context, r *Relay, topic string) *route {
 	return &route{
 		relay: r, topic: topic, stopping: ctx, outlast: context.WithoutCancel(ctx),
-		refusals: refusals{max: r.config.MaxRefusals, counts: map[string]refusal{}},
+		failures: failures{max: r.config.MaxFailures, counts: map[string]failure{}},
 		target:   outage.New(logging(r.logger), 0),
 		pause:    backoff.Backoff{Min: minRest, Max: maxRest},
 	}
@@ -55,8 +55,8 @@ func newRoute(ctx context.Context, r *Relay, topic string) *route {
 
 func (rt *route) place() observe.Place { return observe.Place{Topic: rt.topic, Partition: -1} }
 
-// handle publishes a batch with one call if possible. If the target refuses the batch, handle publishes its messages one
-// by one, to find out which of them are refused. If the target accepts none, handle releases them and pauses.
+// handle publishes a batch with one call if possible. If the target rejects the batch, handle publishes its messages one
+// by one, to find out which of them are rejected. If the target accepts none, handle releases them and pauses.
 func (rt *route) handle(batch []*message.Message) {
 	taken, remaining, err := 0, batch, error(nil)
 	if !rt.target.Fails(handingOn, rt.place()) {
@@ -67,7 +67,7 @@ func (rt *route) handle(batch []*message.Message) {
 		taken = len(batch) - len(unsettled(batch))
 	}
 	if len(remaining) == 1 && len(batch) == 1 && err != nil { // it was offered alone
-		if rt.refuse(remaining[0], err) {
+		if rt.handleFailure(remaining[0], err) {
 			err = nil
 		}
 		remaining = nil
@@ -79,12 +79,12 @@ func (rt *route) handle(batch []*message.Message) {
 	switch {
 	case taken+some > 0:
 		rt.worked()
-	case err != nil: // otherwise nothing was offered, or only messages that were refused for good
+	case err != nil: // otherwise nothing was offered, or only messages that were rejected for good
 		rt.rest(err)
 	}
 }
 
-// split separates messages that were delivered before, because a message that the target refuses would fail each batch
+// split separates messages that were delivered before, because a message that the target rejects would fail each batch
 // with it. Messages that were only postponed count as fresh.
 func split(batch []*message.Message) (fresh, retries []*message.Message) {
 	for _, msg := range batch {
@@ -104,9 +104,9 @@ func attempt(msg *message.Message) int {
 
 // oneByOne publishes messages one by one, starting with those that have the fewest deliveries. If the target takes
 // none, or Run ends, it postpones the remaining messages. It returns how many the target has taken, and the last
-// refusal that may be about the target.
-func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, refusal error) {
-	// A target that seems to be down may only refuse the messages with many deliveries.
+// failure that may be about the target.
+func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, failure error) {
+	// A target that seems to be down may only reject the messages with many deliveries.
 	slices.SortStableFunc(messages, func(a, b *message.Message) int { return cmp.Compare(attempt(a), attempt(b)) })
 	since, offered := time.Now(), 0
 	for i, msg := range messages {
@@ -116,10 +116,10 @@ func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, r
 		}
 		offered++
 		if err := rt.deliver(messages[i : i+1]); err != nil {
-			if rt.refuse(msg, err) {
-				offered, since = offered-1, time.Now() // a target that works refuses it, too
+			if rt.handleFailure(msg, err) {
+				offered, since = offered-1, time.Now() // a target that works rejects it, too
 			} else {
-				refusal = err
+				failure = err
 			}
 			continue
 		}
@@ -129,22 +129,22 @@ func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, r
 		taken++
 		since, works = time.Now(), true
 	}
-	return taken, refusal
+	return taken, failure
 }
 
-// refuse nacks a message that the target has refused, or dead-letters it. It reports whether the error is about the
+// handleFailure nacks a message that the target has rejected, or dead-letters it. It reports whether the error is about the
 // message alone, and so says nothing about the target.
-func (rt *route) refuse(msg *message.Message, err error) (forGood bool) {
+func (rt *route) handleFailure(msg *message.Message, err error) (forGood bool) {
 	delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
 	var unfit *unfitError
 	switch { // Bury cannot fail: the message is not settled yet
 	case errors.As(err, &unfit), rt.permanent(err):
 		forGood = true
-		_ = delivery.Bury("refused by the target: " + err.Error())
-	case rt.refusals.add(delivery.ID):
-		_ = delivery.Bury(fmt.Sprintf("refused %d times by the target, which has taken others meanwhile: %v", rt.refusals.max, err))
+		_ = delivery.Bury("rejected by the target: " + err.Error())
+	case rt.failures.add(delivery.ID):
+		_ = delivery.Bury(fmt.Sprintf("rejected %d times by the target, which has taken others meanwhile: %v", rt.failures.max, err))
 	default:
-		rt.relay.logger.Debug("The target has refused a message; it is published again later", watermill.LogFields{
+		rt.relay.logger.Debug("The target has rejected a message; it is published again later", watermill.LogFields{
 			"topic": rt.topic, "message_uuid": msg.UUID, "error": err.Error(),
 		})
 	}
@@ -153,8 +153,8 @@ func (rt *route) refuse(msg *message.Message, err error) (forGood bool) {
 }
 
 // permanent calls Config.Permanent. A panic counts as false.
-func (rt *route) permanent(refusal error) bool {
-	is, err := rt.ask(refusal)
+func (rt *route) permanent(failure error) bool {
+	is, err := rt.ask(failure)
 	if err != nil {
 		rt.relay.logger.Error("Permanent has panicked; the message is published again later", err,
 			watermill.LogFields{"topic": rt.topic})
@@ -162,9 +162,9 @@ func (rt *route) permanent(refusal error) bool {
 	return is
 }
 
-func (rt *route) ask(refusal error) (permanent bool, err error) {
+func (rt *route) ask(failure error) (permanent bool, err error) {
 	defer recovered(&err)
-	return rt.relay.config.Permanent(refusal), nil
+	return rt.relay.config.Permanent(failure), nil
 }
 
 // postpone returns messages that were not offered, for the time of the next rest.
@@ -202,7 +202,7 @@ func (rt *route) deliver(messages []*message.Message) error {
 	}
 	for _, msg := range messages {
 		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); settled(msg) {
-			rt.refusals.accepted(delivery.ID)
+			rt.failures.accepted(delivery.ID)
 		}
 	}
 	return err

@@ -41,7 +41,7 @@ func routeTo(ctx context.Context, target message.Publisher, size int) (rt *route
 	return rt, batch, lose
 }
 
-var errRefused = errors.New("refused")
+var errRejected = errors.New("rejected")
 
 // ends tells how each message was settled.
 func ends(batch []*message.Message) (list []string) {
@@ -65,7 +65,7 @@ func TestNoCallBeginsAfterTheEndOfRun(t *testing.T) {
 	target.fail = func(call int) error {
 		switch call {
 		case 1:
-			return errRefused
+			return errRejected
 		default:
 			end()
 			return nil
@@ -89,7 +89,7 @@ func TestAMessageWithALostLeaseIsNotPublished(t *testing.T) {
 	target.fail = func(call int) error {
 		switch call {
 		case 1:
-			return errRefused
+			return errRejected
 		default:
 			lose[1]()
 			return nil
@@ -108,7 +108,7 @@ func TestAMessageWithALostLeaseIsNotPublished(t *testing.T) {
 
 // TestARefusalCountsIfAnotherMessageSucceededSince the refusal before it.
 func TestARefusalCountsIfAnotherMessageSucceededSince(t *testing.T) {
-	r := refusals{max: 1, counts: map[string]refusal{}}
+	r := failures{max: 1, counts: map[string]failure{}}
 	assert.False(t, r.add("bad"), "the target may be down since")
 	assert.False(t, r.add("bad"))
 	r.accepted("good")

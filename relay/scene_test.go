@@ -23,7 +23,7 @@ type target struct {
 	mu     sync.Mutex
 	calls  [][]*message.Message                                  // guarded by mu; those that succeeded
 	tries  int                                                   // guarded by mu
-	refuse func(topic string, messages []*message.Message) error // guarded by mu
+	reject func(topic string, messages []*message.Message) error // guarded by mu
 	closed bool                                                  // guarded by mu
 }
 
@@ -31,8 +31,8 @@ func (t *target) Publish(topic string, messages ...*message.Message) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tries++
-	if t.refuse != nil {
-		if err := t.refuse(topic, messages); err != nil {
+	if t.reject != nil {
+		if err := t.reject(topic, messages); err != nil {
 			return err
 		}
 	}
@@ -47,10 +47,10 @@ func (t *target) Close() error {
 	return nil
 }
 
-func (t *target) refusing(refuse func(topic string, messages []*message.Message) error) {
+func (t *target) rejecting(reject func(topic string, messages []*message.Message) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.refuse = refuse
+	t.reject = reject
 }
 
 func (t *target) tried() int {
@@ -74,12 +74,12 @@ func (t *target) uuids() []string {
 	return list
 }
 
-// refusing refuses messages with these UUIDs.
-func refusing(uuids ...string) func(string, []*message.Message) error {
+// rejecting rejects messages with these UUIDs.
+func rejecting(uuids ...string) func(string, []*message.Message) error {
 	return func(_ string, messages []*message.Message) error {
 		for _, msg := range messages {
 			if slices.Contains(uuids, msg.UUID) {
-				return errors.New("refused: " + msg.UUID)
+				return errors.New("rejected: " + msg.UUID)
 			}
 		}
 		return nil

@@ -234,7 +234,7 @@ func TestAClusterBehindOneAddressGetsMessagesAtLeastOnce(t *testing.T) {
 	assert.Equal(t, 1, s.Log.Count("in another slot"))
 }
 
-// hiding refuses relay.lua as a proxy in front of a Cluster does.
+// hiding rejects relay.lua as a proxy in front of a Cluster does.
 type hiding struct {
 	redistest.Hook
 	stream string
@@ -291,7 +291,7 @@ func TestBadConfigsOfARelayAreRefused(t *testing.T) {
 		"Streams":       {Client: s.Client, Streams: &redisstream.PublisherConfig{}},
 		"ConsumerGroup": {Client: s.Client, Target: s.target, ConsumerGroup: redisdelay.Broadcast},
 		"BatchSize":     {Client: s.Client, Target: s.target, BatchSize: 501},
-		"MaxRefusals":   {Client: s.Client, Target: s.target, MaxRefusals: -1},
+		"MaxFailures":   {Client: s.Client, Target: s.target, MaxFailures: -1},
 		"Topics":        {Client: s.Client, Target: s.target},
 		"LeaseDuration": {Client: s.Client, Target: s.target, LeaseDuration: 5},
 	} {

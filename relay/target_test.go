@@ -18,8 +18,8 @@ func TestATargetThatIsReadByTheRelayIsRefused(t *testing.T) {
 	far := redis.NewClient(&redis.Options{Addr: "redis.invalid:6379"})
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
 	for name, test := range map[string]struct {
-		target  *redisdelay.Publisher
-		refused bool
+		target   *redisdelay.Publisher
+		rejected bool
 	}{
 		"the same client":              {s.Publisher(), true},
 		"another client of the server": {s.Publisher(func(c *redisdelay.PublisherConfig) { c.Client = s.dial() }), true},
@@ -29,7 +29,7 @@ func TestATargetThatIsReadByTheRelayIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := relay.New(relay.Config{Client: s.Client, Target: test.target, Topics: []string{s.Topic}}, nil)
 			_, err2 := relay.NewPublisher(relay.PublisherConfig{Delayed: s.Publisher(), Target: test.target})
-			if !test.refused {
+			if !test.rejected {
 				require.NoError(t, err)
 				require.NoError(t, err2)
 				return
