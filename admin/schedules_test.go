@@ -14,7 +14,7 @@ import (
 )
 
 // newPeriodic has a schedule of the scene's topic, far ahead, whose first ticks are stored.
-func (s *scene) newPeriodic(id string) *periodic.Periodic {
+func (s *scene) newPeriodic(id string) *periodic.Scheduler {
 	s.T.Helper()
 	p, err := periodic.New(periodic.Config{Client: s.Client}, nil)
 	require.NoError(s.T, err)

@@ -18,7 +18,7 @@ type Config struct {
 	Admin *admin.Admin
 
 	// Periodic reads and changes the schedules. Default: none, no page of schedules.
-	Periodic *periodic.Periodic
+	Periodic *periodic.Scheduler
 
 	// Access returns what a request may do. It is called for each request and each update of an open page,
 	// concurrently. Default: ReadOnly for all requests.

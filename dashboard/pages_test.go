@@ -174,7 +174,7 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 	s := open(base, func(c *Config) { c.Periodic, c.Actor = schedules, func(*http.Request) string { return "eve" } })
 	at := "?" + url.Values{"schedule": {id}}.Encode()
 	find := func() periodic.Status {
-		status, err := schedules.Find(t.Context(), id, 1)
+		status, err := schedules.Get(t.Context(), id, 1)
 		require.NoError(t, err)
 		return status
 	}
@@ -194,16 +194,16 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 	}
 	page := expect("Paused", "schedule-pause", url.Values{"reason": {"holiday"}})
 	assert.Contains(t, page.text(), "until resumed. Reason: holiday")
-	assert.Equal(t, "eve", find().Paused.By)
+	assert.Equal(t, "eve", find().Pause.By)
 	expect("Resumed", "schedule-resume", nil)
-	assert.Nil(t, find().Paused)
+	assert.Nil(t, find().Pause)
 	stored := s.count(admin.Scheduled)
 	expect("Triggered", "schedule-trigger", nil)
 	assert.Equal(t, stored+1, s.count(admin.Scheduled))
 	status, _ := s.post("schedule-remove"+at, url.Values{"name": {"another"}})
 	assert.Equal(t, http.StatusBadRequest, status)
 	expect("Removed", "schedule-remove", url.Values{"name": {id}})
-	_, err = schedules.Find(t.Context(), id, 1)
+	_, err = schedules.Get(t.Context(), id, 1)
 	require.ErrorIs(t, err, periodic.ErrScheduleNotFound)
 }
 

@@ -23,7 +23,7 @@ func TestCancellingATickKeepsTheOtherTicks(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
-	s := periodic.Schedule{ID: "hourly", Topic: "hours", Cron: "@hourly", StoreAtLeast: 4}
+	s := periodic.Schedule{ID: "hourly", Topic: "hours", Cron: "@hourly", MinTicksAhead: 4}
 	require.NoError(t, p.Set(t.Context(), s))
 	a, err := admin.New(admin.Config{Client: client, Prefix: prefix})
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestCancellingATickKeepsTheOtherTicks(t *testing.T) {
 	require.NoError(t, err)
 	s.Payload = []byte("changed")
 	require.NoError(t, p.Set(t.Context(), s))
-	status, err := p.Find(t.Context(), "hourly", 3)
+	status, err := p.Get(t.Context(), "hourly", 3)
 	require.NoError(t, err)
 	tick := firstPending(t, a, "hours")
 	assert.True(t, status.Next[0].Equal(tick.Nominal), "the next tick is for %s, want %s", tick.Nominal, status.Next[0])
@@ -56,7 +56,7 @@ func TestAPostponedTickIsDueWhenItsScheduleChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	s := periodic.Schedule{
-		ID: "report", Topic: "reports", Cron: "@every 2s", StoreAtLeast: 1, StoreAhead: time.Second, Payload: []byte("old"),
+		ID: "report", Topic: "reports", Cron: "@every 2s", MinTicksAhead: 1, StoreAhead: time.Second, Payload: []byte("old"),
 	}
 	require.NoError(t, l.p.Set(t.Context(), s))
 	scheduled := l.client.ZRangeWithScores(t.Context(), l.key("scheduled"), 0, -1).Val()

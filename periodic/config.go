@@ -11,7 +11,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// Config configures a Periodic. Only Client is required.
+// Config configures a Scheduler. Only Client is required.
 type Config struct {
 	// Client and Prefix are those of the topics, as in redisdelay.PublisherConfig. The caller closes the client.
 	Client redis.UniversalClient

@@ -89,7 +89,7 @@ func ExamplePeriodic_Apply() {
 	late := must(p.Apply(ctx, "backend", 1, []periodic.Schedule{hourly}))
 	fmt.Println("superseded:", late.Superseded)
 	for _, s := range must(p.List(ctx, 2)) {
-		fmt.Println(s.ID, s.Words, "with", s.Stored, "ticks stored ahead")
+		fmt.Println(s.ID, s.Description, "with", s.Stored, "ticks stored ahead")
 	}
 	// Output:
 	// created [report-eu sync]
@@ -156,7 +156,7 @@ func TestTheProgramInTheDocsStoresTheTicksOfMondays(t *testing.T) {
 	var status periodic.Status
 	require.Eventually(t, func() (found bool) {
 		var err error
-		status, err = p.Find(t.Context(), "report-eu", 1)
+		status, err = p.Get(t.Context(), "report-eu", 1)
 		return err == nil && status.Stored == 2
 	}, 5*time.Second, 10*time.Millisecond)
 	assert.Equal(t, time.Monday, status.Next[0].Weekday())

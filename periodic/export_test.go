@@ -6,10 +6,10 @@ import (
 )
 
 // SetSettleFor changes how long the calls to Redis of a round may take. The schedules must not run yet.
-func (p *Periodic) SetSettleFor(limit time.Duration) { p.settleFor = limit }
+func (p *Scheduler) SetSettleFor(limit time.Duration) { p.settleFor = limit }
 
 // Round is a round of Run.
-func (p *Periodic) Round(ctx context.Context) error {
+func (p *Scheduler) Round(ctx context.Context) error {
 	_, _, err := p.round(ctx)
 	return err
 }

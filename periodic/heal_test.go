@@ -33,7 +33,7 @@ type lab struct {
 	t      *testing.T
 	client redis.UniversalClient
 	prefix string
-	p      *periodic.Periodic
+	p      *periodic.Scheduler
 }
 
 func newLab(t *testing.T, client redis.UniversalClient) *lab {
@@ -94,9 +94,9 @@ func (l *lab) redefine(revision int64, rest string, ago time.Duration) {
 func (l *lab) setStoreAtLeast(ticks int, ago time.Duration) {
 	l.t.Helper()
 	revision, rest := l.definition()
-	stored := regexp.MustCompile(`"StoreAtLeast":\d+`)
+	stored := regexp.MustCompile(`"MinTicksAhead":\d+`)
 	require.Regexp(l.t, stored, rest)
-	l.redefine(revision, stored.ReplaceAllString(rest, `"StoreAtLeast":`+strconv.Itoa(ticks)), ago)
+	l.redefine(revision, stored.ReplaceAllString(rest, `"MinTicksAhead":`+strconv.Itoa(ticks)), ago)
 }
 
 // moveTo overwrites the zone of the definition, which is to be taken since some time ago.
@@ -284,7 +284,7 @@ func TestADamagedDefinitionIsListed(t *testing.T) {
 			require.ErrorIs(t, l.p.Remove(t.Context(), "report"), periodic.ErrScheduleNotFound)
 			damage()
 			require.NoError(t, l.set("x"))
-			status, err := l.p.Find(t.Context(), "report", 1)
+			status, err := l.p.Get(t.Context(), "report", 1)
 			require.NoError(t, err)
 			assert.Equal(t, 2, status.Stored)
 			assert.Empty(t, status.Problem)
@@ -432,7 +432,7 @@ func TestAPanicInTheMarshalerDoesNotStopOtherSchedules(t *testing.T) {
 	l, panics := newLab(t, redistest.Client(t)), &atomic.Bool{}
 	p, err := periodic.New(periodic.Config{Client: l.client, Prefix: l.prefix, Marshaler: panicky{panics: panics}}, nil)
 	require.NoError(t, err)
-	bad := periodic.Schedule{ID: "bad", Topic: "bad", Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second}
+	bad := periodic.Schedule{ID: "bad", Topic: "bad", Cron: "@every 1s", MinTicksAhead: 1, StoreAhead: time.Second}
 	require.NoError(t, p.Set(t.Context(), bad))
 	require.NoError(t, l.set("x"))
 	l.setStoreAtLeast(4, 0)
@@ -501,7 +501,7 @@ func TestSchedulesContinueFromTheirDefinitionsAlone(t *testing.T) {
 	a, err := admin.New(admin.Config{Client: l.client, Prefix: l.prefix})
 	require.NoError(t, err)
 	require.NoError(t, l.client.Del(t.Context(), "{"+l.prefix+":periodic}:upcoming").Err())
-	status, err := l.p.Find(t.Context(), "report", 1)
+	status, err := l.p.Get(t.Context(), "report", 1)
 	require.NoError(t, err)
 	assert.Contains(t, status.Problem, "lost")
 	behind, _, err := a.SchedulesBehind(t.Context())
@@ -510,7 +510,7 @@ func TestSchedulesContinueFromTheirDefinitionsAlone(t *testing.T) {
 
 	run(t, l.p)
 	l.waitForTicks(4)
-	status, err = l.p.Find(t.Context(), "report", 1)
+	status, err = l.p.Get(t.Context(), "report", 1)
 	require.NoError(t, err)
 	assert.Empty(t, status.Problem)
 	behind, _, err = a.SchedulesBehind(t.Context())
@@ -538,7 +538,7 @@ func TestAChangeWakesRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ticks := subscribe(t, client, prefix, name)
-			require.NoError(t, declare(periodic.Schedule{ID: name, Topic: name, Cron: "@every 1s", StoreAtLeast: 1, StoreAhead: time.Second}))
+			require.NoError(t, declare(periodic.Schedule{ID: name, Topic: name, Cron: "@every 1s", MinTicksAhead: 1, StoreAhead: time.Second}))
 			for range 3 { // more than the declaration has stored
 				next(t, ticks)
 			}

@@ -47,7 +47,7 @@ func runOnHost(t *testing.T, showing time.Time, server *redistest.Server, prefix
 	time.Sleep(time.Until(showing.Round(0))) //nolint:forbidigo // sets the bubble's clock
 	p := newPeriodic(t, server.Client(t), prefix)
 	_, err := p.Apply(t.Context(), "hearts", 1, []periodic.Schedule{{
-		ID: "beat", Topic: "beats", Cron: "@every 1s", Zone: "Europe/Berlin", StoreAtLeast: 1, StoreAhead: time.Second,
+		ID: "beat", Topic: "beats", Cron: "@every 1s", Zone: "Europe/Berlin", MinTicksAhead: 1, StoreAhead: time.Second,
 		CatchUp: time.Minute, // a machine that stands still makes ticks late
 	}})
 	require.NoError(t, err)

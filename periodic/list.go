@@ -19,10 +19,10 @@ const BehindAfter = time.Minute
 type Status struct {
 	Schedule
 
-	Words   string            // when it ticks, such as "on Monday at 07:00, Europe/Berlin"
-	Owner   string            // the owner that declares it (Apply); "": defined with Set
-	Version int64             // the version of the declaration that changed it last
-	Paused  *redisdelay.Pause // nil if not paused
+	Description string            // when it ticks, such as "on Monday at 07:00, Europe/Berlin"
+	Owner       string            // the owner that declares it (Apply); "": defined with Set
+	Version     int64             // the version of the declaration that changed it last
+	Pause       *redisdelay.Pause // nil if not paused
 
 	// Next are the nominal times of the next ticks, as many as requested, or fewer near the end. It is empty if the
 	// schedule is paused or not supported by this process.
@@ -40,7 +40,7 @@ type Status struct {
 }
 
 // List returns all schedules, sorted by ID, each with its next times, at most next of them.
-func (p *Periodic) List(ctx context.Context, next int) ([]Status, error) {
+func (p *Scheduler) List(ctx context.Context, next int) ([]Status, error) {
 	all, err := p.table.All(ctx)
 	if err != nil {
 		return nil, wrap(err, "list schedules")
@@ -55,9 +55,9 @@ func (p *Periodic) List(ctx context.Context, next int) ([]Status, error) {
 	return status, wrap(err, "list schedules")
 }
 
-// Find returns one schedule with its next times, at most next of them. The error is ErrScheduleNotFound, or says that
+// Get returns one schedule with its next times, at most next of them. The error is ErrScheduleNotFound, or says that
 // the definition is damaged.
-func (p *Periodic) Find(ctx context.Context, id string, next int) (Status, error) {
+func (p *Scheduler) Get(ctx context.Context, id string, next int) (Status, error) {
 	d, err := p.find(ctx, id)
 	if err != nil {
 		return Status{}, wrap(err, "find schedule %q", id)
@@ -70,7 +70,7 @@ func (p *Periodic) Find(ctx context.Context, id string, next int) (Status, error
 }
 
 // status reads the state of schedules from their topics.
-func (p *Periodic) status(ctx context.Context, list []definition, next int) ([]Status, error) {
+func (p *Scheduler) status(ctx context.Context, list []definition, next int) ([]Status, error) {
 	var statuses []Status
 	for some := range slices.Chunk(list, 1000) {
 		var calls []script.Call
@@ -106,7 +106,7 @@ func (d definition) overdue(t timing, record queue.TickRecord, now time.Time) ti
 // status returns the status of a schedule, except the number of stored ticks.
 func (d definition) status(next int, known queue.Ticked) Status {
 	now := known.Now
-	s := Status{Schedule: d.Schedule, Owner: d.Owner, Version: d.Version, Paused: d.Paused, Words: d.Words()}
+	s := Status{Schedule: d.Schedule, Owner: d.Owner, Version: d.Version, Pause: d.Paused, Description: d.Description()}
 	if d.damage != nil {
 		s.Problem = d.damage.Error()
 		return s

@@ -22,7 +22,7 @@ func TestAnUnusableScheduleIsListed(t *testing.T) {
 	for name, list := range map[string]func() ([]periodic.Status, error){
 		"List": func() ([]periodic.Status, error) { return l.p.List(t.Context(), 2) },
 		"Find": func() ([]periodic.Status, error) {
-			s, err := l.p.Find(t.Context(), "report", 2)
+			s, err := l.p.Get(t.Context(), "report", 2)
 			return []periodic.Status{s}, err
 		},
 	} {
@@ -45,7 +45,7 @@ func TestTheNextTickIsTheFirstStoredOne(t *testing.T) {
 	client, prefix := redistest.Client(t), prefixOf(t)
 	p := newPeriodic(t, client, prefix)
 	require.NoError(t, p.Set(t.Context(), periodic.Schedule{ID: "late", Topic: "hours", Cron: "@every 1h", Offset: 23 * time.Hour}))
-	status, err := p.Find(t.Context(), "late", 1)
+	status, err := p.Get(t.Context(), "late", 1)
 	require.NoError(t, err)
 	a, err := admin.New(admin.Config{Client: client, Prefix: prefix})
 	require.NoError(t, err)

@@ -1,6 +1,6 @@
 // Package periodic publishes messages on schedules, such as every Monday at seven in Berlin, or every 15 minutes.
 //
-// There is no leader. A service declares its schedules with [Periodic.Apply] and calls [Periodic.Run] in each process,
+// There is no leader. A service declares its schedules with [Scheduler.Apply] and calls [Scheduler.Run] in each process,
 // which stores the next ticks ahead as ordinary delayed messages. Each tick is stored once, even if processes die. If
 // all processes are down, the stored ticks are still delivered. Due times depend only on the nominal times of the ticks
 // and on Redis's clock.
@@ -41,8 +41,8 @@ var (
 	ErrConflict = errors.New("others keep changing the schedule")
 )
 
-// Periodic defines schedules and stores their ticks. It is safe for concurrent use, and needs no Close.
-type Periodic struct {
+// Scheduler defines schedules and stores their ticks. It is safe for concurrent use, and needs no Close.
+type Scheduler struct {
 	config    Config
 	store     *queue.Store
 	table     *timetable.Timetable
@@ -55,8 +55,8 @@ type Periodic struct {
 	changed  chan struct{}           // guarded by mu; closed, and replaced, when a schedule is changed
 }
 
-// New returns a Periodic. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
-func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
+// New returns a Scheduler. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
+func New(config Config, logger watermill.LoggerAdapter) (*Scheduler, error) {
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Periodic, error) {
 	if err != nil {
 		return nil, err // from Validate
 	}
-	return &Periodic{
+	return &Scheduler{
 		config: config, store: store, table: timetable.New(store.Client), logger: logger, settleFor: 10 * time.Second,
 		topics: map[string]*queue.Topic{}, unusable: map[string]int64{}, changed: make(chan struct{}),
 	}, nil
@@ -93,12 +93,12 @@ type Applied struct {
 // for different declarations.
 //
 // Errors: [ErrInvalidSchedule], also for an invalid owner or version; [ErrOwned]; [ErrConflict].
-func (p *Periodic) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
+func (p *Scheduler) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
 	applied, err := p.apply(ctx, timetable.Declaration{Owner: owner, Version: version}, schedules)
 	return applied, wrap(err, "apply the schedules of %q", owner)
 }
 
-func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules []Schedule) (applied Applied, err error) {
+func (p *Scheduler) apply(ctx context.Context, d timetable.Declaration, schedules []Schedule) (applied Applied, err error) {
 	if !validName(d.Owner) || d.Version <= 0 {
 		return applied, fmt.Errorf("%w: the owner %q and the version %d must be a name without spaces and a number above 0",
 			ErrInvalidSchedule, d.Owner, d.Version)
@@ -133,7 +133,7 @@ func (p *Periodic) apply(ctx context.Context, d timetable.Declaration, schedules
 // returns, the first ticks are stored; further ticks need a process that calls Run.
 //
 // Errors: [ErrInvalidSchedule]; [ErrOwned] for a schedule that an owner declares; [ErrConflict].
-func (p *Periodic) Set(ctx context.Context, s Schedule) error {
+func (p *Scheduler) Set(ctx context.Context, s Schedule) error {
 	_, err := p.define(ctx, timetable.Declaration{}, []Schedule{s})
 	return wrap(err, "set schedule %q", s.ID)
 }
@@ -142,7 +142,7 @@ func (p *Periodic) Set(ctx context.Context, s Schedule) error {
 const attempts = 20
 
 // define defines schedules, and stores their first ticks.
-func (p *Periodic) define(ctx context.Context, d timetable.Declaration, schedules []Schedule) (Applied, error) {
+func (p *Scheduler) define(ctx context.Context, d timetable.Declaration, schedules []Schedule) (Applied, error) {
 	wanted := make(map[string]definition, len(schedules))
 	for _, s := range schedules {
 		s.setDefaults()
@@ -172,7 +172,7 @@ type editor func(id string, old definition, now time.Time) (next definition, dif
 // edit changes the definitions of schedules, and stores the first ticks. It repeats a change if another process has
 // changed the schedule meanwhile. It records the version before it reads the definitions, so that an older declaration
 // cannot change a schedule afterwards that this one finds unchanged.
-func (p *Periodic) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
+func (p *Scheduler) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
 	if _, _, current, err := p.table.Set(ctx, d, nil); err != nil || !current {
 		return Applied{Superseded: err == nil}, err
 	}
@@ -223,15 +223,15 @@ func (a *Applied) note(
 }
 
 // wake wakes Run.
-func (p *Periodic) wake() {
+func (p *Scheduler) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// nextChange returns a channel that is closed when this Periodic changes a schedule.
-func (p *Periodic) nextChange() <-chan struct{} {
+// nextChange returns a channel that is closed when this Scheduler changes a schedule.
+func (p *Scheduler) nextChange() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
@@ -239,7 +239,7 @@ func (p *Periodic) nextChange() <-chan struct{} {
 
 // compare returns the changes to make. leftOver has unchanged schedules whose ticks may be missing, because the last
 // process that worked on them has not reported that it is done.
-func (p *Periodic) compare(ctx context.Context, ids []string, to editor) (
+func (p *Scheduler) compare(ctx context.Context, ids []string, to editor) (
 	changes []timetable.Change, changed []definition, leftOver []task, err error,
 ) {
 	known, now, err := p.table.Named(ctx, ids...)
@@ -302,7 +302,7 @@ func (d definition) removed() definition {
 
 // Remove removes a schedule and its pending ticks. A schedule that an owner declares is defined again by the next
 // Apply. Errors: [ErrScheduleNotFound], also if a repeated call finds that the first one has succeeded; [ErrConflict].
-func (p *Periodic) Remove(ctx context.Context, id string) error {
+func (p *Scheduler) Remove(ctx context.Context, id string) error {
 	err := p.change(ctx, id, func(old definition) (definition, bool) { return old.removed(), true })
 	return wrap(err, "remove schedule %q", id)
 }
@@ -310,7 +310,7 @@ func (p *Periodic) Remove(ctx context.Context, id string) error {
 // Pause removes the pending ticks of a schedule, and stores no others until Resume. A pause of a paused schedule
 // replaces By and Reason. Errors: a *redisdelay.ConfigError if For is set, because schedules have no pauses that end by
 // themselves; [ErrScheduleNotFound]; [ErrConflict].
-func (p *Periodic) Pause(ctx context.Context, id string, pause redisdelay.Pause) error {
+func (p *Scheduler) Pause(ctx context.Context, id string, pause redisdelay.Pause) error {
 	if pause.For != 0 {
 		return &redisdelay.ConfigError{Field: "For", Problem: "must be 0: a schedule is paused until Resume"}
 	}
@@ -328,7 +328,7 @@ func (p *Periodic) Pause(ctx context.Context, id string, pause redisdelay.Pause)
 
 // Resume ends a pause, if there is one. The ticks of the pause are not made up for. Errors: [ErrScheduleNotFound];
 // [ErrConflict].
-func (p *Periodic) Resume(ctx context.Context, id string) error {
+func (p *Scheduler) Resume(ctx context.Context, id string) error {
 	err := p.change(ctx, id, func(old definition) (definition, bool) {
 		next := old
 		next.Paused, next.Since = nil, 0
@@ -338,7 +338,7 @@ func (p *Periodic) Resume(ctx context.Context, id string) error {
 }
 
 // change changes the definition of an existing schedule. A damaged definition can only be removed.
-func (p *Periodic) change(ctx context.Context, id string, to func(old definition) (next definition, differs bool)) error {
+func (p *Scheduler) change(ctx context.Context, id string, to func(old definition) (next definition, differs bool)) error {
 	var missing error
 	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		next, differs := to(old)
@@ -351,7 +351,7 @@ func (p *Periodic) change(ctx context.Context, id string, to func(old definition
 }
 
 // find reads a schedule.
-func (p *Periodic) find(ctx context.Context, id string) (d definition, err error) {
+func (p *Scheduler) find(ctx context.Context, id string) (d definition, err error) {
 	known, _, err := p.table.Named(ctx, id)
 	if err != nil {
 		return definition{}, err

@@ -22,7 +22,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-func newPeriodic(t *testing.T, client redis.UniversalClient, prefix string) *periodic.Periodic {
+func newPeriodic(t *testing.T, client redis.UniversalClient, prefix string) *periodic.Scheduler {
 	t.Helper()
 	p, err := periodic.New(periodic.Config{Client: client, Prefix: prefix, PollInterval: 100 * time.Millisecond}, nil)
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func newPeriodic(t *testing.T, client redis.UniversalClient, prefix string) *per
 }
 
 // run runs the schedules until the test ends.
-func run(t *testing.T, p *periodic.Periodic) {
+func run(t *testing.T, p *periodic.Scheduler) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { assert.NoError(t, p.Run(ctx)) })
@@ -80,14 +80,14 @@ func TestSetRemoveAndReplaceChangePendingTicks(t *testing.T) {
 	pending := func() int64 {
 		return client.ZCard(t.Context(), "{"+prefix+":reports:0}:scheduled").Val()
 	}
-	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Zone: "Europe/Berlin", StoreAtLeast: 3}
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", Zone: "Europe/Berlin", MinTicksAhead: 3}
 	require.NoError(t, p.Set(t.Context(), s))
 	assert.EqualValues(t, 3, pending())
 	first := client.ZRange(t.Context(), "{"+prefix+":reports:0}:scheduled", 0, -1).Val()
 	require.NoError(t, p.Set(t.Context(), s))
 	assert.Equal(t, first, client.ZRange(t.Context(), "{"+prefix+":reports:0}:scheduled", 0, -1).Val(), "what is the same stays")
 
-	s.Payload, s.StoreAtLeast = []byte("new"), 2
+	s.Payload, s.MinTicksAhead = []byte("new"), 2
 	require.NoError(t, p.Set(t.Context(), s))
 	assert.EqualValues(t, 2, pending())
 	assert.NotEqual(t, first[:2], client.ZRange(t.Context(), "{"+prefix+":reports:0}:scheduled", 0, -1).Val())
@@ -96,9 +96,9 @@ func TestSetRemoveAndReplaceChangePendingTicks(t *testing.T) {
 	require.ErrorAs(t, p.Pause(t.Context(), "report", redisdelay.Pause{For: time.Hour}), &invalid)
 	require.NoError(t, p.Pause(t.Context(), "report", redisdelay.Pause{Reason: "holidays"}))
 	assert.Zero(t, pending())
-	status, err := p.Find(t.Context(), "report", 2)
+	status, err := p.Get(t.Context(), "report", 2)
 	require.NoError(t, err)
-	assert.Equal(t, "holidays", status.Paused.Reason)
+	assert.Equal(t, "holidays", status.Pause.Reason)
 	require.NoError(t, p.Resume(t.Context(), "report"))
 	assert.EqualValues(t, 2, pending())
 
@@ -209,8 +209,8 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 		"ID": func(s *periodic.Schedule) { s.ID = "a b" }, "Topic": func(s *periodic.Schedule) { s.Topic = "" },
 		"Cron": func(s *periodic.Schedule) { s.Cron = "61 * * * *" }, "Zone": func(s *periodic.Schedule) { s.Zone = "Mars" },
 		"Jitter": func(s *periodic.Schedule) { s.Jitter = -1 }, "Offset": func(s *periodic.Schedule) { s.Offset = 25 * time.Hour },
-		"End":          func(s *periodic.Schedule) { s.Start, s.End = time.Now(), time.Now().Add(-time.Hour) },
-		"StoreAtLeast": func(s *periodic.Schedule) { s.StoreAtLeast = 1001 }, "StoreAhead": func(s *periodic.Schedule) { s.StoreAhead = time.Millisecond },
+		"End":           func(s *periodic.Schedule) { s.Start, s.End = time.Now(), time.Now().Add(-time.Hour) },
+		"MinTicksAhead": func(s *periodic.Schedule) { s.MinTicksAhead = 1001 }, "StoreAhead": func(s *periodic.Schedule) { s.StoreAhead = time.Millisecond },
 		"CatchUp": func(s *periodic.Schedule) { s.CatchUp = -5 }, "CatchUp, too long": func(s *periodic.Schedule) { s.CatchUp = 400 * 24 * time.Hour },
 		"Overlap":         func(s *periodic.Schedule) { s.Overlap = "no" },
 		"Metadata":        func(s *periodic.Schedule) { s.Metadata = message.Metadata{redisdelay.KeyMetadata: "k"} },
@@ -326,7 +326,7 @@ func TestLargeTicksAreStoredInSeveralCalls(t *testing.T) {
 	schedules := make([]periodic.Schedule, count)
 	for i := range schedules {
 		schedules[i] = periodic.Schedule{
-			ID: fmt.Sprint(i), Topic: "reports", Cron: "@yearly", StoreAtLeast: 3, Payload: make([]byte, 1<<20),
+			ID: fmt.Sprint(i), Topic: "reports", Cron: "@yearly", MinTicksAhead: 3, Payload: make([]byte, 1<<20),
 		}
 	}
 	_, err := newPeriodic(t, client, prefix).Apply(t.Context(), "shop", 1, schedules)
@@ -339,7 +339,7 @@ func TestLargeTicksAreStoredInSeveralCalls(t *testing.T) {
 func TestALateApplyOfAnOlderVersionChangesNothing(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Client(t), prefixOf(t)
-	declare := func(p *periodic.Periodic, version int64, payload string) {
+	declare := func(p *periodic.Scheduler, version int64, payload string) {
 		_, err := p.Apply(t.Context(), "shop", version, []periodic.Schedule{{ID: "s", Topic: "reports", Cron: "@daily", Payload: []byte(payload)}})
 		assert.NoError(t, err)
 	}

@@ -103,12 +103,12 @@ func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) 
 	}
 	horizon := now.Add(d.StoreAhead - t.delay)
 	at := cursorTime(p.cursor, now)
-	for len(coming) < MaxAhead {
+	for len(coming) < MaxTicksAhead {
 		next := d.next(t, at)
 		if next.IsZero() {
 			return // the schedule has no more ticks
 		}
-		if len(coming) >= d.StoreAtLeast && next.After(horizon) {
+		if len(coming) >= d.MinTicksAhead && next.After(horizon) {
 			break
 		}
 		if len(p.ticks) == maxStored {
@@ -118,11 +118,11 @@ func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) 
 		p.add(d, next, 0)
 		coming, at = append(coming, next), next
 	}
-	// Check again when fewer than StoreAtLeast are left, or half of the stored time has passed.
+	// Check again when fewer than MinTicksAhead are left, or half of the stored time has passed.
 	last := coming[len(coming)-1].Add(t.delay)
-	p.next = coming[max(len(coming)-d.StoreAtLeast, 0)].Add(t.delay)
+	p.next = coming[max(len(coming)-d.MinTicksAhead, 0)].Add(t.delay)
 	stored := d.StoreAhead
-	if len(coming) == MaxAhead { // they may cover less time
+	if len(coming) == MaxTicksAhead { // they may cover less time
 		stored = min(stored, last.Sub(now))
 	}
 	if half := last.Add(-stored / 2); half.Before(p.next) && half.After(now) {

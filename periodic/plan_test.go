@@ -55,7 +55,7 @@ func TestAPlanStoresFiveMinutesAheadOfAFrequentSchedule(t *testing.T) {
 func TestAFullPlanContinuesWhenHalfOfItsTicksAreDue(t *testing.T) {
 	now := at("2026-11-24T12:00:00Z")
 	p := planned(t, Schedule{Cron: "@every 1s", StoreAhead: 20 * time.Minute}, now, now, queue.TickRecord{})
-	require.Len(t, p.ticks, MaxAhead)
+	require.Len(t, p.ticks, MaxTicksAhead)
 	assert.Equal(t, at("2026-11-24T12:04:10Z"), p.next.UTC())
 }
 
@@ -129,9 +129,9 @@ func TestNewRulesOfAZoneGiveADayNoSecondTick(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	assert.Equal(t, "every 15m, 5m0s later", Schedule{Cron: "@every 15m", Zone: "Europe/Berlin", Offset: 5 * time.Minute}.Words())
-	assert.Equal(t, "on Monday at 07:00, Europe/Berlin", Schedule{Cron: "0 7 * * 1", Zone: "Europe/Berlin"}.Words())
-	assert.Equal(t, "daily", Schedule{Cron: "@daily", Zone: "UTC"}.Words())
+	assert.Equal(t, "every 15m, 5m0s later", Schedule{Cron: "@every 15m", Zone: "Europe/Berlin", Offset: 5 * time.Minute}.Description())
+	assert.Equal(t, "on Monday at 07:00, Europe/Berlin", Schedule{Cron: "0 7 * * 1", Zone: "Europe/Berlin"}.Description())
+	assert.Equal(t, "daily", Schedule{Cron: "@daily", Zone: "UTC"}.Description())
 }
 
 func TestATickIsSkippedWhenTheNextOneIsDue(t *testing.T) {

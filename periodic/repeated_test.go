@@ -64,7 +64,7 @@ func TestACallThatIsSentTwiceStoresATickOnce(t *testing.T) {
 	t.Parallel()
 	client := redistest.Client(t)
 	l := newLab(t, client)
-	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", StoreAtLeast: 3}
+	s := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * 1", MinTicksAhead: 3}
 	require.NoError(t, l.p.Set(t.Context(), s))
 	once := l.record()
 	require.Len(t, once, 3+2*3)

@@ -25,7 +25,7 @@ const forgetFailure = 2 * time.Minute
 
 // Run stores the ticks of all schedules ahead until ctx ends, and returns nil. Any number of processes may run it. It
 // starts and continues while Redis is unavailable, and logs an outage once.
-func (p *Periodic) Run(ctx context.Context) error {
+func (p *Scheduler) Run(ctx context.Context) error {
 	outages := outage.New(observe.Join(p.config.Observer, p.logging()), 0)
 	defer outages.Close()
 	place := observe.Place{Partition: -1}
@@ -55,7 +55,7 @@ func (p *Periodic) Run(ctx context.Context) error {
 }
 
 // note records which schedules failed, and reports whether any of them did not fail before.
-func (p *Periodic) note(failing map[string]time.Time, work []task) (more bool) {
+func (p *Scheduler) note(failing map[string]time.Time, work []task) (more bool) {
 	for _, t := range work {
 		_, before := failing[t.ID]
 		if delete(failing, t.ID); t.err != nil {
@@ -67,7 +67,7 @@ func (p *Periodic) note(failing map[string]time.Time, work []task) (more bool) {
 	return more
 }
 
-func (p *Periodic) logging() observe.Observer {
+func (p *Scheduler) logging() observe.Observer {
 	return observe.Observer{
 		OutageBegan: func(e observe.OutageBegan) {
 			p.logger.Error("Could not store the ticks of schedules; trying again", e.Err, nil)
@@ -81,7 +81,7 @@ func (p *Periodic) logging() observe.Observer {
 }
 
 // round takes schedules, stores their next ticks, and returns how long to wait for the next round.
-func (p *Periodic) round(ctx context.Context) (work []task, wait time.Duration, err error) {
+func (p *Scheduler) round(ctx context.Context) (work []task, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
 	defer cancel()
 	taken, now, next, err := p.table.Take(ctx, leaseFor)

@@ -22,10 +22,10 @@ import (
 
 // Limits.
 const (
-	MaxIDBytes = 200                  // maximum length of a schedule's ID, and of an owner
-	MaxAhead   = 500                  // maximum number of ticks stored ahead
-	maxJitter  = 24 * time.Hour       // maximum of Jitter and Offset
-	maxFor     = 366 * 24 * time.Hour // maximum of StoreAhead and CatchUp
+	MaxIDBytes    = 200                  // maximum length of a schedule's ID, and of an owner
+	MaxTicksAhead = 500                  // maximum number of ticks stored ahead
+	maxJitter     = 24 * time.Hour       // maximum of Jitter and Offset
+	maxFor        = 366 * 24 * time.Hour // maximum of StoreAhead and CatchUp
 )
 
 // ErrInvalidSchedule is wrapped by errors that name an invalid field of a Schedule.
@@ -66,12 +66,12 @@ type Schedule struct {
 	Payload  []byte
 	Metadata message.Metadata
 
-	// StoreAhead is how far ahead ticks are stored, 1s to 366 days. If there are fewer than StoreAtLeast ticks in that
-	// time, so many are stored (1 to MaxAhead); if there are more than MaxAhead (500), only those, so "@every 1s" is
-	// never stored further ahead than 500s. Stored ticks are delivered even if no process calls Run. Defaults: 2 and 5
-	// minutes.
-	StoreAtLeast int
-	StoreAhead   time.Duration
+	// StoreAhead is how far ahead ticks are stored, 1s to 366 days. If there are fewer than MinTicksAhead ticks in that
+	// time, so many are stored (1 to MaxTicksAhead); if there are more than MaxTicksAhead (500), only those, so
+	// "@every 1s" is never stored further ahead than 500s. Stored ticks are delivered even if no process calls Run.
+	// Defaults: 2 and 5 minutes.
+	MinTicksAhead int
+	StoreAhead    time.Duration
 
 	// CatchUp is what happens to missed ticks. A tick is missed if it was not stored in time, because no process called
 	// Run for longer than ticks were stored ahead, or because Redis was unavailable. A positive CatchUp stores all ticks
@@ -110,14 +110,14 @@ const (
 
 func (s *Schedule) setDefaults() {
 	s.Zone = cmp.Or(s.Zone, "UTC")
-	s.StoreAtLeast = cmp.Or(s.StoreAtLeast, 2)
+	s.MinTicksAhead = cmp.Or(s.MinTicksAhead, 2)
 	s.StoreAhead = cmp.Or(s.StoreAhead, 5*time.Minute)
 	s.Overlap = cmp.Or(s.Overlap, OverlapAll)
 	s.Start, s.End = s.Start.UTC().Truncate(time.Millisecond), s.End.UTC().Truncate(time.Millisecond)
 }
 
-// Words describes when a schedule ticks: "on Monday at 07:00, Europe/Berlin".
-func (s Schedule) Words() string {
+// Description describes when a schedule ticks: "on Monday at 07:00, Europe/Berlin".
+func (s Schedule) Description() string {
 	words := cron.Words(s.Cron)
 	if s.Zone != "" && s.Zone != "UTC" && !strings.HasPrefix(s.Cron, "@every") {
 		words += ", " + s.Zone
@@ -169,8 +169,8 @@ func (s Schedule) check() (timing, error) {
 		return bad("Jitter", "is %s, want 0 to %s", s.Jitter, maxJitter)
 	case !s.End.IsZero() && !s.End.After(s.Start):
 		return bad("End", "is not after Start")
-	case s.StoreAtLeast < 1 || s.StoreAtLeast > MaxAhead:
-		return bad("StoreAtLeast", "is %d, want 1 to %d", s.StoreAtLeast, MaxAhead)
+	case s.MinTicksAhead < 1 || s.MinTicksAhead > MaxTicksAhead:
+		return bad("MinTicksAhead", "is %d, want 1 to %d", s.MinTicksAhead, MaxTicksAhead)
 	case s.StoreAhead < time.Second || s.StoreAhead > maxFor:
 		return bad("StoreAhead", "is %s, want 1s to %s", s.StoreAhead, maxFor)
 	case s.CatchUp < CatchUpNone || s.CatchUp > maxFor:

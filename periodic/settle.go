@@ -28,7 +28,7 @@ const (
 	// enlisters is the number of topics checked at once.
 	enlisters = 16
 
-	// maxTopics is the number of topics that a Periodic remembers.
+	// maxTopics is the number of topics that a Scheduler remembers.
 	maxTopics = 1 << 12
 )
 
@@ -48,7 +48,7 @@ type task struct {
 }
 
 // settle stores the next ticks of schedules. A schedule that fails does not delay the others; the errors are joined.
-func (p *Periodic) settle(ctx context.Context, work []task) error {
+func (p *Scheduler) settle(ctx context.Context, work []task) error {
 	var batch []*task
 	bytes := 0
 	for _, t := range p.ready(ctx, work) {
@@ -67,7 +67,7 @@ func (p *Periodic) settle(ctx context.Context, work []task) error {
 }
 
 // ready returns the tasks that this process can do, with their plans.
-func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task) {
+func (p *Scheduler) ready(ctx context.Context, work []task) (ready []*task) {
 	for i := range work {
 		if work[i].usable = p.prepare(&work[i]); work[i].usable {
 			ready = append(ready, &work[i])
@@ -84,7 +84,7 @@ func (p *Periodic) ready(ctx context.Context, work []task) (ready []*task) {
 
 // limit returns the time limit of one part: a third of the remaining time. So if one master hangs, there is time left to
 // store the ticks of topics on other masters.
-func (p *Periodic) limit(ctx context.Context) time.Duration {
+func (p *Scheduler) limit(ctx context.Context) time.Duration {
 	if deadline, limited := ctx.Deadline(); limited {
 		return time.Until(deadline) / 3
 	}
@@ -92,7 +92,7 @@ func (p *Periodic) limit(ctx context.Context) time.Duration {
 }
 
 // done sets when the schedules are to be taken again. The error includes those of failed schedules.
-func (p *Periodic) done(ctx context.Context, work []task) error {
+func (p *Scheduler) done(ctx context.Context, work []task) error {
 	var done []timetable.Next
 	var errs []error
 	for _, t := range work {
@@ -110,7 +110,7 @@ func (p *Periodic) done(ctx context.Context, work []task) error {
 
 // prepare reports whether this process can store the ticks of a schedule. Otherwise it releases the schedule at once: a process of
 // another version, or on another host, may be able to.
-func (p *Periodic) prepare(t *task) (usable bool) {
+func (p *Scheduler) prepare(t *task) (usable bool) {
 	if t.damage == nil && (t.Removed || t.Paused != nil) { // no ticks to compute or encode
 		return true
 	}
@@ -132,7 +132,7 @@ func (p *Periodic) prepare(t *task) (usable bool) {
 }
 
 // topic returns a topic, which remembers its partitions.
-func (p *Periodic) topic(name string) *queue.Topic {
+func (p *Scheduler) topic(name string) *queue.Topic {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.topics[name]
@@ -147,7 +147,7 @@ func (p *Periodic) topic(name string) *queue.Topic {
 }
 
 // enlist adds the topics to the list of topics. It fails for a topic with an unsupported stored format.
-func (p *Periodic) enlist(ctx context.Context, work []*task) {
+func (p *Scheduler) enlist(ctx context.Context, work []*task) {
 	topics := map[string][]*task{}
 	for _, t := range work {
 		if !t.Removed {
@@ -170,7 +170,7 @@ func (p *Periodic) enlist(ctx context.Context, work []*task) {
 }
 
 // readStates reads the records of the schedules from their topics, and makes the plans.
-func (p *Periodic) readStates(ctx context.Context, work []*task) {
+func (p *Scheduler) readStates(ctx context.Context, work []*task) {
 	calls := make([]script.Call, len(work))
 	for i, t := range work {
 		calls[i] = p.topic(t.Topic).TickState(t.ID)
@@ -190,7 +190,7 @@ func (p *Periodic) readStates(ctx context.Context, work []*task) {
 }
 
 // encode encodes the messages of a plan, up to the limit of one call, and returns their size.
-func (p *Periodic) encode(t *task) (bytes int, err error) {
+func (p *Scheduler) encode(t *task) (bytes int, err error) {
 	for i, tick := range t.plan.ticks {
 		body, err := p.body(t.definition, tick, t.expiration(tick))
 		if err != nil {
@@ -218,7 +218,7 @@ func (t *task) expiration(tick Tick) time.Time {
 }
 
 // body returns the encoded message of a tick.
-func (p *Periodic) body(d definition, t Tick, expires time.Time) (body []byte, err error) {
+func (p *Scheduler) body(d definition, t Tick, expires time.Time) (body []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = fmt.Errorf("encode the message of %s: %w", t, &redisdelay.PanicError{Value: value, Stack: debug.Stack()})
@@ -232,7 +232,7 @@ func (p *Periodic) body(d definition, t Tick, expires time.Time) (body []byte, e
 }
 
 // save stores the ticks.
-func (p *Periodic) save(ctx context.Context, work []*task) {
+func (p *Scheduler) save(ctx context.Context, work []*task) {
 	calls := make([]script.Call, len(work))
 	for i, t := range work {
 		calls[i] = p.topic(t.Topic).TickCall(queue.Ticks{
@@ -266,7 +266,7 @@ func (p *Periodic) save(ctx context.Context, work []*task) {
 }
 
 // saved sets when to take a schedule again, and reports the stored ticks.
-func (p *Periodic) saved(t *task, result queue.Ticked) {
+func (p *Scheduler) saved(t *task, result queue.Ticked) {
 	if t.next = t.plan.next; !result.Stored && !t.Removed { // another process has stored some
 		t.next = result.Now
 		return

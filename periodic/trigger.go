@@ -14,11 +14,11 @@ import (
 // Trigger publishes a message of a schedule at once, also while it is paused. The ticks of the schedule stay as they
 // are. A repeated call may publish another message. Errors: [ErrScheduleNotFound]; [ErrInvalidSchedule] if this process
 // does not support the schedule, for example its time zone; that of the Marshaler.
-func (p *Periodic) Trigger(ctx context.Context, id string) error {
+func (p *Scheduler) Trigger(ctx context.Context, id string) error {
 	return wrap(p.trigger(ctx, id), "trigger schedule %q", id)
 }
 
-func (p *Periodic) trigger(ctx context.Context, id string) error {
+func (p *Scheduler) trigger(ctx context.Context, id string) error {
 	d, err := p.find(ctx, id)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ type shop struct {
 	*fixture.Scene
 	redis    *redistest.Server
 	admin    *admin.Admin
-	periodic *periodic.Periodic
+	periodic *periodic.Scheduler
 	gate     *gate
 	handler  http.Handler
 	streams  *atomic.Int32 // that are open

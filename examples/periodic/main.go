@@ -44,7 +44,7 @@ func run(ctx context.Context, server *redisserver.Server) error {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 2)
-	var schedules *periodic.Periodic
+	var schedules *periodic.Scheduler
 	var err error
 	for name := range 2 {
 		if schedules, err = declare(ctx, server.Client(), version); err != nil {
@@ -54,7 +54,7 @@ func run(ctx context.Context, server *redisserver.Server) error {
 		if err != nil {
 			return err
 		}
-		go func(schedules *periodic.Periodic) { ended <- instance(working, schedules, router) }(schedules) // ends with cancel
+		go func(schedules *periodic.Scheduler) { ended <- instance(working, schedules, router) }(schedules) // ends with cancel
 	}
 	err = errors.Join(show(ctx, schedules), schedules.Trigger(ctx, "report-eu"))
 	if err == nil {
@@ -67,7 +67,7 @@ func run(ctx context.Context, server *redisserver.Server) error {
 }
 
 // declare declares the schedules of the service.
-func declare(ctx context.Context, client redis.UniversalClient, version int64) (*periodic.Periodic, error) {
+func declare(ctx context.Context, client redis.UniversalClient, version int64) (*periodic.Scheduler, error) {
 	schedules, err := periodic.New(periodic.Config{Client: client, Prefix: prefix}, redisserver.Logger())
 	if err != nil {
 		return nil, err
@@ -85,10 +85,10 @@ func declare(ctx context.Context, client redis.UniversalClient, version int64) (
 }
 
 // show prints the schedules.
-func show(ctx context.Context, schedules *periodic.Periodic) error {
+func show(ctx context.Context, schedules *periodic.Scheduler) error {
 	list, err := schedules.List(ctx, 1)
 	for _, s := range list {
-		fmt.Printf("%-10s  %s; %d ticks stored ahead", s.ID, s.Words, s.Stored)
+		fmt.Printf("%-10s  %s; %d ticks stored ahead", s.ID, s.Description, s.Stored)
 		if len(s.Next) > 0 { // a schedule that is paused has none
 			fmt.Printf(", the next for %s", s.Next[0].Format("Mon 15:04:05 MST"))
 		}
@@ -99,7 +99,7 @@ func show(ctx context.Context, schedules *periodic.Periodic) error {
 }
 
 // instance stores and handles ticks until ctx ends.
-func instance(ctx context.Context, schedules *periodic.Periodic, router *message.Router) error {
+func instance(ctx context.Context, schedules *periodic.Scheduler, router *message.Router) error {
 	stored := make(chan error, 1)
 	go func() { stored <- schedules.Run(ctx) }()
 	return errors.Join(router.Run(ctx), <-stored)

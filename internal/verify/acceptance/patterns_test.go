@@ -120,7 +120,7 @@ var _ = placeOrder // the tests have no database
 type service struct {
 	http       *http.Server
 	dashboard  *dashboard.Dashboard
-	schedules  *periodic.Periodic
+	schedules  *periodic.Scheduler
 	forwarder  *forwarder.Forwarder
 	router     *message.Router
 	subscriber *redisdelay.Subscriber

@@ -24,7 +24,7 @@ func (a *app) periodic() *cobra.Command {
 }
 
 // schedules are those of the prefix.
-func (a *app) schedules(change func(*periodic.Config)) (*periodic.Periodic, error) {
+func (a *app) schedules(change func(*periodic.Config)) (*periodic.Scheduler, error) {
 	config := periodic.Config{Client: a.client, Prefix: a.prefix}
 	if a.body == "json" {
 		config.Marshaler = redisdelay.JSONMarshaler{}
@@ -44,7 +44,7 @@ func (a *app) bodyFlag(cmd *cobra.Command) *cobra.Command {
 
 // overSchedules returns a command that works on schedules.
 func (a *app) overSchedules(use, short string, check func(cmd *cobra.Command, args []string) error,
-	run func(ctx context.Context, p *periodic.Periodic, args []string) error,
+	run func(ctx context.Context, p *periodic.Scheduler, args []string) error,
 ) *cobra.Command {
 	return a.command(use, short, check, func(ctx context.Context, args []string) error {
 		p, err := a.schedules(nil)
@@ -57,7 +57,7 @@ func (a *app) overSchedules(use, short string, check func(cmd *cobra.Command, ar
 
 func (a *app) periodicLs() *cobra.Command {
 	return a.overSchedules("ls", "List schedules: their times, the ticks stored ahead, and whether they are behind", nil,
-		func(ctx context.Context, p *periodic.Periodic, _ []string) error {
+		func(ctx context.Context, p *periodic.Scheduler, _ []string) error {
 			list, err := p.List(ctx, 1)
 			if err != nil {
 				return err
@@ -76,10 +76,10 @@ func (a *app) showSchedules(list []periodic.Status) error {
 			next, in = nominal(s.Next[0]), humanize.Duration(s.Next[0].Sub(now))
 		}
 		paused := ""
-		if s.Paused != nil {
-			paused = a.cut("by "+s.Paused.By+reasonOf(*s.Paused), 40)
+		if s.Pause != nil {
+			paused = a.cut("by "+s.Pause.By+reasonOf(*s.Pause), 40)
 		}
-		g.add(a.cut(s.ID, 40), s.Topic, a.cut(s.Words, 50), next, in, count(s.Stored), alarm(behindWords(s)), paused,
+		g.add(a.cut(s.ID, 40), s.Topic, a.cut(s.Description, 50), next, in, count(s.Stored), alarm(behindWords(s)), paused,
 			s.Owner, s.Cron, alarm(a.cut(s.Problem, 60)))
 	}
 	g.spare = []string{"AHEAD", "TOPIC", "NEXT", "WHEN"}
@@ -120,8 +120,8 @@ func nominal(t time.Time) string {
 
 func (a *app) periodicShow() *cobra.Command {
 	return a.overSchedules("show ID", "Show a schedule: its times, its message and its pause", nil,
-		func(ctx context.Context, p *periodic.Periodic, args []string) error {
-			s, err := p.Find(ctx, args[0], 3)
+		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
+			s, err := p.Get(ctx, args[0], 3)
 			if err != nil {
 				return err
 			}
@@ -137,7 +137,7 @@ func (a *app) showSchedule(s periodic.Status) error {
 	f := &fields{}
 	f.add("id", paint(headerStyle, s.ID))
 	f.add("topic", s.Topic)
-	f.add("when", s.Words)
+	f.add("when", s.Description)
 	f.add("cron", s.Cron)
 	f.add("zone", s.Zone)
 	if s.Offset > 0 {
@@ -148,14 +148,14 @@ func (a *app) showSchedule(s periodic.Status) error {
 	}
 	f.add("start", humanize.Full(s.Start, now))
 	f.add("end", humanize.Full(s.End, now))
-	if s.Paused != nil {
-		f.add("paused", paint(warnStyle, fmt.Sprintf("by %s%s", s.Paused.By, reasonOf(*s.Paused))))
-		f.add("paused since", humanize.Full(s.Paused.Since, now))
+	if s.Pause != nil {
+		f.add("paused", paint(warnStyle, fmt.Sprintf("by %s%s", s.Pause.By, reasonOf(*s.Pause))))
+		f.add("paused since", humanize.Full(s.Pause.Since, now))
 	}
 	for _, at := range s.Next {
 		f.add("next", nominal(at)+" ("+humanize.Relative(at, now)+")")
 	}
-	f.add("stored ahead", fmt.Sprintf("%s; at least %d, and %s", humanize.Count(s.Stored, "tick", "ticks"), s.StoreAtLeast, humanize.Duration(s.StoreAhead)))
+	f.add("stored ahead", fmt.Sprintf("%s; at least %d, and %s", humanize.Count(s.Stored, "tick", "ticks"), s.MinTicksAhead, humanize.Duration(s.StoreAhead)))
 	f.add("behind", alarm(behindWords(s)))
 	f.add("problem", alarm(s.Problem))
 	f.add("catch up", catchUp(s.CatchUp))
@@ -187,7 +187,7 @@ func catchUp(period time.Duration) string {
 func (a *app) periodicPause() *cobra.Command {
 	var why redisdelay.Pause
 	cmd := a.overSchedules("pause ID", "Stop the ticks of a schedule, including those stored ahead", nil,
-		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
 			why.By = cmp.Or(why.By, whoami())
 			if err := p.Pause(ctx, args[0], why); err != nil {
 				return err
@@ -202,7 +202,7 @@ func (a *app) periodicPause() *cobra.Command {
 
 func (a *app) periodicResume() *cobra.Command {
 	cmd := a.overSchedules("resume ID", "End a pause of a schedule; ticks count from now", nil,
-		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
 			if err := p.Resume(ctx, args[0]); err != nil {
 				return err
 			}
@@ -214,7 +214,7 @@ func (a *app) periodicResume() *cobra.Command {
 
 func (a *app) periodicTrigger() *cobra.Command {
 	cmd := a.overSchedules("trigger ID", "Publish a message of a schedule now, even if it is paused", nil,
-		func(ctx context.Context, p *periodic.Periodic, args []string) error {
+		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
 			if err := p.Trigger(ctx, args[0]); err != nil {
 				return err
 			}
@@ -232,13 +232,13 @@ func (a *app) periodicRm() *cobra.Command {
 			}
 			return nil
 		},
-		func(ctx context.Context, p *periodic.Periodic, args []string) error {
-			s, err := p.Find(ctx, args[0], 0)
+		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
+			s, err := p.Get(ctx, args[0], 0)
 			if err != nil {
 				return err
 			}
 			if !yes {
-				question := fmt.Sprintf("Remove schedule %q (%s)? %s stored ahead.", s.ID, s.Words, humanize.Count(s.Stored, "tick is", "ticks are"))
+				question := fmt.Sprintf("Remove schedule %q (%s)? %s stored ahead.", s.ID, s.Description, humanize.Count(s.Stored, "tick is", "ticks are"))
 				if err := a.confirm(ctx, question); err != nil {
 					return err
 				}
@@ -287,7 +287,7 @@ func (a *app) scheduleDone(name, id, format string, args ...any) error {
 	return a.reply(scheduleOperationJSON{Schedule: id, Operation: name}, format, args...)
 }
 
-// outageLog says on standard error what a Periodic or an Inbox logs.
+// outageLog says on standard error what a Scheduler or an Inbox logs.
 type outageLog struct {
 	watermill.NopLogger
 	app  *app
