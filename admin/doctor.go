@@ -42,7 +42,7 @@ const (
 	CheckRights      = "rights"      // the rights of the user
 	CheckClock       = "clock"       // the difference between the clocks of a server and of this host
 	CheckSchedules   = "schedules"   // schedules of periodic messages that no process runs
-	CheckInbox       = "inbox"       // inbox entries that no process stores, or that were refused
+	CheckInbox       = "inbox"       // inbox entries that no process stores, or that were rejected
 	CheckList        = "list"        // topics that are missing from the list of topics
 	CheckTypes       = "types"       // keys of a wrong type, written by another program
 	CheckVolatile    = "volatile"    // keys that another program lets expire

@@ -19,9 +19,9 @@ const (
 
 // Inbox is the state of the inbox of package inbox.
 type Inbox struct {
-	Waiting int64         // entries that are not stored yet
-	Oldest  time.Duration // how long the first of them has waited; 0 for none, or if its writer chose an id that is not a time
-	Refused int64         // refused entries that are kept
+	Waiting  int64         // entries that are not stored yet
+	Oldest   time.Duration // how long the first of them has waited; 0 for none, or if its writer chose an id that is not a time
+	Rejected int64         // rejected entries that are kept
 }
 
 // Inbox returns the state of the inbox, in one call to Redis.
@@ -30,7 +30,7 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	if err != nil {
 		return Inbox{}, wrap(err, "read the inbox")
 	}
-	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Refused: g.Refused}, nil
+	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Rejected: g.Rejected}, nil
 }
 
 // WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with
@@ -71,9 +71,9 @@ func (d diagnosis) inbox(ctx context.Context) error {
 		d.report(Warning, CheckInbox, "", "%s in the inbox, the first for %s: no process reads the inbox, or it is too slow; see redisdelay inbox run",
 			humanize.Count(int(i.Waiting), "entry waits", "entries wait"), humanize.Duration(i.Oldest))
 	}
-	if i.Refused > 0 {
-		d.report(Info, CheckInbox, "", "%s of the inbox could not be stored; see redisdelay inbox refused",
-			humanize.Count(int(i.Refused), "entry", "entries"))
+	if i.Rejected > 0 {
+		d.report(Info, CheckInbox, "", "%s of the inbox could not be stored; see redisdelay inbox rejected",
+			humanize.Count(int(i.Rejected), "entry", "entries"))
 	}
 	return nil
 }

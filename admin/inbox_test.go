@@ -41,6 +41,6 @@ func TestDoctorAndExplainCheckTheInbox(t *testing.T) {
 	_, err = s.admin.WaitsInInbox(t.Context(), "", Ref{Key: "k"})
 	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
 	require.NoError(t, s.Client.Del(t.Context(), "{redisdelay:inbox}:entries").Err())
-	add("refused", "*", "topic", s.Topic)
+	add("rejected", "*", "topic", s.Topic)
 	assert.Regexp(t, `^1 entry of the inbox could not be stored`, aboutServers(t, s.admin)[CheckInbox].Text)
 }

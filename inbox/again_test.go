@@ -34,11 +34,11 @@ func TestARepeatedBatchIsSplitTheSameWay(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after func(*Config)
 		change        func(s scene, first string)
-		refused       int64
+		rejected      int64
 	}{
 		"more partitions":   {before: unchanged, after: func(c *Config) { c.Partitions = 4 }},
 		"fewer bytes":       {before: unchanged, after: limit},
-		"more bytes":        {before: limit, after: unchanged, refused: 1},
+		"more bytes":        {before: limit, after: unchanged, rejected: 1},
 		"an entry that was": {before: unchanged, after: unchanged, change: func(s scene, first string) { s.client.XDel(s.Context(), s.key("entries"), first) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestARepeatedBatchIsSplitTheSameWay(t *testing.T) {
 			i := s.inbox(test.before)
 			_, err := i.settle(t.Context(), s.next(i))
 			require.NoError(t, err)
-			require.EqualValues(t, 21-test.refused, s.stored())
+			require.EqualValues(t, 21-test.rejected, s.stored())
 			s.ack()
 			if test.change != nil {
 				test.change(s, first)
@@ -58,7 +58,7 @@ func TestARepeatedBatchIsSplitTheSameWay(t *testing.T) {
 			s.put("behind")
 			s.empties(s.inbox(test.after))
 			assert.EqualValues(t, 1, s.stored(), "only what is behind")
-			assert.Equal(t, test.refused, s.refused())
+			assert.Equal(t, test.rejected, s.rejected())
 		})
 	}
 }
@@ -87,10 +87,10 @@ func TestARepeatedBatchRefusesTheSameDuplicate(t *testing.T) {
 				want = []string{ids[2]}
 			}
 			for range 2 { // the second one comes after a process has died again
-				refused, err := i.settle(t.Context(), b)
+				rejected, err := i.settle(t.Context(), b)
 				require.NoError(t, err)
 				var got []string
-				for _, r := range refused {
+				for _, r := range rejected {
 					got = append(got, r.Entry)
 					assert.Equal(t, redisdelay.ErrDuplicateMessage.Error(), r.Reason)
 				}
@@ -123,10 +123,10 @@ func TestADuplicateIsRefusedAfterEntriesAreRemoved(t *testing.T) {
 	require.NoError(t, s.client.XDel(t.Context(), s.key("entries"), ids[0], ids[1]).Err())
 	b := s.next(i)
 	for range 2 {
-		refused, err := i.settle(t.Context(), b)
+		rejected, err := i.settle(t.Context(), b)
 		require.NoError(t, err)
-		require.Len(t, refused, 1)
-		assert.Equal(t, ids[2], refused[0].Entry)
+		require.Len(t, rejected, 1)
+		assert.Equal(t, ids[2], rejected[0].Entry)
 		assert.EqualValues(t, 2, s.stored(), "what holds the key, and the last")
 	}
 }
@@ -157,9 +157,9 @@ func TestAPanicInTheMarshalerRefusesTheEntry(t *testing.T) {
 			}
 		}
 	})
-	refused, err := i.settle(t.Context(), s.next(i))
+	rejected, err := i.settle(t.Context(), s.next(i))
 	require.NoError(t, err)
-	assert.Equal(t, []intake.Refusal{{Entry: bad, Reason: "cannot encode: panic: context deadline exceeded"}}, refused)
+	assert.Equal(t, []intake.Rejection{{Entry: bad, Reason: "cannot encode: panic: context deadline exceeded"}}, rejected)
 	require.Len(t, reported, 1)
 	require.ErrorAs(t, reported[0], new(*redisdelay.PanicError))
 	assert.EqualValues(t, 2, s.stored())
@@ -202,12 +202,12 @@ func TestAMessageIsReportedOnce(t *testing.T) {
 		s.put("")
 	}
 	s.put("", "no", "field")
-	var stored, refused atomic.Int64
+	var stored, rejected atomic.Int64
 	i := s.inbox(func(c *Config) {
 		c.Partitions = 2
 		c.Observer.Published = func(e observe.Published) {
 			if e.Err != nil {
-				refused.Add(int64(e.Messages))
+				rejected.Add(int64(e.Messages))
 			} else {
 				stored.Add(int64(e.Messages))
 			}
@@ -216,7 +216,7 @@ func TestAMessageIsReportedOnce(t *testing.T) {
 	s.empties(i)
 	assert.Greater(t, calls.Load(), int32(2), "the partition was away")
 	assert.EqualValues(t, 40, s.stored())
-	assert.Equal(t, []int64{40, 1}, []int64{stored.Load(), refused.Load()})
+	assert.Equal(t, []int64{40, 1}, []int64{stored.Load(), rejected.Load()})
 }
 
 // TestAnOutageLastsWhileAnotherProcessHasTheBatch, which it cannot store either.
@@ -386,7 +386,7 @@ func TestABatchThatFailsInAFullRedisIsStoredLater(t *testing.T) {
 	memory("0")
 	s.empties(i)
 	assert.EqualValues(t, 20, s.stored())
-	assert.Zero(t, s.refused())
+	assert.Zero(t, s.rejected())
 	_, err = i.store.Topic("t").Push(t.Context(), 0, died)
 	require.NoError(t, err, "a late copy finds the record")
 	assert.EqualValues(t, 20, s.stored())
@@ -485,7 +485,7 @@ func TestCancelAndRescheduleOfAnUnknownTopicWriteNothing(t *testing.T) {
 	s.put("", "op", "reschedule", "key", "k", "delay_ms", "1")
 	s.empties(s.inbox())
 	assert.Empty(t, s.client.Keys(t.Context(), "{"+s.prefix+":t:*").Val())
-	assert.Zero(t, s.refused())
+	assert.Zero(t, s.rejected())
 }
 
 // TestADueTimeDoesNotDependOnWhenABatchIsStored: else those of two batches may be in another order than their entries.
@@ -573,9 +573,9 @@ func TestManyTopicsAreOpenedAndStoredInParallel(t *testing.T) {
 	b := s.next(i)
 	require.Len(t, b.Entries, topics)
 	settle := func(b intake.Batch) {
-		refused, err := i.settle(t.Context(), b)
+		rejected, err := i.settle(t.Context(), b)
 		require.NoError(t, err)
-		require.Empty(t, refused)
+		require.Empty(t, rejected)
 	}
 	settle(b)
 	assert.False(t, hook.opening.failed.Load(), "topics are opened one after another")
@@ -605,9 +605,9 @@ func TestARepeatedBatchReportsItsIgnoredDuplicates(t *testing.T) {
 	})
 	b := s.next(i)
 	for range 2 {
-		refused, err := i.settle(t.Context(), b)
+		rejected, err := i.settle(t.Context(), b)
 		require.NoError(t, err)
-		require.Empty(t, refused)
+		require.Empty(t, rejected)
 	}
 	event := observe.Published{Topic: "t", Messages: 2, Ignored: []string{"k"}}
 	require.Equal(t, []observe.Published{event, event}, reported)

@@ -25,10 +25,10 @@ type Config struct {
 	Partitions int
 
 	// OnDuplicate is what happens to an entry whose key is in use. With redisdelay.RejectDuplicate, the default, it is
-	// refused.
+	// rejected.
 	OnDuplicate redisdelay.DuplicatePolicy
 
-	// MaxMessageBytes limits the size of an encoded message. Larger ones are refused, as are entries whose fields
+	// MaxMessageBytes limits the size of an encoded message. Larger ones are rejected, as are entries whose fields
 	// exceed it by more than 1 MiB. Default: 4 MiB.
 	MaxMessageBytes int
 
@@ -37,11 +37,11 @@ type Config struct {
 	// 100ms. Default: 5s.
 	TakeOverAfter time.Duration
 
-	// KeepRefused is about how many refused entries Redis keeps, up to 64 KiB of each: 640 MiB with the default.
+	// MaxRejected is about how many rejected entries Redis keeps, up to 64 KiB of each: 640 MiB with the default.
 	// Default: 10,000.
-	KeepRefused int
+	MaxRejected int
 
-	// Observer receives stored and refused entries (Published, for each partition), cancelled and rescheduled keys
+	// Observer receives stored and rejected entries (Published, for each partition), cancelled and rescheduled keys
 	// (Changed), calls to Redis, and outages. Default: none.
 	Observer observe.Observer
 }
@@ -52,7 +52,7 @@ func (c *Config) setDefaults() {
 	c.OnDuplicate = cmp.Or(c.OnDuplicate, redisdelay.RejectDuplicate)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 4<<20)
 	c.TakeOverAfter = cmp.Or(c.TakeOverAfter, 5*time.Second)
-	c.KeepRefused = cmp.Or(c.KeepRefused, 10_000)
+	c.MaxRejected = cmp.Or(c.MaxRejected, 10_000)
 	if c.Marshaler == nil {
 		c.Marshaler = redisdelay.DefaultMarshaler{}
 	}
@@ -70,8 +70,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.TakeOverAfter < 100*time.Millisecond:
 		return &redisdelay.ConfigError{Field: "TakeOverAfter", Problem: fmt.Sprintf("is %s, want at least 100ms", c.TakeOverAfter)}
-	case c.KeepRefused < 1:
-		return &redisdelay.ConfigError{Field: "KeepRefused", Problem: fmt.Sprintf("is %d, want at least 1", c.KeepRefused)}
+	case c.MaxRejected < 1:
+		return &redisdelay.ConfigError{Field: "MaxRejected", Problem: fmt.Sprintf("is %d, want at least 1", c.MaxRejected)}
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ const (
 	maxDelay = 100 * 365 * 24 * time.Hour
 
 	// minDue and maxDue limit due times and expirations, in ms since 1970, to 13 digits: September 2001 to November 2286. So
-	// seconds and microseconds are refused.
+	// seconds and microseconds are rejected.
 	minDue, maxDue = 1_000_000_000_000, 9_999_999_999_999
 
 	// metadataField begins the names of fields that set metadata.

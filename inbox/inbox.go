@@ -95,7 +95,7 @@ func (i *Inbox) Run(ctx context.Context) error {
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	r := reader{inbox: i, as: intake.Reader{
-		Name: watermill.NewULID(), Lease: i.config.TakeOverAfter, Keep: i.config.KeepRefused,
+		Name: watermill.NewULID(), Lease: i.config.TakeOverAfter, Keep: i.config.MaxRejected,
 		MaxBytes: i.config.MaxMessageBytes + maxOverhead,
 	}}
 	for ctx.Err() == nil {
@@ -132,19 +132,19 @@ type reader struct {
 	inbox *Inbox
 	as    intake.Reader
 
-	settled int64 // the batch that this reader has stored, but not ended
-	refused []intake.Refusal
-	failed  int64 // the batch that it could not store
+	settled  int64 // the batch that this reader has stored, but not ended
+	rejected []intake.Rejection
+	failed   int64 // the batch that it could not store
 }
 
 // round ends the batch of the last round, and stores the next one or waits for it. worked is false if another reader
 // has the batch that failed here, because it may fail there as well.
 func (r *reader) round(ctx context.Context) (worked bool, err error) {
-	b, err := r.inbox.intake.Next(ctx, r.as, r.settled, r.refused...)
+	b, err := r.inbox.intake.Next(ctx, r.as, r.settled, r.rejected...)
 	if err != nil {
 		return false, err
 	}
-	r.settled, r.refused = 0, nil
+	r.settled, r.rejected = 0, nil
 	switch {
 	case b.Wait < 0:
 		return true, r.inbox.intake.Await(ctx, idle)
@@ -154,7 +154,7 @@ func (r *reader) round(ctx context.Context) (worked bool, err error) {
 	}
 	storing, cancel := context.WithTimeout(ctx, storeFor)
 	defer cancel()
-	refused, err := r.inbox.settle(storing, b)
+	rejected, err := r.inbox.settle(storing, b)
 	switch {
 	case errors.Is(err, intake.ErrEnded):
 		return true, nil
@@ -162,7 +162,7 @@ func (r *reader) round(ctx context.Context) (worked bool, err error) {
 		r.failed = b.Number
 		return false, fmt.Errorf("batch %d: %w", b.Number, err)
 	}
-	r.settled, r.refused = b.Number, refused
+	r.settled, r.rejected = b.Number, rejected
 	return true, nil
 }
 
@@ -175,5 +175,5 @@ func (r *reader) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endFor)
 	defer cancel()
 	r.as.Lease = 0
-	_, _ = r.inbox.intake.Next(ctx, r.as, r.settled, r.refused...) // if it fails, another reader stores the batch again, without effect
+	_, _ = r.inbox.intake.Next(ctx, r.as, r.settled, r.rejected...) // if it fails, another reader stores the batch again, without effect
 }

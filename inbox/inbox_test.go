@@ -80,10 +80,10 @@ func TestEntriesOfAKeyAreAppliedInOrder(t *testing.T) {
 	s.run(i)
 	got := []string{string(s.receive(messages).Payload), string(s.receive(messages).Payload)}
 	assert.ElementsMatch(t, []string{"a3", "b1"}, got)
-	refused := s.settled(i)
-	require.Len(t, refused, 1)
-	assert.Equal(t, redisdelay.ErrDuplicateMessage.Error(), refused[0].Reason)
-	assert.Equal(t, "a2", refused[0].Fields["payload"])
+	rejected := s.settled(i)
+	require.Len(t, rejected, 1)
+	assert.Equal(t, redisdelay.ErrDuplicateMessage.Error(), rejected[0].Reason)
+	assert.Equal(t, "a2", rejected[0].Fields["payload"])
 }
 
 func TestInvalidEntriesAreRefusedWithoutBlockingOthers(t *testing.T) {
@@ -115,11 +115,11 @@ func TestInvalidEntriesAreRefusedWithoutBlockingOthers(t *testing.T) {
 	i := s.inbox(func(c *Config) { c.MaxMessageBytes = 1000 })
 	s.run(i)
 	assert.Equal(t, "good", string(s.receive(messages).Payload))
-	refused := s.settled(i)
-	require.Len(t, refused, len(bad))
+	rejected := s.settled(i)
+	require.Len(t, rejected, len(bad))
 	for reason := range bad {
-		found := slices.ContainsFunc(refused, func(r Refusal) bool { return r.ID != "" && strings.Contains(r.Reason, reason) })
-		assert.True(t, found, "%s is not among %v", reason, refused)
+		found := slices.ContainsFunc(rejected, func(r Rejection) bool { return r.ID != "" && strings.Contains(r.Reason, reason) })
+		assert.True(t, found, "%s is not among %v", reason, rejected)
 	}
 }
 
@@ -176,11 +176,11 @@ func TestARefusedEntryThatIsAddedAgainHasItsNewReason(t *testing.T) {
 	s.add("topics", "orders", "_entry", "1-1", "_reason", "old")
 	i := s.inbox()
 	s.run(i)
-	refused := s.settled(i)
-	require.Len(t, refused, 1)
-	assert.NotEqual(t, "1-1", refused[0].ID)
-	assert.Contains(t, refused[0].Reason, `field "topics"`)
-	assert.Equal(t, map[string]string{"topics": "orders"}, refused[0].Fields)
+	rejected := s.settled(i)
+	require.Len(t, rejected, 1)
+	assert.NotEqual(t, "1-1", rejected[0].ID)
+	assert.Contains(t, rejected[0].Reason, `field "topics"`)
+	assert.Equal(t, map[string]string{"topics": "orders"}, rejected[0].Fields)
 }
 
 // TestCrashingProcessesStoreNoMessageTwice: processes end at random moments, also between storing a batch and reporting it. Their calls
@@ -332,10 +332,10 @@ func TestAHugeEntryDoesNotBlockOthers(t *testing.T) {
 	i := s.inbox(func(c *Config) { c.Client, c.MaxMessageBytes = client, 1000 })
 	s.run(i)
 	assert.Equal(t, "good", string(s.receive(messages).Payload))
-	refused := s.settled(s.inbox())
-	require.Len(t, refused, 1)
-	assert.Contains(t, refused[0].Reason, redisdelay.ErrMessageTooLarge.Error())
-	assert.Equal(t, fmt.Sprint(32<<20+len("topicorderspayload")), refused[0].Fields["_bytes"])
+	rejected := s.settled(s.inbox())
+	require.Len(t, rejected, 1)
+	assert.Contains(t, rejected[0].Reason, redisdelay.ErrMessageTooLarge.Error())
+	assert.Equal(t, fmt.Sprint(32<<20+len("topicorderspayload")), rejected[0].Fields["_bytes"])
 }
 
 func TestTheReasonOfARefusedEntryIsBounded(t *testing.T) {
@@ -358,9 +358,9 @@ func TestTheReasonOfARefusedEntryIsBounded(t *testing.T) {
 		}
 	})
 	s.run(i)
-	refused := s.settled(i)
-	require.Len(t, refused, 4)
-	for _, r := range refused {
+	rejected := s.settled(i)
+	require.Len(t, rejected, 4)
+	for _, r := range rejected {
 		assert.LessOrEqual(t, len(r.Reason), redisdelay.MaxReasonBytes)
 		assert.True(t, utf8.ValidString(r.Reason))
 	}

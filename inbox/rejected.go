@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Refusal is an entry that cannot be stored.
-type Refusal struct {
+// Rejection is an entry that cannot be stored.
+type Rejection struct {
 	ID     string    // of the entry in the inbox
-	At     time.Time // when it was refused, by Redis's clock
+	At     time.Time // when it was rejected, by Redis's clock
 	Reason string
 
 	// Fields are the fields of the entry, one for each name. If the entry has more than 64 KiB or 1,000 fields, they are
@@ -17,23 +17,23 @@ type Refusal struct {
 	Fields map[string]string
 }
 
-// The fields that are added to a refused entry.
+// The fields that are added to a rejected entry.
 const (
 	entryField  = "_entry"
 	reasonField = "_reason"
 )
 
-// Refused returns up to most refused entries, the newest first. To retry one, add its Fields to the inbox again, unless
+// Rejected returns up to most rejected entries, the newest first. To retry one, add its Fields to the inbox again, unless
 // they are cut (_bytes). The error is that of ctx or of Redis.
-func (i *Inbox) Refused(ctx context.Context, most int) ([]Refusal, error) {
-	entries, err := i.intake.Refused(ctx, int64(most))
+func (i *Inbox) Rejected(ctx context.Context, most int) ([]Rejection, error) {
+	entries, err := i.intake.Rejected(ctx, int64(most))
 	if err != nil {
-		return nil, fmt.Errorf("redisdelay: refused entries of the inbox: %w", err)
+		return nil, fmt.Errorf("redisdelay: rejected entries of the inbox: %w", err)
 	}
-	list := make([]Refusal, len(entries))
+	list := make([]Rejection, len(entries))
 	for n, e := range entries {
 		ms, _ := e.Parts() // Redis makes these ids
-		r := Refusal{At: time.UnixMilli(int64(ms)), Fields: map[string]string{}}
+		r := Rejection{At: time.UnixMilli(int64(ms)), Fields: map[string]string{}}
 		for _, f := range e.Fields {
 			switch f[0] {
 			case entryField:

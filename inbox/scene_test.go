@@ -107,17 +107,17 @@ func (s scene) emptied() {
 	require.Eventually(s, func() bool { return s.waiting() == 0 }, time.Minute, 5*time.Millisecond)
 }
 
-// settled waits until the inbox is empty, and returns what was refused.
-func (s scene) settled(i *Inbox) []Refusal {
+// settled waits until the inbox is empty, and returns what was rejected.
+func (s scene) settled(i *Inbox) []Rejection {
 	s.Helper()
 	s.emptied()
-	refused, err := i.Refused(s.Context(), 100)
+	rejected, err := i.Rejected(s.Context(), 100)
 	require.NoError(s, err)
-	return refused
+	return rejected
 }
 
-func (s scene) waiting() int64 { return s.client.XLen(s.Context(), s.key("entries")).Val() }
-func (s scene) refused() int64 { return s.client.XLen(s.Context(), s.key("refused")).Val() }
+func (s scene) waiting() int64  { return s.client.XLen(s.Context(), s.key("entries")).Val() }
+func (s scene) rejected() int64 { return s.client.XLen(s.Context(), s.key("rejected")).Val() }
 
 // scheduled are the messages of topic t in a partition.
 func (s scene) scheduled(partition int) []redis.Z {

@@ -61,9 +61,9 @@ type settling struct {
 	outcomes []outcome
 	shares   []*share
 
-	mu      sync.Mutex
-	refused []intake.Refusal    // guarded by mu
-	events  []observe.Published // guarded by mu; reported at the end, because a failed batch is settled again
+	mu       sync.Mutex
+	rejected []intake.Rejection  // guarded by mu
+	events   []observe.Published // guarded by mu; reported at the end, because a failed batch is settled again
 }
 
 // outcome is how this process would settle an entry if there was no plan yet.
@@ -71,29 +71,29 @@ type outcome struct {
 	entry   intake.Entry
 	request request
 	message queue.Message // the ID is empty if there is nothing to store
-	err     error         // why the entry would be refused
+	err     error         // why the entry would be rejected
 }
 
 // plan says how the entries of a batch are settled. The first process makes the plan before it stores a message. Other
 // processes follow the plan, even if their settings, or the partitions of a topic, differ by then.
 type plan struct {
 	Partitions map[string]int      // by topic, quoted because it may be invalid UTF-8
-	Refused    []string            // ids of entries
+	Rejected   []string            // ids of entries
 	Shares     map[string][]string // by place: ids of entries, in their order
 }
 
-// errRefused is the reason for an entry that this process could store, but the plan refuses.
-var errRefused = errors.New("a process with other settings has refused it")
+// errRejected is the reason for an entry that this process could store, but the plan rejects.
+var errRejected = errors.New("a process with other settings has rejected it")
 
 // unusable is the error of an invalid entry.
 type unusable struct{ error }
 
 func (u unusable) Unwrap() error { return u.error }
 
-// settle stores the messages and makes the changes of a batch, and returns the entries that it refuses. After an error, the
+// settle stores the messages and makes the changes of a batch, and returns the entries that it rejects. After an error, the
 // whole batch must be settled again. It then has the same number and the same plan, so nothing is stored twice. The error is
 // intake.ErrEnded if another process has settled the batch.
-func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, error) {
+func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Rejection, error) {
 	s := &settling{Inbox: i, batch: b, began: time.Now(), topics: map[string]*opened{}}
 	for _, e := range b.Entries {
 		o := outcome{entry: e}
@@ -133,7 +133,7 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Refusal, e
 			tell(e)
 		}
 	}
-	return s.refused, nil
+	return s.rejected, nil
 }
 
 // plan returns the plan of the batch: that of the first process that made one.
@@ -145,7 +145,7 @@ func (s *settling) plan(ctx context.Context) (plan, error) {
 	for _, o := range s.outcomes {
 		switch {
 		case o.err != nil:
-			p.Refused = append(p.Refused, o.entry.ID)
+			p.Rejected = append(p.Rejected, o.entry.ID)
 		case o.message.ID != "":
 			where := s.placeOf(p, o).String()
 			p.Shares[where] = append(p.Shares[where], o.entry.ID)
@@ -163,15 +163,15 @@ func (s *settling) plan(ctx context.Context) (plan, error) {
 	return p, json.Unmarshal([]byte(counts), &p)
 }
 
-// follow refuses an entry or adds it to a share, as the plan says. The plan also decides about an entry that this process
+// follow rejects an entry or adds it to a share, as the plan says. The plan also decides about an entry that this process
 // finds too large, because it may be stored already.
 func (s *settling) follow(p plan, o outcome) {
-	topic, refused := o.request.topic, slices.Contains(p.Refused, o.entry.ID)
+	topic, rejected := o.request.topic, slices.Contains(p.Rejected, o.entry.ID)
 	switch {
-	case o.err != nil && (refused || o.message.ID == ""):
-		s.refuse(topic, o.err, o.entry.ID)
-	case refused:
-		s.refuse(topic, errRefused, o.entry.ID)
+	case o.err != nil && (rejected || o.message.ID == ""):
+		s.reject(topic, o.err, o.entry.ID)
+	case rejected:
+		s.reject(topic, errRejected, o.entry.ID)
 	case o.message.ID != "":
 		s.add(p, s.placeOf(p, o), o)
 	}
@@ -215,12 +215,12 @@ func lasting(err error) bool {
 	return errors.As(err, new(unusable)) || !outage && !errors.Is(err, queue.ErrStalePublisher)
 }
 
-// refuse records that entries are refused.
-func (s *settling) refuse(topic string, why error, entries ...string) {
+// reject records that entries are rejected.
+func (s *settling) reject(topic string, why error, entries ...string) {
 	reason := queue.Reason(why.Error())
 	s.mu.Lock()
 	for _, id := range entries {
-		s.refused = append(s.refused, intake.Refusal{Entry: id, Reason: reason})
+		s.rejected = append(s.rejected, intake.Rejection{Entry: id, Reason: reason})
 	}
 	s.mu.Unlock()
 	s.published(observe.Published{Topic: topic, Messages: len(entries), Err: why})
@@ -341,7 +341,7 @@ func (s *settling) pushTo(ctx context.Context, l *share) error {
 	switch {
 	case err == nil:
 	case lasting(err):
-		s.refuse(l.topic, err, l.remaining()...)
+		s.reject(l.topic, err, l.remaining()...)
 		return nil
 	default:
 		return err
@@ -353,7 +353,7 @@ func (s *settling) pushTo(ctx context.Context, l *share) error {
 		case s.config.OnDuplicate == redisdelay.IgnoreDuplicate:
 			done.Ignored = append(done.Ignored, call[0].Key)
 		default:
-			s.refuse(l.topic, redisdelay.ErrDuplicateMessage, l.entries[d.Call])
+			s.reject(l.topic, redisdelay.ErrDuplicateMessage, l.entries[d.Call])
 			done.Messages--
 		}
 	}
@@ -363,7 +363,7 @@ func (s *settling) pushTo(ctx context.Context, l *share) error {
 	return nil
 }
 
-// pushAs stores a share once, however often it is called. If Redis refuses the batch because its record has another first
+// pushAs stores a share once, however often it is called. If Redis rejects the batch because its record has another first
 // message, the share is already stored: the plan is the same, so an entry must have been removed from the inbox meanwhile. The
 // duplicates are then those of the record. A share that failed, for example because Redis was full, can be stored later.
 func (s *settling) pushAs(ctx context.Context, name string, l *share) ([]queue.Duplicate, error) {

@@ -58,7 +58,7 @@ func sceneOn(t *testing.T, server *redistest.Server, options redis.Options) (*fi
 func someReading() *reading {
 	r := &reading{
 		end: time.Now(), failures: 1, behind: 2, behindFor: 3 * time.Second,
-		inbox: admin.Inbox{Waiting: 4, Oldest: 5 * time.Second, Refused: 6}, dueWithin: []time.Duration{time.Minute, 24 * time.Hour},
+		inbox: admin.Inbox{Waiting: 4, Oldest: 5 * time.Second, Rejected: 6}, dueWithin: []time.Duration{time.Minute, 24 * time.Hour},
 	}
 	r.fold([]admin.TopicStats{{
 		Topic: "t", Partitions: 7, Keys: 8, Overdue: 9 * time.Second, DueWithin: []int{10, 11}, Counts: admin.Counts{Scheduled: 12, Due: 13},
@@ -74,7 +74,7 @@ func TestCollectorShowsEachStatistic(t *testing.T) {
 	registry := registryOf(t, &Collector{config: CollectorConfig{MaxAge: time.Hour}, last: someReading()})
 	assert.Equal(t, map[string]float64{
 		"redis_up": 1, "redis_scrape_errors_total": 1, "periodic_behind_schedules": 2, "periodic_behind_seconds": 3,
-		"inbox_waiting_entries": 4, "inbox_oldest_seconds": 5, "inbox_refused_entries": 6,
+		"inbox_waiting_entries": 4, "inbox_oldest_seconds": 5, "inbox_rejected_entries": 6,
 		"topic_partitions{topic=t}": 7, "topic_keys{topic=t}": 8, "topic_overdue_seconds{topic=t}": 9,
 		"topic_due_within_messages{topic=t,within=1m}": 10, "topic_due_within_messages{topic=t,within=1d}": 11,
 		"topic_scheduled_messages{topic=t}": 12, "topic_due_messages{topic=t}": 13,

@@ -36,8 +36,8 @@ var gauges = []gauge{
 		func(r *reading) (float64, bool) { return float64(r.inbox.Waiting), r.noInbox == nil }),
 	ofReading("inbox_oldest_seconds", "For how long the first of these has waited; 0 if there is none.",
 		func(r *reading) (float64, bool) { return r.inbox.Oldest.Seconds(), r.noInbox == nil }),
-	ofReading("inbox_refused_entries", "Entries of the inbox that are kept because they cannot be stored.",
-		func(r *reading) (float64, bool) { return float64(r.inbox.Refused), r.noInbox == nil }),
+	ofReading("inbox_rejected_entries", "Entries of the inbox that are kept because they cannot be stored.",
+		func(r *reading) (float64, bool) { return float64(r.inbox.Rejected), r.noInbox == nil }),
 
 	{
 		desc("topic_due_within_messages", "Messages that no group has been given yet, and that are due already or within a time.", "topic", "within"),

@@ -89,7 +89,7 @@ var wrongUsages = []struct{ line, problem, want string }{
 	{"delete orders --confirm order", `--confirm is "order"`, "want the name of the topic: orders"},
 	{"export orders --file main.go", "--file main.go exists", "want a new file"},
 	{"dashboard --listen 0.0.0.0:8080", "can be reached by others", "--behind-proxy"},
-	{"inbox refused --limit 0", `--limit is "0"`, "want a whole number from 1 to 10,000"},
+	{"inbox rejected --limit 0", `--limit is "0"`, "want a whole number from 1 to 10,000"},
 	{"stats --watch --max-dead 1", "--max-dead cannot be given with --watch", "want one of them"},
 	{"stats --max-dead few", `--max-dead is "few"`, "want a whole number from 0 to 1,000,000,000"},
 	{"stats --max-overdue", "--max-overdue needs a value", "DURATION"},

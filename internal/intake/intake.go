@@ -86,21 +86,21 @@ type Batch struct {
 	Wait    time.Duration // without entries: how long another reader has a batch; negative: there are no entries
 }
 
-// Refusal says why nothing is stored for an entry.
-type Refusal struct{ Entry, Reason string }
+// Rejection says why nothing is stored for an entry.
+type Rejection struct{ Entry, Reason string }
 
 // Reader identifies a reader of batches and its limits.
 type Reader struct {
 	Name     string
 	Lease    time.Duration // after which other readers take over its batch
-	Keep     int           // about how many refused entries are kept
+	Keep     int           // about how many rejected entries are kept
 	MaxBytes int           // of an entry's fields; of a larger entry, only the size is read
 }
 
 // Next ends the batch with a number (0: none), if it has not ended, and returns the next one.
-func (i *Intake) Next(ctx context.Context, by Reader, ended int64, refused ...Refusal) (Batch, error) {
+func (i *Intake) Next(ctx context.Context, by Reader, ended int64, rejected ...Rejection) (Batch, error) {
 	args := []any{ended, by.Name, by.Lease.Milliseconds(), by.Keep, 1 + rand.IntN(maxStep), by.MaxBytes}
-	for _, r := range refused {
+	for _, r := range rejected {
 		args = append(args, r.Entry, r.Reason)
 	}
 	reply, err := i.run(ctx, nextScript, args)
@@ -156,10 +156,10 @@ func (i *Intake) Await(ctx context.Context, most time.Duration) error {
 
 // Glance describes how full the inbox is.
 type Glance struct {
-	Now     time.Time
-	Length  int64
-	First   Entry // its ID; "" if there is none
-	Refused int64
+	Now      time.Time
+	Length   int64
+	First    Entry // its ID; "" if there is none
+	Rejected int64
 }
 
 // Oldest returns how long the first entry has waited; 0 if there is none, or if its time is unknown.
@@ -177,21 +177,21 @@ func (i *Intake) Glance(ctx context.Context) (Glance, error) {
 	if err != nil {
 		return Glance{}, err
 	}
-	g := Glance{Now: reply.Time(), Length: reply.Int(), First: Entry{ID: reply.Text()}, Refused: reply.Int()}
+	g := Glance{Now: reply.Time(), Length: reply.Int(), First: Entry{ID: reply.Text()}, Rejected: reply.Int()}
 	return g, reply.End()
 }
 
-// Page sizes: Redis builds a reply as a whole, and a waiting entry may have several MiB; a refused entry has 64 KiB at most.
+// Page sizes: Redis builds a reply as a whole, and a waiting entry may have several MiB; a rejected entry has 64 KiB at most.
 const (
-	waitingPage = 10
-	maxWaiting  = 8 << 20 // bytes after which Waiting ends
-	refusedPage = 100
+	waitingPage  = 10
+	maxWaiting   = 8 << 20 // bytes after which Waiting ends
+	rejectedPage = 100
 )
 
-// Refused returns the last refused entries, the newest first.
-func (i *Intake) Refused(ctx context.Context, most int64) ([]Entry, error) {
-	key := i.client.PrefixKey(script.RefusedEntries)
-	return i.pages(ctx, "+", most, refusedPage, math.MaxInt, func(ctx context.Context, from string, count int64) *redis.XMessageSliceCmd {
+// Rejected returns the last rejected entries, the newest first.
+func (i *Intake) Rejected(ctx context.Context, most int64) ([]Entry, error) {
+	key := i.client.PrefixKey(script.RejectedEntries)
+	return i.pages(ctx, "+", most, rejectedPage, math.MaxInt, func(ctx context.Context, from string, count int64) *redis.XMessageSliceCmd {
 		return i.client.Redis().XRevRangeN(ctx, key, from, "-", count)
 	})
 }

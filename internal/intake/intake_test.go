@@ -49,17 +49,17 @@ func (s scene) add(t *testing.T, fields ...string) (id string) {
 	return id
 }
 
-func (s scene) next(t *testing.T, reader string, ended int64, refused ...intake.Refusal) intake.Batch {
+func (s scene) next(t *testing.T, reader string, ended int64, rejected ...intake.Rejection) intake.Batch {
 	t.Helper()
-	b, err := s.Next(t.Context(), intake.Reader{Name: reader, Lease: time.Minute, Keep: 10, MaxBytes: 5 << 20}, ended, refused...)
+	b, err := s.Next(t.Context(), intake.Reader{Name: reader, Lease: time.Minute, Keep: 10, MaxBytes: 5 << 20}, ended, rejected...)
 	require.NoError(t, err)
 	return b
 }
 
-// kept returns the only refused entry.
+// kept returns the only rejected entry.
 func (s scene) kept(t *testing.T) intake.Entry {
 	t.Helper()
-	list, err := s.Refused(t.Context(), 10)
+	list, err := s.Rejected(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	return list[0]
@@ -179,13 +179,13 @@ func TestRefusedEntriesAreKeptWithTheReason(t *testing.T) {
 	bad := s.add(t, "topics", "a")
 	s.add(t, "topic", "a")
 	b := s.next(t, "one", 0)
-	b = s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "no topic"}, intake.Refusal{Entry: "1-1", Reason: "is not in the batch"})
+	b = s.next(t, "one", b.Number, intake.Rejection{Entry: bad, Reason: "no topic"}, intake.Rejection{Entry: "1-1", Reason: "is not in the batch"})
 	require.Negative(t, b.Wait)
 	kept := s.kept(t)
 	assert.ElementsMatch(t, [][2]string{{"_entry", bad}, {"_reason", "no topic"}, {"topics", "a"}}, kept.Fields)
 	glance, err := s.Glance(t.Context())
 	require.NoError(t, err)
-	assert.EqualValues(t, 1, glance.Refused)
+	assert.EqualValues(t, 1, glance.Rejected)
 	assert.Zero(t, glance.Length)
 }
 
@@ -200,7 +200,7 @@ func TestAnEntryWithManyFieldsDoesNotBlockOthers(t *testing.T) {
 	b := s.next(t, "one", 0)
 	require.Len(t, b.Entries, 2)
 	require.Len(t, b.Entries[0].Fields, 20_000)
-	require.Negative(t, s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "many"}).Wait)
+	require.Negative(t, s.next(t, "one", b.Number, intake.Rejection{Entry: bad, Reason: "many"}).Wait)
 }
 
 func TestBatchNumbersGrowEvenIfTheirRecordIsLost(t *testing.T) {
@@ -222,7 +222,7 @@ func TestAnOversizedEntryIsReturnedAsItsSizeOnly(t *testing.T) {
 		require.Equal(t, []intake.Entry{{ID: large, Fields: [][2]string{}, Bytes: 32<<20 + len("payload")}}, b.Entries)
 		b = s.next(t, "one", 0)
 	}
-	b = s.next(t, "one", b.Number, intake.Refusal{Entry: large, Reason: "large"})
+	b = s.next(t, "one", b.Number, intake.Rejection{Entry: large, Reason: "large"})
 	require.Len(t, b.Entries, 1)
 	assert.Equal(t, [][2]string{{"topic", "a"}}, b.Entries[0].Fields)
 }
@@ -236,7 +236,7 @@ func TestALargeRefusedEntryIsTruncated(t *testing.T) {
 	size := len(strings.Join(fields, ""))
 	bad := s.add(t, fields...)
 	b := s.next(t, "one", 0)
-	s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "large"})
+	s.next(t, "one", b.Number, intake.Rejection{Entry: bad, Reason: "large"})
 	kept := s.kept(t)
 	assert.Contains(t, kept.Fields, [2]string{"_bytes", fmt.Sprint(size)})
 	assert.Contains(t, kept.Fields, [2]string{"payload", strings.Repeat("x", 1024)})
@@ -260,7 +260,7 @@ func TestARefusedEntryWithOmittedFieldsRecordsItsSize(t *testing.T) {
 		size := len(strings.Join(fields, ""))
 		bad := s.add(t, fields...)
 		b := s.next(t, "one", 0)
-		s.next(t, "one", b.Number, intake.Refusal{Entry: bad, Reason: "many"})
+		s.next(t, "one", b.Number, intake.Rejection{Entry: bad, Reason: "many"})
 		kept := s.kept(t)
 		want := 1000 + len([]string{"_entry", "_reason"})
 		if cut {
@@ -310,11 +310,11 @@ func TestEntriesAreReadInPages(t *testing.T) {
 	client := redistest.Client(t)
 	client.AddHook(replies)
 	s := newSceneOn(t, client)
-	refused := strings.TrimSuffix(s.key, "entries") + "refused"
+	rejected := strings.TrimSuffix(s.key, "entries") + "rejected"
 	var ids []string
 	for n := range 250 {
 		ids = append(ids, fmt.Sprintf("1-%d", n+1))
-		for _, key := range []string{s.key, refused} {
+		for _, key := range []string{s.key, rejected} {
 			require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: ids[n], Values: []string{"f", "v"}}).Err())
 		}
 	}
@@ -326,7 +326,7 @@ func TestEntriesAreReadInPages(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ids, idsOf(intake.Batch{Entries: waiting}))
 
-	list, err := s.Refused(t.Context(), 205)
+	list, err := s.Rejected(t.Context(), 205)
 	require.NoError(t, err)
 	got := idsOf(intake.Batch{Entries: list})
 	slices.Reverse(got)

@@ -20,7 +20,7 @@ const (
 	Versions
 	Entries // from here on with the tag {prefix:inbox}
 	Reading
-	RefusedEntries
+	RejectedEntries
 	Scheduled
 	Messages
 	Groups
@@ -48,33 +48,33 @@ const (
 
 // kinds has the name of each kind in Redis and in the scripts, the type of its values, and their meaning.
 var kinds = [...]struct{ name, holds, meaning string }{
-	Topics:         {"topics", "hash", "topic → version of its data: the list of topics"},
-	Schedules:      {"schedules", "hash", "schedule → revision and definition, as JSON"},
-	Upcoming:       {"upcoming", "zset", "schedule → when to store its next ticks, ms"},
-	Versions:       {"versions", "hash", "owner → version of its last declaration"},
-	Entries:        {"entries", "stream", "entries that programs in any language have added, and that are not stored yet"},
-	Reading:        {"reading", "hash", "batch of the inbox that is being stored: number, first and last entry, reader, end and length of its lease, plan for the entries"},
-	RefusedEntries: {"refused", "stream", "entries of the inbox that cannot be stored, each with the reason"},
-	Scheduled:      {"scheduled", "zset", "id → due, ms: not given to any group yet"},
-	Messages:       {"messages", "hash", "id → encoded message"},
-	Groups:         {"groups", "set", "consumer groups"},
-	Refs:           {"refs", "hash", "id → JSON array of the groups that still need the body, if several groups received the message"},
-	MessageKeys:    {"keys", "hash", "message key → id of its message, or ! and the id of the dead message that had the key"},
-	Dedup:          {"dedup", "zset", "message key → end of its deduplication window, ms"},
-	Publishers:     {"publishers", "hash", "publisher, or caller of cancel and reschedule → record of its last batch or request"},
-	Settings:       {"settings", "hash", "pauses, limits, retirements and expiry times of groups"},
-	AtLimit:        {"at_limit", "hash", "group at its limit → the limit. When unack has fewer messages, the group is woken"},
-	PartitionCount: {"partitions", "string", "in partition 0: number of partitions, if more than one"},
-	Expiries:       {"expiry", "zset", "group that expires → when to check whether it has expired, ms"},
-	Imported:       {"imported", "zset", "ULID of an imported message → until when it is remembered, ms"},
-	Ticks:          {"ticks", "hash", "in partition 0: schedule → its stored ticks"},
-	QueueOf:        {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},
-	UnackOf:        {"unack", "zset", "id → lease deadline, ms: delivered to G and not settled"},
-	AttemptsOf:     {"attempts", "hash", "id → token/seen/unsure"},
-	ClaimsOf:       {"claims", "hash", "consumer → record of its last claim"},
-	DeadOf:         {"dead", "zset", "id → when it became dead in G, ms"},
-	ReasonsOf:      {"reasons", "hash", "id → why it is dead"},
-	NackMetadataOf: {"nack_metadata", "hash", "id → metadata for G, if a middleware had changed them before a nack"},
+	Topics:          {"topics", "hash", "topic → version of its data: the list of topics"},
+	Schedules:       {"schedules", "hash", "schedule → revision and definition, as JSON"},
+	Upcoming:        {"upcoming", "zset", "schedule → when to store its next ticks, ms"},
+	Versions:        {"versions", "hash", "owner → version of its last declaration"},
+	Entries:         {"entries", "stream", "entries that programs in any language have added, and that are not stored yet"},
+	Reading:         {"reading", "hash", "batch of the inbox that is being stored: number, first and last entry, reader, end and length of its lease, plan for the entries"},
+	RejectedEntries: {"rejected", "stream", "entries of the inbox that cannot be stored, each with the reason"},
+	Scheduled:       {"scheduled", "zset", "id → due, ms: not given to any group yet"},
+	Messages:        {"messages", "hash", "id → encoded message"},
+	Groups:          {"groups", "set", "consumer groups"},
+	Refs:            {"refs", "hash", "id → JSON array of the groups that still need the body, if several groups received the message"},
+	MessageKeys:     {"keys", "hash", "message key → id of its message, or ! and the id of the dead message that had the key"},
+	Dedup:           {"dedup", "zset", "message key → end of its deduplication window, ms"},
+	Publishers:      {"publishers", "hash", "publisher, or caller of cancel and reschedule → record of its last batch or request"},
+	Settings:        {"settings", "hash", "pauses, limits, retirements and expiry times of groups"},
+	AtLimit:         {"at_limit", "hash", "group at its limit → the limit. When unack has fewer messages, the group is woken"},
+	PartitionCount:  {"partitions", "string", "in partition 0: number of partitions, if more than one"},
+	Expiries:        {"expiry", "zset", "group that expires → when to check whether it has expired, ms"},
+	Imported:        {"imported", "zset", "ULID of an imported message → until when it is remembered, ms"},
+	Ticks:           {"ticks", "hash", "in partition 0: schedule → its stored ticks"},
+	QueueOf:         {"queue", "zset", "id → due, ms: waiting for (re)delivery to G"},
+	UnackOf:         {"unack", "zset", "id → lease deadline, ms: delivered to G and not settled"},
+	AttemptsOf:      {"attempts", "hash", "id → token/seen/unsure"},
+	ClaimsOf:        {"claims", "hash", "consumer → record of its last claim"},
+	DeadOf:          {"dead", "zset", "id → when it became dead in G, ms"},
+	ReasonsOf:       {"reasons", "hash", "id → why it is dead"},
+	NackMetadataOf:  {"nack_metadata", "hash", "id → metadata for G, if a middleware had changed them before a nack"},
 	ConsumersOf: {"consumers", "hash", "consumer → until when it counts as alive, when it was last and first seen, ms, " +
 		"and JSON that describes it"},
 	TurnsOf: {"turns", "hash", "ordering key, such as 6,cust-1 (with its length) → id of the message that has the turn"},

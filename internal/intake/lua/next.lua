@@ -1,11 +1,11 @@
 -- next.lua: end the current batch of entries, and read the next one. Until a batch has ended, all readers get the same
 -- entries. So a process may take over from one that has died, and a message that both store is stored once.
 --
--- KEYS     entries, reading, refused
+-- KEYS     entries, reading, rejected
 -- ARGV[1]  ended   number of a batch that is settled; 0: none
 -- ARGV[2]  reader  the caller
 -- ARGV[3]  lease   after how many ms another reader may take over the batch
--- ARGV[4]  keep    about how many refused entries are kept
+-- ARGV[4]  keep    about how many rejected entries are kept
 -- ARGV[5]  step    increment of batch numbers while the clock is behind them
 -- ARGV[6]  max_bytes  of an entry that are returned
 -- ARGV[7..]  for each message: entry, reason
@@ -16,17 +16,17 @@
 local MAX_ENTRIES = 500 -- of a batch
 local MAX_BYTES = 2097152 -- of a batch, unless its first entry has more
 local PAGE = 10 -- entries that are read at once, at most: a page of large ones must not fill Redis's memory
-local MAX_KEPT = 65536 -- bytes that are kept of a refused entry
-local MAX_VALUES = 2000 -- fields and values that are kept of a refused entry
+local MAX_KEPT = 65536 -- bytes that are kept of a rejected entry
+local MAX_VALUES = 2000 -- fields and values that are kept of a rejected entry
 local LAST_ID = '18446744073709551615-18446744073709551615' -- no id may follow it
 local LAST_TIME = 2 ^ 48 -- ms, in the year 10889
 local BEGINNING = 1024 -- bytes that are kept of each field and value, if the entry has more than MAX_KEPT or MAX_VALUES
 local ended, reader, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[6])
-local refusals, reasons = columns(7, 2)
+local rejections, reasons = columns(7, 2)
 local now, now_ms = now_us()
 local state = redis.call('HMGET', reading, 'number', 'first', 'last', 'reader', 'until', 'lease')
 local number, first, last = tonumber(state[1] or 0), state[2] or '', state[3] or ''
-redis.call('XLEN', refused)
+redis.call('XLEN', rejected)
 
 local function size_of(values)
   local size = 0
@@ -34,9 +34,9 @@ local function size_of(values)
   return size
 end
 
-local ADDED = { _entry = true, _reason = true, _bytes = true } -- fields that are added to a refused entry
+local ADDED = { _entry = true, _reason = true, _bytes = true } -- fields that are added to a rejected entry
 
--- own returns the fields and values to keep of a refused entry, without ADDED: the entry may have been refused before.
+-- own returns the fields and values to keep of a rejected entry, without ADDED: the entry may have been rejected before.
 local function own(values)
   local list, kept, size = {}, 0, size_of(values)
   local large = size > MAX_KEPT or #values > MAX_VALUES
@@ -54,19 +54,19 @@ local function own(values)
   return list
 end
 
--- settle moves refused entries to a stream of their own, and removes the batch.
+-- settle moves rejected entries to a stream of their own, and removes the batch.
 local function settle()
   local why, ids = {}, {}
-  for i, id in ipairs(refusals) do why[id] = reasons[i] end
+  for i, id in ipairs(rejections) do why[id] = reasons[i] end
   for i, entry in ipairs(redis.call('XRANGE', entries, first, last)) do
     local id, values = entry[1], entry[2]
     ids[i] = id
     if why[id] then
-      redis.call('XADD', refused, 'MAXLEN', '~', ARGV[4], '*', '_entry', id, '_reason', why[id], unpack(own(values)))
+      redis.call('XADD', rejected, 'MAXLEN', '~', ARGV[4], '*', '_entry', id, '_reason', why[id], unpack(own(values)))
     end
   end
   if #ids == 0 then return end
-  -- Redis gives each entry a larger id than the last one, and refuses entries after LAST_ID. If the last id is not a plausible
+  -- Redis gives each entry a larger id than the last one, and rejects entries after LAST_ID. If the last id is not a plausible
   -- time, the stream begins anew, so that the id does not affect later entries.
   if #ids == redis.call('XLEN', entries) and tonumber(string.match(last, '^%d+')) > LAST_TIME then
     redis.call('UNLINK', entries)
@@ -95,7 +95,7 @@ local function collect()
   end
 end
 
--- shown returns an entry, without its fields if it is too large for the reader, which will refuse it.
+-- shown returns an entry, without its fields if it is too large for the reader, which will reject it.
 local function shown(entry)
   local size = size_of(entry[2])
   return size > max_bytes and { entry[1], {}, size } or entry

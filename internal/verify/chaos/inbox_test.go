@@ -104,7 +104,7 @@ func TestEachEntryIsStoredOnceDespiteCrashes(t *testing.T) {
 	s.until("each entry has come", healing, func() bool { return s.history.Count(Handled) >= count })
 	stop(crowd)
 	require.Equal(t, count, s.judgeDeliveries("g").Published[OK])
-	refused, err := s.Client.XLen(t.Context(), strings.Replace(entries, ":entries", ":refused", 1)).Result()
+	rejected, err := s.Client.XLen(t.Context(), strings.Replace(entries, ":entries", ":rejected", 1)).Result()
 	require.NoError(t, err)
-	assert.Zero(t, refused)
+	assert.Zero(t, rejected)
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 const (
 	examples = "../../../examples"
 	entries  = "{" + redisdelay.DefaultPrefix + ":inbox}:entries"
-	refused  = "{" + redisdelay.DefaultPrefix + ":inbox}:refused"
+	rejected = "{" + redisdelay.DefaultPrefix + ":inbox}:rejected"
 )
 
 // language is one that has an example.

@@ -90,7 +90,7 @@ var objects = []struct {
 	{"`periodic ls`, `periodic show`", scheduleJSON{}},
 	{"the other commands of `periodic`", scheduleOperationJSON{}},
 	{"`inbox show`", admin.Inbox{}},
-	{"`inbox refused`, one for each entry", inbox.Refusal{}},
+	{"`inbox rejected`, one for each entry", inbox.Rejection{}},
 	{"`inbox run`, when it ends", inboxRunJSON{}},
 	{"all operations; `export --file`, `import`", operationJSON{}},
 	{"`import --zset`, `import --from`", importJSON{}},

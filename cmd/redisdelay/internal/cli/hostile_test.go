@@ -92,7 +92,7 @@ func newEvil(t *testing.T, random *rand.Rand) *evil {
 	require.NoError(t, err)
 	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.Pause{By: e.consumer, Reason: e.reason}))
 	e.schedule()
-	require.NoError(t, e.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:refused", Values: []string{
+	require.NoError(t, e.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:rejected", Values: []string{
 		"_entry", e.field, "_reason", e.reason, e.field, e.payload,
 	}}).Err())
 	require.NoError(t, e.Client.HSet(t.Context(), "{redisdelay:topics}", "of another version"+e.topic, e.field).Err())
@@ -104,7 +104,7 @@ func (e *evil) schedule() {
 	e.T.Helper()
 	p, err := periodic.New(periodic.Config{Client: e.Client}, nil)
 	require.NoError(e.T, err)
-	text := func(s string) string { return strings.ToValidUTF8(s, "?") } // else Set refuses it
+	text := func(s string) string { return strings.ToValidUTF8(s, "?") } // else Set rejects it
 	require.NoError(e.T, p.Set(e.T.Context(), periodic.Schedule{
 		ID: "report", Topic: text(e.topic), Cron: "@daily", Payload: []byte(e.payload), Metadata: message.Metadata{text(e.field): text(e.reason)},
 	}))
@@ -129,7 +129,7 @@ func (s *stage) spoil(key, body string) {
 	}
 }
 
-// commands are those that print names or texts, refusals included. The last ones end the scene.
+// commands are those that print names or texts, rejections included. The last ones end the scene.
 func (e *evil) commands() [][]string {
 	return [][]string{
 		{"topics"},
@@ -179,7 +179,7 @@ func (e *evil) commands() [][]string {
 		{"periodic", "pause", "report", "--by", e.field, "--reason", e.reason},
 		{"periodic", "trigger", e.reason},
 		{"inbox", "show"},
-		{"inbox", "refused"},
+		{"inbox", "rejected"},
 		{"doctor"},
 		{e.reason},
 		{"ls", "--" + e.reason},
@@ -274,11 +274,11 @@ func TestJSONOutputIsExact(t *testing.T) {
 // TestARefusedEntryIsPrintedExactly in JSON, so that it can be added again as it was.
 func TestARefusedEntryIsPrintedExactly(t *testing.T) {
 	s := newStage(t)
-	require.NoError(t, s.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:refused", Values: []string{
+	require.NoError(t, s.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:rejected", Values: []string{
 		"_entry", "1-1", "_reason", "no topic", "key", "k", "payload", "\xff\x00", "meta.\xfe", "1",
 	}}).Err())
 	var o struct{ Fields, Fields64 map[string]string }
-	require.NoError(t, json.Unmarshal([]byte(s.must("inbox", "refused", "-o", "json")), &o))
+	require.NoError(t, json.Unmarshal([]byte(s.must("inbox", "rejected", "-o", "json")), &o))
 	assert.Equal(t, map[string]string{"key": "k"}, o.Fields)
 	assert.Equal(t, map[string]string{"cGF5bG9hZA==": "/wA=", "bWV0YS7+": "MQ=="}, o.Fields64, "names and values in base64")
 }

@@ -16,7 +16,7 @@ import (
 
 // inbox returns the commands for the inbox.
 func (a *app) inbox() *cobra.Command {
-	return family("inbox", "Store what programs write to the inbox, or show what waits in it", a.inboxRun(), a.inboxShow(), a.inboxRefused())
+	return family("inbox", "Store what programs write to the inbox, or show what waits in it", a.inboxRun(), a.inboxShow(), a.inboxRejected())
 }
 
 func (a *app) openInbox(change func(*inbox.Config)) (*inbox.Inbox, error) {
@@ -37,30 +37,30 @@ func (a *app) inboxShow() *cobra.Command {
 				oldest = ", the first for " + humanize.Duration(s.Oldest)
 			}
 			return a.reply(s, "%s%s; %s", humanize.Count(int(s.Waiting), "entry waits", "entries wait"), oldest,
-				humanize.Count(int(s.Refused), "was refused", "were refused"))
+				humanize.Count(int(s.Rejected), "was rejected", "were rejected"))
 		})
 }
 
-func (a *app) inboxRefused() *cobra.Command {
+func (a *app) inboxRejected() *cobra.Command {
 	most := 100
-	cmd := a.command("refused", "Show entries that could not be stored and the reasons, newest first", nil,
+	cmd := a.command("rejected", "Show entries that could not be stored and the reasons, newest first", nil,
 		func(ctx context.Context, _ []string) error {
 			i, err := a.openInbox(func(*inbox.Config) {})
 			if err != nil {
 				return err
 			}
-			list, err := i.Refused(ctx, most)
+			list, err := i.Rejected(ctx, most)
 			if err != nil {
 				return err
 			}
-			return a.showRefused(list)
+			return a.showRejected(list)
 		})
 	cmd.Flags().Var(number(&most, 1, 10_000), "limit", "show at most this many")
 	return cmd
 }
 
-func (a *app) showRefused(list []inbox.Refusal) error {
-	g := a.newGrid("ENTRY", "REFUSED AT", "REASON", "FIELDS")
+func (a *app) showRejected(list []inbox.Rejection) error {
+	g := a.newGrid("ENTRY", "REJECTED AT", "REASON", "FIELDS")
 	for _, r := range list {
 		var fields []string
 		for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
@@ -68,13 +68,13 @@ func (a *app) showRefused(list []inbox.Refusal) error {
 		}
 		g.add(r.ID, nominal(r.At), a.cut(r.Reason, 60), a.cut(strings.Join(fields, " "), 80))
 	}
-	return printList(a, list, g, "no entry was refused")
+	return printList(a, list, g, "no entry was rejected")
 }
 
 type inboxRunJSON struct {
 	Operation string
 	Stored    int
-	Refused   int
+	Rejected  int
 	Changed   int
 }
 
@@ -86,7 +86,7 @@ func (done *inboxRunJSON) observer() observe.Observer {
 			mu.Lock()
 			defer mu.Unlock()
 			if e.Err != nil {
-				done.Refused += e.Messages
+				done.Rejected += e.Messages
 			} else {
 				done.Stored += e.Messages
 			}
@@ -114,8 +114,8 @@ func (a *app) inboxRun() *cobra.Command {
 			if err := i.Run(ctx); err != nil {
 				return err
 			}
-			return a.reply(done, "stored %s, changed %s by key, refused %s", humanize.Count(done.Stored, "message", "messages"),
-				humanize.Number(done.Changed), humanize.Count(done.Refused, "entry", "entries"))
+			return a.reply(done, "stored %s, changed %s by key, rejected %s", humanize.Count(done.Stored, "message", "messages"),
+				humanize.Number(done.Changed), humanize.Count(done.Rejected, "entry", "entries"))
 		})
 	cmd.Flags().IntVar(&partitions, "partitions", 1, "the least number of partitions of each topic")
 	cmd.Long = "Any number of processes may run it. See docs/use/inbox.md for the fields of an entry."
