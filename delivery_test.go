@@ -216,10 +216,10 @@ func TestADecisionIsSafeForConcurrentUse(t *testing.T) {
 		msg.Nack()
 		deciding.Wait()
 		require.False(t, t.Failed())
-		switch e := <-settled; e.How {
+		switch e := <-settled; e.Settlement {
 		case observe.Deferred:
 			s.Expect(messages, msg.UUID)
-			assert.Equal(t, observe.Acked, (<-settled).How)
+			assert.Equal(t, observe.Acked, (<-settled).Settlement)
 		case observe.BuriedByHandler:
 			buried++
 		default:

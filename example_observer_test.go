@@ -20,7 +20,7 @@ func ExampleSubscriberConfig_observer() {
 	var acked atomic.Int64
 	observer := observe.Observer{
 		Settled: func(s observe.Settled) {
-			if s.How == observe.Acked {
+			if s.Settlement == observe.Acked {
 				acked.Add(1)
 			}
 		},

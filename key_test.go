@@ -178,7 +178,7 @@ func TestCancelAndRescheduleReturnThePreviousStatus(t *testing.T) {
 
 	require.Len(t, changed, 5)
 	for i, how := range []observe.Change{observe.Rescheduled, observe.Rescheduled, observe.Rescheduled, observe.Canceled} {
-		assert.Equal(t, how, changed[i].How)
+		assert.Equal(t, how, changed[i].Change)
 		assert.Equal(t, first.ID, changed[i].ID)
 	}
 	assert.Empty(t, changed[4].ID)

@@ -31,17 +31,17 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 	}
 	o := logObserver{logger}
 	return observe.Observer{
-		Published:   o.published,
-		Claimed:     o.claimed,
-		HandedOut:   o.handedOut,
-		Settled:     o.settled,
-		Buried:      o.buried,
-		LeaseLost:   o.leaseLost,
-		Ended:       o.ended,
-		Recreated:   o.recreated,
-		Failed:      o.failed,
-		OutageBegan: o.outageBegan,
-		OutageEnded: o.outageEnded,
+		Published:      o.published,
+		Claimed:        o.claimed,
+		Delivered:      o.delivered,
+		Settled:        o.settled,
+		Buried:         o.buried,
+		LeaseLost:      o.leaseLost,
+		GroupExpired:   o.groupExpired,
+		GroupRecreated: o.groupRecreated,
+		Failed:         o.failed,
+		OutageBegan:    o.outageBegan,
+		OutageEnded:    o.outageEnded,
 	}
 }
 
@@ -60,7 +60,7 @@ func (o logObserver) claimed(e observe.Claimed) {
 	o.logger.Debug("Claimed messages", at(e.Place, watermill.LogFields{"ids": slices.Clone(e.IDs)}))
 }
 
-func (o logObserver) handedOut(e observe.HandedOut) {
+func (o logObserver) delivered(e observe.Delivered) {
 	o.logger.Debug("Handed out a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt, "late": e.Late}))
 }
 
@@ -72,10 +72,10 @@ func (o logObserver) settled(e observe.Settled) {
 	if e.Error != "" {
 		fields["error"] = e.Error
 	}
-	text := settlementText(e.How)
+	text := settlementText(e.Settlement)
 	switch {
 	case e.Stale:
-		fields["how"] = e.How
+		fields["settlement"] = e.Settlement
 		text = "A settlement had no effect, because its delivery was no longer current"
 	case e.RetryIn > 0: // else it is a dead message, or not due again
 		fields["retry_in"] = e.RetryIn
@@ -117,11 +117,11 @@ func (o logObserver) leaseLost(e observe.LeaseLost) {
 	o.logger.Info("Lost the lease of a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt}))
 }
 
-func (o logObserver) ended(e observe.Ended) {
+func (o logObserver) groupExpired(e observe.GroupExpired) {
 	o.logger.Info("Ended a consumer group that had no live subscriber", at(e.Place, watermill.LogFields{"freed": e.Freed}))
 }
 
-func (o logObserver) recreated(e observe.Recreated) {
+func (o logObserver) groupRecreated(e observe.GroupRecreated) {
 	o.logger.Info("The consumer group had ended and begins anew", at(e.Place, watermill.LogFields{}))
 }
 
@@ -134,20 +134,20 @@ func (o logObserver) failed(e observe.Failed) {
 	}
 	panicked := (*PanicError)(nil)
 	switch {
-	case e.What == observe.Decoding && errors.As(e.Err, &panicked):
+	case e.Activity == observe.Decoding && errors.As(e.Err, &panicked):
 		fields["stack"] = string(panicked.Stack)
 		o.logger.Error("The unmarshaler panicked", e.Err, fields)
-	case e.What == observe.Retrying:
+	case e.Activity == observe.Redelivering:
 		o.logger.Error("Cannot choose a nacked message's delay or keep its metadata", e.Err, fields)
-	case e.What != observe.Decoding:
-		fields["activity"], fields["error"] = e.What, e.Err
+	case e.Activity != observe.Decoding:
+		fields["activity"], fields["error"] = e.Activity, e.Err
 		o.logger.Debug("An attempt has failed", fields)
 	}
 }
 
 func (o logObserver) outageBegan(e observe.OutageBegan) {
-	if !oneOfMany(e.What, e.Others) {
-		fails, _ := outageTexts(e.What)
+	if !oneOfMany(e.Activity, e.Others) {
+		fails, _ := outageTexts(e.Activity)
 		o.logger.Error(fails, e.Err, at(e.Place, watermill.LogFields{}))
 	}
 }
@@ -160,8 +160,8 @@ func oneOfMany(what observe.Activity, others int) bool {
 }
 
 func (o logObserver) outageEnded(e observe.OutageEnded) {
-	if !e.Stopped && !oneOfMany(e.What, e.Others) {
-		_, works := outageTexts(e.What)
+	if !e.Stopped && !oneOfMany(e.Activity, e.Others) {
+		_, works := outageTexts(e.Activity)
 		o.logger.Info(works, at(e.Place, watermill.LogFields{"after": e.After}))
 	}
 }
@@ -179,9 +179,9 @@ func outageTexts(what observe.Activity) (fails, works string) {
 		return "Cannot extend leases", "Extending leases works again"
 	case observe.Listening:
 		return "No notifications, polling instead", "Notifications work again"
-	case observe.Growing:
+	case observe.CheckingPartitions:
 		return "Cannot look for new partitions", "Looking for new partitions works again"
-	case observe.Ending:
+	case observe.ExpiringGroups:
 		return "Cannot end groups that have expired", "Ending groups that have expired works again"
 	}
 	return "Failed: " + string(what), "Works again: " + string(what)

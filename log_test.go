@@ -22,7 +22,7 @@ func TestWithoutALoggerNothingIsObserved(t *testing.T) {
 	for _, logger := range []watermill.LoggerAdapter{nil, watermill.NopLogger{}} {
 		o := logging(logger)
 		assert.Nil(t, o.Claimed)
-		assert.Nil(t, o.HandedOut)
+		assert.Nil(t, o.Delivered)
 		assert.Nil(t, o.Settled)
 		assert.Nil(t, o.Failed)
 		assert.Nil(t, o.OutageBegan)
@@ -55,11 +55,11 @@ func TestEachKindOfSettlementHasItsOwnLogLine(t *testing.T) {
 		observe.Acked, observe.Nacked, observe.Released, observe.Abandoned, observe.Undecodable,
 		observe.Deferred, observe.BuriedByHandler, observe.Unsettled,
 	} {
-		o.Settled(observe.Settled{Place: aPlace, ID: "a", How: how, Took: time.Second, RetryIn: time.Minute})
+		o.Settled(observe.Settled{Place: aPlace, ID: "a", Settlement: how, Took: time.Second, RetryIn: time.Minute})
 		assert.NotEqual(t, "Settled a message", settlementText(how))
 	}
-	o.Settled(observe.Settled{Place: aPlace, ID: "a", How: observe.Nacked, Stale: true})
-	o.Settled(observe.Settled{Place: aPlace, ID: "b", How: observe.Nacked})
+	o.Settled(observe.Settled{Place: aPlace, ID: "a", Settlement: observe.Nacked, Stale: true})
+	o.Settled(observe.Settled{Place: aPlace, ID: "b", Settlement: observe.Nacked})
 	lines := logger.Captured()[watermill.DebugLogLevel]
 	for _, line := range lines {
 		texts[line.Msg] = true
@@ -71,7 +71,7 @@ func TestEachKindOfSettlementHasItsOwnLogLine(t *testing.T) {
 
 func TestAnOutageIsLoggedOnceUntilItEnds(t *testing.T) {
 	for what, lines := range map[observe.Activity]int{
-		observe.Publishing: 2, observe.Listening: 4, observe.Growing: 4, observe.Ending: 4, // with two partitions
+		observe.Publishing: 2, observe.Listening: 4, observe.CheckingPartitions: 4, observe.ExpiringGroups: 4, // with two partitions
 		observe.Claiming: 4, observe.Settling: 4, observe.Extending: 4,
 	} {
 		logger := watermill.NewCaptureLogger()
@@ -98,9 +98,9 @@ func TestAnOutageIsLoggedOnceUntilItEnds(t *testing.T) {
 func TestAPanicInTheUnmarshalerIsLoggedWithItsStack(t *testing.T) {
 	logger := watermill.NewCaptureLogger()
 	o := logging(logger)
-	o.Failed(observe.Failed{Place: aPlace, What: observe.Decoding, ID: "a", Err: errAway})
+	o.Failed(observe.Failed{Place: aPlace, Activity: observe.Decoding, ID: "a", Err: errAway})
 	assert.Empty(t, logger.Captured()[watermill.ErrorLogLevel])
-	o.Failed(observe.Failed{Place: aPlace, What: observe.Decoding, ID: "b", Err: &PanicError{Value: "no", Stack: []byte("main.go:1")}})
+	o.Failed(observe.Failed{Place: aPlace, Activity: observe.Decoding, ID: "b", Err: &PanicError{Value: "no", Stack: []byte("main.go:1")}})
 	lines := logger.Captured()[watermill.ErrorLogLevel]
 	assert.Len(t, lines, 1)
 	assert.Equal(t, itsPlace.Add(watermill.LogFields{"id": "b", "stack": "main.go:1"}), lines[0].Fields)

@@ -55,7 +55,7 @@ type retries chan time.Duration
 // observe is an option for a subscriber.
 func (r retries) observe(c *subConfig) {
 	c.Observer.Settled = func(e observe.Settled) {
-		if e.How == observe.Nacked || e.How == observe.Deferred {
+		if e.Settlement == observe.Nacked || e.Settlement == observe.Deferred {
 			r <- e.RetryIn
 		}
 	}

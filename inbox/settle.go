@@ -305,12 +305,12 @@ func (s *settling) due(e intake.Entry, r request) int64 {
 // change cancels or reschedules the message with a key, if there is one. An entry that makes a change is a batch by itself, so
 // the number of the batch identifies the change.
 func (s *settling) change(ctx context.Context, e intake.Entry, r request) error {
-	topic, event := s.topic(r.topic), observe.Changed{Topic: r.topic, Key: r.traits.Key, How: observe.Canceled}
+	topic, event := s.topic(r.topic), observe.Changed{Topic: r.topic, Key: r.traits.Key, Change: observe.Canceled}
 	var status queue.Status
 	if r.operation == Cancel {
 		status, event.Err = topic.CancelOnce(ctx, publisherName, s.batch.Number, r.traits.Key)
 	} else {
-		event.How = observe.Rescheduled
+		event.Change = observe.Rescheduled
 		status, event.Err = topic.RescheduleOnce(ctx, publisherName, s.batch.Number, r.traits.Key, s.due(e, r))
 	}
 	event.ID = status.ID

@@ -9,7 +9,7 @@ import (
 
 // Observe some events of a Subscriber, next to another Observer. Set Observer in redisdelay.SubscriberConfig.
 func Example() {
-	late := observe.Observer{HandedOut: func(e observe.HandedOut) {
+	late := observe.Observer{Delivered: func(e observe.Delivered) {
 		if e.Late > time.Second {
 			fmt.Println("late:", e.Late)
 		}
@@ -18,7 +18,7 @@ func Example() {
 	observer := observe.Join(late, dead)
 
 	// what a Subscriber would do
-	observer.HandedOut(observe.HandedOut{Late: 2 * time.Second})
+	observer.Delivered(observe.Delivered{Late: 2 * time.Second})
 	observer.Buried(observe.Buried{Place: observe.Place{Topic: "orders"}})
 	// Output:
 	// late: 2s

@@ -5,20 +5,20 @@ func Join(observers ...Observer) Observer {
 	var all Observer
 	for _, o := range observers {
 		all = Observer{
-			Published:   both(all.Published, o.Published),
-			Changed:     both(all.Changed, o.Changed),
-			Claimed:     both(all.Claimed, o.Claimed),
-			HandedOut:   both(all.HandedOut, o.HandedOut),
-			Settled:     both(all.Settled, o.Settled),
-			Buried:      both(all.Buried, o.Buried),
-			LeaseLost:   both(all.LeaseLost, o.LeaseLost),
-			Ended:       both(all.Ended, o.Ended),
-			Recreated:   both(all.Recreated, o.Recreated),
-			Ticked:      both(all.Ticked, o.Ticked),
-			Called:      both(all.Called, o.Called),
-			Failed:      both(all.Failed, o.Failed),
-			OutageBegan: both(all.OutageBegan, o.OutageBegan),
-			OutageEnded: both(all.OutageEnded, o.OutageEnded),
+			Published:      both(all.Published, o.Published),
+			Changed:        both(all.Changed, o.Changed),
+			Claimed:        both(all.Claimed, o.Claimed),
+			Delivered:      both(all.Delivered, o.Delivered),
+			Settled:        both(all.Settled, o.Settled),
+			Buried:         both(all.Buried, o.Buried),
+			LeaseLost:      both(all.LeaseLost, o.LeaseLost),
+			GroupExpired:   both(all.GroupExpired, o.GroupExpired),
+			GroupRecreated: both(all.GroupRecreated, o.GroupRecreated),
+			Ticked:         both(all.Ticked, o.Ticked),
+			Called:         both(all.Called, o.Called),
+			Failed:         both(all.Failed, o.Failed),
+			OutageBegan:    both(all.OutageBegan, o.OutageBegan),
+			OutageEnded:    both(all.OutageEnded, o.OutageEnded),
 		}
 	}
 	return all

@@ -9,20 +9,20 @@ import "time"
 // call PublishAsync, Flush or Close, which may wait for the function. For the same reason, Failed, OutageBegan and
 // OutageEnded must not publish to the topic of the event.
 type Observer struct {
-	Published   func(Published)   // a Publish or PublishAsync call has ended
-	Changed     func(Changed)     // a Cancel or Reschedule call has ended
-	Claimed     func(Claimed)     // a subscription has leased messages
-	HandedOut   func(HandedOut)   // a handler has been given a message
-	Settled     func(Settled)     // a delivery has ended
-	Buried      func(Buried)      // a message was dead-lettered
-	LeaseLost   func(LeaseLost)   // a consumer no longer holds a message
-	Ended       func(Ended)       // a consumer group without a live subscription has ended
-	Recreated   func(Recreated)   // a subscription has recreated its expired group
-	Ticked      func(Ticked)      // ticks of a schedule were stored ahead, or missed (package periodic)
-	Called      func(Called)      // a script call has ended, with or without an answer
-	Failed      func(Failed)      // an attempt has failed
-	OutageBegan func(OutageBegan) // an activity has begun to fail
-	OutageEnded func(OutageEnded) // an activity that failed works again, or has ended
+	Published      func(Published)      // a Publish or PublishAsync call has ended
+	Changed        func(Changed)        // a Cancel or Reschedule call has ended
+	Claimed        func(Claimed)        // a subscription has leased messages
+	Delivered      func(Delivered)      // a handler has been given a message
+	Settled        func(Settled)        // a delivery has ended
+	Buried         func(Buried)         // a message was dead-lettered
+	LeaseLost      func(LeaseLost)      // a consumer no longer holds a message
+	GroupExpired   func(GroupExpired)   // a consumer group without a live subscription has ended
+	GroupRecreated func(GroupRecreated) // a subscription has recreated its expired group
+	Ticked         func(Ticked)         // ticks of a schedule were stored ahead, or missed (package periodic)
+	Called         func(Called)         // a script call has ended, with or without an answer
+	Failed         func(Failed)         // an attempt has failed
+	OutageBegan    func(OutageBegan)    // an activity has begun to fail
+	OutageEnded    func(OutageEnded)    // an activity that failed works again, or has ended
 }
 
 // Place is where an event happened.
@@ -47,11 +47,11 @@ type Published struct {
 
 // Changed is the end of a Cancel or Reschedule call. A call after Close, or with an invalid argument, is not reported.
 type Changed struct {
-	Topic string
-	Key   string
-	ID    string // of the message with the key; "" if there was none, or it is unknown
-	How   Change // the call: Canceled or Rescheduled
-	Err   error  // as returned to the caller; nil if a message was changed
+	Topic  string
+	Key    string
+	ID     string // of the message with the key; "" if there was none, or it is unknown
+	Change Change // the call: Canceled or Rescheduled
+	Err    error  // as returned to the caller; nil if a message was changed
 }
 
 // Change is which call a Changed event reports.
@@ -70,8 +70,8 @@ type Claimed struct {
 	Bytes int
 }
 
-// HandedOut is the start of a delivery: a handler has the message.
-type HandedOut struct {
+// Delivered is the start of a delivery: a handler has the message.
+type Delivered struct {
 	Place
 	ID      string
 	Token   int64 // names the delivery; see redisdelay.Delivery
@@ -80,12 +80,12 @@ type HandedOut struct {
 }
 
 // Settled is the end of a delivery. It is reported once for each message of a Claimed event, unless its Unmarshaler
-// hangs. Redis has recorded it, unless How is Unsettled.
+// hangs. Redis has recorded it, unless Settlement is Unsettled.
 type Settled struct {
 	Place
-	ID    string
-	Token int64 // names the delivery; see redisdelay.Delivery
-	How   Settlement
+	ID         string
+	Token      int64 // names the delivery; see redisdelay.Delivery
+	Settlement Settlement
 	// Took is how long a handler had the message. An Unsettled delivery has 0 only if no handler had it.
 	Took time.Duration
 	// RetryIn is, after Nacked and Deferred, how long until the message is due; 0 if it is dead or Stale.
@@ -101,7 +101,7 @@ type Settled struct {
 // Settlement is how a delivery has ended.
 type Settlement string
 
-// How a delivery ends.
+// The settlements of deliveries.
 const (
 	Acked           Settlement = "ack"
 	Nacked          Settlement = "nack"
@@ -132,19 +132,19 @@ type LeaseLost struct {
 	ID        string
 	Token     int64 // names the delivery; see redisdelay.Delivery
 	Attempt   int
-	HandedOut bool // a handler has it; the context of its message has ended
+	Delivered bool // a handler has it; the context of its message has ended
 }
 
-// Ended is a consumer group that expired without a live subscription. Any publisher or subscription of the topic may
+// GroupExpired is a consumer group that expired without a live subscription. Any publisher or subscription of the topic may
 // end it, in each partition separately, so several processes may report it, more than once.
-type Ended struct {
+type GroupExpired struct {
 	Place     // of the group; Partition is -1
 	Freed int // messages of the group that this process freed
 }
 
-// Recreated is a group that its subscription has recreated, because it had expired while the subscription stalled, or
+// GroupRecreated is a group that its subscription has recreated, because it had expired while the subscription stalled, or
 // Redis had lost it. The group has lost the messages that became due meanwhile. It is reported once; Partition is -1.
-type Recreated struct{ Place }
+type GroupRecreated struct{ Place }
 
 // Ticked is reported by package periodic when a process has stored ticks of a schedule ahead, or found missed ticks.
 // Each tick is reported once, unless the process ends in between.
@@ -164,50 +164,50 @@ type Called struct {
 	Err       error
 }
 
-// Failed is a failed attempt, which is retried except for Decoding and Retrying. Its number depends on how often the
+// Failed is a failed attempt, which is retried except for Decoding and Redelivering. Its number depends on how often the
 // retries happen, so count OutageBegan to count incidents.
 type Failed struct {
 	Place
-	What Activity
-	ID   string // of the message, if What is Decoding or Retrying
-	Err  error
+	Activity Activity
+	ID       string // of the message, if Activity is Decoding or Redelivering
+	Err      error
 }
 
 // OutageBegan is the first failure of an activity in a place. OutageEnded follows once. The failures in between are
 // reported only to Failed. A retired group is an outage of Claiming, with Partition -1.
 type OutageBegan struct {
 	Place
-	What   Activity
-	Err    error // of the first attempt that failed
-	Others int   // other places in which this activity of the Publisher or subscription fails; a log may report only the first
+	Activity Activity
+	Err      error // of the first attempt that failed
+	Others   int   // other places in which this activity of the Publisher or subscription fails; a log may report only the first
 }
 
 // OutageEnded is the end of an outage: the activity works again or, if Stopped, is no longer attempted, for example
 // because the subscription has ended.
 type OutageEnded struct {
 	Place
-	What    Activity
-	After   time.Duration // since the outage began
-	Others  int           // other places in which it still fails
-	Stopped bool
+	Activity Activity
+	After    time.Duration // since the outage began
+	Others   int           // other places in which it still fails
+	Stopped  bool
 }
 
 // Activity is work of a Publisher or a subscription that can fail.
 type Activity string
 
-// What may fail.
+// Activities that may fail.
 const (
-	Publishing Activity = "publish"
-	Claiming   Activity = "claim"
-	Settling   Activity = "settle"
-	Extending  Activity = "extend" // heartbeats: extending leases
-	Listening  Activity = "listen" // receiving notifications; the subscription polls instead
-	Growing    Activity = "grow"   // checking for new partitions
-	Ending     Activity = "end"    // ending expired groups
+	Publishing         Activity = "publish"
+	Claiming           Activity = "claim"
+	Settling           Activity = "settle"
+	Extending          Activity = "extend"           // heartbeats: extending leases
+	Listening          Activity = "listen"           // receiving notifications; the subscription polls instead
+	CheckingPartitions Activity = "check-partitions" // checking for new partitions
+	ExpiringGroups     Activity = "expire-groups"    // ending expired groups
 
 	// These concern one message and are not retried:
 	Decoding Activity = "decode" // it is dead-lettered
-	// Retrying is choosing the delay of a nacked message, or storing its changed metadata. After invalid delay
+	// Redelivering is choosing the delay of a nacked message, or storing its changed metadata. After invalid delay
 	// metadata, NackDelay applies; after a panic in NackDelay, its default. Metadata that is too large is dropped.
-	Retrying Activity = "retry"
+	Redelivering Activity = "redeliver"
 )

@@ -117,7 +117,7 @@ func settlementAttributes(e observe.Settled, uuid string) []attribute.KeyValue {
 	if e.Stale {
 		list = append(list, keyStale.Bool(true))
 	}
-	if !e.Stale && (e.How == observe.BuriedByHandler || e.How == observe.Nacked && e.RetryIn == 0) {
+	if !e.Stale && (e.Settlement == observe.BuriedByHandler || e.Settlement == observe.Nacked && e.RetryIn == 0) {
 		list = append(list, keyDeadMessage.Bool(true))
 	}
 	return list

@@ -175,7 +175,7 @@ func TestASettlementBeginsWithTheAck(t *testing.T) {
 				return nil
 			}))
 			o.Settled(observe.Settled{
-				Place: observe.Place{Topic: d.Topic, Group: d.Group}, ID: d.ID, Token: d.Token, How: observe.Acked, Took: took,
+				Place: observe.Place{Topic: d.Topic, Group: d.Group}, ID: d.ID, Token: d.Token, Settlement: observe.Acked, Took: took,
 			})
 			settlement := w.one("ack " + w.Topic)
 			want := w.one("process " + w.Topic).StartTime.Add(took)

@@ -103,7 +103,7 @@ func (t *Telemetry) settled(e observe.Settled) {
 	if start.After(now) {
 		start = now
 	}
-	operation := string(e.How)
+	operation := string(e.Settlement)
 	_, span := t.tracer.Start(trace.ContextWithSpan(context.Background(), was.span), spanName(operation, e.Topic),
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(start),
 		attributes(operation, e.Topic, e.Group), trace.WithAttributes(settlementAttributes(e, was.uuid)...))

@@ -39,7 +39,7 @@ type Metrics struct {
 	places places
 
 	published, changed, ticks, missed, calls, failures     *prometheus.CounterVec
-	claimed, handedOut, early, settled, leasesLost, buried *prometheus.CounterVec
+	claimed, delivered, early, settled, leasesLost, buried *prometheus.CounterVec
 	publishing, calling, claimedAtOnce, lateness, handling *prometheus.HistogramVec
 	failing, inFlight, buffered                            *prometheus.GaugeVec
 }
@@ -88,17 +88,17 @@ func (m *Metrics) ofPublishers(f maker) {
 		"Messages of Publish calls that have ended, by outcome: ok (stored), duplicate (rejected or ignored), unknown or failed.", "topic", "outcome")
 	m.publishing = f.histogram("publish_duration_seconds", "How long Publish calls took.", quick, "topic")
 	m.changed = f.counter("changed_total",
-		"Calls of Cancel and Reschedule, by how (cancel, reschedule) and outcome: ok, missing (no such message), "+
-			"dead (it is a dead message), unknown (perhaps it is changed) or failed.", "topic", "how", "outcome")
+		"Calls of Cancel and Reschedule, by change (cancel, reschedule) and outcome: ok, missing (no such message), "+
+			"dead (it is a dead message), unknown (perhaps it is changed) or failed.", "topic", "change", "outcome")
 	m.ticks = f.counter("periodic_ticks_total", "Ticks of schedules that were stored ahead, each once.", "topic")
 	m.missed = f.counter("periodic_missed_total", "Ticks of schedules that nobody has stored in time, and that are not made up for.", "topic")
 	m.calls = f.counter("calls_total", "Calls of scripts in Redis, by outcome: ok or failed.", "script", "outcome")
 	m.calling = f.histogram("call_duration_seconds", "How long calls of scripts took, with the way there and back.", quick, "script")
 	m.failures = f.counter("failures_total",
-		"Failed attempts, by activity: publish, claim, settle, extend, listen (for notifications), grow, end, decode, retry, "+
+		"Failed attempts, by activity: publish, claim, settle, extend, listen (for notifications), check-partitions, expire-groups, decode, redeliver, "+
 			"store ticks, read the inbox.", "topic", "group", "activity")
 	m.failing = f.gauge("failing",
-		"In how many places an activity fails now: publish, claim, settle, extend, listen (for notifications), grow, end, "+
+		"In how many places an activity fails now: publish, claim, settle, extend, listen (for notifications), check-partitions, expire-groups, "+
 			"store ticks, read the inbox. A place is a partition of a subscription or a publisher.", "topic", "group", "activity")
 }
 
@@ -107,14 +107,14 @@ func (m *Metrics) ofSubscribers(f maker) {
 	m.claimed = f.counter("claimed_messages_total", "Messages that were leased.", "topic", "group")
 	m.claimedAtOnce = f.histogram("claim_batch_messages", "Messages leased by one claim, of claims that got some.",
 		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}, "topic", "group")
-	m.handedOut = f.counter("handed_out_messages_total", "Deliveries to handlers, repeated ones included.", "topic", "group")
+	m.delivered = f.counter("delivered_messages_total", "Deliveries to handlers, repeated ones included.", "topic", "group")
 	m.early = f.counter("early_deliveries_total", "Deliveries before their due time. It stays 0.", "topic", "group")
 	m.lateness = f.histogram("lateness_seconds", "From when a delivery was due until a handler had it, by Redis's clock.", slow, "topic", "group")
 	m.handling = f.histogram("handling_seconds", "How long handlers had messages.", slow, "topic", "group")
 	m.settled = f.counter("settled_messages_total",
 		"Deliveries that have ended, by how: ack, nack, defer, bury, release (no handler has seen it), "+
 			"abandon (its handler has outlasted Close), undecodable, expired (before a handler had it), stale (the delivery was no longer the current one), "+
-			"or unsettled (Redis was unreachable when the subscription ended).", "topic", "group", "how")
+			"or unsettled (Redis was unreachable when the subscription ended).", "topic", "group", "settlement")
 	m.leasesLost = f.counter("leases_lost_total", "Messages that a consumer no longer held before it was done with them.", "topic", "group")
 	m.buried = f.counter("buried_messages_total",
 		"Messages that became dead, by class of reason: deliveries (too many), lost (with their consumers, too often), "+

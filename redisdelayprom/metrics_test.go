@@ -39,21 +39,21 @@ func TestMetrics(t *testing.T) {
 			"publish_duration_seconds{topic=t}": 9,
 		}},
 		"changed": {reportChanged, map[string]float64{
-			"changed_total{how=reschedule,outcome=ok,topic=t}": 1, "changed_total{how=cancel,outcome=ok,topic=t}": 1,
-			"changed_total{how=cancel,outcome=missing,topic=t}": 1, "changed_total{how=cancel,outcome=dead,topic=t}": 1,
-			"changed_total{how=cancel,outcome=unknown,topic=t}": 1, "changed_total{how=cancel,outcome=failed,topic=t}": 1,
+			"changed_total{change=reschedule,outcome=ok,topic=t}": 1, "changed_total{change=cancel,outcome=ok,topic=t}": 1,
+			"changed_total{change=cancel,outcome=missing,topic=t}": 1, "changed_total{change=cancel,outcome=dead,topic=t}": 1,
+			"changed_total{change=cancel,outcome=unknown,topic=t}": 1, "changed_total{change=cancel,outcome=failed,topic=t}": 1,
 		}},
 		"delivered": {reportDelivered, map[string]float64{
 			"claimed_messages_total{group=g,topic=t}": 15, "claim_batch_messages{group=g,topic=t}": 1,
-			"handed_out_messages_total{group=g,topic=t}": 10, "early_deliveries_total{group=g,topic=t}": 1,
+			"delivered_messages_total{group=g,topic=t}": 10, "early_deliveries_total{group=g,topic=t}": 1,
 			"lateness_seconds{group=g,topic=t}": 10, "handling_seconds{group=g,topic=t}": 8, "leases_lost_total{group=g,topic=t}": 1,
 			"in_flight_messages{group=g,topic=t}": 2, "buffered_messages{group=g,topic=t}": 1,
 
-			"settled_messages_total{group=g,how=ack,topic=t}": 2, "settled_messages_total{group=g,how=nack,topic=t}": 1,
-			"settled_messages_total{group=g,how=defer,topic=t}": 1, "settled_messages_total{group=g,how=bury,topic=t}": 1,
-			"settled_messages_total{group=g,how=abandon,topic=t}": 1, "settled_messages_total{group=g,how=release,topic=t}": 1,
-			"settled_messages_total{group=g,how=undecodable,topic=t}": 1, "settled_messages_total{group=g,how=expired,topic=t}": 1,
-			"settled_messages_total{group=g,how=stale,topic=t}": 1, "settled_messages_total{group=g,how=unsettled,topic=t}": 2,
+			"settled_messages_total{group=g,settlement=ack,topic=t}": 2, "settled_messages_total{group=g,settlement=nack,topic=t}": 1,
+			"settled_messages_total{group=g,settlement=defer,topic=t}": 1, "settled_messages_total{group=g,settlement=bury,topic=t}": 1,
+			"settled_messages_total{group=g,settlement=abandon,topic=t}": 1, "settled_messages_total{group=g,settlement=release,topic=t}": 1,
+			"settled_messages_total{group=g,settlement=undecodable,topic=t}": 1, "settled_messages_total{group=g,settlement=expired,topic=t}": 1,
+			"settled_messages_total{group=g,settlement=stale,topic=t}": 1, "settled_messages_total{group=g,settlement=unsettled,topic=t}": 2,
 		}},
 		"buried": {reportBuried, map[string]float64{
 			"buried_messages_total{class=deliveries,group=g,topic=t}": 1, "buried_messages_total{class=lost,group=g,topic=t}": 1,
@@ -73,9 +73,9 @@ func TestMetrics(t *testing.T) {
 		}, map[string]float64{"periodic_ticks_total{topic=t}": 5, "periodic_missed_total{topic=t}": 4}},
 		"failed": {func(o observe.Observer) {
 			for _, what := range []observe.Activity{observe.Claiming, observe.Claiming, observe.Decoding} {
-				o.Failed(observe.Failed{Place: place, What: what, Err: errDown})
+				o.Failed(observe.Failed{Place: place, Activity: what, Err: errDown})
 			}
-			o.Failed(observe.Failed{Place: observe.Place{Topic: "t"}, What: observe.Publishing, Err: errDown})
+			o.Failed(observe.Failed{Place: observe.Place{Topic: "t"}, Activity: observe.Publishing, Err: errDown})
 		}, map[string]float64{
 			"failures_total{activity=claim,group=g,topic=t}": 2, "failures_total{activity=decode,group=g,topic=t}": 1,
 			"failures_total{activity=publish,group=,topic=t}": 1,
@@ -108,9 +108,9 @@ func reportPublished(o observe.Observer) {
 
 func reportChanged(o observe.Observer) {
 	for _, err := range []error{nil, redisdelay.ErrMessageNotFound, redisdelay.ErrMessageDead, errUnsure, errDown} {
-		o.Changed(observe.Changed{Topic: "t", How: observe.Canceled, Err: err})
+		o.Changed(observe.Changed{Topic: "t", Change: observe.Canceled, Err: err})
 	}
-	o.Changed(observe.Changed{Topic: "t", How: observe.Rescheduled})
+	o.Changed(observe.Changed{Topic: "t", Change: observe.Rescheduled})
 }
 
 // reportDelivered reports 15 messages that were claimed: 10 of them were handed out, and 8 of these settled. 4 of the others
@@ -118,17 +118,17 @@ func reportChanged(o observe.Observer) {
 func reportDelivered(o observe.Observer) {
 	o.Claimed(observe.Claimed{Place: place, IDs: make([]string, 15)})
 	for i := range 10 {
-		o.HandedOut(observe.HandedOut{Place: place, Late: time.Duration(i-1) * time.Millisecond}) // the first one early
+		o.Delivered(observe.Delivered{Place: place, Late: time.Duration(i-1) * time.Millisecond}) // the first one early
 	}
 	for _, how := range []observe.Settlement{
 		observe.Acked, observe.Acked, observe.Nacked, observe.Deferred, observe.BuriedByHandler, observe.Abandoned, observe.Unsettled,
 	} {
-		o.Settled(observe.Settled{Place: place, How: how, Took: time.Second})
+		o.Settled(observe.Settled{Place: place, Settlement: how, Took: time.Second})
 	}
-	o.Settled(observe.Settled{Place: place, How: observe.Acked, Took: time.Second, Stale: true})
+	o.Settled(observe.Settled{Place: place, Settlement: observe.Acked, Took: time.Second, Stale: true})
 	o.LeaseLost(observe.LeaseLost{Place: place})
 	for _, how := range []observe.Settlement{observe.Released, observe.Undecodable, observe.Expired, observe.Unsettled} {
-		o.Settled(observe.Settled{Place: place, How: how})
+		o.Settled(observe.Settled{Place: place, Settlement: how})
 	}
 }
 
@@ -150,12 +150,12 @@ func TestFailing(t *testing.T) {
 		assert.Equal(t, map[string]float64{"failing{activity=claim,group=g,topic=t}": want}, shown(t, registry, "failing"))
 	}
 	assert.Empty(t, shown(t, registry, "failing"))
-	one.OutageBegan(observe.OutageBegan{Place: place, What: observe.Claiming, Err: errDown})
-	other.OutageBegan(observe.OutageBegan{Place: place, What: observe.Claiming, Err: errDown})
+	one.OutageBegan(observe.OutageBegan{Place: place, Activity: observe.Claiming, Err: errDown})
+	other.OutageBegan(observe.OutageBegan{Place: place, Activity: observe.Claiming, Err: errDown})
 	fails(2)
-	one.OutageEnded(observe.OutageEnded{Place: place, What: observe.Claiming})
+	one.OutageEnded(observe.OutageEnded{Place: place, Activity: observe.Claiming})
 	fails(1)
-	other.OutageEnded(observe.OutageEnded{Place: place, What: observe.Claiming})
+	other.OutageEnded(observe.OutageEnded{Place: place, Activity: observe.Claiming})
 	fails(0)
 }
 
@@ -166,7 +166,7 @@ func TestSeriesBeginWithZero(t *testing.T) {
 	m.Observer().Published(observe.Published{Topic: "t", Messages: 1})
 	values := shown(t, registry, "_total")
 	for _, name := range []string{
-		"settled_messages_total{group=g,how=nack,topic=t}", "buried_messages_total{class=lost,group=g,topic=t}",
+		"settled_messages_total{group=g,settlement=nack,topic=t}", "buried_messages_total{class=lost,group=g,topic=t}",
 		"published_messages_total{outcome=unknown,topic=t}", "early_deliveries_total{group=g,topic=t}",
 	} {
 		assert.Contains(t, values, name)
@@ -180,7 +180,7 @@ func TestMaxPlaces(t *testing.T) {
 	for range 2 {
 		for _, at := range []observe.Place{{Topic: "t0", Group: "g0"}, {Topic: "t0", Group: "g1"}, {Topic: "t1", Group: "g0"}, {Topic: "t1", Group: "g1"}} {
 			o.Claimed(observe.Claimed{Place: at, IDs: []string{"id"}})
-			o.Failed(observe.Failed{Place: at, What: observe.Claiming})
+			o.Failed(observe.Failed{Place: at, Activity: observe.Claiming})
 			if at.Group == "g0" {
 				o.Published(observe.Published{Topic: at.Topic, Messages: 1})
 			}
@@ -215,7 +215,7 @@ func TestInvalidUTF8InNamesIsReplaced(t *testing.T) {
 func TestHistograms(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
 	for _, late := range []time.Duration{-time.Second, 3 * time.Millisecond} {
-		m.Observer().HandedOut(observe.HandedOut{Place: place, Late: late})
+		m.Observer().Delivered(observe.Delivered{Place: place, Late: late})
 	}
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -239,14 +239,14 @@ func TestConcurrentCountingLosesNothing(t *testing.T) {
 		all.Go(func() {
 			for i := range 1000 {
 				at := observe.Place{Topic: fmt.Sprint("t", i%5), Group: "g"}
-				m.Observer().HandedOut(observe.HandedOut{Place: at})
-				m.Observer().Settled(observe.Settled{Place: at, How: observe.Acked})
+				m.Observer().Delivered(observe.Delivered{Place: at})
+				m.Observer().Settled(observe.Settled{Place: at, Settlement: observe.Acked})
 			}
 		})
 	}
 	all.Wait()
 	sum := 0.0
-	for _, n := range shown(t, registry, "handed_out") {
+	for _, n := range shown(t, registry, "delivered") {
 		sum += n
 	}
 	assert.Equal(t, 8000.0, sum)

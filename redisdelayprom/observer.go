@@ -15,7 +15,7 @@ import (
 // publisher, whose group is "", have only labels.
 type series struct {
 	topic, group                          string
-	claimed, handedOut, early, leasesLost prometheus.Counter
+	claimed, delivered, early, leasesLost prometheus.Counter
 	claimedAtOnce, lateness, handling     prometheus.Observer
 	inFlight, buffered                    prometheus.Gauge
 }
@@ -71,7 +71,7 @@ func (m *Metrics) begin(topic, group string) *series {
 	}
 	return &series{
 		topic: topic, group: group,
-		claimed: m.claimed.WithLabelValues(topic, group), handedOut: m.handedOut.WithLabelValues(topic, group),
+		claimed: m.claimed.WithLabelValues(topic, group), delivered: m.delivered.WithLabelValues(topic, group),
 		early: m.early.WithLabelValues(topic, group), leasesLost: m.leasesLost.WithLabelValues(topic, group),
 		claimedAtOnce: m.claimedAtOnce.WithLabelValues(topic, group), lateness: m.lateness.WithLabelValues(topic, group),
 		handling: m.handling.WithLabelValues(topic, group),
@@ -85,10 +85,10 @@ func (m *Metrics) Observer() observe.Observer {
 	return observe.Observer{
 		Published: m.onPublished,
 		Changed: func(e observe.Changed) {
-			m.changed.WithLabelValues(m.places.of(e.Topic, "").topic, string(e.How), outcomeOf(e.Err)).Inc()
+			m.changed.WithLabelValues(m.places.of(e.Topic, "").topic, string(e.Change), outcomeOf(e.Err)).Inc()
 		},
 		Claimed:   m.onClaimed,
-		HandedOut: m.onHandedOut,
+		Delivered: m.onDelivered,
 		Settled:   m.onSettled,
 		Buried: func(e observe.Buried) {
 			s := m.places.of(e.Topic, e.Group)
@@ -110,10 +110,10 @@ func (m *Metrics) Observer() observe.Observer {
 		},
 		Failed: func(e observe.Failed) {
 			s := m.places.of(e.Topic, e.Group)
-			m.failures.WithLabelValues(s.topic, s.group, string(e.What)).Inc()
+			m.failures.WithLabelValues(s.topic, s.group, string(e.Activity)).Inc()
 		},
-		OutageBegan: func(e observe.OutageBegan) { m.failingIn(e.Place, e.What).Inc() },
-		OutageEnded: func(e observe.OutageEnded) { m.failingIn(e.Place, e.What).Dec() },
+		OutageBegan: func(e observe.OutageBegan) { m.failingIn(e.Place, e.Activity).Inc() },
+		OutageEnded: func(e observe.OutageEnded) { m.failingIn(e.Place, e.Activity).Dec() },
 	}
 }
 
@@ -157,11 +157,11 @@ func (m *Metrics) onClaimed(e observe.Claimed) {
 	s.claimedAtOnce.Observe(messages)
 }
 
-func (m *Metrics) onHandedOut(e observe.HandedOut) {
+func (m *Metrics) onDelivered(e observe.Delivered) {
 	s := m.places.of(e.Topic, e.Group)
 	s.buffered.Dec()
 	s.inFlight.Inc()
-	s.handedOut.Inc()
+	s.delivered.Inc()
 	if e.Late < 0 {
 		s.early.Inc()
 	}
@@ -169,13 +169,13 @@ func (m *Metrics) onHandedOut(e observe.HandedOut) {
 }
 
 func (m *Metrics) onSettled(e observe.Settled) {
-	s, how := m.places.of(e.Topic, e.Group), string(e.How)
+	s, settlement := m.places.of(e.Topic, e.Group), string(e.Settlement)
 	if e.Stale {
-		how = "stale"
+		settlement = "stale"
 	}
-	m.settled.WithLabelValues(s.topic, s.group, how).Inc()
-	noHandler := e.How == observe.Unsettled && e.Took == 0
-	if e.How == observe.Released || e.How == observe.Undecodable || e.How == observe.Expired || noHandler {
+	m.settled.WithLabelValues(s.topic, s.group, settlement).Inc()
+	noHandler := e.Settlement == observe.Unsettled && e.Took == 0
+	if e.Settlement == observe.Released || e.Settlement == observe.Undecodable || e.Settlement == observe.Expired || noHandler {
 		s.buffered.Dec()
 		return
 	}

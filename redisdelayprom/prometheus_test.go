@@ -207,7 +207,7 @@ func (r *trial) agree(c *assert.CollectT) {
 	published := float64(r.published.Load())
 	require.NotZero(c, published)
 	assert.Equal(c, published, sum("", `published_messages_total{outcome="ok"}`)[""], "published")
-	acked, nacked := sum("group", `settled_messages_total{how="ack"}`), sum("group", `settled_messages_total{how=~"nack|bury"}`)
+	acked, nacked := sum("group", `settled_messages_total{settlement="ack"}`), sum("group", `settled_messages_total{settlement=~"nack|bury"}`)
 	buried, dead := sum("group", "buried_messages_total"), sum("group", "group_dead_messages")
 	scheduled := sum("", "topic_scheduled_messages")[""]
 	waiting := r.ask(c, "sum by (group) (redisdelay_group_ready_messages + redisdelay_group_in_line_messages"+

@@ -70,7 +70,7 @@ func TestAMessageThatExpiresInTheRelayIsNotPublished(t *testing.T) {
 			s.run(func(c *relay.Config) {
 				c.OnExpired = how
 				c.Observer = observe.Observer{Settled: func(e observe.Settled) {
-					if e.How == observe.Expired {
+					if e.Settlement == observe.Expired {
 						expired.Add(1)
 					}
 				}}

@@ -124,9 +124,9 @@ const (
 // logging is an observer that logs the outages of a relay.
 func logging(logger watermill.LoggerAdapter) observe.Observer {
 	return observe.Observer{
-		OutageBegan: func(e observe.OutageBegan) { logger.Error(failureText(e.What), e.Err, fieldsOf(e.Place)) },
+		OutageBegan: func(e observe.OutageBegan) { logger.Error(failureText(e.Activity), e.Err, fieldsOf(e.Place)) },
 		OutageEnded: func(e observe.OutageEnded) {
-			if e.What == handingOn { // a beginning is logged as "Relaying delayed messages"
+			if e.Activity == handingOn { // a beginning is logged as "Relaying delayed messages"
 				logger.Info("The target takes messages of the topic again", fieldsOf(e.Place))
 			}
 		},

@@ -135,16 +135,16 @@ func TestASubscriptionEndsExpiredGroupsAndReportsThem(t *testing.T) {
 		topic.mu.Unlock()
 		pass(testPoll)
 		r.end(t)
-		ended := eventsOf[observe.Ended](w)
+		ended := eventsOf[observe.GroupExpired](w)
 		require.NotEmpty(t, ended)
-		assert.Equal(t, observe.Ended{Place: observe.Place{Topic: "t", Group: "old", Partition: -1}, Freed: 3}, ended[0])
+		assert.Equal(t, observe.GroupExpired{Place: observe.Place{Topic: "t", Group: "old", Partition: -1}, Freed: 3}, ended[0])
 		place := observe.Place{Topic: "t", Group: "g", Partition: -1}
 		failed := eventsOf[observe.Failed](w)
 		require.NotEmpty(t, failed)
-		assert.Equal(t, observe.Failed{Place: place, What: observe.Ending, Err: errDown}, failed[0])
-		assert.Equal(t, []observe.OutageBegan{{Place: place, What: observe.Ending, Err: errDown}}, eventsOf[observe.OutageBegan](w))
+		assert.Equal(t, observe.Failed{Place: place, Activity: observe.ExpiringGroups, Err: errDown}, failed[0])
+		assert.Equal(t, []observe.OutageBegan{{Place: place, Activity: observe.ExpiringGroups, Err: errDown}}, eventsOf[observe.OutageBegan](w))
 		require.Len(t, eventsOf[observe.OutageEnded](w), 1)
-		assert.Equal(t, observe.Ending, eventsOf[observe.OutageEnded](w)[0].What)
+		assert.Equal(t, observe.ExpiringGroups, eventsOf[observe.OutageEnded](w)[0].Activity)
 	})
 }
 
@@ -181,10 +181,10 @@ func TestEachRecreationOfAGroupIsReportedOnce(t *testing.T) {
 		}
 		recreate()
 		recreate() // another partition would be as soon
-		assert.Equal(t, []observe.Recreated{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, eventsOf[observe.Recreated](w))
+		assert.Equal(t, []observe.GroupRecreated{{Place: observe.Place{Topic: "t", Group: "g", Partition: -1}}}, eventsOf[observe.GroupRecreated](w))
 		pass(recreatedWithin)
 		recreate()
-		assert.Len(t, eventsOf[observe.Recreated](w), 2)
+		assert.Len(t, eventsOf[observe.GroupRecreated](w), 2)
 		assert.Empty(t, eventsOf[observe.Failed](w))
 	})
 }

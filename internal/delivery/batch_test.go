@@ -57,14 +57,14 @@ func TestAllMessagesOfABatchAreHandedOutTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g, w := newFakeGroup(3), &witness{}
 		run(t, g, observed(w), inBatches(10, func(batch []*message.Message) {
-			assert.Len(t, eventsOf[observe.HandedOut](w), 3, "before Handle has them")
+			assert.Len(t, eventsOf[observe.Delivered](w), 3, "before Handle has them")
 			pass(time.Second)
 			for _, msg := range batch {
 				msg.Ack()
 			}
 		}))
 		settle(5 * time.Second)
-		handed, settled := eventsOf[observe.HandedOut](w), eventsOf[observe.Settled](w)
+		handed, settled := eventsOf[observe.Delivered](w), eventsOf[observe.Settled](w)
 		assert.Len(t, settled, 3)
 		for i := range handed {
 			assert.Equal(t, handed[0].Late, handed[i].Late)

@@ -42,9 +42,9 @@ func TestAHandlerDecisionIsSentWithTheNackAndReported(t *testing.T) {
 			{Delivery: queue.Delivery{ID: "0002", Receipt: "1"}, Delay: time.Minute},
 		}, g.nacked)
 		assert.Equal(t, []observe.Settled{
-			{Place: place, ID: "0000", Token: 7, How: observe.Deferred, Took: time.Second, RetryIn: time.Hour},
-			{Place: place, ID: "0001", Token: 7, How: observe.BuriedByHandler, Took: time.Second},
-			{Place: place, ID: "0002", Token: 7, How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
+			{Place: place, ID: "0000", Token: 7, Settlement: observe.Deferred, Took: time.Second, RetryIn: time.Hour},
+			{Place: place, ID: "0001", Token: 7, Settlement: observe.BuriedByHandler, Took: time.Second},
+			{Place: place, ID: "0002", Token: 7, Settlement: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
 		}, eventsOf[observe.Settled](w))
 		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "no such order"}}, eventsOf[observe.Buried](w))
 	})
@@ -103,7 +103,7 @@ func TestALostReplyDoesNotChangeADecision(t *testing.T) {
 		r.end(t)
 		assert.Len(t, eventsOf[observe.Buried](w), 1)
 		assert.ElementsMatch(t, []observe.Settlement{observe.Deferred, observe.BuriedByHandler},
-			mapped(eventsOf[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
+			mapped(eventsOf[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.Settlement }))
 	})
 }
 
@@ -121,7 +121,7 @@ func TestADecisionWithoutANackIsDropped(t *testing.T) {
 		assert.Equal(t, []string{"0000"}, g.acked)
 		assert.Equal(t, []queue.Nack{{Delivery: queue.Delivery{ID: "0001", Receipt: "1"}}}, g.nacked)
 		assert.Equal(t, []observe.Settlement{observe.Acked, observe.Abandoned},
-			mapped(eventsOf[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.How }))
+			mapped(eventsOf[observe.Settled](w), func(s observe.Settled) observe.Settlement { return s.Settlement }))
 		assert.Empty(t, eventsOf[observe.Buried](w))
 	})
 }

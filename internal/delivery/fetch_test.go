@@ -152,7 +152,7 @@ func TestARetiredGroupIsReportedOnceEvenAfterAnotherFailure(t *testing.T) {
 		assert.Equal(t, 1, retired)
 		whole := observe.Place{Topic: "t", Group: "g", Partition: -1}
 		assert.Contains(t, eventsOf[observe.OutageBegan](w), observe.OutageBegan{
-			Place: whole, What: observe.Claiming, Err: queue.ErrGroupRetired, Others: 1,
+			Place: whole, Activity: observe.Claiming, Err: queue.ErrGroupRetired, Others: 1,
 		})
 		assert.Empty(t, eventsOf[observe.OutageEnded](w))
 		g.setHook(nil) // it is restored

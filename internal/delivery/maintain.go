@@ -81,7 +81,7 @@ func (s *Subscription) checkTopic() {
 	defer s.growth.checking.Store(false)
 	report := newReporter(&s.config, s.outages, -1)
 	number, err := s.topic.Partitions(s.ctx)
-	report.attempted(s.ctx, observe.Growing, err)
+	report.attempted(s.ctx, observe.CheckingPartitions, err)
 	if s.growth.failed.Store(err != nil); err != nil { // claims do not repeat the reason for this check
 		return
 	}
@@ -89,7 +89,7 @@ func (s *Subscription) checkTopic() {
 	s.alarm.ring()
 	ended, err := s.topic.EndExpired(s.ctx)
 	report.ended(ended)
-	report.attempted(s.ctx, observe.Ending, err)
+	report.attempted(s.ctx, observe.ExpiringGroups, err)
 	s.growth.failed.Store(err != nil)
 }
 

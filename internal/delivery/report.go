@@ -45,12 +45,12 @@ func (r *reporter) claimed(items []*item) {
 
 // handedOut reports that a handler has a message, and returns the time; zero if the observer does not need it.
 func (r *reporter) handedOut(it *item) (at time.Time) {
-	if r.observer.HandedOut == nil && r.observer.Settled == nil {
+	if r.observer.Delivered == nil && r.observer.Settled == nil {
 		return at
 	}
 	at = time.Now()
-	if r.observer.HandedOut != nil {
-		r.observer.HandedOut(observe.HandedOut{
+	if r.observer.Delivered != nil {
+		r.observer.Delivered(observe.Delivered{
 			Place: r.place, ID: it.ID, Token: it.Token, Attempt: it.Attempt, Late: it.redisClock(at).Sub(it.DueAt),
 		})
 	}
@@ -62,7 +62,7 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 func (r *reporter) settled(it *item, stale []string) {
 	if r.observer.Settled != nil {
 		r.observer.Settled(observe.Settled{
-			Place: r.place, ID: it.ID, Token: it.Token, How: it.how, Took: it.took, RetryIn: it.retryIn, Error: it.failure,
+			Place: r.place, ID: it.ID, Token: it.Token, Settlement: it.how, Took: it.took, RetryIn: it.retryIn, Error: it.failure,
 			Stale: slices.Contains(stale, it.ID),
 		})
 	}
@@ -94,33 +94,33 @@ func (r *reporter) leasesLost(items []*item) {
 	}
 	for _, it := range items {
 		r.observer.LeaseLost(observe.LeaseLost{
-			Place: r.place, ID: it.ID, Token: it.Token, Attempt: it.Attempt, HandedOut: it.handedOut.Load(),
+			Place: r.place, ID: it.ID, Token: it.Token, Attempt: it.Attempt, Delivered: it.handedOut.Load(),
 		})
 	}
 }
 
 // ended reports groups of the topic that have ended.
 func (r *reporter) ended(groups []queue.Ended) {
-	if r.observer.Ended == nil {
+	if r.observer.GroupExpired == nil {
 		return
 	}
 	for _, g := range groups {
 		place := observe.Place{Topic: r.place.Topic, Group: g.Group, Partition: -1}
-		r.observer.Ended(observe.Ended{Place: place, Freed: g.Freed})
+		r.observer.GroupExpired(observe.GroupExpired{Place: place, Freed: g.Freed})
 	}
 }
 
 // recreated reports that the group was recreated.
 func (r *reporter) recreated() {
-	if r.observer.Recreated != nil {
-		r.observer.Recreated(observe.Recreated{Place: r.forTopic().place})
+	if r.observer.GroupRecreated != nil {
+		r.observer.GroupRecreated(observe.GroupRecreated{Place: r.forTopic().place})
 	}
 }
 
 // messageFailed reports a failure that concerns one message.
 func (r *reporter) messageFailed(what observe.Activity, id string, err error) {
 	if r.observer.Failed != nil {
-		r.observer.Failed(observe.Failed{Place: r.place, What: what, ID: id, Err: err})
+		r.observer.Failed(observe.Failed{Place: r.place, Activity: what, ID: id, Err: err})
 	}
 }
 

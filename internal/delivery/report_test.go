@@ -33,16 +33,16 @@ func keep[E any](w *witness) func(E) {
 
 func (w *witness) observer() observe.Observer {
 	return observe.Observer{
-		Claimed:     keep[observe.Claimed](w),
-		HandedOut:   keep[observe.HandedOut](w),
-		Settled:     keep[observe.Settled](w),
-		Buried:      keep[observe.Buried](w),
-		LeaseLost:   keep[observe.LeaseLost](w),
-		Ended:       keep[observe.Ended](w),
-		Recreated:   keep[observe.Recreated](w),
-		Failed:      keep[observe.Failed](w),
-		OutageBegan: keep[observe.OutageBegan](w),
-		OutageEnded: keep[observe.OutageEnded](w),
+		Claimed:        keep[observe.Claimed](w),
+		Delivered:      keep[observe.Delivered](w),
+		Settled:        keep[observe.Settled](w),
+		Buried:         keep[observe.Buried](w),
+		LeaseLost:      keep[observe.LeaseLost](w),
+		GroupExpired:   keep[observe.GroupExpired](w),
+		GroupRecreated: keep[observe.GroupRecreated](w),
+		Failed:         keep[observe.Failed](w),
+		OutageBegan:    keep[observe.OutageBegan](w),
+		OutageEnded:    keep[observe.OutageEnded](w),
 	}
 }
 
@@ -85,8 +85,8 @@ func TestTheObserverReceivesEachStepOfADelivery(t *testing.T) {
 		r.end(t)
 		assert.Equal(t, []any{
 			observe.Claimed{Place: place, IDs: []string{"0000"}, Bytes: 4},
-			observe.HandedOut{Place: place, ID: "0000", Token: 7, Attempt: 1, Late: 350 * time.Millisecond},
-			observe.Settled{Place: place, ID: "0000", Token: 7, How: observe.Acked, Took: 2 * time.Second},
+			observe.Delivered{Place: place, ID: "0000", Token: 7, Attempt: 1, Late: 350 * time.Millisecond},
+			observe.Settled{Place: place, ID: "0000", Token: 7, Settlement: observe.Acked, Took: 2 * time.Second},
 		}, w.events)
 	})
 }
@@ -109,15 +109,15 @@ func TestTheObserverReceivesTheOutcomeOfEachDelivery(t *testing.T) {
 		<-r.Messages() // it is not settled
 		r.end(t)
 		assert.Equal(t, []observe.Failed{
-			{Place: place, What: observe.Decoding, ID: "0000", Err: errGarbage},
-			{Place: place, What: observe.Retrying, ID: "0001", Err: errMetadata},
+			{Place: place, Activity: observe.Decoding, ID: "0000", Err: errGarbage},
+			{Place: place, Activity: observe.Redelivering, ID: "0001", Err: errMetadata},
 		}, eventsOf[observe.Failed](w))
 		assert.Equal(t, []observe.Buried{{Place: place, ID: "0000", Reason: "cannot decode: garbage"}}, eventsOf[observe.Buried](w))
 		settled := eventsOf[observe.Settled](w)
 		for _, want := range []observe.Settled{
-			{Place: place, ID: "0000", Token: 7, How: observe.Undecodable},
-			{Place: place, ID: "0001", Token: 7, How: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
-			{Place: place, ID: "0002", Token: 7, How: observe.Abandoned, Took: testCloseTimeout},
+			{Place: place, ID: "0000", Token: 7, Settlement: observe.Undecodable},
+			{Place: place, ID: "0001", Token: 7, Settlement: observe.Nacked, Took: time.Second, RetryIn: time.Minute},
+			{Place: place, ID: "0002", Token: 7, Settlement: observe.Abandoned, Took: testCloseTimeout},
 		} {
 			assert.Contains(t, settled, want)
 		}
@@ -143,7 +143,7 @@ func TestEachClaimedMessageIsSettledOnce(t *testing.T) {
 		released := 0
 		for _, e := range eventsOf[observe.Settled](w) {
 			settled = append(settled, e.ID)
-			if e.How == observe.Released {
+			if e.Settlement == observe.Released {
 				released++
 				assert.Zero(t, e.Took)
 			}
@@ -166,7 +166,7 @@ func TestALostLeaseAndItsStaleNackAreReported(t *testing.T) {
 		require.ErrorIs(t, context.Cause(msg.Context()), ErrLeaseLost)
 		msg.Nack()
 		r.end(t)
-		assert.Equal(t, []observe.LeaseLost{{Place: place, ID: "0000", Token: 7, Attempt: 1, HandedOut: true}}, eventsOf[observe.LeaseLost](w))
+		assert.Equal(t, []observe.LeaseLost{{Place: place, ID: "0000", Token: 7, Attempt: 1, Delivered: true}}, eventsOf[observe.LeaseLost](w))
 		require.Len(t, eventsOf[observe.Settled](w), 1)
 		assert.True(t, eventsOf[observe.Settled](w)[0].Stale)
 	})
@@ -181,8 +181,8 @@ func TestAStaleBurialIsNotReported(t *testing.T) {
 		pass(time.Second)
 		r.end(t)
 		assert.Equal(t, []observe.Settled{
-			{Place: place, ID: "0000", Token: 7, How: observe.Undecodable, Stale: true},
-			{Place: place, ID: "0001", Token: 7, How: observe.Undecodable},
+			{Place: place, ID: "0000", Token: 7, Settlement: observe.Undecodable, Stale: true},
+			{Place: place, ID: "0001", Token: 7, Settlement: observe.Undecodable},
 		}, eventsOf[observe.Settled](w))
 		assert.Equal(t, []observe.Buried{{Place: place, ID: "0001", Reason: "cannot decode: garbage"}}, eventsOf[observe.Buried](w))
 	})
@@ -199,9 +199,9 @@ func TestOnlyANackThatReschedulesReportsRetryIn(t *testing.T) {
 		}
 		r.end(t)
 		assert.Equal(t, []observe.Settled{
-			{Place: place, ID: "0000", Token: 7, How: observe.Nacked},
-			{Place: place, ID: "0001", Token: 7, How: observe.Nacked, Stale: true},
-			{Place: place, ID: "0002", Token: 7, How: observe.Nacked, RetryIn: time.Second},
+			{Place: place, ID: "0000", Token: 7, Settlement: observe.Nacked},
+			{Place: place, ID: "0001", Token: 7, Settlement: observe.Nacked, Stale: true},
+			{Place: place, ID: "0002", Token: 7, Settlement: observe.Nacked, RetryIn: time.Second},
 		}, eventsOf[observe.Settled](w))
 	})
 }
@@ -225,18 +225,18 @@ func TestFailuresAndTheEndOfAnOutageAreReported(t *testing.T) {
 		r.end(t)
 		for _, what := range []observe.Activity{observe.Claiming, observe.Settling, observe.Extending, observe.Listening} {
 			assert.True(t, slices.ContainsFunc(eventsOf[observe.Failed](w), func(f observe.Failed) bool {
-				return f.What == what && f.Place == place && errors.Is(f.Err, errDown)
+				return f.Activity == what && f.Place == place && errors.Is(f.Err, errDown)
 			}), what)
 			var after []time.Duration
 			for _, r := range eventsOf[observe.OutageEnded](w) {
-				if r.What == what {
+				if r.Activity == what {
 					after = append(after, r.After)
 				}
 			}
 			require.Len(t, after, 1, "%s is reported once", what)
 			assert.NotZero(t, after[0])
-			began := slices.DeleteFunc(eventsOf[observe.OutageBegan](w), func(b observe.OutageBegan) bool { return b.What != what })
-			assert.Equal(t, []observe.OutageBegan{{Place: place, What: what, Err: began[0].Err}}, began)
+			began := slices.DeleteFunc(eventsOf[observe.OutageBegan](w), func(b observe.OutageBegan) bool { return b.Activity != what })
+			assert.Equal(t, []observe.OutageBegan{{Place: place, Activity: what, Err: began[0].Err}}, began)
 		}
 	})
 }

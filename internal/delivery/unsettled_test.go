@@ -35,7 +35,7 @@ func TestUnsentSettlementsAreReportedAsUnsettled(t *testing.T) {
 		synctest.Wait()
 		settled, had := eventsOf[observe.Settled](w), map[string]bool{}
 		for _, e := range settled {
-			assert.Equal(t, observe.Unsettled, e.How)
+			assert.Equal(t, observe.Unsettled, e.Settlement)
 			had[e.ID] = e.Took > 0
 		}
 		assert.Len(t, settled, 5, "each once")
@@ -65,6 +65,6 @@ func TestASettlementAfterTheEndIsReportedAsUnsettled(t *testing.T) {
 		require.Empty(t, eventsOf[observe.Settled](w))
 		close(decoded)
 		synctest.Wait()
-		assert.Equal(t, []observe.Settled{{Place: place, ID: "0000", Token: 7, How: observe.Unsettled}}, eventsOf[observe.Settled](w))
+		assert.Equal(t, []observe.Settled{{Place: place, ID: "0000", Token: 7, Settlement: observe.Unsettled}}, eventsOf[observe.Settled](w))
 	})
 }

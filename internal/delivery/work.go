@@ -157,7 +157,7 @@ func (d *dispatcher) finish(h handed, returned <-chan struct{}) {
 	case <-h.msg.Nacked():
 		nack, err := d.config.Redelivery(h.delivered, h.msg)
 		if err != nil {
-			p.report.messageFailed(observe.Retrying, it.ID, err)
+			p.report.messageFailed(observe.Redelivering, it.ID, err)
 		}
 		p.settler.nack(it, nack)
 	default:

@@ -53,7 +53,7 @@ func New(observer observe.Observer, forget time.Duration) *State {
 // Failed reports a failed attempt. The first one begins an outage.
 func (s *State) Failed(what observe.Activity, place observe.Place, err error) {
 	if s.observer.Failed != nil {
-		s.observer.Failed(observe.Failed{Place: place, What: what, Err: err})
+		s.observer.Failed(observe.Failed{Place: place, Activity: what, Err: err})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,10 +179,10 @@ func (s *State) report(a activity) {
 func (s *State) call(a activity, o outage, others int) {
 	switch {
 	case o.lasts && s.observer.OutageBegan != nil:
-		s.observer.OutageBegan(observe.OutageBegan{Place: a.place, What: a.what, Err: o.err, Others: others})
+		s.observer.OutageBegan(observe.OutageBegan{Place: a.place, Activity: a.what, Err: o.err, Others: others})
 	case !o.lasts && s.observer.OutageEnded != nil:
 		s.observer.OutageEnded(observe.OutageEnded{
-			Place: a.place, What: a.what, After: time.Since(o.since), Others: others, Stopped: o.stopped,
+			Place: a.place, Activity: a.what, After: time.Since(o.since), Others: others, Stopped: o.stopped,
 		})
 	}
 }

@@ -94,7 +94,7 @@ func TestAnOutageEndsWithoutAttemptsIfOtherPlacesWork(t *testing.T) {
 			s.Worked(observe.Publishing, b)
 		}
 		<-time.After(time.Minute + 1)
-		s.Worked(observe.Ending, b)
+		s.Worked(observe.ExpiringGroups, b)
 		assert.Equal(t, []string{"began a"}, n.events)
 		s.Worked(observe.Publishing, b)
 		other.Worked(observe.Publishing, b)

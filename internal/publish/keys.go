@@ -13,7 +13,7 @@ import (
 // is queue.ErrNotFound if there is none. With ErrOutcomeUnknown, the message may be cancelled;
 // with any other error, it is not.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) (queue.Status, error) {
-	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Canceled},
+	return p.change(ctx, observe.Changed{Topic: topic, Key: key, Change: observe.Canceled},
 		func(ctx context.Context, t Topic) (queue.Status, error) { return t.Cancel(ctx, key) })
 }
 
@@ -21,7 +21,7 @@ func (p *Publisher) Cancel(ctx context.Context, topic, key string) (queue.Status
 // its status before. The error is queue.ErrNotFound if there is none. With ErrOutcomeUnknown, the
 // message may be rescheduled; with any other error, it is not.
 func (p *Publisher) Reschedule(ctx context.Context, topic, key string, delay time.Duration) (queue.Status, error) {
-	return p.change(ctx, observe.Changed{Topic: topic, Key: key, How: observe.Rescheduled},
+	return p.change(ctx, observe.Changed{Topic: topic, Key: key, Change: observe.Rescheduled},
 		func(ctx context.Context, t Topic) (queue.Status, error) { return t.Reschedule(ctx, key, delay) })
 }
 
@@ -41,7 +41,7 @@ func (p *Publisher) change(
 	status, err := call(ctx, t)
 	p.lanes.calls.Done() // the observer may call Close
 	if err != nil {
-		err = fmt.Errorf("redisdelay: %s %q in %q: %w", event.How, event.Key, event.Topic, err)
+		err = fmt.Errorf("redisdelay: %s %q in %q: %w", event.Change, event.Key, event.Topic, err)
 	}
 	if p.observer.Changed != nil {
 		event.ID, event.Err = status.ID, err

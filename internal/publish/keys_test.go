@@ -129,8 +129,8 @@ func TestTheObserverReceivesTheOutcomeOfEachCall(t *testing.T) {
 		missing := errOf(p.Cancel(t.Context(), "t", "other"))
 		require.ErrorIs(t, missing, queue.ErrNotFound)
 		assert.Equal(t, []observe.Changed{
-			{Topic: "t", Key: "k", ID: "id of k", How: observe.Rescheduled},
-			{Topic: "t", Key: "other", How: observe.Canceled, Err: missing},
+			{Topic: "t", Key: "k", ID: "id of k", Change: observe.Rescheduled},
+			{Topic: "t", Key: "other", Change: observe.Canceled, Err: missing},
 		}, changed)
 		require.NoError(t, p.Publish(t.Context(), far, "t", nil))
 		require.NoError(t, p.Close(t.Context()))

@@ -150,17 +150,17 @@ func (t *topics) ask(ctx context.Context, topic *knownTopic, current *query) {
 func (t *topics) endExpired(ctx context.Context, topic *knownTopic) {
 	ended, err := topic.EndExpired(ctx)
 	place := topic.whole().place()
-	if report := t.observer.Ended; report != nil {
+	if report := t.observer.GroupExpired; report != nil {
 		for _, g := range ended {
-			report(observe.Ended{Place: observe.Place{Topic: place.Topic, Group: g.Group, Partition: place.Partition}, Freed: g.Freed})
+			report(observe.GroupExpired{Place: observe.Place{Topic: place.Topic, Group: g.Group, Partition: place.Partition}, Freed: g.Freed})
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		t.outages.Failed(observe.Ending, place, err)
+		t.outages.Failed(observe.ExpiringGroups, place, err)
 	default:
-		t.outages.Worked(observe.Ending, place)
+		t.outages.Worked(observe.ExpiringGroups, place)
 	}
 }
 

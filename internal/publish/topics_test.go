@@ -290,7 +290,7 @@ func TestAPublisherEndsExpiredGroups(t *testing.T) {
 			events = append(events, e)
 		}
 		f := &fakeTopic{endTakes: time.Second, ended: []queue.Ended{{Group: "old", Freed: 3}}, endFails: loadingError(), observer: observe.Observer{
-			Ended: func(e observe.Ended) { note(e) }, OutageBegan: func(e observe.OutageBegan) { note(e) }, OutageEnded: func(e observe.OutageEnded) { note(e) },
+			GroupExpired: func(e observe.GroupExpired) { note(e) }, OutageBegan: func(e observe.OutageBegan) { note(e) }, OutageEnded: func(e observe.OutageEnded) { note(e) },
 		}}
 		p := f.publisher(t)
 		start := time.Now()
@@ -310,11 +310,11 @@ func TestAPublisherEndsExpiredGroups(t *testing.T) {
 		defer mu.Unlock()
 		require.Len(t, events, 3)
 		assert.Equal(t, []any{
-			observe.Ended{Place: ended, Freed: 3},
-			observe.OutageBegan{Place: place, What: observe.Ending, Err: loadingError()},
+			observe.GroupExpired{Place: ended, Freed: 3},
+			observe.OutageBegan{Place: place, Activity: observe.ExpiringGroups, Err: loadingError()},
 		}, slices.Clone(events[:2]))
 		recovered, _ := events[2].(observe.OutageEnded)
-		assert.Equal(t, observe.Ending, recovered.What)
+		assert.Equal(t, observe.ExpiringGroups, recovered.Activity)
 		assert.Positive(t, recovered.After)
 	})
 }

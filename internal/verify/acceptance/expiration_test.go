@@ -65,9 +65,9 @@ func TestExpiredMessagesMayBeDropped(t *testing.T) {
 			},
 			Settled: func(e observe.Settled) {
 				switch {
-				case e.How == observe.Expired && !e.Stale:
+				case e.Settlement == observe.Expired && !e.Stale:
 					expired.Add(1)
-				case e.How != observe.Released: // a slow consumer releases messages that it claimed before a worker was free
+				case e.Settlement != observe.Released: // a slow consumer releases messages that it claimed before a worker was free
 					others.Add(1)
 				}
 			},

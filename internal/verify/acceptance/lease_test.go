@@ -90,7 +90,7 @@ func TestALateAckHasNoEffect(t *testing.T) {
 	late.Ack()
 	select {
 	case e := <-settled:
-		assert.Equal(t, observe.Acked, e.How)
+		assert.Equal(t, observe.Acked, e.Settlement)
 		assert.True(t, e.Stale)
 	case <-time.After(fixture.Soon):
 		require.Fail(t, "not settled")

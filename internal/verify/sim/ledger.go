@@ -17,7 +17,7 @@ type ledger struct {
 }
 
 func (l *ledger) observer() observe.Observer {
-	return observe.Observer{Claimed: l.claimed, HandedOut: l.handedOut, Settled: l.settled}
+	return observe.Observer{Claimed: l.claimed, Delivered: l.handedOut, Settled: l.settled}
 }
 
 func (l *ledger) claimed(e observe.Claimed) {
@@ -28,7 +28,7 @@ func (l *ledger) claimed(e observe.Claimed) {
 	}
 }
 
-func (l *ledger) handedOut(e observe.HandedOut) {
+func (l *ledger) handedOut(e observe.Delivered) {
 	if e.Late < 0 {
 		l.w.failNow("observer", "%s reports %s %v early", l.name, alias(e.ID), -e.Late)
 	}
