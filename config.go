@@ -220,8 +220,8 @@ type SubscriberConfig struct {
 	// forever; for Broadcast, 50s.
 	GroupExpiry time.Duration
 
-	// Consumer is the name of this subscriber in package admin. It need not be unique. Default: the host name.
-	Consumer string
+	// ConsumerName is the name of this subscriber in package admin. It need not be unique. Default: the host name.
+	ConsumerName string
 
 	// MaxInFlight is how many messages of one subscription handlers may have at once, 1 to 1,000. More than 1 needs a
 	// reader that handles messages concurrently, such as Watermill's Router, and gives up order. Default: 1.
@@ -248,7 +248,7 @@ type SubscriberConfig struct {
 	GroupLimits GroupLimits
 
 	// OnExpired is what happens to messages that have expired (SetExpiration). Default: BuryExpired.
-	OnExpired ExpiryPolicy
+	OnExpired ExpirationPolicy
 
 	// MaxBufferBytes limits the bodies of prefetched messages of a subscription that no handler has yet. A single
 	// message may be larger. At least 1 MiB. Default: 16 MiB.
@@ -301,8 +301,8 @@ func (c *SubscriberConfig) setDefaults() {
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = DefaultMarshaler{}
 	}
-	if c.Consumer == "" {
-		c.Consumer, _ = os.Hostname() // only a name: empty will do
+	if c.ConsumerName == "" {
+		c.ConsumerName, _ = os.Hostname() // only a name: empty will do
 	}
 	if c.NackDelay == nil {
 		c.NackDelay = defaultNackDelay

@@ -16,7 +16,7 @@ import (
 
 // TestTheInfoOfAConsumerIsBounded whatever its handlers hold: claims carry it.
 func TestTheInfoOfAConsumerIsBounded(t *testing.T) {
-	config := SubscriberConfig{Consumer: "host-3", MaxDeliveries: 5}
+	config := SubscriberConfig{ConsumerName: "host-3", MaxDeliveries: 5}
 	info := func(extended ...delivery.Extended) (decoded queue.ConsumerInfo) {
 		t.Helper()
 		text := consumerInfo(config, extended)

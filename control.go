@@ -22,11 +22,11 @@ var (
 	ErrGroupAlive = queue.ErrGroupAlive
 )
 
-// AllGroups stands for all consumer groups of a topic in Pause, Resume and Drain. The other calls need the name of a
-// group.
+// AllGroups stands for all consumer groups of a topic in PauseGroup, ResumeGroup and DrainGroup. The other calls need
+// the name of a group.
 const AllGroups = "<all>"
 
-// drainEvery is how often Drain counts.
+// drainEvery is how often DrainGroup counts.
 const drainEvery = 200 * time.Millisecond
 
 // Control pauses, drains, limits and retires the consumer groups of topics. The settings are stored in Redis and apply
@@ -52,7 +52,7 @@ func NewControl(config ControlConfig) (*Control, error) {
 
 // Pause is a pause of consumer groups, or of a schedule of package periodic.
 type Pause struct {
-	// For is how long the pause lasts, 1ms to 100 years, by Redis's clock. 0, the only value for schedules: until Resume.
+	// For is how long the pause lasts, 1ms to 100 years, by Redis's clock. 0, the only value for schedules: until resumed.
 	For time.Duration `json:",omitempty"`
 
 	By, Reason string // shown by package admin; optional
@@ -70,11 +70,11 @@ func (p Pause) Until() time.Time {
 	return p.Since.Add(p.For)
 }
 
-// Pause stops the consumers of a group, or of AllGroups, from claiming messages. Running handlers continue, and so does
+// PauseGroup stops the consumers of a group, or of AllGroups, from claiming messages. Running handlers continue, and so does
 // publishing. Consumers return prefetched messages to the queue, except one that is already offered on the channel. A
 // new pause replaces the old one of the group. The pause of AllGroups is separate: a group claims only if neither is in
 // force.
-func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) error {
+func (c *Control) PauseGroup(ctx context.Context, topic, group string, pause Pause) error {
 	if pause.For != 0 {
 		if err := validateDuration("For", pause.For, time.Millisecond); err != nil {
 			return err
@@ -85,23 +85,23 @@ func (c *Control) Pause(ctx context.Context, topic, group string, pause Pause) e
 	})
 }
 
-// Resume ends the pause of a group, or that of AllGroups, and wakes its consumers. Without a pause it does nothing.
-func (c *Control) Resume(ctx context.Context, topic, group string) error {
+// ResumeGroup ends the pause of a group, or that of AllGroups, and wakes its consumers. Without a pause it does nothing.
+func (c *Control) ResumeGroup(ctx context.Context, topic, group string) error {
 	return c.callForAny(group, "resume", topic, func(t *queue.Topic, group string) error { return t.Resume(ctx, group) })
 }
 
-// Remaining is what Drain waits for.
-type Remaining struct {
+// DrainProgress is what DrainGroup waits for.
+type DrainProgress struct {
 	Due        int // messages that are due and not given to the groups yet
 	Waiting    int // messages in the queue of a group, also for a retry, or in line for their ordering keys
 	InDelivery int // messages that a consumer holds
 }
 
-// Drain waits until a group, or AllGroups, has no messages that are due, wait for a retry, or are in delivery. It calls
+// DrainGroup waits until a group, or AllGroups, has no messages that are due, wait for a retry, or are in delivery. It calls
 // progress, if not nil, with what remains: at once, and then about every 200ms. It neither deletes nor pauses, so
 // messages that become due meanwhile count. A paused group, or one without consumers, may never drain, so give ctx a
 // deadline. A topic without groups is drained. If the group is retired meanwhile, the error is ErrGroupNotFound.
-func (c *Control) Drain(ctx context.Context, topic, group string, progress func(Remaining)) error {
+func (c *Control) DrainGroup(ctx context.Context, topic, group string, progress func(DrainProgress)) error {
 	return c.callForAny(group, "drain", topic, func(t *queue.Topic, group string) error {
 		ticker := time.NewTicker(drainEvery)
 		defer ticker.Stop()
@@ -110,11 +110,11 @@ func (c *Control) Drain(ctx context.Context, topic, group string, progress func(
 			if err != nil {
 				return err
 			}
-			remaining := Remaining{Due: counts.Due, Waiting: counts.Ready + counts.InLine + counts.Postponed, InDelivery: counts.InDelivery}
+			remaining := DrainProgress{Due: counts.Due, Waiting: counts.Ready + counts.InLine + counts.Postponed, InDelivery: counts.InDelivery}
 			if progress != nil {
 				progress(remaining)
 			}
-			if remaining == (Remaining{}) {
+			if remaining == (DrainProgress{}) {
 				return nil
 			}
 			select {

@@ -9,13 +9,13 @@ import (
 
 // DelayError is returned for an invalid delay.
 type DelayError struct {
-	Header string // delay.DelayedUntilKey or delay.DelayedForKey
-	Value  string
-	Err    error // for logs
+	MetadataKey string // delay.DelayedUntilKey or delay.DelayedForKey
+	Value       string
+	Err         error // for logs
 }
 
 func (e *DelayError) Error() string {
-	return fmt.Sprintf("metadata %s: %q: %v", e.Header, e.Value, e.Err)
+	return fmt.Sprintf("metadata %s: %q: %v", e.MetadataKey, e.Value, e.Err)
 }
 
 func (e *DelayError) Unwrap() error { return e.Err }

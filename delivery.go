@@ -32,7 +32,7 @@ type Delivery struct {
 	// the message, the number may repeat.
 	Attempt int
 
-	// MaxDeliveries is that of the Subscriber; 0: no limit. See Last.
+	// MaxDeliveries is that of the Subscriber; 0: no limit. See IsLastAttempt.
 	MaxDeliveries int
 
 	// Token is a fencing token: it grows with each delivery of the message to the group, also of a requeued dead
@@ -73,20 +73,20 @@ func (d Delivery) StepKey(step string) string {
 	return d.ID[:min(len(d.ID), script.IDLength)] + "/" + step
 }
 
-// Late returns how long the message has been due, negative if it is early. It does not depend on this host's wall
+// Lateness returns how long the message has been due, negative if it is early. It does not depend on this host's wall
 // clock. It is 0 for a Delivery that is not from DeliveryFromContext.
-func (d Delivery) Late() time.Duration {
+func (d Delivery) Lateness() time.Duration {
 	if d.due.IsZero() {
 		return 0
 	}
 	return time.Since(d.due)
 }
 
-// Last reports whether this is the last delivery that MaxDeliveries allows: after a Nack, the message is
+// IsLastAttempt reports whether this is the last delivery that MaxDeliveries allows: after a Nack, the message is
 // dead-lettered, unless the handler postpones it (Defer). It is false without a limit. Do not rely on it for cleanup that must
 // happen: if the process dies, the message is dead-lettered without another delivery, or has one more, for which
-// Last is true.
-func (d Delivery) Last() bool { return d.MaxDeliveries > 0 && d.Attempt >= d.MaxDeliveries }
+// IsLastAttempt is true.
+func (d Delivery) IsLastAttempt() bool { return d.MaxDeliveries > 0 && d.Attempt >= d.MaxDeliveries }
 
 type deliveryKey struct{}
 
@@ -413,9 +413,9 @@ func (c *codec) redelivery(ctx context.Context, msg *message.Message) (nack queu
 
 // retry returns the nack of a message about which nothing was decided.
 func (c *codec) retry(delivered Delivery, metadata message.Metadata) (nack queue.Nack, err error) {
-	headers := delays.Pending(metadata)
-	remaining, err := headers.Remaining(time.Now())
-	if err != nil || headers == (delays.Headers{}) {
+	meta := delays.Pending(metadata)
+	remaining, err := meta.Remaining(time.Now())
+	if err != nil || meta == (delays.Metadata{}) {
 		delay, failed := c.nackDelay(delivered.Attempt)
 		remaining = delay
 		nack.Metadata, err = c.sameMetadata(delivered, errors.Join(err, failed))

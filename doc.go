@@ -20,7 +20,7 @@
 // # Errors
 //
 // The documentation of a call lists the errors that are specific to it. A call that takes a topic may also return
-// [ErrEmptyTopic], [ErrServerTooOld], [ErrProtocolMismatch], a [*KeyTypeError], the error of its context, or that of
+// [ErrEmptyTopic], [ErrServerTooOld], [ErrProtocolMismatch], a [*WrongTypeError], the error of its context, or that of
 // Redis. Use errors.Is and errors.As; texts may change.
 //
 // # Republishing

@@ -82,20 +82,20 @@ func (e *ReplicationError) Error() string {
 // Unwrap returns Err.
 func (e *ReplicationError) Unwrap() error { return e.Err }
 
-// KeyTypeError is returned if another program has stored a value of another type in a Redis key of this library.
-type KeyTypeError struct {
+// WrongTypeError is returned if another program has stored a value of another type in a Redis key of this library.
+type WrongTypeError struct {
 	Key  string
 	Type string // the type that it has, as TYPE names it
 	Want string // the type that it should have
 	Err  error  // for logs: what Redis replied
 }
 
-func (e *KeyTypeError) Error() string {
+func (e *WrongTypeError) Error() string {
 	return fmt.Sprintf("redis key %q is a %s, want a %s", e.Key, e.Type, e.Want)
 }
 
 // Unwrap returns Err.
-func (e *KeyTypeError) Unwrap() error { return e.Err }
+func (e *WrongTypeError) Unwrap() error { return e.Err }
 
 // publicError is an error that callers get. errors.As finds the public type in it where
 // it holds the type of an internal package.
@@ -111,7 +111,7 @@ func (e publicError) As(target any) bool {
 		})
 	case **DelayError:
 		return as(e.error, target, func(in *delays.Error) *DelayError {
-			return &DelayError{Header: in.Header, Value: in.Value, Err: in.Err}
+			return &DelayError{MetadataKey: in.MetadataKey, Value: in.Value, Err: in.Err}
 		})
 	case **ReplicationError:
 		return as(e.error, target, func(in *script.ReplicationError) *ReplicationError {
@@ -121,9 +121,9 @@ func (e publicError) As(target any) bool {
 		return as(e.error, target, func(in *script.PanicError) *PanicError {
 			return &PanicError{Value: in.Value, Stack: in.Stack}
 		})
-	case **KeyTypeError:
-		return as(e.error, target, func(in *script.KeyTypeError) *KeyTypeError {
-			return &KeyTypeError{Key: in.Key, Type: in.Type, Want: in.Want, Err: in.Err}
+	case **WrongTypeError:
+		return as(e.error, target, func(in *script.WrongTypeError) *WrongTypeError {
+			return &WrongTypeError{Key: in.Key, Type: in.Type, Want: in.Want, Err: in.Err}
 		})
 	}
 	return false

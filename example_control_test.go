@@ -22,7 +22,7 @@ func ExampleControl_Pause() {
 	messages := must(subscriber.Subscribe(ctx, "orders"))
 
 	control := must(redisdelay.NewControl(redisdelay.ControlConfig{Client: client}))
-	check(control.Pause(ctx, "orders", "billing", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"}))
+	check(control.PauseGroup(ctx, "orders", "billing", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"}))
 	check(publisher.Publish("orders", message.NewMessage(watermill.NewUUID(), []byte("order 42"))))
 	select {
 	case <-messages:
@@ -30,11 +30,11 @@ func ExampleControl_Pause() {
 	case <-time.After(100 * time.Millisecond):
 		fmt.Println("paused")
 	}
-	check(control.Resume(ctx, "orders", "billing"))
+	check(control.ResumeGroup(ctx, "orders", "billing"))
 	msg := <-messages
 	fmt.Println(string(msg.Payload))
 	msg.Ack()
-	check(control.Drain(ctx, "orders", redisdelay.AllGroups, nil))
+	check(control.DrainGroup(ctx, "orders", redisdelay.AllGroups, nil))
 	fmt.Println("drained")
 	check(errors.Join(publisher.Close(), subscriber.Close()))
 	// Output:
@@ -57,7 +57,7 @@ func ExampleControl_RetireGroup() {
 	check(publisher.Publish("orders", message.NewMessage(watermill.NewUUID(), nil)))
 	(<-messages).Ack()
 	control := must(redisdelay.NewControl(redisdelay.ControlConfig{Client: client}))
-	check(control.Drain(ctx, "orders", "billing", nil))
+	check(control.DrainGroup(ctx, "orders", "billing", nil))
 
 	freed := must(control.RetireGroup(ctx, "orders", "old", redisdelay.RetireOptions{}))
 	fmt.Println("freed:", freed)

@@ -15,15 +15,15 @@ const ExpirationMetadata = "_redisdelay_expiration"
 // ErrInvalidExpiration is returned if the ExpirationMetadata of a message are not a time.
 var ErrInvalidExpiration = errors.New("invalid expiration")
 
-// ExpiryPolicy is what a Subscriber does with a message that has expired ([SetExpiration]).
-type ExpiryPolicy string
+// ExpirationPolicy is what a Subscriber does with a message that has expired ([SetExpiration]).
+type ExpirationPolicy string
 
 const (
 	// BuryExpired dead-letters the message in its group, with the reason "expired". The default.
-	BuryExpired ExpiryPolicy = "bury"
+	BuryExpired ExpirationPolicy = "bury"
 
 	// DropExpired ends the message for the group, as an Ack does.
-	DropExpired ExpiryPolicy = "drop"
+	DropExpired ExpirationPolicy = "drop"
 )
 
 // SetExpiration makes a message expire at a time: afterwards, no handler receives it, not even for a retry. The zero

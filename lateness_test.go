@@ -23,9 +23,9 @@ func TestLatenessIsMeasuredByTheClockOfRedis(t *testing.T) {
 		})
 		require.NoError(t, err)
 		d, _ := DeliveryFromContext(msg.Context())
-		late := d.Late()
+		late := d.Lateness()
 		assert.GreaterOrEqual(t, late, 5*time.Second, name)
 		assert.LessOrEqual(t, late, 5*time.Second+time.Since(arrived), name)
 	}
-	assert.Zero(t, Delivery{}.Late())
+	assert.Zero(t, Delivery{}.Lateness())
 }

@@ -61,7 +61,7 @@ func (o logObserver) claimed(e observe.Claimed) {
 }
 
 func (o logObserver) delivered(e observe.Delivered) {
-	o.logger.Debug("Handed out a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt, "late": e.Late}))
+	o.logger.Debug("Handed out a message", at(e.Place, watermill.LogFields{"id": e.ID, "attempt": e.Attempt, "lateness": e.Lateness}))
 }
 
 func (o logObserver) settled(e observe.Settled) {

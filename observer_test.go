@@ -15,7 +15,7 @@ import (
 )
 
 func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
-	internal := reflect.ValueOf(&script.KeyTypeError{Key: "k"})
+	internal := reflect.ValueOf(&script.WrongTypeError{Key: "k"})
 	for i := range reflect.TypeFor[observe.Observer]().NumField() {
 		field := reflect.TypeFor[observe.Observer]().Field(i)
 		event := reflect.New(field.Type.In(0)).Elem()
@@ -33,11 +33,11 @@ func TestObserversGetTheSameErrorTypesAsCallers(t *testing.T) {
 		require.NoError(t, got, field.Name)
 		event.FieldByName("Err").Set(internal)
 		observer.Call([]reflect.Value{event})
-		var wrong *KeyTypeError
+		var wrong *WrongTypeError
 		require.ErrorAs(t, got, &wrong, field.Name)
 		assert.Equal(t, "k", wrong.Key)
 	}
-	assert.False(t, errors.As(internal.Interface().(error), new(*KeyTypeError)), "it has to be converted")
+	assert.False(t, errors.As(internal.Interface().(error), new(*WrongTypeError)), "it has to be converted")
 }
 
 func TestErrorsAreReturnedAsPublicTypes(t *testing.T) {
@@ -46,7 +46,7 @@ func TestErrorsAreReturnedAsPublicTypes(t *testing.T) {
 		Stored: 1, Total: 3, Missing: []int{1, 2},
 		Err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, errors.Join(
 			&script.ReplicationError{Want: 2, Got: 1, Err: cause},
-			&script.KeyTypeError{Key: "k", Type: "list", Want: "hash", Err: cause},
+			&script.WrongTypeError{Key: "k", Type: "list", Want: "hash", Err: cause},
 		)),
 	}
 	err := wrap(fmt.Errorf("look: %w", inner), "publish to %q", "t")
@@ -62,9 +62,9 @@ func TestErrorsAreReturnedAsPublicTypes(t *testing.T) {
 		var shortfall *ReplicationError
 		require.ErrorAs(t, from, &shortfall)
 		assert.Equal(t, ReplicationError{Want: 2, Got: 1, Err: cause}, *shortfall)
-		var typeErr *KeyTypeError
+		var typeErr *WrongTypeError
 		require.ErrorAs(t, from, &typeErr)
-		assert.Equal(t, KeyTypeError{Key: "k", Type: "list", Want: "hash", Err: cause}, *typeErr)
+		assert.Equal(t, WrongTypeError{Key: "k", Type: "list", Want: "hash", Err: cause}, *typeErr)
 		require.ErrorIs(t, typeErr, cause)
 	}
 }

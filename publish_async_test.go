@@ -194,7 +194,7 @@ func TestPublishAsyncReturnsPublicErrorTypes(t *testing.T) {
 	future, hooked := p.PublishAsync(s.Topic, message.NewMessage("a", nil)), make(chan error, 1)
 	future.OnDone(func(err error) { hooked <- err })
 	for _, err := range []error{future.Wait(t.Context()), future.Err(), <-hooked, p.Flush(t.Context())} {
-		var typeErr *redisdelay.KeyTypeError
+		var typeErr *redisdelay.WrongTypeError
 		require.ErrorAs(t, err, &typeErr)
 		assert.Equal(t, key, typeErr.Key)
 	}

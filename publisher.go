@@ -117,7 +117,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 // publisher would overwrite a time that stands alone. A message that its handler publishes again gets the delay in a copy:
 // its own delay metadata say when it is redelivered after a Nack.
 func (p *Publisher) withDelay(topic string, msg *message.Message) (*message.Message, error) {
-	if delays.Of(msg.Metadata) != (delays.Headers{}) {
+	if delays.Of(msg.Metadata) != (delays.Metadata{}) {
 		return msg, nil
 	}
 	if _, again := publishedAgain(msg); again {
@@ -161,12 +161,12 @@ func (p *Publisher) Close() error {
 	return p.err
 }
 
-// DelayOf gives a message the delay that Publish would give it (that of its context, or the default of PublisherConfig.Delay,
+// ApplyDelay gives a message the delay that Publish would give it (that of its context, or the default of PublisherConfig.Delay,
 // unless its metadata have one) and returns what remains of it. If that is 0 or less, Publish would make the message due at once.
-// DelayOf does no I/O. A message that its handler publishes again stays as it is.
+// ApplyDelay does no I/O. A message that its handler publishes again stays as it is.
 //
 // The error is ErrEmptyTopic, ErrNilMessage, a *DelayError, or that of Delay.DefaultDelayGenerator.
-func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, error) {
+func (p *Publisher) ApplyDelay(topic string, msg *message.Message) (time.Duration, error) {
 	if err := prepare(topic, []*message.Message{msg}); err != nil {
 		return 0, err
 	}
@@ -187,7 +187,7 @@ func (p *Publisher) DelayOf(topic string, msg *message.Message) (time.Duration, 
 // delivered message counts for as long as the consumer holds the message, as in Publish.
 //
 // Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired, ErrServerTooOld, ErrProtocolMismatch,
-// *KeyTypeError, a *ConfigError for Broadcast, which is the name of no group, or that of ctx or of Redis. The group may be
+// *WrongTypeError, a *ConfigError for Broadcast, which is the name of no group, or that of ctx or of Redis. The group may be
 // registered all the same.
 func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {
 	switch {

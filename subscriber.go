@@ -210,7 +210,7 @@ func (s *Subscriber) delivery(topic, group string) delivery.Config {
 	return delivery.Config{
 		Decode:        codec.decode,
 		Redelivery:    codec.redelivery,
-		Consumer:      s.config.Consumer + "/" + watermill.NewULID(),
+		Consumer:      s.config.ConsumerName + "/" + watermill.NewULID(),
 		ConsumerInfo:  func(extended []delivery.Extended) string { return consumerInfo(s.config, extended) },
 		MaxInFlight:   s.config.MaxInFlight,
 		Lease:         s.config.LeaseDuration,
@@ -443,7 +443,7 @@ const (
 // its handlers have had for longest. Package admin reads it.
 func consumerInfo(config SubscriberConfig, extended []delivery.Extended) string {
 	info := queue.ConsumerInfo{
-		Name: config.Consumer, PID: os.Getpid(), MaxDeliveries: config.MaxDeliveries,
+		Name: config.ConsumerName, PID: os.Getpid(), MaxDeliveries: config.MaxDeliveries,
 	}
 	size := 0
 	for _, e := range extended[:min(len(extended), maxHeld)] {

@@ -113,7 +113,7 @@ func TestSubscribeRefusesBadInput(t *testing.T) {
 	key := s.Key("groups")
 	require.NoError(t, s.Client.Set(t.Context(), key, "x", 0).Err())
 	_, err = sub.Subscribe(t.Context(), s.Topic)
-	var typeErr *redisdelay.KeyTypeError
+	var typeErr *redisdelay.WrongTypeError
 	require.ErrorAs(t, err, &typeErr)
 	assert.Equal(t, key, typeErr.Key)
 
@@ -260,19 +260,19 @@ func TestDelayOfReturnsTheDelayThatPublishUses(t *testing.T) {
 		}
 	})
 	msg := fixture.Delayed("m", time.Hour)
-	remaining, err := publisher.DelayOf(s.Topic, msg)
+	remaining, err := publisher.ApplyDelay(s.Topic, msg)
 	require.NoError(t, err)
 	assert.InDelta(t, time.Hour, remaining, float64(time.Second))
 
 	msg = message.NewMessage("m", nil)
 	msg.Metadata = nil
-	remaining, err = publisher.DelayOf(s.Topic, msg)
+	remaining, err = publisher.ApplyDelay(s.Topic, msg)
 	require.NoError(t, err)
 	assert.Equal(t, time.Minute, remaining)
 	assert.Equal(t, "1m0s", msg.Metadata.Get(delay.DelayedForKey))
 
 	msg.Metadata.Set(delay.DelayedForKey, "soon")
-	_, err = publisher.DelayOf(s.Topic, msg)
+	_, err = publisher.ApplyDelay(s.Topic, msg)
 	var wrong *redisdelay.DelayError
 	require.ErrorAs(t, err, &wrong)
 }

@@ -86,17 +86,17 @@ type publicError struct{ error }
 func (e publicError) Unwrap() error { return e.error }
 
 func (e publicError) As(target any) bool {
-	var key *script.KeyTypeError
+	var key *script.WrongTypeError
 	var invalid *delays.Error
 	switch target := target.(type) {
-	case **redisdelay.KeyTypeError:
+	case **redisdelay.WrongTypeError:
 		if errors.As(e.error, &key) {
-			*target = &redisdelay.KeyTypeError{Key: key.Key, Type: key.Type, Want: key.Want, Err: key.Err}
+			*target = &redisdelay.WrongTypeError{Key: key.Key, Type: key.Type, Want: key.Want, Err: key.Err}
 			return true
 		}
 	case **redisdelay.DelayError:
 		if errors.As(e.error, &invalid) {
-			*target = &redisdelay.DelayError{Header: invalid.Header, Value: invalid.Value, Err: invalid.Err}
+			*target = &redisdelay.DelayError{MetadataKey: invalid.MetadataKey, Value: invalid.Value, Err: invalid.Err}
 			return true
 		}
 	}

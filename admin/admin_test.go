@@ -114,7 +114,7 @@ func TestErrorsNameAKeyOfAnotherType(t *testing.T) {
 		if errors.Is(err, ErrMessageNotFound) && name == "Explain" || name == "walk" {
 			continue // no message has the key, so it does not look further; and what calls walk makes its errors public
 		}
-		var wrong *redisdelay.KeyTypeError
+		var wrong *redisdelay.WrongTypeError
 		require.ErrorAs(t, err, &wrong, name)
 		assert.Equal(t, s.Key("dead:g"), wrong.Key)
 		assert.Equal(t, "zset", wrong.Want)
@@ -126,7 +126,7 @@ func TestDeleteTopicRemovesAllItsKeys(t *testing.T) {
 		s.deadMessages(partitions, "g", numbered(20)...)
 		s.publish(time.Hour, partitions, "x", "y", "z")
 		s.groups(partitions, "h")
-		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
+		require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, "g", redisdelay.Pause{}))
 		require.NoError(t, fixture.ErrOf(s.admin.RetireGroup(t.Context(), s.Topic, "h", redisdelay.RetireOptions{})))
 		other := s.beside(" beside")
 		other.publish(time.Hour, partitions, "x")
@@ -164,7 +164,7 @@ func TestImportListsADeletedTopicAgain(t *testing.T) {
 func TestATopicWithConsumersIsDeletedOnlyByForce(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.publish(time.Hour, partitions, "x")
-		messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration, c.Consumer = time.Second, "host-3" })
+		messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) { c.LeaseDuration, c.ConsumerName = time.Second, "host-3" })
 		s.Publish("held")
 		held := s.Next(messages)
 		require.Eventually(t, func() bool {

@@ -141,15 +141,15 @@ var faults = map[string]fault{
 		plant: func(s *scene) {
 			s.worker("g")
 			s.worker("h")
-			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "g", redisdelay.Pause{By: "anna"}))
-			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "h", redisdelay.Pause{For: time.Hour}))
+			require.NoError(s.T, s.admin.PauseGroup(s.T.Context(), s.Topic, "g", redisdelay.Pause{By: "anna"}))
+			require.NoError(s.T, s.admin.PauseGroup(s.T.Context(), s.Topic, "h", redisdelay.Pause{For: time.Hour}))
 		},
 	},
 	"a pause of all groups without an end": {
 		check: CheckPauses, severity: Warning, text: `1 pause without an end: all groups are paused since `,
 		plant: func(s *scene) {
 			s.worker("g")
-			require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+			require.NoError(s.T, s.admin.PauseGroup(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 		},
 	},
 	"turns of deleted messages": {
@@ -248,7 +248,7 @@ func TestExamineFindsATopicListOfTheWrongType(t *testing.T) {
 	require.NoError(t, s.Client.Set(t.Context(), "{redisdelay:topics}", "x", 0).Err())
 	var found []Finding
 	err := s.admin.Examine(t.Context(), func(f Finding) { found = append(found, f) }, nil)
-	var wrong *redisdelay.KeyTypeError
+	var wrong *redisdelay.WrongTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.True(t, slices.ContainsFunc(found, func(f Finding) bool {
 		return f.Check == CheckTypes && f.Severity == Problem && strings.Contains(f.Text, "{redisdelay:topics}")

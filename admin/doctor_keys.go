@@ -37,7 +37,7 @@ func (k *keyFaults) add(ctx context.Context, d diagnosis, faults inspect.KeyFaul
 
 // unlessKnown drops an error about a key of a wrong type, which has its own Finding.
 func (k *keyFaults) unlessKnown(err error) error {
-	var wrong *script.KeyTypeError
+	var wrong *script.WrongTypeError
 	if errors.As(err, &wrong) && k.known[wrong.Key] != nil {
 		return nil
 	}

@@ -88,7 +88,7 @@ func unanswered(command string, passes, fails int) redis.Hook {
 func TestExamineContinuesIfAServerDoesNotReply(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, "k")
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	s.Client.AddHook(unanswered("info", 1, 1)) // the first one is about the topic
 	found := map[string]bool{}
 	err := s.admin.Examine(t.Context(), func(f Finding) { found[f.Check] = true }, nil, s.Topic)

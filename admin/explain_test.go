@@ -149,13 +149,13 @@ func TestExplainPauses(t *testing.T) {
 	s := queued(t)
 	pause := func(group string, p redisdelay.Pause, want string) {
 		t.Helper()
-		require.NoError(t, s.admin.Pause(t.Context(), s.Topic, group, p))
+		require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, group, p))
 		s.expectExplanation("due for "+soon+"; "+want, "B: .*")
 	}
 	pause("B", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"},
 		"group B is paused by anna since "+someTime+" until "+someTime+`: "migration"`)
 	pause("B", redisdelay.Pause{}, "group B is paused since "+someTime+" until resumed")
-	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, "B"))
+	require.NoError(t, s.admin.ResumeGroup(t.Context(), s.Topic, "B"))
 	pause(redisdelay.AllGroups, redisdelay.Pause{By: "bob"}, "all groups are paused by bob since "+someTime+" until resumed")
 }
 

@@ -52,13 +52,13 @@ func TestDueMessagesAreNotOverdueWhileAllGroupsArePaused(t *testing.T) {
 	require.Eventually(t, overdue, fixture.Soon, time.Millisecond, "without a group")
 	s.group(0, "g")
 	assert.True(t, overdue())
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, "g", redisdelay.Pause{}))
 	assert.False(t, overdue(), "the only group is paused")
 	assert.Equal(t, 2, s.backlog().Due)
 
 	s.group(0, "h")
 	assert.True(t, overdue(), "the other group is not paused")
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "h", redisdelay.Pause{}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, "h", redisdelay.Pause{}))
 	assert.False(t, overdue(), "each group has its own pause")
 	for _, name := range []string{"g", "h"} {
 		_, err := s.admin.RetireGroup(t.Context(), s.Topic, name, redisdelay.RetireOptions{})

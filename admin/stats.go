@@ -125,7 +125,7 @@ type GroupStats struct {
 type Consumer struct {
 	Topic, Group string
 	ID           string // unique to the subscription
-	Name         string // SubscriberConfig.Consumer
+	Name         string // SubscriberConfig.ConsumerName
 	PID          int
 	Since        time.Time // when a partition first saw it
 	Seen         time.Time // when a partition last saw it

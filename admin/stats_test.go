@@ -30,7 +30,7 @@ func TestTopicsAreListedByName(t *testing.T) {
 	s.publish(time.Hour, 1, "a")
 	b := s.beside(" b")
 	b.publish(time.Hour, 1, "a")
-	require.NoError(t, s.admin.Pause(t.Context(), b.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), b.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	topics, err := s.admin.Topics(t.Context())
 	require.NoError(t, err)
 	assert.Subset(t, topics, []string{s.Topic, b.Topic})
@@ -92,7 +92,7 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	assert.Equal(t, time.UnixMilli(1000), stats.Groups[0].OldestReady)
 	old := stats.At.Sub(time.UnixMilli(1000))
 	assert.Equal(t, []time.Duration{old, old, stats.At.Sub(stats.OldestDue)}, overdue(stats))
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "g", redisdelay.Pause{}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, "g", redisdelay.Pause{}))
 	stats = s.agree()
 	assert.Less(t, stats.Overdue, time.Minute, "a paused group does not count")
 	assert.Zero(t, stats.Groups[0].Overdue)
@@ -100,7 +100,7 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	require.NoError(t, err)
 	stats = s.agree()
 	assert.Equal(t, []any{GroupRetired, (*redisdelay.Pause)(nil)}, []any{stats.Groups[1].State, stats.Groups[1].Pause})
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	assert.Zero(t, s.agree().Overdue)
 }
 
@@ -129,7 +129,7 @@ func TestGroupsShowTheirPausesLimitsAndExpiry(t *testing.T) {
 	}
 	limits := redisdelay.GroupLimits{MaxInFlight: 3, Rate: redisdelay.Rate{Messages: 100, Per: time.Second, Burst: 10}}
 	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "limited", limits))
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, "paused", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, "paused", redisdelay.Pause{For: time.Hour, By: "anna", Reason: "migration"}))
 	for _, name := range []string{"retired", "retiring"} {
 		_, err := s.admin.RetireGroup(t.Context(), s.Topic, name, redisdelay.RetireOptions{})
 		require.NoError(t, err)
@@ -161,15 +161,15 @@ func TestGroupsShowTheirPausesLimitsAndExpiry(t *testing.T) {
 		[]GroupState{groups["free"].State, groups["retired"].State, groups["retiring"].State})
 	assert.WithinDuration(t, s.Now().Add(time.Hour), groups["expiring"].ExpiresAt, 5*time.Second)
 
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{For: time.Minute}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{For: time.Minute}))
 	stats := s.stats()
 	require.NotNil(t, stats.Pause)
 	assert.True(t, stats.Pause.All)
 	assert.True(t, stats.Groups[1].Pause.All, "of the free group")
 	assert.False(t, stats.Groups[3].Pause.All, "its own lasts longer")
-	require.NoError(t, s.admin.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, s.admin.PauseGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 	assert.True(t, s.stats().Groups[3].Pause.All, "that of all has no end")
-	require.NoError(t, s.admin.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+	require.NoError(t, s.admin.ResumeGroup(t.Context(), s.Topic, redisdelay.AllGroups))
 	assert.Nil(t, s.stats().Pause)
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("settings"), "paused", "1000 500 {}").Err())
 	assert.Nil(t, s.stats().Pause, "it is over")
@@ -179,7 +179,7 @@ func TestGroupsShowTheirPausesLimitsAndExpiry(t *testing.T) {
 func TestConsumersReportTheMessagesTheyHold(t *testing.T) {
 	s := newScene(t)
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
-		c.ConsumerGroup, c.Consumer, c.LeaseDuration, c.MaxDeliveries = "g", "host-3", time.Second, 5
+		c.ConsumerGroup, c.ConsumerName, c.LeaseDuration, c.MaxDeliveries = "g", "host-3", time.Second, 5
 		c.MaxInFlight, c.PollInterval = 2, time.Second
 	})
 	s.publish(0, 1, "slow")
@@ -228,7 +228,7 @@ func TestStatsIncludeAllReadableTopics(t *testing.T) {
 		require.NoError(t, s.Client.ScriptFlush(t.Context()).Err()) // the scripts are loaded again
 		stats, err := s.admin.Stats(t.Context(), StatsOptions{Details: details})
 		assert.Equal(t, []string{s.Topic, s.Topic + "/z"}, topicsOf(stats))
-		var wrong *redisdelay.KeyTypeError
+		var wrong *redisdelay.WrongTypeError
 		require.ErrorAs(t, err, &wrong)
 		require.ErrorIs(t, err, redisdelay.ErrProtocolMismatch)
 		assert.Regexp(t, fmt.Sprintf(`^redisdelay: statistics of "%[1]s/damaged": .*; "%[1]s/garbled": .*; "%[1]s/newer": .*$`, s.Topic), err.Error())

@@ -152,7 +152,7 @@ func TestInvalidUpcomingQueries(t *testing.T) {
 		assert.Equal(t, field, wrong.Field)
 	}
 	s.Break("scheduled")
-	var kind *redisdelay.KeyTypeError
+	var kind *redisdelay.WrongTypeError
 	require.ErrorAs(t, ask(s.Topic, UpcomingQuery{}), &kind)
 }
 

@@ -51,10 +51,10 @@ var changes = []change{
 		}
 		pause := redisdelay.Pause{For: lasts, By: q.actor, Reason: q.form.Get("reason")}
 		about := watermill.LogFields{"for": lasts.String(), "reason": pause.Reason}
-		return about, d.config.Admin.Pause(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups), pause)
+		return about, d.config.Admin.PauseGroup(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups), pause)
 	}},
 	{"resume", mayPause, "Resumed", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		return nil, d.config.Admin.Resume(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups))
+		return nil, d.config.Admin.ResumeGroup(ctx, q.topic(), cmp.Or(q.group(), redisdelay.AllGroups))
 	}},
 	{"limit", mayLimit, "Set the limits of", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
 		limits, err := q.limits()

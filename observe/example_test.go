@@ -10,15 +10,15 @@ import (
 // Observe some events of a Subscriber, next to another Observer. Set Observer in redisdelay.SubscriberConfig.
 func Example() {
 	late := observe.Observer{Delivered: func(e observe.Delivered) {
-		if e.Late > time.Second {
-			fmt.Println("late:", e.Late)
+		if e.Lateness > time.Second {
+			fmt.Println("late:", e.Lateness)
 		}
 	}}
 	dead := observe.Observer{Buried: func(e observe.Buried) { fmt.Println("dead message in", e.Topic) }}
 	observer := observe.Join(late, dead)
 
 	// what a Subscriber would do
-	observer.Delivered(observe.Delivered{Late: 2 * time.Second})
+	observer.Delivered(observe.Delivered{Lateness: 2 * time.Second})
 	observer.Buried(observe.Buried{Place: observe.Place{Topic: "orders"}})
 	// Output:
 	// late: 2s

@@ -73,10 +73,10 @@ type Claimed struct {
 // Delivered is the start of a delivery: a handler has the message.
 type Delivered struct {
 	Place
-	ID      string
-	Token   int64 // names the delivery; see redisdelay.Delivery
-	Attempt int
-	Late    time.Duration // since it was due, by Redis's clock; negative if early
+	ID       string
+	Token    int64 // names the delivery; see redisdelay.Delivery
+	Attempt  int
+	Lateness time.Duration // since it was due, by Redis's clock; negative if early
 }
 
 // Settled is the end of a delivery. It is reported once for each message of a Claimed event, unless its Unmarshaler

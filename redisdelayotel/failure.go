@@ -84,7 +84,7 @@ func errorType(err error) attribute.KeyValue {
 // something else.
 var libraryTypes = []error{
 	(*redisdelay.PanicError)(nil), (*redisdelay.PartialPublishError)(nil), (*redisdelay.ReplicationError)(nil),
-	(*redisdelay.DelayError)(nil), (*redisdelay.KeyTypeError)(nil), (*redisdelay.ConfigError)(nil),
+	(*redisdelay.DelayError)(nil), (*redisdelay.WrongTypeError)(nil), (*redisdelay.ConfigError)(nil),
 }
 
 // exported is the first error in a chain whose type has an exported name, or else the last:

@@ -70,7 +70,7 @@ func TestAllErrorsOfTheLibraryHaveAType(t *testing.T) {
 
 	known = nil
 	for _, err := range []error{
-		&redisdelay.ConfigError{}, &redisdelay.DelayError{}, &redisdelay.KeyTypeError{}, &redisdelay.ReplicationError{},
+		&redisdelay.ConfigError{}, &redisdelay.DelayError{}, &redisdelay.WrongTypeError{}, &redisdelay.ReplicationError{},
 		&redisdelay.PanicError{Value: redisdelay.ErrLeaseLost},
 		&redisdelay.PartialPublishError{Err: redisdelay.ErrOutcomeUnknown},
 	} {

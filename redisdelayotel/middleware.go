@@ -101,7 +101,7 @@ func (h *handling) mark(ctx context.Context) context.Context {
 func (h *handling) attributes(msg *message.Message) []attribute.KeyValue {
 	list := messageAttributes(h.uuid, len(msg.Payload), middleware.MessageCorrelationID(msg))
 	if d := h.delivery; d.ID != "" {
-		list = append(list, keyID.String(d.ID), keyAttempt.Int(d.Attempt), moment(keyDueAt, d.DueAt), seconds(keyLate, d.Late()))
+		list = append(list, keyID.String(d.ID), keyAttempt.Int(d.Attempt), moment(keyDueAt, d.DueAt), seconds(keyLate, d.Lateness()))
 	}
 	return list
 }

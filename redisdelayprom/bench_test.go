@@ -19,7 +19,7 @@ func BenchmarkDelivery(b *testing.B) {
 			o.Claimed(observe.Claimed{Place: at, IDs: make([]string, 100)})
 		}
 		took := time.Duration(n%977) * time.Microsecond
-		o.Delivered(observe.Delivered{Place: at, Late: took})
+		o.Delivered(observe.Delivered{Place: at, Lateness: took})
 		o.Settled(observe.Settled{Place: at, Settlement: observe.Acked, Took: took})
 	}
 }

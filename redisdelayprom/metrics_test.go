@@ -118,7 +118,7 @@ func reportChanged(o observe.Observer) {
 func reportDelivered(o observe.Observer) {
 	o.Claimed(observe.Claimed{Place: place, IDs: make([]string, 15)})
 	for i := range 10 {
-		o.Delivered(observe.Delivered{Place: place, Late: time.Duration(i-1) * time.Millisecond}) // the first one early
+		o.Delivered(observe.Delivered{Place: place, Lateness: time.Duration(i-1) * time.Millisecond}) // the first one early
 	}
 	for _, how := range []observe.Settlement{
 		observe.Acked, observe.Acked, observe.Nacked, observe.Deferred, observe.BuriedByHandler, observe.Abandoned, observe.Unsettled,
@@ -215,7 +215,7 @@ func TestInvalidUTF8InNamesIsReplaced(t *testing.T) {
 func TestHistograms(t *testing.T) {
 	m, registry := newMetrics(t, Config{})
 	for _, late := range []time.Duration{-time.Second, 3 * time.Millisecond} {
-		m.Observer().Delivered(observe.Delivered{Place: place, Late: late})
+		m.Observer().Delivered(observe.Delivered{Place: place, Lateness: late})
 	}
 	families, err := registry.Gather()
 	require.NoError(t, err)

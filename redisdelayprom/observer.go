@@ -162,10 +162,10 @@ func (m *Metrics) onDelivered(e observe.Delivered) {
 	s.buffered.Dec()
 	s.inFlight.Inc()
 	s.delivered.Inc()
-	if e.Late < 0 {
+	if e.Lateness < 0 {
 		s.early.Inc()
 	}
-	s.lateness.Observe(max(0, e.Late.Seconds()))
+	s.lateness.Observe(max(0, e.Lateness.Seconds()))
 }
 
 func (m *Metrics) onSettled(e observe.Settled) {

@@ -71,7 +71,7 @@ func TestPausesAndLimitsFollowTheClock(t *testing.T) {
 		})
 		control, err := redisdelay.NewControl(redisdelay.ControlConfig{Client: r.Client()})
 		require.NoError(t, err)
-		require.NoError(t, control.Pause(t.Context(), "work", "g", redisdelay.Pause{For: 24 * time.Hour}))
+		require.NoError(t, control.PauseGroup(t.Context(), "work", "g", redisdelay.Pause{For: 24 * time.Hour}))
 		require.NoError(t, p.Publish("work", later("a", time.Hour), later("b", 2*time.Hour)))
 		r.Advance(23 * time.Hour)
 		assert.Empty(t, d.lines())

@@ -91,7 +91,7 @@ type Config struct {
 
 	// OnExpired is what happens to messages that have expired (redisdelay.SetExpiration). They are never published.
 	// Default: redisdelay.BuryExpired.
-	OnExpired redisdelay.ExpiryPolicy
+	OnExpired redisdelay.ExpirationPolicy
 
 	// LeaseDuration, PollInterval, PingInterval and CloseTimeout are as in redisdelay.SubscriberConfig, with the same
 	// defaults. CloseTimeout applies to Publish calls of the target.

@@ -52,7 +52,7 @@ func TestARelayedMessageKeepsItsExpiration(t *testing.T) {
 // TestAMessageThatExpiresInTheRelayIsNotPublished by the next attempt.
 func TestAMessageThatExpiresInTheRelayIsNotPublished(t *testing.T) {
 	t.Parallel()
-	for how, buried := range map[redisdelay.ExpiryPolicy]int{redisdelay.BuryExpired: 1, redisdelay.DropExpired: 0} {
+	for how, buried := range map[redisdelay.ExpirationPolicy]int{redisdelay.BuryExpired: 1, redisdelay.DropExpired: 0} {
 		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t)

@@ -69,7 +69,7 @@ func NewPublisher(config PublisherConfig) (*Publisher, error) {
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	var due, delayed kind
 	for i, msg := range messages {
-		remaining, err := p.config.Delayed.DelayOf(topic, msg)
+		remaining, err := p.config.Delayed.ApplyDelay(topic, msg)
 		switch {
 		case err != nil:
 			return err

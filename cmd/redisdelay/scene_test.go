@@ -33,7 +33,7 @@ func stage(t *testing.T, client redis.UniversalClient, partitions int) {
 	publisher := s.Publisher(fixture.Partitions(partitions))
 	initialize(s, mail)
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
-		c.ConsumerGroup, c.Consumer, c.LeaseDuration, c.MaxDeliveries = billing, "host-3", time.Hour, 5
+		c.ConsumerGroup, c.ConsumerName, c.LeaseDuration, c.MaxDeliveries = billing, "host-3", time.Hour, 5
 	})
 	a, err := admin.New(admin.Config{Client: client})
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func stageWallets(t *testing.T, client redis.UniversalClient, partitions int) {
 	a, err := admin.New(admin.Config{Client: client})
 	require.NoError(t, err)
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
-		c.ConsumerGroup, c.Consumer, c.GroupLimits = billing, "host-3", redisdelay.GroupLimits{HaltsKeys: true}
+		c.ConsumerGroup, c.ConsumerName, c.GroupLimits = billing, "host-3", redisdelay.GroupLimits{HaltsKeys: true}
 	})
 	transfer := func(name string) *message.Message {
 		msg := order(name, 0)

@@ -98,7 +98,7 @@ func (s *shop) full() {
 	s.schedule("report-of-"+strings.Repeat("everything-", 10), "30 8 * * 1-5")
 	long := s.Beside(strings.Repeat("-long", 40))
 	require.NoError(s.T, long.Publisher().Publish(long.Topic, fixture.Keyed("u", strings.Repeat("key", 60), 3600e9)))
-	require.NoError(s.T, s.admin.Pause(s.T.Context(), s.Topic, "billing", redisdelay.Pause{By: "eve", Reason: strings.Repeat("maintenance ", 20)}))
+	require.NoError(s.T, s.admin.PauseGroup(s.T.Context(), s.Topic, "billing", redisdelay.Pause{By: "eve", Reason: strings.Repeat("maintenance ", 20)}))
 }
 
 // hostile are names and texts that a publisher may choose.

@@ -142,7 +142,7 @@ func (s *shop) trade() {
 	for topic, group := range map[string]string{"emails": "mailer", "carts": "shop", "payments": "ledger"} {
 		s.of(topic).handle(group, group+"-66c8-1")
 	}
-	require.NoError(s.T, s.admin.Pause(s.T.Context(), "payments", "ledger", redisdelay.Pause{By: "ada", Reason: "the bank is down until nine", For: 2 * time.Hour}))
+	require.NoError(s.T, s.admin.PauseGroup(s.T.Context(), "payments", "ledger", redisdelay.Pause{By: "ada", Reason: "the bank is down until nine", For: 2 * time.Hour}))
 	require.NoError(s.T, s.admin.LimitGroup(s.T.Context(), "orders", "billing", redisdelay.GroupLimits{MaxInFlight: 20, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}}))
 	s.publish("reminders", daily("late", 18, 0, 0))
 	s.halt("customer-309", "the address is incomplete")
@@ -198,7 +198,7 @@ func (s *shop) halt(key, reason string) {
 func (s *shop) handle(group, name string) {
 	s.T.Helper()
 	subscriber := s.Subscriber(func(c *redisdelay.SubscriberConfig) {
-		c.ConsumerGroup, c.Consumer, c.MaxInFlight = group, name, 8
+		c.ConsumerGroup, c.ConsumerName, c.MaxInFlight = group, name, 8
 		c.NackDelay = func(int) time.Duration { return 10 * time.Minute }
 	})
 	messages, err := subscriber.Subscribe(context.Background(), s.Topic)

@@ -103,7 +103,7 @@ func onDuty(t *testing.T) *duty {
 	require.NoError(t, s.Subscriber(func(c *redisdelay.SubscriberConfig) { c.ConsumerGroup = "mail" }).SubscribeInitialize(s.Topic))
 	s.bury("billing", "payment gateway: 502 for order-1", "payment gateway: 502 for order-2", "payment gateway: 502 for order-3")
 	messages := s.Subscribe(func(c *redisdelay.SubscriberConfig) {
-		c.ConsumerGroup, c.Consumer, c.LeaseDuration = "billing", "host-3", 9*time.Second // its heartbeats say what it holds
+		c.ConsumerGroup, c.ConsumerName, c.LeaseDuration = "billing", "host-3", 9*time.Second // its heartbeats say what it holds
 	})
 	publisher := s.Publisher()
 	require.NoError(t, publisher.Publish(s.Topic, keyed(4)))

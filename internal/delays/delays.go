@@ -14,31 +14,33 @@ import (
 
 // Error is returned for invalid delay metadata.
 type Error struct {
-	Header, Value string
-	Err           error
+	MetadataKey, Value string
+	Err                error
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("metadata %s: %q: %v", e.Header, e.Value, e.Err) }
+func (e *Error) Error() string {
+	return fmt.Sprintf("metadata %s: %q: %v", e.MetadataKey, e.Value, e.Err)
+}
 
 func (e *Error) Unwrap() error { return e.Err }
 
 var errTooLate = errors.New("it is more than 292 years from now")
 
-// Headers is the delay metadata of a message.
-type Headers struct {
+// Metadata is the delay metadata of a message.
+type Metadata struct {
 	Until string // RFC 3339, truncated to whole seconds
 	After string // a duration, exact, from when the delay was made
 }
 
 // Of returns the delay metadata of a message.
-func Of(metadata message.Metadata) Headers {
-	return Headers{Until: metadata.Get(delay.DelayedUntilKey), After: metadata.Get(delay.DelayedForKey)}
+func Of(metadata message.Metadata) Metadata {
+	return Metadata{Until: metadata.Get(delay.DelayedUntilKey), After: metadata.Get(delay.DelayedForKey)}
 }
 
 // Put replaces the delay metadata of a message.
-func (h Headers) Put(metadata message.Metadata) {
-	setOrDelete(metadata, delay.DelayedUntilKey, h.Until)
-	setOrDelete(metadata, delay.DelayedForKey, h.After)
+func (m Metadata) Put(metadata message.Metadata) {
+	setOrDelete(metadata, delay.DelayedUntilKey, m.Until)
+	setOrDelete(metadata, delay.DelayedForKey, m.After)
 }
 
 func setOrDelete(metadata message.Metadata, name, value string) {
@@ -49,7 +51,7 @@ func setOrDelete(metadata message.Metadata, name, value string) {
 	}
 }
 
-// A delay that is over is marked in its headers, so that it does not count when the message is
+// A delay that is over is marked in its metadata, so that it does not count when the message is
 // published again, by any route. The marks are forms that Watermill never writes:
 //
 //   - Until still parses as the same time.
@@ -79,17 +81,17 @@ func AsMade(after string) string {
 
 // MarkElapsed marks the delay of a delivered message as over.
 func MarkElapsed(metadata message.Metadata, mark func(after string) string) {
-	headers := Pending(metadata)
-	if headers.After != "" {
-		metadata.Set(delay.DelayedForKey, mark(headers.After))
+	meta := Pending(metadata)
+	if meta.After != "" {
+		metadata.Set(delay.DelayedForKey, mark(meta.After))
 	}
-	if headers.Until == "" {
+	if meta.Until == "" {
 		return
 	}
-	if until, err := time.Parse(time.RFC3339, headers.Until); err == nil {
-		headers.Until = strings.TrimSuffix(until.UTC().Format(time.RFC3339Nano), "Z")
+	if until, err := time.Parse(time.RFC3339, meta.Until); err == nil {
+		meta.Until = strings.TrimSuffix(until.UTC().Format(time.RFC3339Nano), "Z")
 	}
-	metadata.Set(delay.DelayedUntilKey, headers.Until+overUntil)
+	metadata.Set(delay.DelayedUntilKey, meta.Until+overUntil)
 }
 
 // MarkMade changes the mark of a publisher's delay into that of a delay made while handling, so that DelayOnError
@@ -101,15 +103,15 @@ func MarkMade(metadata message.Metadata) {
 }
 
 // Pending returns the delay metadata of a message without the delays that are over.
-func Pending(metadata message.Metadata) Headers {
-	headers := Of(metadata)
-	if strings.HasSuffix(headers.Until, overUntil) {
-		headers.Until = ""
+func Pending(metadata message.Metadata) Metadata {
+	meta := Of(metadata)
+	if strings.HasSuffix(meta.Until, overUntil) {
+		meta.Until = ""
 	}
-	if strings.HasPrefix(headers.After, overAfter) || strings.HasPrefix(headers.After, overAfterLess) {
-		headers.After = ""
+	if strings.HasPrefix(meta.After, overAfter) || strings.HasPrefix(meta.After, overAfterLess) {
+		meta.After = ""
 	}
-	return headers
+	return meta
 }
 
 // Remaining returns the time from now to the end of a delay.
@@ -125,55 +127,55 @@ func Remaining(to delay.Delay, now time.Time) (time.Duration, error) {
 // Watermill truncates the time in Until to whole seconds and counts the duration
 // in After from when the delay was made, so the due time T satisfies
 // Until <= T < Until+1s and T <= now+After. The smaller bound is never early and
-// is exact when the message is published at once. One header alone counts as
+// is exact when the message is published at once. One entry alone counts as
 // written.
 //
 // A time.Duration ends after 292 years, so a later time is an error. A sorted-set score
 // holds every millisecond until then exactly.
-func (h Headers) Remaining(now time.Time) (time.Duration, error) {
-	if h == (Headers{}) {
+func (m Metadata) Remaining(now time.Time) (time.Duration, error) {
+	if m == (Metadata{}) {
 		return 0, nil
 	}
-	fromUntil, err := h.fromUntil(now)
+	fromUntil, err := m.fromUntil(now)
 	if err != nil {
 		return 0, err
 	}
-	fromAfter, err := h.fromAfter()
+	fromAfter, err := m.fromAfter()
 	if err != nil {
 		return 0, err
 	}
 	switch {
-	case h.Until == "":
+	case m.Until == "":
 		return fromAfter, nil
-	case h.After == "":
+	case m.After == "":
 		return fromUntil, nil
 	default:
 		return min(min(fromUntil, math.MaxInt64-time.Second)+time.Second, fromAfter), nil
 	}
 }
 
-func (h Headers) fromUntil(now time.Time) (time.Duration, error) {
-	if h.Until == "" {
+func (m Metadata) fromUntil(now time.Time) (time.Duration, error) {
+	if m.Until == "" {
 		return 0, nil
 	}
-	until, err := time.Parse(time.RFC3339, h.Until)
+	until, err := time.Parse(time.RFC3339, m.Until)
 	if err != nil {
-		return 0, &Error{delay.DelayedUntilKey, h.Until, err}
+		return 0, &Error{delay.DelayedUntilKey, m.Until, err}
 	}
 	remaining := until.Sub(now)
 	if remaining == math.MaxInt64 { // Sub saturates
-		return 0, &Error{delay.DelayedUntilKey, h.Until, errTooLate}
+		return 0, &Error{delay.DelayedUntilKey, m.Until, errTooLate}
 	}
 	return remaining, nil
 }
 
-func (h Headers) fromAfter() (time.Duration, error) {
-	if h.After == "" {
+func (m Metadata) fromAfter() (time.Duration, error) {
+	if m.After == "" {
 		return 0, nil
 	}
-	after, err := time.ParseDuration(h.After)
+	after, err := time.ParseDuration(m.After)
 	if err != nil {
-		return 0, &Error{delay.DelayedForKey, h.After, err}
+		return 0, &Error{delay.DelayedForKey, m.After, err}
 	}
 	return after, nil
 }

@@ -15,26 +15,26 @@ import (
 func TestRemainingDelay(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 678_900_000, time.UTC)
 	tests := map[string]struct {
-		headers Headers
-		want    time.Duration
+		meta Metadata
+		want time.Duration
 	}{
-		"no delay":                         {Headers{}, 0},
-		"for alone":                        {Headers{After: "1.5s"}, 1500 * time.Millisecond},
-		"for to the nanosecond":            {Headers{After: "37.000001ms"}, 37_000_001},
-		"for in the past":                  {Headers{After: "-5s"}, -5 * time.Second},
-		"until alone counts as written":    {Headers{Until: "2026-01-02T03:04:07Z"}, 1_321_100 * time.Microsecond},
-		"until in another zone":            {Headers{Until: "2026-01-02T04:04:07+01:00"}, 1_321_100 * time.Microsecond},
-		"until with a fraction":            {Headers{Until: "2026-01-02T03:04:07.0000001Z"}, 1_321_100_100},
-		"until in the past":                {Headers{Until: "2026-01-02T03:04:00Z"}, -5_678_900 * time.Microsecond},
-		"for is exact when just made":      {Headers{Until: "2026-01-02T03:04:07Z", After: "1.5s"}, 1500 * time.Millisecond},
-		"until bounds a for made long ago": {Headers{Until: "2026-01-02T03:04:07Z", After: "1h"}, 2_321_100 * time.Microsecond},
-		"both in the past":                 {Headers{Until: "2026-01-02T03:04:00Z", After: "1h"}, -4_678_900 * time.Microsecond},
-		"the zero Delay":                   {Headers{Until: "0001-01-01T00:00:00Z", After: "0s"}, math.MinInt64 + time.Second},
-		"the longest duration":             {Headers{After: time.Duration(math.MaxInt64).String()}, math.MaxInt64},
+		"no delay":                         {Metadata{}, 0},
+		"for alone":                        {Metadata{After: "1.5s"}, 1500 * time.Millisecond},
+		"for to the nanosecond":            {Metadata{After: "37.000001ms"}, 37_000_001},
+		"for in the past":                  {Metadata{After: "-5s"}, -5 * time.Second},
+		"until alone counts as written":    {Metadata{Until: "2026-01-02T03:04:07Z"}, 1_321_100 * time.Microsecond},
+		"until in another zone":            {Metadata{Until: "2026-01-02T04:04:07+01:00"}, 1_321_100 * time.Microsecond},
+		"until with a fraction":            {Metadata{Until: "2026-01-02T03:04:07.0000001Z"}, 1_321_100_100},
+		"until in the past":                {Metadata{Until: "2026-01-02T03:04:00Z"}, -5_678_900 * time.Microsecond},
+		"for is exact when just made":      {Metadata{Until: "2026-01-02T03:04:07Z", After: "1.5s"}, 1500 * time.Millisecond},
+		"until bounds a for made long ago": {Metadata{Until: "2026-01-02T03:04:07Z", After: "1h"}, 2_321_100 * time.Microsecond},
+		"both in the past":                 {Metadata{Until: "2026-01-02T03:04:00Z", After: "1h"}, -4_678_900 * time.Microsecond},
+		"the zero Delay":                   {Metadata{Until: "0001-01-01T00:00:00Z", After: "0s"}, math.MinInt64 + time.Second},
+		"the longest duration":             {Metadata{After: time.Duration(math.MaxInt64).String()}, math.MaxInt64},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := test.headers.Remaining(now)
+			got, err := test.meta.Remaining(now)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, got)
 		})
@@ -57,33 +57,33 @@ func TestRemainingDelayIsExactForWatermillHeaders(t *testing.T) {
 
 func TestMalformedDelayHeadersAreErrorsThatNameTheHeader(t *testing.T) {
 	tests := map[string]struct {
-		headers Headers
-		header  string
+		meta Metadata
+		key  string
 	}{
-		"until is not a time":         {Headers{Until: "tomorrow"}, delay.DelayedUntilKey},
-		"until has no zone":           {Headers{Until: "2026-01-02T03:04:05"}, delay.DelayedUntilKey},
-		"until is a Unix time":        {Headers{Until: "1767323045"}, delay.DelayedUntilKey},
-		"until is past the last year": {Headers{Until: "10000-01-01T00:00:00Z"}, delay.DelayedUntilKey},
-		"until is too far away":       {Headers{Until: "9999-12-31T23:59:59Z"}, delay.DelayedUntilKey},
-		"for is not a duration":       {Headers{After: "soon"}, delay.DelayedForKey},
-		"for has no unit":             {Headers{After: "30"}, delay.DelayedForKey},
-		"for is too long":             {Headers{After: "3000000h"}, delay.DelayedForKey},
-		"until is bad, for is good":   {Headers{Until: "x", After: "1s"}, delay.DelayedUntilKey},
-		"for is bad, until is good":   {Headers{Until: "2026-01-02T03:04:05Z", After: "x"}, delay.DelayedForKey},
+		"until is not a time":         {Metadata{Until: "tomorrow"}, delay.DelayedUntilKey},
+		"until has no zone":           {Metadata{Until: "2026-01-02T03:04:05"}, delay.DelayedUntilKey},
+		"until is a Unix time":        {Metadata{Until: "1767323045"}, delay.DelayedUntilKey},
+		"until is past the last year": {Metadata{Until: "10000-01-01T00:00:00Z"}, delay.DelayedUntilKey},
+		"until is too far away":       {Metadata{Until: "9999-12-31T23:59:59Z"}, delay.DelayedUntilKey},
+		"for is not a duration":       {Metadata{After: "soon"}, delay.DelayedForKey},
+		"for has no unit":             {Metadata{After: "30"}, delay.DelayedForKey},
+		"for is too long":             {Metadata{After: "3000000h"}, delay.DelayedForKey},
+		"until is bad, for is good":   {Metadata{Until: "x", After: "1s"}, delay.DelayedUntilKey},
+		"for is bad, until is good":   {Metadata{Until: "2026-01-02T03:04:05Z", After: "x"}, delay.DelayedForKey},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := test.headers.Remaining(time.Now())
+			_, err := test.meta.Remaining(time.Now())
 			var delayErr *Error
 			require.ErrorAs(t, err, &delayErr)
-			assert.Equal(t, test.header, delayErr.Header)
-			assert.Contains(t, err.Error(), test.header)
+			assert.Equal(t, test.key, delayErr.MetadataKey)
+			assert.Contains(t, err.Error(), test.key)
 		})
 	}
 }
 
 func TestAnElapsedDelayStaysReadableButIsNotPending(t *testing.T) {
-	for _, headers := range []Headers{
+	for _, meta := range []Metadata{
 		{"2026-01-02T03:04:05Z", "30m0s"},
 		{"2026-01-02T03:04:05+02:00", "1.5s"},
 		{"2026-01-02T03:04:05.000Z", "10h"}, // as other programs may write them
@@ -94,30 +94,30 @@ func TestAnElapsedDelayStaysReadableButIsNotPending(t *testing.T) {
 		{"tomorrow", "soon"}, // from a publisher that does not check
 	} {
 		msg := message.NewMessage("", nil)
-		if headers.Until != "" {
-			msg.Metadata.Set(delay.DelayedUntilKey, headers.Until)
+		if meta.Until != "" {
+			msg.Metadata.Set(delay.DelayedUntilKey, meta.Until)
 		}
-		if headers.After != "" {
-			msg.Metadata.Set(delay.DelayedForKey, headers.After)
+		if meta.After != "" {
+			msg.Metadata.Set(delay.DelayedForKey, meta.After)
 		}
-		require.Equal(t, headers, Pending(msg.Metadata), "not delivered yet")
+		require.Equal(t, meta, Pending(msg.Metadata), "not delivered yet")
 		MarkElapsed(msg.Metadata, AsMade)
-		assert.Equal(t, Headers{}, Pending(msg.Metadata), "%v", headers)
+		assert.Equal(t, Metadata{}, Pending(msg.Metadata), "%v", meta)
 		once := msg.Metadata.Get(delay.DelayedUntilKey) + msg.Metadata.Get(delay.DelayedForKey)
 		MarkElapsed(msg.Metadata, AsMade)
 		MarkElapsed(msg.Metadata, AsPublished)
 		assert.Equal(t, once, msg.Metadata.Get(delay.DelayedUntilKey)+msg.Metadata.Get(delay.DelayedForKey), "marked once")
 
 		over := Of(msg.Metadata)
-		if before, err := time.Parse(time.RFC3339, headers.Until); err == nil {
+		if before, err := time.Parse(time.RFC3339, meta.Until); err == nil {
 			after, err := time.Parse(time.RFC3339, over.Until)
 			require.NoError(t, err)
-			assert.True(t, before.Equal(after), "%v: %v", headers, over)
+			assert.True(t, before.Equal(after), "%v: %v", meta, over)
 		}
-		if before, err := time.ParseDuration(headers.After); err == nil {
+		if before, err := time.ParseDuration(meta.After); err == nil {
 			after, err := time.ParseDuration(over.After)
 			require.NoError(t, err)
-			assert.Equal(t, before, after, "%v: %v", headers, over)
+			assert.Equal(t, before, after, "%v: %v", meta, over)
 		}
 		delay.Message(msg, delay.For(time.Second))
 		assert.Equal(t, Of(msg.Metadata), Pending(msg.Metadata), "a new delay counts")
@@ -128,9 +128,9 @@ func TestAnElapsedDelayStaysReadableButIsNotPending(t *testing.T) {
 func TestAnElapsedPublisherDelayNoLongerParses(t *testing.T) {
 	for _, after := range []string{"30m0s", "0s", "-5s", "+1s", "-0h5s", "soon"} {
 		metadata := message.Metadata{delay.DelayedForKey: after}
-		pending := Pending(metadata) != Headers{}
+		pending := Pending(metadata) != Metadata{}
 		MarkElapsed(metadata, AsPublished)
-		assert.Equal(t, Headers{}, Pending(metadata), after)
+		assert.Equal(t, Metadata{}, Pending(metadata), after)
 		_, err := time.ParseDuration(metadata.Get(delay.DelayedForKey))
 		assert.Equal(t, pending, err != nil, after)
 		assert.Contains(t, metadata.Get(delay.DelayedForKey), after, "it can still be read")
@@ -147,7 +147,7 @@ func TestANewHeaderOverridesAnElapsedDelay(t *testing.T) {
 	assert.Equal(t, 5*time.Second, remaining)
 }
 
-// FuzzDelayHeaders checks that any headers give an error, or a due time that is no earlier
+// FuzzDelayHeaders checks that any metadata gives an error, or a due time that is no earlier
 // than they allow and that a sorted-set score holds exactly.
 func FuzzDelayHeaders(f *testing.F) {
 	f.Add("2026-01-02T03:04:05Z", "1.5s")
@@ -157,7 +157,7 @@ func FuzzDelayHeaders(f *testing.F) {
 	f.Add("tomorrow", "")
 	f.Fuzz(func(t *testing.T, until, after string) {
 		now := time.Now()
-		remaining, err := Headers{until, after}.Remaining(now)
+		remaining, err := Metadata{until, after}.Remaining(now)
 		if err != nil {
 			return
 		}

@@ -67,7 +67,7 @@ func TestAllMessagesOfABatchAreHandedOutTogether(t *testing.T) {
 		handed, settled := eventsOf[observe.Delivered](w), eventsOf[observe.Settled](w)
 		assert.Len(t, settled, 3)
 		for i := range handed {
-			assert.Equal(t, handed[0].Late, handed[i].Late)
+			assert.Equal(t, handed[0].Lateness, handed[i].Lateness)
 			assert.Equal(t, time.Second, settled[i].Took)
 		}
 	})

@@ -51,7 +51,7 @@ func (r *reporter) handedOut(it *item) (at time.Time) {
 	at = time.Now()
 	if r.observer.Delivered != nil {
 		r.observer.Delivered(observe.Delivered{
-			Place: r.place, ID: it.ID, Token: it.Token, Attempt: it.Attempt, Late: it.redisClock(at).Sub(it.DueAt),
+			Place: r.place, ID: it.ID, Token: it.Token, Attempt: it.Attempt, Lateness: it.redisClock(at).Sub(it.DueAt),
 		})
 	}
 	return at

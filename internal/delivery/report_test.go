@@ -85,7 +85,7 @@ func TestTheObserverReceivesEachStepOfADelivery(t *testing.T) {
 		r.end(t)
 		assert.Equal(t, []any{
 			observe.Claimed{Place: place, IDs: []string{"0000"}, Bytes: 4},
-			observe.Delivered{Place: place, ID: "0000", Token: 7, Attempt: 1, Late: 350 * time.Millisecond},
+			observe.Delivered{Place: place, ID: "0000", Token: 7, Attempt: 1, Lateness: 350 * time.Millisecond},
 			observe.Settled{Place: place, ID: "0000", Token: 7, Settlement: observe.Acked, Took: 2 * time.Second},
 		}, w.events)
 	})

@@ -16,8 +16,8 @@ import (
 
 // KeyFaults are keys that another program has overwritten or set to expire.
 type KeyFaults struct {
-	Types    []*script.KeyTypeError // have a wrong type
-	Volatile []string               // expire, although this library sets no expiry on them
+	Types    []*script.WrongTypeError // have a wrong type
+	Volatile []string                 // expire, although this library sets no expiry on them
 }
 
 func (k *KeyFaults) add(more KeyFaults) {
@@ -69,7 +69,7 @@ func faultsOf(ctx context.Context, c *script.Client, keys []script.Key) (faults 
 	})
 	for i, key := range keys {
 		if got := types[i].Val(); err == nil && got != key.Type() && got != "none" {
-			faults.Types = append(faults.Types, &script.KeyTypeError{Key: key.Name, Type: got, Want: key.Type()})
+			faults.Types = append(faults.Types, &script.WrongTypeError{Key: key.Name, Type: got, Want: key.Type()})
 		}
 		if ends[i].Val() > 0 && !key.Expires() { // negative: no expiry, or no key
 			faults.Volatile = append(faults.Volatile, key.Name)

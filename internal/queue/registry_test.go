@@ -103,9 +103,9 @@ func TestOtherProtocolVersionsAreRejectedWithoutChanges(t *testing.T) {
 func TestATopicListOfTheWrongTypeIsAnError(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
-	var wrong *script.KeyTypeError
+	var wrong *script.WrongTypeError
 	require.ErrorAs(t, s.Topic("t").Enlist(t.Context()), &wrong)
-	assert.Equal(t, script.KeyTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
+	assert.Equal(t, script.WrongTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
 }
 
 func TestAVersionErrorIsNotCached(t *testing.T) {
@@ -259,6 +259,6 @@ func (h hungList) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestAnUnreadableTopicListDoesNotMeanNotFound(t *testing.T) {
 	_, topic := withoutList(t)
 	err := topic.Pause(t.Context(), "", Pause{})
-	require.ErrorAs(t, err, new(*script.KeyTypeError))
+	require.ErrorAs(t, err, new(*script.WrongTypeError))
 	require.NotErrorIs(t, err, ErrTopicNotFound)
 }

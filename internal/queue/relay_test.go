@@ -51,9 +51,9 @@ func TestAStreamOfTheWrongTypeIsAnErrorWithoutChanges(t *testing.T) {
 	require.NoError(t, r.Client.Set(t.Context(), r.stream().Key, "text", 0).Err())
 	before := r.State()
 	_, err := g.Relay(t.Context(), r.stream(), []Entry{entryOf("a", "1")})
-	var wrong *script.KeyTypeError
+	var wrong *script.WrongTypeError
 	require.ErrorAs(t, err, &wrong)
-	assert.Equal(t, script.KeyTypeError{Key: r.stream().Key, Type: "string", Want: "stream", Err: wrong.Err}, *wrong)
+	assert.Equal(t, script.WrongTypeError{Key: r.stream().Key, Type: "string", Want: "stream", Err: wrong.Err}, *wrong)
 	assert.Equal(t, before, r.State())
 }
 

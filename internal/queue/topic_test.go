@@ -84,7 +84,7 @@ func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 	require.NoError(t, topic.store.Redis().Del(t.Context(), key).Err())
 	require.NoError(t, topic.store.Redis().LPush(t.Context(), key, "x").Err())
 	_, err := topic.Raise(t.Context(), 1)
-	var wrong *script.KeyTypeError
+	var wrong *script.WrongTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, "string", wrong.Want)
 }
@@ -118,7 +118,7 @@ func TestRaiseNamesAGroupsKeyOfTheWrongType(t *testing.T) {
 	key := topic.Partition(2).Key(script.Groups, "")
 	require.NoError(t, topic.store.Redis().Set(t.Context(), key, "x", 0).Err())
 	_, err = topic.Raise(t.Context(), 4)
-	var wrong *script.KeyTypeError
+	var wrong *script.WrongTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, key, wrong.Key)
 }
@@ -182,7 +182,7 @@ func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 	require.NoError(t, err)
 	broken := topic.Partition(1).Key(script.Publishers, "")
 	require.NoError(t, topic.store.Redis().Set(t.Context(), broken, "x", 0).Err())
-	var wrong *script.KeyTypeError
+	var wrong *script.WrongTypeError
 	require.True(t, errors.As(errOf(topic.Cancel(t.Context(), "k")), &wrong))
 	assert.Equal(t, broken, wrong.Key)
 }

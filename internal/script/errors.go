@@ -21,20 +21,20 @@ type permanentError struct{ text string }
 
 func (e *permanentError) Error() string { return e.text }
 
-// KeyTypeError says that one of our keys holds a value of the wrong type, which another program
+// WrongTypeError says that one of our keys holds a value of the wrong type, which another program
 // must have written.
-type KeyTypeError struct {
+type WrongTypeError struct {
 	Key  string
 	Type string // its type
 	Want string // the expected type
 	Err  error  // from Redis
 }
 
-func (e *KeyTypeError) Error() string {
+func (e *WrongTypeError) Error() string {
 	return fmt.Sprintf("redis key %q is a %s, want a %s", e.Key, e.Type, e.Want)
 }
 
-func (e *KeyTypeError) Unwrap() error { return e.Err }
+func (e *WrongTypeError) Unwrap() error { return e.Err }
 
 // PanicError says that a hook of the client has panicked. The call may have been sent.
 type PanicError struct {

@@ -178,7 +178,7 @@ func (c *Client) explain(ctx context.Context, call Call, err error) error {
 			return err
 		}
 		if want := call.Script.typeAt(i); got != want && got != "none" {
-			return &KeyTypeError{Key: key, Type: got, Want: want, Err: err}
+			return &WrongTypeError{Key: key, Type: got, Want: want, Err: err}
 		}
 	}
 	return err

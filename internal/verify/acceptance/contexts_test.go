@@ -104,7 +104,7 @@ func (c *callers) fill(t *testing.T) {
 
 // quick are the methods that do no I/O.
 var quick = []string{
-	"Publisher.Config", "Publisher.DelayOf", "Publisher.PublishAsyncPending", "Subscriber.Stop", "Subscriber.ConsumerGroup", "Relay.InOneStep",
+	"Publisher.Config", "Publisher.ApplyDelay", "Publisher.PublishAsyncPending", "Subscriber.Stop", "Subscriber.ConsumerGroup", "Relay.InOneStep",
 }
 
 // closing are the methods that end with a timeout of their own, and those that Close ends.
@@ -169,9 +169,9 @@ func (c *callers) boundsOfGroups() map[string]func(ctx context.Context) error {
 		"Subscriber.SubscribeBatches": func(ctx context.Context) error {
 			return c.subscriber.SubscribeBatches(ctx, topic, 10, func([]*message.Message) {})
 		},
-		"Control.Pause":  func(ctx context.Context) error { return c.control.Pause(ctx, topic, "g", redisdelay.Pause{}) },
-		"Control.Resume": func(ctx context.Context) error { return c.control.Resume(ctx, topic, "g") },
-		"Control.Drain":  func(ctx context.Context) error { return c.control.Drain(ctx, topic, "g", nil) },
+		"Control.PauseGroup":  func(ctx context.Context) error { return c.control.PauseGroup(ctx, topic, "g", redisdelay.Pause{}) },
+		"Control.ResumeGroup": func(ctx context.Context) error { return c.control.ResumeGroup(ctx, topic, "g") },
+		"Control.DrainGroup":  func(ctx context.Context) error { return c.control.DrainGroup(ctx, topic, "g", nil) },
 		"Control.LimitGroup": func(ctx context.Context) error {
 			return c.control.LimitGroup(ctx, topic, "g", redisdelay.GroupLimits{MaxInFlight: 9})
 		},

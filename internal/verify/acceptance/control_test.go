@@ -64,11 +64,11 @@ func TestAPauseUnderLoadHoldsForAllConsumers(t *testing.T) {
 			for range 3 {
 				before := count()
 				require.Eventually(t, func() bool { return count() > before+200 }, fixture.Soon, time.Millisecond)
-				require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{By: "test", Reason: "load"}))
+				require.NoError(t, c.PauseGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{By: "test", Reason: "load"}))
 				paused := s.Now()
 				<-time.After(300 * time.Millisecond)
 				resumed := s.Now()
-				require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+				require.NoError(t, c.ResumeGroup(t.Context(), s.Topic, redisdelay.AllGroups))
 				during := count()
 				require.Eventually(t, func() bool { return count() > during+200 }, fixture.Soon, time.Millisecond)
 				mu.Lock()
@@ -80,7 +80,7 @@ func TestAPauseUnderLoadHoldsForAllConsumers(t *testing.T) {
 			cancel()
 			load.Wait()
 			require.Eventually(t, func() bool { return int64(count()) == published.Load()+1 }, fixture.Soon, time.Millisecond)
-			require.NoError(t, c.Drain(t.Context(), s.Topic, redisdelay.AllGroups, nil))
+			require.NoError(t, c.DrainGroup(t.Context(), s.Topic, redisdelay.AllGroups, nil))
 			s.Settled()
 		})
 	}
@@ -110,7 +110,7 @@ func TestARetiredGroupStopsUntilItIsRestored(t *testing.T) {
 	assert.Equal(t, 3, freed)
 	publish("d")
 	s.Next(stays).Ack()
-	require.NoError(t, c.Drain(t.Context(), s.Topic, redisdelay.AllGroups, nil))
+	require.NoError(t, c.DrainGroup(t.Context(), s.Topic, redisdelay.AllGroups, nil))
 	assert.NotContains(t, s.Kinds(), "messages", "no body is left")
 	_, err = s.Subscriber(func(c *subConfig) { c.ConsumerGroup = "old" }).Subscribe(t.Context(), s.Topic)
 	require.ErrorIs(t, err, redisdelay.ErrGroupRetired)
@@ -136,34 +136,34 @@ func TestARetiredGroupStopsUntilItIsRestored(t *testing.T) {
 func TestControlErrorsNameTheProblem(t *testing.T) {
 	s := fixture.New(t)
 	c, ctx := newControl(t, s), t.Context()
-	require.ErrorIs(t, c.Pause(ctx, s.Topic, redisdelay.AllGroups, redisdelay.Pause{}), redisdelay.ErrTopicNotFound)
-	require.ErrorIs(t, c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil), redisdelay.ErrTopicNotFound)
+	require.ErrorIs(t, c.PauseGroup(ctx, s.Topic, redisdelay.AllGroups, redisdelay.Pause{}), redisdelay.ErrTopicNotFound)
+	require.ErrorIs(t, c.DrainGroup(ctx, s.Topic, redisdelay.AllGroups, nil), redisdelay.ErrTopicNotFound)
 	require.ErrorIs(t, c.LimitGroup(ctx, s.Topic, "billing", redisdelay.GroupLimits{}), redisdelay.ErrTopicNotFound)
 	require.NoError(t, s.Subscriber(group("billing")).SubscribeInitialize(s.Topic))
 	_, retired := c.RetireGroup(ctx, s.Topic, "biling", redisdelay.RetireOptions{})
 	for _, err := range []error{
-		c.Pause(ctx, s.Topic, "biling", redisdelay.Pause{}), c.Resume(ctx, s.Topic, "biling"), c.Drain(ctx, s.Topic, "biling", nil),
-		c.Pause(ctx, s.Topic, redisdelay.Broadcast, redisdelay.Pause{}), retired,
+		c.PauseGroup(ctx, s.Topic, "biling", redisdelay.Pause{}), c.ResumeGroup(ctx, s.Topic, "biling"), c.DrainGroup(ctx, s.Topic, "biling", nil),
+		c.PauseGroup(ctx, s.Topic, redisdelay.Broadcast, redisdelay.Pause{}), retired,
 	} {
 		require.ErrorIs(t, err, redisdelay.ErrGroupNotFound)
 	}
 	s.Publish("a")
 	ended, cancel := context.WithCancel(ctx)
-	require.ErrorIs(t, c.Drain(ended, s.Topic, "billing", func(redisdelay.Remaining) { cancel() }), context.Canceled)
-	require.ErrorIs(t, c.Pause(ctx, "", "billing", redisdelay.Pause{}), redisdelay.ErrEmptyTopic)
+	require.ErrorIs(t, c.DrainGroup(ended, s.Topic, "billing", func(redisdelay.DrainProgress) { cancel() }), context.Canceled)
+	require.ErrorIs(t, c.PauseGroup(ctx, "", "billing", redisdelay.Pause{}), redisdelay.ErrEmptyTopic)
 
 	all := redisdelay.AllGroups
 	_, retired = c.RetireGroup(ctx, s.Topic, all, redisdelay.RetireOptions{Force: true})
 	for call, err := range map[string]error{
 		// "" is more likely a setting that is missing than all groups
-		"Pause": c.Pause(ctx, s.Topic, "", redisdelay.Pause{}), "Resume": c.Resume(ctx, s.Topic, ""), "Drain": c.Drain(ctx, s.Topic, "", nil),
+		"Pause": c.PauseGroup(ctx, s.Topic, "", redisdelay.Pause{}), "Resume": c.ResumeGroup(ctx, s.Topic, ""), "Drain": c.DrainGroup(ctx, s.Topic, "", nil),
 		"RetireGroup": retired, "RestoreGroup": c.RestoreGroup(ctx, s.Topic, all),
 		"LimitGroup": c.LimitGroup(ctx, s.Topic, all, redisdelay.GroupLimits{MaxInFlight: 1}),
 	} {
 		assertWrongField(t, err, "group", call)
 	}
 	for _, bad := range []time.Duration{-1, 5} { // which would last for ever, or no time
-		assertWrongField(t, c.Pause(ctx, s.Topic, "billing", redisdelay.Pause{For: bad}), "For", "Pause")
+		assertWrongField(t, c.PauseGroup(ctx, s.Topic, "billing", redisdelay.Pause{For: bad}), "For", "Pause")
 	}
 	assertWrongField(t, c.LimitGroup(ctx, s.Topic, "billing", redisdelay.GroupLimits{MaxInFlight: -1}), "GroupLimits.MaxInFlight", "LimitGroup")
 	_, err := redisdelay.NewControl(redisdelay.ControlConfig{})

@@ -27,13 +27,13 @@ func aControl(rdb redis.UniversalClient) (*redisdelay.Control, error) {
 
 func pauseAndResume(ctx context.Context, control *redisdelay.Control) error {
 	// recipe: pause and resume
-	if err := control.Pause(ctx, "orders.close", "billing", redisdelay.Pause{
+	if err := control.PauseGroup(ctx, "orders.close", "billing", redisdelay.Pause{
 		For: time.Hour, By: "anna", Reason: "migration",
 	}); err != nil {
 		return err
 	}
 	// … migrate …
-	return control.Resume(ctx, "orders.close", "billing")
+	return control.ResumeGroup(ctx, "orders.close", "billing")
 	// end of recipe
 }
 
@@ -59,7 +59,7 @@ func unlimit(ctx context.Context, control *redisdelay.Control) error {
 
 func drainTopic(ctx context.Context, control *redisdelay.Control) error {
 	// recipe: drain
-	err := control.Drain(ctx, "orders.close", redisdelay.AllGroups, func(left redisdelay.Remaining) {
+	err := control.DrainGroup(ctx, "orders.close", redisdelay.AllGroups, func(left redisdelay.DrainProgress) {
 		log.Println(left.Due, left.Waiting, left.InDelivery)
 	})
 	// end of recipe

@@ -161,7 +161,7 @@ func orGiveUp(giveUp message.NoPublishHandlerFunc) message.HandlerMiddleware {
 			ctx := msg.Context()
 			produced, err := next(msg)
 			d, ok := redisdelay.DeliveryFromContext(ctx)
-			if !ok || err == nil || d.Deferred() || !d.Last() && !d.Buried() {
+			if !ok || err == nil || d.Deferred() || !d.IsLastAttempt() && !d.Buried() {
 				return produced, err
 			}
 			msg.SetContext(ctx) // Timeout leaves an ended context on the message

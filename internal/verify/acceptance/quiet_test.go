@@ -116,7 +116,7 @@ func TestTimeoutsWakeAnIdleConsumerThatNeverPolls(t *testing.T) {
 			s := fixture.New(t)
 			messages := s.Subscribe(seldom)
 			s.Idle(messages)
-			require.NoError(t, newControl(t, s).Pause(t.Context(), s.Topic, "default", redisdelay.Pause{For: time.Second}))
+			require.NoError(t, newControl(t, s).PauseGroup(t.Context(), s.Topic, "default", redisdelay.Pause{For: time.Second}))
 			s.Publish("a")
 			s.Idle(messages)
 			s.Expect(messages, "a")
@@ -144,20 +144,20 @@ func TestChangesWakeAnIdleConsumerThatNeverPolls(t *testing.T) {
 		"resume both pauses": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
 			c := newControl(t, s)
 			for _, group := range []string{"default", redisdelay.AllGroups} {
-				require.NoError(t, c.Pause(t.Context(), s.Topic, group, redisdelay.Pause{}))
+				require.NoError(t, c.PauseGroup(t.Context(), s.Topic, group, redisdelay.Pause{}))
 			}
 			s.Publish("a")
-			require.NoError(t, c.Resume(t.Context(), s.Topic, "default"))
+			require.NoError(t, c.ResumeGroup(t.Context(), s.Topic, "default"))
 			s.Idle(messages)
-			require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+			require.NoError(t, c.ResumeGroup(t.Context(), s.Topic, redisdelay.AllGroups))
 			s.Expect(messages, "a")
 		},
 		"shorten a pause": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {
 			c := newControl(t, s)
-			require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.Pause{}))
+			require.NoError(t, c.PauseGroup(t.Context(), s.Topic, "default", redisdelay.Pause{}))
 			s.Publish("a")
 			s.Idle(messages)
-			require.NoError(t, c.Pause(t.Context(), s.Topic, "default", redisdelay.Pause{For: 100 * time.Millisecond}))
+			require.NoError(t, c.PauseGroup(t.Context(), s.Topic, "default", redisdelay.Pause{For: 100 * time.Millisecond}))
 			s.Expect(messages, "a")
 		},
 		"raise a rate": func(t *testing.T, s *fixture.Scene, messages <-chan *message.Message) {

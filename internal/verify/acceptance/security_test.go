@@ -216,14 +216,14 @@ func controlRights(s *fixture.Scene, _ redis.UniversalClient) {
 	s.Subscribe()
 	s.Publish("a")
 	c := newControl(t, s)
-	require.NoError(t, c.Pause(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
-	require.NoError(t, c.Resume(t.Context(), s.Topic, redisdelay.AllGroups))
+	require.NoError(t, c.PauseGroup(t.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
+	require.NoError(t, c.ResumeGroup(t.Context(), s.Topic, redisdelay.AllGroups))
 	_, err := c.RetireGroup(t.Context(), s.Topic, "default", redisdelay.RetireOptions{Force: true})
 	require.NoError(t, err)
 	require.NoError(t, c.RestoreGroup(t.Context(), s.Topic, "default"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	err = c.Drain(ctx, s.Topic, redisdelay.AllGroups, nil)
+	err = c.DrainGroup(ctx, s.Topic, redisdelay.AllGroups, nil)
 	require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
 }
 

@@ -271,7 +271,7 @@ func (r *Scene) FailsOnType(kind string, call func() error) {
 	require.NoError(r.T, r.Client.Del(r.Ctx(), key).Err())
 	require.NoError(r.T, r.Client.Set(r.Ctx(), key, "x", 0).Err())
 	before := r.State()
-	var wrong *script.KeyTypeError
+	var wrong *script.WrongTypeError
 	require.ErrorAs(r.T, call(), &wrong)
 	assert.Equal(r.T, key, wrong.Key)
 	assert.Equal(r.T, before, r.State())

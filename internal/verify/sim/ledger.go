@@ -29,8 +29,8 @@ func (l *ledger) claimed(e observe.Claimed) {
 }
 
 func (l *ledger) handedOut(e observe.Delivered) {
-	if e.Late < 0 {
-		l.w.failNow("observer", "%s reports %s %v early", l.name, alias(e.ID), -e.Late)
+	if e.Lateness < 0 {
+		l.w.failNow("observer", "%s reports %s %v early", l.name, alias(e.ID), -e.Lateness)
 	}
 }
 

@@ -63,10 +63,10 @@ func (o *operator) until(name string, do func(ctx context.Context) error) {
 func (o *operator) pause(lasts time.Duration) {
 	o.w.trouble(operated, time.Hour)
 	o.call("Pause", func(ctx context.Context) error {
-		return o.admin.Pause(ctx, topic, operated, redisdelay.Pause{By: "the simulation"})
+		return o.admin.PauseGroup(ctx, topic, operated, redisdelay.Pause{By: "the simulation"})
 	})
 	wait(lasts)
-	o.until("Resume", func(ctx context.Context) error { return o.admin.Resume(ctx, topic, operated) })
+	o.until("Resume", func(ctx context.Context) error { return o.admin.ResumeGroup(ctx, topic, operated) })
 	o.w.untroubled(operated)
 }
 
@@ -107,7 +107,7 @@ func (o *operator) read() {
 		_, err := o.admin.Stats(ctx, admin.StatsOptions{Details: true})
 		return err
 	})
-	_ = o.w.call(o.process, "Drain", o.limit, func(ctx context.Context) error { return o.admin.Drain(ctx, topic, operated, nil) },
+	_ = o.w.call(o.process, "Drain", o.limit, func(ctx context.Context) error { return o.admin.DrainGroup(ctx, topic, operated, nil) },
 		redisdelay.ErrGroupNotFound, redisdelay.ErrTopicNotFound, context.DeadlineExceeded)
 	o.call("Groups", func(ctx context.Context) error { _, err := o.admin.Groups(ctx, topic); return err })
 	o.call("Upcoming", func(ctx context.Context) error {

@@ -36,9 +36,9 @@ func (y *year) operateGroups(day int) {
 		y.must("RetireGroup", err)
 		y.change(func() { y.report.retired = true })
 	case 5:
-		err := y.admin.Pause(ctx, y.topics[day%len(y.topics)].name, "work", redisdelay.Pause{By: "an operator"})
+		err := y.admin.PauseGroup(ctx, y.topics[day%len(y.topics)].name, "work", redisdelay.Pause{By: "an operator"})
 		y.must("Pause", err)
-		y.must("Resume", y.admin.Resume(ctx, y.topics[day%len(y.topics)].name, "work"))
+		y.must("Resume", y.admin.ResumeGroup(ctx, y.topics[day%len(y.topics)].name, "work"))
 	}
 }
 

@@ -78,7 +78,7 @@ func (p *program) subscriber(kind string) *redisdelay.Subscriber {
 		return s
 	}
 	config := redisdelay.SubscriberConfig{
-		Client: p.client, ConsumerGroup: kind, Consumer: p.name, LeaseDuration: yearLease, CloseTimeout: closeTimeout,
+		Client: p.client, ConsumerGroup: kind, ConsumerName: p.name, LeaseDuration: yearLease, CloseTimeout: closeTimeout,
 		MaxInFlight: 4, MaxDeliveries: maxDeliveries, PollInterval: yearPoll,
 		PingInterval: 365 * 24 * time.Hour, // the connections of this network end when they break
 	}

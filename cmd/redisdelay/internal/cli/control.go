@@ -56,7 +56,7 @@ func (a *app) pause() *cobra.Command {
 	cmd := a.someGroups("pause", "Stop deliveries to a group; publishing continues",
 		func(ctx context.Context, topic, group string) error {
 			p.By = cmp.Or(p.By, whoami())
-			if err := a.admin.Pause(ctx, topic, group, p); err != nil {
+			if err := a.admin.PauseGroup(ctx, topic, group, p); err != nil {
 				return err
 			}
 			until := "until resumed"
@@ -83,7 +83,7 @@ func whoami() string {
 
 func (a *app) resume() *cobra.Command {
 	return a.someGroups("resume", "End a pause", func(ctx context.Context, topic, group string) error {
-		if err := a.admin.Resume(ctx, topic, group); err != nil {
+		if err := a.admin.ResumeGroup(ctx, topic, group); err != nil {
 			return err
 		}
 		paused, err := a.paused(ctx, topic, group)
@@ -132,8 +132,8 @@ func (a *app) drain() *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, timeout)
 				defer cancel()
 			}
-			var remaining redisdelay.Remaining
-			err = a.admin.Drain(ctx, topic, group, func(b redisdelay.Remaining) {
+			var remaining redisdelay.DrainProgress
+			err = a.admin.DrainGroup(ctx, topic, group, func(b redisdelay.DrainProgress) {
 				remaining = b
 				if a.terminal.err {
 					a.say("%s%s", clearLine, remainingText(b))
@@ -154,7 +154,7 @@ func (a *app) drain() *cobra.Command {
 	return cmd
 }
 
-func remainingText(b redisdelay.Remaining) string {
+func remainingText(b redisdelay.DrainProgress) string {
 	return fmt.Sprintf("%s due, %s waiting, %s in delivery", humanize.Number(b.Due), humanize.Number(b.Waiting), humanize.Number(b.InDelivery))
 }
 

@@ -71,7 +71,7 @@ func newEvil(t *testing.T, random *rand.Rand) *evil {
 	}
 	e.Topic = e.topic
 	messages := e.Subscribe(func(c *redisdelay.SubscriberConfig) {
-		c.ConsumerGroup, c.Consumer, c.LeaseDuration = e.group, e.consumer, time.Hour
+		c.ConsumerGroup, c.ConsumerName, c.LeaseDuration = e.group, e.consumer, time.Hour
 	})
 	for _, n := range []string{"dead", "held"} {
 		e.publish(e.topic, e.uuid, e.key+n, e.payload, 0)
@@ -90,7 +90,7 @@ func newEvil(t *testing.T, random *rand.Rand) *evil {
 	e.spoil("broken", e.payload)
 	a, err := admin.New(admin.Config{Client: e.Client})
 	require.NoError(t, err)
-	require.NoError(t, a.Pause(t.Context(), e.topic, e.group, redisdelay.Pause{By: e.consumer, Reason: e.reason}))
+	require.NoError(t, a.PauseGroup(t.Context(), e.topic, e.group, redisdelay.Pause{By: e.consumer, Reason: e.reason}))
 	e.schedule()
 	require.NoError(t, e.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: "{redisdelay:inbox}:rejected", Values: []string{
 		"_entry", e.field, "_reason", e.reason, e.field, e.payload,

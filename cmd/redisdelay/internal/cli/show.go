@@ -316,7 +316,7 @@ func (n *named) anywhere(ctx context.Context, text string) error {
 
 // unreadable reports whether an error is about one topic, so that others may be read.
 func unreadable(err error) bool {
-	var wrong *redisdelay.KeyTypeError
+	var wrong *redisdelay.WrongTypeError
 	return errors.Is(err, redisdelay.ErrProtocolMismatch) || errors.As(err, &wrong)
 }
 
