@@ -59,7 +59,7 @@ func ExampleDelivery_Bury() {
 	check(errors.Join(publisher.Close(), subscriber.Close()))
 
 	operator := must(admin.New(admin.Config{Client: client}))
-	for entry, err := range operator.All(ctx, "orders", admin.Query{In: admin.Dead}) {
+	for entry, err := range operator.AllEntries(ctx, "orders", admin.Query{Set: admin.Dead}) {
 		check(err)
 		fmt.Printf("%s: %s\n", entry.Content.Message.Payload, entry.Reason)
 	}

@@ -88,8 +88,8 @@ func ExampleSubscriberConfig_deadMessages() {
 	check(errors.Join(publisher.Close(), subscriber.Close()))
 
 	operator := must(admin.New(admin.Config{Client: client}))
-	dead := admin.Query{In: admin.Dead}
-	for entry, err := range operator.All(ctx, "payments", dead) {
+	dead := admin.Query{Set: admin.Dead}
+	for entry, err := range operator.AllEntries(ctx, "payments", dead) {
 		check(err)
 		fmt.Printf("%s: %s\n", entry.Content.Message.Payload, entry.Reason)
 	}

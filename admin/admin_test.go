@@ -24,7 +24,7 @@ func TestQueryErrorsNameTheInvalidField(t *testing.T) {
 		q     Query
 		field string
 	}{
-		{Query{In: "somewhere"}, "In"},
+		{Query{Set: "somewhere"}, "In"},
 		{Query{Group: "g"}, "Group"},
 		{Query{Reason: "x"}, "Reason"},
 		{Query{MinAttempts: -1}, "MinAttempts"},
@@ -33,7 +33,7 @@ func TestQueryErrorsNameTheInvalidField(t *testing.T) {
 		{Query{Limit: MaxLimit + 1}, "Limit"},
 		{Query{Cursor: "garbage!"}, "Cursor"},
 		{Query{Cursor: "e30"}, "Cursor"},
-		{Query{In: Dead, Cursor: other}, "Cursor"},
+		{Query{Set: Dead, Cursor: other}, "Cursor"},
 		{Query{KeyPrefix: "a", Cursor: other}, "Cursor"},
 		{Query{From: now, Cursor: other}, "Cursor"},
 	} {
@@ -41,7 +41,7 @@ func TestQueryErrorsNameTheInvalidField(t *testing.T) {
 		var bad *QueryError
 		require.ErrorAs(t, err, &bad, "%+v", test.q)
 		assert.Equal(t, test.field, bad.Field, "%v", err)
-		for _, err := range s.admin.All(t.Context(), s.Topic, test.q) {
+		for _, err := range s.admin.AllEntries(t.Context(), s.Topic, test.q) {
 			if test.field != "Limit" {
 				require.ErrorAs(t, err, &bad, "%+v", test.q)
 			}
@@ -60,7 +60,7 @@ func TestQueryErrorsNameTheInvalidField(t *testing.T) {
 
 // readers are all calls that read a topic.
 func (s *scene) readers(topic string) map[string]error {
-	ctx, a, q := s.T.Context(), s.admin, Query{In: Dead}
+	ctx, a, q := s.T.Context(), s.admin, Query{Set: Dead}
 	errs := map[string]error{}
 	_, errs["Entries"] = a.Entries(ctx, topic, q)
 	_, errs["Count"] = a.Count(ctx, topic, q)
@@ -68,7 +68,7 @@ func (s *scene) readers(topic string) map[string]error {
 	_, errs["Groups"] = a.Groups(ctx, topic)
 	_, errs["Message"] = a.Message(ctx, topic, Ref{ID: "x"})
 	_, errs["Explain"] = a.Explain(ctx, topic, Ref{Key: "x"})
-	for _, err := range a.All(ctx, topic, q) {
+	for _, err := range a.AllEntries(ctx, topic, q) {
 		errs["All"] = err
 	}
 	errs["walk"] = a.walk(ctx, topic, q, func(step) error { return nil })
@@ -84,9 +84,9 @@ func TestReadsOfMissingObjectsReturnTypedErrors(t *testing.T) {
 		require.ErrorIs(t, err, redisdelay.ErrEmptyTopic, name)
 	}
 	s.publish(time.Hour, 1, "a")
-	_, err := s.admin.Entries(t.Context(), s.Topic, Query{In: Dead, Group: "g"})
+	_, err := s.admin.Entries(t.Context(), s.Topic, Query{Set: Dead, Group: "g"})
 	require.ErrorIs(t, err, ErrGroupNotFound)
-	_, err = s.admin.Count(t.Context(), s.Topic, Query{In: Dead, Group: "g"})
+	_, err = s.admin.Count(t.Context(), s.Topic, Query{Set: Dead, Group: "g"})
 	require.ErrorIs(t, err, ErrGroupNotFound)
 	_, err = s.admin.Message(t.Context(), s.Topic, Ref{ID: "x"})
 	require.ErrorIs(t, err, ErrMessageNotFound)

@@ -45,7 +45,7 @@ func ByID(ids ...string) Selection { return Selection{ids: ids} }
 // ByKey selects messages by their keys, as Ref.Key does.
 func ByKey(keys ...string) Selection { return Selection{keys: keys} }
 
-// Matching selects all messages that a query matches. Query.Limit is ignored; the default of Query.In depends on the
+// Matching selects all messages that a query matches. Query.Limit is ignored; the default of Query.Set depends on the
 // operation.
 func Matching(q Query) Selection { return Selection{query: &q} }
 
@@ -64,21 +64,21 @@ func (s Selection) OfGroup(group string) Selection {
 // Progress is the progress of a bulk operation. With a Query, a message counts for each of its groups, as an Entry
 // does; with ids or keys it counts once. After a lost reply, messages that this call has changed may count as skipped.
 type Progress struct {
-	Done    int    // messages that were changed
-	Skipped int    // messages that were not changed: gone, not in the right place, or a key in use
-	Last    error  // why the last skipped message was skipped; nil if none was
-	Cursor  string // with a Query: the Cursor to continue from here; "" at the end
+	Done     int    // messages that were changed
+	Skipped  int    // messages that were not changed: gone, not in the right place, or a key in use
+	LastSkip error  // why the last skipped message was skipped; nil if none was
+	Cursor   string // with a Query: the Cursor to continue from here; "" at the end
 }
 
 // Cancel cancels messages in all groups in which they wait or are in delivery, as redisdelay.Publisher.Cancel does. The
-// default of Query.In is Scheduled. It is a bulk operation; see the package comment.
+// default of Query.Set is Scheduled. It is a bulk operation; see the package comment.
 func (a *Admin) Cancel(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, cancelOperation(), progress)
 }
 
 // Reschedule gives messages that wait for their due time or a retry a new due time. It counts from the start of the
 // operation and is the same for all messages, even if the operation continues from a Cursor. Messages in delivery and
-// dead messages are skipped. Query.In must be Scheduled, the default, or Waiting. An invalid delay is a
+// dead messages are skipped. Query.Set must be Scheduled, the default, or Waiting. An invalid delay is a
 // *redisdelay.DelayError. It is a bulk operation; see the package comment.
 func (a *Admin) Reschedule(ctx context.Context, topic string, which Selection, to delay.Delay, progress func(Progress)) (Progress, error) {
 	remaining, err := delays.Remaining(to, time.Now())
@@ -95,13 +95,13 @@ func (a *Admin) DeliverNow(ctx context.Context, topic string, which Selection, p
 
 // Requeue makes dead messages due again and counts their deliveries from 1. The messages hold no key, but Cancel and
 // Reschedule find them by the key that they had, until another message takes it. An expired message
-// (redisdelay.SetExpiration) expires again. Query.In must be Dead, the default. It is a bulk operation; see the package
+// (redisdelay.SetExpiration) expires again. Query.Set must be Dead, the default. It is a bulk operation; see the package
 // comment.
 func (a *Admin) Requeue(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, deadOperation("requeue", queue.Requeue), progress)
 }
 
-// Discard deletes the dead messages that existed when it started. Query.In must be Dead, the default. It is a bulk
+// Discard deletes the dead messages that existed when it started. Query.Set must be Dead, the default. It is a bulk
 // operation; see the package comment.
 func (a *Admin) Discard(ctx context.Context, topic string, which Selection, progress func(Progress)) (Progress, error) {
 	return a.run(ctx, topic, which, deadOperation("discard", queue.Discard), progress)
@@ -109,7 +109,7 @@ func (a *Admin) Discard(ctx context.Context, topic string, which Selection, prog
 
 // Bury makes messages that wait for a group, or are in delivery, dead messages of the group. Running handlers are
 // notified at the next heartbeat (redisdelay.ErrLeaseLost). Messages that no group has been given yet are skipped.
-// Query.In must be Waiting, the default, or InDelivery. The error may be ErrInvalidReason. It is a bulk operation; see
+// Query.Set must be Waiting, the default, or InDelivery. The error may be ErrInvalidReason. It is a bulk operation; see
 // the package comment.
 func (a *Admin) Bury(ctx context.Context, topic string, which Selection, reason string, progress func(Progress)) (Progress, error) {
 	reason = strings.TrimSpace(reason)
@@ -156,16 +156,16 @@ func (s Selection) validate(op operation) error {
 		return &QueryError{"ID", "is empty"}
 	case slices.Contains(s.keys, ""):
 		return &QueryError{"Key", "is empty"}
-	case s.query != nil && s.query.In != "" && !slices.Contains(op.sets, s.query.In):
-		return &QueryError{"In", fmt.Sprintf("is %q, but %s is for %q", s.query.In, op.verb, op.sets)}
+	case s.query != nil && s.query.Set != "" && !slices.Contains(op.sets, s.query.Set):
+		return &QueryError{"In", fmt.Sprintf("is %q, but %s is for %q", s.query.Set, op.verb, op.sets)}
 	}
 	return nil
 }
 
 // matching changes the messages that a query matches.
 func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query) error {
-	if q.In == "" {
-		q.In = r.sets[0]
+	if q.Set == "" {
+		q.Set = r.sets[0]
 	}
 	t, err := a.open(ctx, topic)
 	if err != nil {
@@ -301,7 +301,7 @@ func (r *bulkRun) add(done int, skips []skip) {
 	r.progress.Done += done
 	r.progress.Skipped += len(skips)
 	if n := len(skips); n > 0 {
-		r.progress.Last = fmt.Errorf("message %q: %w", skips[n-1].name, skips[n-1].why)
+		r.progress.LastSkip = fmt.Errorf("message %q: %w", skips[n-1].name, skips[n-1].why)
 	}
 	if r.report != nil && done+len(skips) > 0 {
 		r.report(r.progress)

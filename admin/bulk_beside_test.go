@@ -69,12 +69,12 @@ func TestRequeueAllTerminatesWhileMessagesFailAgain(t *testing.T) {
 		defer cancel()
 		got, err := s.admin.Requeue(ctx, s.Topic, Matching(Query{}), func(Progress) {
 			// Those of the step fail again before the next one.
-			s.eventually(0, Query{In: Waiting})
-			s.eventually(0, Query{In: InDelivery})
+			s.eventually(0, Query{Set: Waiting})
+			s.eventually(0, Query{Set: InDelivery})
 		})
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: n}, got)
-		s.eventually(n, Query{In: Dead})
+		s.eventually(n, Query{Set: Dead})
 		mu.Lock()
 		defer mu.Unlock()
 		assert.Len(t, times, n)
@@ -115,9 +115,9 @@ func TestBulkOperationsWithRunningConsumersLoseNothing(t *testing.T) {
 		for range 10 {
 			for _, err := range []error{
 				fixture.ErrOf(s.admin.Reschedule(t.Context(), s.Topic, all(Query{Before: s.Now().Add(time.Minute)}), delay.For(30*time.Millisecond), nil)),
-				fixture.ErrOf(s.admin.DeliverNow(t.Context(), s.Topic, all(Query{In: Waiting}), nil)),
-				fixture.ErrOf(s.admin.Bury(t.Context(), s.Topic, all(Query{In: InDelivery}), "by anna", nil)),
-				fixture.ErrOf(s.admin.Bury(t.Context(), s.Topic, all(Query{In: Waiting}), "by anna", nil)),
+				fixture.ErrOf(s.admin.DeliverNow(t.Context(), s.Topic, all(Query{Set: Waiting}), nil)),
+				fixture.ErrOf(s.admin.Bury(t.Context(), s.Topic, all(Query{Set: InDelivery}), "by anna", nil)),
+				fixture.ErrOf(s.admin.Bury(t.Context(), s.Topic, all(Query{Set: Waiting}), "by anna", nil)),
 				fixture.ErrOf(s.admin.Requeue(t.Context(), s.Topic, all(Query{}), nil)),
 			} {
 				require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestBulkOperationsWithRunningConsumersLoseNothing(t *testing.T) {
 		assert.Equal(t, Progress{Done: 1}, got)
 		require.Eventually(t, func() bool { // a handled message may have been buried while its handler was at work
 			require.NoError(t, fixture.ErrOf(s.admin.Requeue(t.Context(), s.Topic, all(Query{}), nil)))
-			return s.count(Query{In: Waiting})+s.count(Query{In: InDelivery})+s.count(Query{In: Dead}) == 0
+			return s.count(Query{Set: Waiting})+s.count(Query{Set: InDelivery})+s.count(Query{Set: Dead}) == 0
 		}, fixture.Soon, 20*time.Millisecond)
 		s.Settled()
 	})
@@ -156,7 +156,7 @@ func TestBuryEndsTheContextOfTheHandler(t *testing.T) {
 	assert.Equal(t, Progress{Done: 1}, got)
 	s.Ended(msg.Context(), redisdelay.ErrLeaseLost)
 	msg.Ack()
-	s.eventually(1, Query{In: Dead, Reason: "by anna"})
+	s.eventually(1, Query{Set: Dead, Reason: "by anna"})
 }
 
 // recorder keeps the calls of scripts that a client makes.
@@ -213,14 +213,14 @@ func TestACancelledOperationFinishesItsCurrentStep(t *testing.T) {
 				cancel()
 			}
 		}}
-		got, err := s.recording(&r).admin.Cancel(ctx, s.Topic, Matching(Query{In: InDelivery}), nil)
+		got, err := s.recording(&r).admin.Cancel(ctx, s.Topic, Matching(Query{Set: InDelivery}), nil)
 		if !ended.IsZero() && time.Since(ended) >= stepGrace {
 			continue // it stood still, and could not finish the step
 		}
 		if finished = len(r.calls) < call; err != nil {
 			require.ErrorIs(t, err, context.Canceled)
 		}
-		assert.Equal(t, n-s.count(Query{In: InDelivery}), got.Done, "the context ended before call %d", call)
+		assert.Equal(t, n-s.count(Query{Set: InDelivery}), got.Done, "the context ended before call %d", call)
 		cancel()
 		call += 4
 	}
@@ -277,15 +277,15 @@ func TestCancelFollowsMessagesThatAClaimMoves(t *testing.T) {
 			a := s.group(0, "a")
 			s.group(0, "b")
 			held := 0
-			got, err := s.admin.Cancel(t.Context(), s.Topic, Matching(Query{In: Waiting}), func(Progress) {
+			got, err := s.admin.Cancel(t.Context(), s.Topic, Matching(Query{Set: Waiting}), func(Progress) {
 				if held == 0 {
 					held = len(s.claim(a, "c", claimed, ""))
 					require.Equal(t, claimed, held)
-					require.NotZero(t, s.count(Query{In: Waiting, Group: "b"}))
+					require.NotZero(t, s.count(Query{Set: Waiting, Group: "b"}))
 				}
 			})
 			require.NoError(t, err)
-			assert.Zero(t, s.count(Query{In: Waiting}))
+			assert.Zero(t, s.count(Query{Set: Waiting}))
 			assert.Equal(t, Progress{Done: n}, got)
 		})
 	}

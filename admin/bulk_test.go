@@ -40,7 +40,7 @@ func numbered(n int) []string {
 // all are the entries that a query matches.
 func (s *scene) all(q Query) (entries []Entry) {
 	s.T.Helper()
-	for e, err := range s.admin.All(s.T.Context(), s.Topic, q) {
+	for e, err := range s.admin.AllEntries(s.T.Context(), s.Topic, q) {
 		require.NoError(s.T, err)
 		entries = append(entries, e)
 	}
@@ -122,8 +122,8 @@ func both(run func(Selection) (Progress, error), byID, byKey Selection) (sum Pro
 			return sum, err
 		}
 		sum.Done, sum.Skipped = sum.Done+got.Done, sum.Skipped+got.Skipped
-		if got.Last != nil {
-			sum.Last = got.Last
+		if got.LastSkip != nil {
+			sum.LastSkip = got.LastSkip
 		}
 	}
 	return sum, nil
@@ -142,11 +142,11 @@ func TestOperationsSelectMessagesByIDAndKey(t *testing.T) {
 		}
 		got, err := both(cancel, ByID(byID...), ByKey(byKey...))
 		require.NoError(t, err)
-		require.ErrorIs(t, got.Last, ErrMessageNotFound)
-		assert.ErrorContains(t, got.Last, "nobody's")
-		last := got.Last
-		assert.Equal(t, Progress{Done: 5, Skipped: 2, Last: last}, got)
-		assert.Equal(t, Progress{Done: 2, Skipped: 1, Last: last}, reported[len(reported)-1])
+		require.ErrorIs(t, got.LastSkip, ErrMessageNotFound)
+		assert.ErrorContains(t, got.LastSkip, "nobody's")
+		last := got.LastSkip
+		assert.Equal(t, Progress{Done: 5, Skipped: 2, LastSkip: last}, got)
+		assert.Equal(t, Progress{Done: 2, Skipped: 1, LastSkip: last}, reported[len(reported)-1])
 		assert.Len(t, reported, 4, "one step of ids, and one for each key")
 		assert.Equal(t, 35, s.count(Query{}))
 
@@ -167,13 +167,13 @@ func TestOperationsSelectDeadMessagesByIDAndKey(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *scene, partitions int) {
 		s.deadMessages(partitions, "g", numbered(12)...)
 		s.groups(partitions, "h")
-		list := s.all(Query{In: Dead})
+		list := s.all(Query{Set: Dead})
 		require.Len(t, list, 12)
 		requeue := func(which Selection) (Progress, error) { return s.admin.Requeue(t.Context(), s.Topic, which, nil) }
 		got, err := both(requeue, ByID(list[0].ID, "unknown"), ByKey(list[1].Key))
 		require.NoError(t, err)
 		assert.Equal(t, []int{2, 1}, []int{got.Done, got.Skipped})
-		require.ErrorIs(t, got.Last, ErrNotDead)
+		require.ErrorIs(t, got.LastSkip, ErrNotDead)
 		discard := func(which Selection) (Progress, error) {
 			return s.admin.Discard(t.Context(), s.Topic, which.OfGroup("g"), nil)
 		}
@@ -183,8 +183,8 @@ func TestOperationsSelectDeadMessagesByIDAndKey(t *testing.T) {
 		got, err = s.admin.Discard(t.Context(), s.Topic, ByID(list[4].ID).OfGroup("h"), nil)
 		require.NoError(t, err)
 		assert.Equal(t, 1, got.Skipped, "it is a dead message of another group")
-		assert.Equal(t, 8, s.count(Query{In: Dead}))
-		assert.ElementsMatch(t, idsIn(list[:2]), idsIn(s.all(Query{In: Waiting, Group: "g"})))
+		assert.Equal(t, 8, s.count(Query{Set: Dead}))
+		assert.ElementsMatch(t, idsIn(list[:2]), idsIn(s.all(Query{Set: Waiting, Group: "g"})))
 
 		bury := func(which Selection) (Progress, error) {
 			return s.admin.Bury(t.Context(), s.Topic, which, "by anna", nil)
@@ -192,12 +192,12 @@ func TestOperationsSelectDeadMessagesByIDAndKey(t *testing.T) {
 		got, err = both(bury, ByID(list[0].ID), ByKey(list[1].Key, list[5].Key))
 		require.NoError(t, err)
 		assert.Equal(t, []int{2, 1}, []int{got.Done, got.Skipped})
-		require.ErrorIs(t, got.Last, ErrNotWaiting)
-		assert.Len(t, s.all(Query{In: Dead, Reason: "by anna"}), 2)
+		require.ErrorIs(t, got.LastSkip, ErrNotWaiting)
+		assert.Len(t, s.all(Query{Set: Dead, Reason: "by anna"}), 2)
 
 		got, err = s.admin.Cancel(t.Context(), s.Topic, ByID(list[5].ID), nil)
 		require.NoError(t, err)
-		require.ErrorIs(t, got.Last, redisdelay.ErrMessageDead)
+		require.ErrorIs(t, got.LastSkip, redisdelay.ErrMessageDead)
 	})
 }
 
@@ -217,9 +217,9 @@ func TestOperationsAffectAllMatchingMessages(t *testing.T) {
 		got, err = s.admin.DeliverNow(t.Context(), s.Topic, Matching(some), nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: 10}, got)
-		assert.Equal(t, 10, s.count(Query{In: Waiting}))
+		assert.Equal(t, 10, s.count(Query{Set: Waiting}))
 		s.unchanged(func() {
-			got, err = s.admin.DeliverNow(t.Context(), s.Topic, Matching(Query{In: Waiting}), nil)
+			got, err = s.admin.DeliverNow(t.Context(), s.Topic, Matching(Query{Set: Waiting}), nil)
 			require.NoError(t, err)
 			assert.Equal(t, Progress{}, got, "they are due already")
 		})
@@ -232,17 +232,17 @@ func TestOperationsAffectAllMatchingMessages(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 10-held, got.Done+got.Skipped)
 		if got.Skipped > 0 { // the claim of one gave the rest to the group, or not
-			require.ErrorIs(t, got.Last, ErrNotWaiting)
+			require.ErrorIs(t, got.LastSkip, ErrNotWaiting)
 		}
-		got, err = s.admin.Bury(t.Context(), s.Topic, Matching(Query{In: InDelivery, Group: "g"}), "by anna", nil)
+		got, err = s.admin.Bury(t.Context(), s.Topic, Matching(Query{Set: InDelivery, Group: "g"}), "by anna", nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: held}, got)
 
-		dead := s.count(Query{In: Dead})
+		dead := s.count(Query{Set: Dead})
 		got, err = s.admin.Discard(t.Context(), s.Topic, Matching(Query{Reason: "anna"}), nil)
 		require.NoError(t, err)
 		assert.Equal(t, Progress{Done: dead}, got)
-		assert.Zero(t, s.count(Query{In: Dead}))
+		assert.Zero(t, s.count(Query{Set: Dead}))
 	})
 }
 
@@ -257,10 +257,10 @@ func TestAnOperationCanBeInterruptedAndContinued(t *testing.T) {
 			assert.Equal(t, list[0].At, list[n-1].At, "all have the same due time, also those after the interruptions")
 		},
 		"requeue": func(t *testing.T, s *scene) {
-			assert.Zero(t, s.count(Query{In: Dead}))
-			assert.Equal(t, n, s.count(Query{In: Waiting}))
+			assert.Zero(t, s.count(Query{Set: Dead}))
+			assert.Equal(t, n, s.count(Query{Set: Waiting}))
 		},
-		"discard": func(t *testing.T, s *scene) { assert.Zero(t, s.count(Query{In: Dead})) },
+		"discard": func(t *testing.T, s *scene) { assert.Zero(t, s.count(Query{Set: Dead})) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, s *scene, partitions int) {
@@ -323,7 +323,7 @@ func TestOperationsTerminateWhileMessagesArrive(t *testing.T) {
 			next()
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			which := Matching(Query{In: in})
+			which := Matching(Query{Set: in})
 			got, err := s.admin.Cancel(ctx, s.Topic, which, func(Progress) {
 				next()
 				if batches > 10 {
@@ -332,7 +332,7 @@ func TestOperationsTerminateWhileMessagesArrive(t *testing.T) {
 			})
 			require.NoError(t, err)
 			assert.Equal(t, Progress{Done: n}, got)
-			assert.Equal(t, (batches-1)*n, s.count(Query{In: in}))
+			assert.Equal(t, (batches-1)*n, s.count(Query{Set: in}))
 		})
 	}
 }
@@ -347,7 +347,7 @@ func TestInvalidSelectionsAndReasonsAreErrors(t *testing.T) {
 			"Group":       cancel(ByID("a").OfGroup("g")),
 			"ID":          cancel(ByID("a", "")),
 			"Key":         cancel(ByKey("")),
-			"In":          requeue(Matching(Query{In: Scheduled})),
+			"In":          requeue(Matching(Query{Set: Scheduled})),
 			"Cursor":      requeue(Matching(Query{Cursor: "nonsense"})),
 			"Cursor ":     requeue(Matching(Query{Cursor: "1.nonsense"})),
 			"MinAttempts": cancel(Matching(Query{MinAttempts: -1})),
@@ -387,7 +387,7 @@ func TestOperationsIncludeDeadMessagesFromTheFuture(t *testing.T) {
 			t.Run(fmt.Sprint(name, byID), func(t *testing.T) {
 				s := newScene(t)
 				s.arrange(name, 2, 2)
-				ids := idsIn(s.all(Query{In: Dead}))
+				ids := idsIn(s.all(Query{Set: Dead}))
 				future := float64(s.Now().Add(time.Minute).UnixMilli())
 				for n := range 2 {
 					dead := s.admin.store.Topic(s.Topic).Partition(n).Key(script.DeadOf, "g")
@@ -395,7 +395,7 @@ func TestOperationsIncludeDeadMessagesFromTheFuture(t *testing.T) {
 						require.NoError(t, s.Client.ZAddXX(t.Context(), dead, z(future, id)).Err())
 					}
 				}
-				which := Matching(Query{In: Dead})
+				which := Matching(Query{Set: Dead})
 				if byID {
 					which = ByID(ids...)
 				}
@@ -428,11 +428,11 @@ func TestOperationsUseTheClockOfEachPartition(t *testing.T) {
 	for _, byID := range []bool{false, true} {
 		s := newScene(t)
 		s.deadMessages(2, "g", numbered(20)...)
-		ids := idsIn(s.all(Query{In: Dead}))
+		ids := idsIn(s.all(Query{Set: Dead}))
 		first := int(s.Client.ZCard(t.Context(), s.admin.store.Topic(s.Topic).Partition(0).Key(script.DeadOf, "g")).Val())
 		require.NotZero(t, first)
 		require.Less(t, first, 20)
-		which := Matching(Query{In: Dead})
+		which := Matching(Query{Set: Dead})
 		if byID {
 			which = ByID(ids...)
 		}

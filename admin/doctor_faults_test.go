@@ -53,11 +53,11 @@ func (s *scene) idOf(key string) string {
 
 var faults = map[string]fault{
 	"bodies in no set": {
-		check: CheckOrphans, severity: Warning, text: `2 stored messages are in no set`,
+		check: CheckOrphans, severity: SeverityWarning, text: `2 stored messages are in no set`,
 		plant: func(s *scene) { s.hset("messages", "lone", "body", "alone", "body") },
 	},
 	"ids without a body": {
-		check: CheckBodies, severity: Problem, text: `2 messages have lost their bodies: "empty", "void"`,
+		check: CheckBodies, severity: SeverityProblem, text: `2 messages have lost their bodies: "empty", "void"`,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.zadd("scheduled", 1e13, "empty")
@@ -65,7 +65,7 @@ var faults = map[string]fault{
 		},
 	},
 	"an id in two sets of a group": {
-		check: CheckTwice, severity: Warning, text: `2 messages are in two sets at once: "`,
+		check: CheckDuplicates, severity: SeverityWarning, text: `2 messages are in two sets at once: "`,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.hset("messages", "a", "body", "b", "body")
@@ -75,15 +75,15 @@ var faults = map[string]fault{
 		},
 	},
 	"garbled refs": {
-		check: CheckRefs, severity: Warning, text: `1 message has a damaged list of the groups that need it`,
+		check: CheckRefs, severity: SeverityWarning, text: `1 message has a damaged list of the groups that need it`,
 		plant: func(s *scene) { s.hset("refs", s.idOf("fine"), `["g"`) },
 	},
 	"refs of deleted messages": {
-		check: CheckLeftovers, severity: Info, text: `2 records (refs) are left of messages that no longer exist: "x", "y"`, fixed: true,
+		check: CheckLeftovers, severity: SeverityInfo, text: `2 records (refs) are left of messages that no longer exist: "x", "y"`, fixed: true,
 		plant: func(s *scene) { s.hset("refs", "x", `["g"]`, "y", `garbled`) },
 	},
 	"entries without a message of the group": {
-		check: CheckLeftovers, severity: Info, text: `4 records (attempts, nack_metadata, reasons) are left of messages that no longer exist`, fixed: true,
+		check: CheckLeftovers, severity: SeverityInfo, text: `4 records (attempts, nack_metadata, reasons) are left of messages that no longer exist`, fixed: true,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.hset("attempts:g", "x", "1/1/0", "y", "1/1/0")
@@ -92,15 +92,15 @@ var faults = map[string]fault{
 		},
 	},
 	"keys without a message": {
-		check: CheckKeys, severity: Info, text: `1 message key refers to no message: "k"`, fixed: true,
+		check: CheckKeys, severity: SeverityInfo, text: `1 message key refers to no message: "k"`, fixed: true,
 		plant: func(s *scene) { s.hset("keys", "k", "nobody") },
 	},
 	"old arrivals": {
-		check: CheckArrivals, severity: Info, text: "1 record of an imported message is no longer needed", fixed: true,
+		check: CheckImported, severity: SeverityInfo, text: "1 record of an imported message is no longer needed", fixed: true,
 		plant: func(s *scene) { s.zadd("imported", 1, "x") },
 	},
 	"a retired group that holds messages": {
-		check: CheckTombstones, severity: Warning, fixed: true,
+		check: CheckRetired, severity: SeverityWarning, fixed: true,
 		text: `1 retired group still holds 3 messages: "gone" since 2025-11-22T08:26:40Z`,
 		plant: func(s *scene) {
 			s.deadMessages(1, "gone", "d1", "d2", "d3")
@@ -109,7 +109,7 @@ var faults = map[string]fault{
 		},
 	},
 	"expired groups": {
-		check: CheckExpired, severity: Warning,
+		check: CheckExpired, severity: SeverityWarning,
 		text: `7 expired groups hold 9 messages: "e0", "e1", "e2", "e3", "e4", …`,
 		plant: func(s *scene) {
 			s.deadMessages(1, "e0", "d1", "d2")
@@ -122,14 +122,14 @@ var faults = map[string]fault{
 		},
 	},
 	"a group without a consumer": {
-		check: CheckGroups, severity: Problem, text: `idle: 2 messages are due and wait, the oldest for `,
+		check: CheckGroups, severity: SeverityProblem, text: `idle: 2 messages are due and wait, the oldest for `,
 		plant: func(s *scene) {
 			s.publish(0, 1, "a", "b")
 			s.group(0, "idle")
 		},
 	},
 	"many groups without a consumer": {
-		check: CheckGroups, severity: Info, text: `30 groups have no live consumer and no due messages: "g0", "g1"`,
+		check: CheckGroups, severity: SeverityInfo, text: `30 groups have no live consumer and no due messages: "g0", "g1"`,
 		plant: func(s *scene) {
 			for i := range 30 {
 				s.group(0, fmt.Sprint("g", i))
@@ -137,7 +137,7 @@ var faults = map[string]fault{
 		},
 	},
 	"a pause without an end": {
-		check: CheckPauses, severity: Warning, text: `1 pause without an end: group g is paused by anna since `,
+		check: CheckPauses, severity: SeverityWarning, text: `1 pause without an end: group g is paused by anna since `,
 		plant: func(s *scene) {
 			s.worker("g")
 			s.worker("h")
@@ -146,14 +146,14 @@ var faults = map[string]fault{
 		},
 	},
 	"a pause of all groups without an end": {
-		check: CheckPauses, severity: Warning, text: `1 pause without an end: all groups are paused since `,
+		check: CheckPauses, severity: SeverityWarning, text: `1 pause without an end: all groups are paused since `,
 		plant: func(s *scene) {
 			s.worker("g")
 			require.NoError(s.T, s.admin.PauseGroup(s.T.Context(), s.Topic, redisdelay.AllGroups, redisdelay.Pause{}))
 		},
 	},
 	"turns of deleted messages": {
-		check: CheckTurns, severity: Info,
+		check: CheckOrderingKeys, severity: SeverityInfo,
 		text: `2 ordering keys wait for a message that no longer exists: "a" in group "g", "b" in group "g". The next claims`,
 		plant: func(s *scene) {
 			s.worker("g")
@@ -161,7 +161,7 @@ var faults = map[string]fault{
 		},
 	},
 	"dead messages": {
-		check: CheckDead, severity: Warning, text: `3 dead messages in group "g", the oldest `,
+		check: CheckDead, severity: SeverityWarning, text: `3 dead messages in group "g", the oldest `,
 		plant: func(s *scene) {
 			s.deadMessages(1, "g", "d1", "d2", "d3")
 			s.worker("g")
@@ -199,7 +199,7 @@ func TestExamineFindsEachFault(t *testing.T) {
 			assert.Equal(t, fault.fixed, f.Fixed)
 			_, still := s.findings(false)[fault.check]
 			assert.NotEqual(t, fault.fixed, still)
-			assert.Equal(t, 2, s.count(Query{In: Scheduled, Before: s.Now().Add(2 * time.Hour), From: s.Now().Add(time.Minute)}),
+			assert.Equal(t, 2, s.count(Query{Set: Scheduled, Before: s.Now().Add(2 * time.Hour), From: s.Now().Add(time.Minute)}),
 				"the messages that are fine")
 		})
 	}
@@ -251,7 +251,7 @@ func TestExamineFindsATopicListOfTheWrongType(t *testing.T) {
 	var wrong *redisdelay.WrongTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.True(t, slices.ContainsFunc(found, func(f Finding) bool {
-		return f.Check == CheckTypes && f.Severity == Problem && strings.Contains(f.Text, "{redisdelay:topics}")
+		return f.Check == CheckTypes && f.Severity == SeverityProblem && strings.Contains(f.Text, "{redisdelay:topics}")
 	}))
 }
 
@@ -260,8 +260,8 @@ func TestExamineReportsItsProgress(t *testing.T) {
 	s := newScene(t)
 	s.publish(time.Hour, 1, numbered(3000)...)
 	s.publish(time.Hour, 2, "x")
-	var reported []Examined
-	require.NoError(t, s.admin.Examine(t.Context(), func(Finding) {}, func(e Examined) { reported = append(reported, e) }, s.Topic))
+	var reported []ExamineProgress
+	require.NoError(t, s.admin.Examine(t.Context(), func(Finding) {}, func(e ExamineProgress) { reported = append(reported, e) }, s.Topic))
 	require.Greater(t, len(reported), 5)
 	for i, e := range reported {
 		assert.Equal(t, s.Topic, e.Topic)
@@ -276,7 +276,7 @@ func TestExamineReportsItsProgress(t *testing.T) {
 }
 
 // examined are the findings of a check in all topics, after Examine or Fix.
-func (s *scene) examined(do func(context.Context, func(Finding), func(Examined), ...string) error, check string) (list []Finding) {
+func (s *scene) examined(do func(context.Context, func(Finding), func(ExamineProgress), ...string) error, check string) (list []Finding) {
 	s.T.Helper()
 	require.NoError(s.T, do(s.T.Context(), func(f Finding) {
 		if f.Check == check {
@@ -310,7 +310,7 @@ func TestExamineFindsForeignChangesToKeys(t *testing.T) {
 				require.Empty(t, list)
 			} else {
 				require.Len(t, list, 1)
-				assert.Equal(t, Problem, list[0].Severity)
+				assert.Equal(t, SeverityProblem, list[0].Severity)
 				assert.Contains(t, list[0].Text, fmt.Sprintf("1 key expires: %q", key))
 				list = s.examined(s.admin.Fix, CheckVolatile)
 				assert.True(t, list[0].Fixed)
@@ -325,7 +325,7 @@ func TestExamineFindsForeignChangesToKeys(t *testing.T) {
 			list = append(s.examined(s.admin.Examine, CheckTypes), s.examined(s.admin.Fix, CheckTypes)...)
 			require.Len(t, list, 2)
 			for _, f := range list {
-				assert.Equal(t, Problem, f.Severity)
+				assert.Equal(t, SeverityProblem, f.Severity)
 				assert.Contains(t, f.Text, "1 key has", "it counts once")
 				assert.Contains(t, f.Text, fmt.Sprintf("redis key %q is a list, want a %s", key, k.Type()))
 			}
@@ -357,17 +357,17 @@ func TestExamineFindsTopicsThatAreNotListed(t *testing.T) {
 		odd := s.Topic + "/*:}%["
 		require.NoError(t, publisher.Publish(s.Topic, fixture.Delayed("a", time.Hour), fixture.Delayed("b", time.Hour)))
 		require.NoError(t, publisher.Publish(odd, fixture.Delayed("a", time.Hour)))
-		require.Empty(t, s.examined(s.admin.Examine, CheckList))
+		require.Empty(t, s.examined(s.admin.Examine, CheckUnlisted))
 		require.NoError(t, s.Client.Del(t.Context(), "{"+prefix+":topics}").Err())
 		want := fmt.Sprintf("2 topics have keys and are not on the list of topics: %q, %q", s.Topic, odd)
-		list := s.examined(s.admin.Examine, CheckList)
+		list := s.examined(s.admin.Examine, CheckUnlisted)
 		require.Len(t, list, 1)
-		assert.Equal(t, Warning, list[0].Severity)
+		assert.Equal(t, SeverityWarning, list[0].Severity)
 		assert.Contains(t, list[0].Text, want)
-		list = s.examined(s.admin.Fix, CheckList)
+		list = s.examined(s.admin.Fix, CheckUnlisted)
 		require.Len(t, list, 1)
 		assert.True(t, list[0].Fixed)
-		require.Empty(t, s.examined(s.admin.Examine, CheckList))
+		require.Empty(t, s.examined(s.admin.Examine, CheckUnlisted))
 		topics, err := s.admin.Topics(t.Context())
 		require.NoError(t, err)
 		assert.Len(t, topics, 2)

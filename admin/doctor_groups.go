@@ -78,7 +78,7 @@ func (c *checkup) reportPast() {
 	if groups.count == 0 {
 		return
 	}
-	c.report(Warning, CheckExpired, c.name, "%s %s: %s. The GroupExpiry of such a group has passed without a consumer. The next "+
+	c.report(SeverityWarning, CheckExpired, c.name, "%s %s: %s. The GroupExpiry of such a group has passed without a consumer. The next "+
 		"publisher or subscriber of the topic removes it; or retire it",
 		humanize.Count(groups.count, "expired group holds", "expired groups hold"), messageCount(messages), groups.list())
 }
@@ -100,7 +100,7 @@ func (c *checkup) tombstones(ctx context.Context) error {
 		groups.note(fmt.Sprintf("%q since %s", g.Group, c.groupList.Retired[g.Group].Since.UTC().Format(time.RFC3339)))
 	}
 	if groups.count > 0 {
-		c.reportFixable(Warning, CheckTombstones, c.name, "%s %s: %s",
+		c.reportFixable(SeverityWarning, CheckRetired, c.name, "%s %s: %s",
 			humanize.Count(groups.count, "retired group still holds", "retired groups still hold"), messageCount(messages), groups.list())
 	}
 	return nil
@@ -125,7 +125,7 @@ func (c *checkup) pauses() {
 		for _, text := range list {
 			some.note(text)
 		}
-		c.report(Warning, CheckPauses, c.name, "%s: %s", humanize.Count(len(list), "pause without an end", "pauses without an end"), some.list())
+		c.report(SeverityWarning, CheckPauses, c.name, "%s: %s", humanize.Count(len(list), "pause without an end", "pauses without an end"), some.list())
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *checkup) dead() {
 		}
 	}
 	if groups.count > 0 {
-		c.report(Warning, CheckDead, c.name, "%s, the oldest %s old", groups.list(), humanize.Duration(since(oldest, c.stats.At)))
+		c.report(SeverityWarning, CheckDead, c.name, "%s, the oldest %s old", groups.list(), humanize.Duration(since(oldest, c.stats.At)))
 	}
 }
 
@@ -149,14 +149,14 @@ func (c *checkup) idle() {
 	var late []string
 	var empty tally
 	known := map[string]bool{}
-	for _, l := range c.stats.Late() {
+	for _, l := range c.stats.LateGroups() {
 		known[l.Group] = true
 		if !c.past[l.Group] && l.Cause != CausePaused && l.Cause != CauseHalted { // which have their own checks
 			late = append(late, l.String())
 		}
 	}
 	for _, g := range c.stats.Groups {
-		if g.State == GroupActive && !c.past[g.Group] && !known[g.Group] && g.Alive == 0 {
+		if g.State == GroupActive && !c.past[g.Group] && !known[g.Group] && g.LiveConsumers == 0 {
 			empty.add([]string{g.Group})
 		}
 	}
@@ -164,10 +164,10 @@ func (c *checkup) idle() {
 		late = append(late[:maxNames], "the same for "+humanize.Count(more, "other group", "other groups"))
 	}
 	if len(late) > 0 {
-		c.report(Problem, CheckGroups, c.name, "%s", strings.Join(late, ". "))
+		c.report(SeverityProblem, CheckGroups, c.name, "%s", strings.Join(late, ". "))
 	}
 	if empty.count > 0 {
-		c.report(Info, CheckGroups, c.name, "%s no live consumer and no due messages: %s",
+		c.report(SeverityInfo, CheckGroups, c.name, "%s no live consumer and no due messages: %s",
 			humanize.Count(empty.count, "group has", "groups have"), empty.list())
 	}
 }

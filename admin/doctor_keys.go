@@ -47,11 +47,11 @@ func (k *keyFaults) unlessKnown(err error) error {
 // reportKeys reports the keys of a topic or, for "", of the prefix.
 func (d diagnosis) reportKeys(k *keyFaults, topic string) {
 	if k.wrong.count > 0 {
-		d.report(Problem, CheckTypes, topic, "%s the wrong type, so calls that need it fail: %s. Another program has "+
+		d.report(SeverityProblem, CheckTypes, topic, "%s the wrong type, so calls that need it fail: %s. Another program has "+
 			"overwritten the key and its data are lost; delete it", humanize.Count(k.wrong.count, "key has", "keys have"), k.wrong.list())
 	}
 	if k.volatile.count > 0 {
-		d.reportFixable(Problem, CheckVolatile, topic, "%s: %s. Another program has called EXPIRE; the data will be lost",
+		d.reportFixable(SeverityProblem, CheckVolatile, topic, "%s: %s. Another program has called EXPIRE; the data will be lost",
 			humanize.Count(k.volatile.count, "key expires", "keys expire"), k.volatile.list())
 	}
 }
@@ -74,7 +74,7 @@ func (d diagnosis) prefixKeys(ctx context.Context) (*keyFaults, error) {
 func (d diagnosis) unlisted(ctx context.Context, list []string) ([]string, error) {
 	names, err := inspect.Unlisted(ctx, d.admin.store.Client, list)
 	if errors.Is(err, inspect.ErrCannotScan) {
-		d.report(Info, CheckList, "", "it is not known whether topics are missing from the list of topics: %v", err)
+		d.report(SeverityInfo, CheckUnlisted, "", "it is not known whether topics are missing from the list of topics: %v", err)
 		return nil, nil
 	}
 	if err != nil || len(names) == 0 {
@@ -90,7 +90,7 @@ func (d diagnosis) unlisted(ctx context.Context, list []string) ([]string, error
 			}
 		}
 	}
-	d.reportFixable(Warning, CheckList, "", "%s not on the list of topics: %s. A process that uses such a topic adds it again",
+	d.reportFixable(SeverityWarning, CheckUnlisted, "", "%s not on the list of topics: %s. A process that uses such a topic adds it again",
 		humanize.Count(missing.count, "topic has keys and is", "topics have keys and are"), missing.list())
 	if !d.fix {
 		return nil, nil

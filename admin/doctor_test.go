@@ -130,17 +130,17 @@ func TestExamineChecksTheServerSettings(t *testing.T) {
 		want   Severity
 		text   string
 	}{
-		"nothing is persisted": {nil, CheckPersistence, Problem, "Redis does not persist: a restart loses all messages"},
-		"snapshots":            {map[string]string{"save": "60 1"}, CheckPersistence, Warning, "last snapshot"},
-		"every second":         {map[string]string{"appendonly": "yes"}, CheckPersistence, Info, "last second"},
-		"always":               {map[string]string{"appendonly": "yes", "appendfsync": "always"}, CheckPersistence, Info, "loses nothing"},
-		"at leisure":           {map[string]string{"appendonly": "yes", "appendfsync": "no"}, CheckPersistence, Warning, "appendfsync is no"},
-		"eviction":             {map[string]string{"maxmemory-policy": "allkeys-lru"}, CheckEviction, Problem, "allkeys-lru"},
-		"nearly full":          {map[string]string{"maxmemory": "1mb"}, CheckEviction, Warning, "publishing fails"},
-		"no replica":           {nil, CheckReplicas, Info, "no replica"},
-		"version":              {nil, CheckServer, Info, "its version is "},
-		"clock":                {nil, CheckClock, Info, "differs from "},
-		"all rights":           {nil, CheckRights, Info, `user "default" has all rights`},
+		"nothing is persisted": {nil, CheckPersistence, SeverityProblem, "Redis does not persist: a restart loses all messages"},
+		"snapshots":            {map[string]string{"save": "60 1"}, CheckPersistence, SeverityWarning, "last snapshot"},
+		"every second":         {map[string]string{"appendonly": "yes"}, CheckPersistence, SeverityInfo, "last second"},
+		"always":               {map[string]string{"appendonly": "yes", "appendfsync": "always"}, CheckPersistence, SeverityInfo, "loses nothing"},
+		"at leisure":           {map[string]string{"appendonly": "yes", "appendfsync": "no"}, CheckPersistence, SeverityWarning, "appendfsync is no"},
+		"eviction":             {map[string]string{"maxmemory-policy": "allkeys-lru"}, CheckEviction, SeverityProblem, "allkeys-lru"},
+		"nearly full":          {map[string]string{"maxmemory": "1mb"}, CheckEviction, SeverityWarning, "publishing fails"},
+		"no replica":           {nil, CheckReplicas, SeverityInfo, "no replica"},
+		"version":              {nil, CheckServer, SeverityInfo, "its version is "},
+		"clock":                {nil, CheckClock, SeverityInfo, "differs from "},
+		"all rights":           {nil, CheckRights, SeverityInfo, `user "default" has all rights`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := map[string]string{
@@ -168,9 +168,9 @@ func TestExamineWarnsIfItReadsFromAReplica(t *testing.T) {
 	a, err := New(Config{Client: replica.Client(t)})
 	require.NoError(t, err)
 	f := aboutServers(t, a)[CheckReplicas]
-	assert.Equal(t, Problem, f.Severity)
+	assert.Equal(t, SeverityProblem, f.Severity)
 	assert.Contains(t, f.Text, "it is a replica of "+master.Addr)
-	assert.NotEqual(t, Problem, aboutServers(t, s.admin)[CheckReplicas].Severity)
+	assert.NotEqual(t, SeverityProblem, aboutServers(t, s.admin)[CheckReplicas].Severity)
 }
 
 // TestExamineNamesTheMasterBehindSentinels by its address.
@@ -210,13 +210,13 @@ func TestExamineReportsMissingRights(t *testing.T) {
 		return a
 	}
 	f := aboutServers(t, as("partly", "-zadd", "-publish"))[CheckRights]
-	assert.Equal(t, Warning, f.Severity)
+	assert.Equal(t, SeverityWarning, f.Severity)
 	assert.Contains(t, f.Text, `user "partly" may not call PUBLISH, ZADD`)
 	f = aboutServers(t, as("operator", "-set", "-subscribe"))[CheckRights]
-	assert.Equal(t, Info, f.Severity)
+	assert.Equal(t, SeverityInfo, f.Severity)
 	assert.Contains(t, f.Text, "all rights that an operator needs; an application also needs SUBSCRIBE, SET")
 	f = aboutServers(t, as("secretive", "-acl"))[CheckRights]
-	assert.Equal(t, Info, f.Severity)
+	assert.Equal(t, SeverityInfo, f.Severity)
 	assert.Contains(t, f.Text, "not known")
 	list := aboutServers(t, as("discreet", "-info", "-config"))
 	assert.Contains(t, list[CheckServer].Text, "INFO is refused")
@@ -239,7 +239,7 @@ func TestARejectedCheckIsReportedAsUnknown(t *testing.T) {
 				list := aboutServers(t, s.admin)
 				assert.Contains(t, list, CheckServer)
 				assert.Equal(t, command == "info", strings.Contains(list[CheckServer].Text, "INFO is refused"))
-				assert.Equal(t, command == "scan", strings.Contains(list[CheckList].Text, "not known"))
+				assert.Equal(t, command == "scan", strings.Contains(list[CheckUnlisted].Text, "not known"))
 				assert.Equal(t, command == "acl", strings.Contains(list[CheckRights].Text, "not known"))
 			})
 		}
@@ -257,7 +257,7 @@ func TestExamineReportsMissingRightsOnACluster(t *testing.T) {
 	a, err := New(Config{Client: client})
 	require.NoError(t, err)
 	f := aboutServers(t, a)[CheckRights]
-	assert.Equal(t, Warning, f.Severity)
+	assert.Equal(t, SeverityWarning, f.Severity)
 	assert.Contains(t, f.Text, `user "asks" may not call COMMAND`)
 }
 

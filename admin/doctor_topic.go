@@ -96,7 +96,7 @@ func expectedIn(s TopicStats) int { return s.Messages + s.Keys + s.Scheduled + s
 func (c *checkup) tick(scanned int) {
 	c.scanned = min(c.scanned+scanned, c.expected)
 	if c.progress != nil {
-		c.progress(Examined{Topic: c.name, Done: c.scanned, Total: c.expected})
+		c.progress(ExamineProgress{Topic: c.name, Done: c.scanned, Total: c.expected})
 	}
 }
 
@@ -238,30 +238,30 @@ func (c *checkup) reportOf(list *census) {
 func (c *checkup) reportMessages(list *census) {
 	const torn = "The cause may be a crash of Redis that has truncated its append-only file"
 	if n := list.orphans.count; n > 0 {
-		c.report(Warning, CheckOrphans, c.name, "%s in no set, so no group receives them: %s. %s",
+		c.report(SeverityWarning, CheckOrphans, c.name, "%s in no set, so no group receives them: %s. %s",
 			humanize.Count(n, "stored message is", "stored messages are"), list.orphans.list(), torn)
 	}
 	if n := list.bodiless.count; n > 0 {
-		c.report(Problem, CheckBodies, c.name, "%s: %s. A claim dead-letters such a message",
+		c.report(SeverityProblem, CheckBodies, c.name, "%s: %s. A claim dead-letters such a message",
 			humanize.Count(n, "message has lost its body", "messages have lost their bodies"), list.bodiless.list())
 	}
 	if n := list.twice.count; n > 0 {
-		c.report(Warning, CheckTwice, c.name, "%s in two sets at once: %s. A group may receive such a message twice. %s",
+		c.report(SeverityWarning, CheckDuplicates, c.name, "%s in two sets at once: %s. A group may receive such a message twice. %s",
 			humanize.Count(n, "message is", "messages are"), list.twice.list(), torn)
 	}
 	if n := list.garbled.count; n > 0 {
-		c.report(Warning, CheckRefs, c.name, "%s a damaged list of the groups that need it: %s. Its body remains after all groups "+
+		c.report(SeverityWarning, CheckRefs, c.name, "%s a damaged list of the groups that need it: %s. Its body remains after all groups "+
 			"have acked it", humanize.Count(n, "message has", "messages have"), list.garbled.list())
 	}
 }
 
 func (c *checkup) reportKeyQueues(list *census) {
 	if n := list.halted.count; n > 0 {
-		c.report(Warning, CheckHalted, c.name, "%s: %s. The key's messages wait until the dead message is requeued or discarded",
+		c.report(SeverityWarning, CheckHalted, c.name, "%s: %s. The key's messages wait until the dead message is requeued or discarded",
 			humanize.Count(n, "ordering key is halted", "ordering keys are halted"), list.halted.list())
 	}
 	if n := list.turns.count; n > 0 {
-		c.report(Info, CheckTurns, c.name, "%s for a message that no longer exists: %s. The next claims of the group repair this",
+		c.report(SeverityInfo, CheckOrderingKeys, c.name, "%s for a message that no longer exists: %s. The next claims of the group repair this",
 			humanize.Count(n, "ordering key waits", "ordering keys wait"), list.turns.list())
 	}
 }
@@ -269,7 +269,7 @@ func (c *checkup) reportKeyQueues(list *census) {
 // reportLeftovers reports data that only take memory.
 func (c *checkup) reportLeftovers(list *census) {
 	if n := list.strays.count; n > 0 {
-		c.reportFixable(Info, CheckKeys, c.name, "%s to no message: %s. Such a key can be used again; its record only takes memory",
+		c.reportFixable(SeverityInfo, CheckKeys, c.name, "%s to no message: %s. Such a key can be used again; its record only takes memory",
 			humanize.Count(n, "message key refers", "message keys refer"), list.strays.list())
 	}
 	if n := list.gone.count; n > 0 {
@@ -279,11 +279,11 @@ func (c *checkup) reportLeftovers(list *census) {
 		}
 		slices.Sort(records)
 		in := strings.Join(records, ", ")
-		c.reportFixable(Info, CheckLeftovers, c.name, "%s of messages that no longer exist: %s. They only take memory",
+		c.reportFixable(SeverityInfo, CheckLeftovers, c.name, "%s of messages that no longer exist: %s. They only take memory",
 			humanize.Count(n, "record ("+in+") is left", "records ("+in+") are left"), list.gone.list())
 	}
 	if list.over > 0 {
-		c.reportFixable(Info, CheckArrivals, c.name, "%s no longer needed. They only take memory",
+		c.reportFixable(SeverityInfo, CheckImported, c.name, "%s no longer needed. They only take memory",
 			humanize.Count(list.over, "record of an imported message is", "records of imported messages are"))
 	}
 }

@@ -37,7 +37,7 @@ const (
 // Query chooses messages of a topic. The zero value chooses all scheduled messages. They have no deliveries, so
 // MinAttempts above 0 excludes them.
 type Query struct {
-	In Set // default: Scheduled
+	Set Set // default: Scheduled
 	// Group limits the query to one group; "": all groups. It is an error with Scheduled. With Waiting, it excludes due
 	// messages that no group has been given yet.
 	Group string
@@ -138,8 +138,8 @@ func (a *Admin) begin(ctx context.Context, topic string, q Query, limit int) (*m
 	return newMerger(sources, c, limit), c, nil
 }
 
-// All iterates over all messages that a query matches, from its Cursor on, in the order of Entries.
-func (a *Admin) All(ctx context.Context, topic string, q Query) iter.Seq2[Entry, error] {
+// AllEntries iterates over all messages that a query matches, from its Cursor on, in the order of Entries.
+func (a *Admin) AllEntries(ctx context.Context, topic string, q Query) iter.Seq2[Entry, error] {
 	q.Limit = MaxLimit
 	return func(yield func(Entry, error) bool) {
 		for {
@@ -213,8 +213,8 @@ type QueryError struct{ Field, Problem string }
 func (e *QueryError) Error() string { return "query field " + e.Field + " " + e.Problem }
 
 func (q *Query) setDefaults() {
-	if q.In == "" {
-		q.In = Scheduled
+	if q.Set == "" {
+		q.Set = Scheduled
 	}
 	if q.Limit == 0 {
 		q.Limit = DefaultLimit
@@ -222,15 +222,15 @@ func (q *Query) setDefaults() {
 }
 
 func (q Query) validate() error {
-	switch q.In {
+	switch q.Set {
 	case Scheduled, Waiting, InDelivery, Dead:
 	default:
-		return &QueryError{"In", fmt.Sprintf("is %q, want %q, %q, %q or %q", q.In, Scheduled, Waiting, InDelivery, Dead)}
+		return &QueryError{"In", fmt.Sprintf("is %q, want %q, %q, %q or %q", q.Set, Scheduled, Waiting, InDelivery, Dead)}
 	}
 	switch {
-	case q.In == Scheduled && q.Group != "":
+	case q.Set == Scheduled && q.Group != "":
 		return &QueryError{"Group", "is set, but scheduled messages are of no group"}
-	case q.In != Dead && q.Reason != "":
+	case q.Set != Dead && q.Reason != "":
 		return &QueryError{"Reason", "is set, but only dead messages have one"}
 	case q.MinAttempts < 0:
 		return &QueryError{"MinAttempts", fmt.Sprintf("is %d, want 0 or more", q.MinAttempts)}
@@ -272,7 +272,7 @@ const pageSize = 100
 // is due.
 func (q Query) request(place inspect.Place, now time.Time) inspect.PageRequest {
 	from, before := q.bounds()
-	if q.In == Waiting && place == inspect.InScheduled {
+	if q.Set == Waiting && place == inspect.InScheduled {
 		before = min(before, now.UnixMilli()+1)
 	}
 	return inspect.PageRequest{
@@ -373,6 +373,6 @@ func (q Query) hash() string {
 	q.Limit, q.Cursor = 0, ""
 	from, before := q.bounds()
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d %q %q %d",
-		q.In, q.Group, from.Score, before, q.KeyPrefix, q.Reason, q.MinAttempts))
+		q.Set, q.Group, from.Score, before, q.KeyPrefix, q.Reason, q.MinAttempts))
 	return hex.EncodeToString(sum[:8])
 }

@@ -30,13 +30,13 @@ func TestEntriesShowTheMessagesOfEachSet(t *testing.T) {
 	s.bury(g, "no route", claimed[1])
 	s.unchanged(func() {
 		assert.Equal(t, []string{"later", ""}, keysOf(s.list(Query{}).Entries))
-		assert.Equal(t, []string{"h retried", "h dead", "h held", "g retried"}, keysOf(s.list(Query{In: Waiting}).Entries))
-		assert.Equal(t, []string{"h retried", "h dead", "h held"}, keysOf(s.list(Query{In: Waiting, Group: "h"}).Entries))
-		assert.Equal(t, []string{"g held"}, keysOf(s.list(Query{In: InDelivery}).Entries))
-		assert.Empty(t, s.list(Query{In: Dead, Group: "h"}).Entries)
+		assert.Equal(t, []string{"h retried", "h dead", "h held", "g retried"}, keysOf(s.list(Query{Set: Waiting}).Entries))
+		assert.Equal(t, []string{"h retried", "h dead", "h held"}, keysOf(s.list(Query{Set: Waiting, Group: "h"}).Entries))
+		assert.Equal(t, []string{"g held"}, keysOf(s.list(Query{Set: InDelivery}).Entries))
+		assert.Empty(t, s.list(Query{Set: Dead, Group: "h"}).Entries)
 	})
 
-	e := s.list(Query{In: Dead}).Entries[0]
+	e := s.list(Query{Set: Dead}).Entries[0]
 	assert.Equal(t, "payload of dead", string(e.Content.Message.Payload))
 	assert.Equal(t, len(e.Content.Body), e.Size)
 	assert.WithinDuration(t, s.Now(), e.At, 5*time.Second)
@@ -49,23 +49,23 @@ func TestEntriesShowTheMessagesOfEachSet(t *testing.T) {
 		Scheduled: {"", ""}, Waiting: {"queued", "queued", "queued", "retrying"}, InDelivery: {"in-delivery"},
 	}
 	for in, want := range states {
-		for i, e := range s.list(Query{In: in}).Entries {
+		for i, e := range s.list(Query{Set: in}).Entries {
 			assert.Equal(t, want[i], e.State)
 			assert.Equal(t, in, e.Set)
 		}
 	}
 	s.claim(h, "d", 3, "")
-	assert.Equal(t, 1, s.list(Query{In: InDelivery}).Entries[0].Attempts)
-	assert.Equal(t, 1, s.list(Query{In: Waiting}).Entries[0].Attempts, "of the retried one")
+	assert.Equal(t, 1, s.list(Query{Set: InDelivery}).Entries[0].Attempts)
+	assert.Equal(t, 1, s.list(Query{Set: Waiting}).Entries[0].Attempts, "of the retried one")
 }
 
 func TestDueMessagesWithoutAGroupAreListedAsWaiting(t *testing.T) {
 	s := newScene(t)
 	s.publish(0, 1, "due")
 	s.publish(time.Hour, 1, "later")
-	entries := s.list(Query{In: Waiting}).Entries
+	entries := s.list(Query{Set: Waiting}).Entries
 	require.Equal(t, []string{"due"}, keysOf(entries))
-	assert.Equal(t, 1, s.count(Query{In: Waiting}))
+	assert.Equal(t, 1, s.count(Query{Set: Waiting}))
 	assert.Equal(t, 2, s.count(Query{}))
 	assert.Empty(t, entries[0].State)
 }
@@ -82,21 +82,21 @@ func TestQueriesFilter(t *testing.T) {
 		q    Query
 		want []string
 	}{
-		{Query{In: Dead, KeyPrefix: "order-"}, []string{"g order-1", "g order-2"}},
-		{Query{In: Dead, Reason: "route"}, []string{"g order-1", "g other"}},
-		{Query{In: Dead, Reason: "route", KeyPrefix: "order"}, []string{"g order-1"}},
-		{Query{In: Dead, MinAttempts: 1}, nil},
-		{Query{In: Waiting, MinAttempts: 1}, []string{"g", "g order-3"}},
-		{Query{In: Waiting, MinAttempts: 2}, nil},
-		{Query{In: Waiting, From: s.Now().Add(30 * time.Minute)}, []string{"g", "g order-3"}},
-		{Query{In: Waiting, Before: s.Now().Add(30 * time.Minute)}, nil},
-		{Query{In: Dead, Before: s.Now().Add(time.Second), From: s.Now().Add(-time.Minute)}, []string{"g order-1", "g other", "g order-2"}},
+		{Query{Set: Dead, KeyPrefix: "order-"}, []string{"g order-1", "g order-2"}},
+		{Query{Set: Dead, Reason: "route"}, []string{"g order-1", "g other"}},
+		{Query{Set: Dead, Reason: "route", KeyPrefix: "order"}, []string{"g order-1"}},
+		{Query{Set: Dead, MinAttempts: 1}, nil},
+		{Query{Set: Waiting, MinAttempts: 1}, []string{"g", "g order-3"}},
+		{Query{Set: Waiting, MinAttempts: 2}, nil},
+		{Query{Set: Waiting, From: s.Now().Add(30 * time.Minute)}, []string{"g", "g order-3"}},
+		{Query{Set: Waiting, Before: s.Now().Add(30 * time.Minute)}, nil},
+		{Query{Set: Dead, Before: s.Now().Add(time.Second), From: s.Now().Add(-time.Minute)}, []string{"g order-1", "g other", "g order-2"}},
 	} {
 		entries := s.list(test.q).Entries
 		assert.ElementsMatch(t, test.want, keysOf(entries), "%+v", test.q)
 		assert.Equal(t, len(test.want), s.count(test.q), "%+v", test.q)
 		var all []string
-		for e, err := range s.admin.All(t.Context(), s.Topic, test.q) {
+		for e, err := range s.admin.AllEntries(t.Context(), s.Topic, test.q) {
 			require.NoError(t, err)
 			all = append(all, strings.TrimSpace(e.Group+" "+e.Key))
 		}
@@ -224,13 +224,13 @@ func TestPagesOfAClusterShowEachMessageOnce(t *testing.T) {
 	for in, want := range map[Set]int{Scheduled: 60, Waiting: 120, InDelivery: 60, Dead: 60} {
 		t.Run(string(in), func(t *testing.T) {
 			for _, limit := range []int{7, 1000} {
-				entries := s.lists(Query{In: in, Limit: limit}, s.churn())
+				entries := s.lists(Query{Set: in, Limit: limit}, s.churn())
 				entries = slices.DeleteFunc(entries, func(e Entry) bool { return strings.HasPrefix(e.Key, "churn") })
 				s.expectCrowd(t, entries, want)
 			}
 			var all []Entry
 			churn := s.churn()
-			for e, err := range s.admin.All(t.Context(), s.Topic, Query{In: in}) {
+			for e, err := range s.admin.AllEntries(t.Context(), s.Topic, Query{Set: in}) {
 				require.NoError(t, err)
 				if !strings.HasPrefix(e.Key, "churn") {
 					all = append(all, e)
@@ -259,7 +259,7 @@ func (s *scene) expectCrowd(t *testing.T, entries []Entry, want int) {
 func TestAWalkVisitsEachMessageOnceAndResumesFromACursor(t *testing.T) {
 	s := newSceneWith(t, redistest.SharedCluster(t).Client(t))
 	s.crowd()
-	for _, q := range []Query{{}, {In: Waiting}, {In: InDelivery, Group: "a"}, {In: Dead, KeyPrefix: "due 1"}} {
+	for _, q := range []Query{{}, {Set: Waiting}, {Set: InDelivery, Group: "a"}, {Set: Dead, KeyPrefix: "due 1"}} {
 		whole, cursors := map[string]int{}, []string{}
 		require.NoError(t, s.admin.walk(t.Context(), s.Topic, q, func(st step) error {
 			for _, e := range st.entries {
@@ -336,9 +336,9 @@ func TestNamesOfAnyBytes(t *testing.T) {
 		from.bury(g, "bad", from.claim(g, "c", 2, "")...)
 	}
 	var got []string
-	for _, e := range from.lists(Query{In: Dead, Limit: 1}, func() {}) {
+	for _, e := range from.lists(Query{Set: Dead, Limit: 1}, func() {}) {
 		got = append(got, e.Group+" "+e.Key)
 	}
-	assert.ElementsMatch(t, keysOf(from.all(Query{In: Dead})), got)
+	assert.ElementsMatch(t, keysOf(from.all(Query{Set: Dead})), got)
 	assert.Len(t, got, 6)
 }

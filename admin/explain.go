@@ -17,12 +17,12 @@ import (
 
 // Explanation says where a message is and why, and when it will move.
 type Explanation struct {
-	Message Message
-	Tick    string             // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
-	Summary string             // one sentence, such as "due in 29m"; it begins with Tick
-	Brief   string             // Summary without the texts of Groups, for programs that show both; "" if it adds nothing to them
-	Groups  []GroupExplanation // sorted by group: those of Message.Groups or, while the message is scheduled, all of the topic
-	Behind  []string           // the ids of other messages of its ordering key that it waits behind
+	Message   Message
+	Tick      string             // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
+	Summary   string             // one sentence, such as "due in 29m"; it begins with Tick
+	Brief     string             // Summary without the texts of Groups, for programs that show both; "" if it adds nothing to them
+	Groups    []GroupExplanation // sorted by group: those of Message.Groups or, while the message is scheduled, all of the topic
+	BlockedBy []string           // the ids of other messages of its ordering key that it waits behind
 }
 
 // GroupExplanation is where a message is for a group, and why.
@@ -53,7 +53,7 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 	brief, why := e.overall()
 	return Explanation{
 		Message: message, Tick: tick, Summary: sentenceOf(tick, lost, brief, why), Brief: sentenceOf(tick, lost, brief), Groups: e.groups,
-		Behind: slices.Compact(slices.Sorted(slices.Values(e.ahead))),
+		BlockedBy: slices.Compact(slices.Sorted(slices.Values(e.ahead))),
 	}, nil
 }
 
@@ -72,7 +72,7 @@ type explainer struct {
 	groups    []GroupExplanation // one for each group
 
 	mu    sync.Mutex
-	ahead []string // guarded by mu; Explanation.Behind
+	ahead []string // guarded by mu; Explanation.BlockedBy
 }
 
 func (e *explainer) explain(ctx context.Context) error {

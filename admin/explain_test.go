@@ -251,7 +251,7 @@ func TestExplainAnnouncesADeadMessage(t *testing.T) {
 	s := queued(t)
 	id := s.message(Ref{Key: "k"}).ID
 	require.NoError(t, s.Client.HDel(t.Context(), s.Key("messages"), id, s.message(Ref{Key: "other"}).ID).Err())
-	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:B"), s.all(Query{In: Waiting})[0].ID).Err())
+	require.NoError(t, s.Client.ZRem(t.Context(), s.Key("queue:B"), s.all(Query{Set: Waiting})[0].ID).Err())
 	e, err := s.admin.Explain(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
 	assert.Regexp(t, "^its body is missing: due for .*; the next claim dead-letters it$", e.Summary)

@@ -110,7 +110,7 @@ func TestImportRestoresAnExportOnAnotherServer(t *testing.T) {
 			got = to.imported(s.exported(Query{}))
 			assert.Equal(t, n, got.Skipped)
 			assert.Zero(t, got.Done)
-			require.ErrorIs(t, got.Last, ErrStoredBefore)
+			require.ErrorIs(t, got.LastSkip, ErrStoredBefore)
 			assert.ElementsMatch(t, want, whole(to.all(Query{})))
 			to.groups(4, "t")
 			_, err = to.admin.DeliverNow(t.Context(), to.Topic, Matching(Query{}), nil)
@@ -135,12 +135,12 @@ func TestADeadMessageIsImportedOnce(t *testing.T) {
 	require.NoError(t, err)
 	s.bury(g, "bad", s.claim(g, "c", 1, "")...)
 
-	file := s.exported(Query{In: Dead, Group: "g"})
+	file := s.exported(Query{Set: Dead, Group: "g"})
 	assert.Equal(t, Progress{Done: 1}, to.imported(file))
 	due := to.all(Query{})
 	require.Len(t, due, 1)
 	assert.Equal(t, message.Metadata{"tries": "3"}, due[0].Content.Message.Metadata)
-	both := s.exported(Query{In: Dead})
+	both := s.exported(Query{Set: Dead})
 	require.Equal(t, 2, bytes.Count(both, []byte("\n")))
 	for _, done := range []bool{false, true} {
 		if done {
@@ -149,10 +149,10 @@ func TestADeadMessageIsImportedOnce(t *testing.T) {
 		}
 		got := to.imported(both)
 		assert.Equal(t, []int{0, 2}, []int{got.Done, got.Skipped})
-		require.ErrorIs(t, got.Last, ErrStoredBefore)
+		require.ErrorIs(t, got.LastSkip, ErrStoredBefore)
 	}
 	assert.Equal(t, []int{0, 2}, func() []int { p := s.imported(both); return []int{p.Done, p.Skipped} }(), "its own topic has it")
-	assert.Len(t, s.all(Query{In: Dead}), 2)
+	assert.Len(t, s.all(Query{Set: Dead}), 2)
 	assert.Empty(t, s.all(Query{}))
 }
 
@@ -171,7 +171,7 @@ func TestImportFindsDuplicatesAfterPartitionsAreAdded(t *testing.T) {
 	before := s.all(Query{})
 	got := s.imported(file)
 	assert.Equal(t, []int{0, 18}, []int{got.Done, got.Skipped})
-	require.ErrorIs(t, got.Last, ErrStoredBefore)
+	require.ErrorIs(t, got.LastSkip, ErrStoredBefore)
 	assert.Equal(t, whole(before), whole(s.all(Query{})))
 }
 
@@ -223,12 +223,12 @@ func TestAnUndecodableBodyIsExportedUnchanged(t *testing.T) {
 	s := newScene(t)
 	to := s.beside("/to")
 	s.deadMessages(1, "g", "k")
-	e := s.all(Query{In: Dead})[0]
+	e := s.all(Query{Set: Dead})[0]
 	require.NoError(t, s.Client.HSet(t.Context(), s.Key("messages"), e.ID, "no \xff message").Err())
-	file := s.exported(Query{In: Dead})
+	file := s.exported(Query{Set: Dead})
 	assert.JSONEq(t, fmt.Sprintf(`{"id":%q,"key":"k","body64":"bm8g/yBtZXNzYWdl"}`, e.ID), string(file))
 	assert.Equal(t, Progress{Done: 1}, to.imported(file))
-	got := to.all(Query{In: Waiting})[0]
+	got := to.all(Query{Set: Waiting})[0]
 	assert.Equal(t, "no \xff message", string(got.Content.Body))
 	assert.Equal(t, []any{e.ID, "k"}, []any{got.ID, got.Key})
 	assert.WithinDuration(t, to.Now(), got.At, 5*time.Second)
@@ -316,7 +316,7 @@ func TestImportReadsUnicodeEscapes(t *testing.T) {
 	s := newScene(t)
 	file := `{"payload":"\ud83d\uDE00\\ud83d\ufffd\n\u00e9\u2028 é日本","key":"\ufffd"}`
 	assert.Equal(t, Progress{Done: 1}, s.imported([]byte(file)))
-	got := s.all(Query{In: Waiting})[0]
+	got := s.all(Query{Set: Waiting})[0]
 	assert.Equal(t, "\U0001f600\\ud83d\ufffd\n\u00e9\u2028 é日本", string(got.Content.Message.Payload))
 	assert.Equal(t, "\ufffd", got.Key)
 }

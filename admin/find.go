@@ -14,15 +14,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 )
 
-// Search is the progress of Find.
-type Search struct {
+// FindProgress is the progress of Find.
+type FindProgress struct {
 	Topics int // topics that it has started to read
 	Looked int // messages that it has read
 	Total  int // about how many messages there are
 }
 
 // String describes the progress.
-func (s Search) String() string {
+func (s FindProgress) String() string {
 	return fmt.Sprintf("searched %s of %s", humanize.Count(s.Looked, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
 }
 
@@ -36,7 +36,7 @@ func (s Search) String() string {
 //
 // The error says how far the search has come. It is ErrMessageNotFound if no message was found. Errors of topics that
 // cannot be read come last.
-func (a *Admin) Find(ctx context.Context, topic, text string, progress func(Search)) iter.Seq2[Message, error] {
+func (a *Admin) Find(ctx context.Context, topic, text string, progress func(FindProgress)) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		s := &search{admin: a, text: text, report: progress, yield: yield}
 		err := s.run(ctx, topic)
@@ -53,9 +53,9 @@ func (a *Admin) Find(ctx context.Context, topic, text string, progress func(Sear
 type search struct {
 	admin  *Admin
 	text   string
-	report func(Search)
+	report func(FindProgress)
 	yield  func(Message, error) bool
-	far    Search
+	far    FindProgress
 	found  int
 }
 

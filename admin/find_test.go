@@ -19,7 +19,7 @@ import (
 )
 
 // find collects what Find yields.
-func find(ctx context.Context, a *Admin, topic, text string, progress func(Search)) (found []Message, last error) {
+func find(ctx context.Context, a *Admin, topic, text string, progress func(FindProgress)) (found []Message, last error) {
 	for m, err := range a.Find(ctx, topic, text, progress) {
 		if err != nil {
 			last = err
@@ -51,12 +51,12 @@ func TestFindSearchesAllSetsAndPartitions(t *testing.T) {
 		}
 	}
 	for _, uuid := range []string{"uuid 0", "uuid 49", "dead", "held", "queued"} {
-		var last Search
-		found, err := find(t.Context(), s.admin, s.Topic, uuid, func(far Search) { last = far })
+		var last FindProgress
+		found, err := find(t.Context(), s.admin, s.Topic, uuid, func(far FindProgress) { last = far })
 		require.NoError(t, err)
 		require.Len(t, found, 1, uuid)
 		assert.Equal(t, uuid, found[0].Content.Message.UUID)
-		assert.Equal(t, Search{1, 53, 53}, last)
+		assert.Equal(t, FindProgress{1, 53, 53}, last)
 		byID, err := find(t.Context(), s.admin, s.Topic, found[0].ID, nil)
 		require.NoError(t, err)
 		assert.Len(t, byID, 1)
@@ -120,13 +120,13 @@ func TestBodiesOfBothMarshalersAreRead(t *testing.T) {
 		assert.Equal(t, uuid, found[0].Content.Message.UUID)
 	}
 	var file bytes.Buffer
-	_, err := s.admin.Export(t.Context(), s.Topic, Query{In: Scheduled}, &file, nil)
+	_, err := s.admin.Export(t.Context(), s.Topic, Query{Set: Scheduled}, &file, nil)
 	require.NoError(t, err)
 	back := s.beside("/back")
 	_, err = s.admin.Import(t.Context(), back.Topic, &file, nil)
 	require.NoError(t, err)
 	bodies := func(s *scene) (bodies []string) {
-		for _, e := range s.all(Query{In: Scheduled}) {
+		for _, e := range s.all(Query{Set: Scheduled}) {
 			if e.Content.Body[0] == '{' { // in MessagePack, the order of metadata may change
 				bodies = append(bodies, string(e.Content.Body))
 			}
@@ -162,7 +162,7 @@ func TestFindInAllTopicsContinuesAfterAnUnreadableOne(t *testing.T) {
 	_, err = find(t.Context(), s.another(listed).admin, "", "uuid 0", nil)
 	require.NoError(t, err, "b is gone, which is no error")
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = find(ctx, s.admin, "", "not there", func(Search) { cancel() })
+	_, err = find(ctx, s.admin, "", "not there", func(FindProgress) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, ErrMessageNotFound)
 	assert.ErrorContains(t, err, "searched 1 message of 1 topic", "time that ends between two topics is not the same as no such message")

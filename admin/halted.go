@@ -9,11 +9,11 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// Halted iterates over the dead messages of a group, or of all groups for "", that halt their ordering keys
+// HaltingMessages iterates over the dead messages of a group, or of all groups for "", that halt their ordering keys
 // (redisdelay.GroupLimits.HaltsKeys): one for each group, key and partition, unsorted.
-func (a *Admin) Halted(ctx context.Context, topic, group string) iter.Seq2[Entry, error] {
+func (a *Admin) HaltingMessages(ctx context.Context, topic, group string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		sources, err := a.sources(ctx, topic, Query{In: Dead, Group: group})
+		sources, err := a.sources(ctx, topic, Query{Set: Dead, Group: group})
 		for i := 0; i < len(sources) && err == nil; i++ {
 			err = a.haltedIn(ctx, topic, sources[i], yield)
 		}

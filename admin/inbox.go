@@ -13,7 +13,7 @@ const (
 	// inboxLate is how long an entry may wait in the inbox before Examine reports it.
 	inboxLate = time.Minute
 
-	// inboxSearched is how many entries WaitsInInbox reads, unless they are large.
+	// inboxSearched is how many entries InboxSince reads, unless they are large.
 	inboxSearched = 1000
 )
 
@@ -33,10 +33,10 @@ func (a *Admin) Inbox(ctx context.Context) (Inbox, error) {
 	return Inbox{Waiting: g.Length, Oldest: g.Oldest(), Rejected: g.Rejected}, nil
 }
 
-// WaitsInInbox returns since when a message waits in the inbox: the first entry that publishes to the topic with
+// InboxSince returns since when a message waits in the inbox: the first entry that publishes to the topic with
 // Ref.Key, or with Ref.ID as its UUID. It reads the first 1,000 entries, up to about 8 MiB. The result is the zero time
 // if the message is not among them, and the current time if its writer chose an entry id that is not a time.
-func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (since time.Time, err error) {
+func (a *Admin) InboxSince(ctx context.Context, topic string, ref Ref) (since time.Time, err error) {
 	if topic == "" {
 		return time.Time{}, wrap(redisdelay.ErrEmptyTopic, "read the inbox")
 	}
@@ -50,7 +50,7 @@ func (a *Admin) WaitsInInbox(ctx context.Context, topic string, which Ref) (sinc
 			fields[f[0]] = f[1]
 		}
 		if fields["topic"] == topic && fields["op"] == "publish" &&
-			(which.Key != "" && fields["key"] == which.Key || which.ID != "" && fields["uuid"] == which.ID) {
+			(ref.Key != "" && fields["key"] == ref.Key || ref.ID != "" && fields["uuid"] == ref.ID) {
 			now := time.Now()
 			if at, known := e.Time(now); known {
 				return at, nil
@@ -68,11 +68,11 @@ func (d diagnosis) inbox(ctx context.Context) error {
 		return err
 	}
 	if i.Oldest > inboxLate {
-		d.report(Warning, CheckInbox, "", "%s in the inbox, the first for %s: no process reads the inbox, or it is too slow; see redisdelay inbox run",
+		d.report(SeverityWarning, CheckInbox, "", "%s in the inbox, the first for %s: no process reads the inbox, or it is too slow; see redisdelay inbox run",
 			humanize.Count(int(i.Waiting), "entry waits", "entries wait"), humanize.Duration(i.Oldest))
 	}
 	if i.Rejected > 0 {
-		d.report(Info, CheckInbox, "", "%s of the inbox could not be stored; see redisdelay inbox rejected",
+		d.report(SeverityInfo, CheckInbox, "", "%s of the inbox could not be stored; see redisdelay inbox rejected",
 			humanize.Count(int(i.Rejected), "entry", "entries"))
 	}
 	return nil

@@ -29,16 +29,16 @@ func TestDoctorAndExplainCheckTheInbox(t *testing.T) {
 	add("entries", fmt.Sprintf("%d-3", written.UnixMilli()), "topic", s.Topic, "key", "named", "op", "publish")
 	assert.Regexp(t, `^3 entries wait in the inbox, the first for 1h`, aboutServers(t, s.admin)[CheckInbox].Text)
 	for _, which := range []Ref{{Key: "k"}, {Key: "named"}, {ID: fmt.Sprintf("inbox-%d-1", written.UnixMilli())}} {
-		since, err := s.admin.WaitsInInbox(t.Context(), s.Topic, which)
+		since, err := s.admin.InboxSince(t.Context(), s.Topic, which)
 		require.NoError(t, err)
 		assert.True(t, since.Equal(written), "%v", which)
 	}
 	for _, which := range []Ref{{Key: "j"}, {ID: "u"}, {}} {
-		since, err := s.admin.WaitsInInbox(t.Context(), s.Topic, which)
+		since, err := s.admin.InboxSince(t.Context(), s.Topic, which)
 		require.NoError(t, err)
 		assert.Zero(t, since, "%v", which)
 	}
-	_, err = s.admin.WaitsInInbox(t.Context(), "", Ref{Key: "k"})
+	_, err = s.admin.InboxSince(t.Context(), "", Ref{Key: "k"})
 	require.ErrorIs(t, err, redisdelay.ErrEmptyTopic)
 	require.NoError(t, s.Client.Del(t.Context(), "{redisdelay:inbox}:entries").Err())
 	add("rejected", "*", "topic", s.Topic)

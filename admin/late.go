@@ -26,26 +26,26 @@ const (
 	CauseSlow       Cause = "slow"        // the consumers are idle, or cannot keep up
 )
 
-// Late says why due messages wait for a group.
-type Late struct {
-	Group   string        // "" if the topic has none
-	Waiting int           // due messages that no consumer has claimed
-	By      time.Duration // how long ago the oldest of them became due
-	Cause   Cause
-	Text    string // how many wait, for how long, and why
+// LateGroup says why due messages wait for a group.
+type LateGroup struct {
+	Group     string        // "" if the topic has none
+	Unclaimed int           // due messages that no consumer has claimed
+	Overdue   time.Duration // how long ago the oldest of them became due
+	Cause     Cause
+	Text      string // how many wait, for how long, and why
 }
 
 // String returns Text with the name of the group.
-func (l Late) String() string {
+func (l LateGroup) String() string {
 	if l.Group == "" {
 		return l.Text
 	}
 	return "group " + l.Group + ": " + l.Text
 }
 
-// Late returns the groups whose due messages wait although no consumer is about to claim them, and why.
-func (s TopicStats) Late() []Late {
-	var list []Late
+// LateGroups returns the groups whose due messages wait although no consumer is about to claim them, and why.
+func (s TopicStats) LateGroups() []LateGroup {
+	var list []LateGroup
 	active := 0
 	for _, g := range s.Groups {
 		if g.State != GroupActive {
@@ -57,27 +57,27 @@ func (s TopicStats) Late() []Late {
 		}
 	}
 	if active == 0 && s.Due > 0 {
-		list = append(list, lateBecause(Late{
-			Waiting: s.Due, By: since(s.OldestDue, s.At), Cause: CauseNoGroup,
+		list = append(list, lateBecause(LateGroup{
+			Unclaimed: s.Due, Overdue: since(s.OldestDue, s.At), Cause: CauseNoGroup,
 		}, "no group is registered"))
 	}
 	return list
 }
 
 // late says why a group is late; false if it is not.
-func (s TopicStats) late(g GroupStats) (Late, bool) {
-	l := Late{Group: g.Group, Waiting: s.Due + g.Ready + g.InLine, By: since(inspect.Earliest(s.OldestDue, g.OldestReady), s.At)}
+func (s TopicStats) late(g GroupStats) (LateGroup, bool) {
+	l := LateGroup{Group: g.Group, Unclaimed: s.Due + g.Ready + g.InLine, Overdue: since(inspect.Earliest(s.OldestDue, g.OldestReady), s.At)}
 	why := ""
 	switch {
-	case l.Waiting == 0:
+	case l.Unclaimed == 0:
 		return l, false
 	case g.Pause != nil:
 		l.Cause, why = CausePaused, pausedText(g.Group, g.Pause, s.At)
-	case g.Alive == 0:
+	case g.LiveConsumers == 0:
 		l.Cause, why = CauseNoConsumer, noConsumer(g.Group)
-	case l.Waiting == g.InLine && g.HaltedKeys > 0:
+	case l.Unclaimed == g.InLine && g.HaltedKeys > 0:
 		l.Cause, why = CauseHalted, humanize.Count(g.HaltedKeys, "ordering key is halted by a dead message", "ordering keys are halted by dead messages")
-	case l.By <= lateAfter:
+	case l.Overdue <= lateAfter:
 		return l, false
 	case g.AtLimit:
 		l.Cause, why = CauseLimit, "a limit of group "+g.Group+" is reached"
@@ -92,17 +92,17 @@ func (g GroupStats) slow() string {
 	limited := g.Limits != nil && (g.Limits.MaxInFlight > 0 || g.Limits.Rate.Messages > 0)
 	switch {
 	case g.InDelivery == 0:
-		return humanize.Count(g.Alive, "consumer is idle", "consumers are idle")
+		return humanize.Count(g.LiveConsumers, "consumer is idle", "consumers are idle")
 	case limited:
-		return humanize.Count(g.Alive, "consumer cannot keep up within the group's limits", "consumers cannot keep up within the group's limits")
+		return humanize.Count(g.LiveConsumers, "consumer cannot keep up within the group's limits", "consumers cannot keep up within the group's limits")
 	}
-	return humanize.Count(g.Alive, "consumer cannot keep up", "consumers cannot keep up")
+	return humanize.Count(g.LiveConsumers, "consumer cannot keep up", "consumers cannot keep up")
 }
 
-func lateBecause(l Late, why string) Late {
-	l.Text = humanize.Count(l.Waiting, "message is due and waits", "messages are due and wait")
-	if l.By > 0 {
-		l.Text += ", the oldest for " + humanize.Duration(l.By)
+func lateBecause(l LateGroup, why string) LateGroup {
+	l.Text = humanize.Count(l.Unclaimed, "message is due and waits", "messages are due and wait")
+	if l.Overdue > 0 {
+		l.Text += ", the oldest for " + humanize.Duration(l.Overdue)
 	}
 	l.Text += "; " + why
 	return l

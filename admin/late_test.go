@@ -29,23 +29,23 @@ func TestALateGroupIsReportedWithItsCause(t *testing.T) {
 			"mail: 19,006 messages are due and wait, the oldest for 19m; no consumer of group mail is alive",
 		},
 		{"paused", of(func(g *GroupStats) { g.Pause = &redisdelay.Pause{By: "anna"} }), CausePaused, "is paused by anna until resumed"},
-		{"at a limit", of(func(g *GroupStats) { g.Alive, g.AtLimit = 1, true }), CauseLimit, "a limit of group mail is reached"},
-		{"idle consumers", of(func(g *GroupStats) { g.Alive = 3 }), CauseSlow, "its 3 consumers are idle"},
-		{"slow", of(func(g *GroupStats) { g.Alive, g.InDelivery = 3, 3 }), CauseSlow, "; its 3 consumers cannot keep up"},
+		{"at a limit", of(func(g *GroupStats) { g.LiveConsumers, g.AtLimit = 1, true }), CauseLimit, "a limit of group mail is reached"},
+		{"idle consumers", of(func(g *GroupStats) { g.LiveConsumers = 3 }), CauseSlow, "its 3 consumers are idle"},
+		{"slow", of(func(g *GroupStats) { g.LiveConsumers, g.InDelivery = 3, 3 }), CauseSlow, "; its 3 consumers cannot keep up"},
 		{"slow with a limit", of(func(g *GroupStats) {
-			g.Alive, g.InDelivery, g.Limits = 1, 3, &redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 1}}
+			g.LiveConsumers, g.InDelivery, g.Limits = 1, 3, &redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 1}}
 		}), CauseSlow, "its 1 consumer cannot keep up within the group's limits"},
 		{
 			"halted", of(func(g *GroupStats) {
-				g.Alive, g.HaltedKeys, g.Counts, g.OldestReady = 3, 1, Counts{InLine: 7}, time.Time{}
+				g.LiveConsumers, g.HaltedKeys, g.Counts, g.OldestReady = 3, 1, Counts{InLine: 7}, time.Time{}
 			}),
 			CauseHalted, "mail: 7 messages are due and wait; 1 ordering key is halted by a dead message",
 		},
-		{"at work", of(func(g *GroupStats) { g.Alive, g.OldestReady = 1, at.Add(-time.Second) }), "", ""},
+		{"at work", of(func(g *GroupStats) { g.LiveConsumers, g.OldestReady = 1, at.Add(-time.Second) }), "", ""},
 		{"retired", of(func(g *GroupStats) { g.State = GroupRetired }), "", ""},
 		{"idle", GroupStats{Group: "mail", State: GroupActive}, "", ""},
 	} {
-		late := TopicStats{At: at, Groups: []GroupStats{test.group}}.Late()
+		late := TopicStats{At: at, Groups: []GroupStats{test.group}}.LateGroups()
 		if test.cause == "" {
 			assert.Empty(t, late, test.name)
 			continue
@@ -55,8 +55,8 @@ func TestALateGroupIsReportedWithItsCause(t *testing.T) {
 			assert.Contains(t, late[0].String(), test.text, test.name)
 		}
 	}
-	late := TopicStats{At: at, Counts: Counts{Due: 2}, OldestDue: at.Add(-time.Minute)}.Late()
-	assert.Equal(t, []Late{{
-		Waiting: 2, By: time.Minute, Cause: CauseNoGroup, Text: "2 messages are due and wait, the oldest for 1m; no group is registered",
+	late := TopicStats{At: at, Counts: Counts{Due: 2}, OldestDue: at.Add(-time.Minute)}.LateGroups()
+	assert.Equal(t, []LateGroup{{
+		Unclaimed: 2, Overdue: time.Minute, Cause: CauseNoGroup, Text: "2 messages are due and wait, the oldest for 1m; no group is registered",
 	}}, late)
 }

@@ -113,7 +113,7 @@ func TestMessagesInLineAreCountedAndListed(t *testing.T) {
 	assert.WithinDuration(t, s.Now().Add(time.Minute), one.NextDue, 5*time.Second)
 	assert.Equal(t, 4, one.held())
 
-	list := s.lists(Query{In: Waiting, Limit: 1}, func() {})
+	list := s.lists(Query{Set: Waiting, Limit: 1}, func() {})
 	require.Len(t, list, 3)
 	for i, want := range []string{"order-2", "order-3", "other"} {
 		e := list[i]
@@ -129,7 +129,7 @@ func TestMessagesInLineAreCountedAndListed(t *testing.T) {
 	assert.True(t, m.Groups[0].InLine)
 
 	for at, want := range map[time.Time][2]int{e.At.Add(-time.Second): {0, 3}, e.At.Add(30 * time.Second): {2, 1}, e.At.Add(2 * time.Minute): {3, 0}} {
-		got := [2]int{s.count(Query{In: Waiting, Before: at}), s.count(Query{In: Waiting, From: at})}
+		got := [2]int{s.count(Query{Set: Waiting, Before: at}), s.count(Query{Set: Waiting, From: at})}
 		assert.Equal(t, want, got, at.Sub(e.At))
 	}
 }
@@ -149,11 +149,11 @@ func TestOperationsIncludeMessagesInLine(t *testing.T) {
 			g, first := s.withMessagesInLine()
 			s.nack(g, 0, first)
 			require.Equal(t, Counts{Ready: 1, InLine: 2}, s.stats().Groups[0].Counts)
-			p, err := operations[name](t.Context(), s, Matching(Query{In: Waiting, Group: "billing"}), nil)
+			p, err := operations[name](t.Context(), s, Matching(Query{Set: Waiting, Group: "billing"}), nil)
 			require.NoError(t, err)
 			assert.Equal(t, Progress{Done: 3}, p)
 			assert.Equal(t, want, s.stats().Groups[0].Counts)
-			assert.Empty(t, s.findings(false)[CheckTurns])
+			assert.Empty(t, s.findings(false)[CheckOrderingKeys])
 			left := s.Client.Exists(t.Context(), s.Key("blocked:billing"), s.Key("turns:billing")).Val()
 			assert.Zero(t, left)
 		})
@@ -165,7 +165,7 @@ func TestOperationsIncludeMessagesInLine(t *testing.T) {
 func TestAWalkVisitsTheNextMessageOfAKey(t *testing.T) {
 	s := newScene(t)
 	g, first := s.withMessagesInLine()
-	q := Query{In: Waiting, Group: "billing"}
+	q := Query{Set: Waiting, Group: "billing"}
 	for _, want := range [][]string{{"line order-2", "line order-3", "queue order-2"}, nil} {
 		var met []string
 		require.NoError(t, s.admin.walk(t.Context(), s.Topic, q, func(st step) error {
@@ -188,7 +188,7 @@ func TestDeliverNowSkipsMessagesInLine(t *testing.T) {
 	s := newScene(t)
 	s.withMessagesInLine()
 	before := s.stats().Groups[0].Counts
-	p, err := s.admin.DeliverNow(t.Context(), s.Topic, Matching(Query{In: Waiting}), nil)
+	p, err := s.admin.DeliverNow(t.Context(), s.Topic, Matching(Query{Set: Waiting}), nil)
 	require.NoError(t, err)
 	assert.Equal(t, Progress{}, p)
 	assert.Equal(t, before, s.stats().Groups[0].Counts)
@@ -205,7 +205,7 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 		assert.Equal(t, []string{first.ID + " bad"}, s.halted())
 		f := s.findings(false)[CheckHalted]
 		assert.Equal(t, Finding{
-			Severity: Warning, Check: CheckHalted, Topic: s.Topic,
+			Severity: SeverityWarning, Check: CheckHalted, Topic: s.Topic,
 			Text: fmt.Sprintf(`1 ordering key is halted: "wallet-7" in group "billing" by dead message %q. The key's messages wait until `+
 				"the dead message is requeued or discarded", first.ID),
 		}, f)
@@ -220,16 +220,16 @@ func TestExamineNamesHaltedKeys(t *testing.T) {
 	found := s.findings(false)
 	assert.NotContains(t, found, CheckHalted)
 	assert.Empty(t, s.halted(), "though the dead message has the turn until the next claim")
-	assert.Contains(t, found, CheckTurns)
+	assert.Contains(t, found, CheckOrderingKeys)
 	require.Len(t, s.claim(g, "host-3/01", 10, "{}"), 0, "this one heals")
-	assert.NotContains(t, s.findings(false), CheckTurns)
+	assert.NotContains(t, s.findings(false), CheckOrderingKeys)
 	assert.Len(t, s.claim(g, "host-3/01", 10, "{}"), 1)
 }
 
 // halted are the dead messages that halt ordering keys of "billing", with their reasons.
 func (s *scene) halted() (list []string) {
 	s.T.Helper()
-	for e, err := range s.admin.Halted(s.T.Context(), s.Topic, "billing") {
+	for e, err := range s.admin.HaltingMessages(s.T.Context(), s.Topic, "billing") {
 		require.NoError(s.T, err)
 		assert.Equal(s.T, []any{"wallet-7", s.Topic, "billing", Dead}, []any{e.OrderingKey, e.Topic, e.Group, e.Set})
 		list = append(list, e.ID+" "+e.Reason)
@@ -251,21 +251,21 @@ func TestHaltedYieldsEachDeadMessageOnce(t *testing.T) {
 	require.NoError(t, s.Publisher().Publish(s.Topic, list...))
 	s.bury(g, "bad", s.claim(g, "host-3/01", keys, "{}")...)
 	seen := map[string]bool{}
-	for e, err := range s.admin.Halted(t.Context(), s.Topic, "billing") {
+	for e, err := range s.admin.HaltingMessages(t.Context(), s.Topic, "billing") {
 		require.NoError(t, err)
 		require.False(t, seen[e.ID])
 		seen[e.ID] = true
 	}
 	require.Len(t, seen, keys)
 	n := 0
-	for _, err := range s.admin.Halted(t.Context(), s.Topic, "billing") {
+	for _, err := range s.admin.HaltingMessages(t.Context(), s.Topic, "billing") {
 		require.NoError(t, err)
 		if n++; n == 3 {
 			break
 		}
 	}
 	require.Equal(t, 3, n)
-	for _, err := range s.admin.Halted(t.Context(), s.Topic, "another") {
+	for _, err := range s.admin.HaltingMessages(t.Context(), s.Topic, "another") {
 		require.ErrorIs(t, err, ErrGroupNotFound)
 		n++
 	}

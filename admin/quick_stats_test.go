@@ -80,7 +80,7 @@ func TestStatsOfManyGroupsAndConsumers(t *testing.T) {
 	b := s.agree()
 	require.Len(t, b.Groups, 25)
 	assert.Equal(t, 1, b.Groups[24].Dead, "of the last group")
-	assert.Equal(t, 300, b.Groups[0].Alive)
+	assert.Equal(t, 300, b.Groups[0].LiveConsumers)
 }
 
 func TestStatsOfManyControlFields(t *testing.T) {

@@ -39,11 +39,11 @@ func kindOf(reason string) string {
 
 // Reasons counts the dead messages that a query matches by group and reason, the most frequent first. It counts the
 // first 1,000 reasons of a group separately, and the others together. It reads all dead messages in steps and calls
-// progress with the number that it has counted. Query.In must be Dead or empty. After an error, the counts cover what
+// progress with the number that it has counted. Query.Set must be Dead or empty. After an error, the counts cover what
 // was read.
 func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {
-	q.In = cmp.Or(q.In, Dead)
-	if q.In != Dead {
+	q.Set = cmp.Or(q.Set, Dead)
+	if q.Set != Dead {
 		return nil, &QueryError{"In", "is not Dead, and only dead messages have a reason"}
 	}
 	t := reasonTable{counts: map[ReasonCount]*ReasonCount{}, kinds: map[string]int{}}

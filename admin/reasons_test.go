@@ -34,7 +34,7 @@ func TestReasonsAreCountedByKindAndGroup(t *testing.T) {
 	list, err = s.admin.Reasons(t.Context(), s.Topic, Query{Group: "g", Reason: "501"}, nil)
 	require.NoError(t, err)
 	assert.Len(t, list, 1)
-	_, err = s.admin.Reasons(t.Context(), s.Topic, Query{In: Waiting}, nil)
+	_, err = s.admin.Reasons(t.Context(), s.Topic, Query{Set: Waiting}, nil)
 	var wrong *QueryError
 	require.ErrorAs(t, err, &wrong)
 }

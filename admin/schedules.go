@@ -22,7 +22,7 @@ func (a *Admin) SchedulesBehind(ctx context.Context) (count int, longest time.Du
 func (d diagnosis) schedules(ctx context.Context) error {
 	count, longest, err := d.admin.SchedulesBehind(ctx)
 	if err == nil && count > 0 {
-		d.report(Warning, CheckSchedules, "", "%s for %s: no process runs schedules, or none supports these. Their ticks stop after "+
+		d.report(SeverityWarning, CheckSchedules, "", "%s for %s: no process runs schedules, or none supports these. Their ticks stop after "+
 			"those that are stored ahead; see redisdelay periodic ls and redisdelay periodic run",
 			humanize.Count(count, "schedule is behind", "schedules are behind, the first"), humanize.Duration(longest))
 	}

@@ -59,7 +59,7 @@ func TestExamineWarnsIfNoProcessRunsSchedules(t *testing.T) {
 	assert.NotContains(t, aboutServers(t, s.admin), CheckSchedules, "it has not been behind for long")
 	s.late("a", 90*time.Second)
 	f := aboutServers(t, s.admin)[CheckSchedules]
-	assert.Equal(t, Warning, f.Severity)
+	assert.Equal(t, SeverityWarning, f.Severity)
 	assert.Regexp(t, `^1 schedule is behind for 1m3\ds: no process runs schedules`, f.Text)
 	s.late("b", time.Hour)
 	assert.Regexp(t, `^2 schedules are behind, the first for 1h`, aboutServers(t, s.admin)[CheckSchedules].Text)

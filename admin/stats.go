@@ -107,11 +107,11 @@ type GroupStats struct {
 	// is only Due in the topic. Messages in line do not count. 0: none, or the group is paused or not active.
 	Overdue time.Duration
 
-	Pause     *redisdelay.Pause // the group's own, or that of all groups if it lasts longer; nil for none
-	Limits    *redisdelay.GroupLimits
-	AtLimit   bool      // a limit allows no more claims now; for Rate, in the first partition
-	ExpiresAt time.Time // when it ends at the earliest without a consumer; zero for never
-	Alive     int       // number of live consumers
+	Pause         *redisdelay.Pause // the group's own, or that of all groups if it lasts longer; nil for none
+	Limits        *redisdelay.GroupLimits
+	AtLimit       bool      // a limit allows no more claims now; for Rate, in the first partition
+	ExpiresAt     time.Time // when it ends at the earliest without a consumer; zero for never
+	LiveConsumers int       // number of live consumers
 
 	// Filled only with StatsOptions.Details:
 	NextDue       time.Time // the earliest due time of the Postponed messages; zero for none
@@ -128,7 +128,7 @@ type Consumer struct {
 	Name         string // SubscriberConfig.ConsumerName
 	PID          int
 	Since        time.Time // when a partition first saw it
-	Seen         time.Time // when a partition last saw it
+	LastSeen     time.Time // when a partition last saw it
 	AliveUntil   time.Time
 
 	// Holds has the ids of messages that handlers had at the last heartbeat, every third of the lease, with the number
@@ -329,7 +329,7 @@ func (t topic) stats(ctx context.Context) (TopicStats, error) {
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		g.Consumers = consumersOf(t.name, g.Group, consumers[i*t.partitions:(i+1)*t.partitions])
-		g.Alive = len(g.Consumers)
+		g.LiveConsumers = len(g.Consumers)
 	}
 	return s, nil
 }
@@ -376,7 +376,7 @@ func groupStats(name string, t TopicStats, groupList inspect.GroupList, counts i
 	g := GroupStats{
 		Group: name, At: t.At, Counts: Counts(counts.Counts), OldestReady: counts.OldestReady, NextDue: counts.NextDue,
 		OldestUnacked: publishedAt(counts.OldestUnacked), OldestDead: counts.OldestDead, HaltedKeys: counts.Halted,
-		ExpiresAt: groupList.Expiring[name], Alive: counts.Consumers,
+		ExpiresAt: groupList.Expiring[name], LiveConsumers: counts.Consumers,
 	}
 	if share, limited := groupList.Limits[name]; limited {
 		g.Limits = limitsOf(share.Whole)
@@ -454,7 +454,7 @@ func consumersOf(topic, group string, partitions [][]inspect.Consumer) []Consume
 				}
 			}
 			c.Since = inspect.Earliest(c.Since, seen.Since)
-			c.Seen, c.AliveUntil = latest(c.Seen, seen.Seen), latest(c.AliveUntil, seen.Alive)
+			c.LastSeen, c.AliveUntil = latest(c.LastSeen, seen.Seen), latest(c.AliveUntil, seen.Alive)
 			for id, times := range seen.Info.Held {
 				c.Holds[id] = int(times[1])
 			}

@@ -81,7 +81,7 @@ func TestStatsCountATopicAndItsGroups(t *testing.T) {
 	c := one.Consumers[0]
 	assert.Equal(t, []any{s.Topic, "g", "host-3/01", "host-3", 7}, []any{c.Topic, c.Group, c.ID, c.Name, c.PID})
 	assert.WithinDuration(t, now, c.Since, 5*time.Second)
-	assert.WithinDuration(t, now, c.Seen, 5*time.Second)
+	assert.WithinDuration(t, now, c.LastSeen, 5*time.Second)
 	assert.WithinDuration(t, now.Add(time.Minute), c.AliveUntil, 5*time.Second)
 
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:g"), z(1000, claimed[2].ID)).Err())
@@ -151,7 +151,7 @@ func TestGroupsShowTheirPausesLimitsAndExpiry(t *testing.T) {
 	assert.Nil(t, groups["free"].Limits)
 	assert.Nil(t, groups["free"].Pause)
 	assert.Zero(t, groups["free"].ExpiresAt)
-	assert.Empty(t, s.list(Query{In: Dead, Group: "retired"}).Entries, "a retired group is found")
+	assert.Empty(t, s.list(Query{Set: Dead, Group: "retired"}).Entries, "a retired group is found")
 	pause := groups["paused"].Pause
 	require.NotNil(t, pause)
 	assert.WithinDuration(t, s.Now().Add(time.Hour), pause.Until(), 5*time.Second)

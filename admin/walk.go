@@ -91,13 +91,13 @@ func (a *Admin) sources(ctx context.Context, name string, q Query) ([]source, er
 func (q Query) sourcesIn(p *queue.Partition, names []string, now time.Time) []source {
 	var list []source
 	add := func(name string, place inspect.Place) {
-		list = append(list, source{p.Group(name), q.In, q.request(place, now)})
+		list = append(list, source{p.Group(name), q.Set, q.request(place, now)})
 	}
-	if q.In == Scheduled || q.In == Waiting && q.Group == "" {
+	if q.Set == Scheduled || q.Set == Waiting && q.Group == "" {
 		add("", inspect.InScheduled)
 	}
 	for _, name := range names {
-		for _, place := range placesOf[q.In] {
+		for _, place := range placesOf[q.Set] {
 			add(name, place)
 		}
 	}

@@ -27,8 +27,8 @@ type Access struct {
 // ReadOnly is the Access of a user who may see everything, payloads included, and change nothing.
 func ReadOnly() Access { return Access{Read: true, Payloads: true} }
 
-// Full is the Access of a user who may do everything.
-func Full() Access {
+// FullAccess is the Access of a user who may do everything.
+func FullAccess() Access {
 	return Access{
 		Read: true, Payloads: true, Cancel: true, Reschedule: true, Requeue: true, Discard: true, Bury: true,
 		Pause: true, Limit: true, Retire: true, Delete: true, Schedules: true,

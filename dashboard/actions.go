@@ -199,8 +199,8 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 	for _, selection := range which {
 		update := func(p admin.Progress) {
 			p.Done, p.Skipped = p.Done+before.Done, p.Skipped+before.Skipped
-			if p.Last == nil {
-				p.Last = before.Last
+			if p.LastSkip == nil {
+				p.LastSkip = before.LastSkip
 			}
 			o.update(func(now *status) { now.Progress = p })
 		}

@@ -84,7 +84,7 @@ func (c *cache) load(ctx context.Context, e *entry, began time.Time, load func(c
 	close(e.done)
 }
 
-// safely calls load. A panic, such as of a Config.Decode, is an error of the page.
+// safely calls load. A panic, such as of a Config.DecodePayload, is an error of the page.
 func safely(ctx context.Context, load func(ctx context.Context) (any, error)) (value any, err error) {
 	defer func() {
 		if r := recover(); r != nil {

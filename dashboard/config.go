@@ -28,10 +28,10 @@ type Config struct {
 	// address of the client.
 	Actor func(*http.Request) string
 
-	// Decode turns the payload of a message into text, such as protobuf into JSON. It is called concurrently, and only
+	// DecodePayload turns the payload of a message into text, such as protobuf into JSON. It is called concurrently, and only
 	// for requests that may read payloads. An error is shown in place of the payload. Default: indented JSON, other
 	// text unchanged, or hex.
-	Decode func(topic string, msg *message.Message) (string, error)
+	DecodePayload func(topic string, msg *message.Message) (string, error)
 
 	// Redact changes a copy of a message before its payload and metadata are shown or searched, for example to remove
 	// names. It is called concurrently. Payloads cannot be downloaded then. It does not apply to keys, errors and the
@@ -41,9 +41,9 @@ type Config struct {
 	// Environment is a badge on each page, such as "production". Default: none.
 	Environment string
 
-	// Interval is how often an open page is refreshed. Open pages of the same content are read and rendered once in an
+	// RefreshInterval is how often an open page is refreshed. Open pages of the same content are read and rendered once in an
 	// interval, or in 20 times as long as that took, up to 10s. At least 1s. Default: 1s.
-	Interval time.Duration
+	RefreshInterval time.Duration
 
 	// Logger logs each change: the actor, the action and the number of messages, without payloads. Default: none.
 	Logger watermill.LoggerAdapter
@@ -56,8 +56,8 @@ func (c *Config) setDefaults() {
 	if c.Actor == nil {
 		c.Actor = actorOf
 	}
-	if c.Interval == 0 {
-		c.Interval = time.Second
+	if c.RefreshInterval == 0 {
+		c.RefreshInterval = time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = watermill.NopLogger{}
@@ -69,8 +69,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Admin == nil:
 		return &redisdelay.ConfigError{Field: "Admin", Problem: "is nil"}
-	case c.Interval != 0 && c.Interval < time.Second:
-		return &redisdelay.ConfigError{Field: "Interval", Problem: "is " + c.Interval.String() + ", want at least 1s"}
+	case c.RefreshInterval != 0 && c.RefreshInterval < time.Second:
+		return &redisdelay.ConfigError{Field: "RefreshInterval", Problem: "is " + c.RefreshInterval.String() + ", want at least 1s"}
 	}
 	return nil
 }

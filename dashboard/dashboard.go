@@ -50,7 +50,7 @@ func New(config Config) (*Dashboard, error) {
 	config.setDefaults()
 	ended, end := context.WithCancel(context.Background())
 	d := &Dashboard{
-		config: config, cache: newCache(config.Interval), operations: newOperations(ended),
+		config: config, cache: newCache(config.RefreshInterval), operations: newOperations(ended),
 		origins: http.NewCrossOriginProtection(), ended: ended, end: end,
 		pages: make(slots, maxPages), searches: make(slots, maxSearches), downloads: make(slots, maxDownloads),
 	}

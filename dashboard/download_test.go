@@ -18,7 +18,7 @@ import (
 
 // TestAListCanBeDownloaded with what its reader may see, and no further than its bound.
 func TestAListCanBeDownloaded(t *testing.T) {
-	access := Full()
+	access := FullAccess()
 	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access } })
 	s.scheduled(700)
 	get := func() []string {

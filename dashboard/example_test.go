@@ -22,7 +22,7 @@ func Example() {
 		Admin: operator,
 		Access: func(r *http.Request) dashboard.Access {
 			if isAdministrator(r) {
-				return dashboard.Full()
+				return dashboard.FullAccess()
 			}
 			return dashboard.ReadOnly()
 		},

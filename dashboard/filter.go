@@ -20,11 +20,11 @@ type filter struct {
 func readFilter(q *request) (filter, error) {
 	f := filter{FromText: q.query.Get("from"), BeforeText: q.query.Get("before"), AttemptsText: q.query.Get("attempts")}
 	f.Query = admin.Query{
-		In: admin.Set(q.query.Get("in")), Group: q.group(), KeyPrefix: q.named("key"), Reason: q.named("reason"),
+		Set: admin.Set(q.query.Get("in")), Group: q.group(), KeyPrefix: q.named("key"), Reason: q.named("reason"),
 		Cursor: q.query.Get("cursor"),
 	}
-	if f.In == "" {
-		f.In = admin.Scheduled
+	if f.Set == "" {
+		f.Set = admin.Scheduled
 	}
 	var err error
 	if f.From, err = f.time("from", f.FromText); err != nil {
@@ -47,7 +47,7 @@ func (f filter) time(field, text string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	direction := humanize.Ahead
-	if f.In == admin.Dead {
+	if f.Set == admin.Dead {
 		direction = humanize.Back
 	}
 	t, err := humanize.ParseTime(text, time.Now().UTC(), direction)
@@ -59,7 +59,7 @@ func (f filter) time(field, text string) (time.Time, error) {
 
 // values is the filter as the query of a URL, with times that stay the same.
 func (f filter) values(topic string) url.Values {
-	values := url.Values{"topic": {topic}, "in": {string(f.In)}}
+	values := url.Values{"topic": {topic}, "in": {string(f.Set)}}
 	for _, p := range f.Parts() {
 		values.Set(p.name, p.Value)
 	}
@@ -96,7 +96,7 @@ func (f filter) Narrows() bool { return len(f.Parts()) > 0 }
 
 // words says which messages it is for.
 func (f filter) words() string {
-	words := "all " + setWords[f.In]
+	words := "all " + setWords[f.Set]
 	for _, p := range f.Parts() {
 		words += " " + p.words + " " + humanize.Clean(p.Value)
 	}

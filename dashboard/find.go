@@ -132,8 +132,8 @@ func (d *Dashboard) named(ctx context.Context, topic, text string) (found []foun
 
 // findByUUID reads messages until the time of a page is over.
 func (d *Dashboard) findByUUID(ctx context.Context, data *findData) {
-	var search admin.Search
-	for m, err := range d.config.Admin.Find(ctx, data.Topic, data.Text, func(s admin.Search) { search = s }) {
+	var search admin.FindProgress
+	for m, err := range d.config.Admin.Find(ctx, data.Topic, data.Text, func(s admin.FindProgress) { search = s }) {
 		switch {
 		case err == nil:
 			data.Messages = append(data.Messages, foundMessage{m.Topic, m.ID, m.Key, "UUID"})

@@ -28,7 +28,7 @@ func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx
 	out := http.NewResponseController(w)
 	s := stream{d: d, q: q, route: found, w: w, good: time.Now()}
-	ticker, beats := time.NewTicker(d.config.Interval), time.NewTicker(beat)
+	ticker, beats := time.NewTicker(d.config.RefreshInterval), time.NewTicker(beat)
 	defer ticker.Stop()
 	defer beats.Stop()
 	for turn := s.next; ; {

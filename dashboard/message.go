@@ -156,7 +156,7 @@ func (d *Dashboard) content(topic string, c admin.Content) contentView {
 	for _, key := range keys[:min(maxPairs, len(keys))] {
 		v.Metadata = append(v.Metadata, pair{key, humanize.Start(msg.Metadata[key], 1000)})
 	}
-	if d.config.Decode == nil && !utf8.Valid(msg.Payload) {
+	if d.config.DecodePayload == nil && !utf8.Valid(msg.Payload) {
 		v.Hex = hexOf(msg.Payload)
 		return v
 	}

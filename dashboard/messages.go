@@ -104,12 +104,12 @@ func (d *Dashboard) counts(ctx context.Context, topic string) admin.Counts {
 
 // Title is the title of the list.
 func (m *messagesData) Title() string {
-	words := setWords[m.Filter.In]
+	words := setWords[m.Filter.Set]
 	if m.Total == 0 {
 		return words
 	}
 	words = humanize.Count(m.Total, strings.Replace(words, "messages", "message", 1), words)
-	if due := m.Counts.Due; due > 0 && m.Filter.In == admin.Scheduled && !m.Filter.Narrows() {
+	if due := m.Counts.Due; due > 0 && m.Filter.Set == admin.Scheduled && !m.Filter.Narrows() {
 		words += ", " + humanize.Number(due) + " of them due"
 	}
 	return words
@@ -127,7 +127,7 @@ func tabsOf(c admin.Counts) []tab {
 
 // messages is a page of messages without any.
 func (d *Dashboard) messages(q *request, f filter) *messagesData {
-	data := &messagesData{Topic: q.topic(), Filter: f, Actions: actionsFor(q, f.In)}
+	data := &messagesData{Topic: q.topic(), Filter: f, Actions: actionsFor(q, f.Set)}
 	data.All = f.values(data.Topic).Encode()
 	if f.Cursor != "" {
 		data.First = data.All
@@ -160,8 +160,8 @@ func (d *Dashboard) seen(topic string, msg *message.Message) *message.Message {
 // decoded is the payload as text, on one line or several.
 func (d *Dashboard) decoded(topic string, msg *message.Message) string {
 	msg = d.seen(topic, msg)
-	if d.config.Decode != nil {
-		text, err := d.config.Decode(topic, msg)
+	if d.config.DecodePayload != nil {
+		text, err := d.config.DecodePayload(topic, msg)
 		if err == nil {
 			return text
 		}
@@ -281,10 +281,10 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 
 // narrow adds for which group the operation is, and why its messages are dead.
 func (c *confirmData) narrow(ctx context.Context, d *Dashboard, f filter) {
-	if f.In != admin.Scheduled && f.Group == "" {
+	if f.Set != admin.Scheduled && f.Group == "" {
 		c.Scope = append([]part{{Title: "Group", Value: "all"}}, c.Scope...)
 	}
-	if f.In == admin.Dead {
+	if f.Set == admin.Dead {
 		ctx, cancel := context.WithTimeout(ctx, reasonsFor)
 		defer cancel()
 		counts, _ := d.config.Admin.Reasons(ctx, c.Topic, f.Query, nil) // those that it has read help, too

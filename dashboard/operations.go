@@ -48,7 +48,7 @@ type operation struct {
 // status is how far an operation is.
 type status struct {
 	Progress admin.Progress
-	Examined admin.Examined
+	Examined admin.ExamineProgress
 	End      time.Time // zero if it runs
 	Err      error     // why it has failed
 	outcome  string    // its State when it has ended
@@ -145,8 +145,8 @@ func (o *operation) Outcome() string {
 	if p.Skipped > 0 {
 		text += ", " + humanize.Number(p.Skipped) + " skipped"
 	}
-	if p.Last != nil {
-		text += " (" + p.Last.Error() + ")"
+	if p.LastSkip != nil {
+		text += " (" + p.LastSkip.Error() + ")"
 	}
 	return text
 }
@@ -182,7 +182,7 @@ func (o *operation) Left() int {
 }
 
 func badness(s admin.Severity) int {
-	return slices.Index([]admin.Severity{admin.Info, admin.Warning, admin.Problem}, s)
+	return slices.Index([]admin.Severity{admin.SeverityInfo, admin.SeverityWarning, admin.SeverityProblem}, s)
 }
 
 func (o *operation) update(change func(now *status)) {
@@ -358,7 +358,7 @@ func (d *Dashboard) examine(w http.ResponseWriter, q *request) error {
 	if o := d.examination(); o == nil || o.State() != "running" {
 		o := &operation{Action: "examine", Done: "done", What: "all topics", Actor: q.actor, needs: mayRead}
 		if err := d.operations.start(o, func(ctx context.Context) error {
-			return d.config.Admin.Examine(ctx, o.found, func(e admin.Examined) {
+			return d.config.Admin.Examine(ctx, o.found, func(e admin.ExamineProgress) {
 				o.update(func(now *status) { now.Examined = e })
 			})
 		}); err != nil {

@@ -34,7 +34,7 @@ func (s *scene) scheduled(n int) {
 
 func (s *scene) count(in admin.Set) int {
 	s.T.Helper()
-	n, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: in})
+	n, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{Set: in})
 	require.NoError(s.T, err)
 	return n
 }
@@ -90,7 +90,7 @@ func TestAMarkSelectsAMessageOfOneGroup(t *testing.T) {
 	}
 	status, _ := s.post("requeue"+s.at(), url.Values{"mark": {marks[true]}})
 	require.Equal(t, http.StatusOK, status)
-	left, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
+	left, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{Set: admin.Dead})
 	require.NoError(t, err)
 	require.Len(t, left.Entries, 1)
 	assert.Equal(t, "billing", left.Entries[0].Group)
@@ -292,7 +292,7 @@ func TestAnOpenPageWithRareUpdatesStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, leave := context.WithTimeout(t.Context(), 40*time.Second)
 		defer leave()
-		d := &Dashboard{config: Config{Interval: 5 * time.Minute}, cache: newCache(time.Second), operations: newOperations(ctx), ended: ctx}
+		d := &Dashboard{config: Config{RefreshInterval: 5 * time.Minute}, cache: newCache(time.Second), operations: newOperations(ctx), ended: ctx}
 		d.config.setDefaults()
 		d.routes = d.table()
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder(), began: time.Now()}
@@ -323,7 +323,7 @@ func TestARunningExaminationIsShownOnTheDoctorPage(t *testing.T) {
 
 // TestStoppingAnOperationNeedsItsPermission: a reader cannot stop it.
 func TestStoppingAnOperationNeedsItsPermission(t *testing.T) {
-	access := Full()
+	access := FullAccess()
 	s := newScene(t, func(c *Config) { c.Access = func(*http.Request) Access { return access } })
 	o := &operation{Action: "cancel", needs: mayCancel}
 	require.NoError(t, s.dashboard.operations.start(o, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))

@@ -87,7 +87,7 @@ func TestALargePayloadTakesLittleMemoryInAList(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	assert.Less(t, takes(func() {
-		row := s.dashboard.row(&request{access: Full()}, admin.Entry{Content: admin.Content{Message: large}})
+		row := s.dashboard.row(&request{access: FullAccess()}, admin.Entry{Content: admin.Content{Message: large}})
 		assert.Equal(t, preview, row.Preview)
 	}), uint64(12<<20))
 	assert.Less(t, takes(func() {
@@ -305,7 +305,7 @@ func TestTheMessagePageIsUpdatedLive(t *testing.T) {
 	s.Publish("a")
 	s.ack("done", 1)
 	s.kill("g", 1)
-	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{In: admin.Dead})
+	found, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{Set: admin.Dead})
 	require.NoError(t, err)
 	page := s.page("message" + s.at("id", found.Entries[0].ID))
 	assert.Equal(t, []string{"summary", "sections", "facts", "life"}, liveParts(page))
@@ -328,9 +328,9 @@ func TestTheMessagePageIsUpdatedLive(t *testing.T) {
 func TestTheWorstFindingsAreKept(t *testing.T) {
 	o := &operation{}
 	for range 2 * maxFindings {
-		o.found(admin.Finding{Severity: admin.Info})
+		o.found(admin.Finding{Severity: admin.SeverityInfo})
 	}
-	o.found(admin.Finding{Severity: admin.Problem, Text: "lost"})
+	o.found(admin.Finding{Severity: admin.SeverityProblem, Text: "lost"})
 	assert.Equal(t, "lost", o.Findings()[0].Text)
 	assert.Len(t, o.Findings(), maxFindings+1)
 	assert.Equal(t, maxFindings, o.Left())
@@ -361,7 +361,7 @@ func TestWaitingMessagesAreFilteredByDueTime(t *testing.T) {
 
 // TestTopicsWithAProblemAreListedFirst, before one that is overdue for longer.
 func TestTopicsWithAProblemAreListedFirst(t *testing.T) {
-	active := []admin.GroupStats{{Group: "g", State: admin.GroupActive, Alive: 1}}
+	active := []admin.GroupStats{{Group: "g", State: admin.GroupActive, LiveConsumers: 1}}
 	list := []*admin.TopicStats{
 		{Topic: "a", Groups: active}, {Topic: "busy", Overdue: time.Second, Groups: active}, {Topic: "due", Counts: admin.Counts{Due: 1}},
 	}

@@ -26,7 +26,7 @@ type reasonRow struct {
 
 // reasonsPage counts the dead messages of a topic by group and reason.
 func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
-	dead := admin.Query{In: admin.Dead, Group: q.group()}
+	dead := admin.Query{Set: admin.Dead, Group: q.group()}
 	all, err := d.config.Admin.Count(ctx, q.topic(), dead)
 	if err != nil {
 		return page{}, err
@@ -39,7 +39,7 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	for _, c := range counts {
 		row := reasonRow{ReasonCount: c}
 		if common := commonPart(c.Reason); common != "" {
-			f := filter{Query: admin.Query{In: admin.Dead, Group: c.Group, Reason: common}}
+			f := filter{Query: admin.Query{Set: admin.Dead, Group: c.Group, Reason: common}}
 			row.Query = f.values(q.topic()).Encode()
 		}
 		data.Rows = append(data.Rows, row)
@@ -96,7 +96,7 @@ func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group s
 	if err != nil {
 		return err
 	}
-	for e, err := range d.config.Admin.Halted(ctx, topic, group) {
+	for e, err := range d.config.Admin.HaltingMessages(ctx, topic, group) {
 		switch {
 		case err != nil && !outOfTime(ctx):
 			return err
@@ -113,7 +113,7 @@ func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group s
 func (d *Dashboard) waitingByKey(ctx context.Context, topic, group string) (waiting map[string]int, least bool, err error) {
 	waiting = map[string]int{}
 	read := 0
-	for e, err := range d.config.Admin.All(ctx, topic, admin.Query{In: admin.Waiting}) {
+	for e, err := range d.config.Admin.AllEntries(ctx, topic, admin.Query{Set: admin.Waiting}) {
 		switch read++; {
 		case err != nil && !outOfTime(ctx):
 			return nil, false, err

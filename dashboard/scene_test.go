@@ -35,7 +35,7 @@ func open(s *fixture.Scene, change ...func(*Config)) *scene {
 	prefix := "redisdelay"
 	a, err := admin.New(admin.Config{Client: s.Client, Prefix: prefix})
 	require.NoError(s.T, err)
-	config := Config{Admin: a, Access: func(*http.Request) Access { return Full() }, Logger: s.Log}
+	config := Config{Admin: a, Access: func(*http.Request) Access { return FullAccess() }, Logger: s.Log}
 	for _, c := range change {
 		c(&config)
 	}
@@ -114,7 +114,7 @@ func (s *scene) kill(group string, n int) {
 		s.receive(messages).Nack()
 	}
 	s.until("they are dead", func() bool {
-		n2, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: admin.Dead, Group: group})
+		n2, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{Set: admin.Dead, Group: group})
 		return err == nil && n2 >= n
 	})
 	require.NoError(s.T, subscriber.Close())
@@ -123,14 +123,14 @@ func (s *scene) kill(group string, n int) {
 // bury lets a consumer give up so many messages of a group, with a reason.
 func (s *scene) bury(group, reason string, n int) {
 	s.T.Helper()
-	before, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: admin.Dead, Group: group})
+	before, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{Set: admin.Dead, Group: group})
 	require.NoError(s.T, err)
 	s.handle(group, n, func(msg *message.Message) {
 		require.NoError(s.T, fixture.Delivery(s.T, msg).Bury(reason))
 		msg.Nack()
 	})
 	s.until("they are dead", func() bool {
-		now, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: admin.Dead, Group: group})
+		now, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{Set: admin.Dead, Group: group})
 		return err == nil && now == before+n
 	})
 }

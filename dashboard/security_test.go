@@ -73,7 +73,7 @@ func TestEachRouteChecksItsPermissions(t *testing.T) {
 		require.True(t, known, "%s has no line in neededFor", name)
 		needs := append(strings.Fields(words), "Read")
 		for _, field := range fields() {
-			access = Full()
+			access = FullAccess()
 			reflect.ValueOf(&access).Elem().FieldByName(field).SetBool(false)
 			if slices.Contains(needs, field) {
 				assert.Equal(t, http.StatusForbidden, status(r), "%s without %s", name, field)

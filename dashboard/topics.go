@@ -29,7 +29,7 @@ type topicsData struct {
 // lateGroup is a group of a topic whose messages are late.
 type lateGroup struct {
 	Topic string
-	admin.Late
+	admin.LateGroup
 }
 
 const maxNamed = 5 // in a banner, and banners of late groups
@@ -37,20 +37,20 @@ const maxNamed = 5 // in a banner, and banners of late groups
 // lateOf are the groups that are late the most, other than those that are paused.
 func lateOf(topics []*admin.TopicStats) (list []lateGroup) {
 	for _, s := range topics {
-		for _, l := range s.Late() {
+		for _, l := range s.LateGroups() {
 			if l.Cause != admin.CausePaused {
 				list = append(list, lateGroup{s.Topic, l})
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b lateGroup) int { return cmp.Compare(b.By, a.By) })
+	slices.SortStableFunc(list, func(a, b lateGroup) int { return cmp.Compare(b.Overdue, a.Overdue) })
 	return list[:min(maxNamed, len(list))]
 }
 
 // aliveIn is how many consumers of a topic are alive.
 func aliveIn(s *admin.TopicStats) (n int) {
 	for _, g := range s.Groups {
-		n += g.Alive
+		n += g.LiveConsumers
 	}
 	return n
 }
@@ -62,8 +62,8 @@ type state struct {
 }
 
 // stateOf is the state of a group, given those groups of its topic that are late.
-func stateOf(g admin.GroupStats, late []admin.Late) state {
-	i := slices.IndexFunc(late, func(l admin.Late) bool { return l.Group == g.Group && l.Cause != admin.CausePaused })
+func stateOf(g admin.GroupStats, late []admin.LateGroup) state {
+	i := slices.IndexFunc(late, func(l admin.LateGroup) bool { return l.Group == g.Group && l.Cause != admin.CausePaused })
 	switch {
 	case g.State != admin.GroupActive:
 		return state{"quiet", string(g.State), false}
@@ -75,7 +75,7 @@ func stateOf(g admin.GroupStats, late []admin.Late) state {
 		return state{"problem", "behind", true}
 	case g.Pause != nil:
 		return state{"", "paused", false}
-	case g.Alive == 0:
+	case g.LiveConsumers == 0:
 		return state{"quiet", "no consumers", false}
 	}
 	return state{"good", "active", false}
@@ -86,7 +86,7 @@ var classes = []string{"good", "quiet", "", "problem"}
 
 // stateOfTopic is the worst state of its active groups.
 func stateOfTopic(s *admin.TopicStats) state {
-	late, worst := s.Late(), state{Words: "no groups yet", Class: "quiet"}
+	late, worst := s.LateGroups(), state{Words: "no groups yet", Class: "quiet"}
 	if len(late) > 0 && late[0].Cause == admin.CauseNoGroup {
 		worst = state{"problem", "due, no group", true}
 	}

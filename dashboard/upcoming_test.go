@@ -38,7 +38,7 @@ func TestAPeakIsLabelledWithItsTime(t *testing.T) {
 
 // TestAnUnreadableTopicDoesNotHideOthers on the page of all topics, whose list is cached.
 func TestAnUnreadableTopicDoesNotHideOthers(t *testing.T) {
-	s := open(fixture.NewOn(t, redistest.New(t)), func(c *Config) { c.Interval = time.Hour })
+	s := open(fixture.NewOn(t, redistest.New(t)), func(c *Config) { c.RefreshInterval = time.Hour })
 	s.scheduled(1)
 	gone, stays := s.Scene, s.Beside("/stays")
 	s.Scene = stays

@@ -75,7 +75,7 @@ func TestAPostponedTickIsDueWhenItsScheduleChanges(t *testing.T) {
 // pendingIDs are those of the messages of a topic that are not due.
 func pendingIDs(t *testing.T, a *admin.Admin, topic string) (ids []string) {
 	t.Helper()
-	for e, err := range a.All(t.Context(), topic, admin.Query{In: admin.Scheduled}) {
+	for e, err := range a.AllEntries(t.Context(), topic, admin.Query{Set: admin.Scheduled}) {
 		require.NoError(t, err)
 		ids = append(ids, e.ID)
 	}

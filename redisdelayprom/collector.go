@@ -209,7 +209,7 @@ func addGroup(to map[[2]string]*admin.GroupStats, at [2]string, g admin.GroupSta
 		return
 	}
 	sum.Add(g.Counts)
-	sum.Alive += g.Alive
+	sum.LiveConsumers += g.LiveConsumers
 	sum.HaltedKeys += g.HaltedKeys
 	sum.Overdue = max(sum.Overdue, g.Overdue)
 	if g.Pause == nil {

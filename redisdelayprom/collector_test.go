@@ -63,7 +63,7 @@ func someReading() *reading {
 	r.fold([]admin.TopicStats{{
 		Topic: "t", Partitions: 7, Keys: 8, Overdue: 9 * time.Second, DueWithin: []int{10, 11}, Counts: admin.Counts{Scheduled: 12, Due: 13},
 		Groups: []admin.GroupStats{{
-			Group: "g", State: admin.GroupRetired, Pause: &redisdelay.Pause{}, HaltedKeys: 14, Overdue: 15 * time.Second, Alive: 16,
+			Group: "g", State: admin.GroupRetired, Pause: &redisdelay.Pause{}, HaltedKeys: 14, Overdue: 15 * time.Second, LiveConsumers: 16,
 			Counts: admin.Counts{Ready: 17, Postponed: 18, InLine: 19, InDelivery: 20, LeaseExpired: 21, Dead: 22},
 		}},
 	}}, 10)
@@ -206,7 +206,7 @@ func TestFold(t *testing.T) {
 		}
 		for _, g := range groups {
 			s.Groups = append(s.Groups, admin.GroupStats{
-				Group: g, State: admin.GroupActive, Counts: admin.Counts{Dead: 1}, HaltedKeys: 2, Alive: 3, Overdue: time.Second,
+				Group: g, State: admin.GroupActive, Counts: admin.Counts{Dead: 1}, HaltedKeys: 2, LiveConsumers: 3, Overdue: time.Second,
 			})
 		}
 		return s
@@ -226,7 +226,7 @@ func TestFold(t *testing.T) {
 	assert.Equal(t, map[string]topic{"a": {3, 1, 2, time.Second, "[1 20]"}, "c\uFFFD": twice, "other": twice}, topics)
 	groups := map[[2]string][3]int{}
 	for at, g := range r.groups {
-		groups[at] = [3]int{g.Dead, g.HaltedKeys, g.Alive}
+		groups[at] = [3]int{g.Dead, g.HaltedKeys, g.LiveConsumers}
 		assert.Equal(t, time.Second, g.Overdue)
 	}
 	assert.Equal(t, map[[2]string][3]int{{"a", "g"}: {1, 2, 3}, {"c\uFFFD", "g"}: {1, 2, 3}, {"other", "other"}: {3, 6, 9}}, groups)

@@ -75,7 +75,7 @@ var gauges = []gauge{
 	ofGroups("halted_keys", "Ordering keys that wait for a dead message, among the newest 1,000 dead messages of each partition.",
 		func(g *admin.GroupStats) float64 { return float64(g.HaltedKeys) }),
 	ofGroups("consumers", "Consumers that are alive.",
-		func(g *admin.GroupStats) float64 { return float64(g.Alive) }),
+		func(g *admin.GroupStats) float64 { return float64(g.LiveConsumers) }),
 	ofGroups("paused", "1 if the group is paused, by itself or with all others, else 0.",
 		func(g *admin.GroupStats) float64 { return one(g.Pause != nil) }),
 	ofGroups("retired", "1 if the group is retired or has expired, else 0.",

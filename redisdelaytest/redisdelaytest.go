@@ -163,7 +163,7 @@ func (r *Redis) Pending(topic string) []Pending {
 	ctx := context.WithoutCancel(r.t.Context()) // which has ended in t.Cleanup
 	var list []Pending
 	for _, set := range []admin.Set{admin.Scheduled, admin.Waiting} {
-		for e, err := range r.admin.All(ctx, topic, admin.Query{In: set}) {
+		for e, err := range r.admin.AllEntries(ctx, topic, admin.Query{Set: set}) {
 			switch {
 			case errors.Is(err, admin.ErrTopicNotFound):
 				return nil

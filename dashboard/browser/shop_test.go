@@ -49,7 +49,7 @@ func newShop(t *testing.T, options ...string) *shop {
 	require.NoError(t, err)
 	d, err := dashboard.New(dashboard.Config{
 		Admin: s.admin, Periodic: s.periodic, Environment: "staging",
-		Access: func(*http.Request) dashboard.Access { return dashboard.Full() },
+		Access: func(*http.Request) dashboard.Access { return dashboard.FullAccess() },
 		Actor:  func(*http.Request) string { return "ada" },
 	})
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func (s *shop) bury(group string, reasons ...string) {
 
 func (s *shop) count(in admin.Set) int {
 	s.T.Helper()
-	n, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{In: in})
+	n, err := s.admin.Count(s.T.Context(), s.Topic, admin.Query{Set: in})
 	require.NoError(s.T, err)
 	return n
 }
@@ -153,7 +153,7 @@ func (s *shop) count(in admin.Set) int {
 // first is the first message of a set.
 func (s *shop) first(in admin.Set) admin.Entry {
 	s.T.Helper()
-	found, err := s.admin.Entries(s.T.Context(), s.Topic, admin.Query{In: in})
+	found, err := s.admin.Entries(s.T.Context(), s.Topic, admin.Query{Set: in})
 	require.NoError(s.T, err)
 	require.NotEmpty(s.T, found.Entries)
 	return found.Entries[0]

@@ -224,10 +224,10 @@ func (c *callers) boundsOfReads() map[string]func(ctx context.Context) error {
 		"Admin.Topics":          func(ctx context.Context) error { return fixture.ErrOf(a.Topics(ctx)) },
 		"Admin.SchedulesBehind": func(ctx context.Context) error { _, _, err := a.SchedulesBehind(ctx); return err },
 		"Admin.Inbox":           func(ctx context.Context) error { return fixture.ErrOf(a.Inbox(ctx)) },
-		"Admin.WaitsInInbox":    func(ctx context.Context) error { return fixture.ErrOf(a.WaitsInInbox(ctx, topic, admin.Ref{Key: "k"})) },
+		"Admin.InboxSince":      func(ctx context.Context) error { return fixture.ErrOf(a.InboxSince(ctx, topic, admin.Ref{Key: "k"})) },
 		"Admin.Entries":         func(ctx context.Context) error { return fixture.ErrOf(a.Entries(ctx, topic, admin.Query{})) },
-		"Admin.All": func(ctx context.Context) (err error) {
-			for _, err = range a.All(ctx, topic, admin.Query{}) {
+		"Admin.AllEntries": func(ctx context.Context) (err error) {
+			for _, err = range a.AllEntries(ctx, topic, admin.Query{}) {
 			}
 			return err
 		},
@@ -241,8 +241,8 @@ func (c *callers) boundsOfReads() map[string]func(ctx context.Context) error {
 		"Admin.Message": func(ctx context.Context) error { return fixture.ErrOf(a.Message(ctx, topic, ref)) },
 		"Admin.Examine": func(ctx context.Context) error { return a.Examine(ctx, ignore, nil, topic) },
 		"Admin.Fix":     func(ctx context.Context) error { return a.Fix(ctx, ignore, nil, topic) },
-		"Admin.Halted": func(ctx context.Context) (err error) {
-			for _, err = range a.Halted(ctx, topic, "g") {
+		"Admin.HaltingMessages": func(ctx context.Context) (err error) {
+			for _, err = range a.HaltingMessages(ctx, topic, "g") {
 				return err
 			}
 			return err

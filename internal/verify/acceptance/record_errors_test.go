@@ -65,7 +65,7 @@ func TestARecordedErrorStaysWithItsMessage(t *testing.T) {
 	assert.Equal(t, "smtp: 421 try again", entry.Content.LastError)
 	assert.Empty(t, entry.Content.Message.Metadata)
 	for reason, want := range map[string]int{"421 try": 1, "550": 0} {
-		n, err := dead.Admin(s).Count(t.Context(), s.Topic, admin.Query{In: admin.Dead, Reason: reason})
+		n, err := dead.Admin(s).Count(t.Context(), s.Topic, admin.Query{Set: admin.Dead, Reason: reason})
 		require.NoError(t, err)
 		assert.Equal(t, want, n, reason)
 	}

@@ -105,7 +105,7 @@ func (w *world) checkGroups() {
 // checkDoctor examines the topic at rest.
 func (w *world) checkDoctor() {
 	err := w.inspect().Examine(context.Background(), func(f admin.Finding) {
-		if f.Topic != "" && f.Severity != admin.Info {
+		if f.Topic != "" && f.Severity != admin.SeverityInfo {
 			w.fail("doctor", "%s: %s", f.Check, f.Text)
 		}
 	}, nil)

@@ -119,7 +119,7 @@ func (o *operator) read() {
 
 func (o *operator) requeue() bool {
 	return o.call("Requeue", func(ctx context.Context) error {
-		_, err := o.admin.Requeue(ctx, topic, admin.Matching(admin.Query{In: admin.Dead}), nil)
+		_, err := o.admin.Requeue(ctx, topic, admin.Matching(admin.Query{Set: admin.Dead}), nil)
 		return err
 	})
 }

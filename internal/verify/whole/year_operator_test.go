@@ -56,7 +56,7 @@ func (y *year) cleanUp(day int) {
 		if (i+day)%3 != 0 {
 			continue
 		}
-		dead, discards := admin.Matching(admin.Query{In: admin.Dead}), i%5 == 0 || t.mortal // what has expired would expire again
+		dead, discards := admin.Matching(admin.Query{Set: admin.Dead}), i%5 == 0 || t.mortal // what has expired would expire again
 		y.cleanedUp(i, discards)
 		if discards {
 			_, err := y.admin.Discard(context.Background(), t.name, dead, nil)

@@ -86,7 +86,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 		Admin: w.app.admin, Periodic: schedules, Environment: w.environment, Logger: auditLog{app: w.app}, Actor: w.actor,
 		Access: func(*http.Request) dashboard.Access {
 			if w.write {
-				return dashboard.Full()
+				return dashboard.FullAccess()
 			}
 			return dashboard.ReadOnly()
 		},

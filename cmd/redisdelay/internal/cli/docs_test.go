@@ -74,7 +74,7 @@ var objects = []struct {
 	{"`topics`", topicJSON{}},
 	{"`stats`", statsJSON{}},
 	{"`groups`, and without `topic` the `groups` of `stats`", groupOf{}},
-	{"the `late` of `stats`", admin.Late{}},
+	{"the `lateGroups` of `stats`", admin.LateGroup{}},
 	{"a `pause`, and what is `paused`", pauseJSON{}},
 	{"the `limits` of a group", redisdelay.GroupLimits{}},
 	{"the `rate` of limits", redisdelay.Rate{}},

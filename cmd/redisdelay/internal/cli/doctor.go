@@ -59,7 +59,7 @@ type alike struct {
 const maxAlike = 5
 
 func (d *diagnosis) find(f admin.Finding) {
-	if f.Severity == admin.Problem && !f.Fixed {
+	if f.Severity == admin.SeverityProblem && !f.Fixed {
 		d.problems++
 	}
 	d.fixable = d.fixable || f.Fixable && !f.Fixed
@@ -77,7 +77,7 @@ func (d *diagnosis) find(f admin.Finding) {
 }
 
 // update shows how far the topic is.
-func (d *diagnosis) update(e admin.Examined) {
+func (d *diagnosis) update(e admin.ExamineProgress) {
 	if e.Topic != d.topic {
 		d.bar.clear()
 		d.topic, d.bar = e.Topic, d.app.newBar("examined", e.Total)
@@ -128,9 +128,9 @@ func (a *app) finding(f admin.Finding) error {
 	switch {
 	case f.Fixed:
 		mark = paint(goodStyle, "fixed  ")
-	case f.Severity == admin.Warning:
+	case f.Severity == admin.SeverityWarning:
 		mark = paint(warnStyle, "warning")
-	case f.Severity == admin.Problem:
+	case f.Severity == admin.SeverityProblem:
 		mark = paint(badStyle, "problem")
 	}
 	text := f.Text

@@ -19,10 +19,10 @@ func TestSimilarFindingsAreSummarized(t *testing.T) {
 	d := &diagnosis{app: &app{out: &out, err: &out, now: time.Now}, topics: map[alike][]string{}}
 	d.bar = d.app.newBar("examined", 0)
 	for i := range 1326 {
-		d.find(admin.Finding{Severity: admin.Warning, Check: admin.CheckGroups, Topic: fmt.Sprintf("t%04d", i), Text: "no consumer"})
-		d.find(admin.Finding{Severity: admin.Info, Check: admin.CheckServer, Text: "a server"})
+		d.find(admin.Finding{Severity: admin.SeverityWarning, Check: admin.CheckGroups, Topic: fmt.Sprintf("t%04d", i), Text: "no consumer"})
+		d.find(admin.Finding{Severity: admin.SeverityInfo, Check: admin.CheckServer, Text: "a server"})
 	}
-	d.find(admin.Finding{Severity: admin.Problem, Check: admin.CheckGroups, Topic: "other", Text: "another severity"})
+	d.find(admin.Finding{Severity: admin.SeverityProblem, Check: admin.CheckGroups, Topic: "other", Text: "another severity"})
 	require.NoError(t, d.more())
 	assert.Equal(t, 5, strings.Count(out.String(), "no consumer"))
 	assert.Equal(t, 1326, strings.Count(out.String(), "a server"))
@@ -37,9 +37,9 @@ func TestDoctorShowsItsProgressOnATerminal(t *testing.T) {
 	d := &diagnosis{app: &app{out: &out, err: &err, now: func() time.Time { return now }}, topics: map[alike][]string{}}
 	d.app.terminal.err = true
 	d.bar = d.app.newBar("examined", 0)
-	d.update(admin.Examined{Topic: "orders", Done: 250, Total: 1000})
+	d.update(admin.ExamineProgress{Topic: "orders", Done: 250, Total: 1000})
 	assert.Contains(t, err.String(), " 25%  250 of 1,000")
 	err.Reset()
-	d.find(admin.Finding{Severity: admin.Info, Check: admin.CheckServer, Text: "a server"})
+	d.find(admin.Finding{Severity: admin.SeverityInfo, Check: admin.CheckServer, Text: "a server"})
 	assert.Equal(t, string(clearLine), err.String(), "before the finding")
 }

@@ -228,8 +228,8 @@ func (s *setImport) store(ctx context.Context, topic string, set sortedset.Set, 
 	progress, err := s.put(ctx, topic, set, jobs)
 	s.done.Done += progress.Done
 	s.done.Skipped += progress.Skipped
-	if progress.Last != nil {
-		s.done.Reason = plain(progress.Last)
+	if progress.LastSkip != nil {
+		s.done.Reason = plain(progress.LastSkip)
 	}
 	if err == nil && progress.Skipped > 0 && (s.keyed || s.remove) {
 		jobs, err = s.stored(ctx, topic, set, jobs)
@@ -275,7 +275,7 @@ func (s *setImport) isStored(ctx context.Context, topic string, set sortedset.Se
 		}
 		s.done.Done += progress.Done // its key is free by now
 		s.done.Skipped -= progress.Done
-		if errors.Is(progress.Last, admin.ErrKeyInUse) {
+		if errors.Is(progress.LastSkip, admin.ErrKeyInUse) {
 			s.done.KeyInUse++
 			return false, nil
 		}

@@ -211,8 +211,8 @@ type operationJSON struct {
 // set says how far an operation has come, and whether it has ended.
 func (o *operationJSON) set(p admin.Progress, err error) {
 	o.Done, o.Skipped, o.Complete = p.Done, p.Skipped, err == nil
-	if p.Last != nil {
-		o.Reason = plain(p.Last)
+	if p.LastSkip != nil {
+		o.Reason = plain(p.LastSkip)
 	}
 }
 
@@ -233,7 +233,7 @@ type (
 
 	statsJSON struct {
 		admin.TopicStats
-		Late []admin.Late
+		LateGroups []admin.LateGroup
 	}
 
 	countJSON struct {
@@ -247,7 +247,7 @@ type (
 	explanationJSON struct {
 		Topic, ID, Key, OrderingKey, Tick, Summary string
 		Groups                                     []admin.GroupExplanation
-		Behind                                     []string
+		BlockedBy                                  []string
 	}
 
 	reasonJSON struct {

@@ -60,7 +60,7 @@ func (l *lister) run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := a.showEntries(page.Entries, q.In); err != nil { // each page is a table of its own width
+		if err := a.showEntries(page.Entries, q.Set); err != nil { // each page is a table of its own width
 			return err
 		}
 		if q.Cursor = page.Cursor; q.Cursor == "" {

@@ -76,10 +76,10 @@ func outcome(ctx context.Context, err error, progress admin.Progress, named bool
 		return errors.New("stopped")
 	case err != nil:
 		return err
-	case named && progress.Skipped > 1 && progress.Last != nil:
-		return fmt.Errorf("%s were left as they were, the last one: %w", humanize.Count(progress.Skipped, "message", "messages"), progress.Last)
-	case named && progress.Skipped > 0 && progress.Last != nil:
-		return progress.Last
+	case named && progress.Skipped > 1 && progress.LastSkip != nil:
+		return fmt.Errorf("%s were left as they were, the last one: %w", humanize.Count(progress.Skipped, "message", "messages"), progress.LastSkip)
+	case named && progress.Skipped > 0 && progress.LastSkip != nil:
+		return progress.LastSkip
 	case named && progress.Skipped > 0:
 		return fmt.Errorf("%s left as it was", humanize.Count(progress.Skipped, "message was", "messages were"))
 	}
@@ -104,7 +104,7 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, op oper
 	if err := a.printf("%s%s:\n\n", op.of(total), first); err != nil {
 		return 0, err
 	}
-	if err := a.showEntries(page.Entries, q.In); err != nil {
+	if err := a.showEntries(page.Entries, q.Set); err != nil {
 		return 0, err
 	}
 	return total, a.printf("\n")

@@ -261,10 +261,10 @@ func (f *filter) set() admin.Set {
 
 func (f *filter) query() admin.Query {
 	q := admin.Query{
-		In: f.set(), Group: f.group, From: f.dueAfter, Before: f.dueBefore, KeyPrefix: f.keyPrefix,
+		Set: f.set(), Group: f.group, From: f.dueAfter, Before: f.dueBefore, KeyPrefix: f.keyPrefix,
 		MinAttempts: f.attempts, Cursor: f.cursor,
 	}
-	if q.In == admin.Dead {
+	if q.Set == admin.Dead {
 		q.From, q.Before, q.Reason = f.since, f.until, f.reason
 	}
 	return q

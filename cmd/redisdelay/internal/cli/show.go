@@ -211,7 +211,7 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 		return err
 	}
 	if a.json() {
-		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Tick, e.Summary, e.Groups, e.Behind})
+		return a.object(explanationJSON{topic, e.Message.ID, e.Message.Key, e.Message.OrderingKey, e.Tick, e.Summary, e.Groups, e.BlockedBy})
 	}
 	name := e.Message.ID
 	if e.Message.Key != "" {
@@ -325,7 +325,7 @@ func unreadable(err error) bool {
 func (a *app) search(ctx context.Context, topic, text string, do func(ctx context.Context, m admin.Message) error) error {
 	bar := a.newBar("searched", 0)
 	defer bar.clear()
-	for m, err := range a.admin.Find(ctx, topic, text, func(s admin.Search) {
+	for m, err := range a.admin.Find(ctx, topic, text, func(s admin.FindProgress) {
 		bar.total = s.Total
 		bar.update(admin.Progress{Done: s.Looked})
 	}) {
@@ -414,7 +414,7 @@ func (a *app) notFound(ctx context.Context, topic string, which admin.Ref, err e
 				err, which.ID, commandLine(append([]string{"redisdelay", "show"}, ordered([]string{"--uuid", which.ID}, topic)...)...))
 		}
 	}
-	if since, none := a.admin.WaitsInInbox(ctx, topic, which); none == nil && !since.IsZero() {
+	if since, none := a.admin.InboxSince(ctx, topic, which); none == nil && !since.IsZero() {
 		return fmt.Errorf("%w: it has waited in the inbox for %s; see redisdelay inbox run", err, humanize.Duration(a.now().Sub(since)))
 	}
 	return fmt.Errorf("%w: all groups are done with it, it was cancelled, or it never was in this topic", err)

@@ -56,7 +56,7 @@ func (p probe) failed(s admin.TopicStats) string {
 	if len(why) == 0 {
 		return ""
 	}
-	for _, l := range s.Late() {
+	for _, l := range s.LateGroups() {
 		why = append(why, l.String())
 	}
 	return fmt.Sprintf("topic %q: %s", s.Topic, strings.Join(why, "; "))
@@ -163,7 +163,7 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 	g := a.newGrid("TOPIC", "#SCHEDULED", "#DUE", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#DEAD", "#OVERDUE", "#NEXT DUE",
 		"#+MESSAGES", "#+BODIES", "#+MEMORY", "#+KEYS", "#+PARTITIONS", "PAUSED")
 	for i, s := range all {
-		list[i] = statsJSON{s, s.Late()}
+		list[i] = statsJSON{s, s.LateGroups()}
 		g.add(s.Topic, count(s.Scheduled), count(s.Due), count(s.Ready), unlessZero(s.InLine), count(s.Postponed), count(s.InDelivery),
 			bad(s.Dead), overdue(s.Overdue), humanize.Relative(s.NextDue, s.At),
 			count(s.Messages), humanize.Bytes(s.Bytes), memory(s.Memory), count(s.Keys), count(s.Partitions), pausedText(s))
@@ -173,7 +173,7 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 		return err
 	}
 	for _, s := range list {
-		for _, l := range s.Late {
+		for _, l := range s.LateGroups {
 			if err := a.printf("%s\n", paint(warnStyle, s.Topic+": "+l.String())); err != nil {
 				return err
 			}
@@ -256,7 +256,7 @@ func (a *app) showTopic(s admin.TopicStats) error {
 		f.add("due", humanize.Number(s.Due)+" of these, the oldest since "+humanize.Absolute(s.OldestDue, s.At.Local()))
 	}
 	f.add("overdue", overdue(s.Overdue))
-	for _, l := range s.Late() {
+	for _, l := range s.LateGroups() {
 		f.add("late", paint(warnStyle, l.String()))
 	}
 	f.add("next due", humanize.Full(s.NextDue, s.At.Local()))
@@ -452,7 +452,7 @@ func (a *app) consumers() *cobra.Command {
 			now := a.now()
 			for _, c := range alive {
 				g.add(c.Topic, c.Group, c.Name, pid(c.PID), humanize.Relative(c.Since, now),
-					humanize.Relative(c.Seen, now), count(len(c.Holds)), c.ID, holdsText(c.Holds))
+					humanize.Relative(c.LastSeen, now), count(len(c.Holds)), c.ID, holdsText(c.Holds))
 			}
 			return errors.Join(printList(a, alive, g, "no consumer is alive"), failed)
 		})
