@@ -240,7 +240,7 @@ func TestAnOutageLastsWhileAnotherProcessHasTheBatch(t *testing.T) {
 			return io.ErrUnexpectedEOF
 		}})
 		i := s.inbox(func(c *Config) {
-			c.Client, c.TakeOverAfter = client, 100*time.Millisecond
+			c.Client, c.LeaseDuration = client, 100*time.Millisecond
 			c.Observer.OutageEnded = func(observe.OutageEnded) {
 				if !mended.Load() {
 					early[n].Add(1)

@@ -32,10 +32,10 @@ type Config struct {
 	// exceed it by more than 1 MiB. Default: 4 MiB.
 	MaxMessageBytes int
 
-	// TakeOverAfter is how long a process may take for a batch before another process takes it over. Entries are stored
+	// LeaseDuration is how long a process may take for a batch before another process takes it over. Entries are stored
 	// once even then, but a value below the time that a batch needs makes processes repeat each other's work. At least
 	// 100ms. Default: 5s.
-	TakeOverAfter time.Duration
+	LeaseDuration time.Duration
 
 	// MaxRejected is about how many rejected entries Redis keeps, up to 64 KiB of each: 640 MiB with the default.
 	// Default: 10,000.
@@ -51,7 +51,7 @@ func (c *Config) setDefaults() {
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.OnDuplicate = cmp.Or(c.OnDuplicate, redisdelay.RejectDuplicate)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 4<<20)
-	c.TakeOverAfter = cmp.Or(c.TakeOverAfter, 5*time.Second)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, 5*time.Second)
 	c.MaxRejected = cmp.Or(c.MaxRejected, 10_000)
 	if c.Marshaler == nil {
 		c.Marshaler = redisdelay.DefaultMarshaler{}
@@ -68,8 +68,8 @@ func (c Config) Validate() error {
 		return err
 	}
 	switch {
-	case c.TakeOverAfter < 100*time.Millisecond:
-		return &redisdelay.ConfigError{Field: "TakeOverAfter", Problem: fmt.Sprintf("is %s, want at least 100ms", c.TakeOverAfter)}
+	case c.LeaseDuration < 100*time.Millisecond:
+		return &redisdelay.ConfigError{Field: "LeaseDuration", Problem: fmt.Sprintf("is %s, want at least 100ms", c.LeaseDuration)}
 	case c.MaxRejected < 1:
 		return &redisdelay.ConfigError{Field: "MaxRejected", Problem: fmt.Sprintf("is %d, want at least 1", c.MaxRejected)}
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Operation is the field op of an entry.
-type Operation string
+// operation is the field op of an entry.
+type operation string
 
 // The operations. The default is Publish.
 const (
-	Publish    Operation = "publish"
-	Cancel     Operation = "cancel"     // cancels the message with the key
-	Reschedule Operation = "reschedule" // gives the waiting message with the key a new due time
+	opPublish    operation = "publish"
+	opCancel     operation = "cancel"     // cancels the message with the key
+	opReschedule operation = "reschedule" // gives the waiting message with the key a new due time
 )
 
 const (
@@ -45,7 +45,7 @@ const (
 
 // request is what an entry asks for.
 type request struct {
-	operation    Operation
+	operation    operation
 	topic        string
 	traits       script.Traits
 	partitionKey string
@@ -65,7 +65,7 @@ func requestOf(e intake.Entry) (request, error) {
 }
 
 func parse(e intake.Entry) (request, error) {
-	r := request{operation: Publish, msg: message.NewMessage("inbox-"+e.ID, nil)}
+	r := request{operation: opPublish, msg: message.NewMessage("inbox-"+e.ID, nil)}
 	if e.Bytes > 0 {
 		return r, fmt.Errorf("%w: its fields have %d bytes", redisdelay.ErrMessageTooLarge, e.Bytes)
 	}
@@ -85,9 +85,9 @@ func parse(e intake.Entry) (request, error) {
 		return r, errors.New(`field "topic" is missing`)
 	case seen["delay_ms"] && seen["due_ms"]:
 		return r, errors.New(`there are two due times, "delay_ms" and "due_ms"`)
-	case r.operation != Publish && r.traits.Key == "":
+	case r.operation != opPublish && r.traits.Key == "":
 		return r, errors.New(`field "key" is missing`)
-	case r.operation == Reschedule && !seen["delay_ms"] && !seen["due_ms"]:
+	case r.operation == opReschedule && !seen["delay_ms"] && !seen["due_ms"]:
 		return r, errors.New(`field "delay_ms" or "due_ms" is missing`)
 	}
 	r.describe()
@@ -111,10 +111,10 @@ func (r *request) describe() {
 func (r *request) read(name, value string) (err error) {
 	switch name {
 	case "op":
-		switch r.operation = Operation(value); r.operation {
-		case Publish, Cancel, Reschedule:
+		switch r.operation = operation(value); r.operation {
+		case opPublish, opCancel, opReschedule:
 		default:
-			return fmt.Errorf("is %.100q, want %s, %s or %s", value, Publish, Cancel, Reschedule)
+			return fmt.Errorf("is %.100q, want %s, %s or %s", value, opPublish, opCancel, opReschedule)
 		}
 	case "topic":
 		r.topic = value

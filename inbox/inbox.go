@@ -95,7 +95,7 @@ func (i *Inbox) Run(ctx context.Context) error {
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	r := reader{inbox: i, as: intake.Reader{
-		Name: watermill.NewULID(), Lease: i.config.TakeOverAfter, Keep: i.config.MaxRejected,
+		Name: watermill.NewULID(), Lease: i.config.LeaseDuration, Keep: i.config.MaxRejected,
 		MaxBytes: i.config.MaxMessageBytes + maxOverhead,
 	}}
 	for ctx.Err() == nil {

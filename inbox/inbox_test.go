@@ -238,7 +238,7 @@ func (s scene) runUntilItDies(dies bool) {
 		if dies {
 			client.AddHook(&mortal{left: rand.IntN(40), stop: stop})
 		}
-		i := s.inbox(func(c *Config) { c.Client, c.TakeOverAfter = client, 100*time.Millisecond })
+		i := s.inbox(func(c *Config) { c.Client, c.LeaseDuration = client, 100*time.Millisecond })
 		runs.Go(func() {
 			defer stop()
 			assert.NoError(s, i.Run(ctx))

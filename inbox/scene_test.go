@@ -34,7 +34,7 @@ func newSceneWith(t *testing.T, client redis.UniversalClient) scene {
 
 func (s scene) inbox(change ...func(*Config)) *Inbox {
 	s.Helper()
-	config := Config{Client: s.client, Prefix: s.prefix, TakeOverAfter: 300 * time.Millisecond}
+	config := Config{Client: s.client, Prefix: s.prefix, LeaseDuration: 300 * time.Millisecond}
 	for _, c := range change {
 		c(&config)
 	}

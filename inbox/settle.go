@@ -105,7 +105,7 @@ func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Rejection,
 		o := &s.outcomes[n]
 		switch {
 		case o.err != nil:
-		case o.request.operation == Publish:
+		case o.request.operation == opPublish:
 			o.message, o.err = s.message(o.entry, o.request)
 		default:
 			o.err = s.change(ctx, o.entry, o.request)
@@ -237,7 +237,7 @@ func (s *settling) published(e observe.Published) {
 // open opens the topics to which the batch publishes.
 func (s *settling) open(ctx context.Context) {
 	for _, o := range s.outcomes {
-		if o.err != nil || o.request.operation != Publish {
+		if o.err != nil || o.request.operation != opPublish {
 			continue
 		}
 		t := s.topics[o.request.topic]
@@ -305,9 +305,9 @@ func (s *settling) due(e intake.Entry, r request) int64 {
 // change cancels or reschedules the message with a key, if there is one. An entry that makes a change is a batch by itself, so
 // the number of the batch identifies the change.
 func (s *settling) change(ctx context.Context, e intake.Entry, r request) error {
-	topic, event := s.topic(r.topic), observe.Changed{Topic: r.topic, Key: r.traits.Key, Change: observe.Canceled}
+	topic, event := s.topic(r.topic), observe.Changed{Topic: r.topic, Key: r.traits.Key, Change: observe.Cancelled}
 	var status queue.Status
-	if r.operation == Cancel {
+	if r.operation == opCancel {
 		status, event.Err = topic.CancelOnce(ctx, publisherName, s.batch.Number, r.traits.Key)
 	} else {
 		event.Change = observe.Rescheduled

@@ -30,7 +30,7 @@ func Example() {
 			t.Fatal(err)
 		}
 		r.Advance(30 * time.Minute)
-		for _, pending := range r.Pending("orders.close") {
+		for _, pending := range r.Undelivered("orders.close") {
 			fmt.Println(pending.Key, pending.DueAt)
 		}
 	})

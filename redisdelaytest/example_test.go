@@ -47,10 +47,10 @@ func TestAnOrderIsClosedAfter30Minutes(t *testing.T) {
 		require.NoError(t, shop.open("order-42"))
 		r.Advance(29 * time.Minute)
 		assert.Empty(t, shop.closed)
-		assert.Equal(t, "order-42", r.Pending("order-closings")[0].Key)
+		assert.Equal(t, "order-42", r.Undelivered("order-closings")[0].Key)
 
 		r.Advance(time.Minute)
 		assert.Equal(t, []string{"order-42"}, shop.closed)
-		assert.Empty(t, r.Pending("order-closings"))
+		assert.Empty(t, r.Undelivered("order-closings"))
 	})
 }

@@ -13,11 +13,11 @@
 //			require.NoError(t, shop.open("order-42"))
 //			r.Advance(29 * time.Minute)
 //			assert.Empty(t, shop.closed)
-//			assert.Equal(t, "order-42", r.Pending("order-closings")[0].Key)
+//			assert.Equal(t, "order-42", r.Undelivered("order-closings")[0].Key)
 //
 //			r.Advance(time.Minute)
 //			assert.Equal(t, []string{"order-42"}, shop.closed)
-//			assert.Empty(t, r.Pending("order-closings"))
+//			assert.Empty(t, r.Undelivered("order-closings"))
 //		})
 //	}
 //
@@ -145,8 +145,8 @@ func (r *Redis) Advance(by time.Duration) {
 	synctest.Wait()
 }
 
-// Pending is a waiting message.
-type Pending struct {
+// Undelivered is a waiting message.
+type Undelivered struct {
 	ID    string
 	Key   string // "" if it has none
 	Group string // whose queue it waits in; "" if no group has been given it yet
@@ -155,13 +155,13 @@ type Pending struct {
 	Message *message.Message // a copy; nil if it cannot be decoded
 }
 
-// Pending lists the messages of a topic that wait for their due time, a retry or a consumer, sorted by due time. It
+// Undelivered lists the messages of a topic that wait for their due time, a retry or a consumer, sorted by due time. It
 // knows only the default Prefix and Marshaler; otherwise use package admin with Client. A topic that does not exist has
 // none.
-func (r *Redis) Pending(topic string) []Pending {
+func (r *Redis) Undelivered(topic string) []Undelivered {
 	r.t.Helper()
 	ctx := context.WithoutCancel(r.t.Context()) // which has ended in t.Cleanup
-	var list []Pending
+	var list []Undelivered
 	for _, set := range []admin.Set{admin.Scheduled, admin.Waiting} {
 		for e, err := range r.admin.AllEntries(ctx, topic, admin.Query{Set: set}) {
 			switch {
@@ -171,11 +171,11 @@ func (r *Redis) Pending(topic string) []Pending {
 				r.t.Fatalf("redisdelaytest: pending messages of %q: %v", topic, err)
 			case set == admin.Waiting && e.Group == "": // scheduled, and listed already
 			default:
-				list = append(list, Pending{ID: e.ID, Key: e.Key, Group: e.Group, DueAt: e.At, Message: e.Content.Message})
+				list = append(list, Undelivered{ID: e.ID, Key: e.Key, Group: e.Group, DueAt: e.At, Message: e.Content.Message})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b Pending) int {
+	slices.SortFunc(list, func(a, b Undelivered) int {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Group, b.Group))
 	})
 	return list

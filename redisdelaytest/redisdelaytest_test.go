@@ -101,7 +101,7 @@ func TestMessagesAreDeliveredOnTimeAndInOrder(t *testing.T) {
 		assert.Equal(t, []string{"1h0m0s first"}, d.lines())
 		r.Advance(999 * time.Hour)
 		assert.Equal(t, []string{"1h0m0s first", "2h0m0s second", "1000h0m0s third"}, d.lines())
-		assert.Empty(t, r.Pending("reminders"))
+		assert.Empty(t, r.Undelivered("reminders"))
 	})
 }
 
@@ -171,7 +171,7 @@ func TestEachRunHasTheSameTimes(t *testing.T) {
 func TestPendingListsWaitingMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)
-		assert.Empty(t, r.Pending("reminders"))
+		assert.Empty(t, r.Undelivered("reminders"))
 		p := publisher(t, r)
 		start := time.Now()
 		keyed := later("b", 2*time.Hour)
@@ -181,7 +181,7 @@ func TestPendingListsWaitingMessages(t *testing.T) {
 		handle(t, r.SubscriberConfig("g"), "reminders",
 			func(*message.Message) error { return errors.New("not now") }, grows.Middleware)
 		show := func() (list []string) {
-			for _, m := range r.Pending("reminders") {
+			for _, m := range r.Undelivered("reminders") {
 				list = append(list, strings.TrimSpace(fmt.Sprintln(m.DueAt.Sub(start), string(m.Message.Payload), m.Key, m.Group)))
 			}
 			return list
@@ -212,6 +212,6 @@ func TestLeasesAndDeadMessagesFollowTheClock(t *testing.T) {
 		require.NoError(t, p.Publish("work", later("a", time.Hour)))
 		r.Advance(90 * time.Hour)
 		assert.Equal(t, []string{"1h0m0s handled", "25h5m0s handled"}, d.lines())
-		assert.Empty(t, r.Pending("work"), "it is a dead message now")
+		assert.Empty(t, r.Undelivered("work"), "it is a dead message now")
 	})
 }

@@ -155,7 +155,7 @@ func TestOptionsMakeAClientForOtherCode(t *testing.T) {
 			return nil
 		})
 		require.NoError(t, p.Publish("work", later("a", time.Hour)))
-		assert.Len(t, r.Pending("work"), 1)
+		assert.Len(t, r.Undelivered("work"), 1)
 		r.Advance(time.Hour - time.Millisecond)
 		assert.Empty(t, d.lines())
 		r.Advance(2 * time.Millisecond)
@@ -166,7 +166,7 @@ func TestOptionsMakeAClientForOtherCode(t *testing.T) {
 func TestPendingMayBeCalledInACleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)
-		t.Cleanup(func() { assert.Len(t, r.Pending("work"), 1) })
+		t.Cleanup(func() { assert.Len(t, r.Undelivered("work"), 1) })
 		require.NoError(t, publisher(t, r).Publish("work", later("a", time.Hour)))
 	})
 }

@@ -28,15 +28,15 @@ type Config struct {
 	Publisher message.Publisher
 
 	// Topic is the topic in Redis in which failed messages wait. Requeuers with the same Redis, Prefix and Topic
-	// publish each other's messages, so another broker or PublishTopic needs another Topic or Prefix. Default:
+	// publish each other's messages, so another broker or GeneratePublishTopic needs another Topic or Prefix. Default:
 	// DefaultTopic.
 	Topic string
 
-	// PublishTopic returns the topic to which a message is published again. All consumer groups of that topic receive
+	// GeneratePublishTopic returns the topic to which a message is published again. All consumer groups of that topic receive
 	// it, even those that have handled it, so prefer a topic that only this service reads. After an error or a panic,
 	// the message is retried after 100ms, and then less often, down to once a minute, without limit. Default: the topic
 	// from which the handler received it.
-	PublishTopic func(msg *message.Message) (string, error)
+	GeneratePublishTopic func(msg *message.Message) (string, error)
 
 	// DelayOnError sets the delays: InitialInterval, then the last delay times Multiplier (at least 1, cut to a whole
 	// number), up to MaxInterval. The intervals must be at least redisdelay.MinRedeliveryDelay. Defaults: 5s; 2; 1h, or
@@ -47,8 +47,8 @@ type Config struct {
 func (c *Config) setDefaults() {
 	c.Prefix = cmp.Or(c.Prefix, redisdelay.DefaultPrefix)
 	c.Topic = cmp.Or(c.Topic, DefaultTopic)
-	if c.PublishTopic == nil {
-		c.PublishTopic = poisonedTopic
+	if c.GeneratePublishTopic == nil {
+		c.GeneratePublishTopic = poisonedTopic
 	}
 	d := &c.DelayOnError
 	d.InitialInterval = cmp.Or(d.InitialInterval, 5*time.Second)

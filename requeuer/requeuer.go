@@ -61,7 +61,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) {
 			back(p.Message)
 			delays.MarkMade(p.Message.Metadata) // DelayOnError derives the next delay from it
-			return config.PublishTopic(p.Message)
+			return config.GeneratePublishTopic(p.Message)
 		},
 	}, logger)
 	if err != nil {

@@ -52,14 +52,14 @@ func TestASnoozedOrderIsClosedAfterAMonth(t *testing.T) {
 		r.Advance(10 * day)
 		s.ask(t, http.MethodPost, "/orders/"+paid+"/pay", "")
 		s.ask(t, http.MethodPost, "/orders/"+order+"/snooze", `{"for": "480h"}`)
-		require.Len(t, r.Pending(topic), 1)
-		assert.Equal(t, order, r.Pending(topic)[0].Key)
+		require.Len(t, r.Undelivered(topic), 1)
+		assert.Equal(t, order, r.Undelivered(topic)[0].Key)
 
 		r.Advance(20*day - time.Millisecond)
 		assert.Equal(t, "open", s.ask(t, http.MethodGet, "/orders/"+order, "").State)
 		r.Advance(time.Millisecond)
 		assert.Equal(t, "closed", s.ask(t, http.MethodGet, "/orders/"+order, "").State)
 		assert.Equal(t, "paid", s.ask(t, http.MethodGet, "/orders/"+paid, "").State)
-		assert.Empty(t, r.Pending(topic))
+		assert.Empty(t, r.Undelivered(topic))
 	})
 }

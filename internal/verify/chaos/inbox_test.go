@@ -23,7 +23,7 @@ const entries = "{" + redisdelay.DefaultPrefix + ":inbox}:entries"
 
 // fromInbox stores the messages of the inbox, and consumes them.
 func (j job) fromInbox(ctx context.Context, client redis.UniversalClient, report func(Event)) error {
-	i, err := inbox.New(inbox.Config{Client: client, Partitions: 2, TakeOverAfter: 200 * time.Millisecond}, nil)
+	i, err := inbox.New(inbox.Config{Client: client, Partitions: 2, LeaseDuration: 200 * time.Millisecond}, nil)
 	if err != nil {
 		return err
 	}
