@@ -177,7 +177,7 @@ func TestCancelAndRescheduleReturnThePreviousStatus(t *testing.T) {
 	assert.Equal(t, "unknown", status.String())
 
 	require.Len(t, changed, 5)
-	for i, how := range []observe.Change{observe.Rescheduled, observe.Rescheduled, observe.Rescheduled, observe.Canceled} {
+	for i, how := range []observe.Change{observe.Rescheduled, observe.Rescheduled, observe.Rescheduled, observe.Cancelled} {
 		assert.Equal(t, how, changed[i].Change)
 		assert.Equal(t, first.ID, changed[i].ID)
 	}

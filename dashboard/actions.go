@@ -23,7 +23,7 @@ type action struct {
 	needs permission
 	Verb  string // of its button
 	Class string // of its button
-	Done  string // of its result, such as "12 messages canceled"
+	Done  string // of its result, such as "12 messages cancelled"
 	Sets  []admin.Set
 	Field string // of the form that it needs besides the messages; "" for none
 	Hint  string // for that field
@@ -87,9 +87,9 @@ var actions = []action{
 		run:    func(a *admin.Admin, _ string) bulk { return a.Discard },
 	},
 	{
-		Name: "cancel", needs: mayCancel, Verb: "Cancel", Class: "danger", Done: "canceled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
+		Name: "cancel", needs: mayCancel, Verb: "Cancel", Class: "danger", Done: "cancelled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
 		Whole: true, WholeAll: true, Lasting: true,
-		Effect: "Canceled messages are deleted, and no group receives them.",
+		Effect: "Cancelled messages are deleted, and no group receives them.",
 		run:    func(a *admin.Admin, _ string) bulk { return a.Cancel },
 	},
 }

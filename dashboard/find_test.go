@@ -54,7 +54,7 @@ func TestIrreversibleOperationsAreConfirmed(t *testing.T) {
 	status, page := s.post("cancel"+s.at("back", back), marks)
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, 3, s.count(admin.Scheduled), "one click changes nothing")
-	assert.Contains(t, page.text(), "Canceled messages are deleted, and no group receives them. This cannot be undone.")
+	assert.Contains(t, page.text(), "Cancelled messages are deleted, and no group receives them. This cannot be undone.")
 	form := page.first("form", "method", "post")
 	assert.Equal(t, "Cancel 2 messages", form.first("button").text())
 	assert.NotContains(t, form.first("button").attr, "autofocus")
@@ -64,7 +64,7 @@ func TestIrreversibleOperationsAreConfirmed(t *testing.T) {
 		sent.Add(input.attr["name"], input.attr["value"])
 	}
 	_, page = s.post(form.attr["action"], sent)
-	assert.Equal(t, "2 messages canceled.", page.first("p", "class", "result done").text())
+	assert.Equal(t, "2 messages cancelled.", page.first("p", "class", "result done").text())
 	assert.Equal(t, 1, s.count(admin.Scheduled))
 	marks = url.Values{"mark": {s.page(back).first("tbody").first("input").attr["value"]}, "value": {"2h"}}
 	_, page = s.post("reschedule"+s.at("back", back), marks)

@@ -128,7 +128,7 @@ func (o *operation) Title() string {
 	return strings.ReplaceAll(o.Action, "-", " ") + " " + o.What
 }
 
-// Outcome says how far it is, such as "1,600 of 4,700 messages canceled"; "" for a change, which its Title names.
+// Outcome says how far it is, such as "1,600 of 4,700 messages cancelled"; "" for a change, which its Title names.
 func (o *operation) Outcome() string {
 	now := o.Now()
 	p, text := now.Progress, humanize.Count(now.Progress.Done, "message", "messages")

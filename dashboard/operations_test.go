@@ -70,7 +70,7 @@ func TestAnOperationOnAllMatchesIsConfirmedByCount(t *testing.T) {
 	status, _ = s.send(form, map[string]string{"number": "1500"})
 	require.Equal(t, http.StatusOK, status)
 	s.until("it is done", func() bool { return s.dashboard.operations.all()[0].State() == "done" })
-	assert.Contains(t, s.page("operation?"+s.dashboard.operations.all()[0].URL()).text(), "1,500 messages canceled")
+	assert.Contains(t, s.page("operation?"+s.dashboard.operations.all()[0].URL()).text(), "1,500 messages cancelled")
 	assert.Zero(t, s.count(admin.Scheduled))
 }
 

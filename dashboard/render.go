@@ -172,7 +172,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 			data.Near = o.near(data.Wanted)
 		}
 	case errors.Is(err, admin.ErrMessageNotFound):
-		data.Error = "Topic " + humanize.Clean(data.Topic) + " has no such message. All groups may have handled it, or it was canceled."
+		data.Error = "Topic " + humanize.Clean(data.Topic) + " has no such message. All groups may have handled it, or it was cancelled."
 	}
 	p := page{Name: "error", Title: headings[status], Data: data}
 	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: access}, p)

@@ -50,7 +50,7 @@ type Changed struct {
 	Topic  string
 	Key    string
 	ID     string // of the message with the key; "" if there was none, or it is unknown
-	Change Change // the call: Canceled or Rescheduled
+	Change Change // the call: Cancelled or Rescheduled
 	Err    error  // as returned to the caller; nil if a message was changed
 }
 
@@ -59,7 +59,7 @@ type Change string
 
 // The calls that Changed reports.
 const (
-	Canceled    Change = "cancel"
+	Cancelled   Change = "cancel"
 	Rescheduled Change = "reschedule"
 )
 

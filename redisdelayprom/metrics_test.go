@@ -108,7 +108,7 @@ func reportPublished(o observe.Observer) {
 
 func reportChanged(o observe.Observer) {
 	for _, err := range []error{nil, redisdelay.ErrMessageNotFound, redisdelay.ErrMessageDead, errUnsure, errDown} {
-		o.Changed(observe.Changed{Topic: "t", Change: observe.Canceled, Err: err})
+		o.Changed(observe.Changed{Topic: "t", Change: observe.Cancelled, Err: err})
 	}
 	o.Changed(observe.Changed{Topic: "t", Change: observe.Rescheduled})
 }

@@ -138,7 +138,7 @@ func rescheduleAndCancel(t *testing.T, s *duty, b *tab) {
 	b.find("order-6")
 	b.click("form[action^=cancel] button")
 	b.click("form.confirm button")
-	b.done("1 message canceled")
+	b.done("1 message cancelled")
 	_, err := s.admin.Message(t.Context(), s.Topic, admin.Ref{Key: "order-6"})
 	require.ErrorIs(t, err, admin.ErrMessageNotFound)
 }
@@ -151,7 +151,7 @@ func cancelByKey(t *testing.T, s *duty, b *tab) {
 	assert.Equal(t, 2, b.number("tbody tr"))
 	b.click(".bar a[href^='confirm?action=cancel']")
 	b.typeInto("input[name=number]", "2"+kb.Enter)
-	b.done("2 messages canceled")
+	b.done("2 messages cancelled")
 	assert.Equal(t, 6, s.count(admin.Scheduled))
 }
 

@@ -37,7 +37,7 @@ func TestTheDashboardWorksBelowAPrefixThatAProxyRemoves(t *testing.T) {
 	b.click("tbody input[type=checkbox]")
 	b.click("button[formaction^=cancel]")
 	b.click("form.confirm button")
-	b.untilText(".result.done", "1 message canceled")
+	b.untilText(".result.done", "1 message cancelled")
 	assert.True(t, strings.HasPrefix(b.path(), "/ops/delay/messages?"), b.path())
 	b.click(".brand")
 	b.untilText("h1", "Topics")

@@ -13,7 +13,7 @@ import (
 // is queue.ErrNotFound if there is none. With ErrOutcomeUnknown, the message may be cancelled;
 // with any other error, it is not.
 func (p *Publisher) Cancel(ctx context.Context, topic, key string) (queue.Status, error) {
-	return p.change(ctx, observe.Changed{Topic: topic, Key: key, Change: observe.Canceled},
+	return p.change(ctx, observe.Changed{Topic: topic, Key: key, Change: observe.Cancelled},
 		func(ctx context.Context, t Topic) (queue.Status, error) { return t.Cancel(ctx, key) })
 }
 

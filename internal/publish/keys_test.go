@@ -69,11 +69,11 @@ func TestCloseWaitsForACancel(t *testing.T) {
 			}
 		}}
 		p := f.publisher(t)
-		canceled := make(chan error, 1)
-		go func() { canceled <- errOf(p.Cancel(t.Context(), "t", "k")) }()
+		cancelled := make(chan error, 1)
+		go func() { cancelled <- errOf(p.Cancel(t.Context(), "t", "k")) }()
 		synctest.Wait()
 		require.NoError(t, p.Close(t.Context()))
-		require.NoError(t, <-canceled)
+		require.NoError(t, <-cancelled)
 	})
 }
 
@@ -130,7 +130,7 @@ func TestTheObserverReceivesTheOutcomeOfEachCall(t *testing.T) {
 		require.ErrorIs(t, missing, queue.ErrNotFound)
 		assert.Equal(t, []observe.Changed{
 			{Topic: "t", Key: "k", ID: "id of k", Change: observe.Rescheduled},
-			{Topic: "t", Key: "other", Change: observe.Canceled, Err: missing},
+			{Topic: "t", Key: "other", Change: observe.Cancelled, Err: missing},
 		}, changed)
 		require.NoError(t, p.Publish(t.Context(), far, "t", nil))
 		require.NoError(t, p.Close(t.Context()))

@@ -54,8 +54,8 @@ func poisonQueue(s *fixture.Scene) (message.HandlerMiddleware, *fixture.Scene) {
 	return poison, poisoned
 }
 
-// untilCanceled is a handler that obeys its context.
-func untilCanceled(calls *atomic.Int64) message.NoPublishHandlerFunc {
+// untilCancelled is a handler that obeys its context.
+func untilCancelled(calls *atomic.Int64) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
 		calls.Add(1)
 		<-msg.Context().Done()
@@ -70,7 +70,7 @@ func TestAPoisonQueueWorksAroundATimeout(t *testing.T) {
 		inner   []message.HandlerMiddleware
 		handler func(calls *atomic.Int64) message.NoPublishHandlerFunc
 	}{
-		"it runs out":     {[]message.HandlerMiddleware{short}, untilCanceled},
+		"it runs out":     {[]message.HandlerMiddleware{short}, untilCancelled},
 		"with a recovery": {[]message.HandlerMiddleware{short, middleware.Recoverer}, panicking},
 		"a handler fails": {[]message.HandlerMiddleware{short}, failing},
 		"around retries": {[]message.HandlerMiddleware{

@@ -97,7 +97,7 @@ func (t *step) learn() {
 			t.after.set("~calls", "z", o.target)
 		}
 		if msg := t.before.meant(o); t.answer() == "cancelled" && msg != "" {
-			t.learnCanceled(msg)
+			t.learnCancelled(msg)
 		}
 	}
 	t.after.shift(o)
@@ -110,8 +110,8 @@ func (t *step) learn() {
 	}
 }
 
-// learnCanceled records that a message has ended, except for groups in which it is a dead message.
-func (t *step) learnCanceled(msg string) {
+// learnCancelled records that a message has ended, except for groups in which it is a dead message.
+func (t *step) learnCancelled(msg string) {
 	reached, dead := reached(t.before, t.op), false
 	for _, g := range reached {
 		dead = dead || t.before.has("dead:"+g, msg)

@@ -82,7 +82,7 @@ func (t publishTopic) Outcome(ctx context.Context, partition int, b queue.Batch)
 
 // Cancel implements publish.Topic.
 func (t publishTopic) Cancel(ctx context.Context, key string) (queue.Status, error) {
-	return t.withKey(ctx, "cancel", func(partition int, _ int64) string { return t.p.canceled(ctx, partition, key) })
+	return t.withKey(ctx, "cancel", func(partition int, _ int64) string { return t.p.cancelled(ctx, partition, key) })
 }
 
 // Reschedule implements publish.Topic.

@@ -58,8 +58,8 @@ func (w *World) holders(key string) []string {
 	return list
 }
 
-// canceled cancels a message in a partition. World.mu is held.
-func (p *publisher) canceled(ctx context.Context, partition int, key string) string {
+// cancelled cancels a message in a partition. World.mu is held.
+func (p *publisher) cancelled(ctx context.Context, partition int, key string) string {
 	part := p.w.topic.Partition(partition)
 	standing, ok := part.Cancel(part.Lead(key))
 	if !ok {

@@ -55,7 +55,7 @@ type entry struct {
 	earliest, latest time.Time // between which it falls due
 	outcome          outcome
 	uncertain        bool      // by Cancel or Reschedule: it may be gone, for some groups
-	canceled         time.Time // nobody may get it from then on
+	cancelled        time.Time // nobody may get it from then on
 	fails            bool      // until it is requeued
 	got              map[string]int
 }
@@ -165,8 +165,8 @@ func (l *ledger) delivered(c *consumer, msg *message.Message) bool {
 			now.Sub(l.start), d.DueAt.Sub(l.start), e.earliest.Sub(l.start))
 	case e.outcome == notStored:
 		l.broke("unexpected", "%s was delivered to %s, but Publish has said that it is not stored", e.uuid, c.name)
-	case !e.canceled.IsZero() && now.After(e.canceled):
-		l.broke("unexpected", "%s was delivered to %s %v after it was cancelled", e.uuid, c.name, now.Sub(e.canceled))
+	case !e.cancelled.IsZero() && now.After(e.cancelled):
+		l.broke("unexpected", "%s was delivered to %s %v after it was cancelled", e.uuid, c.name, now.Sub(e.cancelled))
 	}
 	free := l.begins(e, c, d)
 	if free.Before(d.DueAt) {
@@ -199,7 +199,7 @@ func (l *ledger) missing(group string, from, to time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.order {
-		owed := e.outcome == stored && e.canceled.IsZero() && !e.uncertain && !e.fails
+		owed := e.outcome == stored && e.cancelled.IsZero() && !e.uncertain && !e.fails
 		if !owed || e.got[group] > 0 || !e.earliest.After(from) || !e.latest.Before(to) || l.lost(e, group) || l.troubled(e.earliest, to, group) {
 			continue
 		}
@@ -213,7 +213,7 @@ func (l *ledger) left(groups map[string]int) (uuid, group string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.order {
-		if e.outcome != stored || !e.canceled.IsZero() || e.uncertain {
+		if e.outcome != stored || !e.cancelled.IsZero() || e.uncertain {
 			continue
 		}
 		for group := range groups {

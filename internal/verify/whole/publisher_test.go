@@ -147,7 +147,7 @@ func (w *world) change(process *process, p *redisdelay.Publisher, e *entry, r *r
 		case err != nil: // it may have been carried out, or may still be
 			e.uncertain = true
 		case cancels && status.Scheduled:
-			e.canceled = time.Now()
+			e.cancelled = time.Now()
 		case cancels:
 			e.uncertain = true
 		default:

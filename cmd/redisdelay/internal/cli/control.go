@@ -108,9 +108,9 @@ func (a *app) paused(ctx context.Context, topic, group string) (string, error) {
 		switch {
 		case g.Pause == nil || g.State != admin.GroupActive:
 		case g.Group == group:
-			return pauseWords(g.Pause, g.At), err
+			return pauseText(g.Pause, g.At), err
 		case group == redisdelay.AllGroups:
-			paused = append(paused, fmt.Sprintf("group %q, %s", g.Group, pauseWords(g.Pause, g.At)))
+			paused = append(paused, fmt.Sprintf("group %q, %s", g.Group, pauseText(g.Pause, g.At)))
 		}
 	}
 	return strings.Join(paused, "; "), err

@@ -162,7 +162,7 @@ func (e *evil) commands() [][]string {
 		{"cancel", e.topic, e.reason},
 		{"cancel", e.topic, "--key", e.key, "--dry-run"},
 		{"cancel", e.topic, "--all", "--dry-run"},
-		{"now", e.topic, "--key", e.key},
+		{"deliver-now", e.topic, "--key", e.key},
 		{"export", e.topic},
 		{"export", e.topic, "--in-delivery"},
 		{"pause", e.topic, e.reason},

@@ -84,7 +84,7 @@ func (l *lister) runCount(ctx context.Context, topic string, q admin.Query) erro
 
 // showEntries shows entries of a set.
 func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
-	at := map[admin.Set]string{admin.InDelivery: "LEASED UNTIL", admin.Dead: "DIED"}[set]
+	at := map[admin.Set]string{admin.InDelivery: "LEASED UNTIL", admin.Dead: "DEAD SINCE"}[set]
 	if at == "" {
 		at = "DUE"
 	}

@@ -250,10 +250,12 @@ func (a *app) reschedule() *cobra.Command {
 }
 
 func (a *app) deliverNow() *cobra.Command {
-	cmd := a.bulkCommand("now TOPIC [ID...]", "Make waiting messages due now",
+	cmd := a.bulkCommand("deliver-now TOPIC [ID...]", "Make waiting messages due now",
 		[]admin.Set{admin.Scheduled, admin.Waiting}, nil,
-		func() operation { return operation{"now", "made due", "Deliver now", "message", a.admin.DeliverNow} })
-	cmd.Example = "redisdelay now orders --key order-42"
+		func() operation {
+			return operation{"deliver-now", "made due", "Deliver now", "message", a.admin.DeliverNow}
+		})
+	cmd.Example = "redisdelay deliver-now orders --key order-42"
 	return cmd
 }
 

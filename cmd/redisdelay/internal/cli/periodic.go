@@ -79,15 +79,15 @@ func (a *app) showSchedules(list []periodic.Status) error {
 		if s.Pause != nil {
 			paused = a.cut("by "+s.Pause.By+reasonOf(*s.Pause), 40)
 		}
-		g.add(a.cut(s.ID, 40), s.Topic, a.cut(s.Description, 50), next, in, count(s.Stored), alarm(behindWords(s)), paused,
+		g.add(a.cut(s.ID, 40), s.Topic, a.cut(s.Description, 50), next, in, count(s.Stored), alarm(behindText(s)), paused,
 			s.Owner, s.Cron, alarm(a.cut(s.Problem, 60)))
 	}
 	g.spare = []string{"AHEAD", "TOPIC", "NEXT", "WHEN"}
 	return printList(a, all, g, "there is no schedule")
 }
 
-// behindWords say for how long a schedule is behind, if that is long enough to matter.
-func behindWords(s periodic.Status) string {
+// behindText say for how long a schedule is behind, if that is long enough to matter.
+func behindText(s periodic.Status) string {
 	if s.Behind <= periodic.BehindAfter {
 		return ""
 	}
@@ -156,7 +156,7 @@ func (a *app) showSchedule(s periodic.Status) error {
 		f.add("next", nominal(at)+" ("+humanize.Relative(at, now)+")")
 	}
 	f.add("stored ahead", fmt.Sprintf("%s; at least %d, and %s", humanize.Count(s.Stored, "tick", "ticks"), s.MinTicksAhead, humanize.Duration(s.StoreAhead)))
-	f.add("behind", alarm(behindWords(s)))
+	f.add("behind", alarm(behindText(s)))
 	f.add("problem", alarm(s.Problem))
 	f.add("catch up", catchUp(s.CatchUp))
 	f.add("overlap", string(s.Overlap))

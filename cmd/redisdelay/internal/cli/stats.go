@@ -66,7 +66,7 @@ const statsLong = `SCHEDULED    messages not given to groups yet; of these, DUE 
 READY        messages that are due and wait for a consumer, in each group
 IN LINE      messages that are due and wait for their ordering keys, in each group
 POSTPONED    messages that wait for a retry or were postponed, in each group
-IN DELIVERY  messages that a consumer holds; of these, those with LEASE OVER
+IN DELIVERY  messages that a consumer holds; of these, those with LEASE EXPIRED
              have an expired lease
 DEAD         dead messages
 OVERDUE      lateness of the oldest due message that no consumer has claimed;
@@ -204,12 +204,12 @@ func overdue(d time.Duration) styled {
 	}
 }
 
-// pauseText is pauseWords in colour; "" for no pause.
-func pauseText(p *redisdelay.Pause, now time.Time) styled {
+// styledPause is pauseText in colour; "" for no pause.
+func styledPause(p *redisdelay.Pause, now time.Time) styled {
 	if p == nil {
 		return ""
 	}
-	return paint(warnStyle, pauseWords(p, now))
+	return paint(warnStyle, pauseText(p, now))
 }
 
 // pausedText names what is paused in a topic.
@@ -221,13 +221,13 @@ func pausedText(s admin.TopicStats) styled {
 		}
 	}
 	if s.Pause != nil || len(paused) == 0 {
-		return pauseText(s.Pause, s.At)
+		return styledPause(s.Pause, s.At)
 	}
 	return paint(warnStyle, strings.Join(paused, ", "))
 }
 
-// pauseWords says who has paused, since when, until when and why.
-func pauseWords(p *redisdelay.Pause, now time.Time) string {
+// pauseText says who has paused, since when, until when and why.
+func pauseText(p *redisdelay.Pause, now time.Time) string {
 	text := "until resumed"
 	if !p.Until().IsZero() {
 		text = "until " + humanize.Absolute(p.Until(), now.Local())
@@ -268,7 +268,7 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	if s.Keys > 0 || s.Windows > 0 {
 		f.add("keys", fmt.Sprintf("%s in use, %s in a deduplication window", humanize.Number(s.Keys), humanize.Number(s.Windows)))
 	}
-	f.add("paused", pauseText(s.Pause, s.At))
+	f.add("paused", styledPause(s.Pause, s.At))
 	if err := a.printFields(f); err != nil {
 		return err
 	}
@@ -368,7 +368,7 @@ func groupsIn(s admin.TopicStats) []groupOf {
 
 // showGroups shows groups, with their topics if they are of several.
 func (a *app) showGroups(groups []groupOf, topics bool) error {
-	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#LEASE OVER",
+	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#LEASE EXPIRED",
 		"#DEAD", "#HALTED KEYS", "#CONSUMERS",
 		"#OLDEST READY", "#NEXT DUE", "#+OLDEST UNACKED", "#+OLDEST DEAD", "+ENDS", "LIMITS", "PAUSED")
 	for _, s := range groups {
@@ -380,9 +380,9 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 			bad(s.LeaseExpired), bad(s.Dead), alarm(unlessZero(s.HaltedKeys)), consumersOf(s.GroupStats), oldest,
 			humanize.Relative(s.NextDue, s.At),
 			humanize.Relative(s.OldestUnacked, s.At), humanize.Relative(s.OldestDead, s.At), humanize.Relative(s.ExpiresAt, s.At),
-			limitsText(s.Limits), pauseText(s.Pause, s.At))
+			limitsText(s.Limits), styledPause(s.Pause, s.At))
 	}
-	g.spare = []string{"NEXT DUE", "LEASE OVER", "OLDEST READY", "POSTPONED"}
+	g.spare = []string{"NEXT DUE", "LEASE EXPIRED", "OLDEST READY", "POSTPONED"}
 	return printList(a, groups, g, "no group is registered")
 }
 
