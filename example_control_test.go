@@ -13,7 +13,7 @@ import (
 )
 
 // While a group is paused, no consumer gets a message, and publishing goes on.
-func ExampleControl_Pause() {
+func ExampleControl_PauseGroup() {
 	client, stop := embedded()
 	defer stop()
 	ctx := context.Background()

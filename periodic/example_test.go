@@ -71,7 +71,7 @@ func check(err error) {
 
 // Each instance of a service declares its schedules when it starts. A version says which declaration is newer, so that
 // an old instance in a rolling deployment undoes nothing.
-func ExamplePeriodic_Apply() {
+func ExampleScheduler_Apply() {
 	client, stop := embedded()
 	defer stop()
 	ctx := context.Background()
@@ -99,7 +99,7 @@ func ExamplePeriodic_Apply() {
 }
 
 // A Router handles the ticks of a schedule as it does any message.
-func ExamplePeriodic_Run() {
+func ExampleScheduler_Run() {
 	client, stop := embedded()
 	defer stop()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -106,8 +106,8 @@ func TestAMessageWithALostLeaseIsNotPublished(t *testing.T) {
 	assert.False(t, rt.target.Fails(handingOn, rt.place()), "which is no outage")
 }
 
-// TestARefusalCountsIfAnotherMessageSucceededSince the refusal before it.
-func TestARefusalCountsIfAnotherMessageSucceededSince(t *testing.T) {
+// TestAFailedAttemptCountsIfAnotherMessageSucceededSince the attempt before it.
+func TestAFailedAttemptCountsIfAnotherMessageSucceededSince(t *testing.T) {
 	r := failures{max: 1, counts: map[string]failure{}}
 	assert.False(t, r.add("bad"), "the target may be down since")
 	assert.False(t, r.add("bad"))

@@ -395,8 +395,8 @@ func TestAnAsyncCallEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
-// TestACallCanceledBeforeItIsSentIsNotStored, and the calls around it are.
-func TestACallCanceledBeforeItIsSentIsNotStored(t *testing.T) {
+// TestACallCancelledBeforeItIsSentIsNotStored, and the calls around it are.
+func TestACallCancelledBeforeItIsSentIsNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 500 * time.Millisecond}
 		p := f.publisher(t)

@@ -123,7 +123,7 @@ func TestAStalePublisherTakesANewName(t *testing.T) {
 	})
 }
 
-func TestACanceledCallReportsWhetherItWasSent(t *testing.T) {
+func TestACancelledCallReportsWhetherItWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
 		p := f.publisher(t)
@@ -149,7 +149,7 @@ func TestACanceledCallReportsWhetherItWasSent(t *testing.T) {
 	})
 }
 
-func TestACanceledCallDoesNotEndItsBatch(t *testing.T) {
+func TestACancelledCallDoesNotEndItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Second}
 		p := f.publisher(t)

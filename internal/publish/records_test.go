@@ -57,7 +57,7 @@ func TestARecordIsKeptWhileACopyOfItsBatchMayArrive(t *testing.T) {
 	}
 }
 
-func TestTheRecordOfACanceledCallIsKept(t *testing.T) {
+func TestTheRecordOfACancelledCallIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: time.Minute}
 		p := f.publisher(t)
