@@ -50,14 +50,14 @@ func (rt *route) toStream(messages []*message.Message) error {
 	return errors.Join(errs...)
 }
 
-func inHand(msg *message.Message) delivery.InHand {
-	h, _ := delivery.InHandOf(msg.Context()) // SubscribeBatches put it there
+func inHand(msg *message.Message) delivery.BatchMessage {
+	h, _ := delivery.BatchMessageOf(msg.Context()) // SubscribeBatches put it there
 	return h
 }
 
 // expired reports whether a message has expired since the subscription handed it out.
 func expired(msg *message.Message) bool {
-	h, is := delivery.InHandOf(msg.Context())
+	h, is := delivery.BatchMessageOf(msg.Context())
 	return is && h.Expired()
 }
 
@@ -81,7 +81,7 @@ func (rt *route) move(g group, messages []*message.Message) error {
 		maxlen = config.DefaultMaxlen
 	}
 	for _, msg := range moving {
-		inHand(msg).Ending()
+		inHand(msg).BeginSettle()
 	}
 	relayed, err := g.Relay(rt.outlast, queue.Stream{Key: rt.topic, MaxLen: maxlen}, entries)
 	if errors.Is(err, queue.ErrOtherSlot) {
@@ -99,7 +99,7 @@ func (rt *route) move(g group, messages []*message.Message) error {
 			rt.relay.logger.Debug("The relay no longer holds a message: it was moved before, or another consumer has claimed it",
 				watermill.LogFields{"topic": rt.topic, "id": id})
 		} else {
-			held.Ended(relayed.Room)
+			held.Settled(relayed.Room)
 		}
 		msg.Ack()
 	}

@@ -14,7 +14,7 @@ import (
 func (d *dispatcher) handleBatch(base context.Context, w *worker, items []*item) {
 	var batch []handed
 	for i, it := range items {
-		ctx, cancel := context.WithCancelCause(context.WithValue(base, inHandKey{}, InHand{it}))
+		ctx, cancel := context.WithCancelCause(context.WithValue(base, batchMessageKey{}, BatchMessage{it}))
 		defer cancel(nil)
 		msg, verdict := d.prepare(ctx, cancel, it, items[i+1:]...)
 		if verdict == uncertain {
@@ -31,7 +31,7 @@ func (d *dispatcher) handleBatch(base context.Context, w *worker, items []*item)
 	}
 	messages := mapped(batch, func(h handed) *message.Message { return h.msg })
 	for i, h := range batch {
-		d.buffer.passed(h.item, true)
+		d.buffer.doneWaiting(h.item, true)
 		h.item.handedOut.Store(true)
 		batch[i].at = h.item.partition.report.handedOut(h.item)
 	}
@@ -69,41 +69,41 @@ func (d *dispatcher) admitBatch(batch []handed) (remaining []handed) {
 	return remaining
 }
 
-type inHandKey struct{}
+type batchMessageKey struct{}
 
-// InHand is a message that Handle has. With it, Handle can settle the message in Redis by itself.
-type InHand struct{ item *item }
+// BatchMessage is a message that Handle has. With it, Handle can settle the message in Redis by itself.
+type BatchMessage struct{ item *item }
 
-// InHandOf returns the message that a context was handed out with.
-func InHandOf(ctx context.Context) (InHand, bool) {
-	h, ok := ctx.Value(inHandKey{}).(InHand)
+// BatchMessageOf returns the message that a context was handed out with.
+func BatchMessageOf(ctx context.Context) (BatchMessage, bool) {
+	h, ok := ctx.Value(batchMessageKey{}).(BatchMessage)
 	return h, ok
 }
 
 // Group is the consumer group in the message's partition.
-func (i InHand) Group() Group { return i.item.partition.group }
+func (m BatchMessage) Group() Group { return m.item.partition.group }
 
 // Partition is the number of that partition.
-func (i InHand) Partition() int { return i.item.partition.number }
+func (m BatchMessage) Partition() int { return m.item.partition.number }
 
 // Delivery names the delivery.
-func (i InHand) Delivery() queue.Delivery { return i.item.delivery() }
+func (m BatchMessage) Delivery() queue.Delivery { return m.item.delivery() }
 
 // Size is that of the message in Redis, in bytes.
-func (i InHand) Size() int { return i.item.size }
+func (m BatchMessage) Size() int { return m.item.size }
 
 // Expired reports whether the message has expired by Redis's clock.
-func (i InHand) Expired() bool { return i.item.expired() }
+func (m BatchMessage) Expired() bool { return m.item.expired() }
 
-// Ending must be called before sending a call that ends the group's work on the message.
-func (i InHand) Ending() { i.item.partition.leases.settling([]*item{i.item}) }
+// BeginSettle must be called before sending a call that ends the group's work on the message.
+func (m BatchMessage) BeginSettle() { m.item.partition.leases.settling([]*item{m.item}) }
 
-// Ended must be called once Redis knows that the group is done with the message, so that its Ack
+// Settled must be called once Redis knows that the group is done with the message, so that its Ack
 // sends nothing. room means that the group has waited for room under its limit, or that the next
 // message of the ordering key has its turn.
-func (i InHand) Ended(room bool) {
-	i.item.ended.Store(true)
+func (m BatchMessage) Settled(room bool) {
+	m.item.ended.Store(true)
 	if room { // this consumer claims first; the others are notified
-		i.item.partition.hints.add(0)
+		m.item.partition.hints.add(0)
 	}
 }

@@ -78,11 +78,11 @@ func TestAMessageEndedInRedisIsNotAckedAgain(t *testing.T) {
 		g := newFakeGroup(3)
 		r := run(t, g, inBatches(10, func(batch []*message.Message) {
 			for i, msg := range batch {
-				h, ok := InHandOf(msg.Context())
+				h, ok := BatchMessageOf(msg.Context())
 				assert.True(t, ok)
 				assert.Equal(t, msg.UUID, h.Delivery().ID)
 				if i == 0 {
-					h.Ended(false)
+					h.Settled(false)
 				}
 				msg.Ack()
 			}

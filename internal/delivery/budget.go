@@ -65,9 +65,9 @@ type reservation struct {
 	free     int // how many of the messages are for free workers
 	bytes    int
 
-	takeBacks int // buffer.takeBacks when it was made
-	live      bool
-	expiry    *time.Timer
+	drains int // buffer.drains when it was made
+	live   bool
+	expiry *time.Timer
 }
 
 // reserve waits until the budget allows a claim; nil when ctx ends. fill ends the
@@ -98,7 +98,7 @@ func (b *buffer) reserve(ctx context.Context, n need) *reservation {
 func (b *buffer) grant() {
 	for len(b.budget.asking) > 0 && !b.closed {
 		messages, free := b.claimable()
-		b.full.Store(true) // before reading the counts: passed changes them before it reads full
+		b.full.Store(true) // before reading the counts: doneWaiting changes them before it reads full
 		window := int(b.window.Load()-b.waiting.Load()) - b.budget.reserved
 		bytes := b.maxBytes - int(b.bytes.Load()) - b.budget.bytes
 		if window > 0 && bytes > 0 {
@@ -154,9 +154,9 @@ func (b *buffer) ahead(now time.Time) int {
 	return min(2*b.budget.limit, int(rate)*b.each)
 }
 
-// claimed sets how many messages the next claims ask for at most. The id of a claimed message shows whether the messages
+// setClaimLimit sets how many messages the next claims ask for at most. The id of a setClaimLimit message shows whether the messages
 // have ordering keys. The caller holds mu.
-func (b *budget) claimed(id string) {
+func (b *budget) setClaimLimit(id string) {
 	b.limit = maxClaim
 	if script.TraitsOf(id).OrderingKey != "" {
 		b.limit = maxOrdered
@@ -173,7 +173,7 @@ func (b *buffer) maxHeld() int {
 
 // reservation makes a reservation that holds for maxReserved. The caller holds mu.
 func (b *buffer) reservation(messages, free, bytes int) *reservation {
-	r := &reservation{messages: messages, free: free, bytes: bytes, takeBacks: b.takeBacks, live: true}
+	r := &reservation{messages: messages, free: free, bytes: bytes, drains: b.drains, live: true}
 	b.budget.reserved += messages
 	b.budget.bytes += bytes
 	b.budget.probe = false
@@ -201,10 +201,10 @@ func (b *buffer) end(r *reservation) {
 	b.budget.bytes -= r.bytes
 }
 
-// unread records that nobody reads the channel. From now on, one message at a time is
+// markUnread records that nobody reads the channel. From now on, one message at a time is
 // claimed to find a reader: after a pause, or when a handler ends, because it may be the
 // reader. The caller holds mu.
-func (b *buffer) unread() {
+func (b *buffer) markUnread() {
 	b.budget.stopRetry()
 	b.budget.unread.Store(true)
 	b.budget.probe = false
@@ -221,11 +221,11 @@ func (b *buffer) unread() {
 	b.budget.retry = retry
 }
 
-// expired records that an offer was not accepted before its message expired.
-func (b *buffer) expired() {
+// noteExpiredOffer records that an offer was not accepted before its message expired.
+func (b *buffer) noteExpiredOffer() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.unread()
+	b.markUnread()
 }
 
 // stopRetry stops the timer that sets probe. The caller holds mu.
@@ -236,8 +236,8 @@ func (b *budget) stopRetry() {
 	b.retry = nil
 }
 
-// read records that the channel is read.
-func (b *buffer) read() {
+// markRead records that the channel is read.
+func (b *buffer) markRead() {
 	if !b.budget.unread.Load() { // the usual case
 		return
 	}

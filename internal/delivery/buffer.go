@@ -15,28 +15,28 @@ import (
 const maxHold = 80 * time.Millisecond
 
 // buffer holds, in order, the claimed messages that no handler has, and gives them to the
-// workers. It takes back messages that wait too long (takeBackOverdue), and decides how many more
+// workers. It takes out messages that wait too long (drainOverdue), and decides how many more
 // may be claimed (budget.go). It is safe for concurrent use.
 type buffer struct {
 	maxBytes   int                       // immutable
 	maxWorkers int                       // immutable
 	each       int                       // immutable; how many messages a worker takes at once
 	start      func(w *worker, it *item) // set before the first claim; starts a worker with a message
-	alarm      *alarm                    // rung when takeBackOverdue has something to watch
-	watched    atomic.Bool               // takeBackOverdue will be called
+	alarm      *alarm                    // rung when drainOverdue has something to watch
+	watched    atomic.Bool               // drainOverdue will be called
 	waiting    atomic.Int64              // messages that no handler has
 	bytes      atomic.Int64              // of those messages
 	window     atomic.Int64              // limit of waiting; see budget
 	full       atomic.Bool               // a partition waits because there are too many messages
 
-	mu        sync.Mutex
-	workers   []*worker // guarded by mu; each has a message; items is empty unless there are maxWorkers
-	items     []*item   // guarded by mu; those before head are taken out
-	head      int       // guarded by mu
-	closed    bool      // guarded by mu; takes no more messages
-	takeBacks int       // guarded by mu; how often messages were taken back
-	pace      pace      // guarded by mu
-	budget    budget    // guarded by mu
+	mu      sync.Mutex
+	workers []*worker // guarded by mu; each has a message; items is empty unless there are maxWorkers
+	items   []*item   // guarded by mu; those before head are taken out
+	head    int       // guarded by mu
+	closed  bool      // guarded by mu; takes no more messages
+	drains  int       // guarded by mu; how often drain was called
+	pace    pace      // guarded by mu
+	budget  budget    // guarded by mu
 }
 
 func newBuffer(maxBytes, workers, each int, alarm *alarm) *buffer {
@@ -67,8 +67,8 @@ type worker struct {
 // free is how many more workers can be started. The caller holds mu.
 func (b *buffer) free() int { return b.maxWorkers - len(b.workers) }
 
-// employ starts a worker with a message. The caller holds mu.
-func (b *buffer) employ(it *item, now time.Time) {
+// startWorker starts a worker with a message. The caller holds mu.
+func (b *buffer) startWorker(it *item, now time.Time) {
 	w := &worker{recall: make(chan struct{}, 1), item: it, since: now}
 	b.workers = append(b.workers, w)
 	b.start(w, it)
@@ -128,24 +128,24 @@ func (b *buffer) pop() *item {
 // queued is how many items there are. The caller holds mu.
 func (b *buffer) queued() int { return len(b.items) - b.head }
 
-// fill adds the messages of a claim, and ends its reservation. If messages were taken back while
+// fill adds the messages of a claim, and ends its reservation. If messages were taken out while
 // the claim was under way, it returns the new messages to be released, because they are later than
-// those taken back.
+// those taken out.
 func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.grant()
 	b.end(r)
-	if len(items) == 0 || b.closed || r.takeBacks != b.takeBacks {
+	if len(items) == 0 || b.closed || r.drains != b.drains {
 		b.budget.probe = true // the claim did not show whether there is a reader
 		return items
 	}
-	b.budget.claimed(items[len(items)-1].ID)
+	b.budget.setClaimLimit(items[len(items)-1].ID)
 	now := time.Now()
 	for _, it := range items {
 		b.count(1, it)
 		if b.free() > 0 {
-			b.employ(it, now)
+			b.startWorker(it, now)
 		} else {
 			b.items = append(b.items, it)
 		}
@@ -156,7 +156,7 @@ func (b *buffer) fill(r *reservation, items []*item) (back []*item) {
 	return nil
 }
 
-// watch makes takeBackOverdue watch the items, or an offer that is not accepted at once.
+// watch makes drainOverdue watch the items, or an offer that is not accepted at once.
 func (b *buffer) watch() {
 	if !b.watched.Load() && !b.watched.Swap(true) {
 		b.alarm.ring()
@@ -169,15 +169,15 @@ func (b *buffer) count(messages int, it *item) {
 	b.bytes.Add(int64(messages * it.size))
 }
 
-// passed records that a message no longer waits. If a consumer has taken it, or it has ended without a handler, the window
+// doneWaiting records that a message no longer waits. If a consumer has taken it, or it has ended without a handler, the window
 // widens by one, and the next messages need not be claimed one by one.
-func (b *buffer) passed(it *item, taken bool) {
+func (b *buffer) doneWaiting(it *item, taken bool) {
 	b.count(-1, it)
 	if taken {
 		if b.window.Load() < int64(2*maxClaim+b.maxWorkers*b.each) {
 			b.window.Add(1)
 		}
-		b.read()
+		b.markRead()
 	}
 	if b.full.Load() {
 		b.mu.Lock()
@@ -186,10 +186,10 @@ func (b *buffer) passed(it *item, taken bool) {
 	}
 }
 
-// takeBackOverdue takes back all messages if one has waited for maxHold: the handlers have
+// drainOverdue takes out all messages if one has waited for maxHold: the handlers have
 // become slow or nobody reads, and other consumers may be free. It returns the messages to
 // release, and when to check again; zero if nothing waits.
-func (b *buffer) takeBackOverdue(now time.Time) (back []*item, next time.Time) {
+func (b *buffer) drainOverdue(now time.Time) (back []*item, next time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watched.Store(false) // before oldest, so that no offer is missed
@@ -203,7 +203,7 @@ func (b *buffer) takeBackOverdue(now time.Time) (back []*item, next time.Time) {
 	}
 	b.window.Store(int64(b.each))
 	b.recallOffers(now)
-	return b.takeBack(), now
+	return b.drain(), now
 }
 
 // oldest is when the longest waiting message was claimed. It may be in the buffer or on
@@ -228,8 +228,8 @@ func (b *buffer) recallOffers(now time.Time) {
 		if now.Sub(w.item.ArrivedAt) < maxHold || !w.stage.CompareAndSwap(offering, recalled) {
 			continue
 		}
-		if !some { // before the recall: if the offer is accepted late, read undoes it
-			b.unread()
+		if !some { // before the recall: if the offer is accepted late, markRead undoes it
+			b.markUnread()
 		}
 		some = true
 		w.item.releasing.Add(1)
@@ -237,9 +237,9 @@ func (b *buffer) recallOffers(now time.Time) {
 	}
 }
 
-// takeBack takes out all items. It voids the claims under way, because their messages are later
+// drain takes out all items. It voids the claims under way, because their messages are later
 // than the items. The caller holds mu.
-func (b *buffer) takeBack() []*item {
+func (b *buffer) drain() []*item {
 	back := slices.Clone(b.items[b.head:])
 	for _, it := range back {
 		b.count(-1, it)
@@ -247,15 +247,15 @@ func (b *buffer) takeBack() []*item {
 	}
 	clear(b.items)
 	b.items, b.head = b.items[:0], 0
-	b.takeBacks++
+	b.drains++
 	return back
 }
 
-// takeBackAll takes out all items.
-func (b *buffer) takeBackAll() []*item {
+// drainAll takes out all items.
+func (b *buffer) drainAll() []*item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.takeBack()
+	return b.drain()
 }
 
 // close takes out all items; messages of later claims are released at once.
@@ -264,5 +264,5 @@ func (b *buffer) close() []*item {
 	defer b.mu.Unlock()
 	b.closed = true
 	b.budget.stopRetry()
-	return b.takeBack()
+	return b.drain()
 }

@@ -24,7 +24,7 @@
 //	fetch         partition.go fetch.go listen.go              claims messages of one partition
 //	settle        settle.go                                    sends the outcomes of one partition
 //	buffer        buffer.go budget.go                          decides how many messages may be claimed
-//	leases        leases.go keep.go                            keeps the leases of one partition
+//	leases        leases.go extend.go                          keeps the leases of one partition
 //	hints         hints.go                                     decides when to claim
 //	base          config.go item.go topology.go report.go alarm.go
 //

@@ -96,7 +96,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 			}
 			p.retired = true
 			p.leases.noteAlive(start) // that nobody claims
-			if !retired.WaitUnless(ctx, p.called) {
+			if !retired.WaitUnless(ctx, p.groupNotified) {
 				return nil
 			}
 			continue

@@ -19,13 +19,13 @@ const (
 	maxYield = 12 * time.Millisecond
 
 	// The other consumer's claim and its notification each take half a round trip. The part of a
-	// round trip above closeBy, up to maxFar, is added to the time that a consumer yields.
-	closeBy = time.Millisecond
-	maxFar  = 50 * time.Millisecond
+	// round trip above localRTT, up to maxExtraRTT, is added to the time that a consumer yields.
+	localRTT    = time.Millisecond
+	maxExtraRTT = 50 * time.Millisecond
 
-	// nearby is the part of a round trip that is not subtracted from the wait, because a claim that arrives too early
+	// rttMargin is the part of a round trip that is not subtracted from the wait, because a claim that arrives too early
 	// must be repeated.
-	nearby = 300 * time.Microsecond
+	rttMargin = 300 * time.Microsecond
 )
 
 // hints collects, from claims, nacks and notifications, when something may be due.
@@ -37,8 +37,8 @@ type hints struct {
 	at       time.Time       // guarded by mu; when something may be due; zero: at once
 	known    bool            // guarded by mu; at is valid
 	latest   time.Time       // guarded by mu; when to poll
-	yield    time.Duration   // guarded by mu; limit of lag
-	trip     time.Duration   // guarded by mu; about how long a claim is under way at least
+	yield    time.Duration   // guarded by mu; limit of yieldDelay
+	rtt      time.Duration   // guarded by mu; about how long a claim is under way at least
 	fallback fallbackPolling // guarded by mu
 	changed  chan struct{}   // signaled when at has become earlier
 }
@@ -77,8 +77,8 @@ func (h *hints) found(messages int, next, took time.Duration) {
 	if messages > 0 {
 		h.yield = 0
 	}
-	if h.trip += h.trip / 64; h.trip == 0 || took < h.trip { // round trips may become longer
-		h.trip = took
+	if h.rtt += h.rtt / 64; h.rtt == 0 || took < h.rtt { // round trips may become longer
+		h.rtt = took
 	}
 	switch {
 	case next < 0:
@@ -90,9 +90,9 @@ func (h *hints) found(messages int, next, took time.Duration) {
 }
 
 // after returns how long to wait before claiming a message that was due in this time when Redis replied. It subtracts
-// the time that the reply and the claim need, and adds the lag. The caller holds mu.
+// the time that the reply and the claim need, and adds the yield delay. The caller holds mu.
 func (h *hints) after(in time.Duration) time.Duration {
-	return max(0, in-max(0, h.trip-nearby)) + h.lag()
+	return max(0, in-max(0, h.rtt-rttMargin)) + h.yieldDelay()
 }
 
 // notified applies the hint of a notification. The hint of a consumer that has claimed replaces older
@@ -154,13 +154,13 @@ func (h *hints) earlier(in time.Duration) {
 	signal(h.changed)
 }
 
-// lag is how long after a due time to claim. The caller holds mu.
-func (h *hints) lag() time.Duration {
+// yieldDelay is how long after a due time to claim. The caller holds mu.
+func (h *hints) yieldDelay() time.Duration {
 	if h.yield == 0 {
 		return 0
 	}
-	far := min(maxFar, max(0, h.trip-closeBy))
-	return minYield + far + rand.N(h.yield+2*far) // random, so that consumers do not all claim at once
+	extra := min(maxExtraRTT, max(0, h.rtt-localRTT))
+	return minYield + extra + rand.N(h.yield+2*extra) // random, so that consumers do not all claim at once
 }
 
 // wait is how long to wait for the next due time, or poll.

@@ -36,16 +36,16 @@ func TestAClaimIsSentEarlierToADistantRedis(t *testing.T) {
 			h.found(0, next, took)
 			return h.wait()
 		}
-		assert.Equal(t, in-5*time.Millisecond+nearby, found(in, 5*time.Millisecond))
+		assert.Equal(t, in-5*time.Millisecond+rttMargin, found(in, 5*time.Millisecond))
 		h.reset()
 		h.notified(queue.Hint{In: in})
-		assert.Equal(t, in-5*time.Millisecond+nearby, h.wait())
+		assert.Equal(t, in-5*time.Millisecond+rttMargin, h.wait())
 		assert.Equal(t, time.Duration(0), found(4*time.Millisecond, 5*time.Millisecond))
-		assert.Equal(t, in, found(in, nearby), "Redis is near, and was busy before")
+		assert.Equal(t, in, found(in, rttMargin), "Redis is near, and was busy before")
 
 		for range 300 {
 			found(in, 5*time.Millisecond)
 		}
-		assert.Equal(t, in-5*time.Millisecond+nearby, found(in, 5*time.Millisecond), "it has become far")
+		assert.Equal(t, in-5*time.Millisecond+rttMargin, found(in, 5*time.Millisecond), "it has become far")
 	})
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 )
 
-// answerWithin is how long after a call of its group a consumer says that it is alive, unless a claim has said so. A group
-// may end 9 s after it was called: if the first attempt fails at once, a second one is in time.
-const answerWithin = 3 * time.Second
+// heartbeatDelay is how long after a notification of its group a consumer sends a heartbeat, unless a claim has been one. A
+// group may end 9 s after it was notified: if the first attempt fails at once, a second one is in time.
+const heartbeatDelay = 3 * time.Second
 
 // ErrLeaseLost says that the consumer no longer holds the message: another consumer may
 // have it, or it was cancelled, or its group was retired.
@@ -32,14 +32,14 @@ type leases struct {
 	reportsAlive bool // sends heartbeats even if nothing is held
 	spacing      *backoff.Spacing
 	report       *reporter
-	alarm        *alarm // calls tend
+	alarm        *alarm // calls maintain
 
 	mu          sync.Mutex
 	held        map[string]*item // guarded by mu; by id
 	checkAt     time.Time        // guarded by mu; when leases may stop being certain, or far ahead
 	extendAt    time.Time        // guarded by mu; when to extend them; zero while that is under way
 	aliveSentAt time.Time        // guarded by mu; when a call last recorded in Redis that the consumer is alive
-	calledAt    time.Time        // guarded by mu; when the group was last called, or an answer to that has failed
+	notifiedAt  time.Time        // guarded by mu; when the group was last notified, or the heartbeat after that has failed
 	left        bool             // guarded by mu; the consumer leaves the group, so no heartbeat may bring it back
 	// info is the consumer info of the last heartbeat. Claims repeat it.
 	info            string // guarded by mu
@@ -93,7 +93,7 @@ func (l *leases) hold(claimed []queue.Claimed, sent time.Time) []*item {
 	return items
 }
 
-// wake rings the alarm if tend must run earlier because of new leases, which are certain until ends. The caller
+// wake rings the alarm if maintain must run earlier because of new leases, which are certain until ends. The caller
 // holds mu.
 func (l *leases) wake(ends time.Time) {
 	sooner := false

@@ -131,7 +131,7 @@ func TestALeaseIsMeasuredFromWhenItsClaimWasSent(t *testing.T) {
 		r := run(t, g)
 		pass(testLease / 2)
 		g.add(1)
-		g.view(func() { g.latency = 25500 * time.Millisecond }) // tend looks sooner
+		g.view(func() { g.latency = 25500 * time.Millisecond }) // maintain looks sooner
 		g.hints <- 0
 		sent := time.Now()
 		msg := <-r.Messages()

@@ -28,8 +28,8 @@ func (n *notifications) OnHint(hint queue.Hint) {
 		signal(p.listening)
 		// Notifications may be lost: the claim that follows shows new partitions and pauses.
 	case hint.Alone:
-		signal(p.called)
-		p.leases.answerSoon()
+		signal(p.groupNotified)
+		p.leases.heartbeatSoon()
 	case hint.Grown:
 		p.topology.noteGrown()
 		return

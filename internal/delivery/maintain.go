@@ -11,10 +11,10 @@ import (
 // their own goroutines.
 func (s *Subscription) maintain() (next time.Time) {
 	if s.topology.paused.Swap(false) {
-		releaseAll(s.buffer.takeBackAll())
+		releaseAll(s.buffer.drainAll())
 	}
 	next = s.keepLeases()
-	overdue, overdueAt := s.buffer.takeBackOverdue(time.Now())
+	overdue, overdueAt := s.buffer.drainOverdue(time.Now())
 	releaseAll(overdue)
 	for _, other := range []time.Time{overdueAt, s.grow()} {
 		if !other.IsZero() && other.Before(next) {
@@ -29,7 +29,7 @@ func (s *Subscription) maintain() (next time.Time) {
 func (s *Subscription) keepLeases() (next time.Time) {
 	next = time.Now().Add(idle)
 	for _, p := range s.partitions {
-		if at := p.leases.tend(s.calls, &s.running.keepers); at.Before(next) {
+		if at := p.leases.maintain(s.calls, &s.running.keepers); at.Before(next) {
 			next = at
 		}
 	}

@@ -40,31 +40,31 @@ type goroutines struct {
 // which all partitions share, keeps their leases and settles them.
 type partition struct {
 	*shared
-	number    int
-	group     Group
-	hints     hints
-	leases    *leases
-	settler   *settler
-	report    reporter
-	spacing   *backoff.Spacing // for everything that fails and is retried
-	listening chan struct{}    // signals claim that notifications work again
-	called    chan struct{}    // signals claim that a notification was for this group alone, so it may be restored
-	listener  Listener         // set before fetch starts
-	need      need             // owned by fetch; which messages the next claim gets
-	requests  int64            // owned by fetch; the number of the last request
-	retired   bool             // owned by fetch; the group was retired at the last claim
+	number        int
+	group         Group
+	hints         hints
+	leases        *leases
+	settler       *settler
+	report        reporter
+	spacing       *backoff.Spacing // for everything that fails and is retried
+	listening     chan struct{}    // signals claim that notifications work again
+	groupNotified chan struct{}    // signals claim that a notification was for this group alone, so it may be restored
+	listener      Listener         // set before fetch starts
+	need          need             // owned by fetch; which messages the next claim gets
+	requests      int64            // owned by fetch; the number of the last request
+	retired       bool             // owned by fetch; the group was retired at the last claim
 }
 
 func newPartition(s *shared, number int) *partition {
 	p := &partition{
-		shared:    s,
-		number:    number,
-		group:     s.topic.Group(number),
-		hints:     newHints(s.config),
-		report:    newReporter(&s.config, s.outages, number),
-		spacing:   backoff.NewSpacing(minBackoff),
-		listening: make(chan struct{}, 1),
-		called:    make(chan struct{}, 1),
+		shared:        s,
+		number:        number,
+		group:         s.topic.Group(number),
+		hints:         newHints(s.config),
+		report:        newReporter(&s.config, s.outages, number),
+		spacing:       backoff.NewSpacing(minBackoff),
+		listening:     make(chan struct{}, 1),
+		groupNotified: make(chan struct{}, 1),
 	}
 	p.leases = newLeases(&s.config, p.group, p.spacing, &p.report, s.alarm)
 	p.settler = &settler{

@@ -126,11 +126,11 @@ func TestAMessageEndedByItsHandlerIsNotReportedAsLost(t *testing.T) {
 		r := run(t, g, lost.observe, func(c *Config) {
 			c.BatchSize = 1
 			c.Handle = func(batch []*message.Message) {
-				held, _ := InHandOf(batch[0].Context())
-				held.Ending()
+				held, _ := BatchMessageOf(batch[0].Context())
+				held.BeginSettle()
 				g.view(func() { g.stale["0000"] = true })
 				pass(testLease)
-				held.Ended(false)
+				held.Settled(false)
 				batch[0].Ack()
 			}
 		})

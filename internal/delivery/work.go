@@ -61,7 +61,7 @@ func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 	}
 	delivered := msg.Context() // a middleware may replace it
 	accepted, recall := d.offer(ctx, own, w, it, msg)
-	d.buffer.passed(it, accepted)
+	d.buffer.doneWaiting(it, accepted)
 	if !accepted {
 		p.settler.release(it) // has no effect if the lease is lost
 	}
@@ -95,7 +95,7 @@ func (d *dispatcher) prepare(
 	msg, expiresAt, err := d.config.Decode(own, it.Claimed)
 	it.expiresAt, it.Body = expiresAt, nil // so that the body is freed with the message, not with all items of its claim
 	if err != nil {
-		d.buffer.passed(it, true)
+		d.buffer.doneWaiting(it, true)
 		p.report.messageFailed(observe.Decoding, it.ID, err)
 		p.settler.bury(it, queue.Reason(fmt.Sprint("cannot decode: ", err))) // fmt survives a panic in Error
 		return nil, skipped
@@ -115,7 +115,7 @@ func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*
 		return uncertain
 	}
 	if it.expired() {
-		d.buffer.passed(it, true)
+		d.buffer.doneWaiting(it, true)
 		it.partition.settler.expire(it)
 		return skipped
 	}
@@ -125,10 +125,10 @@ func (d *dispatcher) admit(it *item, cancel context.CancelCauseFunc, behind ...*
 // releaseUnseen releases the items of a worker that no handler has seen, and all items in the buffer.
 func (d *dispatcher) releaseUnseen(back []*item) {
 	for _, it := range back {
-		d.buffer.passed(it, false)
-		it.releasing.Add(1) // before takeBackAll voids the claims under way, so that no later claim overtakes the item
+		d.buffer.doneWaiting(it, false)
+		it.releasing.Add(1) // before drainAll voids the claims under way, so that no later claim overtakes the item
 	}
-	releaseAll(append(back, d.buffer.takeBackAll()...))
+	releaseAll(append(back, d.buffer.drainAll()...))
 }
 
 // finish waits until a handler has settled its message or its time is over, and passes the outcome to the settler. When
@@ -188,7 +188,7 @@ func (d *dispatcher) offer(ctx, own context.Context, w *worker, it *item, msg *m
 		case <-ctx.Done():
 		case <-own.Done():
 		case <-it.expiry():
-			d.buffer.expired()
+			d.buffer.noteExpiredOffer()
 			next = recalled // by the worker itself
 		}
 	}

@@ -49,7 +49,7 @@ var mistakes = []struct {
 	},
 	{
 		"all idle consumers claim each message if Redis is far", "many far", "requests", []edit{{
-			"internal/delivery/hints.go", "maxFar  = 50 * time.Millisecond", "maxFar  = 0 * time.Millisecond",
+			"internal/delivery/hints.go", "maxExtraRTT = 50 * time.Millisecond", "maxExtraRTT = 0 * time.Millisecond",
 		}},
 	},
 	{

@@ -11,8 +11,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// tend gives up leases that are no longer certain, and extends the others if it is time. It returns when to check again.
-func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
+// maintain gives up leases that are no longer certain, and extends the others if it is time. It returns when to check again.
+func (l *leases) maintain(ctx context.Context, running *sync.WaitGroup) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -22,8 +22,8 @@ func (l *leases) tend(ctx context.Context, running *sync.WaitGroup) time.Time {
 		}
 	}
 	at := l.extendAt
-	if answerAt := l.calledAt.Add(answerWithin); l.unanswered() && answerAt.Before(at) {
-		at = answerAt
+	if heartbeatAt := l.notifiedAt.Add(heartbeatDelay); l.heartbeatOwed() && heartbeatAt.Before(at) {
+		at = heartbeatAt
 	}
 	switch {
 	case l.extendAt.IsZero():
@@ -78,8 +78,8 @@ func (l *leases) extend(ctx context.Context) {
 		next = idle
 	}
 	l.extendAt = time.Now().Add(next)
-	if l.unanswered() { // the answer has failed
-		l.calledAt = time.Now()
+	if l.heartbeatOwed() { // the heartbeat has failed
+		l.notifiedAt = time.Now()
 	}
 	l.alarm.ring()
 }
@@ -124,7 +124,7 @@ func (l *leases) noteAlive(sent time.Time) {
 func (l *leases) heartbeatOverdue() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.reportsAlive && !l.left && (l.unanswered() || time.Since(l.aliveSentAt) > l.heartbeatInterval())
+	return l.reportsAlive && !l.left && (l.heartbeatOwed() || time.Since(l.aliveSentAt) > l.heartbeatInterval())
 }
 
 // leave ends the heartbeats. It must be called before the consumer leaves the group.
@@ -139,19 +139,19 @@ func (l *leases) heartbeatInterval() time.Duration {
 	return max(l.config.alive()/3, l.config.quietInterval())
 }
 
-// answerSoon makes the consumer say within answerWithin that it is alive. Its group was called, so the group may be about
-// to end. The claim that follows the call says so, unless all workers are busy with messages of other partitions.
-func (l *leases) answerSoon() {
+// heartbeatSoon makes the consumer send a heartbeat within heartbeatDelay. Its group was notified, so the group may be about
+// to end. The claim that follows the notification is a heartbeat, unless all workers are busy with messages of other partitions.
+func (l *leases) heartbeatSoon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reportsAlive && !l.unanswered() {
-		l.calledAt = time.Now()
+	if l.reportsAlive && !l.heartbeatOwed() {
+		l.notifiedAt = time.Now()
 		l.alarm.ring()
 	}
 }
 
-// unanswered reports whether the consumer has not said that it is alive since its group was called. The caller holds mu.
-func (l *leases) unanswered() bool { return l.calledAt.After(l.aliveSentAt) }
+// heartbeatOwed reports whether the consumer has sent no heartbeat since its group was notified. The caller holds mu.
+func (l *leases) heartbeatOwed() bool { return l.notifiedAt.After(l.aliveSentAt) }
 
 func (l *leases) all() []queue.Held {
 	l.mu.Lock()
