@@ -31,7 +31,7 @@ type Window struct {
 
 	mu      sync.Mutex
 	size    int           // guarded by mu; bytes of the next call
-	trip    time.Duration // guarded by mu; a recent round trip without a transfer; 0: not known
+	rtt     time.Duration // guarded by mu; a recent round trip without a transfer; 0: not known
 	perByte float64       // guarded by mu; ns, of recent transfers
 	lost    int           // guarded by mu; calls in a row that were lost although they were small
 }
@@ -52,7 +52,7 @@ func (w *Window) Within(bytes int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	const patience = 4 // times as long as expected
-	expected := w.trip + time.Duration(float64(bytes)*w.perByte)
+	expected := w.rtt + time.Duration(float64(bytes)*w.perByte)
 	doubled := 0
 	for doubled < maxDoubled && minWithin<<doubled < patience*expected {
 		doubled++
@@ -66,12 +66,12 @@ func (w *Window) Arrived(bytes int, took time.Duration) {
 	defer w.mu.Unlock()
 	w.lost = 0
 	if bytes <= minSize {
-		if w.trip == 0 || took < w.trip {
-			w.trip = took
+		if w.rtt == 0 || took < w.rtt {
+			w.rtt = took
 		}
-		w.trip += (took - w.trip) / 8 // the way may become longer, or only this call was slow
+		w.rtt += (took - w.rtt) / 8 // the way may become longer, or only this call was slow
 	}
-	transfer := max(took-w.trip, time.Microsecond)
+	transfer := max(took-w.rtt, time.Microsecond)
 	if bytes > minSize {
 		w.perByte += (float64(transfer)/float64(bytes) - w.perByte) / 2
 	}
