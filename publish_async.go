@@ -61,7 +61,7 @@ func (f *PublishFuture) OnDone(call func(err error)) {
 // outcome is known. Do not end the context of the messages when PublishAsync returns: that ends the call.
 func (p *Publisher) PublishAsync(topic string, messages ...*message.Message) *PublishFuture {
 	if err := prepare(topic, messages); err != nil {
-		return &PublishFuture{p.publisher.Refuse(err)}
+		return &PublishFuture{p.publisher.FailAsync(err)}
 	}
 	return &PublishFuture{p.putAsync(topic, messages)}
 }
@@ -69,12 +69,12 @@ func (p *Publisher) PublishAsync(topic string, messages ...*message.Message) *Pu
 // putAsync is put for PublishAsync.
 func (p *Publisher) putAsync(topic string, messages []*message.Message) *publish.Future {
 	if p.publisher.Closed() {
-		return p.publisher.Refuse(publish.ErrClosed)
+		return p.publisher.FailAsync(publish.ErrClosed)
 	}
 	deadline := time.Now().Add(p.config.PublishTimeout)
 	encoded, err := p.encode(topic, messages)
 	if err != nil {
-		return p.publisher.Refuse(fmt.Errorf("redisdelay: publish to %q: %w", topic, err))
+		return p.publisher.FailAsync(fmt.Errorf("redisdelay: publish to %q: %w", topic, err))
 	}
 	ctx, stop := contextOf(messages)
 	future := p.publisher.PublishAsync(ctx, stop, deadline, topic, encoded)

@@ -122,7 +122,7 @@ func (ls *lanes) expire(b *batch) {
 		b.expiry = nil // other calls may join the batch while its sender is busy
 	}
 	ls.mu.Unlock()
-	ls.pending.settle(ended)
+	ls.pending.finishAll(ended)
 }
 
 // giveUp ends a call whose context has ended, unless the call has ended before.
@@ -131,7 +131,7 @@ func (ls *lanes) giveUp(f *Future, cause error) {
 	ended := f.giveUp(cause)
 	ls.mu.Unlock()
 	if ended {
-		ls.pending.settle([]*Future{f})
+		ls.pending.finishAll([]*Future{f})
 	}
 }
 

@@ -205,7 +205,7 @@ func TestFlushAwaitsEarlierCallsAndReturnsTheFirstErrorOnce(t *testing.T) {
 		assert.Equal(t, 200*time.Millisecond, time.Since(start), "it does not wait for later calls")
 		require.ErrorContains(t, p.Flush(t.Context()), "the second")
 		require.NoError(t, p.Flush(t.Context()))
-		require.ErrorIs(t, p.Refuse(io.ErrNoProgress).Err(), io.ErrNoProgress)
+		require.ErrorIs(t, p.FailAsync(io.ErrNoProgress).Err(), io.ErrNoProgress)
 		require.ErrorIs(t, p.Flush(t.Context()), io.ErrNoProgress, "nor are errors lost of calls that did not begin")
 	})
 }

@@ -34,7 +34,7 @@ func (p *Publisher) change(
 		return queue.Status{}, err
 	}
 	t := p.topics.find(event.Topic)
-	p.lanes.records.done(t.whole(), "", false) // the topic knows which calls may be repeated
+	p.lanes.records.add(t.whole(), "", false) // the topic knows which calls may be repeated
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.background.closing, cancel)() //nolint:contextcheck // ctx or Close, whichever is first

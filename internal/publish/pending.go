@@ -166,9 +166,9 @@ func (p *pending) fail(err error) {
 	}
 }
 
-// settle ends calls whose pieces have ended. Another goroutine calls the observer, which would delay
+// finishAll ends calls whose pieces have ended. Another goroutine calls the observer, which would delay
 // the sender of a lane here. Until then the calls keep their room, which limits the queue of reports.
-func (p *pending) settle(ended []*Future) {
+func (p *pending) finishAll(ended []*Future) {
 	if len(ended) == 0 {
 		return
 	}

@@ -292,8 +292,8 @@ func (p *Publisher) Flush(ctx context.Context) error { return p.pending.flush(ct
 // Failure returns the first error of a PublishAsync call since the last Flush.
 func (p *Publisher) Failure() error { return p.pending.failure() }
 
-// Refuse returns a PublishAsync call that has failed before it began.
-func (p *Publisher) Refuse(err error) *Future {
+// FailAsync returns a PublishAsync call that has failed before it began, and keeps its error for Flush.
+func (p *Publisher) FailAsync(err error) *Future {
 	f := &Future{pending: p.pending, stop: func() {}}
 	p.pending.refuse(f, err)
 	return f

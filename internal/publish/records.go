@@ -24,8 +24,8 @@ type records struct {
 	count      int                             // guarded by mu
 }
 
-// done notes that a batch has left a record, and whether a copy of the batch may come.
-func (r *records) done(to destination, name string, repeatable bool) {
+// add notes that a batch has left a record, and whether a copy of the batch may come.
+func (r *records) add(to destination, name string, repeatable bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names := r.repeatable[to]
@@ -47,20 +47,20 @@ func (r *records) done(to destination, name string, repeatable bool) {
 	names[name] = repeatable
 }
 
-// over returns the names of records that are not needed once the publisher has ended.
-func (r *records) over() map[destination][]string {
+// takeRemovable returns the names of the records that are not needed once the publisher has ended, and forgets all records.
+func (r *records) takeRemovable() map[destination][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	over := map[destination][]string{}
+	removable := map[destination][]string{}
 	for to, names := range r.repeatable {
 		for name, repeatable := range names {
 			if !repeatable {
-				over[to] = append(over[to], name)
+				removable[to] = append(removable[to], name)
 			}
 		}
 	}
 	clear(r.repeatable) // a second Close finds none
-	return over
+	return removable
 }
 
 // unrecord removes the records that are not needed any more, for up to unrecordFor. Records that
@@ -69,7 +69,7 @@ func (p *Publisher) unrecord(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unrecordFor)
 	defer cancel()
 	var calls sync.WaitGroup
-	for to, names := range p.lanes.records.over() {
+	for to, names := range p.lanes.records.takeRemovable() {
 		topic := p.topics.find(to.topic)
 		calls.Add(1)
 		if err := p.background.start(ctx, func(context.Context) {

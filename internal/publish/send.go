@@ -15,7 +15,7 @@ import (
 // send makes one attempt to store a batch. Its calls get the outcome. However, if the batch is not stored for a reason that is
 // temporary or may be due to one of the calls, they wait again in smaller batches.
 func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) {
-	defer func() { ls.records.done(to, b.request.Publisher, b.request.Repeatable.Load()) }()
+	defer func() { ls.records.add(to, b.request.Publisher, b.request.Repeatable.Load()) }()
 	start := time.Now()
 	duplicates, err := ls.topics.find(to.topic).Push(ctx, to.partition, b.request)
 	switch {
@@ -156,7 +156,7 @@ func (ls *lanes) finish(b *batch, duplicates []queue.Duplicate, err error) {
 	b.finish()
 	ended := b.endPieces()
 	ls.mu.Unlock()
-	ls.pending.settle(ended)
+	ls.pending.finishAll(ended)
 }
 
 // within is the time limit of an attempt. It is not much longer than a caller waits, since no other batch is sent meanwhile.

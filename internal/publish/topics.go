@@ -109,7 +109,7 @@ func (t *topics) refresh(topic *knownTopic) {
 		return
 	}
 	next := &query{done: make(chan struct{})}
-	if t.background.try(func(ctx context.Context) { t.ask(ctx, topic, next) }) {
+	if t.background.try(func(ctx context.Context) { t.runQuery(ctx, topic, next) }) {
 		topic.current = next
 	}
 }
@@ -122,7 +122,7 @@ func (t *topics) query(ctx context.Context, topic *knownTopic) error {
 		current = &query{done: make(chan struct{})}
 		topic.current = current
 		topic.mu.Unlock()
-		if err := t.background.start(ctx, func(ctx context.Context) { t.ask(ctx, topic, current) }); err != nil {
+		if err := t.background.start(ctx, func(ctx context.Context) { t.runQuery(ctx, topic, current) }); err != nil {
 			topic.answered(current, 0, err)
 		}
 	} else {
@@ -136,7 +136,8 @@ func (t *topics) query(ctx context.Context, topic *knownTopic) error {
 	}
 }
 
-func (t *topics) ask(ctx context.Context, topic *knownTopic, current *query) {
+// runQuery carries out a query.
+func (t *topics) runQuery(ctx context.Context, topic *knownTopic, current *query) {
 	partitions, err := t.raise(ctx, topic)
 	topic.answered(current, partitions, err)
 	if err == nil {
