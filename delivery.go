@@ -201,8 +201,8 @@ func (d Delivery) decided() *decision {
 	return d.handling.decision.Load()
 }
 
-// carryOut returns the nack of a decision. With an error, it does not keep the metadata.
-func (c *codec) carryOut(delivered Delivery, made *decision, metadata message.Metadata) (nack queue.Nack, err error) {
+// nackFor returns the nack of a decision. With an error, it does not keep the metadata.
+func (c *codec) nackFor(delivered Delivery, made *decision, metadata message.Metadata) (nack queue.Nack, err error) {
 	was, known := c.metadataOf(delivered)
 	if made.reason != "" {
 		nack.Reason = made.reason
@@ -216,7 +216,7 @@ func (c *codec) carryOut(delivered Delivery, made *decision, metadata message.Me
 		}
 	}
 	if !known || !maps.Equal(was, metadata) || delivered.recorded() != "" {
-		nack.Metadata, err = c.changed(delivered.withLastError(metadata))
+		nack.Metadata, err = c.encodeForNack(delivered.withLastError(metadata))
 	}
 	return nack, err
 }
@@ -224,7 +224,7 @@ func (c *codec) carryOut(delivered Delivery, made *decision, metadata message.Me
 // metadataOf is the metadata of a message as it was delivered, if that is still known: a
 // handler may have changed the body in place.
 func (c *codec) metadataOf(d Delivery) (metadata message.Metadata, known bool) {
-	msg, _, err := c.delivered(d.handling.claimed)
+	msg, _, err := c.decodeMessage(d.handling.claimed)
 	if err != nil {
 		return nil, false
 	}
@@ -327,7 +327,7 @@ var (
 
 // decode returns the message to hand out, and when it expires. Its context is ctx with a Delivery.
 func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (msg *message.Message, expiresAt time.Time, err error) {
-	msg, lastError, err := c.delivered(claimed)
+	msg, lastError, err := c.decodeMessage(claimed)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -354,10 +354,10 @@ func (c *codec) decode(ctx context.Context, claimed queue.Claimed) (msg *message
 	return msg, expiresAt, nil
 }
 
-// delivered is a message as its handler gets it, and the error that a Nack has kept. Its delay is
+// decodeMessage returns a message as its handler gets it, and the error that a Nack has kept. Its delay is
 // over: what a Nack has kept was made while the message was handled, what is in the body comes from
 // the publisher.
-func (c *codec) delivered(claimed queue.Claimed) (msg *message.Message, lastError string, err error) {
+func (c *codec) decodeMessage(claimed queue.Claimed) (msg *message.Message, lastError string, err error) {
 	msg, err = c.unmarshal(claimed.Body, claimed.Metadata)
 	if err != nil {
 		return nil, "", err
@@ -403,16 +403,16 @@ func (c *codec) unmarshal(body, metadata []byte) (msg *message.Message, err erro
 func (c *codec) redelivery(ctx context.Context, msg *message.Message) (nack queue.Nack, err error) {
 	delivered, _ := DeliveryFromContext(ctx)
 	if made := delivered.decided(); made != nil {
-		nack, err = c.carryOut(delivered, made, msg.Metadata)
+		nack, err = c.nackFor(delivered, made, msg.Metadata)
 	} else {
-		nack, err = c.retry(delivered, msg.Metadata)
+		nack, err = c.defaultNack(delivered, msg.Metadata)
 	}
 	nack.Error = delivered.recorded()
 	return nack, err
 }
 
-// retry returns the nack of a message about which nothing was decided.
-func (c *codec) retry(delivered Delivery, metadata message.Metadata) (nack queue.Nack, err error) {
+// defaultNack returns the nack of a message about which nothing was decided.
+func (c *codec) defaultNack(delivered Delivery, metadata message.Metadata) (nack queue.Nack, err error) {
 	meta := delays.Pending(metadata)
 	remaining, err := meta.Remaining(time.Now())
 	if err != nil || meta == (delays.Metadata{}) {
@@ -420,7 +420,7 @@ func (c *codec) retry(delivered Delivery, metadata message.Metadata) (nack queue
 		remaining = delay
 		nack.Metadata, err = c.sameMetadata(delivered, errors.Join(err, failed))
 	} else {
-		nack.Metadata, err = c.changed(delivered.withLastError(metadata))
+		nack.Metadata, err = c.encodeForNack(delivered.withLastError(metadata))
 	}
 	nack.Delay = max(remaining, MinRedeliveryDelay)
 	return nack, err
@@ -435,11 +435,12 @@ func (c *codec) sameMetadata(delivered Delivery, before error) ([]byte, error) {
 	if !known {
 		return nil, before
 	}
-	encoded, err := c.changed(delivered.withLastError(was))
+	encoded, err := c.encodeForNack(delivered.withLastError(was))
 	return encoded, errors.Join(before, err)
 }
 
-func (c *codec) changed(metadata message.Metadata) ([]byte, error) {
+// encodeForNack encodes metadata for the next delivery.
+func (c *codec) encodeForNack(metadata message.Metadata) ([]byte, error) {
 	encoded, err := encodeMetadata(metadata)
 	if len(metadata) == 0 {
 		encoded = emptyMetadata() // nothing would keep the old

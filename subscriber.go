@@ -193,7 +193,7 @@ func (s *Subscriber) subscribe(
 		back()
 		return nil, err
 	}
-	config := s.delivery(topic, group)
+	config := s.deliveryConfig(topic, group)
 	change(&config)
 	subscription := delivery.New(membership, config)
 	warn(s.store, s.logger)
@@ -204,8 +204,8 @@ func (s *Subscriber) subscribe(
 	return subscription, nil
 }
 
-// delivery is the config of a subscription that hands out single messages.
-func (s *Subscriber) delivery(topic, group string) delivery.Config {
+// deliveryConfig is the config of a subscription that hands out single messages.
+func (s *Subscriber) deliveryConfig(topic, group string) delivery.Config {
 	codec := &codec{config: &s.config, topic: topic, group: group}
 	return delivery.Config{
 		Decode:        codec.decode,
@@ -238,19 +238,19 @@ func (s *Subscriber) run(
 	s.running.Add(1) // until it has ended
 	ctx, cancel := context.WithCancel(ctx)
 	unlink := context.AfterFunc(s.closing, cancel) //nolint:contextcheck // ctx or Close, whichever is first
-	endGroup := s.endsGroup(ctx, place)
+	endGroup := s.groupEnder(ctx, place)
 	subscription.Start(ctx, partitions, func(err error) {
 		defer s.running.Done()
 		defer cancel()
 		unlink()
-		s.keep(err)
+		s.setError(err)
 		endGroup()
 	})
 	return nil
 }
 
-// keep keeps the error of the first subscription that did not end in time: there may be any number of them.
-func (s *Subscriber) keep(err error) {
+// setError keeps the error of the first subscription that did not end in time: there may be any number of them.
+func (s *Subscriber) setError(err error) {
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -258,8 +258,8 @@ func (s *Subscriber) keep(err error) {
 	}
 }
 
-// endsGroup returns what ends the group of a subscription's own, once that has ended, which is after ctx.
-func (s *Subscriber) endsGroup(ctx context.Context, place observe.Place) (end func()) {
+// groupEnder returns what ends the group of a subscription's own, once that has ended, which is after ctx.
+func (s *Subscriber) groupEnder(ctx context.Context, place observe.Place) (end func()) {
 	if !s.broadcast() {
 		return func() {}
 	}
