@@ -81,7 +81,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	stored := p.store(topic, delayed.messages)
 	if stored != nil && !complete(stored) {
-		return partly(stored, len(messages), delayed, due)
+		return partialError(stored, len(messages), delayed, due)
 	}
 	if len(due.messages) == 0 {
 		return stored
@@ -156,8 +156,8 @@ func (p *Publisher) register(ctx context.Context, topic string) error {
 	return nil
 }
 
-// partly is the error of a call whose messages with a delay could not all be stored.
-func partly(err error, total int, delayed, due kind) error {
+// partialError is the error of a call whose messages with a delay could not all be stored.
+func partialError(err error, total int, delayed, due kind) error {
 	var partial *redisdelay.PartialPublishError
 	if !errors.As(err, &partial) {
 		return err

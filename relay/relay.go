@@ -19,11 +19,11 @@ import (
 
 // Relay publishes delayed messages to a target when they are due. It is safe for concurrent use.
 type Relay struct {
-	config Config
-	store  *queue.Store
-	target message.Publisher
-	logger watermill.LoggerAdapter
-	apart  sync.Map // topics whose streams are in another slot, as Redis has reported
+	config    Config
+	store     *queue.Store
+	target    message.Publisher
+	logger    watermill.LoggerAdapter
+	otherSlot sync.Map // topics whose streams are in another slot, as Redis has reported
 }
 
 // New returns a Relay. It does no I/O. The error is a *redisdelay.ConfigError. A nil logger logs nothing.
@@ -96,7 +96,7 @@ func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, to
 		if errors.Is(err, redisdelay.ErrSubscriberClosed) || ctx.Err() != nil {
 			return
 		}
-		outages.Failed(beginning, place, err)
+		outages.Failed(subscribing, place, err)
 		if !pause.Wait(ctx) {
 			return
 		}
@@ -111,14 +111,14 @@ func (r *Relay) relay(ctx context.Context, subscriber *redisdelay.Subscriber, to
 // The answer is for the first partition; the others have slots of their own. If a proxy hides a Cluster, the relay
 // finds out with the first message, and logs that.
 func (r *Relay) InOneStep(topic string) bool {
-	_, apart := r.apart.Load(topic)
-	return !apart && r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
+	_, otherSlot := r.otherSlot.Load(topic)
+	return !otherSlot && r.config.sameClient() && r.store.Topic(topic).Partition(0).Group(r.config.ConsumerGroup).CanRelay(topic)
 }
 
 // The background work of a relay, apart from its subscriptions.
 const (
-	beginning observe.Activity = "begin"
-	handingOn observe.Activity = "hand on"
+	subscribing observe.Activity = "subscribe"
+	publishing  observe.Activity = "publish"
 )
 
 // logging is an observer that logs the outages of a relay.
@@ -126,7 +126,7 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 	return observe.Observer{
 		OutageBegan: func(e observe.OutageBegan) { logger.Error(failureText(e.Activity), e.Err, fieldsOf(e.Place)) },
 		OutageEnded: func(e observe.OutageEnded) {
-			if e.Activity == handingOn { // a beginning is logged as "Relaying delayed messages"
+			if e.Activity == publishing { // a subscription is logged as "Relaying delayed messages"
 				logger.Info("The target takes messages of the topic again", fieldsOf(e.Place))
 			}
 		},
@@ -134,7 +134,7 @@ func logging(logger watermill.LoggerAdapter) observe.Observer {
 }
 
 func failureText(what observe.Activity) string {
-	if what == beginning {
+	if what == subscribing {
 		return "Could not begin to relay the topic; trying again"
 	}
 	return "The target takes no messages of the topic; trying again"

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// minRest and maxRest limit the pause after a batch of which the target has accepted no message.
-	minRest = redisdelay.MinRedeliveryDelay
-	maxRest = 2 * time.Second
+	// minBackoff and maxBackoff limit the pause after a batch of which the target has accepted no message.
+	minBackoff = redisdelay.MinRedeliveryDelay
+	maxBackoff = 2 * time.Second
 
 	// maxProbes is the number of messages that a route offers to a target that has accepted none since the last pause.
 	// It is above 1, because the target may reject the first messages and accept others.
@@ -37,19 +37,19 @@ type route struct {
 	relay    *Relay
 	topic    string
 	stopping context.Context // ends with Run's
-	outlast  context.Context // does not end with Run's
+	detached context.Context // does not end with Run's
 
 	failures failures
 	target   *outage.State   // whether the target accepts messages
-	pause    backoff.Backoff // between rests
+	pause    backoff.Backoff // after batches of which the target has accepted no message
 }
 
 func newRoute(ctx context.Context, r *Relay, topic string) *route {
 	return &route{
-		relay: r, topic: topic, stopping: ctx, outlast: context.WithoutCancel(ctx),
+		relay: r, topic: topic, stopping: ctx, detached: context.WithoutCancel(ctx),
 		failures: failures{max: r.config.MaxFailures, counts: map[string]failure{}},
 		target:   outage.New(logging(r.logger), 0),
-		pause:    backoff.Backoff{Min: minRest, Max: maxRest},
+		pause:    backoff.Backoff{Min: minBackoff, Max: maxBackoff},
 	}
 }
 
@@ -59,12 +59,12 @@ func (rt *route) place() observe.Place { return observe.Place{Topic: rt.topic, P
 // by one, to find out which of them are rejected. If the target accepts none, handle releases them and pauses.
 func (rt *route) handle(batch []*message.Message) {
 	taken, remaining, err := 0, batch, error(nil)
-	if !rt.target.Fails(handingOn, rt.place()) {
+	if !rt.target.Fails(publishing, rt.place()) {
 		fresh, retries := split(batch)
 		if remaining, err = retries, rt.deliver(fresh); err != nil {
-			remaining = unsettled(batch)
+			remaining = unacked(batch)
 		}
-		taken = len(batch) - len(unsettled(batch))
+		taken = len(batch) - len(unacked(batch))
 	}
 	if len(remaining) == 1 && len(batch) == 1 && err != nil { // it was offered alone
 		if rt.handleFailure(remaining[0], err) {
@@ -80,7 +80,7 @@ func (rt *route) handle(batch []*message.Message) {
 	case taken+some > 0:
 		rt.worked()
 	case err != nil: // otherwise nothing was offered, or only messages that were rejected for good
-		rt.rest(err)
+		rt.backOff(err)
 	}
 }
 
@@ -123,7 +123,7 @@ func (rt *route) oneByOne(messages []*message.Message, works bool) (taken int, f
 			}
 			continue
 		}
-		if !settled(msg) { // it was not offered
+		if !acked(msg) { // it was not offered
 			continue
 		}
 		taken++
@@ -167,11 +167,11 @@ func (rt *route) ask(failure error) (permanent bool, err error) {
 	return rt.relay.config.Permanent(failure), nil
 }
 
-// postpone returns messages that were not offered, for the time of the next rest.
+// postpone returns messages that were not offered, for minBackoff.
 func (rt *route) postpone(messages []*message.Message) {
 	for _, msg := range messages {
 		delivery, _ := redisdelay.DeliveryFromContext(msg.Context())
-		_ = delivery.Defer(delay.For(minRest)) // after an error, the Nack redelivers it as well
+		_ = delivery.Defer(delay.For(minBackoff)) // after an error, the Nack redelivers it as well
 		msg.Nack()
 	}
 }
@@ -179,12 +179,12 @@ func (rt *route) postpone(messages []*message.Message) {
 // worked records that the target accepts messages.
 func (rt *route) worked() {
 	rt.pause.Reset()
-	rt.target.Worked(handingOn, rt.place())
+	rt.target.Worked(publishing, rt.place())
 }
 
-// rest pauses after a batch of which the target has accepted no message. Meanwhile, no messages are claimed.
-func (rt *route) rest(err error) {
-	rt.target.Failed(handingOn, rt.place(), err)
+// backOff pauses after a batch of which the target has accepted no message. Meanwhile, no messages are claimed.
+func (rt *route) backOff(err error) {
+	rt.target.Failed(publishing, rt.place(), err)
 	rt.pause.Wait(rt.stopping)
 }
 
@@ -201,7 +201,7 @@ func (rt *route) deliver(messages []*message.Message) error {
 		err = rt.publish(messages)
 	}
 	for _, msg := range messages {
-		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); settled(msg) {
+		if delivery, _ := redisdelay.DeliveryFromContext(msg.Context()); acked(msg) {
 			rt.failures.accepted(delivery.ID)
 		}
 	}
@@ -243,7 +243,7 @@ func (rt *route) unexpired(messages []*message.Message) (unexpired []*message.Me
 // copyOf copies a message for the target, which may pass the copy to consumers. So its context must not have this delivery.
 func (rt *route) copyOf(msg *message.Message) *message.Message {
 	c := msg.Copy()
-	c.SetContext(rt.outlast)
+	c.SetContext(rt.detached)
 	return c
 }
 
@@ -271,17 +271,17 @@ func recovered(err *error) {
 	}
 }
 
-func unsettled(messages []*message.Message) (remaining []*message.Message) {
+func unacked(messages []*message.Message) (remaining []*message.Message) {
 	for _, msg := range messages {
-		if !settled(msg) {
+		if !acked(msg) {
 			remaining = append(remaining, msg)
 		}
 	}
 	return remaining
 }
 
-// settled reports whether a message is acked.
-func settled(msg *message.Message) bool {
+// acked reports whether a message is acked.
+func acked(msg *message.Message) bool {
 	select {
 	case <-msg.Acked():
 		return true

@@ -32,14 +32,14 @@ type group interface {
 func (rt *route) toStream(messages []*message.Message) error {
 	var errs []error
 	for len(messages) > 0 {
-		first := inHand(messages[0])
+		first := batchMessage(messages[0])
 		n := 1
-		for n < len(messages) && inHand(messages[n]).Partition() == first.Partition() {
+		for n < len(messages) && batchMessage(messages[n]).Partition() == first.Partition() {
 			n++
 		}
 		send := rt.publish
-		_, apart := rt.relay.apart.Load(rt.topic)
-		if g, ok := first.Group().(group); ok && !apart && g.CanRelay(rt.topic) {
+		_, otherSlot := rt.relay.otherSlot.Load(rt.topic)
+		if g, ok := first.Group().(group); ok && !otherSlot && g.CanRelay(rt.topic) {
 			send = func(messages []*message.Message) error { return rt.move(g, messages) }
 		}
 		if err := send(messages[:n]); err != nil {
@@ -50,7 +50,7 @@ func (rt *route) toStream(messages []*message.Message) error {
 	return errors.Join(errs...)
 }
 
-func inHand(msg *message.Message) delivery.BatchMessage {
+func batchMessage(msg *message.Message) delivery.BatchMessage {
 	h, _ := delivery.BatchMessageOf(msg.Context()) // SubscribeBatches put it there
 	return h
 }
@@ -81,11 +81,11 @@ func (rt *route) move(g group, messages []*message.Message) error {
 		maxlen = config.DefaultMaxlen
 	}
 	for _, msg := range moving {
-		inHand(msg).BeginSettle()
+		batchMessage(msg).BeginSettle()
 	}
-	relayed, err := g.Relay(rt.outlast, queue.Stream{Key: rt.topic, MaxLen: maxlen}, entries)
+	relayed, err := g.Relay(rt.detached, queue.Stream{Key: rt.topic, MaxLen: maxlen}, entries)
 	if errors.Is(err, queue.ErrOtherSlot) {
-		rt.relay.apart.Store(rt.topic, true)
+		rt.relay.otherSlot.Store(rt.topic, true)
 		rt.relay.logger.Info("The stream is in another slot of Redis than the messages; they are published at least once",
 			watermill.LogFields{"topic": rt.topic})
 		return errors.Join(append(errs, rt.publish(moving))...)
@@ -94,7 +94,7 @@ func (rt *route) move(g group, messages []*message.Message) error {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, msg := range moving {
-		held := inHand(msg)
+		held := batchMessage(msg)
 		if id := held.Delivery().ID; slices.Contains(relayed.Stale, id) {
 			rt.relay.logger.Debug("The relay no longer holds a message: it was moved before, or another consumer has claimed it",
 				watermill.LogFields{"topic": rt.topic, "id": id})
@@ -112,7 +112,7 @@ func (rt *route) entry(msg *message.Message) (queue.Entry, error) {
 	if err != nil {
 		return queue.Entry{}, err
 	}
-	held := inHand(msg)
+	held := batchMessage(msg)
 	entry := queue.Entry{Delivery: held.Delivery(), Size: held.Size()}
 	for field, value := range values {
 		entry.Values = append(entry.Values, field, value)
