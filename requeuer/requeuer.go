@@ -48,7 +48,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	poison, err := middleware.PoisonQueue(waiting{failed}, config.Topic)
+	poison, err := middleware.PoisonQueue(waitPublisher{failed}, config.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("redisdelay: requeuer: %w", err)
 	}
@@ -57,9 +57,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 		middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware, withoutMessages, middleware.Recoverer},
 	}
 	r.requeuer, err = requeuer.NewRequeuer(requeuer.Config{
-		Subscriber: patient{subscriber, logger}, SubscribeTopic: config.Topic, Publisher: config.Publisher,
+		Subscriber: retryingSubscriber{subscriber, logger}, SubscribeTopic: config.Topic, Publisher: config.Publisher,
 		GeneratePublishTopic: func(p requeuer.GeneratePublishTopicParams) (string, error) {
-			back(p.Message)
+			restoreMetadata(p.Message)
 			delays.MarkMade(p.Message.Metadata) // DelayOnError derives the next delay from it
 			return config.GeneratePublishTopic(p.Message)
 		},
@@ -99,14 +99,14 @@ func (r *Requeuer) Run(ctx context.Context) error { return r.requeuer.Run(ctx) }
 // Close closes what New has created. Call it after the routers with the Middleware, and Run, have ended.
 func (r *Requeuer) Close() error { return errors.Join(r.subscriber.Close(), r.failed.Close()) }
 
-// patient subscribes when Redis is there. A Router that cannot subscribe ends for good.
-type patient struct {
+// retryingSubscriber subscribes when Redis is there. A Router that cannot subscribe ends for good.
+type retryingSubscriber struct {
 	*redisdelay.Subscriber
 	logger watermill.LoggerAdapter
 }
 
 // Subscribe tries again until ctx ends, which ends the Router without an error.
-func (p patient) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+func (p retryingSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	for logged := false; ; logged = true {
 		messages, err := p.Subscriber.Subscribe(ctx, topic)
 		if err == nil || errors.Is(err, redisdelay.ErrSubscriberClosed) {
