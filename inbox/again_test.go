@@ -48,7 +48,7 @@ func TestARepeatedBatchIsSplitTheSameWay(t *testing.T) {
 				s.put("")
 			}
 			i := s.inbox(test.before)
-			_, err := i.settle(t.Context(), s.next(i))
+			_, err := i.processBatch(t.Context(), s.next(i))
 			require.NoError(t, err)
 			require.EqualValues(t, 21-test.rejected, s.stored())
 			s.ack()
@@ -77,7 +77,7 @@ func TestARepeatedBatchRefusesTheSameDuplicate(t *testing.T) {
 			i := s.inbox()
 			s.empties(i)
 			ids := []string{s.put("first"), s.put("second"), s.put("duplicate", "key", "k"), s.put("last")}
-			_, err := i.settle(t.Context(), s.next(i))
+			_, err := i.processBatch(t.Context(), s.next(i))
 			require.NoError(t, err)
 			for _, n := range removed {
 				require.NoError(t, s.client.XDel(t.Context(), s.key("entries"), ids[n]).Err())
@@ -87,7 +87,7 @@ func TestARepeatedBatchRefusesTheSameDuplicate(t *testing.T) {
 				want = []string{ids[2]}
 			}
 			for range 2 { // the second one comes after a process has died again
-				rejected, err := i.settle(t.Context(), b)
+				rejected, err := i.processBatch(t.Context(), b)
 				require.NoError(t, err)
 				var got []string
 				for _, r := range rejected {
@@ -110,7 +110,7 @@ func TestADuplicateIsRefusedAfterEntriesAreRemoved(t *testing.T) {
 	s.empties(i)
 	before := s.client.HGet(t.Context(), s.keyOf(0, script.Publishers), publisherName).Val()
 	ids := []string{s.put("first"), s.put("second"), s.put("duplicate", "key", "k"), s.put("last")}
-	_, err := i.settle(t.Context(), s.next(i)) // only the plan remains of it
+	_, err := i.processBatch(t.Context(), s.next(i)) // only the plan remains of it
 	require.NoError(t, err)
 	s.ack()
 	require.NoError(t, s.client.HSet(t.Context(), s.keyOf(0, script.Publishers), publisherName, before).Err())
@@ -123,7 +123,7 @@ func TestADuplicateIsRefusedAfterEntriesAreRemoved(t *testing.T) {
 	require.NoError(t, s.client.XDel(t.Context(), s.key("entries"), ids[0], ids[1]).Err())
 	b := s.next(i)
 	for range 2 {
-		rejected, err := i.settle(t.Context(), b)
+		rejected, err := i.processBatch(t.Context(), b)
 		require.NoError(t, err)
 		require.Len(t, rejected, 1)
 		assert.Equal(t, ids[2], rejected[0].Entry)
@@ -157,7 +157,7 @@ func TestAPanicInTheMarshalerRefusesTheEntry(t *testing.T) {
 			}
 		}
 	})
-	rejected, err := i.settle(t.Context(), s.next(i))
+	rejected, err := i.processBatch(t.Context(), s.next(i))
 	require.NoError(t, err)
 	assert.Equal(t, []intake.Rejection{{Entry: bad, Reason: "cannot encode: panic: context deadline exceeded"}}, rejected)
 	require.Len(t, reported, 1)
@@ -174,7 +174,7 @@ func TestARepeatedBatchKeepsItsPartitions(t *testing.T) {
 		s.put("")
 	}
 	i := s.inbox(func(c *Config) { c.Partitions = 2 })
-	_, err := i.settle(t.Context(), s.next(i))
+	_, err := i.processBatch(t.Context(), s.next(i))
 	require.NoError(t, err)
 	rest := s.client.ZCard(t.Context(), s.keyOf(1, script.Scheduled)).Val()
 	require.Positive(t, rest)
@@ -186,7 +186,7 @@ func TestARepeatedBatchKeepsItsPartitions(t *testing.T) {
 	assert.Equal(t, rest, s.client.ZCard(t.Context(), s.keyOf(1, script.Scheduled)).Val())
 }
 
-// TestAMessageIsReportedOnce although its batch is settled again, because one of its partitions was unavailable.
+// TestAMessageIsReportedOnce although its batch is processed again, because one of its partitions was unavailable.
 func TestAMessageIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -273,7 +273,7 @@ func TestAnInboxThatLostWritesIsNotStuck(t *testing.T) {
 	later := fmt.Sprintf("%d %d %026d", b.Number+1e9, time.Now().UnixMilli(), 1)
 	require.NoError(t, s.client.HSet(t.Context(), s.keyOf(0, script.Publishers), publisherName, later).Err())
 	for range 2 { // the second one comes after a process has died
-		_, err := i.settle(t.Context(), b)
+		_, err := i.processBatch(t.Context(), b)
 		require.NoError(t, err)
 		require.LessOrEqual(t, s.stored(), int64(1))
 	}
@@ -295,7 +295,7 @@ func TestANewBatchIsNotMistakenForALostOne(t *testing.T) {
 		require.NoError(t, s.client.HSet(t.Context(), s.key("reading"), "number", ahead, "first", "").Err())
 		b := s.next(i)
 		require.Greater(t, b.Number, ahead)
-		_, err := i.settle(t.Context(), b)
+		_, err := i.processBatch(t.Context(), b)
 		require.NoError(t, err)
 		require.NoError(t, s.client.XDel(t.Context(), s.key("entries"), b.Entries[0].ID).Err())
 	}
@@ -349,7 +349,7 @@ func TestCancelWorksInAFullRedis(t *testing.T) {
 	s.put("", "op", "cancel", "key", "k")
 	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	b := s.next(i)
-	_, err := i.settle(t.Context(), b)
+	_, err := i.processBatch(t.Context(), b)
 	require.NoError(t, err)
 	assert.Zero(t, s.stored())
 	assert.NotEqual(t, fmt.Sprint(b.Number), s.client.HGet(t.Context(), s.key("reading"), "planned").Val())
@@ -368,7 +368,7 @@ func TestABatchThatFailsInAFullRedisIsStoredLater(t *testing.T) {
 		s.put("")
 	}
 	b := s.next(i)
-	_, err := i.settle(t.Context(), b)
+	_, err := i.processBatch(t.Context(), b)
 	require.NoError(t, err)
 	s.ack()
 	s.forget(0)
@@ -380,7 +380,7 @@ func TestABatchThatFailsInAFullRedisIsStoredLater(t *testing.T) {
 	_, err = i.store.Topic("t").Push(t.Context(), 0, died)
 	require.ErrorContains(t, err, "OOM")
 	for range 3 {
-		_, err = i.settle(t.Context(), b)
+		_, err = i.processBatch(t.Context(), b)
 		require.ErrorContains(t, err, "OOM")
 	}
 	memory("0")
@@ -406,7 +406,7 @@ func TestServerErrorsDoNotRefuseAnEntry(t *testing.T) {
 		"LOADING Redis is loading the dataset in memory":                                  false,
 		"WRONGTYPE Operation against a key holding the wrong kind of value":               true,
 	} {
-		assert.Equal(t, want, lasting(fmt.Errorf("it fails: %w", script.Refusal(text))), text)
+		assert.Equal(t, want, isPermanent(fmt.Errorf("it fails: %w", script.Refusal(text))), text)
 	}
 	for _, err := range []error{
 		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
@@ -414,7 +414,7 @@ func TestServerErrorsDoNotRefuseAnEntry(t *testing.T) {
 		tls.RecordHeaderError{},
 		redis.ErrClosed,
 	} {
-		assert.False(t, lasting(fmt.Errorf("it fails: %w", err)), "%T", err)
+		assert.False(t, isPermanent(fmt.Errorf("it fails: %w", err)), "%T", err)
 	}
 }
 
@@ -444,7 +444,7 @@ func TestALateChangeDoesNotUndoLaterOnes(t *testing.T) {
 			s.empties(other)
 			want := s.scheduled(0)
 			require.Len(t, want, 1)
-			_, err := late.settle(t.Context(), b)
+			_, err := late.processBatch(t.Context(), b)
 			require.NoError(t, err)
 			assert.Equal(t, want, s.scheduled(0))
 		})
@@ -462,7 +462,7 @@ func TestCancelAndRescheduleAreAppliedOnce(t *testing.T) {
 			s.put("", "key", before, "delay_ms", "3600000")
 			s.empties(i)
 			s.put("", "op", "cancel", "key", "k")
-			_, err := i.settle(t.Context(), s.next(i))
+			_, err := i.processBatch(t.Context(), s.next(i))
 			require.NoError(t, err)
 			others := s.stored()
 			traits := script.Traits{Key: "k"}
@@ -500,7 +500,7 @@ func TestADueTimeDoesNotDependOnWhenABatchIsStored(t *testing.T) {
 	b := s.next(i)
 	read := now()
 	require.Eventually(t, func() bool { return now().Sub(read) > 50*time.Millisecond }, time.Minute, time.Millisecond)
-	_, err := i.settle(t.Context(), b)
+	_, err := i.processBatch(t.Context(), b)
 	require.NoError(t, err)
 	add()
 	s.empties(i)
@@ -572,12 +572,12 @@ func TestManyTopicsAreOpenedAndStoredInParallel(t *testing.T) {
 	i := s.inbox(func(c *Config) { c.Client, c.Partitions = client, 2 })
 	b := s.next(i)
 	require.Len(t, b.Entries, topics)
-	settle := func(b intake.Batch) {
-		rejected, err := i.settle(t.Context(), b)
+	process := func(b intake.Batch) {
+		rejected, err := i.processBatch(t.Context(), b)
 		require.NoError(t, err)
 		require.Empty(t, rejected)
 	}
-	settle(b)
+	process(b)
 	assert.False(t, hook.opening.failed.Load(), "topics are opened one after another")
 	assert.False(t, hook.storing.failed.Load(), "topics are stored one after another")
 	add()
@@ -585,7 +585,7 @@ func TestManyTopicsAreOpenedAndStoredInParallel(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, next.Entries, topics)
 	hook.calls.Store(0)
-	settle(next)
+	process(next)
 	assert.Less(t, hook.calls.Load(), int64(3*topics), "one call to look at a topic that is known, and one to store")
 }
 
@@ -605,7 +605,7 @@ func TestARepeatedBatchReportsItsIgnoredDuplicates(t *testing.T) {
 	})
 	b := s.next(i)
 	for range 2 {
-		rejected, err := i.settle(t.Context(), b)
+		rejected, err := i.processBatch(t.Context(), b)
 		require.NoError(t, err)
 		require.Empty(t, rejected)
 	}
@@ -624,7 +624,7 @@ func TestARepeatedBatchLosesNoMessageOfAKey(t *testing.T) {
 	i := s.inbox(func(c *Config) { c.OnDuplicate = redisdelay.ReplaceDuplicate })
 	b := s.next(i)
 	for range 2 {
-		_, err := i.settle(t.Context(), b)
+		_, err := i.processBatch(t.Context(), b)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, s.stored())
 		s.forget(0)
@@ -637,23 +637,23 @@ func TestALateReaderStoresNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	i := s.inbox()
-	settle := func(b intake.Batch) error {
-		_, err := i.settle(t.Context(), b)
+	process := func(b intake.Batch) error {
+		_, err := i.processBatch(t.Context(), b)
 		return err
 	}
 	s.put("")
 	late, same := s.next(i), s.next(i)
-	require.NoError(t, settle(same))
+	require.NoError(t, process(same))
 	require.EqualValues(t, 1, s.stored())
 	s.ack()
-	require.NoError(t, settle(late), "the batch is the last one: the record says that it is stored")
+	require.NoError(t, process(late), "the batch is the last one: the record says that it is stored")
 	assert.Zero(t, s.stored())
 	s.put("")
 	next, err := i.intake.Next(t.Context(), intake.Reader{Name: "other", Keep: 1, MaxBytes: 1 << 20}, same.Number)
 	require.NoError(t, err)
-	require.NoError(t, settle(next))
-	require.ErrorIs(t, settle(late), intake.ErrEnded)
-	pushing := &settling{Inbox: i, batch: late} // it has asked for the plan before
+	require.NoError(t, process(next))
+	require.ErrorIs(t, process(late), intake.ErrEnded)
+	pushing := &batchWork{Inbox: i, batch: late} // it has asked for the plan before
 	pushing.add(plan{}, place{topic: "t"}, outcome{entry: late.Entries[0], message: queue.Message{ID: idOf(s.prefix, late.Entries[0], script.Traits{})}})
 	require.ErrorIs(t, pushing.push(t.Context()), intake.ErrEnded)
 	assert.EqualValues(t, 1, s.stored())

@@ -55,11 +55,11 @@ type request struct {
 	msg          *message.Message
 }
 
-// requestOf reads an entry. An error is an unusable.
+// requestOf reads an entry. An error is an invalidEntryError.
 func requestOf(e intake.Entry) (request, error) {
 	r, err := parse(e)
 	if err != nil {
-		err = unusable{err}
+		err = invalidEntryError{err}
 	}
 	return r, err
 }
@@ -90,12 +90,12 @@ func parse(e intake.Entry) (request, error) {
 	case r.operation == opReschedule && !seen["delay_ms"] && !seen["due_ms"]:
 		return r, errors.New(`field "delay_ms" or "due_ms" is missing`)
 	}
-	r.describe()
+	r.setMetadata()
 	return r, nil
 }
 
-// describe sets the metadata that Publish would set.
-func (r *request) describe() {
+// setMetadata sets the metadata that Publish would set.
+func (r *request) setMetadata() {
 	if r.traits.Key != "" {
 		redisdelay.SetKey(r.msg, r.traits.Key)
 	}
@@ -174,8 +174,8 @@ func milliseconds(value string, least, most int64) (int64, error) {
 	return ms, nil
 }
 
-// chooser returns the key that chooses the partition of the message; see redisdelay.PublisherConfig.PartitionKey.
-func (r request) chooser(e intake.Entry) string {
+// effectivePartitionKey returns the key that chooses the partition of the message; see redisdelay.PublisherConfig.PartitionKey.
+func (r request) effectivePartitionKey(e intake.Entry) string {
 	return cmp.Or(r.traits.OrderingKey, r.traits.Key, r.partitionKey, e.ID)
 }
 

@@ -132,7 +132,7 @@ type reader struct {
 	inbox *Inbox
 	as    intake.Reader
 
-	settled  int64 // the batch that this reader has stored, but not ended
+	stored   int64 // the batch that this reader has stored, but not ended
 	rejected []intake.Rejection
 	failed   int64 // the batch that it could not store
 }
@@ -140,11 +140,11 @@ type reader struct {
 // round ends the batch of the last round, and stores the next one or waits for it. worked is false if another reader
 // has the batch that failed here, because it may fail there as well.
 func (r *reader) round(ctx context.Context) (worked bool, err error) {
-	b, err := r.inbox.intake.Next(ctx, r.as, r.settled, r.rejected...)
+	b, err := r.inbox.intake.Next(ctx, r.as, r.stored, r.rejected...)
 	if err != nil {
 		return false, err
 	}
-	r.settled, r.rejected = 0, nil
+	r.stored, r.rejected = 0, nil
 	switch {
 	case b.Wait < 0:
 		return true, r.inbox.intake.Await(ctx, idle)
@@ -154,7 +154,7 @@ func (r *reader) round(ctx context.Context) (worked bool, err error) {
 	}
 	storing, cancel := context.WithTimeout(ctx, storeFor)
 	defer cancel()
-	rejected, err := r.inbox.settle(storing, b)
+	rejected, err := r.inbox.processBatch(storing, b)
 	switch {
 	case errors.Is(err, intake.ErrEnded):
 		return true, nil
@@ -162,18 +162,18 @@ func (r *reader) round(ctx context.Context) (worked bool, err error) {
 		r.failed = b.Number
 		return false, fmt.Errorf("batch %d: %w", b.Number, err)
 	}
-	r.settled, r.rejected = b.Number, rejected
+	r.stored, r.rejected = b.Number, rejected
 	return true, nil
 }
 
 // end ends the last batch that this reader has stored, so that no other reader stores it again. Other readers can take the
 // next batch at once.
 func (r *reader) end(ctx context.Context) {
-	if r.settled == 0 {
+	if r.stored == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endFor)
 	defer cancel()
 	r.as.Lease = 0
-	_, _ = r.inbox.intake.Next(ctx, r.as, r.settled, r.rejected...) // if it fails, another reader stores the batch again, without effect
+	_, _ = r.inbox.intake.Next(ctx, r.as, r.stored, r.rejected...) // if it fails, another reader stores the batch again, without effect
 }

@@ -38,7 +38,7 @@ func TestADelayStartsWhenRedisStoresTheEntry(t *testing.T) {
 	}
 	i := s.inbox()
 	s.empties(i)
-	assert.Empty(t, s.settled(i))
+	assert.Empty(t, s.drained(i))
 	dues := s.scheduled(0)
 	require.Len(t, dues, 3)
 	for n, want := range []int64{now.Add(time.Hour).UnixMilli(), due, 9999999999999} {
@@ -58,7 +58,7 @@ func TestAnyEntryIDIsAccepted(t *testing.T) {
 			i := s.inbox()
 			s.run(i)
 			assert.Equal(t, "first", string(s.receive(messages).Payload))
-			assert.Empty(t, s.settled(i))
+			assert.Empty(t, s.drained(i))
 			s.add("topic", "orders", "payload", "second")
 			assert.Equal(t, "second", string(s.receive(messages).Payload))
 		})
@@ -80,7 +80,7 @@ func TestEntriesOfAKeyAreAppliedInOrder(t *testing.T) {
 	s.run(i)
 	got := []string{string(s.receive(messages).Payload), string(s.receive(messages).Payload)}
 	assert.ElementsMatch(t, []string{"a3", "b1"}, got)
-	rejected := s.settled(i)
+	rejected := s.drained(i)
 	require.Len(t, rejected, 1)
 	assert.Equal(t, redisdelay.ErrDuplicateMessage.Error(), rejected[0].Reason)
 	assert.Equal(t, "a2", rejected[0].Fields["payload"])
@@ -115,7 +115,7 @@ func TestInvalidEntriesAreRefusedWithoutBlockingOthers(t *testing.T) {
 	i := s.inbox(func(c *Config) { c.MaxMessageBytes = 1000 })
 	s.run(i)
 	assert.Equal(t, "good", string(s.receive(messages).Payload))
-	rejected := s.settled(i)
+	rejected := s.drained(i)
 	require.Len(t, rejected, len(bad))
 	for reason := range bad {
 		found := slices.ContainsFunc(rejected, func(r Rejection) bool { return r.ID != "" && strings.Contains(r.Reason, reason) })
@@ -141,7 +141,7 @@ func TestEntriesMaySetAnOrderingKeyAndAnExpiration(t *testing.T) {
 	for i := 1; i < 5; i++ {
 		assert.Equal(t, fmt.Sprint(i), string(s.receive(messages).Payload))
 	}
-	assert.Empty(t, s.settled(i))
+	assert.Empty(t, s.drained(i))
 	assert.Equal(t, []string{"expired"}, s.client.HVals(t.Context(), "{"+s.prefix+":orders:0}:reasons:default").Val())
 }
 
@@ -176,7 +176,7 @@ func TestARefusedEntryThatIsAddedAgainHasItsNewReason(t *testing.T) {
 	s.add("topics", "orders", "_entry", "1-1", "_reason", "old")
 	i := s.inbox()
 	s.run(i)
-	rejected := s.settled(i)
+	rejected := s.drained(i)
 	require.Len(t, rejected, 1)
 	assert.NotEqual(t, "1-1", rejected[0].ID)
 	assert.Contains(t, rejected[0].Reason, `field "topics"`)
@@ -294,7 +294,7 @@ func TestAnInboxOnAClusterStoresIntoTopicsOfAllNodes(t *testing.T) {
 	}
 	i := s.inbox(func(c *Config) { c.Partitions = 3 })
 	s.run(i)
-	assert.Empty(t, s.settled(i))
+	assert.Empty(t, s.drained(i))
 	got := map[string]int{}
 	for n := range topics {
 		messages := s.subscribe(fmt.Sprint("orders-", n))
@@ -332,7 +332,7 @@ func TestAHugeEntryDoesNotBlockOthers(t *testing.T) {
 	i := s.inbox(func(c *Config) { c.Client, c.MaxMessageBytes = client, 1000 })
 	s.run(i)
 	assert.Equal(t, "good", string(s.receive(messages).Payload))
-	rejected := s.settled(s.inbox())
+	rejected := s.drained(s.inbox())
 	require.Len(t, rejected, 1)
 	assert.Contains(t, rejected[0].Reason, redisdelay.ErrMessageTooLarge.Error())
 	assert.Equal(t, fmt.Sprint(32<<20+len("topicorderspayload")), rejected[0].Fields["_bytes"])
@@ -358,7 +358,7 @@ func TestTheReasonOfARefusedEntryIsBounded(t *testing.T) {
 		}
 	})
 	s.run(i)
-	rejected := s.settled(i)
+	rejected := s.drained(i)
 	require.Len(t, rejected, 4)
 	for _, r := range rejected {
 		assert.LessOrEqual(t, len(r.Reason), redisdelay.MaxReasonBytes)
@@ -385,7 +385,7 @@ func TestTheCommandsInTheDocsPublishAndCancel(t *testing.T) {
 			args = append(args, strings.Trim(word, "'"))
 		}
 		require.NoError(t, s.client.Do(t.Context(), args...).Err())
-		assert.Empty(t, s.settled(i))
+		assert.Empty(t, s.drained(i))
 		assert.Equal(t, want, s.client.ZCard(t.Context(), "{"+s.prefix+":orders:0}:scheduled").Val())
 	}
 }

@@ -107,8 +107,8 @@ func (s scene) emptied() {
 	require.Eventually(s, func() bool { return s.waiting() == 0 }, time.Minute, 5*time.Millisecond)
 }
 
-// settled waits until the inbox is empty, and returns what was rejected.
-func (s scene) settled(i *Inbox) []Rejection {
+// drained waits until the inbox is empty, and returns what was rejected.
+func (s scene) drained(i *Inbox) []Rejection {
 	s.Helper()
 	s.emptied()
 	rejected, err := i.Rejected(s.Context(), 100)

@@ -51,8 +51,8 @@ type opened struct {
 	err        error // why it cannot be opened
 }
 
-// settling is the work on one batch.
-type settling struct {
+// batchWork is the work on one batch.
+type batchWork struct {
 	*Inbox
 	batch intake.Batch
 	began time.Time
@@ -63,10 +63,10 @@ type settling struct {
 
 	mu       sync.Mutex
 	rejected []intake.Rejection  // guarded by mu
-	events   []observe.Published // guarded by mu; reported at the end, because a failed batch is settled again
+	events   []observe.Published // guarded by mu; reported at the end, because a failed batch is processed again
 }
 
-// outcome is how this process would settle an entry if there was no plan yet.
+// outcome is how this process would handle an entry if there was no plan yet.
 type outcome struct {
 	entry   intake.Entry
 	request request
@@ -74,7 +74,7 @@ type outcome struct {
 	err     error         // why the entry would be rejected
 }
 
-// plan says how the entries of a batch are settled. The first process makes the plan before it stores a message. Other
+// plan says what happens to the entries of a batch. The first process makes the plan before it stores a message. Other
 // processes follow the plan, even if their settings, or the partitions of a topic, differ by then.
 type plan struct {
 	Partitions map[string]int      // by topic, quoted because it may be invalid UTF-8
@@ -85,69 +85,69 @@ type plan struct {
 // errRejected is the reason for an entry that this process could store, but the plan rejects.
 var errRejected = errors.New("a process with other settings has rejected it")
 
-// unusable is the error of an invalid entry.
-type unusable struct{ error }
+// invalidEntryError is the error of an invalid entry.
+type invalidEntryError struct{ error }
 
-func (u unusable) Unwrap() error { return u.error }
+func (e invalidEntryError) Unwrap() error { return e.error }
 
-// settle stores the messages and makes the changes of a batch, and returns the entries that it rejects. After an error, the
-// whole batch must be settled again. It then has the same number and the same plan, so nothing is stored twice. The error is
-// intake.ErrEnded if another process has settled the batch.
-func (i *Inbox) settle(ctx context.Context, b intake.Batch) ([]intake.Rejection, error) {
-	s := &settling{Inbox: i, batch: b, began: time.Now(), topics: map[string]*opened{}}
+// processBatch stores the messages and makes the changes of a batch, and returns the entries that it rejects. After an error, the
+// whole batch must be processed again. It then has the same number and the same plan, so nothing is stored twice. The error is
+// intake.ErrEnded if another process has processed the batch.
+func (i *Inbox) processBatch(ctx context.Context, b intake.Batch) ([]intake.Rejection, error) {
+	w := &batchWork{Inbox: i, batch: b, began: time.Now(), topics: map[string]*opened{}}
 	for _, e := range b.Entries {
 		o := outcome{entry: e}
 		o.request, o.err = requestOf(e)
-		s.outcomes = append(s.outcomes, o)
+		w.outcomes = append(w.outcomes, o)
 	}
-	s.open(ctx)
-	for n := range s.outcomes {
-		o := &s.outcomes[n]
+	w.open(ctx)
+	for n := range w.outcomes {
+		o := &w.outcomes[n]
 		switch {
 		case o.err != nil:
 		case o.request.operation == opPublish:
-			o.message, o.err = s.message(o.entry, o.request)
+			o.message, o.err = w.message(o.entry, o.request)
 		default:
-			o.err = s.change(ctx, o.entry, o.request)
+			o.err = w.change(ctx, o.entry, o.request)
 		}
-		if o.err != nil && !lasting(o.err) {
+		if o.err != nil && !isPermanent(o.err) {
 			return nil, o.err
 		}
 	}
 	var p plan
-	if slices.ContainsFunc(s.outcomes, func(o outcome) bool { return o.message.ID != "" }) {
+	if slices.ContainsFunc(w.outcomes, func(o outcome) bool { return o.message.ID != "" }) {
 		// Without anything to store, the batch may be a change, which needs no plan and may be what frees the memory for one.
 		var err error
-		if p, err = s.plan(ctx); err != nil {
+		if p, err = w.plan(ctx); err != nil {
 			return nil, err
 		}
 	}
-	for _, o := range s.outcomes {
-		s.follow(p, o)
+	for _, o := range w.outcomes {
+		w.applyPlan(p, o)
 	}
-	if err := s.push(ctx); err != nil {
+	if err := w.push(ctx); err != nil {
 		return nil, err
 	}
-	if tell := s.config.Observer.Published; tell != nil {
-		for _, e := range s.events {
+	if tell := w.config.Observer.Published; tell != nil {
+		for _, e := range w.events {
 			tell(e)
 		}
 	}
-	return s.rejected, nil
+	return w.rejected, nil
 }
 
 // plan returns the plan of the batch: that of the first process that made one.
-func (s *settling) plan(ctx context.Context) (plan, error) {
+func (w *batchWork) plan(ctx context.Context) (plan, error) {
 	p := plan{Partitions: map[string]int{}, Shares: map[string][]string{}}
-	for name, topic := range s.topics {
+	for name, topic := range w.topics {
 		p.Partitions[strconv.QuoteToASCII(name)] = topic.partitions
 	}
-	for _, o := range s.outcomes {
+	for _, o := range w.outcomes {
 		switch {
 		case o.err != nil:
 			p.Rejected = append(p.Rejected, o.entry.ID)
 		case o.message.ID != "":
-			where := s.placeOf(p, o).String()
+			where := w.placeOf(p, o).String()
 			p.Shares[where] = append(p.Shares[where], o.entry.ID)
 		}
 	}
@@ -155,7 +155,7 @@ func (s *settling) plan(ctx context.Context) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	counts, err := s.intake.Plan(ctx, s.batch.Number, string(mine))
+	counts, err := w.intake.Plan(ctx, w.batch.Number, string(mine))
 	if err != nil || counts == string(mine) {
 		return p, err
 	}
@@ -163,94 +163,94 @@ func (s *settling) plan(ctx context.Context) (plan, error) {
 	return p, json.Unmarshal([]byte(counts), &p)
 }
 
-// follow rejects an entry or adds it to a share, as the plan says. The plan also decides about an entry that this process
+// applyPlan rejects an entry or adds it to a share, as the plan says. The plan also decides about an entry that this process
 // finds too large, because it may be stored already.
-func (s *settling) follow(p plan, o outcome) {
+func (w *batchWork) applyPlan(p plan, o outcome) {
 	topic, rejected := o.request.topic, slices.Contains(p.Rejected, o.entry.ID)
 	switch {
 	case o.err != nil && (rejected || o.message.ID == ""):
-		s.reject(topic, o.err, o.entry.ID)
+		w.reject(topic, o.err, o.entry.ID)
 	case rejected:
-		s.reject(topic, errRejected, o.entry.ID)
+		w.reject(topic, errRejected, o.entry.ID)
 	case o.message.ID != "":
-		s.add(p, s.placeOf(p, o), o)
+		w.add(p, w.placeOf(p, o), o)
 	}
 }
 
-func (s *settling) placeOf(p plan, o outcome) place {
+func (w *batchWork) placeOf(p plan, o outcome) place {
 	topic := o.request.topic
-	partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], s.topics[topic].partitions)
-	return place{topic, queue.PartitionOf(o.request.chooser(o.entry), partitions)}
+	partitions := cmp.Or(p.Partitions[strconv.QuoteToASCII(topic)], w.topics[topic].partitions)
+	return place{topic, queue.PartitionOf(o.request.effectivePartitionKey(o.entry), partitions)}
 }
 
-func (s *settling) add(p plan, where place, o outcome) {
-	at := slices.IndexFunc(s.shares, func(l *share) bool { return l.place == where })
+func (w *batchWork) add(p plan, where place, o outcome) {
+	at := slices.IndexFunc(w.shares, func(sh *share) bool { return sh.place == where })
 	if at < 0 {
-		at = len(s.shares)
+		at = len(w.shares)
 		planned := p.Shares[where.String()]
-		s.shares = append(s.shares, &share{where, slices.Clone(planned), make([][]queue.Message, len(planned))})
+		w.shares = append(w.shares, &share{where, slices.Clone(planned), make([][]queue.Message, len(planned))})
 	}
-	l := s.shares[at]
-	n := slices.Index(l.entries, o.entry.ID)
+	sh := w.shares[at]
+	n := slices.Index(sh.entries, o.entry.ID)
 	if n < 0 {
-		n = len(l.entries)
-		l.entries, l.calls = append(l.entries, o.entry.ID), append(l.calls, nil)
+		n = len(sh.entries)
+		sh.entries, sh.calls = append(sh.entries, o.entry.ID), append(sh.calls, nil)
 	}
-	l.calls[n] = []queue.Message{o.message}
+	sh.calls[n] = []queue.Message{o.message}
 }
 
 // remaining returns the entries of the share that were not removed.
-func (l *share) remaining() (entries []string) {
-	for n, id := range l.entries {
-		if len(l.calls[n]) > 0 {
+func (sh *share) remaining() (entries []string) {
+	for n, id := range sh.entries {
+		if len(sh.calls[n]) > 0 {
 			entries = append(entries, id)
 		}
 	}
 	return entries
 }
 
-// lasting reports whether another attempt would fail in the same way.
-func lasting(err error) bool {
+// isPermanent reports whether another attempt would fail in the same way.
+func isPermanent(err error) bool {
 	outage := script.Transient(err) || script.Unreachable(err) || script.Unwilling(err)
-	return errors.As(err, new(unusable)) || !outage && !errors.Is(err, queue.ErrStalePublisher)
+	return errors.As(err, new(invalidEntryError)) || !outage && !errors.Is(err, queue.ErrStalePublisher)
 }
 
 // reject records that entries are rejected.
-func (s *settling) reject(topic string, why error, entries ...string) {
+func (w *batchWork) reject(topic string, why error, entries ...string) {
 	reason := queue.Reason(why.Error())
-	s.mu.Lock()
+	w.mu.Lock()
 	for _, id := range entries {
-		s.rejected = append(s.rejected, intake.Rejection{Entry: id, Reason: reason})
+		w.rejected = append(w.rejected, intake.Rejection{Entry: id, Reason: reason})
 	}
-	s.mu.Unlock()
-	s.published(observe.Published{Topic: topic, Messages: len(entries), Err: why})
+	w.mu.Unlock()
+	w.published(observe.Published{Topic: topic, Messages: len(entries), Err: why})
 }
 
 // published records an event for the observer.
-func (s *settling) published(e observe.Published) {
-	e.Took = time.Since(s.began)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.events = append(s.events, e)
+func (w *batchWork) published(e observe.Published) {
+	e.Took = time.Since(w.began)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
 }
 
 // open opens the topics to which the batch publishes.
-func (s *settling) open(ctx context.Context) {
-	for _, o := range s.outcomes {
+func (w *batchWork) open(ctx context.Context) {
+	for _, o := range w.outcomes {
 		if o.err != nil || o.request.operation != opPublish {
 			continue
 		}
-		t := s.topics[o.request.topic]
+		t := w.topics[o.request.topic]
 		if t == nil {
-			t = &opened{Topic: s.topic(o.request.topic)}
-			s.topics[o.request.topic] = t
+			t = &opened{Topic: w.topic(o.request.topic)}
+			w.topics[o.request.topic] = t
 		}
 	}
 	var calls errgroup.Group
 	calls.SetLimit(atOnce)
-	for _, t := range s.topics {
+	for _, t := range w.topics {
 		calls.Go(func() error {
-			t.open(ctx, s.config.Partitions)
+			t.open(ctx, w.config.Partitions)
 			return nil
 		})
 	}
@@ -264,57 +264,57 @@ func (t *opened) open(ctx context.Context, minPartitions int) {
 }
 
 // message returns the message of an entry. A message that is too large is returned with an error.
-func (s *settling) message(e intake.Entry, r request) (queue.Message, error) {
-	if err := s.topics[r.topic].err; err != nil {
+func (w *batchWork) message(e intake.Entry, r request) (queue.Message, error) {
+	if err := w.topics[r.topic].err; err != nil {
 		return queue.Message{}, err
 	}
-	body, err := s.encode(r)
+	body, err := w.encode(r)
 	if err != nil {
-		return queue.Message{}, unusable{fmt.Errorf("cannot encode: %w", err)}
+		return queue.Message{}, invalidEntryError{fmt.Errorf("cannot encode: %w", err)}
 	}
-	if len(body) > s.config.MaxMessageBytes {
-		err = unusable{fmt.Errorf("%w: %d bytes, at most %d are allowed", redisdelay.ErrMessageTooLarge, len(body), s.config.MaxMessageBytes)}
+	if len(body) > w.config.MaxMessageBytes {
+		err = invalidEntryError{fmt.Errorf("%w: %d bytes, at most %d are allowed", redisdelay.ErrMessageTooLarge, len(body), w.config.MaxMessageBytes)}
 	}
 	return queue.Message{
-		ID: idOf(s.config.Prefix, e, r.traits), Traits: r.traits, At: s.due(e, r), Body: body, Name: e.ID,
+		ID: idOf(w.config.Prefix, e, r.traits), Traits: r.traits, At: w.due(e, r), Body: body, Name: e.ID,
 	}, err
 }
 
 // encode calls the Marshaler. A panic counts as a fault of the entry: otherwise it would end each process that takes over.
-func (s *settling) encode(r request) (body []byte, err error) {
+func (w *batchWork) encode(r request) (body []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &redisdelay.PanicError{Value: value, Stack: debug.Stack()}
 		}
 	}()
-	return s.config.Marshaler.Marshal(r.topic, r.msg)
+	return w.config.Marshaler.Marshal(r.topic, r.msg)
 }
 
 // due returns when a message is due, in ms. A delay counts from the time of the entry or, if that is unknown, from now.
-func (s *settling) due(e intake.Entry, r request) int64 {
+func (w *batchWork) due(e intake.Entry, r request) int64 {
 	if r.due > 0 {
 		return r.due
 	}
-	from, known := e.Time(s.batch.Now)
+	from, known := e.Time(w.batch.Now)
 	if !known {
-		from = s.batch.Now
+		from = w.batch.Now
 	}
 	return from.UnixMilli() + r.delay.Milliseconds()
 }
 
 // change cancels or reschedules the message with a key, if there is one. An entry that makes a change is a batch by itself, so
 // the number of the batch identifies the change.
-func (s *settling) change(ctx context.Context, e intake.Entry, r request) error {
-	topic, event := s.topic(r.topic), observe.Changed{Topic: r.topic, Key: r.traits.Key, Change: observe.Cancelled}
+func (w *batchWork) change(ctx context.Context, e intake.Entry, r request) error {
+	topic, event := w.topic(r.topic), observe.Changed{Topic: r.topic, Key: r.traits.Key, Change: observe.Cancelled}
 	var status queue.Status
 	if r.operation == opCancel {
-		status, event.Err = topic.CancelOnce(ctx, publisherName, s.batch.Number, r.traits.Key)
+		status, event.Err = topic.CancelOnce(ctx, publisherName, w.batch.Number, r.traits.Key)
 	} else {
 		event.Change = observe.Rescheduled
-		status, event.Err = topic.RescheduleOnce(ctx, publisherName, s.batch.Number, r.traits.Key, s.due(e, r))
+		status, event.Err = topic.RescheduleOnce(ctx, publisherName, w.batch.Number, r.traits.Key, w.due(e, r))
 	}
 	event.ID = status.ID
-	if told := s.config.Observer.Changed; told != nil {
+	if told := w.config.Observer.Changed; told != nil {
 		told(event)
 	}
 	if errors.Is(event.Err, queue.ErrNotFound) {
@@ -324,41 +324,41 @@ func (s *settling) change(ctx context.Context, e intake.Entry, r request) error 
 }
 
 // push stores the messages, in one call for each place. It makes all calls, and returns the first error.
-func (s *settling) push(ctx context.Context) error {
+func (w *batchWork) push(ctx context.Context) error {
 	var calls errgroup.Group
 	calls.SetLimit(atOnce)
-	for _, l := range s.shares {
-		calls.Go(func() error { return s.pushTo(ctx, l) })
+	for _, sh := range w.shares {
+		calls.Go(func() error { return w.pushTo(ctx, sh) })
 	}
 	return calls.Wait()
 }
 
-func (s *settling) pushTo(ctx context.Context, l *share) error {
-	duplicates, err := s.pushAs(ctx, publisherName, l)
+func (w *batchWork) pushTo(ctx context.Context, sh *share) error {
+	duplicates, err := w.pushAs(ctx, publisherName, sh)
 	if errors.Is(err, queue.ErrStalePublisher) && !script.Refused(err) {
-		duplicates, err = s.pushAfterLater(ctx, l)
+		duplicates, err = w.pushAfterLater(ctx, sh)
 	}
 	switch {
 	case err == nil:
-	case lasting(err):
-		s.reject(l.topic, err, l.remaining()...)
+	case isPermanent(err):
+		w.reject(sh.topic, err, sh.remaining()...)
 		return nil
 	default:
 		return err
 	}
-	done := observe.Published{Topic: l.topic, Messages: len(l.remaining())}
+	done := observe.Published{Topic: sh.topic, Messages: len(sh.remaining())}
 	for _, d := range duplicates {
-		switch call := l.calls[d.Call]; {
+		switch call := sh.calls[d.Call]; {
 		case len(call) == 0: // the entry was removed
-		case s.config.OnDuplicate == redisdelay.IgnoreDuplicate:
+		case w.config.OnDuplicate == redisdelay.IgnoreDuplicate:
 			done.Ignored = append(done.Ignored, call[0].Key)
 		default:
-			s.reject(l.topic, redisdelay.ErrDuplicateMessage, l.entries[d.Call])
+			w.reject(sh.topic, redisdelay.ErrDuplicateMessage, sh.entries[d.Call])
 			done.Messages--
 		}
 	}
 	if done.Messages > 0 {
-		s.published(done)
+		w.published(done)
 	}
 	return nil
 }
@@ -366,11 +366,11 @@ func (s *settling) pushTo(ctx context.Context, l *share) error {
 // pushAs stores a share once, however often it is called. If Redis rejects the batch because its record has another first
 // message, the share is already stored: the plan is the same, so an entry must have been removed from the inbox meanwhile. The
 // duplicates are then those of the record. A share that failed, for example because Redis was full, can be stored later.
-func (s *settling) pushAs(ctx context.Context, name string, l *share) ([]queue.Duplicate, error) {
-	b := queue.Batch{Publisher: name, Number: s.batch.Number, Duplicates: queue.Duplicates(s.config.OnDuplicate), Calls: l.calls}
-	partition := s.topic(l.topic).Partition(l.partition)
+func (w *batchWork) pushAs(ctx context.Context, name string, sh *share) ([]queue.Duplicate, error) {
+	b := queue.Batch{Publisher: name, Number: w.batch.Number, Duplicates: queue.Duplicates(w.config.OnDuplicate), Calls: sh.calls}
+	partition := w.topic(sh.topic).Partition(sh.partition)
 	duplicates, err := partition.Push(ctx, b)
-	if err == nil || lasting(err) || !script.Refused(err) {
+	if err == nil || isPermanent(err) || !script.Refused(err) {
 		return duplicates, err
 	}
 	stored, duplicates, failed := partition.Reopen(ctx, b)
@@ -387,9 +387,9 @@ func (s *settling) pushAs(ctx context.Context, name string, l *share) ([]queue.D
 // pushAfterLater stores a share in a partition that has already stored a later batch, if its own batch has not ended. This
 // happens if the Redis with the inbox was set back, for example by a failover. The share gets its own record, because it is
 // unknown whether it was stored before.
-func (s *settling) pushAfterLater(ctx context.Context, l *share) ([]queue.Duplicate, error) {
-	if _, err := s.intake.Plan(ctx, s.batch.Number, ""); err != nil {
+func (w *batchWork) pushAfterLater(ctx context.Context, sh *share) ([]queue.Duplicate, error) {
+	if _, err := w.intake.Plan(ctx, w.batch.Number, ""); err != nil {
 		return nil, err
 	}
-	return s.pushAs(ctx, fmt.Sprintf("%s %d", publisherName, s.batch.Number), l)
+	return w.pushAs(ctx, fmt.Sprintf("%s %d", publisherName, w.batch.Number), sh)
 }
