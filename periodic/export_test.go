@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// SetSettleFor changes how long the calls to Redis of a round may take. The schedules must not run yet.
-func (p *Scheduler) SetSettleFor(limit time.Duration) { p.settleFor = limit }
+// SetRoundTimeout changes how long the calls to Redis of a round may take. The schedules must not run yet.
+func (p *Scheduler) SetRoundTimeout(limit time.Duration) { p.roundTimeout = limit }
 
 // Round is a round of Run.
 func (p *Scheduler) Round(ctx context.Context) error {

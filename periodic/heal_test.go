@@ -146,7 +146,7 @@ func (l *lab) mustRest() string    { _, rest := l.definition(); return rest }
 func TestSetUsesTheTimeLimitOfItsCaller(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
-	l.p.SetSettleFor(time.Nanosecond)
+	l.p.SetRoundTimeout(time.Nanosecond)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(t, l.p.Set(ctx, periodic.Schedule{ID: "report", Topic: "reports", Cron: "@hourly"}))
@@ -343,7 +343,7 @@ func TestAHangingMasterDoesNotDelayOtherTopics(t *testing.T) {
 		{ID: "a", Topic: a, Cron: "@every 1s", StoreAhead: 2 * time.Second}, {ID: "b", Topic: b, Cron: "@every 1s", StoreAhead: 2 * time.Second},
 	})
 	require.NoError(t, err)
-	p.SetSettleFor(time.Second)
+	p.SetRoundTimeout(time.Second)
 	hangs.Store(true)
 	run(t, p)
 	record := func() string { return client.HGet(context.Background(), tag(b+":0")+":ticks", "b").Val() }

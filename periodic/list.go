@@ -47,7 +47,7 @@ func (p *Scheduler) List(ctx context.Context, next int) ([]Status, error) {
 	}
 	var list []definition
 	for _, known := range all {
-		if d := read(known); !d.Removed {
+		if d := decodeDefinition(known); !d.Removed {
 			list = append(list, d)
 		}
 	}

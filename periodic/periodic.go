@@ -43,11 +43,11 @@ var (
 
 // Scheduler defines schedules and stores their ticks. It is safe for concurrent use, and needs no Close.
 type Scheduler struct {
-	config    Config
-	store     *queue.Store
-	table     *timetable.Timetable
-	logger    watermill.LoggerAdapter
-	settleFor time.Duration // time limit of a round of Run
+	config       Config
+	store        *queue.Store
+	table        *timetable.Timetable
+	logger       watermill.LoggerAdapter
+	roundTimeout time.Duration // time limit of a round of Run
 
 	mu       sync.Mutex
 	topics   map[string]*queue.Topic // guarded by mu; up to maxTopics
@@ -69,7 +69,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Scheduler, error) {
 		return nil, err // from Validate
 	}
 	return &Scheduler{
-		config: config, store: store, table: timetable.New(store.Client), logger: logger, settleFor: 10 * time.Second,
+		config: config, store: store, table: timetable.New(store.Client), logger: logger, roundTimeout: 10 * time.Second,
 		topics: map[string]*queue.Topic{}, unusable: map[string]int64{}, changed: make(chan struct{}),
 	}, nil
 }
@@ -113,7 +113,7 @@ func (p *Scheduler) apply(ctx context.Context, d timetable.Declaration, schedule
 	all, err := p.table.All(ctx)
 	var undeclared []string
 	for _, known := range all {
-		if !declared[known.ID] && read(known).Owner == d.Owner { // also if it is removed: its ticks may be left over
+		if !declared[known.ID] && decodeDefinition(known).Owner == d.Owner { // also if it is removed: its ticks may be left over
 			undeclared = append(undeclared, known.ID)
 		}
 	}
@@ -187,7 +187,7 @@ func (p *Scheduler) edit(ctx context.Context, d timetable.Declaration, ids []str
 		}
 		done.Unchanged += len(ids) - len(changes)
 		more, again := done.note(changes, changed, revisions, now)
-		err = p.settle(ctx, append(work, more...))
+		err = p.storeTicks(ctx, append(work, more...))
 		if len(changes) > 0 {
 			p.wake()
 		}
@@ -246,7 +246,7 @@ func (p *Scheduler) compare(ctx context.Context, ids []string, to editor) (
 	for i := 0; i < len(ids) && err == nil; i++ {
 		var next definition
 		var differs bool
-		old := read(known[ids[i]])
+		old := decodeDefinition(known[ids[i]])
 		next, differs, err = to(ids[i], old, now)
 		switch {
 		case differs:
@@ -266,7 +266,7 @@ func (d definition) after(old definition, now time.Time) (next definition, diffe
 	if !old.Removed && old.Owner != "" && old.Owner != d.Owner {
 		return d, false, fmt.Errorf("%w: %q is of %q", ErrOwned, d.ID, old.Owner)
 	}
-	if settled := old.Removed && old.upcoming.After(now.Add(leaseFor)); old.Topic != d.Topic && !settled {
+	if removalStored := old.Removed && old.upcoming.After(now.Add(leaseFor)); old.Topic != d.Topic && !removalStored {
 		next = old.removed()
 		next.Paused, next.moves = old.Paused, true
 		return next, true, nil
@@ -342,7 +342,7 @@ func (p *Scheduler) change(ctx context.Context, id string, to func(old definitio
 	var missing error
 	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		next, differs := to(old)
-		if missing = old.missing(); old.damage != nil && next.Removed {
+		if missing = old.checkExists(); old.damage != nil && next.Removed {
 			missing = nil
 		}
 		return next, differs && missing == nil, nil
@@ -356,20 +356,20 @@ func (p *Scheduler) find(ctx context.Context, id string) (d definition, err erro
 	if err != nil {
 		return definition{}, err
 	}
-	d = read(known[id])
-	return d, d.missing()
+	d = decodeDefinition(known[id])
+	return d, d.checkExists()
 }
 
-// missing returns an error if the schedule does not exist or is damaged.
-func (d definition) missing() error {
+// checkExists returns an error if the schedule does not exist or is damaged.
+func (d definition) checkExists() error {
 	if d.damage == nil && (d.revision == 0 || d.Removed) {
 		return ErrScheduleNotFound
 	}
 	return d.damage
 }
 
-// read decodes a definition. If it is damaged, the error is in damage. Without a definition, the result has no ID.
-func read(in timetable.Definition) (d definition) {
+// decodeDefinition decodes a definition. If it is damaged, the error is in damage. Without a definition, the result has no ID.
+func decodeDefinition(in timetable.Definition) (d definition) {
 	if in.ID == "" {
 		return definition{}
 	}

@@ -54,8 +54,8 @@ func (d definition) planOf(t timing, record queue.TickRecord, now time.Time) pla
 		}
 	}
 	p := plan{cursor: cursorOf(from), now: now, next: never}
-	p.from(d, t, from, now)
-	p.ahead(d, t, ahead, now)
+	p.addMissed(d, t, from, now)
+	p.addAhead(d, t, ahead, now)
 	return p
 }
 
@@ -64,8 +64,8 @@ func (p *plan) cut(n int) {
 	p.ticks, p.cursor, p.next = p.ticks[:n], cursorOf(p.ticks[n-1].Nominal), p.now
 }
 
-// from adds the ticks that make up for missed ones (CatchUp), and moves the cursor after the missed ticks.
-func (p *plan) from(d definition, t timing, from, now time.Time) {
+// addMissed adds the ticks that make up for missed ones (CatchUp), and moves the cursor after the missed ticks.
+func (p *plan) addMissed(d definition, t timing, from, now time.Time) {
 	limit := now.Add(-t.delay) // the last nominal time whose tick is due
 	next := d.next(t, cursorTime(p.cursor, from))
 	if next.IsZero() || next.After(limit) {
@@ -93,8 +93,8 @@ func (p *plan) from(d definition, t timing, from, now time.Time) {
 	}
 }
 
-// ahead adds the ticks to store ahead, after those that are stored (before).
-func (p *plan) ahead(d definition, t timing, before []time.Time, now time.Time) {
+// addAhead adds the ticks to store ahead, after those that are stored (before).
+func (p *plan) addAhead(d definition, t timing, before []time.Time, now time.Time) {
 	var coming []time.Time
 	for _, nominal := range before {
 		if nominal.Add(t.delay).After(now) {

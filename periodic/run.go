@@ -13,8 +13,8 @@ import (
 // leaseFor is how long a process may work on a schedule before another one takes it.
 const leaseFor = 15 * time.Second
 
-// atLeast is the shortest wait of Run between two rounds, unless more schedules are to be taken.
-const atLeast = 10 * time.Millisecond
+// minRoundPause is the shortest wait of Run between two rounds, unless more schedules are to be taken.
+const minRoundPause = 10 * time.Millisecond
 
 // storing is the activity of Run.
 const storing observe.Activity = "store ticks"
@@ -82,7 +82,7 @@ func (p *Scheduler) logging() observe.Observer {
 
 // round takes schedules, stores their next ticks, and returns how long to wait for the next round.
 func (p *Scheduler) round(ctx context.Context) (work []task, wait time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.settleFor)
+	ctx, cancel := context.WithTimeout(ctx, p.roundTimeout)
 	defer cancel()
 	taken, now, next, err := p.table.Take(ctx, leaseFor)
 	if err != nil {
@@ -90,9 +90,9 @@ func (p *Scheduler) round(ctx context.Context) (work []task, wait time.Duration,
 	}
 	full := !next.IsZero() && !next.After(now)
 	for _, t := range taken {
-		work = append(work, task{definition: read(t), lease: t.Lease, crowded: full})
+		work = append(work, task{definition: decodeDefinition(t), lease: t.Lease, crowded: full})
 	}
-	if err := p.settle(ctx, work); err != nil {
+	if err := p.storeTicks(ctx, work); err != nil {
 		return work, 0, err
 	}
 	wait = p.config.PollInterval
@@ -108,5 +108,5 @@ func (p *Scheduler) round(ctx context.Context) (work []task, wait time.Duration,
 	case !next.IsZero():
 		wait = min(wait, next.Sub(now))
 	}
-	return work, max(wait, atLeast), nil
+	return work, max(wait, minRoundPause), nil
 }

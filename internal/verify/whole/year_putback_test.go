@@ -35,7 +35,7 @@ var leaks = []struct {
 	{"an ended message keeps its key", "keys", []edit{{
 		"internal/script/lua/lib_finish.lua", "for _, id in ipairs(unneeded) do free(keys, id) end", "",
 	}}},
-	{"a removed schedule is kept", "schedules", []edit{{"periodic/settle.go", "case t.plan.cursor == queue.Forget:", "case false:"}}},
+	{"a removed schedule is kept", "schedules", []edit{{"periodic/store.go", "case t.plan.cursor == queue.Forget:", "case false:"}}},
 	{"a subscription leaves a goroutine", "goroutine", []edit{{
 		"subscriber.go", "\ts.running.Add(1)", "\tgo func() { select {} }()\n\ts.running.Add(1)",
 	}}},

@@ -47,8 +47,8 @@ type task struct {
 	err    error     // why its ticks could not be stored
 }
 
-// settle stores the next ticks of schedules. A schedule that fails does not delay the others; the errors are joined.
-func (p *Scheduler) settle(ctx context.Context, work []task) error {
+// storeTicks stores the next ticks of schedules. A schedule that fails does not delay the others; the errors are joined.
+func (p *Scheduler) storeTicks(ctx context.Context, work []task) error {
 	var batch []*task
 	bytes := 0
 	for _, t := range p.ready(ctx, work) {
@@ -88,7 +88,7 @@ func (p *Scheduler) limit(ctx context.Context) time.Duration {
 	if deadline, limited := ctx.Deadline(); limited {
 		return time.Until(deadline) / 3
 	}
-	return p.settleFor
+	return p.roundTimeout
 }
 
 // done sets when the schedules are to be taken again. The error includes those of failed schedules.
