@@ -142,7 +142,7 @@ func (s *search) into(ctx context.Context, t topic) error {
 			if s.report != nil {
 				s.report(s.far)
 			}
-			rest(ctx, took)
+			throttle(ctx, took)
 			start = time.Now()
 			return nil
 		})

@@ -149,7 +149,7 @@ type stream struct {
 func (s *stream) fill(ctx context.Context) error {
 	for len(s.head) == 0 && s.more {
 		if s.took > 0 {
-			rest(ctx, s.took)
+			throttle(ctx, s.took)
 		}
 		start := time.Now()
 		page, err := inspect.ReadPage(ctx, s.group, s.request)
@@ -345,15 +345,15 @@ func (s source) walk(ctx context.Context, c cursor, do func(step) error) error {
 			return err
 		}
 		s.request.From = page.Next
-		rest(ctx, time.Since(start))
+		throttle(ctx, time.Since(start))
 	}
 }
 
-// maxRest limits the pause of rest: a call that took longer had to wait for other calls.
-const maxRest = 5 * time.Millisecond
+// maxThrottle limits the pause of throttle: a call that took longer had to wait for other calls.
+const maxThrottle = 5 * time.Millisecond
 
-// rest pauses for as long as the previous calls have taken, so that a walk over many messages leaves half of Redis's
+// throttle pauses for as long as the previous calls have taken, so that a walk over many messages leaves half of Redis's
 // time to publishers and consumers.
-func rest(ctx context.Context, took time.Duration) {
-	backoff.Sleep(ctx, min(took, maxRest)) // the next call ends with ctx
+func throttle(ctx context.Context, took time.Duration) {
+	backoff.Sleep(ctx, min(took, maxThrottle)) // the next call ends with ctx
 }
