@@ -29,11 +29,11 @@ type action struct {
 	Hint  string // for that field
 	timed bool   // that field has a time
 
-	Effect   string // one sentence
-	Lasting  bool   // it deletes messages, which cannot be undone
-	Whole    bool   // it is for a marked message in all its groups, whichever is named
-	WholeAll bool   // likewise for all that a filter matches
-	perGroup bool   // it stands next to a group on the page of a message, not next to the message
+	Effect      string // one sentence
+	Destructive bool   // it deletes messages, which cannot be undone
+	Whole       bool   // it is for a marked message in all its groups, whichever is named
+	WholeAll    bool   // likewise for all that a filter matches
+	perGroup    bool   // it stands next to a group on the page of a message, not next to the message
 
 	run func(a *admin.Admin, value string) bulk // value is the form's field
 }
@@ -82,13 +82,13 @@ var actions = []action{
 	},
 	{
 		Name: "discard", needs: mayDiscard, Verb: "Discard", Class: "danger", Done: "discarded", Sets: []admin.Set{admin.Dead},
-		perGroup: true, Lasting: true,
+		perGroup: true, Destructive: true,
 		Effect: "Discarded messages are deleted for their group.",
 		run:    func(a *admin.Admin, _ string) bulk { return a.Discard },
 	},
 	{
 		Name: "cancel", needs: mayCancel, Verb: "Cancel", Class: "danger", Done: "cancelled", Sets: []admin.Set{admin.Scheduled, admin.Waiting, admin.InDelivery},
-		Whole: true, WholeAll: true, Lasting: true,
+		Whole: true, WholeAll: true, Destructive: true,
 		Effect: "Cancelled messages are deleted, and no group receives them.",
 		run:    func(a *admin.Admin, _ string) bulk { return a.Cancel },
 	},
@@ -121,8 +121,8 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 		if err != nil {
 			return err
 		}
-		if marks := q.form["mark"]; a.Lasting && len(marks) > 0 && q.form.Get("sure") == "" {
-			return d.show(d.areYouSure(a, o, marks))(w, q)
+		if marks := q.form["mark"]; a.Destructive && len(marks) > 0 && q.form.Get("sure") == "" {
+			return d.show(d.confirmMarked(a, o, marks))(w, q)
 		}
 		o.again = again(q, a, value)
 		about := watermill.LogFields{"topic": o.Topic, "messages": o.What, "value": value}
@@ -140,8 +140,8 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 	}
 }
 
-// areYouSure asks before marked messages are deleted.
-func (d *Dashboard) areYouSure(a action, o *operation, marks []string) view {
+// confirmMarked asks before marked messages are deleted.
+func (d *Dashboard) confirmMarked(a action, o *operation, marks []string) view {
 	return func(_ context.Context, q *request) (page, error) {
 		data := confirmData{Action: a, Topic: o.Topic, What: o.What, Count: o.Total, Query: q.URL.RawQuery, Marks: marks, Scope: namedBy(a, marks), Back: "topic?topic=" + url.QueryEscape(o.Topic)}
 		if back := q.query.Get("back"); d.isPage(back) {
@@ -216,7 +216,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 
 // planned is the operation that a form asks for, with the messages that it is for.
 func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection, error) {
-	o := &operation{Action: a.Name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, takesAway: a.Lasting}
+	o := &operation{Action: a.Name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, deletesMessage: a.Destructive}
 	if marks := q.form["mark"]; len(marks) > 0 {
 		o.Total, o.What = len(marks), humanize.Count(len(marks), "selected message", "selected messages")
 		if a.Whole {
@@ -233,7 +233,7 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 	if shown == "" {
 		return nil, nil, &statusError{http.StatusBadRequest, "no message is selected"}
 	}
-	if a.Lasting && shown != typed {
+	if a.Destructive && shown != typed {
 		return nil, nil, badField("number", typed, shown+" to confirm")
 	}
 	if o.Total, err = d.recount(q, f, shown); err != nil {
@@ -331,7 +331,7 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	d.cache.clear()
 	to := "operation?" + o.URL()
 	back := q.query.Get("back")
-	gone := o.takesAway && strings.HasPrefix(back, "message?")
+	gone := o.deletesMessage && strings.HasPrefix(back, "message?")
 	if o.State() == "done" && d.isPage(back) && !gone {
 		to = back + "&did=" + url.QueryEscape(o.ID)
 	}

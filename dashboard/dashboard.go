@@ -77,7 +77,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	// The answer waits for a slot and for Redis, and is sent. A test's answer has no deadline.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2*maxWait + sendFor))
-	if err := d.origins.Check(r); err != nil || fromElsewhere(r) {
+	if err := d.origins.Check(r); err != nil || isCrossSite(r) {
 		d.fail(w, r, &statusError{http.StatusForbidden, "this request comes from another site"})
 		return
 	}

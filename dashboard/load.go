@@ -46,8 +46,8 @@ func (d *Dashboard) slotsFor(r route, q *request) slots {
 	return d.pages
 }
 
-// fromElsewhere reports whether another site makes the browser send this request, other than by a link to a page.
-func fromElsewhere(r *http.Request) bool {
+// isCrossSite reports whether another site makes the browser send this request, other than by a link to a page.
+func isCrossSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	link := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 	return (site == "cross-site" || site == "same-site") && !link

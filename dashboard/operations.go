@@ -34,7 +34,7 @@ type operation struct {
 	Total                                int // 0: not known
 	Began                                time.Time
 	needs                                permission
-	takesAway                            bool       // a message that it was for has no page any more
+	deletesMessage                       bool       // a message that it was for has no page any more
 	again                                url.Values // of the confirmation of the rest; nil if there is no rest
 	cancel                               context.CancelFunc
 	ended                                chan struct{} // closed when it has ended
@@ -54,7 +54,7 @@ type status struct {
 	outcome  string    // its State when it has ended
 
 	findings []admin.Finding
-	counts   [3]int // of findings, by badness
+	counts   [3]int // of findings, by severityRank
 }
 
 // Now is how far it is.
@@ -154,12 +154,14 @@ func (o *operation) Outcome() string {
 // Findings are what the doctor has found, the worst first.
 func (o *operation) Findings() []admin.Finding {
 	list := slices.Clone(o.Now().findings)
-	slices.SortStableFunc(list, func(a, b admin.Finding) int { return badness(b.Severity) - badness(a.Severity) })
+	slices.SortStableFunc(list, func(a, b admin.Finding) int { return severityRank(b.Severity) - severityRank(a.Severity) })
 	return list
 }
 
 // Number is how many findings of a severity there are.
-func (o *operation) Number(severity admin.Severity) int { return o.Now().counts[badness(severity)] }
+func (o *operation) Number(severity admin.Severity) int {
+	return o.Now().counts[severityRank(severity)]
+}
 
 // Server is the one that was examined; "" if there are several.
 func (o *operation) Server() (server string) {
@@ -181,7 +183,7 @@ func (o *operation) Left() int {
 	return now.counts[0] + now.counts[1] + now.counts[2] - len(now.findings)
 }
 
-func badness(s admin.Severity) int {
+func severityRank(s admin.Severity) int {
 	return slices.Index([]admin.Severity{admin.SeverityInfo, admin.SeverityWarning, admin.SeverityProblem}, s)
 }
 
@@ -193,7 +195,7 @@ func (o *operation) update(change func(now *status)) {
 
 func (o *operation) found(f admin.Finding) {
 	o.update(func(now *status) {
-		n := &now.counts[badness(f.Severity)]
+		n := &now.counts[severityRank(f.Severity)]
 		if *n++; *n <= maxFindings {
 			now.findings = append(now.findings, f)
 		}

@@ -109,7 +109,7 @@ func (d *Dashboard) show(v view) func(w http.ResponseWriter, q *request) error {
 
 // showAgain shows the page that a form came from, with what was typed, and what is wrong with a field; false if it cannot.
 func (d *Dashboard) showAgain(w http.ResponseWriter, q *request, wrong *fieldError) bool {
-	from, err := url.Parse(d.cameFrom(q))
+	from, err := url.Parse(d.formPage(q))
 	if err != nil || q.Method != http.MethodPost {
 		return false
 	}
@@ -126,8 +126,8 @@ func (d *Dashboard) showAgain(w http.ResponseWriter, q *request, wrong *fieldErr
 	})(w, &again) == nil
 }
 
-// cameFrom is the URL of the page that has the form.
-func (d *Dashboard) cameFrom(q *request) string {
+// formPage is the URL of the page that has the form.
+func (d *Dashboard) formPage(q *request) string {
 	name := path.Base(q.URL.Path)
 	switch back := q.query.Get("back"); {
 	case d.isPage(back):

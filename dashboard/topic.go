@@ -64,7 +64,7 @@ var changes = []change{
 		return watermill.LogFields{"limits": limits}, d.config.Admin.LimitGroup(ctx, q.topic(), q.group(), limits)
 	}},
 	{"retire", mayRetire, "Retired", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		if err := errors.Join(hasGroup(q), confirmed(q, q.group())); err != nil {
+		if err := errors.Join(requireGroup(q), requireConfirmation(q, q.group())); err != nil {
 			return nil, err
 		}
 		options := redisdelay.RetireOptions{Force: q.form.Get("force") != ""}
@@ -72,13 +72,13 @@ var changes = []change{
 		return watermill.LogFields{"force": options.Force}, err
 	}},
 	{"restore", mayRetire, "Restored", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		if err := hasGroup(q); err != nil {
+		if err := requireGroup(q); err != nil {
 			return nil, err
 		}
 		return nil, d.config.Admin.RestoreGroup(ctx, q.topic(), q.group())
 	}},
 	{"delete", mayDelete, "Deleted", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		if err := confirmed(q, q.topic()); err != nil {
+		if err := requireConfirmation(q, q.topic()); err != nil {
 			return nil, err
 		}
 		options := admin.DeleteOptions{Force: q.form.Get("force") != ""}
@@ -94,7 +94,7 @@ var changes = []change{
 		return nil, d.config.Periodic.Trigger(ctx, q.schedule())
 	}},
 	{"schedule-remove", maySchedules, "Removed", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		if err := confirmed(q, q.schedule()); err != nil {
+		if err := requireConfirmation(q, q.schedule()); err != nil {
 			return nil, err
 		}
 		return nil, d.config.Periodic.Remove(ctx, q.schedule())
@@ -153,19 +153,19 @@ func (q *request) limits() (redisdelay.GroupLimits, error) {
 	if limits.Rate.Messages == 0 { // a rate that is not there has no period
 		limits.Rate = redisdelay.Rate{}
 	}
-	return limits, errors.Join(append(errs[:], hasGroup(q))...)
+	return limits, errors.Join(append(errs[:], requireGroup(q))...)
 }
 
-// confirmed refuses a form that does not name what it is for, as the page shows it.
-func confirmed(q *request, name string) error {
+// requireConfirmation refuses a form that does not name what it is for, as the page shows it.
+func requireConfirmation(q *request, name string) error {
 	if typed := q.form.Get("name"); typed != humanize.Clean(name) {
 		return badField("name", typed, humanize.Clean(name)+" to confirm")
 	}
 	return nil
 }
 
-// hasGroup refuses a change of a group that is not named.
-func hasGroup(q *request) error {
+// requireGroup refuses a change of a group that is not named.
+func requireGroup(q *request) error {
 	if q.group() == "" {
 		return badField("group", "", "the name of a group")
 	}
