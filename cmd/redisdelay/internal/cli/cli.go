@@ -111,8 +111,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 var credentials = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)\S*@`)
 
-// hide takes the credentials out of a text. What help says for an example stays.
-func hide(text string) string {
+// redactCredentials takes the credentials out of a text. What help says for an example stays.
+func redactCredentials(text string) string {
 	return credentials.ReplaceAllStringFunc(text, func(found string) string {
 		if strings.HasSuffix(found, "://user:password@") {
 			return found
@@ -125,7 +125,7 @@ func hide(text string) string {
 func plain(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	text = strings.TrimPrefix(text, "redisdelay: ")
-	return hide(text)
+	return redactCredentials(text)
 }
 
 // connect reaches Redis, once.

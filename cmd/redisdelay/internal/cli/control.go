@@ -18,8 +18,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// someGroups returns a command for one group or, with --all, for all of a topic.
-func (a *app) someGroups(use, short string, run func(ctx context.Context, topic, group string) error) *cobra.Command {
+// groupsCommand returns a command for one group or, with --all, for all of a topic.
+func (a *app) groupsCommand(use, short string, run func(ctx context.Context, topic, group string) error) *cobra.Command {
 	all := false
 	cmd := a.command(use+" TOPIC [GROUP]", short, func(_ *cobra.Command, args []string) error {
 		switch {
@@ -53,7 +53,7 @@ func nameOf(topic, group string) string {
 
 func (a *app) pause() *cobra.Command {
 	var p redisdelay.Pause
-	cmd := a.someGroups("pause", "Stop deliveries to a group; publishing continues",
+	cmd := a.groupsCommand("pause", "Stop deliveries to a group; publishing continues",
 		func(ctx context.Context, topic, group string) error {
 			p.By = cmp.Or(p.By, whoami())
 			if err := a.admin.PauseGroup(ctx, topic, group, p); err != nil {
@@ -82,7 +82,7 @@ func whoami() string {
 }
 
 func (a *app) resume() *cobra.Command {
-	return a.someGroups("resume", "End a pause", func(ctx context.Context, topic, group string) error {
+	return a.groupsCommand("resume", "End a pause", func(ctx context.Context, topic, group string) error {
 		if err := a.admin.ResumeGroup(ctx, topic, group); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (a *app) paused(ctx context.Context, topic, group string) (string, error) {
 
 func (a *app) drain() *cobra.Command {
 	var timeout time.Duration
-	cmd := a.someGroups("drain", "Wait until no message of a group is due, waits for a retry or is in delivery",
+	cmd := a.groupsCommand("drain", "Wait until no message of a group is due, waits for a retry or is in delivery",
 		func(ctx context.Context, topic, group string) error {
 			paused, err := a.paused(ctx, topic, group)
 			if err != nil {

@@ -17,7 +17,7 @@ func (a *app) dead() *cobra.Command {
 		func() operation {
 			return operation{"discard", "discarded", "Discard for good", "dead message", a.admin.Discard}
 		})
-	return family("dead", "List, count, requeue or discard dead messages", a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard)
+	return parentCommand("dead", "List, count, requeue or discard dead messages", a.deadLs(), a.deadReasons(), a.deadShow(), requeue, discard)
 }
 
 func (a *app) deadLs() *cobra.Command {
@@ -31,7 +31,7 @@ func (a *app) deadLs() *cobra.Command {
 }
 
 func (a *app) deadShow() *cobra.Command {
-	return a.showing("show", "Show a dead message and its state for each group")
+	return a.showCommand("show", "Show a dead message and its state for each group")
 }
 
 func (a *app) deadReasons() *cobra.Command {

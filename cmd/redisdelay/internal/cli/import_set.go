@@ -29,12 +29,12 @@ type setImport struct {
 	dryRun           bool
 	metadata         pairs
 
-	total int // members of the sets
-	bar   *bar
-	done  importJSON
-	worst error  // why the last one cannot be imported
-	gone  string // the last member that is left since its message is gone
-	some  []sortedset.Job
+	total       int // members of the sets
+	bar         *bar
+	done        importJSON
+	lastProblem error  // why the last one cannot be imported
+	gone        string // the last member that is left since its message is gone
+	some        []sortedset.Job
 }
 
 // importJSON is what an import from a sorted set has done, or would do.
@@ -202,7 +202,7 @@ func (s *setImport) choose(page []sortedset.Job) []sortedset.Job {
 		switch {
 		case job.Problem != nil:
 			s.done.Unusable++
-			s.worst = fmt.Errorf("member %q: %w", humanize.Cut(job.Member, 60), job.Problem)
+			s.lastProblem = fmt.Errorf("member %q: %w", humanize.Cut(job.Member, 60), job.Problem)
 			continue
 		case due.Before(s.after):
 			s.done.Earlier++
@@ -283,16 +283,16 @@ func (s *setImport) isStored(ctx context.Context, topic string, set sortedset.Se
 	if !s.remove || !time.UnixMilli(job.Due).After(s.app.now()) {
 		return true, nil
 	}
-	there, err := s.there(ctx, topic, set, job)
-	if err == nil && !there {
+	exists, err := s.exists(ctx, topic, set, job)
+	if err == nil && !exists {
 		s.done.Gone++
 		s.gone = humanize.Cut(job.Member, 60)
 	}
-	return there, err
+	return exists, err
 }
 
-// there reports whether the message of a job is in the topic. What was stored may have been cancelled since.
-func (s *setImport) there(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
+// exists reports whether the message of a job is in the topic. What was stored may have been cancelled since.
+func (s *setImport) exists(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
 	for _, id := range set.IDs(job, s.options()) {
 		_, err := s.app.admin.Message(ctx, topic, admin.Ref{ID: id})
 		if !errors.Is(err, admin.ErrMessageNotFound) {
@@ -322,7 +322,7 @@ func (s *setImport) missing() error {
 	var texts []string
 	if s.done.Unusable > 0 {
 		texts = append(texts, fmt.Sprintf("%s cannot be imported, such as %v",
-			humanize.Count(s.done.Unusable, "member", "members"), s.worst))
+			humanize.Count(s.done.Unusable, "member", "members"), s.lastProblem))
 	}
 	if s.done.KeyInUse > 0 && s.from != "" {
 		texts = append(texts, humanize.Count(s.done.KeyInUse, "member was not imported, since its key is in use",

@@ -16,7 +16,7 @@ import (
 
 // inbox returns the commands for the inbox.
 func (a *app) inbox() *cobra.Command {
-	return family("inbox", "Store what programs write to the inbox, or show what waits in it", a.inboxRun(), a.inboxShow(), a.inboxRejected())
+	return parentCommand("inbox", "Store what programs write to the inbox, or show what waits in it", a.inboxRun(), a.inboxShow(), a.inboxRejected())
 }
 
 func (a *app) openInbox(change func(*inbox.Config)) (*inbox.Inbox, error) {

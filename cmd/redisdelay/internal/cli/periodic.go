@@ -19,7 +19,7 @@ import (
 
 // periodic returns the commands for schedules.
 func (a *app) periodic() *cobra.Command {
-	return family("periodic", "List, pause, trigger, remove or run schedules",
+	return parentCommand("periodic", "List, pause, trigger, remove or run schedules",
 		a.periodicLs(), a.periodicShow(), a.periodicPause(), a.periodicResume(), a.periodicTrigger(), a.periodicRm(), a.periodicRun())
 }
 
@@ -42,8 +42,8 @@ func (a *app) bodyFlag(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// overSchedules returns a command that works on schedules.
-func (a *app) overSchedules(use, short string, check func(cmd *cobra.Command, args []string) error,
+// scheduleCommand returns a command that works on schedules.
+func (a *app) scheduleCommand(use, short string, check func(cmd *cobra.Command, args []string) error,
 	run func(ctx context.Context, p *periodic.Scheduler, args []string) error,
 ) *cobra.Command {
 	return a.command(use, short, check, func(ctx context.Context, args []string) error {
@@ -56,7 +56,7 @@ func (a *app) overSchedules(use, short string, check func(cmd *cobra.Command, ar
 }
 
 func (a *app) periodicLs() *cobra.Command {
-	return a.overSchedules("ls", "List schedules: their times, the ticks stored ahead, and whether they are behind", nil,
+	return a.scheduleCommand("ls", "List schedules: their times, the ticks stored ahead, and whether they are behind", nil,
 		func(ctx context.Context, p *periodic.Scheduler, _ []string) error {
 			list, err := p.List(ctx, 1)
 			if err != nil {
@@ -119,7 +119,7 @@ func nominal(t time.Time) string {
 }
 
 func (a *app) periodicShow() *cobra.Command {
-	return a.overSchedules("show ID", "Show a schedule: its times, its message and its pause", nil,
+	return a.scheduleCommand("show ID", "Show a schedule: its times, its message and its pause", nil,
 		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
 			s, err := p.Get(ctx, args[0], 3)
 			if err != nil {
@@ -186,7 +186,7 @@ func catchUp(period time.Duration) string {
 
 func (a *app) periodicPause() *cobra.Command {
 	var why redisdelay.Pause
-	cmd := a.overSchedules("pause ID", "Stop the ticks of a schedule, including those stored ahead", nil,
+	cmd := a.scheduleCommand("pause ID", "Stop the ticks of a schedule, including those stored ahead", nil,
 		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
 			why.By = cmp.Or(why.By, whoami())
 			if err := p.Pause(ctx, args[0], why); err != nil {
@@ -201,7 +201,7 @@ func (a *app) periodicPause() *cobra.Command {
 }
 
 func (a *app) periodicResume() *cobra.Command {
-	cmd := a.overSchedules("resume ID", "End a pause of a schedule; ticks count from now", nil,
+	cmd := a.scheduleCommand("resume ID", "End a pause of a schedule; ticks count from now", nil,
 		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
 			if err := p.Resume(ctx, args[0]); err != nil {
 				return err
@@ -213,7 +213,7 @@ func (a *app) periodicResume() *cobra.Command {
 }
 
 func (a *app) periodicTrigger() *cobra.Command {
-	cmd := a.overSchedules("trigger ID", "Publish a message of a schedule now, even if it is paused", nil,
+	cmd := a.scheduleCommand("trigger ID", "Publish a message of a schedule now, even if it is paused", nil,
 		func(ctx context.Context, p *periodic.Scheduler, args []string) error {
 			if err := p.Trigger(ctx, args[0]); err != nil {
 				return err
@@ -225,7 +225,7 @@ func (a *app) periodicTrigger() *cobra.Command {
 
 func (a *app) periodicRm() *cobra.Command {
 	yes := false
-	cmd := a.overSchedules("rm ID", "Remove a schedule and its ticks stored ahead",
+	cmd := a.scheduleCommand("rm ID", "Remove a schedule and its ticks stored ahead",
 		func(*cobra.Command, []string) error {
 			if !yes && !a.terminal.in {
 				return usagef("--yes is missing: there is no terminal to ask on, want --yes")

@@ -58,8 +58,8 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// family returns a command that has only subcommands.
-func family(use, short string, commands ...*cobra.Command) *cobra.Command {
+// parentCommand returns a command that has only subcommands.
+func parentCommand(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: unknownCommand, RunE: showHelp}
 	cmd.AddCommand(commands...)
 	return cmd

@@ -116,7 +116,7 @@ func flagsOf(cmd *cobra.Command, but ...string) (given []string) {
 		case f.Value.Type() == "bool":
 			given = append(given, "--"+f.Name+strings.TrimPrefix("="+f.Value.String(), "=true"))
 		default:
-			given = append(given, "--"+f.Name, hide(f.Value.String()))
+			given = append(given, "--"+f.Name, redactCredentials(f.Value.String()))
 		}
 	})
 	return given

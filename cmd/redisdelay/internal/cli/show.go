@@ -27,15 +27,15 @@ type shower struct {
 }
 
 func (a *app) show() *cobra.Command {
-	cmd := a.showing("show", "Show a message and its state for each group")
+	cmd := a.showCommand("show", "Show a message and its state for each group")
 	cmd.Example = "redisdelay show orders --key order-42\nredisdelay show 6d8cbb0e-3b1c-4f2a-9d6e-0a1b2c3d4e5f"
 	return cmd
 }
 
-// showing returns a command that shows a message.
-func (a *app) showing(use, short string) *cobra.Command {
+// showCommand returns a command that shows a message.
+func (a *app) showCommand(use, short string) *cobra.Command {
 	s := &shower{app: a}
-	cmd := a.one(use, short, s.show)
+	cmd := a.messageCommand(use, short, s.show)
 	cmd.Flags().BoolVar(&s.raw, "raw", false, "only the whole payload, byte for byte unless the output is a terminal")
 	cmd.Flags().Var(text(&s.file, "FILE"), "file", "write the payload to a new file, byte for byte")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -72,12 +72,12 @@ func (s *shower) payload(m admin.Message) error {
 		_, err := s.app.data.Write(c.Message.Payload)
 		return err
 	default:
-		return s.keep(m)
+		return s.save(m)
 	}
 }
 
-// keep writes the payload to the file.
-func (s *shower) keep(m admin.Message) error {
+// save writes the payload to the file.
+func (s *shower) save(m admin.Message) error {
 	f, finish, err := s.app.exportFile(s.file)
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func stateText(s admin.MessageInGroup) string {
 }
 
 func (a *app) explain() *cobra.Command {
-	cmd := a.one("explain", "Explain the state of a message, and when it will change", a.explainOne)
+	cmd := a.messageCommand("explain", "Explain the state of a message, and when it will change", a.explainOne)
 	cmd.Example = "redisdelay explain orders --key order-42"
 	return cmd
 }
@@ -242,10 +242,10 @@ type named struct {
 	run       func(ctx context.Context, topic string, ref admin.Ref) error
 }
 
-// one returns a command for one message. run may be called for several that have the same UUID.
-func (a *app) one(use, short string, run func(ctx context.Context, topic string, ref admin.Ref) error) *cobra.Command {
+// messageCommand returns a command for one message. run may be called for several that have the same UUID.
+func (a *app) messageCommand(use, short string, run func(ctx context.Context, topic string, ref admin.Ref) error) *cobra.Command {
 	n := &named{app: a, run: run}
-	cmd := a.command(use+" [TOPIC] [ID]", short, n.check, n.look)
+	cmd := a.command(use+" [TOPIC] [ID]", short, n.check, n.execute)
 	cmd.Flags().Var(text(&n.key, "KEY"), "key", "the key of the message, in place of its id")
 	cmd.Flags().Var(text(&n.uuid, "UUID"), "uuid", "its UUID, in place of its id; without TOPIC, in all topics")
 	cmd.Long = "In place of an ID, you can give the UUID that a Router logs. Without TOPIC, all topics are searched. A search reads\n" +
@@ -270,7 +270,8 @@ func (n *named) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (n *named) look(ctx context.Context, args []string) error {
+// execute finds the message, and calls run for it.
+func (n *named) execute(ctx context.Context, args []string) error {
 	switch {
 	case n.uuid != "":
 		return n.app.search(ctx, strings.Join(args, ""), n.uuid, n.found)
