@@ -156,13 +156,3 @@ func (o *overview) near(name string) (near []string) {
 	near = slices.SortedFunc(maps.Keys(common), func(a, b string) int { return cmp.Or(common[b]-common[a], cmp.Compare(a, b)) })
 	return near[:min(5, len(near))]
 }
-
-// topic returns one of the topics as it was when they were read; nil if it is not among them.
-func (o *overview) topic(name string) *admin.TopicStats {
-	for _, s := range o.Topics {
-		if s.Topic == name {
-			return s
-		}
-	}
-	return nil
-}

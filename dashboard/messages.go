@@ -26,12 +26,12 @@ type messagesData struct {
 	Filter  filter
 	Rows    []messageRow
 	Actions []action
-	All     string       // the query of this filter
-	After   string       // the query of the next page; "" after the last
-	First   string       // the query of the first page; "" on it
-	Counts  admin.Counts // of the topic
-	Total   int          // that match; 0 if it is not known
-	Short   bool         // there was no time to look further
+	All     string // the query of this filter
+	After   string // the query of the next page; "" after the last
+	First   string // the query of the first page; "" on it
+	Stats   *admin.TopicStats
+	Total   int  // that match; 0 if it is not known
+	Short   bool // there was no time to look further
 
 	// Of a search in payloads.
 	Text   string
@@ -52,7 +52,7 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 	var wrong *fieldError
 	switch {
 	case errors.As(err, &wrong):
-		data := d.messages(q, f)
+		data := d.messages(ctx, q, f)
 		data.Actions = nil
 		return page{Name: "messages", Title: q.topic(), Data: data, Wrong: &wrongField{wrong, q.query.Encode()}}, nil
 	case err != nil:
@@ -63,7 +63,7 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 	if err != nil && !outOfTime(ctx) {
 		return page{}, err
 	}
-	data := d.messages(q, f)
+	data := d.messages(ctx, q, f)
 	data.Short, data.Again = err != nil, q.query.Get("again") != ""
 	for _, e := range found.Entries {
 		data.Rows = append(data.Rows, d.row(q, e))
@@ -74,7 +74,6 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 		data.After = values.Encode()
 	}
 	data.Total = d.total(ctx, data)
-	data.Counts = d.counts(ctx, data.Topic)
 	return page{Name: "messages", Title: q.topic(), Data: data}, nil
 }
 
@@ -93,13 +92,13 @@ func (d *Dashboard) total(ctx context.Context, m *messagesData) int {
 	return n
 }
 
-// counts are those of a topic, as far as they are known.
-func (d *Dashboard) counts(ctx context.Context, topic string) admin.Counts {
+// stats are those of a topic; without its name if they could not be read.
+func (d *Dashboard) stats(ctx context.Context, topic string) *admin.TopicStats {
 	stats, err := d.config.Admin.Stats(ctx, admin.StatsOptions{Topics: []string{topic}})
 	if err != nil {
-		return admin.Counts{}
+		return &admin.TopicStats{}
 	}
-	return stats[0].Counts
+	return &stats[0]
 }
 
 // Title is the title of the list.
@@ -109,7 +108,7 @@ func (m *messagesData) Title() string {
 		return words
 	}
 	words = humanize.Count(m.Total, strings.Replace(words, "messages", "message", 1), words)
-	if due := m.Counts.Due; due > 0 && m.Filter.Set == admin.Scheduled && !m.Filter.Narrows() {
+	if due := m.Stats.Due; due > 0 && m.Filter.Set == admin.Scheduled && !m.Filter.Narrows() {
 		words += ", " + humanize.Number(due) + " of them due"
 	}
 	return words
@@ -126,8 +125,8 @@ func tabsOf(c admin.Counts) []tab {
 }
 
 // messages is a page of messages without any.
-func (d *Dashboard) messages(q *request, f filter) *messagesData {
-	data := &messagesData{Topic: q.topic(), Filter: f, Actions: actionsFor(q, f.Set)}
+func (d *Dashboard) messages(ctx context.Context, q *request, f filter) *messagesData {
+	data := &messagesData{Topic: q.topic(), Filter: f, Actions: actionsFor(q, f.Set), Stats: d.stats(ctx, q.topic())}
 	data.All = f.values(data.Topic).Encode()
 	if f.Cursor != "" {
 		data.First = data.All
@@ -183,8 +182,8 @@ func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
 	if cursor := q.form.Get("cursor"); cursor != "" {
 		f.Cursor = cursor
 	}
-	data := d.messages(q, f)
-	data.Text, data.Counts = text, d.counts(ctx, data.Topic)
+	data := d.messages(ctx, q, f)
+	data.Text = text
 	err = d.search(ctx, q, data)
 	return page{Name: "messages", Title: q.topic(), Data: data}, err
 }

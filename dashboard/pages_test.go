@@ -322,7 +322,7 @@ func TestTheMessagePageIsUpdatedLive(t *testing.T) {
 	assert.Contains(t, group.text(), "g dead")
 	assert.Equal(t, 1, strings.Count(page.text(), found.Entries[0].Reason), "once")
 	assert.Empty(t, group.all("form"))
-	assert.Equal(t, []string{"tabs", "charts", "table"}, liveParts(s.page("upcoming"+s.at())))
+	assert.Equal(t, []string{"state", "tabs", "charts", "table"}, liveParts(s.page("upcoming"+s.at())))
 }
 
 func TestTheWorstFindingsAreKept(t *testing.T) {
@@ -383,7 +383,7 @@ func TestADueMessageIsCountedOnce(t *testing.T) {
 	s.scheduled(2)
 	s.Publish("a")
 	page := s.page("messages" + s.at())
-	assert.Equal(t, s.Topic+": 3 scheduled messages, 1 of them due", page.first("h1").text())
+	assert.Equal(t, s.Topic+": 3 scheduled messages, 1 of them due", page.title())
 	assert.Contains(t, page.first("nav", "class", "tabs").text(), "scheduled 2 waiting 1")
 	assert.Contains(t, s.page("topic"+s.at()).first("dl", "class", "totals").text(), "Scheduled 2 Waiting 1 1 due, in no group")
 }

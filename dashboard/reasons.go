@@ -11,12 +11,12 @@ import (
 
 // reasonsData is the dead messages of a topic by reason.
 type reasonsData struct {
-	Topic  string
-	Counts admin.Counts // of the topic
-	Rows   []reasonRow
-	Total  int
-	All    int // dead messages; more than Total if there was no time to read all
-	Short  bool
+	Topic string
+	Stats *admin.TopicStats
+	Rows  []reasonRow
+	Total int
+	All   int // dead messages; more than Total if there was no time to read all
+	Short bool
 }
 
 type reasonRow struct {
@@ -35,7 +35,7 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	if err != nil && !outOfTime(ctx) {
 		return page{}, err
 	}
-	data := reasonsData{Topic: q.topic(), Counts: d.counts(ctx, q.topic()), All: all, Short: err != nil}
+	data := reasonsData{Topic: q.topic(), Stats: d.stats(ctx, q.topic()), All: all, Short: err != nil}
 	for _, c := range counts {
 		row := reasonRow{ReasonCount: c}
 		if common := commonPart(c.Reason); common != "" {

@@ -61,6 +61,7 @@ var functions = template.FuncMap{
 	"tabs":       tabsOf,
 	"state":      stateOf,
 	"topicState": stateOfTopic,
+	"lateOf":     lateOf,
 	"alive":      aliveIn,
 	"set":        func(set admin.Set) string { return strings.ReplaceAll(string(set), "-", " ") },
 	"words":      func(set admin.Set) string { return setWords[set] },

@@ -66,7 +66,7 @@ func TestAListShowsItsRangeAndTotal(t *testing.T) {
 	s := newScene(t)
 	s.scheduled(60)
 	page := s.page("messages" + s.at())
-	assert.Equal(t, s.Topic+": 60 scheduled messages", page.first("h1").text())
+	assert.Equal(t, s.Topic+": 60 scheduled messages", page.title())
 	assert.Equal(t, 2, strings.Count(page.text(), "1–50 of 60 Next page"), "above and below")
 	next := s.page(page.first("a", "rel", "next").attr["href"])
 	assert.Len(t, next.first("tbody").all("tr"), 10)
@@ -85,12 +85,21 @@ func TestTheWaitingCountIsTheSameEverywhere(t *testing.T) {
 	s.handle("g", 1, func(msg *message.Message) { msg.Nack() })
 	s.until("they wait", func() bool { return s.count("waiting") == 3 })
 	list := s.page("messages" + s.at("in", "waiting"))
-	assert.Equal(t, s.Topic+": 3 waiting messages", list.first("h1").text())
+	assert.Equal(t, s.Topic+": 3 waiting messages", list.title())
 	assert.Contains(t, list.first("nav", "aria-label", "Sets").text(), "waiting 3 ")
 	s.dashboard.cache.clear()
 	topic := s.page("topic" + s.at())
 	assert.Contains(t, topic.first("dl", "class", "totals").text(), "Waiting 3 ")
 	assert.Equal(t, "3", s.page("?match=" + url.QueryEscape(s.Topic)).first("tbody").all("td")[3].text())
+}
+
+// TestEachTabHasTheStateOfItsTopic.
+func TestEachTabHasTheStateOfItsTopic(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	for _, tab := range s.page("topic"+s.at()).first("nav", "class", "tabs").all("a") {
+		assert.Equal(t, "no consumers", s.page(tab.attr["href"]).first("h1").first("span", "id", "state").text(), tab.text())
+	}
 }
 
 // TestErrorPagesSuggestTheNextStep, with a link to where it happened.

@@ -230,6 +230,12 @@ func (e *element) first(name string, attr ...string) *element {
 	return &element{}
 }
 
+// title is the heading of the page of a topic, without the badge of its state.
+func (e *element) title() string {
+	h1 := e.first("h1")
+	return strings.TrimSpace(strings.TrimSuffix(h1.text(), h1.first("span", "id", "state").text()))
+}
+
 // text is what a reader sees, in one line.
 func (e *element) text() string {
 	var b strings.Builder

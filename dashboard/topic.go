@@ -16,21 +16,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// topicData is a topic.
-type topicData struct {
-	admin.TopicStats
-	Late []lateGroup
-}
-
 // topicPage shows a topic with its groups and consumers.
 func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
-	topic := q.topic()
-	stats, err := d.config.Admin.Stats(ctx, admin.StatsOptions{Topics: []string{topic}, Details: true})
+	stats, err := d.config.Admin.Stats(ctx, admin.StatsOptions{Topics: []string{q.topic()}, Details: true})
 	if err != nil {
 		return page{}, err
 	}
-	data := topicData{TopicStats: stats[0], Late: lateOf([]*admin.TopicStats{&stats[0]})}
-	return page{Name: "topic", Title: topic, live: true, Data: &data}, nil
+	return page{Name: "topic", Title: q.topic(), live: true, Data: &stats[0]}, nil
 }
 
 // change is what a form does with a group, a topic or a schedule.

@@ -35,7 +35,7 @@ type lateGroup struct {
 const maxNamed = 5 // in a banner, and banners of late groups
 
 // lateOf are the groups that are late the most, other than those that are paused.
-func lateOf(topics []*admin.TopicStats) (list []lateGroup) {
+func lateOf(topics ...*admin.TopicStats) (list []lateGroup) {
 	for _, s := range topics {
 		for _, l := range s.LateGroups() {
 			if l.Cause != admin.CausePaused {
@@ -164,7 +164,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	sortTopics(dead, "dead")
 	data.Dead = dead[:min(maxNamed, len(dead))]
 	data.Sort = sortTopics(found, q.query.Get("sort"))
-	data.Found, data.Late = len(found), lateOf(found)
+	data.Found, data.Late = len(found), lateOf(found...)
 	data.Rows = data.cut(q, found)
 	if inbox, err := d.config.Admin.Inbox(ctx); err == nil && inbox != (admin.Inbox{}) {
 		data.Inbox = &inbox

@@ -31,31 +31,31 @@ const (
 	chartWide = 600 // units of the drawing
 	chartHigh = 120 // units of the drawing
 	ticks     = 6   // steps between the times that its axis names
-	margin    = 25  // units at each end of the axis, where the name of a time does not fit
+	atStart   = 64  // units at the start of the axis that have no other name than "now"
+	atEnd     = 25  // units at its end, where the name of a time does not fit
 )
 
 // upcomingData is what becomes due, and when.
 type upcomingData struct {
 	Topic, Group string
-	Counts       admin.Counts // of the topic
-	Groups       []string
+	Stats        *admin.TopicStats // of the topic; nil on the page of all topics
 	Span         span
 	Spans        []span
-	Charts       []chart
-	Total, Later int   // of all charts: what becomes due in the span, and after it
-	Err          error // why one of all topics could not be read
+	All          chart
+	Charts       []chart // of each topic
+	Err          error   // why one of all topics could not be read
 }
 
-// chart draws the upcoming messages of a topic.
+// chart draws the upcoming messages of a topic, or of all.
 type chart struct {
 	admin.Upcoming
+	Stats *admin.TopicStats
 	Bars  []bar        // of the buckets with messages
 	Peak  admin.Bucket // the first of those with the most
 	Tie   bool         // a later one has as many
 	Ticks []tick       // full ones
 	Form  string       // of their times
 	Shift float64      // percent of the axis before the first of them
-	State state        // of the topic
 
 	Half, Top int // numbers in the middle and at the upper end of the scale
 }
@@ -76,57 +76,63 @@ type tick struct {
 func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) {
 	chosen := spans[max(0, slices.IndexFunc(spans, func(s span) bool { return s.Name == q.query.Get("next") }))]
 	data := upcomingData{Topic: q.topic(), Group: q.group(), Span: chosen, Spans: spans}
-	o, err := d.overview(ctx)
+	topics, err := d.toChart(ctx, &data)
 	if err != nil {
 		return page{}, err
 	}
-	if s := o.topic(data.Topic); s != nil {
-		data.Counts = s.Counts
-		for _, g := range s.Groups {
-			data.Groups = append(data.Groups, g.Group)
-		}
-		if data.Group == "" && len(data.Groups) == 1 {
-			data.Group = data.Groups[0]
-		}
-	}
-	if data.Topic == "" {
-		data.Err = o.Err
-	}
 	query := admin.UpcomingQuery{Span: chosen.Long, Buckets: chosen.number, Group: data.Group}
-	for _, topic := range topicsToChart(o, data.Topic) {
-		u, err := d.config.Admin.Upcoming(ctx, topic, query)
+	var all admin.Upcoming
+	for _, s := range topics {
+		u, err := d.config.Admin.Upcoming(ctx, cmp.Or(data.Topic, s.Topic), query)
 		switch {
 		case err == nil:
-			c := draw(u, chosen.Form, data.Topic == "")
-			data.Total, data.Later = data.Total+c.Total(), data.Later+c.Later
-			if s := o.topic(topic); s != nil {
-				c.State = stateOfTopic(s)
-			}
+			c := draw(u, chosen.Form, true)
+			c.Stats = s
 			data.Charts = append(data.Charts, c)
+			all = sum(all, u)
 		case data.Topic != "":
 			return page{}, err
 		case data.Err == nil && !errors.Is(err, admin.ErrTopicNotFound): // it was deleted since the overview was read
 			data.Err = err
 		}
 	}
+	if len(data.Charts) > 0 {
+		data.All = draw(all, chosen.Form, false)
+	}
 	slices.SortStableFunc(data.Charts, func(a, b chart) int { return cmp.Compare(b.Total(), a.Total()) })
 	return page{Name: "upcoming", Title: "Upcoming", live: data.Topic != "", Data: data}, nil
 }
 
-// topicsToChart is the topic that was asked for, or those that have most scheduled.
-func topicsToChart(o *overview, topic string) []string {
-	if topic != "" {
-		return []string{topic}
-	}
-	most := slices.Clone(o.Topics)
-	sortTopics(most, "scheduled")
-	var topics []string
-	for _, s := range most[:min(maxCharts, len(most))] {
-		if s.Scheduled > 0 {
-			topics = append(topics, s.Topic)
+// toChart is the topic that was asked for, or those that have most scheduled.
+func (d *Dashboard) toChart(ctx context.Context, data *upcomingData) ([]*admin.TopicStats, error) {
+	if data.Topic != "" {
+		data.Stats = d.stats(ctx, data.Topic)
+		if data.Group == "" && len(data.Stats.Groups) == 1 {
+			data.Group = data.Stats.Groups[0].Group
 		}
+		return []*admin.TopicStats{data.Stats}, nil
 	}
-	return topics
+	o, err := d.overview(ctx)
+	if err != nil {
+		return nil, err
+	}
+	data.Err = o.Err
+	most := slices.DeleteFunc(slices.Clone(o.Topics), func(s *admin.TopicStats) bool { return s.Scheduled == 0 })
+	sortTopics(most, "scheduled")
+	return most[:min(maxCharts, len(most))], nil
+}
+
+// sum adds the messages of another topic, which was read a moment later.
+func sum(all, u admin.Upcoming) admin.Upcoming {
+	if all.Buckets == nil {
+		u.Buckets = slices.Clone(u.Buckets)
+		return u
+	}
+	for i, b := range u.Buckets {
+		all.Buckets[i].Messages += b.Messages
+	}
+	all.DueNow, all.Later = all.DueNow+u.DueNow, all.Later+u.Later
+	return all
 }
 
 // draw makes a chart, or a strip, which has no scale and fills its height.
@@ -136,7 +142,7 @@ func draw(u admin.Upcoming, form string, strip bool) chart {
 	c.Tie = slices.ContainsFunc(u.Buckets, func(b admin.Bucket) bool { return b.Messages == c.Peak.Messages && b.After.After(c.Peak.Until) })
 	step := u.Until().Sub(u.At) / ticks
 	for at := u.At.Add(step - 1).Truncate(step); at.Before(u.Until()); at = at.Add(step) {
-		if x := int(chartWide * at.Sub(u.At) / (step * ticks)); x >= margin && x <= chartWide-margin {
+		if x := int(chartWide * at.Sub(u.At) / (step * ticks)); x >= atStart && x <= chartWide-atEnd {
 			c.Ticks = append(c.Ticks, tick{x, at})
 		}
 	}

@@ -24,7 +24,7 @@ func TestAnInvalidFieldKeepsTheForm(t *testing.T) {
 		{"retire" + s.at("group", "g"), s.Topic + " no consumers", "name", url.Values{"name": {"other"}, "force": {"1"}}},
 		{"delete" + s.at(), s.Topic + " no consumers", "name", url.Values{"name": {"other"}}},
 		{"cancel" + s.at("in", "scheduled"), s.Topic + ": Cancel all 2 scheduled and due messages", "number", url.Values{"count": {"2"}, "number": {"3"}}},
-		{"reschedule" + s.at("back", "messages"+s.at()), s.Topic + ": 2 scheduled messages", "value", url.Values{"mark": {mark}, "value": {"never"}}},
+		{"reschedule" + s.at("back", "messages"+s.at()), s.Topic + ": 2 scheduled messages no consumers", "value", url.Values{"mark": {mark}, "value": {"never"}}},
 	} {
 		status, page := s.post(test.path, test.typed)
 		assert.Equal(t, http.StatusBadRequest, status, test.path)
