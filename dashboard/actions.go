@@ -216,7 +216,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 
 // planned is the operation that a form asks for, with the messages that it is for.
 func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection, error) {
-	o := &operation{Action: a.Name, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, deletesMessage: a.Destructive}
+	o := &operation{Action: a.Name, verb: a.Verb, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, deletesMessage: a.Destructive}
 	if marks := q.form["mark"]; len(marks) > 0 {
 		o.Total, o.What = len(marks), humanize.Count(len(marks), "selected message", "selected messages")
 		if a.Whole {
@@ -321,12 +321,11 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	if o.again == nil {
 		patience = maxWait
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(q.Context(), patience)
+	defer cancel()
 	select {
 	case <-o.ended:
-	case <-timer.C:
-	case <-q.Context().Done():
+	case <-ctx.Done():
 	}
 	d.cache.clear()
 	to := "operation?" + o.URL()

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,16 +29,16 @@ const (
 // that has begun it is closed.
 type operation struct {
 	// immutable once it has started
-	ID, Action, Done, Topic, What, Actor string
-	Total                                int // 0: not known
-	Began                                time.Time
-	needs                                permission
-	deletesMessage                       bool       // a message that it was for has no page any more
-	again                                url.Values // of the confirmation of the rest; nil if there is no rest
-	cancel                               context.CancelFunc
-	ended                                chan struct{} // closed when it has ended
-
-	change bool // of a group, a topic or a schedule, not of messages
+	ID, Action, Topic, Actor string
+	verb, What               string // such as "Cancel all scheduled messages", or "Paused group mail"
+	Done                     string // of its messages, such as "cancelled"; "" for a change of a group, a topic or a schedule
+	Total                    int    // 0: not known
+	Began                    time.Time
+	needs                    permission
+	deletesMessage           bool       // a message that it was for has no page any more
+	again                    url.Values // of the confirmation of the rest; nil if there is no rest
+	cancel                   context.CancelFunc
+	ended                    chan struct{} // closed when it has ended
 
 	mu  sync.Mutex
 	now status // guarded by mu
@@ -106,6 +105,17 @@ func (o *operation) Percent() int {
 	return min(100, done*100/total)
 }
 
+// Pace says how fast it is, and how long the rest takes at this rate; "" at the beginning.
+func (o *operation) Pace() string {
+	p, took := o.Now().Progress, time.Since(o.Began)
+	done := float64(p.Done + p.Skipped)
+	if done == 0 || took < time.Second {
+		return ""
+	}
+	left := (float64(o.Total) - done) / done * float64(took)
+	return humanize.Number(int(done/took.Seconds())) + " messages per second, about " + humanize.Duration(time.Duration(max(0, left))) + " left. "
+}
+
 // State is "running", "done", "stopped" or "failed".
 func (o *operation) State() string { return cmp.Or(o.Now().outcome, "running") }
 
@@ -121,19 +131,14 @@ func outcomeOf(ctx context.Context, err error) string {
 }
 
 // Title names it.
-func (o *operation) Title() string {
-	if o.change {
-		return o.Done + " " + o.What
-	}
-	return strings.ReplaceAll(o.Action, "-", " ") + " " + o.What
-}
+func (o *operation) Title() string { return o.verb + " " + o.What }
 
 // Outcome says how far it is, such as "1,600 of 4,700 messages cancelled"; "" for a change, which its Title names.
 func (o *operation) Outcome() string {
 	now := o.Now()
 	p, text := now.Progress, humanize.Count(now.Progress.Done, "message", "messages")
 	switch {
-	case o.change:
+	case o.Done == "":
 		return ""
 	case o.Action == "examine":
 		problems, warnings := humanize.Count(now.counts[2], "problem", "problems"), humanize.Count(now.counts[1], "warning", "warnings")
@@ -297,18 +302,16 @@ var errUnknownOperation = &statusError{http.StatusNotFound, "this process does n
 // stop stops an operation between two steps.
 func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 	o := d.operations.find(q.query.Get("id"))
-	if o == nil {
+	switch {
+	case o == nil:
 		return errUnknownOperation
-	}
-	if o.State() != "running" {
-		d.toOperation(w, q, o)
-		return nil
-	}
-	if !q.access.allows(o.needs) {
+	case o.State() != "running":
+	case !q.access.allows(o.needs):
 		return &statusError{http.StatusForbidden, "you may not do this"}
+	default:
+		o.cancel()
+		d.audit(q, "stop", "done", nil, watermill.LogFields{"operation": o.Action, "topic": o.Topic, "messages": o.What})
 	}
-	o.cancel()
-	d.audit(q, "stop", "done", nil, watermill.LogFields{"operation": o.Action, "topic": o.Topic, "messages": o.What})
 	d.toOperation(w, q, o)
 	return nil
 }
@@ -358,7 +361,7 @@ func (d *Dashboard) examination() *operation {
 // examine starts an examination, unless one runs.
 func (d *Dashboard) examine(w http.ResponseWriter, q *request) error {
 	if o := d.examination(); o == nil || o.State() != "running" {
-		o := &operation{Action: "examine", Done: "done", What: "all topics", Actor: q.actor, needs: mayRead}
+		o := &operation{Action: "examine", verb: "Examine", What: "all topics", Done: "examined", Actor: q.actor, needs: mayRead}
 		if err := d.operations.start(o, func(ctx context.Context) error {
 			return d.config.Admin.Examine(ctx, o.found, func(e admin.ExamineProgress) {
 				o.update(func(now *status) { now.Examined = e })

@@ -321,6 +321,17 @@ func TestARunningExaminationIsShownOnTheDoctorPage(t *testing.T) {
 	assert.NotContains(t, page.text(), "already")
 }
 
+// TestARunningOperationSaysHowLongItTakes from its first step.
+func TestARunningOperationSaysHowLongItTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &operation{Total: 4000, Began: time.Now()}
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, o.Pace())
+		o.update(func(now *status) { now.Progress = admin.Progress{Done: 800, Skipped: 200} })
+		assert.Equal(t, "100 messages per second, about 30s left. ", o.Pace())
+	})
+}
+
 // TestStoppingAnOperationNeedsItsPermission: a reader cannot stop it.
 func TestStoppingAnOperationNeedsItsPermission(t *testing.T) {
 	access := FullAccess()
@@ -341,7 +352,7 @@ func TestStoppingAnOperationNeedsItsPermission(t *testing.T) {
 // TestStoppingAFinishedOperationChangesNothing, nor does stopping a change of a group, which cannot be stopped.
 func TestStoppingAFinishedOperationChangesNothing(t *testing.T) {
 	s := newScene(t)
-	o := &operation{Action: "pause", Done: "Paused", What: "all groups", Topic: s.Topic, change: true}
+	o := &operation{Action: "pause", verb: "Paused", What: "all groups", Topic: s.Topic}
 	s.dashboard.operations.add(o)
 	status, _ := s.post("stop?id="+o.ID, nil)
 	assert.Equal(t, http.StatusOK, status)

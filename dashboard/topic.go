@@ -123,7 +123,7 @@ func (c change) serve(d *Dashboard) func(w http.ResponseWriter, q *request) erro
 		}
 		d.cache.clear()
 		what, back := c.of(q)
-		o := &operation{Action: c.name, Done: c.done, What: what, Topic: q.topic(), Actor: q.actor, change: true}
+		o := &operation{Action: c.name, verb: c.done, What: what, Topic: q.topic(), Actor: q.actor}
 		d.audit(q, o.Action, outcomeOf(ctx, err), err, watermill.LogFields{"topic": o.Topic, "of": what}.Add(about))
 		if err != nil {
 			return err
