@@ -158,29 +158,27 @@ func (o *operation) Outcome() string {
 
 // Findings are what the doctor has found, the worst first.
 func (o *operation) Findings() []admin.Finding {
-	list := slices.Clone(o.Now().findings)
-	slices.SortStableFunc(list, func(a, b admin.Finding) int { return severityRank(b.Severity) - severityRank(a.Severity) })
-	return list
+	worst := func(a, b admin.Finding) int { return severityRank(b.Severity) - severityRank(a.Severity) }
+	return slices.SortedStableFunc(slices.Values(o.Now().findings), worst)
+}
+
+// Kinds are the problems and warnings by check, the worst first.
+func (o *operation) Kinds() (kinds [][]admin.Finding) {
+	for _, f := range o.Findings() {
+		i := slices.IndexFunc(kinds, func(kind []admin.Finding) bool { return kind[0].Check == f.Check })
+		switch {
+		case f.Severity == admin.SeverityInfo:
+		case i < 0:
+			kinds = append(kinds, []admin.Finding{f})
+		default:
+			kinds[i] = append(kinds[i], f)
+		}
+	}
+	return kinds
 }
 
 // Number is how many findings of a severity there are.
-func (o *operation) Number(severity admin.Severity) int {
-	return o.Now().counts[severityRank(severity)]
-}
-
-// Server is the one that was examined; "" if there are several.
-func (o *operation) Server() (server string) {
-	for _, f := range o.Findings() {
-		switch {
-		case f.Server == "" || f.Server == server:
-		case server != "":
-			return ""
-		default:
-			server = f.Server
-		}
-	}
-	return server
-}
+func (o *operation) Number(severity admin.Severity) int { return o.Now().counts[severityRank(severity)] }
 
 // Left is how many findings are not kept.
 func (o *operation) Left() int {

@@ -288,7 +288,7 @@ func TestAnEmptyPageHasAllLiveParts(t *testing.T) {
 	s.post("examine", nil)
 	s.until("it has looked", func() bool { return s.dashboard.examination().State() == "done" })
 	for _, row := range s.page("doctor").first("tbody").all("tr") {
-		assert.False(t, strings.HasPrefix(row.first("td", "class", "words").text(), ":"), "what is found in a topic has no server: %s", row.text())
+		assert.Regexp(t, "^[^:].*\\.$", row.first("td", "class", "words sentence").text(), "the server or the topic has its own column")
 	}
 	s.dashboard.cache.clear()
 	assert.NotEmpty(t, s.page("topic"+s.at()).first("tbody", "id", "group-g").name)
@@ -334,6 +334,26 @@ func TestTheWorstFindingsAreKept(t *testing.T) {
 	assert.Equal(t, "lost", o.Findings()[0].Text)
 	assert.Len(t, o.Findings(), maxFindings+1)
 	assert.Equal(t, maxFindings, o.Left())
+}
+
+// TestFindingsStandByCheck, the worst check first, without those that passed.
+func TestFindingsStandByCheck(t *testing.T) {
+	o := &operation{}
+	for _, f := range []admin.Finding{
+		{Severity: admin.SeverityWarning, Check: admin.CheckDead, Topic: "a"}, {Severity: admin.SeverityInfo, Check: admin.CheckGroups, Topic: "a"},
+		{Severity: admin.SeverityProblem, Check: admin.CheckGroups, Topic: "b"}, {Severity: admin.SeverityWarning, Check: admin.CheckDead, Topic: "b"},
+	} {
+		o.found(f)
+	}
+	var kinds [][]string
+	for _, kind := range o.Kinds() {
+		row := []string{kind[0].Check}
+		for _, f := range kind {
+			row = append(row, f.Topic)
+		}
+		kinds = append(kinds, row)
+	}
+	assert.Equal(t, [][]string{{admin.CheckGroups, "b"}, {admin.CheckDead, "a", "b"}}, kinds)
 }
 
 func TestTooManyOpenPagesAreRefused(t *testing.T) {
