@@ -94,10 +94,11 @@ var actions = []action{
 	},
 }
 
-// actionsFor are those that the request may carry out on messages of a set.
-func actionsFor(q *request, set admin.Set) []action {
+// actionsFor are those that the request may carry out on messages of one of the sets.
+func actionsFor(q *request, sets ...admin.Set) []action {
 	return slices.DeleteFunc(slices.Clone(actions), func(a action) bool {
-		return !slices.Contains(a.Sets, set) || !q.access.allows(a.needs)
+		in := func(set admin.Set) bool { return slices.Contains(a.Sets, set) }
+		return !slices.ContainsFunc(sets, in) || !q.access.allows(a.needs)
 	})
 }
 

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -32,7 +31,8 @@ type messageData struct {
 	Topic   string
 	Life    []lifeEvent
 	Groups  []groupActions
-	Actions []action // on the message, whatever groups have it
+	In      admin.Set // a list that it is in, that of dead messages if possible
+	Actions []action  // on the message, whatever groups have it
 	Content contentView
 	MaySee  bool
 }
@@ -60,12 +60,13 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
+	var in []admin.Set
 	data := messageData{Explanation: e, Topic: topic, Life: lifeOf(e.Message), MaySee: q.access.Payloads}
 	if data.MaySee {
 		data.Content = d.content(topic, e.Message.Content)
 	}
 	if e.Message.Scheduled {
-		data.add(actionsFor(q, admin.Scheduled), nil)
+		data.In, in = admin.Scheduled, []admin.Set{admin.Scheduled}
 	}
 	for i, g := range e.Message.Groups {
 		if g.State == redisdelay.StateDone {
@@ -75,26 +76,18 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		if strings.Contains(row.Said, g.Content.LastError) {
 			row.Content.LastError = ""
 		}
-		data.add(actionsFor(q, cmp.Or(sets[g.State], admin.Waiting)), &row)
-		data.Groups = append(data.Groups, row)
+		set := cmp.Or(sets[g.State], admin.Waiting)
+		row.Actions = slices.DeleteFunc(actionsFor(q, set), func(a action) bool { return !a.perGroup })
+		data.Groups, in = append(data.Groups, row), append(in, set)
+		if data.In != admin.Dead {
+			data.In = set
+		}
 	}
+	data.Actions = slices.DeleteFunc(actionsFor(q, in...), func(a action) bool { return a.perGroup })
 	if len(data.Groups) > 0 { // which say the other part of the summary
 		data.Summary = data.Brief
 	}
 	return page{Name: "message", Title: "Message " + e.Message.ID, live: true, Data: data}, nil
-}
-
-// add puts actions next to the group that they are for, or once next to the message.
-func (m *messageData) add(list []action, group *groupActions) {
-	for _, a := range list {
-		same := func(other action) bool { return other.Name == a.Name }
-		switch {
-		case a.perGroup && group != nil:
-			group.Actions = append(group.Actions, a)
-		case !a.perGroup && !slices.ContainsFunc(m.Actions, same):
-			m.Actions = append(m.Actions, a)
-		}
-	}
 }
 
 // lifeOf is what is known of a message's past and future, in order.
@@ -132,8 +125,8 @@ type contentView struct {
 	Metadata []pair
 	More     int // of metadata, that are not shown
 	Payload  string
-	Left     int    // bytes that are not shown
-	Hex      string // of the beginning, if it is no text
+	Left     int  // bytes that are not shown
+	Hex      bool // Payload is the beginning of one that is no text, in hex
 	Size     int
 	Download bool
 }
@@ -144,7 +137,7 @@ func (d *Dashboard) content(topic string, c admin.Content) contentView {
 	if c.Message == nil {
 		v := contentView{Problem: "No content: " + humanize.Clean(c.Err.Error()), Size: len(c.Body)}
 		if d.config.Redact == nil { // which cannot take out of it what nobody is to see
-			v.Hex = hexOf(c.Body)
+			v.Payload, v.Hex = hexOf(c.Body), true
 		}
 		return v
 	}
@@ -157,7 +150,7 @@ func (d *Dashboard) content(topic string, c admin.Content) contentView {
 		v.Metadata = append(v.Metadata, pair{key, humanize.Start(msg.Metadata[key], 1000)})
 	}
 	if d.config.DecodePayload == nil && !utf8.Valid(msg.Payload) {
-		v.Hex = hexOf(msg.Payload)
+		v.Payload, v.Hex = hexOf(msg.Payload), true
 		return v
 	}
 	v.Payload, v.Left = humanize.Payload([]byte(d.decoded(topic, c.Message)))
@@ -182,6 +175,6 @@ func (d *Dashboard) payload(w http.ResponseWriter, q *request) error {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", `attachment; filename="payload"`)
 	w.Header().Set("Content-Length", strconv.Itoa(len(m.Content.Message.Payload)))
-	_, _ = bytes.NewReader(m.Content.Message.Payload).WriteTo(w) // a reader that is gone needs nothing
+	_, _ = w.Write(m.Content.Message.Payload) // a reader that is gone needs nothing
 	return nil
 }

@@ -318,6 +318,9 @@ func TestTheMessagePageIsUpdatedLive(t *testing.T) {
 	}
 	assert.Equal(t, []string{"Requeue", "Discard…"}, buttons(page))
 	assert.Len(t, page.first("div", "id", "sections").all("button"), 2)
+	crumbs := page.first("p", "class", "crumbs")
+	assert.Contains(t, crumbs.text(), " / dead messages / Message")
+	assert.Contains(t, s.page(crumbs.all("a")[2].attr["href"]).title(), "1 dead message")
 	group := page.first("div", "id", "about-g")
 	assert.Contains(t, group.text(), "g dead")
 	assert.Equal(t, 1, strings.Count(page.text(), found.Entries[0].Reason), "once")

@@ -198,14 +198,18 @@ func TestAnInvalidFieldKeepsItsText(t *testing.T) {
 	assert.Equal(t, "whenever", ask[string](b, "document.activeElement.value"))
 }
 
-// TestAnIDCanBeCopied by a button beside it, which stays when the page is refreshed.
+// TestAnIDCanBeCopied by a button beside it, which stays when the page is refreshed. The payload has one, too.
 func TestAnIDCanBeCopied(t *testing.T) {
 	s := newShop(t)
-	require.NoError(t, s.Publisher().Publish(s.Topic, fixture.Keyed("order 1", "order-1", 3600e9)))
+	msg := fixture.Keyed("order 1", "order-1", 3600e9)
+	msg.Payload = []byte(`{"total": 1.50}`)
+	require.NoError(t, s.Publisher().Publish(s.Topic, msg))
 	b := s.tab()
 	b.open("message" + s.at("key", "order-1"))
 	b.live()
-	ask[bool](b, `navigator.clipboard.writeText = async text => { document.title = "copied " + text }, true`)
+	ask[bool](b, `navigator.clipboard.writeText = async text => { window.copied = text }, true`)
 	b.click("#facts .id + button")
-	b.until(fmt.Sprintf("document.title === 'copied %s'", s.first(admin.Scheduled).ID))
+	b.until(fmt.Sprintf("window.copied === '%s'", s.first(admin.Scheduled).ID))
+	b.click("pre + button")
+	b.until("window.copied === document.querySelector('pre').textContent")
 }

@@ -207,14 +207,14 @@ if (marked && all) {
 
 function offerCopies(root) {
   for (const id of navigator.clipboard ? root.querySelectorAll("[data-copy]") : []) {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy", ariaLabel: "Copy " + id.dataset.copy });
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy", ariaLabel: "Copy " + (id.dataset.copy || id.ariaLabel) });
     id.after(" ", button);
   }
 }
 
 document.addEventListener("click", async event => {
   const id = event.target.previousElementSibling;
-  if (event.target.matches("[data-copy] + button")) { await navigator.clipboard.writeText(id.dataset.copy); event.target.textContent = "Copied"; }
+  if (event.target.matches("[data-copy] + button")) { await navigator.clipboard.writeText(id.dataset.copy || id.textContent); event.target.textContent = "Copied"; }
 });
 
 // A form with a wrong field comes back with what was typed. The message moves beside the field.
