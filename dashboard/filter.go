@@ -1,9 +1,9 @@
 package dashboard
 
 import (
+	"errors"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redisdelay/watermill-redisdelay/admin"
@@ -26,19 +26,11 @@ func readFilter(q *request) (filter, error) {
 	if f.Set == "" {
 		f.Set = admin.Scheduled
 	}
-	var err error
-	if f.From, err = f.time("from", f.FromText); err != nil {
-		return f, err
-	}
-	if f.Before, err = f.time("before", f.BeforeText); err != nil {
-		return f, err
-	}
-	if f.AttemptsText != "" {
-		if f.MinAttempts, err = strconv.Atoi(f.AttemptsText); err != nil {
-			return f, badField("attempts", f.AttemptsText, "a number")
-		}
-	}
-	return f, nil
+	var errs [3]error
+	f.From, errs[0] = f.time("from", f.FromText)
+	f.Before, errs[1] = f.time("before", f.BeforeText)
+	f.MinAttempts, errs[2] = q.number("attempts")
+	return f, errors.Join(errs[:]...)
 }
 
 // time reads a time: without a direction, dead messages have one in the past, all others one to come.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,9 +72,9 @@ func (q *request) number(field string) (int, error) {
 	return formValue(q, field, "a number", strconv.Atoi)
 }
 
-// formValue reads a field of the form; "" is 0.
+// formValue reads a field of the form, or of one that only reads; "" is 0.
 func formValue[N int | time.Duration](q *request, field, want string, parse func(string) (N, error)) (N, error) {
-	text := q.form.Get(field)
+	text := cmp.Or(q.form.Get(field), q.query.Get(field))
 	if text == "" {
 		return 0, nil
 	}
