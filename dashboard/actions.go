@@ -154,13 +154,13 @@ func (d *Dashboard) confirmMarked(a action, o *operation, marks []string) view {
 
 // namedBy are the groups and the first messages of marks.
 func namedBy(a action, marks []string) []part {
-	var groups, ids []string
+	groups, ids := map[string]int{}, []string{}
 	for _, mark := range marks {
 		values, _ := url.ParseQuery(mark) // marked has refused others
-		groups, ids = append(groups, values.Get("group")), append(ids, values.Get("id"))
+		groups[values.Get("group")]++
+		ids = append(ids, values.Get("id"))
 	}
-	slices.Sort(groups)
-	group, messages := strings.Join(slices.Compact(groups), ", "), strings.Join(ids[:min(maxNamed, len(ids))], ", ")
+	group, messages := counted(groups), strings.Join(ids[:min(maxNamed, len(ids))], ", ")
 	if a.Whole {
 		group = "all"
 	}
@@ -168,6 +168,15 @@ func namedBy(a action, marks []string) []part {
 		messages += " and " + humanize.Number(more) + " more"
 	}
 	return []part{{Title: "Group", Value: group}, {Title: "IDs", Value: messages}}
+}
+
+// counted are groups with how many messages each has.
+func counted(groups map[string]int) string {
+	var list []string
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		list = append(list, group+" ("+humanize.Number(groups[group])+")")
+	}
+	return strings.Join(list, ", ")
 }
 
 // valueOf is the value of the action's field. An operation that goes on keeps the value that its first messages have.

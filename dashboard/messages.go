@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -280,13 +281,21 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 
 // narrow adds for which group the operation is, and why its messages are dead.
 func (c *confirmData) narrow(ctx context.Context, d *Dashboard, f filter) {
-	if f.Set != admin.Scheduled && f.Group == "" {
-		c.Scope = append([]part{{Title: "Group", Value: "all"}}, c.Scope...)
-	}
+	groups := "all"
 	if f.Set == admin.Dead {
 		ctx, cancel := context.WithTimeout(ctx, reasonsFor)
 		defer cancel()
-		counts, _ := d.config.Admin.Reasons(ctx, c.Topic, f.Query, nil) // those that it has read help, too
+		counts, err := d.config.Admin.Reasons(ctx, c.Topic, f.Query, nil) // those that it has read help, too
 		c.Reasons = counts[:min(maxNamed, len(counts))]
+		of := map[string]int{}
+		for _, reason := range counts {
+			of[reason.Group] += reason.Count
+		}
+		if err == nil {
+			groups = cmp.Or(counted(of), groups)
+		}
+	}
+	if f.Set != admin.Scheduled && f.Group == "" {
+		c.Scope = append([]part{{Title: "Group", Value: groups}}, c.Scope...)
 	}
 }

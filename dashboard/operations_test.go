@@ -88,6 +88,8 @@ func TestAMarkSelectsAMessageOfOneGroup(t *testing.T) {
 	for _, row := range rows {
 		marks[strings.Contains(row.text(), "mail")] = row.first("input").attr["value"]
 	}
+	_, question := s.post("discard"+s.at(), url.Values{"mark": {marks[true], marks[false]}})
+	assert.Contains(t, question.text(), "Group billing (1), mail (1) IDs")
 	status, _ := s.post("requeue"+s.at(), url.Values{"mark": {marks[true]}})
 	require.Equal(t, http.StatusOK, status)
 	left, err := s.admin.Entries(t.Context(), s.Topic, admin.Query{Set: admin.Dead})

@@ -56,6 +56,8 @@ func TestAConfirmationNamesTheReasonsOfItsMessages(t *testing.T) {
 	assert.Contains(t, question, "Group g Reason contains payment: card ")
 	assert.Contains(t, question, "2 × payment: card … expired 1 × payment: card c-4711 gone")
 	assert.NotContains(t, question, "type", "a number is typed only for what cannot be undone")
+	all := s.page("confirm" + s.at("in", "dead", "action", "discard")).first("main").text()
+	assert.Contains(t, all, "Group g (4)")
 	assert.Contains(t, links, "c-4714")
 	assert.Empty(t, links["c-4714"], "a link would lead to all dead messages of the group")
 }
