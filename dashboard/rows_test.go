@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/assert"
@@ -100,6 +101,25 @@ func TestEachTabHasTheStateOfItsTopic(t *testing.T) {
 	for _, tab := range s.page("topic"+s.at()).first("nav", "class", "tabs").all("a") {
 		assert.Equal(t, "no consumers", s.page(tab.attr["href"]).first("h1").first("span", "id", "state").text(), tab.text())
 	}
+}
+
+// TestATopicSaysWhichLimitIsReached, and no other.
+func TestATopicSaysWhichLimitIsReached(t *testing.T) {
+	s := newScene(t)
+	s.initialize("g")
+	s.Publish("a", "b")
+	limits := redisdelay.GroupLimits{MaxInFlight: 1, Rate: redisdelay.Rate{Messages: 100, Per: time.Minute, Burst: 100}}
+	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "g", limits))
+	reached := func() string { return s.page("topic"+s.at()).first("div", "id", "about-g").first("p").text() }
+	assert.Equal(t, "max 1 in delivery 100 a minute, burst 100", reached())
+	s.handle("g", 1, func(msg *message.Message) {
+		assert.Equal(t, "max 1 in delivery, reached 100 a minute, burst 100", reached())
+		msg.Ack()
+	})
+	limits = redisdelay.GroupLimits{MaxInFlight: 5, Rate: redisdelay.Rate{Messages: 1, Per: time.Hour, Burst: 1}}
+	require.NoError(t, s.admin.LimitGroup(t.Context(), s.Topic, "g", limits))
+	s.ack("g", 1)
+	assert.Equal(t, "max 5 in delivery 1 an hour, burst 1, reached", reached())
 }
 
 // TestErrorPagesSuggestTheNextStep, with a link to where it happened.
