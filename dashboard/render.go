@@ -157,7 +157,7 @@ type failure struct {
 	Heading, Error string
 	Failed         bool   // not what was asked for is wrong
 	Topic          string // that it is about; "" for none
-	Wanted         string // the name of a topic that does not exist; "" if it is about something else
+	Wanted         string // the topic or the message that does not exist; "" if it is about something else
 	Near           []string
 }
 
@@ -173,6 +173,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 			data.Near = o.near(data.Wanted)
 		}
 	case errors.Is(err, admin.ErrMessageNotFound):
+		data.Wanted = cmp.Or(r.URL.Query().Get("id"), r.URL.Query().Get("key"))
 		data.Error = "Topic " + humanize.Clean(data.Topic) + " has no such message. All groups may have handled it, or it was cancelled."
 	}
 	p := page{Name: "error", Title: headings[status], Data: data}

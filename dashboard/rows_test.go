@@ -94,6 +94,15 @@ func TestTheWaitingCountIsTheSameEverywhere(t *testing.T) {
 	assert.Equal(t, "3", s.page("?match=" + url.QueryEscape(s.Topic)).first("tbody").all("td")[3].text())
 }
 
+// TestAFruitlessFilterLeadsToFind with its text.
+func TestAFruitlessFilterLeadsToFind(t *testing.T) {
+	s := newScene(t)
+	s.scheduled(1)
+	for _, path := range []string{"?match=zzz", "messages" + s.at("key", "zzz"), "find" + s.at("text", "zzz")} {
+		assert.Equal(t, "find?text=zzz", s.page(path).first("p", "class", "empty").first("a").attr["href"], path)
+	}
+}
+
 // TestEachTabHasTheStateOfItsTopic.
 func TestEachTabHasTheStateOfItsTopic(t *testing.T) {
 	s := newScene(t)
@@ -130,6 +139,7 @@ func TestErrorPagesSuggestTheNextStep(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, status)
 	assert.Equal(t, "Not found", page.first("h1").text())
 	assert.Contains(t, page.first("p", "class", "warn banner").text(), "All groups may have handled it")
+	assert.Equal(t, "none", page.first("main").first("input").attr["value"], "it can be looked for elsewhere")
 	_, none := s.get("topic?topic=none")
 	assert.Equal(t, "There is no topic named “none”. It may have been removed.", none.first("p", "class", "warn banner").text())
 	form := none.first("main").first("form")
