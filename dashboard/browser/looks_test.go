@@ -86,6 +86,7 @@ func TestEachPageIsAccessible(t *testing.T) {
 			assert.LessOrEqual(t, ask[int](b, "document.scrollingElement.scrollWidth"), width, name)
 			assert.Empty(t, ask[[]string](b, outOfReach), "%s: out of reach", name)
 			assert.LessOrEqual(t, ask[int](b, "document.querySelector('header').offsetHeight"), 56, "%s: a header of one row", name)
+			assert.LessOrEqual(t, ask[int](b, "document.querySelector('#status').offsetHeight"), 24, "%s: a time of one line", name)
 		}
 	}
 }
