@@ -36,7 +36,10 @@ func TestAnInvalidFieldKeepsTheForm(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, test.typed, typed, test.path)
 	}
-	status, page := s.get("messages" + s.at("from", "whenever", "key", "order-"))
+	status, page := s.get("messages" + s.at("in", "dead", "attempts", "-1"))
+	assert.Equal(t, http.StatusBadRequest, status)
+	assert.Equal(t, "attempts", page.first("p", "id", "wrong").attr["data-field"])
+	status, page = s.get("messages" + s.at("from", "whenever", "key", "order-"))
 	assert.Equal(t, http.StatusBadRequest, status)
 	assert.Equal(t, "from", page.first("p", "id", "wrong").attr["data-field"])
 	assert.Equal(t, "order-", page.first("input", "name", "key").attr["value"])
