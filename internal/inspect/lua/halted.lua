@@ -7,13 +7,13 @@
 local limit = tonumber(ARGV[1])
 
 if redis.call('HLEN', turns) == 0 then return { 0 } end
-local ids, lines, count = {}, {}, 0
+local ids, order_keys, count = {}, {}, 0
 for _, id in ipairs(redis.call('ZRANGE', dead, 0, limit - 1, 'REV')) do
-  local line = #id > 27 and line_of(id)
-  if line then ids[#ids + 1], lines[#lines + 1] = id, line end
+  local order_key = #id > 27 and order_key_of(id)
+  if order_key then ids[#ids + 1], order_keys[#order_keys + 1] = id, order_key end
 end
 if #ids == 0 then return { 0 } end
-for i, owner in ipairs(redis.call('HMGET', turns, unpack(lines))) do
+for i, owner in ipairs(redis.call('HMGET', turns, unpack(order_keys))) do
   if owner == ids[i] then count = count + 1 end
 end
 return { count }

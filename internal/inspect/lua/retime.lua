@@ -14,14 +14,14 @@ local place, due, channel = ARGV[1], ARGV[2], ARGV[3]
 local zset = place == 'queue' and queue or scheduled
 
 local ids, seen = columns(4, 2)
-local lines, ordered = lines_of(ids, turns, blocked, queue)
+local order_keys, ordered = order_keys_of(ids, turns, blocked, queue)
 local now, now_ms = now_us()
 local ahead = tonumber(due) > tonumber(now_ms)
 local first, left, moved = head(zset) or math.huge, {}, {}
 for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do
   if not score or tonumber(score) ~= tonumber(seen[i]) then
     left[#left + 1] = ids[i]
-    lines[i] = false
+    order_keys[i] = false
   elseif ahead or place ~= 'queue' or tonumber(score) < IN_LINE then
     moved[#moved + 1] = due
     moved[#moved + 1] = ids[i]
@@ -30,7 +30,7 @@ end
 if #moved == 0 then return left end
 
 begin_writes(zset)
-local passed = ordered > 0 and ahead and place == 'queue' and postpone(turns, blocked, queue, ids, lines, due)
+local passed = ordered > 0 and ahead and place == 'queue' and postpone(turns, blocked, queue, ids, order_keys, due)
 redis.call('ZADD', zset, 'XX', unpack(moved))
 if passed then wake(channel, 0, 0) end
 if tonumber(due) < first then wake(channel, now, tonumber(due)) end

@@ -8,7 +8,7 @@
 
 local id, due = ARGV[1], tonumber(ARGV[2])
 
-local line = line_of(id)
-if not line then return { '', 0 } end
-local owner = redis.call('HGET', turns, line) or ''
-return { owner, redis.call('ZLEXCOUNT', blocked, '[' .. line, '(' .. place_of(line, due, id)) }
+local order_key = order_key_of(id)
+if not order_key then return { '', 0 } end
+local owner = redis.call('HGET', turns, order_key) or ''
+return { owner, redis.call('ZLEXCOUNT', blocked, '[' .. order_key, '(' .. place_of(order_key, due, id)) }

@@ -22,14 +22,14 @@ for i, id in ipairs(ids) do
   end
 end
 if #acked == 0 then return { stale, {} } end
-local lines, ordered = lines_of(acked, turns, blocked, queue)
+local order_keys, ordered = order_keys_of(acked, turns, blocked, queue)
 
 -- Removing nothing first proves that Redis will not refuse the removals at the end. If a write in
 -- between is refused, the messages are still in unack, so they can be acked again.
 begin_writes(unack)
 if has_entries then redis.call('HDEL', attempts, '') end
 finish(messages, refs, nack_metadata, keys, acked, group)
-local passed = ordered > 0 and pass_turns(turns, blocked, queue, acked, lines)
+local passed = ordered > 0 and pass_turns(turns, blocked, queue, acked, order_keys)
 redis.call('ZREM', unack, unpack(acked))
 -- The entry is removed last: a message in unack without its entry would get the same token again.
 if has_entries then redis.call('HDEL', attempts, unpack(acked)) end

@@ -17,7 +17,7 @@ local holds, entries, leases = current(unack, attempts, ids, receipts)
 local waits = redis.call('ZMSCORE', queue, unpack(ids))
 expect_zsets(dead)
 expect_hashes(reasons, keys, at_limit)
-local lines, ordered = lines_of(ids, turns, blocked, queue)
+local order_keys, ordered = order_keys_of(ids, turns, blocked, queue)
 local halts, passed = ordered > 0 and halts_keys(settings, group), false
 local now = now_us()
 local in_time = now <= till * 1000
@@ -28,12 +28,12 @@ for i, id in ipairs(ids) do
   local by_operator = receipts[i] == ''
   if holds[i] or by_operator and in_time and (leases[i] or waits[i]) then
     bury(dead, reasons, keys, id, now, why[i])
-    if lines[i] then
-      leave_lines(blocked, queue, { id }, { lines[i] })
-      if halts and redis.call('HEXISTS', turns, lines[i]) == 0 then -- an operator may bury a message before its turn
-        redis.call('HSET', turns, lines[i], id)
+    if order_keys[i] then
+      leave_line(blocked, queue, { id }, { order_keys[i] })
+      if halts and redis.call('HEXISTS', turns, order_keys[i]) == 0 then -- an operator may bury a message before its turn
+        redis.call('HSET', turns, order_keys[i], id)
       end
-      if not halts then passed = pass_turns(turns, blocked, queue, { id }, { lines[i] }) or passed end
+      if not halts then passed = pass_turns(turns, blocked, queue, { id }, { order_keys[i] }) or passed end
     end
     redis.call('ZREM', unack, id)
     if by_operator then redis.call('ZREM', queue, id) end

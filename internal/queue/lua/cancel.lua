@@ -43,7 +43,7 @@ end
 -- All keys are read before the first write: a key of another type fails here, and later writes
 -- concern only the groups that have the message.
 local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
-local line, lines = line_of(id), {}
+local order_key, order_sets = order_key_of(id), {}
 local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 local names, concerns = concerned(groups, refs, id)
@@ -59,9 +59,9 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     zsets[#zsets + 1] = unack
     left[group] = unack
   end
-  if line and (waits or held) then
-    lines_of({ id }, turns, blocked, queue)
-    lines[#lines + 1] = { group = group, turns = turns, blocked = blocked, queue = queue }
+  if order_key and (waits or held) then
+    order_keys_of({ id }, turns, blocked, queue)
+    order_sets[#order_sets + 1] = { group = group, turns = turns, blocked = blocked, queue = queue }
   end
   if buried then
     burials[#burials + 1] = group
@@ -94,8 +94,8 @@ if #burials == 0 then
   call('HDEL', messages, id)
   free(keys, id)
 end
-for _, l in ipairs(lines) do
-  if postpone(l.turns, l.blocked, l.queue, { id }, { line }) then wake(channel, 0, 0, l.group) end
+for _, sets in ipairs(order_sets) do
+  if postpone(sets.turns, sets.blocked, sets.queue, { id }, { order_key }) then wake(channel, 0, 0, sets.group) end
 end
 call('ZREM', scheduled, id)
 for _, zset in ipairs(zsets) do call('ZREM', zset, id) end

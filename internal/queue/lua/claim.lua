@@ -53,7 +53,7 @@ local expiring = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
 local has_metadata = redis.call('HLEN', nack_metadata) > 0
 local has_attempts = redis.call('HLEN', attempts) > 0
 local has_turns = redis.call('HLEN', turns) > 0 or redis.call('ZCARD', blocked) > 0
-if has_turns then redis.call('ZRANGEBYLEX', blocked, '+', '-') end -- see lines_of
+if has_turns then redis.call('ZRANGEBYLEX', blocked, '+', '-') end -- see order_keys_of
 
 -- ask returns the reply that makes the caller name the groups, or register its own.
 local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
@@ -156,12 +156,12 @@ local function consider(batch, list, lost, max_count)
   if #list == 0 then return list, 0 end
   local ids, n, details, written, buried = ids_of(list), #batch.ids, batch.details, batch.entries, batch.buried
   local entries = has_attempts and call('HMGET', attempts, unpack(ids)) or {}
-  local lines
+  local order_keys
   for i, id in ipairs(ids) do
-    if i % LINES_AT_ONCE == 1 then lines = lines_in(batch, ids, i) end
-    local entry, line, reason = entries[i] or lost and '1', lines[i], nil
+    if i % ORDER_KEYS_AT_ONCE == 1 then order_keys = next_order_keys(batch, ids, i) end
+    local entry, order_key, reason = entries[i] or lost and '1', order_keys[i], nil
     if entry then entry, reason = next_entry(entry, lost, max_deliveries) end
-    local waits = line and not reason and is_busy(batch, line, id)
+    local waits = order_key and not reason and is_busy(batch, order_key, id)
     local length = waits and 0 or call('HSTRLEN', messages, id)
     if length == 0 and not (waits or reason) and call('HEXISTS', messages, id) == 0 then
       reason = 'message body is missing'
@@ -171,7 +171,7 @@ local function consider(batch, list, lost, max_count)
     if reason then
       buried[#buried + 1], buried[#buried + 2] = id, reason
     elseif waits then
-      send_in_line(batch, line, id, list[2 * i])
+      send_in_line(batch, order_key, id, list[2 * i])
       if lost and not entries[i] then -- else its next claim would repeat the receipt of the expired lease
         written[#written + 1], written[#written + 2] = id, unseen(entry)
       end
@@ -183,7 +183,7 @@ local function consider(batch, list, lost, max_count)
       batch.bytes, n = batch.bytes + length, n + 1
       batch.ids[n], details[2 * n - 1], details[2 * n] = id, list[2 * i], entry or '1'
       if entry then written[#written + 1], written[#written + 2] = id, entry end
-      if line then give_turn(batch, line, id) end
+      if order_key then give_turn(batch, order_key, id) end
     end
   end
   return ids, #ids
@@ -220,9 +220,9 @@ local function take(budget, batch, source, last_ms)
   if #batch.waiting > 0 then line_up(batch) end
   add_leases(unack, ids, deadline)
   for i = 1, #buried, 2 do
-    local line = not batch.halts and line_of(buried[i])
+    local order_key = not batch.halts and order_key_of(buried[i])
     bury(dead, reasons, keys, buried[i], now, buried[i + 1])
-    if line then pass_turns(turns, blocked, queue, { buried[i] }, { line }) end
+    if order_key then pass_turns(turns, blocked, queue, { buried[i] }, { order_key }) end
     redis.call('ZREM', unack, buried[i])
   end
   if #buried > 0 then release_capacity(at_limit, unack, channel, group) end

@@ -27,12 +27,12 @@ for i, id in ipairs(ids) do
   end
 end
 if #found == 0 then return { missing, left } end
-local lines, ordered = lines_of(found, turns, blocked, queue)
+local order_keys, ordered = order_keys_of(found, turns, blocked, queue)
 
 begin_writes(dead) -- see ack.lua
 redis.call('HDEL', reasons, '')
 finish(messages, refs, nack_metadata, keys, found, group)
-if ordered > 0 and pass_turns(turns, blocked, queue, found, lines) then wake(channel, 0, 0, group) end
+if ordered > 0 and pass_turns(turns, blocked, queue, found, order_keys) then wake(channel, 0, 0, group) end
 redis.call('ZREM', dead, unpack(found))
 redis.call('HDEL', reasons, unpack(found))
 redis.call('HDEL', attempts, unpack(found))

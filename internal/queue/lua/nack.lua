@@ -20,7 +20,7 @@ expect_hashes(nack_metadata, reasons, keys, at_limit)
 expect_zsets(dead)
 local holds, entries = current(unack, attempts, ids, receipts)
 local earliest = head(queue)
-local lines, ordered = lines_of(ids, turns, blocked, queue)
+local order_keys, ordered = order_keys_of(ids, turns, blocked, queue)
 local halts, passed = ordered > 0 and halts_keys(settings, group), false
 local now = now_us()
 local stale, buried, first = {}, {}, nil
@@ -41,7 +41,7 @@ for i, id in ipairs(ids) do
     redis.call('HSET', attempts, id, entry)
     if reason then
       bury(dead, reasons, keys, id, now, reason)
-      if lines[i] and not halts then passed = pass_turns(turns, blocked, queue, { id }, { lines[i] }) or passed end
+      if order_keys[i] and not halts then passed = pass_turns(turns, blocked, queue, { id }, { order_keys[i] }) or passed end
       buried[#buried + 1] = id
       buried[#buried + 1] = reason
     else

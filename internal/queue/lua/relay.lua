@@ -32,7 +32,7 @@ for i = 1, n do
   end
 end
 if held == 0 then return { stale, {} } end
-local lines, ordered = lines_of(handed, turns, blocked, queue)
+local order_keys, ordered = order_keys_of(handed, turns, blocked, queue)
 
 -- As in ack.lua, removing nothing first proves that the removals at the end will not be refused.
 -- The entries are added before the messages are removed, so a torn file loses nothing.
@@ -47,7 +47,7 @@ for i = 1, held do
   end
 end
 finish(messages, refs, nack_metadata, keys, handed, group)
-local passed = ordered > 0 and pass_turns(turns, blocked, queue, handed, lines)
+local passed = ordered > 0 and pass_turns(turns, blocked, queue, handed, order_keys)
 redis.call('ZREM', unack, unpack(handed))
 if has_entries then redis.call('HDEL', attempts, unpack(handed)) end
 if passed then wake(channel, 0, 0, group) end

@@ -46,8 +46,8 @@ if not id then
   return { 'none' }
 end
 
-local waiting, lines, call = {}, {}, redis.call
-local line, ahead = line_of(id), tonumber(due) > tonumber(now_ms)
+local waiting, order_sets, call = {}, {}, redis.call
+local order_key, ahead = order_key_of(id), tonumber(due) > tonumber(now_ms)
 local planned = call('ZSCORE', scheduled, id)
 local found = { 'none', id, planned and 'scheduled' or '' }
 local names, concerns = concerned(groups, refs, id)
@@ -60,9 +60,9 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local held = not waits and score(unack)
   local buried = not waits and not held and score(dead)
   local state = state_of(waits, held, buried, waits and call('HGET', attempts, id))
-  if waits and line then
-    lines_of({ id }, turns, blocked, queue)
-    if ahead then lines[#lines + 1] = { group = group, turns = turns, blocked = blocked, queue = queue } end
+  if waits and order_key then
+    order_keys_of({ id }, turns, blocked, queue)
+    if ahead then order_sets[#order_sets + 1] = { group = group, turns = turns, blocked = blocked, queue = queue } end
   end
   -- A message that waits in line is due already, and keeps its place unless it is postponed.
   if waits and (ahead or tonumber(waits) < IN_LINE) then waiting[#waiting + 1] = queue end
@@ -82,8 +82,8 @@ if not again then
 end
 local earlier = false
 for _, zset in ipairs(waiting) do earlier = earlier or tonumber(due) < (head(zset) or math.huge) end
-for _, l in ipairs(lines) do
-  if postpone(l.turns, l.blocked, l.queue, { id }, { line }, due) then wake(channel, 0, 0, l.group) end
+for _, sets in ipairs(order_sets) do
+  if postpone(sets.turns, sets.blocked, sets.queue, { id }, { order_key }, due) then wake(channel, 0, 0, sets.group) end
 end
 for _, zset in ipairs(waiting) do call('ZADD', zset, due, id) end
 if earlier then wake(channel, now, tonumber(due)) end

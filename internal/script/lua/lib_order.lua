@@ -7,64 +7,63 @@
 -- order. A script that ends a turn passes it on to the first message in line, which gets its due time in the
 -- queue again. If the message that has the turn is nowhere, a claim passes the turn on.
 
--- line_of returns the line of a message: its ordering key with the key's length in front, as the id has it; nil if it has
--- no ordering key. Fields of turns are lines, and members of blocked begin with their lines. Because of the length, no
--- line is a prefix of another one.
-local function line_of(id)
+-- order_key_of returns the ordering key of a message, with its length in front, as the id has it; nil if it has none. Fields of
+-- turns are such keys, and members of blocked begin with them. Because of the length, no key is a prefix of another one.
+local function order_key_of(id)
   local length, key = string.match(id, '^=(%d+),()', 27)
   return length and string.sub(id, 28, key + length - 1)
 end
 
--- lines_of returns the lines of messages, and how many have one. If any has, it checks the types of keys.
-local function lines_of(ids, turns, blocked, queue)
-  local lines, n = {}, 0
+-- order_keys_of returns the ordering keys of messages, and how many have one. If any has, it checks the types of Redis's keys.
+local function order_keys_of(ids, turns, blocked, queue)
+  local order_keys, n = {}, 0
   for i, id in ipairs(ids) do
-    local line = #id > 27 and line_of(id) or false
-    if line then n = n + 1 end
-    lines[i] = line
+    local order_key = #id > 27 and order_key_of(id) or false
+    if order_key then n = n + 1 end
+    order_keys[i] = order_key
   end
   if n > 0 then
     expect_hashes(turns)
     expect_zsets(queue)
     redis.call('ZRANGEBYLEX', blocked, '+', '-') -- fails before any write if the user lacks the right
   end
-  return lines, n
+  return order_keys, n
 end
 
--- place_of returns a place in line: the line, the due time in sixteen digits, the id. Keys may have any bytes, and
+-- place_of returns a place in line: the ordering key, the due time in sixteen digits, the id. Keys may have any bytes, and
 -- Redis's %s ends at a NUL. The Redis of redisdelaytest formats no text as a number.
-local function place_of(line, due, id) return line .. string.format('%016.0f', tonumber(due)) .. id end
+local function place_of(order_key, due, id) return order_key .. string.format('%016.0f', tonumber(due)) .. id end
 
--- line_in returns the line of a place. A garbled place is a line of its own, without messages.
-local function line_in(place)
+-- order_key_in returns the ordering key of a place. A garbled place counts as a key of its own, without messages.
+local function order_key_in(place)
   local length, from = string.match(place, '^(%d+),()')
   return from and string.sub(place, 1, from + length - 1) or place
 end
 
--- leave_lines removes messages that wait in line from the queue, or gives them a due time there. Then it removes their places: a
+-- leave_line removes messages that wait in line from the queue, or gives them a due time there. Then it removes their places: a
 -- place without its message does no harm, but a message without its place would wait for ever.
-local function leave_lines(blocked, queue, ids, lines, due)
+local function leave_line(blocked, queue, ids, order_keys, due)
   for i, id in ipairs(ids) do
-    local score = lines[i] and redis.call('ZSCORE', queue, id)
+    local score = order_keys[i] and redis.call('ZSCORE', queue, id)
     if score and tonumber(score) >= IN_LINE then
       if due then redis.call('ZADD', queue, due, id) else redis.call('ZREM', queue, id) end
-      redis.call('ZREM', blocked, place_of(lines[i], score - IN_LINE, id))
+      redis.call('ZREM', blocked, place_of(order_keys[i], score - IN_LINE, id))
     end
   end
 end
 
--- first_place returns the first place of a line, the message there, and its due time, nil if it is garbled; nothing if no
--- message waits.
-local function first_place(blocked, line)
-  local place = redis.call('ZRANGEBYLEX', blocked, '[' .. line, '[' .. line .. '\255', 'LIMIT', 0, 1)[1]
+-- first_place returns the first place of an ordering key, the message there, and its due time, nil if it is garbled; nothing
+-- if no message waits.
+local function first_place(blocked, order_key)
+  local place = redis.call('ZRANGEBYLEX', blocked, '[' .. order_key, '[' .. order_key .. '\255', 'LIMIT', 0, 1)[1]
   if not place then return end
-  return place, string.sub(place, #line + 17), tonumber(string.sub(place, #line + 1, #line + 16))
+  return place, string.sub(place, #order_key + 17), tonumber(string.sub(place, #order_key + 1, #order_key + 16))
 end
 
 -- first_in returns the same for the first place whose message is there, and removes places before it; false after 100.
-local function first_in(blocked, queue, line)
+local function first_in(blocked, queue, order_key)
   for _ = 1, 100 do
-    local place, id, due = first_place(blocked, line)
+    local place, id, due = first_place(blocked, order_key)
     if not place then return end
     local score = redis.call('ZSCORE', queue, id)
     if due and score and tonumber(score) == due + IN_LINE then return place, id, due end
@@ -73,41 +72,41 @@ local function first_in(blocked, queue, line)
   return false
 end
 
--- pass_turns ends the turns of messages, and reports whether other messages have them now. lines has the line of each
+-- pass_turns ends the turns of messages, and reports whether other messages have them now. order_keys has the key of each
 -- message, or false. The caller then removes the messages from their sets: if it is interrupted before, they are claimed
--- again. The id false stands for a line whose turn no message has.
-local function pass_turns(turns, blocked, queue, ids, lines)
+-- again. The id false stands for a key whose turn no message has.
+local function pass_turns(turns, blocked, queue, ids, order_keys)
   local some, ending = {}, {}
   for i, id in ipairs(ids) do
-    if lines[i] then
-      some[#some + 1], ending[#ending + 1] = lines[i], id
+    if order_keys[i] then
+      some[#some + 1], ending[#ending + 1] = order_keys[i], id
     end
   end
   if #some == 0 then return false end
-  local heads, places, waiting, whens, over = {}, {}, {}, {}, {} -- the first in line, line by line
-  local some_wait = redis.call('ZCARD', blocked) > 0 -- a read for each line would take a tenth of a drain's time
+  local heads, places, waiting, whens, over = {}, {}, {}, {}, {} -- the first in line, key by key
+  local some_wait = redis.call('ZCARD', blocked) > 0 -- a read for each key would take a tenth of a drain's time
   for i, owner in ipairs(redis.call('HMGET', turns, unpack(some))) do
     if owner == ending[i] then
-      local line, n = some[i], #heads + 1
+      local order_key, n = some[i], #heads + 1
       local place, id, due
-      if some_wait then place, id, due = first_place(blocked, line) end
+      if some_wait then place, id, due = first_place(blocked, order_key) end
       if place then
-        heads[n], places[n], waiting[n], whens[n] = line, place, id, due
+        heads[n], places[n], waiting[n], whens[n] = order_key, place, id, due
       else
-        over[#over + 1] = line
+        over[#over + 1] = order_key
       end
     end
   end
   local scores, given, dues, left = #heads > 0 and redis.call('ZMSCORE', queue, unpack(waiting)) or {}, {}, {}, {}
-  for i, line in ipairs(heads) do
+  for i, order_key in ipairs(heads) do
     local place, id, due, n = places[i], waiting[i], whens[i], 2 * #left
-    if not due or tonumber(scores[i] or 0) ~= due + IN_LINE then place, id, due = first_in(blocked, queue, line) end
+    if not due or tonumber(scores[i] or 0) ~= due + IN_LINE then place, id, due = first_in(blocked, queue, order_key) end
     if place then
-      given[n + 1], given[n + 2] = line, id
+      given[n + 1], given[n + 2] = order_key, id
       dues[n + 1], dues[n + 2] = int(due), id
       left[#left + 1] = place
     elseif place == nil then
-      over[#over + 1] = line
+      over[#over + 1] = order_key
     end
   end
   if #left > 0 then
@@ -119,9 +118,9 @@ local function pass_turns(turns, blocked, queue, ids, lines)
   return #left > 0
 end
 
--- postpone removes messages from their lines, and ends their turns. In the queue, they get a later due time or,
+-- postpone removes messages from their places in line, and ends their turns. In the queue, they get a later due time or,
 -- without one, are removed.
-local function postpone(turns, blocked, queue, ids, lines, due)
-  leave_lines(blocked, queue, ids, lines, due)
-  return pass_turns(turns, blocked, queue, ids, lines)
+local function postpone(turns, blocked, queue, ids, order_keys, due)
+  leave_line(blocked, queue, ids, order_keys, due)
+  return pass_turns(turns, blocked, queue, ids, order_keys)
 end

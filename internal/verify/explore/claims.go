@@ -99,8 +99,8 @@ func (t *step) wanted() []string {
 		entry, before := t.before.get("attempts:"+o.group, msg)
 		before = before && t.before.claimReceipt(o.group, msg, false) != heldAgain || i < len(lost)
 		buried := exhausted(entry, t.u.most) != "" || !t.before.has("messages", msg)
-		line := t.u.lineOf(msg)
-		if owner := cmp.Or(owners[line], t.before.value("turns:"+o.group, line)); i < reach && !buried && line != "" && owner != "" && owner != msg {
+		orderKey := t.u.orderKeyOf(msg)
+		if owner := cmp.Or(owners[orderKey], t.before.value("turns:"+o.group, orderKey)); i < reach && !buried && orderKey != "" && owner != "" && owner != msg {
 			continue // it waits in line
 		}
 		if i == reach || !buried && chosen == limit || !buried && before && chosen >= o.free {
@@ -108,7 +108,7 @@ func (t *step) wanted() []string {
 		}
 		if !buried {
 			chosen++
-			owners[line] = msg
+			owners[orderKey] = msg
 		}
 		list = append(list, msg)
 	}
@@ -137,7 +137,7 @@ func (t *step) limits(lost int) (limit, reach int) {
 func (t *step) reach() int {
 	for _, key := range []string{"scheduled", "queue:" + t.op.group} {
 		if first := t.dueUnder(key); len(first) > 0 && t.op.limit > 0 {
-			owner := t.before.value("turns:"+t.op.group, t.u.lineOf(first[0]))
+			owner := t.before.value("turns:"+t.op.group, t.u.orderKeyOf(first[0]))
 			if owner != "" && owner != first[0] {
 				return 500
 			}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ordered checks turns and lines. A message in delivery has its turn. The message of a turn is in delivery, waits for a retry or a
+// ordered checks turns and places. A message in delivery has its turn. The message of a turn is in delivery, waits for a retry or a
 // claim, or is dead and halts its key. A message in line waits for such a message, and has its place. A torn file may break this
 // until the next claim, but a message without its place would wait for ever.
 func (u *Universe) ordered(s state) string {
@@ -15,21 +15,21 @@ func (u *Universe) ordered(s state) string {
 	for _, g := range u.groups {
 		places := 0
 		for _, msg := range u.msgs() {
-			line := u.lineOf(msg)
+			orderKey := u.orderKeyOf(msg)
 			due, waits := strings.CutPrefix(s.value("queue:"+g, msg), inLine)
-			owner, busy := s.get("turns:"+g, line)
+			owner, busy := s.get("turns:"+g, orderKey)
 			if waits {
 				places++
 			}
 			switch {
-			case waits && !s.has("blocked:"+g, placeOf(line, due, msg)):
+			case waits && !s.has("blocked:"+g, placeOf(orderKey, due, msg)):
 				return fmt.Sprintf("lost in line: %s has no place in %s", msg, g)
 			case torn:
 			case waits && !busy:
 				return fmt.Sprintf("waits for nobody: %s in %s", msg, g)
-			case s.has("unack:"+g, msg) && line != "" && owner != msg:
+			case s.has("unack:"+g, msg) && orderKey != "" && owner != msg:
 				return fmt.Sprintf("two at a time: %s is in delivery to %s, and %q has the turn", msg, g, owner)
-			case line != "" && busy && !s.hasTurn(g, owner):
+			case orderKey != "" && busy && !s.hasTurn(g, owner):
 				return fmt.Sprintf("turn of nobody: %s in %s", owner, g)
 			}
 		}
@@ -41,9 +41,9 @@ func (u *Universe) ordered(s state) string {
 }
 
 // placeOf returns a place in line. due is a class of times that are past.
-func placeOf(line, due, msg string) string {
+func placeOf(orderKey, due, msg string) string {
 	n, _ := strconv.Atoi(due[1:])
-	return fmt.Sprintf("%s%016d%s", line, 1000+n, msg)
+	return fmt.Sprintf("%s%016d%s", orderKey, 1000+n, msg)
 }
 
 // hasTurn reports whether a message that turns names still has its turn.
@@ -64,10 +64,10 @@ func (t *step) passes(change entry) bool {
 	}
 	was := t.before.value(change.key, change.field)
 	return kind == "queue" && strings.HasPrefix(was, inLine) && isDue(change.value) &&
-		t.after.value("turns:"+g, t.u.lineOf(change.field)) == change.field
+		t.after.value("turns:"+g, t.u.orderKeyOf(change.field)) == change.field
 }
 
-// inOrder checks that a message that gets a turn is the first in its line. A message that is not settled, or is dead and
+// inOrder checks that a message that gets a turn is the first in line. A message that is not settled, or is dead and
 // halts its key, keeps its turn unless it is postponed.
 func (t *step) inOrder() string {
 	if slices.ContainsFunc(t.u.msgs(), t.after.relaxed) {
@@ -75,10 +75,10 @@ func (t *step) inOrder() string {
 	}
 	for _, g := range t.u.groups {
 		for _, msg := range t.u.msgs() {
-			line := t.u.lineOf(msg)
-			had, has := t.before.value("turns:"+g, line), t.after.value("turns:"+g, line)
+			orderKey := t.u.orderKeyOf(msg)
+			had, has := t.before.value("turns:"+g, orderKey), t.after.value("turns:"+g, orderKey)
 			switch {
-			case line == "" || had == has:
+			case orderKey == "" || had == has:
 			case had == msg && t.after.hasTurn(g, msg) && t.op.kind != "reschedule":
 				return fmt.Sprintf("turn given up: by %s in %s", msg, g)
 			case msg < has && t.aheadOf(has, g, msg):
@@ -97,7 +97,7 @@ func (t *step) aheadOf(other, g, msg string) bool {
 		slices.ContainsFunc(t.claim.given, func(given given) bool { return given.msg == other })
 }
 
-// heals reports whether a claim repairs turns and lines that a torn file has left.
+// heals reports whether a claim repairs turns and places that a torn file has left.
 func (t *step) heals() bool {
 	torn := slices.ContainsFunc(t.u.msgs(), t.before.relaxed)
 	return torn && slices.ContainsFunc(diff(t.before, t.after), func(change entry) bool {
@@ -109,7 +109,7 @@ func (t *step) heals() bool {
 func (t *step) healed() string {
 	g := t.op.group
 	for _, msg := range t.u.msgs() {
-		owner := t.after.value("turns:"+g, t.u.lineOf(msg))
+		owner := t.after.value("turns:"+g, t.u.orderKeyOf(msg))
 		if strings.HasPrefix(t.after.value("queue:"+g, msg), inLine) && !t.after.hasTurn(g, owner) {
 			return fmt.Sprintf("not healed: %s waits for %q in %s", msg, owner, g)
 		}

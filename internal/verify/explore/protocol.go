@@ -33,10 +33,10 @@ func newProtocol(of script.Names, u *Universe) *protocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)
-		if u.keyed || len(u.lines) > 0 { // records have ids without their keys
+		if u.keyed || len(u.orderKeys) > 0 { // records have ids without their keys
 			bare, withKey := fmt.Sprintf("@#%d", n), id
-			if len(u.lines) > 0 {
-				withKey += fmt.Sprintf("=%d,%s", len(u.lines[n-1]), u.lines[n-1])
+			if len(u.orderKeys) > 0 {
+				withKey += fmt.Sprintf("=%d,%s", len(u.orderKeys[n-1]), u.orderKeys[n-1])
 			}
 			if u.keyed {
 				withKey += ":" + theKey

@@ -22,7 +22,7 @@ type Universe struct {
 	consumers  []string
 	messages   int
 	keyed      bool
-	lines      []string // the ordering keys of the messages, if they have any
+	orderKeys  []string // the ordering keys of the messages, if they have any
 	window     bool     // keys stay in use until their windows end
 	deliveries int      // the highest token
 	most       int      // max deliveries of the groups
@@ -61,15 +61,15 @@ func Universes() []*Universe {
 		{Name: "damage, a key", groups: g, consumers: a, messages: 1, keyed: true, deliveries: 2, policies: allPolicies, verbs: both, damage: true},
 		{Name: "damage, a window", groups: g, consumers: a, messages: 1, keyed: true, window: true, deliveries: 1, policies: allPolicies, verbs: both[:1], damage: true},
 		{Name: "damage, two groups", groups: gh, consumers: a, messages: 1, keyed: true, deliveries: 1, policies: reject, verbs: both[:1], changes: true, damage: true},
-		{Name: "ordering keys", groups: g, consumers: a, messages: 3, lines: []string{"x", "x", "y"}, deliveries: 1, policies: reject},
-		{Name: "an ordering key", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject},
-		{Name: "an ordering key, two consumers", groups: g, consumers: ab, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, decides: true},
-		{Name: "an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 3, lines: []string{"x", "x", "x"}, deliveries: 2, most: 1, policies: reject},
-		{Name: "an ordering key, cancelled", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, verbs: both},
-		{Name: "an ordering key that halts", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, halts: true, deliveries: 2, most: 1, policies: reject, decides: true},
-		{Name: "torn, an ordering key", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, policies: reject, between: 3, after: 3},
-		{Name: "torn, an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 2, most: 1, policies: reject, decides: true, between: 2, after: 3},
-		{Name: "torn, an ordering key, cancelled", groups: g, consumers: a, messages: 2, lines: []string{"x", "x"}, deliveries: 1, policies: reject, verbs: both, between: 2, after: 3},
+		{Name: "ordering keys", groups: g, consumers: a, messages: 3, orderKeys: []string{"x", "x", "y"}, deliveries: 1, policies: reject},
+		{Name: "an ordering key", groups: g, consumers: a, messages: 2, orderKeys: []string{"x", "x"}, deliveries: 1, policies: reject},
+		{Name: "an ordering key, two consumers", groups: g, consumers: ab, messages: 2, orderKeys: []string{"x", "x"}, deliveries: 2, policies: reject, decides: true},
+		{Name: "an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 3, orderKeys: []string{"x", "x", "x"}, deliveries: 2, most: 1, policies: reject},
+		{Name: "an ordering key, cancelled", groups: g, consumers: a, messages: 2, orderKeys: []string{"x", "x"}, deliveries: 2, policies: reject, verbs: both},
+		{Name: "an ordering key that halts", groups: g, consumers: a, messages: 2, orderKeys: []string{"x", "x"}, halts: true, deliveries: 2, most: 1, policies: reject, decides: true},
+		{Name: "torn, an ordering key", groups: g, consumers: a, messages: 2, orderKeys: []string{"x", "x"}, deliveries: 2, policies: reject, between: 3, after: 3},
+		{Name: "torn, an ordering key, at most 1 delivery", groups: g, consumers: a, messages: 2, orderKeys: []string{"x", "x"}, deliveries: 2, most: 1, policies: reject, decides: true, between: 2, after: 3},
+		{Name: "torn, an ordering key, cancelled", groups: g, consumers: a, messages: 2, orderKeys: []string{"x", "x"}, deliveries: 1, policies: reject, verbs: both, between: 2, after: 3},
 		{Name: "torn, one message", groups: g, consumers: ab, messages: 1, deliveries: 2, policies: reject, decides: true, between: 5, after: 5},
 		{Name: "torn, at most 1 delivery", groups: g, consumers: a, messages: 1, deliveries: 3, most: 1, policies: reject, between: 5, after: 5},
 		{Name: "torn, two messages", groups: g, consumers: a, messages: 2, deliveries: 1, policies: reject, between: 3, after: 3},
@@ -90,10 +90,10 @@ func (u *Universe) msgs() []string {
 	return list
 }
 
-// lineOf returns the line of a message, as turns has it; "" if it has no ordering key.
-func (u *Universe) lineOf(msg string) string {
-	if i := slices.Index(u.msgs(), msg); i >= 0 && len(u.lines) > 0 {
-		return fmt.Sprintf("%d,%s", len(u.lines[i]), u.lines[i])
+// orderKeyOf returns the ordering key of a message, as turns has it; "" if it has none.
+func (u *Universe) orderKeyOf(msg string) string {
+	if i := slices.Index(u.msgs(), msg); i >= 0 && len(u.orderKeys) > 0 {
+		return fmt.Sprintf("%d,%s", len(u.orderKeys[i]), u.orderKeys[i])
 	}
 	return ""
 }

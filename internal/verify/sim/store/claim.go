@@ -106,15 +106,15 @@ type batch struct {
 	messages []Claimed
 	buried   []Buried
 	waiting  []waiting
-	owners   map[string]string // line -> the message that has the turn, if the claim has read it
+	owners   map[string]string // ordering key -> the message that has the turn, if the claim has read it
 	size     int               // bytes
 }
 
 // waiting is a message that is due while its ordering key is busy.
 type waiting struct {
 	entry
-	line  string
-	first bool // the lease of its first claim, which leaves no entry, has expired
+	orderKey string
+	first    bool // the lease of its first claim, which leaves no entry, has expired
 }
 
 // take leases and buries messages within the bounds, and lets messages wait in line. It reports whether it
@@ -174,21 +174,21 @@ func (p *Partition) carryOut(g *group, claims *Claims, b *batch, fresh []entry, 
 		if g.unack.remove(w.id); w.first {
 			g.attempts[w.id] = next(firstClaim, false, true).unseen()
 		}
-		g.join(w.line, w.score, w.id)
+		g.join(w.orderKey, w.score, w.id)
 	}
 	for _, m := range b.messages {
 		if m.Receipt != firstClaim {
 			g.attempts[m.ID] = m.Receipt
 		}
 		g.unack.add(claims.Deadline, m.ID)
-		if line := lineOf(m.ID); line != "" {
-			g.turns[line] = m.ID
+		if orderKey := orderKeyOf(m.ID); orderKey != "" {
+			g.turns[orderKey] = m.ID
 		}
 	}
 	for _, d := range b.buried {
 		p.toDead(g, d.ID, nowMS(now), d.Reason)
 		if !halts {
-			g.passTurn(lineOf(d.ID), d.ID)
+			g.passTurn(orderKeyOf(d.ID), d.ID)
 		}
 	}
 	claims.Messages, claims.Buried = b.messages, b.buried
@@ -230,7 +230,7 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 	if !retried && lost {
 		last = firstClaim
 	}
-	line := lineOf(e.id)
+	orderKey := orderKeyOf(e.id)
 	switch {
 	case last.spent(r.MaxDeliveries):
 		b.buried = append(b.buried, Buried{e.id, last.reason(r.MaxDeliveries)})
@@ -238,8 +238,8 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 	case !stored:
 		b.buried = append(b.buried, Buried{e.id, "message body is missing"})
 		return true
-	case line != "" && g.busy(b, line, e.id, halts):
-		b.waiting = append(b.waiting, waiting{e, line, lost && !retried})
+	case orderKey != "" && g.busy(b, orderKey, e.id, halts):
+		b.waiting = append(b.waiting, waiting{e, orderKey, lost && !retried})
 		return true
 	case len(b.messages) == r.Limit:
 		return false
@@ -253,19 +253,19 @@ func (p *Partition) consider(g *group, b *batch, e entry, lost, halts bool, r Re
 	b.messages = append(b.messages, Claimed{
 		ID: e.id, Receipt: next(last, retried, lost), Due: e.score, Body: body, Metadata: g.nackMetadata[e.id],
 	})
-	b.owners[line] = e.id
+	b.owners[orderKey] = e.id
 	return true
 }
 
 // busy reports whether another message has the turn of an ordering key.
-func (g *group) busy(b *batch, line, id string, halts bool) bool {
-	owner, known := b.owners[line]
+func (g *group) busy(b *batch, orderKey, id string, halts bool) bool {
+	owner, known := b.owners[orderKey]
 	if !known {
-		if owner = g.turns[line]; owner != "" && owner != id && !g.hasTurn(owner, halts) {
-			g.passTurn(line, owner)
-			owner = g.turns[line]
+		if owner = g.turns[orderKey]; owner != "" && owner != id && !g.hasTurn(owner, halts) {
+			g.passTurn(orderKey, owner)
+			owner = g.turns[orderKey]
 		}
-		b.owners[line] = owner
+		b.owners[orderKey] = owner
 	}
 	return owner != "" && owner != id
 }

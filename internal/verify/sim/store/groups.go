@@ -17,8 +17,8 @@ type group struct {
 	nackMetadata       map[string][]byte
 	orphans            map[string]bool // messages that were cancelled while the group was retired
 	consumers          map[string]presence
-	turns              map[string]string  // line -> the message whose turn it is
-	blocked            map[string][]entry // line -> due times and ids, in their order
+	turns              map[string]string  // ordering key -> the message whose turn it is
+	blocked            map[string][]entry // ordering key -> due times and ids, in their order
 	halted             bool               // the group no longer halts keys, but dead messages may have turns until its next claim
 }
 

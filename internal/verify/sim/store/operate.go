@@ -66,13 +66,13 @@ func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left 
 	}
 	passed := false
 	for _, id := range ids {
-		g.quit(lineOf(id), id)
+		g.quit(orderKeyOf(id), id)
 		if g.queue.remove(id) || g.unack.has(id) {
 			p.toDead(g, id, nowMS(now), reason)
-			if line := lineOf(id); !p.halts(name) {
-				passed = g.passTurn(line, id) || passed
-			} else if line != "" && g.turns[line] == "" {
-				g.turns[line] = id
+			if orderKey := orderKeyOf(id); !p.halts(name) {
+				passed = g.passTurn(orderKey, id) || passed
+			} else if orderKey != "" && g.turns[orderKey] == "" {
+				g.turns[orderKey] = id
 			}
 		} else if why, dead := g.whyDead(id); !dead || why != reason {
 			left = append(left, id)

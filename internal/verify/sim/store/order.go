@@ -10,8 +10,8 @@ import (
 // inLine is added to the due time of a message that waits in its group's queue for its ordering key.
 const inLine = 1 << 52
 
-// linesLooked is how many places without a message one call may read in a line.
-const linesLooked = 100
+// maxPlaces is how many places without a message one call may read for an ordering key.
+const maxPlaces = 100
 
 // maxInLine is how many messages a claim may let wait in line if its limit is lower.
 const maxInLine = 500
@@ -21,7 +21,7 @@ var carried = regexp.MustCompile(`^.{26}(?:=((\d+),))?`)
 
 // keysOf returns the ordering key with its length, and the message key, that follow the 26 characters of
 // the ULID in an id; "" for none.
-func keysOf(id string) (line, key string) {
+func keysOf(id string) (orderKey, key string) {
 	match := carried.FindStringSubmatch(id)
 	if match == nil {
 		return "", ""
@@ -29,12 +29,12 @@ func keysOf(id string) (line, key string) {
 	length, _ := strconv.Atoi(match[2])
 	from := len(match[0]) + length
 	if match[2] != "" {
-		line = id[len(match[0])-len(match[1]) : from]
+		orderKey = id[len(match[0])-len(match[1]) : from]
 	}
 	if len(id) > from {
 		key = id[from+1:]
 	}
-	return line, key
+	return orderKey, key
 }
 
 func keyOf(id string) string {
@@ -42,9 +42,9 @@ func keyOf(id string) string {
 	return key
 }
 
-func lineOf(id string) string {
-	line, _ := keysOf(id)
-	return line
+func orderKeyOf(id string) string {
+	orderKey, _ := keysOf(id)
+	return orderKey
 }
 
 // hasTurn reports whether a message that turns names still has its turn: it is in delivery, or waits for a retry
@@ -55,49 +55,49 @@ func (g *group) hasTurn(id string, halts bool) bool {
 }
 
 // join lets a due message wait in line.
-func (g *group) join(line string, due int64, id string) {
+func (g *group) join(orderKey string, due int64, id string) {
 	e := entry{due, id}
-	if at, found := slices.BinarySearchFunc(g.blocked[line], e, compare); !found {
-		g.blocked[line] = slices.Insert(g.blocked[line], at, e)
+	if at, found := slices.BinarySearchFunc(g.blocked[orderKey], e, compare); !found {
+		g.blocked[orderKey] = slices.Insert(g.blocked[orderKey], at, e)
 	}
 	g.queue.add(due+inLine, id)
 }
 
-// quit removes a message that waits in line from the line.
-func (g *group) quit(line, id string) {
+// quit removes a message that waits in line.
+func (g *group) quit(orderKey, id string) {
 	score, waits := g.queue.scores[id]
-	if line == "" || !waits || score < inLine {
+	if orderKey == "" || !waits || score < inLine {
 		return
 	}
-	if at, found := slices.BinarySearchFunc(g.blocked[line], entry{score - inLine, id}, compare); found {
-		g.drop(line, at)
+	if at, found := slices.BinarySearchFunc(g.blocked[orderKey], entry{score - inLine, id}, compare); found {
+		g.drop(orderKey, at)
 	}
 }
 
-func (g *group) drop(line string, at int) {
-	if g.blocked[line] = slices.Delete(g.blocked[line], at, at+1); len(g.blocked[line]) == 0 {
-		delete(g.blocked, line)
+func (g *group) drop(orderKey string, at int) {
+	if g.blocked[orderKey] = slices.Delete(g.blocked[orderKey], at, at+1); len(g.blocked[orderKey]) == 0 {
+		delete(g.blocked, orderKey)
 	}
 }
 
 // passTurn ends the turn of a message, if the message has it, and reports whether another message has it now.
-func (g *group) passTurn(line, id string) (passed bool) {
-	if line == "" || g.turns[line] != id {
+func (g *group) passTurn(orderKey, id string) (passed bool) {
+	if orderKey == "" || g.turns[orderKey] != id {
 		return false
 	}
-	for range linesLooked {
-		if len(g.blocked[line]) == 0 {
-			delete(g.turns, line)
+	for range maxPlaces {
+		if len(g.blocked[orderKey]) == 0 {
+			delete(g.turns, orderKey)
 			return false
 		}
-		first := g.blocked[line][0]
+		first := g.blocked[orderKey][0]
 		if score, waits := g.queue.scores[first.id]; waits && score == first.score+inLine {
-			g.turns[line] = first.id
+			g.turns[orderKey] = first.id
 			g.queue.add(first.score, first.id)
-			g.drop(line, 0)
+			g.drop(orderKey, 0)
 			return true
 		}
-		g.drop(line, 0)
+		g.drop(orderKey, 0)
 	}
 	return false
 }
@@ -105,7 +105,7 @@ func (g *group) passTurn(line, id string) (passed bool) {
 // passTurns ends the turns of messages, and wakes the group if other messages have them now.
 func (p *Partition) passTurns(g *group, name string, ids []string) (passed bool) {
 	for _, id := range ids {
-		passed = g.passTurn(lineOf(id), id) || passed
+		passed = g.passTurn(orderKeyOf(id), id) || passed
 	}
 	if passed {
 		p.wake(0, 0, name)
@@ -120,11 +120,11 @@ func (p *Partition) endTurns(g *group, name string, dead []string) {
 	}
 }
 
-// putOff removes waiting messages from their lines, ends their turns, and wakes the group, or all groups for
+// putOff removes waiting messages from their places in line, ends their turns, and wakes the group, or all groups for
 // "", if other messages have them now.
 func (p *Partition) putOff(g *group, name string, ids ...string) {
 	for _, id := range ids {
-		g.quit(lineOf(id), id)
+		g.quit(orderKeyOf(id), id)
 	}
 	p.passTurns(g, name, ids)
 }
@@ -142,7 +142,7 @@ func (p *Partition) noteHalted(name string) {
 // beginsBusy reports whether another message has the turn of the first due message.
 func (g *group) beginsBusy(z *zset, now int64) bool {
 	for _, e := range z.upTo(now, 1) {
-		owner := g.turns[lineOf(e.id)]
+		owner := g.turns[orderKeyOf(e.id)]
 		return owner != "" && owner != e.id
 	}
 	return false
@@ -151,9 +151,9 @@ func (g *group) beginsBusy(z *zset, now int64) bool {
 // heal passes on turns whose messages are nowhere, and reports whether there were any. The scripts check only a
 // few turns, so a claim that finds one says that there may be more.
 func (g *group) heal(halts bool) (healed bool) {
-	for line, id := range g.turns {
+	for orderKey, id := range g.turns {
 		if !g.hasTurn(id, halts) {
-			g.passTurn(line, id)
+			g.passTurn(orderKey, id)
 			healed = true
 		}
 	}
@@ -165,19 +165,19 @@ func (g *group) heal(halts bool) (healed bool) {
 func (p *Partition) checkOrder(name string, g *group) error {
 	halts := p.halts(name) || g.halted
 	for _, e := range g.unack.list {
-		if line := lineOf(e.id); line != "" && g.turns[line] != e.id {
-			return fmt.Errorf("%s is in delivery to group %s, and %q has the turn of %q", e.id, name, g.turns[line], line)
+		if orderKey := orderKeyOf(e.id); orderKey != "" && g.turns[orderKey] != e.id {
+			return fmt.Errorf("%s is in delivery to group %s, and %q has the turn of %q", e.id, name, g.turns[orderKey], orderKey)
 		}
 	}
 	for _, e := range g.queue.list {
 		if e.score < inLine {
 			continue
 		}
-		line := lineOf(e.id)
-		if owner := g.turns[line]; owner == "" || !g.hasTurn(owner, halts) {
-			return fmt.Errorf("%s waits in group %s for %q, whose turn %q has", e.id, name, line, owner)
+		orderKey := orderKeyOf(e.id)
+		if owner := g.turns[orderKey]; owner == "" || !g.hasTurn(owner, halts) {
+			return fmt.Errorf("%s waits in group %s for %q, whose turn %q has", e.id, name, orderKey, owner)
 		}
-		if !slices.Contains(g.blocked[line], entry{e.score - inLine, e.id}) {
+		if !slices.Contains(g.blocked[orderKey], entry{e.score - inLine, e.id}) {
 			return fmt.Errorf("%s waits in group %s, and is not in line", e.id, name)
 		}
 	}

@@ -58,9 +58,9 @@ func (g *group) put(state map[string]string, name string) {
 		state["attempts:"+name+" "+id] = receipt.entry()
 	}
 	put(state, "turns:"+name, g.turns)
-	for line, places := range g.blocked {
+	for orderKey, places := range g.blocked {
 		for _, e := range places {
-			state[fmt.Sprintf("blocked:%s %s%016d%s", name, line, e.score, e.id)] = "0"
+			state[fmt.Sprintf("blocked:%s %s%016d%s", name, orderKey, e.score, e.id)] = "0"
 		}
 	}
 	for consumer, c := range g.consumers {
