@@ -22,7 +22,7 @@ end
 for _, name in ipairs(names) do
   if not known[name] then strangers = strangers + 1 end
 end
-if now > till * 1000 or strangers > 0 then return answer('groups', answer(now_ms, names)) end
+if now > till * 1000 or strangers > 0 then return prepend('groups', prepend(now_ms, names)) end
 
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, attempts, claims, dead, reasons, nack_metadata, consumers, turns, blocked = unpack(KEYS, i, i + EACH_WIDTH - 1)

@@ -10,12 +10,12 @@
 local cursor, id, token = ARGV[1], ARGV[2], ARGV[3]
 local STEP = 10 -- records, about; one has up to 1,000 ids
 
--- gave reports whether a record has the delivery.
-local function gave(record)
+-- has_delivery reports whether a record has the delivery.
+local function has_delivery(record)
   if not string.find(record, cjson.encode(id), 1, true) then return false end
   local _, _, result = parse_record(record)
-  local whole, decoded = pcall(cjson.decode, result)
-  if not whole or type(decoded) ~= 'table' or type(decoded[3]) ~= 'table' then return false end
+  local ok, decoded = pcall(cjson.decode, result)
+  if not ok or type(decoded) ~= 'table' or type(decoded[3]) ~= 'table' then return false end
   local receipts = {}
   for _, receipt in string.gmatch(tostring(decoded[2]), '(%S+) (%S+)') do receipts[#receipts + 1] = receipt end
   for i, other in ipairs(decoded[3]) do
@@ -26,6 +26,6 @@ end
 
 local some = redis.call('HSCAN', claims, cursor, 'COUNT', STEP)
 for i = 1, #some[2], 2 do
-  if gave(some[2][i + 1]) then return { '0', some[2][i] } end
+  if has_delivery(some[2][i + 1]) then return { '0', some[2][i] } end
 end
 return { some[1], '' }

@@ -38,8 +38,8 @@ end
 
 -- readable reports whether an entry of refs is a list of names.
 local function readable(list)
-  local whole, names = pcall(cjson.decode, list)
-  if not whole or type(names) ~= 'table' or #names == 0 then return false end
+  local ok, names = pcall(cjson.decode, list)
+  if not ok or type(names) ~= 'table' or #names == 0 then return false end
   for _, name in ipairs(names) do
     if type(name) ~= 'string' then return false end
   end

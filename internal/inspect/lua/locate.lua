@@ -15,7 +15,7 @@
 local id, key, bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local call = redis.call
 
-if id == '' then id = sought(keys, messages, key) end
+if id == '' then id = find_by_key(keys, messages, key) end
 if not id then return { 'none' } end
 local members, known, missing = with_refs(call('SMEMBERS', groups), refs, id), {}, {}
 for i = 4, #ARGV do known[ARGV[i]] = true end
@@ -23,10 +23,10 @@ for _, name in ipairs(members) do
   if not known[name] then missing[#missing + 1] = name end
   known[name] = 'member'
 end
-if #missing > 0 and lacking(groups, refs, scheduled, id, 4) then return answer('groups', missing) end
+if #missing > 0 and has_unnamed_group(groups, refs, scheduled, id, 4) then return prepend('groups', missing) end
 
-local planned = call('ZSCORE', scheduled, id)
-local rows, n, some = {}, 0, planned
+local scheduled_at = call('ZSCORE', scheduled, id)
+local rows, n, some = {}, 0, scheduled_at
 local function row(name, state, score, entry, why, size, metadata)
   rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4] = name, state, score, entry
   rows[n + 5], rows[n + 6], rows[n + 7] = why, size, metadata
@@ -46,11 +46,11 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     if metadata then bytes = bytes - size end
     local why = buried and call('HGET', reasons, id)
     row(name, state_of(waits, held, buried, deliveries), score, deliveries or '', why or '', size, metadata)
-  elseif known[name] == 'member' and not planned then
+  elseif known[name] == 'member' and not scheduled_at then
     row(name, 'done', '', '', '', 0, false)
   end
 end
 local body = call('HGET', messages, id)
 if not body and not some then return { 'none' } end
 local _, now_ms = now_us()
-return { 'found', now_ms, id, planned or '', call('HSTRLEN', messages, id), body, rows }
+return { 'found', now_ms, id, scheduled_at or '', call('HSTRLEN', messages, id), body, rows }

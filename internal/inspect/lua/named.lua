@@ -14,10 +14,10 @@ repeat
   for i = 2, #step[2], 2 do
     local list = step[2][i]
     scanned, size = scanned + 1, size + #list
-    local whole, some = not read[list], {}
-    if whole then whole, some = pcall(cjson.decode, list) end
+    local ok, decoded
+    if not read[list] then ok, decoded = pcall(cjson.decode, list) end
     read[list] = true
-    for _, name in ipairs(whole and type(some) == 'table' and some or {}) do
+    for _, name in ipairs(ok and type(decoded) == 'table' and decoded or {}) do
       if not known[name] then
         known[name] = true
         names[#names + 1] = name

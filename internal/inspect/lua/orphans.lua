@@ -23,7 +23,7 @@ local function note(names)
 end
 
 note(call('SMEMBERS', groups))
-if #missing > 0 then return answer('groups', missing) end
+if #missing > 0 then return prepend('groups', missing) end
 
 -- HSCAN copies the bodies, too, so a sample of their sizes decides how many to read.
 local sample, size = call('HRANDFIELD', messages, 10), 0
@@ -59,5 +59,5 @@ for _, id in ipairs(ids) do
     orphans[#orphans + 1] = id
   end
 end
-if #missing > 0 then return answer('groups', missing) end
+if #missing > 0 then return prepend('groups', missing) end
 return orphans

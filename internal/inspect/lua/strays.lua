@@ -13,7 +13,7 @@ local found = redis.call('HSCAN', keys, cursor, 'COUNT', count)
 local result, strays = { found[1], #found[2] / 2 }, {}
 for i = 1, #found[2], 2 do
   local key, id = found[2][i], found[2][i + 1]
-  if string.sub(id, 1, 1) == LOST then id = string.sub(id, 2) end
+  if string.sub(id, 1, 1) == DEAD_MARK then id = string.sub(id, 2) end
   if redis.call('HEXISTS', messages, id) == 0 then
     strays[#strays + 1] = key
     result[#result + 1] = key

@@ -26,11 +26,11 @@ local number, last_ms, result = recorded(publishers, caller)
 if number > request then return { 'none' } end
 local again = number == request
 local previous = again and result ~= '' and cjson.decode(result)
-local id = previous and previous[2] or not again and named(messages, keys, by, name)
+local id = previous and previous[2] or not again and find_message(messages, keys, by, name)
 
 local in_time = now <= till * 1000
-if id and (not in_time or lacking(groups, refs, scheduled, id, 7)) then
-  return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
+if id and (not in_time or has_unnamed_group(groups, refs, scheduled, id, 7)) then
+  return prepend('groups', prepend(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
 if previous and previous[1] == 'none' then return previous end
@@ -44,14 +44,14 @@ end
 -- concern only the groups that have the message.
 local zsets, hashes, burials, left, call = {}, {}, {}, {}, redis.call
 local order_key, order_sets = order_key_of(id), {}
-local listed, planned = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
-local found = { 'none', id, planned and 'scheduled' or '' }
-local names, concerns = concerned(groups, refs, id)
+local listed, scheduled_at = call('HEXISTS', refs, id) == 1, call('ZSCORE', scheduled, id)
+local found = { 'none', id, scheduled_at and 'scheduled' or '' }
+local names, relevant = relevant_groups(groups, refs, id)
 expect_hashes(at_limit)
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead, attempts, nack_metadata, turns, blocked = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local group = ARGV[7 + (i - EACH_FROM) / EACH_WIDTH]
-  local function score(zset) return concerns[group] and call('ZSCORE', zset, id) end
+  local function score(zset) return relevant[group] and call('ZSCORE', zset, id) end
   local waits, held, buried = score(queue), score(unack), score(dead)
   local entry = (waits or held) and call('HGET', attempts, id)
   if waits then zsets[#zsets + 1] = queue end
@@ -75,11 +75,11 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     found[#found + 1] = state
   end
 end
-with_done(found, names, planned)
-if planned or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
-local key = by == 'key' and name or led_by(messages, keys, id)
+with_done(found, names, scheduled_at)
+if scheduled_at or #zsets > 0 or #burials == 0 then found[1] = 'cancelled' end
+local key = by == 'key' and name or current_key_of(messages, keys, id)
 -- If another message has taken the key since the first attempt, a repeated call keeps its window.
-local window = key and call('ZSCORE', dedup, key) and (not previous or sought(keys, messages, key) == id)
+local window = key and call('ZSCORE', dedup, key) and (not previous or find_by_key(keys, messages, key) == id)
 
 -- The record is written first, so that a repeated call finishes what a torn file left half done.
 -- The window is removed before the body, which proves that the window is not the next message's.

@@ -4,11 +4,12 @@
 -- groups (lib_fan_out.lua) or, if there is only one group, leases it at once. To lease a message, the
 -- claim moves it to unack, with the end of the lease as its score, and gives it a receipt, which
 -- settlements have to name.
--- A claim has these steps. A repeated request gets its first answer again (lib_claim_again.lua). The group's
--- pause and limits decide how many messages it may take (lib_claim.lua). It takes messages with expired leases
--- first, then due ones. It leases each, buries it after too many deliveries, or lets it wait in line while its
--- ordering key is busy (lib_claim_order.lua). It adds each message to its new set before it removes it from the
--- old one. The reply says when to claim again. If no message is due, lib_idle.lua answers before this file.
+-- A claim has these steps. A repeated request gets its first answer again (still_held and fitting, in lib_claim_again.lua).
+-- The group's pause and limits decide how many messages it may take (plan; rules_of and allowed, in lib_claim.lua). It takes
+-- messages with expired leases first, then due ones (find_due; audience_of, fan_out and only_leased, in lib_fan_out.lua). It
+-- leases each, buries it after too many deliveries, or lets it wait in line while its ordering key is busy (consider, take;
+-- is_busy and heal, in lib_claim_order.lua). It adds each message to its new set before it removes it from the old one. The
+-- reply says when to claim again (report, reply). If no message is due, lib_idle.lua answers before this file.
 --
 -- KEYS     scheduled, messages, groups, refs, keys, queue, unack, attempts, claims, dead, reasons,
 --          nack_metadata, settings, consumers, at_limit, partitions, expiry, turns, blocked; for each group: queue
@@ -49,14 +50,14 @@ local deadline = int(math.ceil(now / 1000) + lease_ms)
 -- These reads check the types of the keys that lib_idle.lua has not checked, before any write.
 local group_count = redis.call('SCARD', groups)
 local partition_count = tonumber(redis.call('GET', partitions)) or 0
-local expiring = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
+local expiring = #expiring_soon(expiry, tonumber(now_ms)) > 0 and 1 or 0
 local has_metadata = redis.call('HLEN', nack_metadata) > 0
 local has_attempts = redis.call('HLEN', attempts) > 0
 local has_turns = redis.call('HLEN', turns) > 0 or redis.call('ZCARD', blocked) > 0
 if has_turns then redis.call('ZRANGEBYLEX', blocked, '+', '-') end -- see order_keys_of
 
 -- ask returns the reply that makes the caller name the groups, or register its own.
-local function ask() return answer('groups', answer(now_ms, redis.call('SMEMBERS', groups))) end
+local function ask() return prepend('groups', prepend(now_ms, redis.call('SMEMBERS', groups))) end
 
 -- reply returns the answer with a batch, or without messages if batch is nil. Due times and
 -- receipts are one text, since each value of a reply is slow.

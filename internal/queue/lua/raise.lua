@@ -27,7 +27,7 @@ if not number or number < 1 or number % 1 > 0 then
   return redis.error_reply('ERR the number of partitions is damaged')
 end
 local _, now_ms = now_us()
-local soon = #near(expiry, tonumber(now_ms)) > 0 and 1 or 0
+local soon = #expiring_soon(expiry, tonumber(now_ms)) > 0 and 1 or 0
 local raised = math.max(number, wanted)
 local members, rules, expiring = {}, {}, {}
 if raised ~= number or known > 0 and raised ~= known then

@@ -32,11 +32,11 @@ if again and result ~= '' then
   due, text = string.match(result, '^(%d+) (.+)$')
   previous = cjson.decode(text)
 end
-local id = previous and previous[2] or not again and named(messages, keys, by, name)
+local id = previous and previous[2] or not again and find_message(messages, keys, by, name)
 
 local in_time = now <= till * 1000
-if id and (not in_time or lacking(groups, refs, scheduled, id, 9)) then
-  return answer('groups', answer(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
+if id and (not in_time or has_unnamed_group(groups, refs, scheduled, id, 9)) then
+  return prepend('groups', prepend(now_ms, with_refs(redis.call('SMEMBERS', groups), refs, id)))
 end
 if again and not id or not in_time then return { 'none' } end
 if previous and previous[1] == 'none' then return previous end
@@ -48,14 +48,14 @@ end
 
 local waiting, order_sets, call = {}, {}, redis.call
 local order_key, ahead = order_key_of(id), tonumber(due) > tonumber(now_ms)
-local planned = call('ZSCORE', scheduled, id)
-local found = { 'none', id, planned and 'scheduled' or '' }
-local names, concerns = concerned(groups, refs, id)
-if planned then waiting[1] = scheduled end
+local scheduled_at = call('ZSCORE', scheduled, id)
+local found = { 'none', id, scheduled_at and 'scheduled' or '' }
+local names, relevant = relevant_groups(groups, refs, id)
+if scheduled_at then waiting[1] = scheduled end
 for i = EACH_FROM, #KEYS, EACH_WIDTH do
   local queue, unack, dead, attempts, turns, blocked = unpack(KEYS, i, i + EACH_WIDTH - 1)
   local group = ARGV[9 + (i - EACH_FROM) / EACH_WIDTH]
-  local function score(zset) return concerns[group] and call('ZSCORE', zset, id) end
+  local function score(zset) return relevant[group] and call('ZSCORE', zset, id) end
   local waits = score(queue)
   local held = not waits and score(unack)
   local buried = not waits and not held and score(dead)
@@ -72,8 +72,8 @@ for i = EACH_FROM, #KEYS, EACH_WIDTH do
     found[#found + 1] = state
   end
 end
-with_done(found, names, planned)
-if planned then found[1] = 'rescheduled' end
+with_done(found, names, scheduled_at)
+if scheduled_at then found[1] = 'rescheduled' end
 
 -- The record has the due time, so a repeated call sets the same one.
 begin_writes(scheduled)

@@ -26,7 +26,7 @@ if not state then
     local list = till and till > tonumber(now_ms) and alive or dead
     list[#list + 1] = some[i]
   end
-  if #alive > 0 then return answer('alive', { unpack(alive, 1, MAX_NAMES) }) end
+  if #alive > 0 then return prepend('alive', { unpack(alive, 1, MAX_NAMES) }) end
   if how == 'idle' and redis.call('HLEN', consumers) > #dead then
     redis.call('HDEL', consumers, unpack(dead))
     return { 'more' }

@@ -10,7 +10,7 @@ local now = tonumber(now_ms)
 local more = false
 expect_hashes(publishers, claims)
 expect_zsets(dedup, imported)
-local soon = near(expiry, now)
+local soon = expiring_soon(expiry, now)
 
 -- sweep_records reads random records and removes the old ones. If a quarter of them was old, there is
 -- more to remove.

@@ -141,15 +141,15 @@ local function current(unack, attempts, ids, receipts)
   return holds, entries, leases
 end
 
--- A message loses its key when it becomes a dead message. Until a new message takes the key, the key has LOST and the old id, so
--- that cancel and reschedule find the dead message.
-local LOST = '!'
+-- A message loses its key when it becomes a dead message. Until a new message takes the key, the key has
+-- DEAD_MARK and the old id, so that cancel and reschedule find the dead message.
+local DEAD_MARK = '!'
 
 -- free removes the key of a message that no group needs, unless a newer message has taken it.
 local function free(keys, id)
   local key = key_of(id)
   local holder = key and redis.call('HGET', keys, key)
-  if holder and (holder == id or holder == LOST .. id) then redis.call('HDEL', keys, key) end
+  if holder and (holder == id or holder == DEAD_MARK .. id) then redis.call('HDEL', keys, key) end
 end
 
 -- bury makes a message a dead message. The caller removes it from the group's other sets.
@@ -157,7 +157,7 @@ end
 local function bury(dead, reasons, keys, id, now, reason)
   local key = key_of(id)
   redis.call('HSET', reasons, id, reason)
-  if key and redis.call('HGET', keys, key) == id then redis.call('HSET', keys, key, LOST .. id) end
+  if key and redis.call('HGET', keys, key) == id then redis.call('HSET', keys, key, DEAD_MARK .. id) end
   redis.call('ZADD', dead, int(math.floor(now / 1000)), id)
 end
 

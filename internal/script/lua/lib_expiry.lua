@@ -31,8 +31,8 @@ local function drop_expiry(settings, expiry, group)
   redis.call('ZREM', expiry, group)
 end
 
--- near returns up to 100 groups that may end soon.
-local function near(expiry, now_ms)
+-- expiring_soon returns up to 100 groups that may end soon.
+local function expiring_soon(expiry, now_ms)
   return redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now_ms + SOON_MS), 'LIMIT', 0, 100)
 end
 

@@ -1,8 +1,8 @@
 -- lib_groups.lua: functions of the scripts that have groups, settings or consumers among their
 -- KEYS. It follows lib.lua in front of them.
 
--- answer puts a word in front of a list: unpack would fail on a long one.
-local function answer(word, list)
+-- prepend puts a word in front of a list: unpack would fail on a long one.
+local function prepend(word, list)
   table.insert(list, 1, word)
   return list
 end

@@ -1,25 +1,25 @@
--- lib_keyed.lua: functions of cancel, reschedule and look. It follows lib_groups.lua in front of
+-- lib_keyed.lua: functions of cancel, reschedule and locate. It follows lib_groups.lua in front of
 -- them.
 
--- sought returns the message that a key leads to: the one that holds it or, until another takes it,
+-- find_by_key returns the message that a key leads to: the one that holds it or, until another takes it,
 -- the dead message that has lost it. An id without a body does not count: it was left by a torn
 -- append-only file (docs/use/reliability.md) or another program.
-local function sought(keys, messages, key)
+local function find_by_key(keys, messages, key)
   local id = redis.call('HGET', keys, key)
-  if id and string.sub(id, 1, 1) == LOST then id = string.sub(id, 2) end
+  if id and string.sub(id, 1, 1) == DEAD_MARK then id = string.sub(id, 2) end
   return id and redis.call('HEXISTS', messages, id) == 1 and id
 end
 
--- named returns the message that a caller names by its key or its id.
-local function named(messages, keys, by, name)
-  if by == 'key' then return sought(keys, messages, name) end
+-- find_message returns the message that a caller names by its key or its id.
+local function find_message(messages, keys, by, name)
+  if by == 'key' then return find_by_key(keys, messages, name) end
   return redis.call('HEXISTS', messages, name) == 1 and name
 end
 
--- led_by returns the key that leads to a message; nil if it has none, or has lost it to another message.
-local function led_by(messages, keys, id)
+-- current_key_of returns the key that leads to a message; nil if it has none, or has lost it to another message.
+local function current_key_of(messages, keys, id)
   local key = key_of(id)
-  return key and sought(keys, messages, key) == id and key or nil
+  return key and find_by_key(keys, messages, key) == id and key or nil
 end
 
 -- state_of returns the state of a message in a group, from its scores in queue, unack and dead and
@@ -33,9 +33,9 @@ local function state_of(waits, held, buried, entry)
   return buried and 'dead' or nil
 end
 
--- concerned returns the groups that may need a message: registered groups, and groups that refs names. A caller may also
--- name a group that has ended but still has its sets; it is not concerned.
-local function concerned(groups, refs, id)
+-- relevant_groups returns the groups that may need a message: registered groups, and groups that refs names. A caller may also
+-- name a group that has ended but still has its sets; it is not relevant.
+local function relevant_groups(groups, refs, id)
   local names, set = with_refs(redis.call('SMEMBERS', groups), refs, id), {}
   for _, name in ipairs(names) do set[name] = true end
   return names, set
@@ -55,11 +55,11 @@ local function with_done(found, names, scheduled)
   return found
 end
 
--- lacking reports whether the caller does not name, in ARGV[from..], a group that may have a
+-- has_unnamed_group reports whether the caller does not name, in ARGV[from..], a group that may have a
 -- message. These are the groups that refs names. If refs names none, and the message is neither in
 -- scheduled nor in a set of a named group, they are all registered groups. The first three keys of
 -- each named group are its sets.
-local function lacking(groups, refs, scheduled, id, from)
+local function has_unnamed_group(groups, refs, scheduled, id, from)
   local named = {}
   for i = from, #ARGV do named[ARGV[i]] = true end
   local function has_it()

@@ -17,8 +17,8 @@ end
 
 -- names_in returns the names in a list; none if it is garbled.
 local function names_in(list)
-  local whole, names = pcall(cjson.decode, list or '[]')
-  return whole and type(names) == 'table' and names or {}
+  local ok, names = pcall(cjson.decode, list or '[]')
+  return ok and type(names) == 'table' and names or {}
 end
 
 -- with_refs adds to the groups those that still need a message but are no longer
