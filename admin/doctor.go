@@ -246,7 +246,7 @@ func (s serverCheck) clock() {
 	switch {
 	case s.NoClock != nil:
 		s.report(SeverityInfo, CheckClock, "its clock is not known: %v", s.NoClock)
-	case s.Ahead.Abs() > clockTolerance+s.Within:
+	case s.Ahead.Abs() > clockTolerance+s.ClockPrecision:
 		where := "ahead of"
 		if s.Ahead < 0 {
 			where = "behind"

@@ -198,30 +198,30 @@ func (l line) validate() error {
 	return nil
 }
 
-// arrival returns the message of a line to be stored. The line has a number and a text.
-func (a *Admin) arrival(topic string, l line, number int, text []byte) (inspect.Arrival, error) {
+// importedMessage returns the message of a line to be stored. The line has a number and a text.
+func (a *Admin) importedMessage(topic string, l line, number int, text []byte) (inspect.ImportedMessage, error) {
 	id, err := l.fullID(number, text)
 	if err != nil {
-		return inspect.Arrival{}, err
+		return inspect.ImportedMessage{}, err
 	}
-	arrival := inspect.Arrival{ID: id}
+	imported := inspect.ImportedMessage{ID: id}
 	if l.Due != nil {
-		arrival.DueAt = time.UnixMilli(*l.Due)
+		imported.DueAt = time.UnixMilli(*l.Due)
 	}
 	if l.Body64 != nil {
-		arrival.Body = *l.Body64
-		return arrival, nil
+		imported.Body = *l.Body64
+		return imported, nil
 	}
 	marshaler, can := a.unmarshaler.(redisdelay.Marshaler)
 	if !can {
-		return inspect.Arrival{}, errNoMarshaler
+		return inspect.ImportedMessage{}, errNoMarshaler
 	}
 	msg := l.message(id)
 	if _, err := redisdelay.Expiration(msg); err != nil {
-		return inspect.Arrival{}, err
+		return inspect.ImportedMessage{}, err
 	}
-	arrival.Body, err = marshal(marshaler, topic, msg)
-	return arrival, err
+	imported.Body, err = marshal(marshaler, topic, msg)
+	return imported, err
 }
 
 // message returns the message of a line. It sets the metadata of a key that was not exported, as SetKey does.

@@ -405,7 +405,7 @@ func FuzzExportedLinesAreImported(f *testing.F) {
 		require.NoError(t, err)
 		l, err = parseLine(text)
 		require.NoError(t, err, "%s", text)
-		got, err := a.arrival("t", l, 1, text)
+		got, err := a.importedMessage("t", l, 1, text)
 		require.NoError(t, err, "%s", text)
 		assert.Equal(t, e.ID, got.ID, "%s", text)
 		assert.Equal(t, e.Content.Body, got.Body, "%s", text)

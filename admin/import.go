@@ -75,7 +75,7 @@ type importing struct {
 	topic    *queue.Topic
 	number   int // of partitions
 	bytes    int // of the bodies that wait
-	arrivals []inspect.Arrival
+	messages []inspect.ImportedMessage
 }
 
 func (i *importing) run(ctx context.Context, r io.Reader) (err error) {
@@ -133,24 +133,24 @@ func (i *importing) add(ctx context.Context, number int, text []byte) error {
 		return nil
 	}
 	l, err := parseLine(text)
-	var arrival inspect.Arrival
+	var imported inspect.ImportedMessage
 	if err == nil {
-		arrival, err = i.admin.arrival(i.name, l, number, text)
+		imported, err = i.admin.importedMessage(i.name, l, number, text)
 	}
 	if err != nil {
 		return errors.Join(i.flush(ctx), &ImportLineError{number, err})
 	}
-	if len(i.arrivals) == importSize || i.bytes+len(arrival.Body) > importBytes {
+	if len(i.messages) == importSize || i.bytes+len(imported.Body) > importBytes {
 		err = i.flush(ctx)
 	}
-	i.arrivals, i.bytes = append(i.arrivals, arrival), i.bytes+len(arrival.Body)
+	i.messages, i.bytes = append(i.messages, imported), i.bytes+len(imported.Body)
 	return err
 }
 
 // flush stores the waiting lines.
 func (i *importing) flush(ctx context.Context) error {
-	some := i.arrivals
-	i.arrivals, i.bytes = nil, 0
+	some := i.messages
+	i.messages, i.bytes = nil, 0
 	if len(some) == 0 {
 		return nil
 	}
@@ -167,16 +167,16 @@ func (i *importing) flush(ctx context.Context) error {
 
 // store stores messages, and returns the messages that it has not stored. A message that a partition already knows goes
 // to that partition, because Publish chooses a partition by other rules, and partitions may have been added.
-func (i *importing) store(ctx context.Context, some []inspect.Arrival) (skips []skip, err error) {
+func (i *importing) store(ctx context.Context, some []inspect.ImportedMessage) (skips []skip, err error) {
 	ids := make([]string, len(some))
 	for n, m := range some {
 		ids[n] = m.ID
 	}
-	at, err := inspect.Known(ctx, i.topic, i.number, ids)
+	at, err := inspect.FindImported(ctx, i.topic, i.number, ids)
 	if err != nil {
 		return nil, err
 	}
-	byPartition := map[int][]inspect.Arrival{}
+	byPartition := map[int][]inspect.ImportedMessage{}
 	for _, m := range some {
 		n, known := at[m.ID]
 		if !known {
@@ -184,8 +184,8 @@ func (i *importing) store(ctx context.Context, some []inspect.Arrival) (skips []
 		}
 		byPartition[n] = append(byPartition[n], m)
 	}
-	for n, arrivals := range byPartition {
-		more, err := arrive(ctx, i.topic.Partition(n), arrivals)
+	for n, messages := range byPartition {
+		more, err := importInto(ctx, i.topic.Partition(n), messages)
 		if skips = append(skips, more...); err != nil {
 			return skips, err
 		}
@@ -199,15 +199,15 @@ func (i *importing) target(id string) int {
 	return queue.PartitionOf(cmp.Or(traits.OrderingKey, traits.Key, id), i.number)
 }
 
-// arrive stores messages in a partition, in one call, and returns the messages that it has not stored.
-func arrive(ctx context.Context, p *queue.Partition, arrivals []inspect.Arrival) (skips []skip, err error) {
-	outcomes, err := inspect.Arrive(ctx, p, arrivals)
+// importInto stores messages in a partition, in one call, and returns the messages that it has not stored.
+func importInto(ctx context.Context, p *queue.Partition, messages []inspect.ImportedMessage) (skips []skip, err error) {
+	outcomes, err := inspect.Import(ctx, p, messages)
 	for i, outcome := range outcomes {
 		switch outcome {
 		case inspect.OutcomeKnown:
-			skips = append(skips, skip{arrivals[i].ID, ErrStoredBefore})
+			skips = append(skips, skip{messages[i].ID, ErrStoredBefore})
 		case inspect.OutcomeTaken:
-			skips = append(skips, skip{arrivals[i].ID, ErrKeyInUse})
+			skips = append(skips, skip{messages[i].ID, ErrKeyInUse})
 		}
 	}
 	return skips, err

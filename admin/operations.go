@@ -57,7 +57,7 @@ func cancelOperation() operation {
 		step: func(ctx context.Context, s step, _ int64) ([]skip, int, error) {
 			partition := s.group.Partition()
 			if s.request.Place == inspect.InScheduled {
-				skips, err := inspect.Withdraw(ctx, partition, scored(s.entries))
+				skips, err := inspect.CancelScheduled(ctx, partition, scored(s.entries))
 				return skipAll(skips, ErrNotWaiting), 0, err
 			}
 			skips, err := callEach(idsOf(s.entries), func(id string) error { return errorOf(partition.CancelID(ctx, id)) })
@@ -83,7 +83,7 @@ func rescheduleOperation(remaining time.Duration) operation {
 			if len(s.entries) == 0 {
 				return nil, others, nil
 			}
-			skips, err := inspect.Retime(ctx, s.group, s.request.Place, due, scored(s.entries))
+			skips, err := inspect.RescheduleWaiting(ctx, s.group, s.request.Place, due, scored(s.entries))
 			return skipAll(skips, ErrNotWaiting), others, err
 		},
 		ids: func(ctx context.Context, in scope, ids []string, due int64) ([]skip, error) {

@@ -30,7 +30,7 @@ func consumers(ctx context.Context, g *queue.Group, which string) ([]Consumer, e
 	found := map[string]bool{}
 	var list []Consumer
 	for cursor := "0"; ; {
-		reply, err := g.Run(ctx, aliveScript, []any{cursor, which})
+		reply, err := g.Run(ctx, consumersScript, []any{cursor, which})
 		if err != nil {
 			return nil, err
 		}

@@ -339,7 +339,7 @@ func addWithin(ctx context.Context, s *queue.Store, topics []Listed, all []Liste
 
 // dueCall counts the scheduled messages that are due at a time.
 func dueCall(p *queue.Partition, at time.Time) script.Call {
-	return p.Call(countScript, p.Keys(countScript, ""), []any{string(InScheduled), "-inf", at.UnixMilli() + 1, ""})
+	return p.Call(countRangeScript, p.Keys(countRangeScript, ""), []any{string(InScheduled), "-inf", at.UnixMilli() + 1, ""})
 }
 
 // groupLists reads the groups and the numbers of partitions of the topics.

@@ -36,7 +36,7 @@ func DeleteTopic(ctx context.Context, t *queue.Topic) error {
 
 // drop deletes all keys of the partition, including those of retired groups, and of groups that only refs names.
 func drop(ctx context.Context, p *queue.Partition) error {
-	names, err := groupsNamed(ctx, p)
+	names, err := groupsInRefs(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -62,11 +62,11 @@ func drop(ctx context.Context, p *queue.Partition) error {
 	return queue.ErrGroupsKeepChanging
 }
 
-// groupsNamed lists the groups that refs names, which still need messages, in bounded steps.
-func groupsNamed(ctx context.Context, p *queue.Partition) ([]string, error) {
+// groupsInRefs lists the groups that refs names, which still need messages, in bounded steps.
+func groupsInRefs(ctx context.Context, p *queue.Partition) ([]string, error) {
 	var names []string
 	for cursor := "0"; ; {
-		reply, err := p.Run(ctx, namedScript, "", []any{cursor})
+		reply, err := p.Run(ctx, groupsInRefsScript, "", []any{cursor})
 		if err != nil {
 			return nil, err
 		}

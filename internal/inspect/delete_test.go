@@ -131,7 +131,7 @@ func TestGroupsNamedReadsAllRefs(t *testing.T) {
 		require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Refs, ""), id, fmt.Sprintf(`["group %d"]`, n/10)).Err())
 	}
 	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Refs, ""), "damaged", "[", "number", "1").Err())
-	names, err := groupsNamed(t.Context(), r.partition)
+	names, err := groupsInRefs(t.Context(), r.partition)
 	require.NoError(t, err)
 	assert.Len(t, names, 300)
 }

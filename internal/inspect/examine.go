@@ -68,7 +68,7 @@ type Misplaced struct {
 // FindMisplaced calls found with the inconsistent messages of a place of the group.
 func FindMisplaced(ctx context.Context, g *queue.Group, place Place, found func(scanned int, wrong Misplaced)) error {
 	return scan(func(cursor string) (next string, err error) {
-		reply, err := g.Run(ctx, bodilessScript, []any{string(place), cursor, perScan})
+		reply, err := g.Run(ctx, misplacedScript, []any{string(place), cursor, perScan})
 		if err != nil {
 			return "", err
 		}

@@ -210,7 +210,7 @@ func (r Range) call(id string) (script.Call, error) {
 	}
 	p := r.Group.Partition()
 	args := []any{r.Place.set(), start, r.Place.end(r.Before), id}
-	return p.Call(countScript, p.Keys(countScript, r.Group.Name()), args), nil
+	return p.Call(countRangeScript, p.Keys(countRangeScript, r.Group.Name()), args), nil
 }
 
 func countIn(reply script.Reply, err error) (count int, last string, _ error) {

@@ -13,37 +13,37 @@ var lua embed.FS
 
 // The scripts.
 var (
-	countsScript    = script.New(lua, "counts")
-	pageScript      = script.New(lua, "page")
-	countScript     = script.New(lua, "count")
-	groupListScript = script.New(lua, "group_list")
-	aliveScript     = script.New(lua, "alive")
-	topicsScript    = script.New(lua, "topics")
-	holderScript    = script.New(lua, "holder")
-	findScript      = script.New(lua, "find")
-	locateScript    = script.New(lua, "locate").With("lib_keyed")
-	arriveScript    = script.New(lua, "arrive")
-	knownScript     = script.New(lua, "known")
-	orphansScript   = script.New(lua, "orphans")
-	bodilessScript  = script.New(lua, "bodiless")
-	straysScript    = script.New(lua, "strays")
-	leftoversScript = script.New(lua, "leftovers")
-	withdrawScript  = script.New(lua, "withdraw")
-	retimeScript    = script.New(lua, "retime")
-	turnScript      = script.New(lua, "turn")
-	turnsScript     = script.New(lua, "turns")
-	haltedScript    = script.New(lua, "halted")
-	namedScript     = script.New(lua, "named")
-	delistScript    = script.New(lua, "delist")
-	dropScript      = script.New(lua, "drop")
+	countsScript            = script.New(lua, "counts")
+	pageScript              = script.New(lua, "page")
+	countRangeScript        = script.New(lua, "count_range")
+	groupListScript         = script.New(lua, "group_list")
+	consumersScript         = script.New(lua, "consumers")
+	topicsScript            = script.New(lua, "topics")
+	holderScript            = script.New(lua, "holder")
+	findScript              = script.New(lua, "find")
+	locateScript            = script.New(lua, "locate").With("lib_keyed")
+	importScript            = script.New(lua, "import")
+	findImportedScript      = script.New(lua, "find_imported")
+	orphansScript           = script.New(lua, "orphans")
+	misplacedScript         = script.New(lua, "misplaced")
+	straysScript            = script.New(lua, "strays")
+	leftoversScript         = script.New(lua, "leftovers")
+	cancelScheduledScript   = script.New(lua, "cancel_scheduled")
+	rescheduleWaitingScript = script.New(lua, "reschedule_waiting")
+	turnScript              = script.New(lua, "turn")
+	turnsScript             = script.New(lua, "turns")
+	haltedScript            = script.New(lua, "halted")
+	groupsInRefsScript      = script.New(lua, "groups_in_refs")
+	delistScript            = script.New(lua, "delist")
+	dropScript              = script.New(lua, "drop")
 )
 
 // Scripts returns all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
-		countsScript, pageScript, countScript, groupListScript,
-		aliveScript, topicsScript, holderScript, findScript, locateScript,
-		arriveScript, knownScript, orphansScript, bodilessScript, straysScript, leftoversScript,
-		withdrawScript, retimeScript, turnScript, turnsScript, haltedScript, namedScript, delistScript, dropScript,
+		countsScript, pageScript, countRangeScript, groupListScript,
+		consumersScript, topicsScript, holderScript, findScript, locateScript,
+		importScript, findImportedScript, orphansScript, misplacedScript, straysScript, leftoversScript,
+		cancelScheduledScript, rescheduleWaitingScript, turnScript, turnsScript, haltedScript, groupsInRefsScript, delistScript, dropScript,
 	}
 }

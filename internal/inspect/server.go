@@ -35,9 +35,9 @@ type Server struct {
 	Snapshots string // the setting save; "" if it makes no snapshots
 	Config    bool   // whether Fsync and Snapshots are known
 
-	Ahead   time.Duration // its clock minus that of this host
-	Within  time.Duration // the precision of Ahead
-	NoClock error         // why the clock is not known
+	Ahead          time.Duration // its clock minus that of this host
+	ClockPrecision time.Duration // of Ahead
+	NoClock        error         // why the clock is not known
 
 	User    string   // "" if it is not known
 	Denied  []string // commands that an operator needs and the user may not call
@@ -149,18 +149,18 @@ func (s *Server) read(info string) {
 
 // readClock compares the clocks. It uses the fastest of several answers, which is the most precise one.
 func (s *Server) readClock(ctx context.Context, node redis.UniversalClient) {
-	s.Within = time.Hour
+	s.ClockPrecision = time.Hour
 	for range 5 {
 		start := time.Now()
 		now, err := node.Time(ctx).Result()
 		switch took := time.Since(start); {
 		case err != nil:
 			s.NoClock = err
-		case took/2 < s.Within:
-			s.Within, s.Ahead = took/2, now.Sub(start.Add(took/2))
+		case took/2 < s.ClockPrecision:
+			s.ClockPrecision, s.Ahead = took/2, now.Sub(start.Add(took/2))
 		}
 	}
-	if s.Within < time.Hour { // one answer is enough
+	if s.ClockPrecision < time.Hour { // one answer is enough
 		s.NoClock = nil
 	}
 }
@@ -213,7 +213,7 @@ func denied(ctx context.Context, s *queue.Store, node redis.UniversalClient, use
 	answers := make([]*redis.Cmd, len(commands))
 	_, err := node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, command := range commands {
-			answers[i] = pipe.Do(ctx, dryRun(s, user, key, command)...)
+			answers[i] = pipe.Do(ctx, dryRunArgs(s, user, key, command)...)
 		}
 		return nil
 	})
@@ -234,8 +234,8 @@ func denied(ctx context.Context, s *queue.Store, node redis.UniversalClient, use
 	return names, nil
 }
 
-// dryRun reports whether the user may call a command.
-func dryRun(s *queue.Store, user, key, command string) []any {
+// dryRunArgs returns the command that asks whether the user may call a command.
+func dryRunArgs(s *queue.Store, user, key, command string) []any {
 	args := []any{"ACL", "DRYRUN", user}
 	for _, word := range strings.Fields(onTopology(s, command)) {
 		switch word {

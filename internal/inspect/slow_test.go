@@ -16,7 +16,7 @@ func TestNoScriptKeepsRedisBusy(t *testing.T) { notSlow(t, slowCases) }
 
 // slowCases prepare a topic with the group g and return the calls to measure.
 var slowCases = map[string]func(r *scene, g *queue.Group) func(){
-	"withdraw 1,000 with keys and windows": func(r *scene, _ *queue.Group) func() {
+	"cancel scheduled 1,000 with keys and windows": func(r *scene, _ *queue.Group) func() {
 		var call []queue.Message
 		var ids []string
 		for i := range 1000 {
@@ -26,24 +26,24 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 		require.Empty(r.T, r.pushWindow(1, queue.RejectDuplicates, call))
 		seen := r.seen(r.partition.Key(script.Scheduled, ""), ids...)
 		return func() {
-			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition, seen)))
+			require.NoError(r.T, errOf(CancelScheduled(r.Ctx(), r.partition, seen)))
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}
 	},
-	"withdraw messages of 1 MiB": func(r *scene, _ *queue.Group) func() {
+	"cancel scheduled messages of 1 MiB": func(r *scene, _ *queue.Group) func() {
 		key := r.partition.Key(script.Scheduled, "")
 		seen := r.seen(key, r.Store(key, 200, mebibyte)...)
 		return func() {
-			require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition, seen)))
+			require.NoError(r.T, errOf(CancelScheduled(r.Ctx(), r.partition, seen)))
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), key).Val())
 		}
 	},
-	"retime 1,000": func(r *scene, g *queue.Group) func() {
+	"reschedule 1,000": func(r *scene, g *queue.Group) func() {
 		key := r.partition.Key(script.QueueOf, "g")
 		ids := r.Store(key, 1000, 100)
 		seen := r.seen(key, ids...)
 		return func() {
-			left, err := Retime(r.Ctx(), g, InQueue, 5000, seen)
+			left, err := RescheduleWaiting(r.Ctx(), g, InQueue, 5000, seen)
 			require.NoError(r.T, err)
 			require.Empty(r.T, left)
 		}
@@ -62,15 +62,15 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 			require.Empty(r.T, r.Keys())
 		}
 	},
-	"arrive 500 with keys among old arrivals": func(r *scene, _ *queue.Group) func() {
+	"import 500 with keys among old imports": func(r *scene, _ *queue.Group) func() {
 		fill := "for i = 1, 50000 do redis.call('ZADD', KEYS[1], 1000 + i, i) end return 1"
 		require.NoError(r.T, r.Client.Eval(r.Ctx(), fill, []string{r.partition.Key(script.Imported, "")}).Err())
-		var list []Arrival
+		var list []ImportedMessage
 		for i := range 500 {
-			list = append(list, Arrival{ID: keyed(i, fmt.Sprint("key ", i)), Body: make([]byte, 2<<10)})
+			list = append(list, ImportedMessage{ID: keyed(i, fmt.Sprint("key ", i)), Body: make([]byte, 2<<10)})
 		}
-		r.arrive()
-		return func() { r.arrive(list...) }
+		r.importMessages()
+		return func() { r.importMessages(list...) }
 	},
 	"find orphans among 100 groups": func(r *scene, _ *queue.Group) func() {
 		r.RegisterGroups(99)
@@ -214,7 +214,7 @@ var slowCases = map[string]func(r *scene, g *queue.Group) func(){
 	"check which of 1,000 messages are known": func(r *scene, _ *queue.Group) func() {
 		ids := r.Store(r.partition.Key(script.Scheduled, ""), 1000, 10)
 		return func() {
-			require.Len(r.T, errless(Known(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()), 1, ids)), 1000)
+			require.Len(r.T, errless(FindImported(r.Ctx(), newStore(r.T, r.Client).Topic(r.partition.Topic()), 1, ids)), 1000)
 		}
 	},
 	"locate a message while 10,000 groups are retired": func(r *scene, _ *queue.Group) func() {

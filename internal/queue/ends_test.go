@@ -95,7 +95,7 @@ func (r *scene) live(read func()) {
 		calls = append(calls, []Message{due(id)})
 	}
 	require.Empty(r.T, r.pushWindow(1, RejectDuplicates, calls...))
-	r.arrived(fmt.Sprintf("%026d", 9))
+	r.imported(fmt.Sprintf("%026d", 9))
 	r.tick(r.revisionOf(0), "", "c")
 	take := func(g *Group, limit int) {
 		request := r.request("c", limit)
@@ -196,7 +196,7 @@ func (r *scene) crowd(group string) (large []string) {
 func (r *scene) use(g *Group) {
 	r.T.Helper()
 	require.Empty(r.T, r.pushWindow(1, RejectDuplicates, []Message{due(keyed(1, "k"))}))
-	r.arrived(fmt.Sprintf("%026d", 9))
+	r.imported(fmt.Sprintf("%026d", 9))
 	r.claim(g, "c", 1)
 }
 

@@ -341,12 +341,12 @@ func (t *trial) seen(rt *rapid.T, place store.Place) (group string, seen []store
 	return group, seen, args
 }
 
-func (t *trial) withdraw(rt *rapid.T) {
+func (t *trial) cancelScheduled(rt *rapid.T) {
 	_, seen, args := t.seen(rt, store.Scheduled)
-	withdraw := ofInspect("withdraw")
+	cancelScheduled := ofInspect("cancel_scheduled")
 	t.do(func() {
-		want := t.model.Withdraw(seen)
-		reply, err := t.real.Run(t.scene.Ctx(), withdraw, "", append([]any{MaxFreedBytes}, args...))
+		want := t.model.CancelScheduled(seen)
+		reply, err := t.real.Run(t.scene.Ctx(), cancelScheduled, "", append([]any{MaxFreedBytes}, args...))
 		t.must(err)
 		left, again := reply.Texts(), reply.Texts()
 		t.must(reply.End())
@@ -355,14 +355,14 @@ func (t *trial) withdraw(rt *rapid.T) {
 	})
 }
 
-func (t *trial) retime(rt *rapid.T) {
+func (t *trial) rescheduleWaiting(rt *rapid.T) {
 	place := draw(rt, "place", store.Scheduled, store.Queued)
 	group, seen, args := t.seen(rt, place)
 	due := t.now/1000 + draw[int64](rt, "due", -1000, 0, 60_000)
-	retime := ofInspect("retime")
+	rescheduleWaiting := ofInspect("reschedule_waiting")
 	t.do(func() {
-		want := t.model.Retime(t.now, group, due, seen)
-		left, err := t.group(group).RunForTexts(t.scene.Ctx(), retime, append([]any{string(place), due, t.real.Channel()}, args...))
+		want := t.model.RescheduleWaiting(t.now, group, due, seen)
+		left, err := t.group(group).RunForTexts(t.scene.Ctx(), rescheduleWaiting, append([]any{string(place), due, t.real.Channel()}, args...))
 		t.must(err)
 		t.list(want, left)
 	})

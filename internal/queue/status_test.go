@@ -48,12 +48,12 @@ func ofInspect(name string) *script.Script {
 	return script.New(os.DirFS("../inspect"), name)
 }
 
-// arrived imports a message that is due in a minute.
-func (r *scene) arrived(id string) {
+// imported imports a message that is due in a minute.
+func (r *scene) imported(id string) {
 	r.T.Helper()
-	arrive := ofInspect("arrive")
+	importScript := ofInspect("import")
 	now := r.Now().UnixMilli()
-	reply, err := r.partition.Run(r.Ctx(), arrive, "", []any{
+	reply, err := r.partition.Run(r.Ctx(), importScript, "", []any{
 		now + 60_000, 86_400_000, r.partition.Channel(), id, now + 60_000, "body " + id,
 	})
 	require.NoError(r.T, err)

@@ -85,8 +85,8 @@ func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left 
 	return left
 }
 
-// Withdraw removes scheduled messages. It returns the ids of messages that are not scheduled for the time that was seen.
-func (p *Partition) Withdraw(some []Seen) (left []string) {
+// CancelScheduled removes scheduled messages. It returns the ids of messages that are not scheduled for the time that was seen.
+func (p *Partition) CancelScheduled(some []Seen) (left []string) {
 	for _, s := range some {
 		if !p.scheduled.is(s) {
 			left = append(left, s.ID)
@@ -101,9 +101,9 @@ func (p *Partition) Withdraw(some []Seen) (left []string) {
 	return left
 }
 
-// Retime changes the due time, in ms, of scheduled messages or, with a group's name, of messages in
+// RescheduleWaiting changes the due time, in ms, of scheduled messages or, with a group's name, of messages in
 // its queue. It returns the ids of messages that do not wait there for the time that was seen.
-func (p *Partition) Retime(now int64, name string, due int64, some []Seen) (left []string) {
+func (p *Partition) RescheduleWaiting(now int64, name string, due int64, some []Seen) (left []string) {
 	g := newGroup()
 	set := &p.scheduled
 	if name != "" {

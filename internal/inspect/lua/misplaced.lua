@@ -1,4 +1,4 @@
--- bodiless.lua: find messages of one place that have no body, or that are in a second place as
+-- misplaced.lua: find messages of one place that have no body, or that are in a second place as
 -- well. Each pair of places is compared from one of them. It changes nothing.
 --
 -- KEYS     messages, scheduled, queue, unack, dead

@@ -1,4 +1,4 @@
--- named.lua: list groups that still need messages, registered or not, from a page of refs.
+-- groups_in_refs.lua: list groups that still need messages, registered or not, from a page of refs.
 --
 -- KEYS     refs
 -- ARGV[1]  cursor  of the previous call; 0 for the first

@@ -25,10 +25,10 @@ func (r *scene) seen(key string, ids ...string) (list []Seen) {
 	return list
 }
 
-// withdraw withdraws messages and returns those that are left.
-func (r *scene) withdraw(seen ...Seen) []string {
+// cancelScheduled cancels messages and returns those that are left.
+func (r *scene) cancelScheduled(seen ...Seen) []string {
 	r.T.Helper()
-	left, err := Withdraw(r.Ctx(), r.partition, seen)
+	left, err := CancelScheduled(r.Ctx(), r.partition, seen)
 	require.NoError(r.T, err)
 	return left
 }
@@ -37,7 +37,7 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 	r := newScene(t)
 	ids := r.Store(r.partition.Key(script.Scheduled, ""), 40, 1<<20)
 	calls := r.Watch("ZMSCORE", r.partition.Key(script.Scheduled, ""))
-	left, err := Withdraw(t.Context(), r.partition, r.seen(r.partition.Key(script.Scheduled, ""), ids...))
+	left, err := CancelScheduled(t.Context(), r.partition, r.seen(r.partition.Key(script.Scheduled, ""), ids...))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Empty(t, r.State())
@@ -48,8 +48,8 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 // queue.
 func TestRetimeMovesMessagesScheduledForTheMaximumTime(t *testing.T) {
 	r := newScene(t)
-	r.arrive(Arrival{ID: plainID(1), DueAt: time.UnixMilli(script.InLine), Body: []byte("x")})
-	left, err := Retime(t.Context(), r.group("g"), InScheduled, 1000, []Seen{{plainID(1), strconv.FormatInt(script.InLine, 10)}})
+	r.importMessages(ImportedMessage{ID: plainID(1), DueAt: time.UnixMilli(script.InLine), Body: []byte("x")})
+	left, err := RescheduleWaiting(t.Context(), r.group("g"), InScheduled, 1000, []Seen{{plainID(1), strconv.FormatInt(script.InLine, 10)}})
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.InDelta(t, 1000, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(1)).Val(), 0)
@@ -58,11 +58,15 @@ func TestRetimeMovesMessagesScheduledForTheMaximumTime(t *testing.T) {
 // TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges: the error names the key, and all other keys are unchanged.
 func TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges(t *testing.T) {
 	for kinds, call := range map[string]func(r *scene, g *queue.Group) error{
-		"scheduled messages keys dedup": func(r *scene, _ *queue.Group) error { return errOf(Withdraw(r.Ctx(), r.partition, []Seen{{"a", "1"}})) },
-		"queue:g":                       func(r *scene, g *queue.Group) error { return errOf(Retime(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}})) },
-		"refs":                          func(r *scene, _ *queue.Group) error { return errOf(groupsNamed(r.Ctx(), r.partition)) },
+		"scheduled messages keys dedup": func(r *scene, _ *queue.Group) error {
+			return errOf(CancelScheduled(r.Ctx(), r.partition, []Seen{{"a", "1"}}))
+		},
+		"queue:g": func(r *scene, g *queue.Group) error {
+			return errOf(RescheduleWaiting(r.Ctx(), g, InQueue, 1, []Seen{{"a", "1"}}))
+		},
+		"refs": func(r *scene, _ *queue.Group) error { return errOf(groupsInRefs(r.Ctx(), r.partition)) },
 		"scheduled messages keys dedup imported": func(r *scene, _ *queue.Group) error {
-			return errOf(Arrive(r.Ctx(), r.partition, []Arrival{r.arrival(keyed(3, "m"), 60)}))
+			return errOf(Import(r.Ctx(), r.partition, []ImportedMessage{r.imported(keyed(3, "m"), 60)}))
 		},
 	} {
 		for _, kind := range strings.Fields(kinds) {
@@ -87,7 +91,7 @@ func TestWithdrawLeavesAKeyToItsCurrentHolder(t *testing.T) {
 	want := r.State()
 	delete(want, "scheduled "+first)
 	delete(want, "messages "+first)
-	left, err := Withdraw(t.Context(), r.partition, r.seen(r.partition.Key(script.Scheduled, ""), first))
+	left, err := CancelScheduled(t.Context(), r.partition, r.seen(r.partition.Key(script.Scheduled, ""), first))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, want, r.State())
@@ -97,20 +101,20 @@ func TestWithdrawLeavesAKeyToItsCurrentHolder(t *testing.T) {
 func TestATornWithdrawalReleasesItsKey(t *testing.T) {
 	id := keyed(1, "k")
 	var seen []Seen
-	withdraw := func(r *scene) {
-		require.NoError(r.T, errOf(Withdraw(r.Ctx(), r.partition, seen)))
+	cancel := func(r *scene) {
+		require.NoError(r.T, errOf(CancelScheduled(r.Ctx(), r.partition, seen)))
 	}
 	arrange := func(r *scene) {
 		require.Empty(r.T, r.pushWindow(1<<41, queue.RejectDuplicates, []queue.Message{after(id, 60)}))
 		seen = r.seen(r.partition.Key(script.Scheduled, ""), id)
-		withdraw(r)
+		cancel(r)
 	}
-	tornEverywhere(t, "withdrawal", arrange, func(r *scene) {
+	tornEverywhere(t, "cancel_scheduled", arrange, func(r *scene) {
 		r.Reload()
 		if state := r.State(); state["messages "+id] == "" {
 			require.ErrorIs(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)), queue.ErrNotFound)
 		}
-		withdraw(r)
+		cancel(r)
 		assert.Empty(r.T, r.State())
 	})
 }

@@ -1,4 +1,4 @@
--- arrive.lua: store messages of another topic or server under their own ids, each once: imported
+-- import.lua: store messages of another topic or server under their own ids, each once: imported
 -- remembers them, even if they are delivered and acked meanwhile.
 --
 -- KEYS     scheduled, messages, keys, dedup, imported
@@ -34,7 +34,7 @@ local function used(id, key)
   return ends and ends * 1000 > now
 end
 
-local function state_of_arrival(i, id)
+local function import_state(i, id)
   if stored[id] or remembered[i] or call('HEXISTS', messages, id) == 1 then return 'known' end
   local key = key_of(id)
   return key and used(id, key) and 'taken' or 'stored'
@@ -44,7 +44,7 @@ expect_zsets(scheduled)
 local dues, bodies, holders, marks, first = {}, {}, {}, {}, nil
 local answers, ends = { now_ms, '' }, int(now / 1000 + keep)
 for i, id in ipairs(ids) do
-  local state = state_of_arrival(i, id)
+  local state = import_state(i, id)
   if state == 'stored' then
     local due, key, n = times[i] == '' and now_ms or times[i], key_of(id), #dues
     first = math.min(first or math.huge, tonumber(due))

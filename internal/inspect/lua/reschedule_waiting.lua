@@ -1,4 +1,4 @@
--- retime.lua: change the due time of messages that wait in scheduled or in the queue of a group. A
+-- reschedule_waiting.lua: change the due time of messages that wait in scheduled or in the queue of a group. A
 -- message is skipped if its due time is not the one that the caller has seen, so a late copy of a
 -- call changes nothing. A message that waits in line for its ordering key is due already, and keeps
 -- its place unless it is postponed.

@@ -1,4 +1,4 @@
--- withdraw.lua: remove messages from scheduled, up to a limit of bytes. As in cancel.lua, their keys
+-- cancel_scheduled.lua: remove messages from scheduled, up to a limit of bytes. As in cancel.lua, their keys
 -- become free and their windows end. A message stays if its due time is not the one that the caller has
 -- seen.
 --

@@ -9,30 +9,30 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// keepArrived is how long a partition remembers imported messages, so that a repeated import stores no message twice.
-const keepArrived = 24 * time.Hour
+// keepImported is how long a partition remembers imported messages, so that a repeated import stores no message twice.
+const keepImported = 24 * time.Hour
 
-// Arrival is a message from another topic or server.
-type Arrival struct {
+// ImportedMessage is a message from another topic or server.
+type ImportedMessage struct {
 	ID    string // the id in the other topic; it ends with the key
 	DueAt time.Time
 	Body  []byte
 }
 
-// Outcome is the result of Arrive for a message.
+// Outcome is the result of Import for a message.
 type Outcome string
 
 // The outcomes.
 const (
 	OutcomeStored Outcome = "stored"
-	OutcomeKnown  Outcome = "known" // it is stored, or was stored by an earlier call: see Arrive
+	OutcomeKnown  Outcome = "known" // it is stored, or was stored by an earlier call: see Import
 	OutcomeTaken  Outcome = "taken" // its key is in use
 )
 
-// Arrive stores up to MaxMessages messages under their ids, and remembers them. It may be repeated: it stores no message that
+// Import stores up to MaxMessages messages under their ids, and remembers them. It may be repeated: it stores no message that
 // is in the topic, or that an earlier call stored. A zero DueAt means now. The bodies should not exceed a MiB.
-func Arrive(ctx context.Context, p *queue.Partition, messages []Arrival) ([]Outcome, error) {
-	args := []any{int64(0), keepArrived.Milliseconds(), p.Channel()}
+func Import(ctx context.Context, p *queue.Partition, messages []ImportedMessage) ([]Outcome, error) {
+	args := []any{int64(0), keepImported.Milliseconds(), p.Channel()}
 	for _, m := range messages {
 		var due any = ""
 		if !m.DueAt.IsZero() {
@@ -43,7 +43,7 @@ func Arrive(ctx context.Context, p *queue.Partition, messages []Arrival) ([]Outc
 	var outcomes []Outcome
 	err := p.InTime(ctx, func(until int64) (late time.Time, err error) {
 		args[0] = until
-		reply, err := p.Run(ctx, arriveScript, "", args)
+		reply, err := p.Run(ctx, importScript, "", args)
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -52,7 +52,7 @@ func Arrive(ctx context.Context, p *queue.Partition, messages []Arrival) ([]Outc
 			return now, reply.End()
 		}
 		if reply.Len() != len(messages) {
-			reply.Fail("it has %d outcomes of %d arrivals", reply.Len(), len(messages))
+			reply.Fail("it has %d outcomes of %d messages", reply.Len(), len(messages))
 		}
 		outcomes = outcomes[:0]
 		for reply.More() {
@@ -63,13 +63,13 @@ func Arrive(ctx context.Context, p *queue.Partition, messages []Arrival) ([]Outc
 	return outcomes, err
 }
 
-// Known returns the partition that knows each of up to MaxMessages messages, as Arrive decides it, among the first
+// FindImported returns the partition that knows each of up to MaxMessages messages, as Import decides it, among the first
 // partitions. Unknown messages are missing.
-func Known(ctx context.Context, t *queue.Topic, partitions int, ids []string) (map[string]int, error) {
+func FindImported(ctx context.Context, t *queue.Topic, partitions int, ids []string) (map[string]int, error) {
 	calls := make([]script.Call, partitions)
 	for n := range calls {
 		p := t.Partition(n)
-		calls[n] = p.Call(knownScript, p.Keys(knownScript, ""), script.Strings(ids))
+		calls[n] = p.Call(findImportedScript, p.Keys(findImportedScript, ""), script.Strings(ids))
 	}
 	at := map[string]int{}
 	for n, answer := range t.Store().RunMany(ctx, calls) {
@@ -86,7 +86,7 @@ func Known(ctx context.Context, t *queue.Topic, partitions int, ids []string) (m
 	return at, nil
 }
 
-// Outdated counts the records of imported messages that are no longer needed. Later calls of Arrive delete them.
+// Outdated counts the records of imported messages that are no longer needed. Later calls of Import delete them.
 func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	now, err := p.Now(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 		}
 		n, err := node.ZCount(ctx, key, "-inf", strconv.FormatInt(now, 10)).Result()
 		if err != nil {
-			call := p.Call(arriveScript, p.Keys(arriveScript, ""), nil)
+			call := p.Call(importScript, p.Keys(importScript, ""), nil)
 			return 0, p.Client().Failed(ctx, call, err)
 		}
 		return int(n), nil
@@ -110,7 +110,7 @@ func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 // DropOutdated deletes a number of outdated records, in bounded steps.
 func DropOutdated(ctx context.Context, p *queue.Partition, over int) (err error) {
 	for ; err == nil && over > 0; over -= queue.MaxMessages { // a call deletes up to MaxMessages
-		_, err = Arrive(ctx, p, nil)
+		_, err = Import(ctx, p, nil)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
--- known.lua: read which messages the partition has or remembers; see arrive.lua. It changes nothing.
+-- find_imported.lua: read which messages the partition has or remembers; see import.lua. It changes nothing.
 --
 -- KEYS     messages, imported
 -- ARGV[1..]  ids

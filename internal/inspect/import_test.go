@@ -17,17 +17,17 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 )
 
-// arrival is a message that is due in so many seconds.
-func (r *scene) arrival(id string, seconds int) Arrival {
-	return Arrival{ID: id, DueAt: r.Now().Add(time.Duration(seconds) * time.Second), Body: []byte("body " + id)}
+// imported is a message that is due in so many seconds.
+func (r *scene) imported(id string, seconds int) ImportedMessage {
+	return ImportedMessage{ID: id, DueAt: r.Now().Add(time.Duration(seconds) * time.Second), Body: []byte("body " + id)}
 }
 
 // plainID is the n-th id without a key.
 func plainID(n int) string { return fmt.Sprintf("%026d", n) }
 
-func (r *scene) arrive(messages ...Arrival) []Outcome {
+func (r *scene) importMessages(messages ...ImportedMessage) []Outcome {
 	r.T.Helper()
-	outcomes, err := Arrive(r.Ctx(), r.partition, messages)
+	outcomes, err := Import(r.Ctx(), r.partition, messages)
 	require.NoError(r.T, err)
 	return outcomes
 }
@@ -36,8 +36,8 @@ func TestAnArrivalIsStoredOnceEvenAfterAnAck(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	plain, id := plainID(1), keyed(2, "k")
-	arrivals := []Arrival{r.arrival(plain, 60), {ID: id, Body: []byte("body " + id)}, r.arrival(plain, 60)}
-	assert.Equal(t, []Outcome{OutcomeStored, OutcomeStored, OutcomeKnown}, r.arrive(arrivals...))
+	messages := []ImportedMessage{r.imported(plain, 60), {ID: id, Body: []byte("body " + id)}, r.imported(plain, 60)}
+	assert.Equal(t, []Outcome{OutcomeStored, OutcomeStored, OutcomeKnown}, r.importMessages(messages...))
 	want := map[string]string{
 		"groups g": "member", "scheduled " + plain: "now+60s", "scheduled " + id: "now+0s", "keys k": id,
 		"messages " + plain: "body " + plain, "messages " + id: "body " + id,
@@ -45,13 +45,13 @@ func TestAnArrivalIsStoredOnceEvenAfterAnAck(t *testing.T) {
 	}
 	assert.Equal(t, want, r.StateFromNow())
 	again := []Outcome{OutcomeKnown, OutcomeKnown, OutcomeKnown}
-	assert.Equal(t, again, r.arrive(arrivals...))
+	assert.Equal(t, again, r.importMessages(messages...))
 	assert.Equal(t, want, r.StateFromNow())
 
 	require.Equal(t, []string{id + "#1"}, r.claim(g, "c", 10))
 	ack(t, g, id)
 	before := r.State()
-	assert.Equal(t, again, r.arrive(arrivals...))
+	assert.Equal(t, again, r.importMessages(messages...))
 	assert.Equal(t, before, r.State())
 }
 
@@ -61,11 +61,11 @@ func TestKnownReturnsPresentAndImportedMessages(t *testing.T) {
 	g := r.group("g")
 	pushed, imported, done := plainID(1), plainID(2), plainID(3)
 	r.push(after(pushed, 60), due(done))
-	r.arrive(Arrival{ID: imported, Body: []byte("x")})
+	r.importMessages(ImportedMessage{ID: imported, Body: []byte("x")})
 	require.Len(t, r.claim(g, "c", 10), 2)
 	ack(t, g, imported, done)
 	topic := newStore(t, r.Client).Topic(r.partition.Topic())
-	got, err := Known(t.Context(), topic, 2, []string{pushed, imported, done, plainID(4)})
+	got, err := FindImported(t.Context(), topic, 2, []string{pushed, imported, done, plainID(4)})
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{pushed, imported}, slices.Collect(maps.Keys(got)))
 }
@@ -73,7 +73,7 @@ func TestKnownReturnsPresentAndImportedMessages(t *testing.T) {
 func TestArriveKeepsDueTimesToTheMillisecond(t *testing.T) {
 	r := newScene(t)
 	for n, ms := range []int64{1, 1763800000123, 4102444800999} {
-		r.arrive(Arrival{ID: plainID(n), DueAt: time.UnixMilli(ms), Body: []byte("x")})
+		r.importMessages(ImportedMessage{ID: plainID(n), DueAt: time.UnixMilli(ms), Body: []byte("x")})
 		score := r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(n)).Val()
 		assert.Equal(t, strconv.FormatInt(ms, 10), strconv.FormatFloat(score, 'f', -1, 64))
 	}
@@ -87,16 +87,16 @@ func TestAKeyInUseStaysWithItsHolder(t *testing.T) {
 	require.NoError(t, r.Client.HDel(t.Context(), r.partition.Key(script.Messages, ""), keyed(2, "window")).Err())
 	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.MessageKeys, ""), "free", keyed(3, "free")).Err())
 	before := r.State()
-	assert.Equal(t, []Outcome{OutcomeTaken, OutcomeTaken}, r.arrive(r.arrival(keyed(5, "held"), 60), r.arrival(keyed(6, "window"), 60)))
+	assert.Equal(t, []Outcome{OutcomeTaken, OutcomeTaken}, r.importMessages(r.imported(keyed(5, "held"), 60), r.imported(keyed(6, "window"), 60)))
 	assert.Equal(t, before, r.State())
-	assert.Equal(t, []Outcome{OutcomeStored, OutcomeTaken}, r.arrive(r.arrival(keyed(7, "free"), 60), r.arrival(keyed(8, "free"), 60)))
+	assert.Equal(t, []Outcome{OutcomeStored, OutcomeTaken}, r.importMessages(r.imported(keyed(7, "free"), 60), r.imported(keyed(8, "free"), 60)))
 	assert.Equal(t, keyed(7, "free"), r.State()["keys free"], "its holder had no body")
 }
 
 func TestALateArrivalStoresNothing(t *testing.T) {
 	r := newScene(t)
 	args := []any{r.Now().Add(-time.Second).UnixMilli(), 1000, "wake", plainID(1), "", "body"}
-	reply, err := r.partition.Run(t.Context(), arriveScript, "", args)
+	reply, err := r.partition.Run(t.Context(), importScript, "", args)
 	require.NoError(t, err)
 	reply.Time()
 	assert.Equal(t, []string{"late"}, reply.Rest())
@@ -111,19 +111,19 @@ func TestRecordsOfArrivalsExpire(t *testing.T) {
 		old = append(old, redis.Z{Score: 1000, Member: fmt.Sprint(n)})
 	}
 	require.NoError(t, r.Client.ZAdd(t.Context(), key, old...).Err())
-	r.arrive()
+	r.importMessages()
 	assert.Equal(t, int64(1500), r.Client.ZCard(t.Context(), key).Val())
 	assert.Negative(t, r.Client.TTL(t.Context(), key).Val(), "freeing many at once would take long")
-	r.arrive()
-	r.arrive(Arrival{ID: plainID(1)})
+	r.importMessages()
+	r.importMessages(ImportedMessage{ID: plainID(1)})
 	assert.Equal(t, int64(1), r.Client.ZCard(t.Context(), key).Val())
-	assert.InDelta(t, keepArrived.Seconds(), r.Client.TTL(t.Context(), key).Val().Seconds(), 60)
+	assert.InDelta(t, keepImported.Seconds(), r.Client.TTL(t.Context(), key).Val().Seconds(), 60)
 }
 
 func TestArrivalsNotifyTheGroups(t *testing.T) {
 	r := newScene(t)
 	next := r.listen(r.group("g"), "c")
-	r.arrive(r.arrival(plainID(1), 60))
+	r.importMessages(r.imported(plainID(1), 60))
 	assert.InDelta(t, 60, next().In.Seconds(), 5)
 }
 
@@ -134,28 +134,28 @@ func TestOnlyArrivalsFailWhenRedisIsFull(t *testing.T) {
 	seen := r.seen(r.partition.Key(script.Scheduled, ""), plainID(1))
 	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	before := r.State()
-	err := errOf(Arrive(t.Context(), r.partition, []Arrival{r.arrival(plainID(3), 60)}))
+	err := errOf(Import(t.Context(), r.partition, []ImportedMessage{r.imported(plainID(3), 60)}))
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
 	assert.Equal(t, before, r.State())
-	require.Empty(t, r.withdraw(seen...))
+	require.Empty(t, r.cancelScheduled(seen...))
 	assert.Empty(t, r.State())
 }
 
 // TestATornArrivalIsStoredWhenSentAgain and not twice.
 func TestATornArrivalIsStoredWhenSentAgain(t *testing.T) {
 	id := keyed(1, "k")
-	var arrival Arrival
+	var imported ImportedMessage
 	arrange := func(r *scene) {
 		r.group("g")
-		arrival = r.arrival(id, 0)
-		require.Equal(r.T, []Outcome{OutcomeStored}, r.arrive(arrival))
+		imported = r.imported(id, 0)
+		require.Equal(r.T, []Outcome{OutcomeStored}, r.importMessages(imported))
 	}
 	for _, when := range []string{"before", "after"} {
-		tornEverywhere(t, "arrive, sent again "+when+" the restart,", arrange, func(r *scene) {
+		tornEverywhere(t, "import, sent again "+when+" the restart,", arrange, func(r *scene) {
 			if when == "after" {
 				r.Reload()
 			}
-			r.arrive(arrival)
+			r.importMessages(imported)
 			r.Reload()
 			g := r.partition.Group("g")
 			claims, err := g.Claim(r.Ctx(), r.request("c", 10))
@@ -164,7 +164,7 @@ func TestATornArrivalIsStoredWhenSentAgain(t *testing.T) {
 			require.Len(r.T, claims.Messages, 1)
 			assert.Equal(r.T, "body "+id, string(claims.Messages[0].Body))
 			ack(r.T, g, id)
-			assert.Equal(r.T, []Outcome{OutcomeKnown}, r.arrive(arrival))
+			assert.Equal(r.T, []Outcome{OutcomeKnown}, r.importMessages(imported))
 		})
 	}
 }
@@ -175,9 +175,9 @@ func TestARefusedArrivalLeavesNothing(t *testing.T) {
 	r := newSceneOn(t, server)
 	r.push(after(plainID(9), 60))
 	before := r.State()
-	_, err := Arrive(t.Context(), r.through(r.Deny(server, "hset")), []Arrival{r.arrival(plainID(1), 60)})
+	_, err := Import(t.Context(), r.through(r.Deny(server, "hset")), []ImportedMessage{r.imported(plainID(1), 60)})
 	require.Error(t, err)
 	require.False(t, redis.HasErrorPrefix(err, "NOSCRIPT"))
 	assert.Equal(t, before, r.State())
-	assert.Equal(t, []Outcome{OutcomeStored}, r.arrive(r.arrival(plainID(1), 60)))
+	assert.Equal(t, []Outcome{OutcomeStored}, r.importMessages(r.imported(plainID(1), 60)))
 }

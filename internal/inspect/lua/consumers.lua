@@ -1,4 +1,4 @@
--- alive.lua: read a page of a group's consumers: those that are alive, or all that are recorded. It
+-- consumers.lua: read a page of a group's consumers: those that are alive, or all that are recorded. It
 -- changes nothing.
 --
 -- KEYS     consumers

@@ -1,4 +1,4 @@
--- count.lua: count the messages of one place within a range of scores, and find the highest score
+-- count_range.lua: count the messages of one place within a range of scores, and find the highest score
 -- there. It changes nothing.
 --
 -- KEYS     scheduled, queue, unack, dead
