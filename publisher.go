@@ -206,7 +206,7 @@ func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) erro
 	membership := known.Membership(group, queue.GroupOptions{})
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for {
-		err := known.LookUp(ctx) // else Partitions relies on what this process has seen
+		err := known.RequireListedNow(ctx) // else Partitions relies on what this process has seen
 		if err == nil || errors.Is(err, ErrTopicNotFound) {
 			_, err = membership.Partitions(ctx)
 		}

@@ -84,8 +84,8 @@ func (d diagnosis) unlisted(ctx context.Context, list []string) ([]string, error
 	missing.add(names)
 	if d.fix {
 		for _, name := range names {
-			d.admin.store.ForgetListing(name) // so that Enlist asks Redis
-			if err := d.admin.store.Topic(name).Enlist(ctx); err != nil {
+			d.admin.store.ForgetListing(name) // so that EnsureListed asks Redis
+			if err := d.admin.store.Topic(name).EnsureListed(ctx); err != nil {
 				return nil, err
 			}
 		}

@@ -31,7 +31,7 @@ func (d diagnosis) open(ctx context.Context, name string) (*checkup, error) {
 		return nil, redisdelay.ErrEmptyTopic
 	}
 	t := d.admin.store.Topic(name)
-	if err := t.LookUp(ctx); err != nil {
+	if err := t.RequireListedNow(ctx); err != nil {
 		return nil, err
 	}
 	c := &checkup{diagnosis: d, topic: topic{name: name}, past: map[string]bool{}}

@@ -239,7 +239,7 @@ func TestExplainAnnouncesADeadMessage(t *testing.T) {
 		s.zadd("unack:billing", float64(s.Now().Add(-time.Hour).UnixMilli()), id)
 		s.present(g, `{"maxDeliveries":3}`)
 		s.expectExplanation("the lease of a consumer ran out 1h ago; "+want, "billing: .*")
-		claims, err := g.Claim(t.Context(), queue.Request{Consumer: "c/02", Number: 1, Limit: 1, Free: 1, Lease: time.Minute, MaxDeliveries: 3})
+		claims, err := g.Claim(t.Context(), queue.ClaimRequest{Consumer: "c/02", Number: 1, Limit: 1, Free: 1, Lease: time.Minute, MaxDeliveries: 3})
 		require.NoError(t, err)
 		if delivers := want == "the next claim takes it over"; delivers {
 			assert.Len(t, claims.Messages, 1, "the claim does so")

@@ -216,13 +216,13 @@ func importInto(ctx context.Context, p *queue.Partition, messages []inspect.Impo
 // opened creates a topic if it is missing, and returns its number of partitions. It always asks Redis, because another
 // process may have deleted the topic.
 func opened(ctx context.Context, t *queue.Topic) (int, error) {
-	if err := t.LookUp(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
+	if err := t.RequireListedNow(ctx); err != nil && !errors.Is(err, ErrTopicNotFound) {
 		return 0, err
 	}
-	if err := t.Enlist(ctx); err != nil {
+	if err := t.EnsureListed(ctx); err != nil {
 		return 0, err
 	}
-	return t.Raise(ctx, 1)
+	return t.RaisePartitions(ctx, 1)
 }
 
 // marshal encodes a message. A panic in the Marshaler is an error.

@@ -59,7 +59,7 @@ func (s *scene) publish(in time.Duration, partitions int, keys ...string) {
 func (s *scene) group(partition int, name string) *queue.Group {
 	s.T.Helper()
 	t := s.admin.store.Topic(s.Topic)
-	require.NoError(s.T, t.Enlist(s.T.Context()))
+	require.NoError(s.T, t.EnsureListed(s.T.Context()))
 	g := t.Partition(partition).Group(name)
 	require.NoError(s.T, g.Register(s.T.Context()))
 	return g
@@ -69,7 +69,7 @@ func (s *scene) group(partition int, name string) *queue.Group {
 func (s *scene) claim(g *queue.Group, consumer string, limit int, about string) []queue.Claimed {
 	s.T.Helper()
 	s.requests++
-	claims, err := g.Claim(s.T.Context(), queue.Request{
+	claims, err := g.Claim(s.T.Context(), queue.ClaimRequest{
 		Consumer: consumer, Number: s.requests, Limit: limit, Free: limit, Lease: time.Minute,
 		Presence: queue.Presence{Alive: time.Minute, Info: about},
 	})

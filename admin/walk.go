@@ -58,7 +58,7 @@ func (a *Admin) open(ctx context.Context, name string) (topic, error) {
 	}
 	t := topic{Topic: a.store.Topic(name), name: name}
 	var err error
-	if err = t.LookUp(ctx); err != nil {
+	if err = t.RequireListedNow(ctx); err != nil {
 		return topic{}, err
 	}
 	if t.partitions, err = t.Partitions(ctx); err != nil {

@@ -258,8 +258,8 @@ func (w *batchWork) open(ctx context.Context) {
 }
 
 func (t *opened) open(ctx context.Context, minPartitions int) {
-	if t.err = t.Enlist(ctx); t.err == nil {
-		t.partitions, t.err = t.Raise(ctx, minPartitions)
+	if t.err = t.EnsureListed(ctx); t.err == nil {
+		t.partitions, t.err = t.RaisePartitions(ctx, minPartitions)
 	}
 }
 

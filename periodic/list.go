@@ -75,7 +75,7 @@ func (p *Scheduler) status(ctx context.Context, list []definition, next int) ([]
 	for some := range slices.Chunk(list, 1000) {
 		var calls []script.Call
 		for _, d := range some {
-			calls = append(calls, p.topic(d.Topic).TickState(d.ID))
+			calls = append(calls, p.topic(d.Topic).TickStateCall(d.ID))
 		}
 		for i, answer := range p.store.RunMany(ctx, calls) {
 			known, err := queue.ReadTicked(answer)

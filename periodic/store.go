@@ -158,7 +158,7 @@ func (p *Scheduler) enlist(ctx context.Context, work []*task) {
 	calls.SetLimit(enlisters)
 	for name, of := range topics {
 		calls.Go(func() error {
-			if err := p.topic(name).Enlist(ctx); err != nil {
+			if err := p.topic(name).EnsureListed(ctx); err != nil {
 				for _, t := range of {
 					t.err = fmt.Errorf("topic %q: %w", name, err)
 				}
@@ -173,7 +173,7 @@ func (p *Scheduler) enlist(ctx context.Context, work []*task) {
 func (p *Scheduler) readStates(ctx context.Context, work []*task) {
 	calls := make([]script.Call, len(work))
 	for i, t := range work {
-		calls[i] = p.topic(t.Topic).TickState(t.ID)
+		calls[i] = p.topic(t.Topic).TickStateCall(t.ID)
 	}
 	for i, answer := range p.store.RunMany(ctx, calls) {
 		t := work[i]
@@ -249,7 +249,7 @@ func (p *Scheduler) save(ctx context.Context, work []*task) {
 			t.err = err
 		case t.plan.cursor == queue.Forget:
 			changed, changes = append(changed, t), append(changes, timetable.Change{ID: t.ID, Seen: t.revision})
-		case !t.Removed && (result.Older || result.Lost):
+		case !t.Removed && (result.Superseded || result.Lost):
 			// Redis has lost the last definition or the record. A new revision continues, unless the definition has
 			// changed meanwhile.
 			changed, changes = append(changed, t), append(changes, t.resumed(result).change(t.definition))
@@ -279,7 +279,7 @@ func (p *Scheduler) saved(t *task, result queue.Ticked) {
 // resumed returns the definition with which ticks continue after Redis has lost the record or the last revision.
 func (d definition) resumed(found queue.Ticked) definition {
 	d.Since = found.Now.UnixMilli()
-	if found.Older {
+	if found.Superseded {
 		d.Since = max(found.Record.Fired.UnixMilli(), d.since().UnixMilli())
 	}
 	return d

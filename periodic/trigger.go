@@ -28,7 +28,7 @@ func (p *Scheduler) trigger(ctx context.Context, id string) error {
 		return err
 	}
 	topic := p.topic(d.Topic)
-	if err := topic.Enlist(ctx); err != nil {
+	if err := topic.EnsureListed(ctx); err != nil {
 		return err
 	}
 	now, err := topic.Partition(0).Now(ctx)

@@ -46,7 +46,7 @@ type Topic interface {
 
 // Group is the consumer group in one partition. See queue.Group.
 type Group interface {
-	Claim(ctx context.Context, r queue.Request) (queue.Claims, error)
+	Claim(ctx context.Context, r queue.ClaimRequest) (queue.ClaimReply, error)
 	Ack(ctx context.Context, done []queue.Done) (queue.Acked, error)
 	Nack(ctx context.Context, maxDeliveries int, nacks []queue.Nack) (stale []string, buried []queue.Buried, err error)
 	Extend(ctx context.Context, h queue.Heartbeat, held []queue.Held) ([]string, error)

@@ -20,7 +20,7 @@ type fakeGroup struct {
 	mu          sync.Mutex
 	ready       []queue.Claimed
 	added       int
-	next        time.Duration // Claims.Next when nothing is ready
+	next        time.Duration // ClaimReply.Next when nothing is ready
 	latency     time.Duration
 	hook        func(call string) error // guarded by mu
 	stale       map[string]bool         // deliveries that are no longer current
@@ -41,7 +41,7 @@ type fakeGroup struct {
 	// recreated is told once with a claim.
 	recreated bool
 
-	requests       []queue.Request
+	requests       []queue.ClaimRequest
 	claimed        []time.Time
 	rounds         [][]string // the ids of each Ack
 	acked          []string
@@ -112,19 +112,19 @@ func (g *fakeGroup) call(ctx context.Context, name string) error {
 	return nil
 }
 
-func (g *fakeGroup) Claim(ctx context.Context, r queue.Request) (queue.Claims, error) {
+func (g *fakeGroup) Claim(ctx context.Context, r queue.ClaimRequest) (queue.ClaimReply, error) {
 	g.mu.Lock()
 	g.requests, g.claimed = append(g.requests, r), append(g.claimed, time.Now())
 	g.mu.Unlock()
 	if err := g.call(ctx, "claim"); err != nil {
-		return queue.Claims{}, err
+		return queue.ClaimReply{}, err
 	}
 	defer g.mu.Unlock()
 	n := min(r.Limit, len(g.ready))
 	if g.needsWorker {
 		n = min(n, r.Free)
 	}
-	claims := queue.Claims{Next: g.next, Recreated: g.recreated, Partitions: g.partitions, Ending: g.ending}
+	claims := queue.ClaimReply{Next: g.next, Recreated: g.recreated, Partitions: g.partitions, Ending: g.ending}
 	g.recreated = false
 	for i, m := range g.ready[:n] {
 		if i > 0 && i*len(g.body) >= r.Bytes {
@@ -319,7 +319,7 @@ func (l *fakeListener) pass(handler queue.HintHandler) {
 		case <-l.group.paused:
 			handler.OnHint(queue.Hint{Paused: true})
 		case <-l.group.called:
-			handler.OnHint(queue.Hint{Alone: true})
+			handler.OnHint(queue.Hint{ForGroup: true})
 		case <-l.group.silent:
 			handler.OnError(errDown)
 			open = false

@@ -33,7 +33,7 @@ func (p *partition) fetch() {
 
 // claimDue claims messages as the budget allows it, until nothing is due or ctx ends.
 func (p *partition) claimDue(ctx context.Context) {
-	request := queue.Request{
+	request := queue.ClaimRequest{
 		Consumer:      p.config.Consumer,
 		Lease:         p.config.Lease,
 		MaxDeliveries: p.config.MaxDeliveries,
@@ -76,7 +76,7 @@ func (p *partition) awaitSettler(ctx context.Context) bool {
 // any attempt may have leased messages. A repetition after a timeout asks for less, and at once: the timeout was pause
 // enough. If Redis has a later request of the consumer, it goes on under a new number. If the group is retired, it repeats
 // the request until the group is restored or ctx ends.
-func (p *partition) claim(ctx, retrying context.Context, request queue.Request) []*item {
+func (p *partition) claim(ctx, retrying context.Context, request queue.ClaimRequest) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.config.PollInterval, Max: p.config.PollInterval}
 	for repeated := false; ; repeated = true {
@@ -101,7 +101,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.Request) 
 			}
 			continue
 		}
-		if behind := (*queue.BehindError)(nil); errors.As(err, &behind) {
+		if behind := (*queue.StaleRequestError)(nil); errors.As(err, &behind) {
 			p.requests = behind.Last + 1 + rand.Int64N(1<<20) // two processes set back to one image take different numbers
 			request.Number = p.requests
 		}
@@ -135,7 +135,7 @@ func (p *partition) noteClaimWorked() bool {
 }
 
 // accept takes the answer to a claim that was sent at start.
-func (p *partition) accept(claims queue.Claims, start time.Time) []*item {
+func (p *partition) accept(claims queue.ClaimReply, start time.Time) []*item {
 	if p.noteClaimWorked() {
 		p.listener.Retry()
 	}

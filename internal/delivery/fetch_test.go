@@ -171,7 +171,7 @@ func TestAConsumerContinuesFromTheLastRequestNumberInRedis(t *testing.T) {
 			if call == "claim" {
 				g.view(func() {
 					if g.requests[len(g.requests)-1].Number <= later {
-						err = &queue.BehindError{Last: later}
+						err = &queue.StaleRequestError{Last: later}
 					}
 				})
 			}

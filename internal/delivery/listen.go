@@ -27,7 +27,7 @@ func (n *notifications) OnHint(hint queue.Hint) {
 		p.hints.listening(true)
 		signal(p.listening)
 		// Notifications may be lost: the claim that follows shows new partitions and pauses.
-	case hint.Alone:
+	case hint.ForGroup:
 		signal(p.groupNotified)
 		p.leases.heartbeatSoon()
 	case hint.Grown:

@@ -46,7 +46,7 @@ func (t *topology) firstToRecreate() bool {
 
 // noteClaim records what a claim in the first partition shows of the topic. The number of partitions is 0 only in
 // tests whose claims do not set it.
-func (t *topology) noteClaim(claims queue.Claims) {
+func (t *topology) noteClaim(claims queue.ClaimReply) {
 	number := int32(claims.Partitions)
 	if number == 0 {
 		return

@@ -141,7 +141,7 @@ func CountTopic(ctx context.Context, t *queue.Topic, group string) (Counts, erro
 	}
 	var mu sync.Mutex
 	var sum Counts
-	err = t.Visit(ctx, 0, number, func(ctx context.Context, p *queue.Partition) error {
+	err = t.EachIn(ctx, 0, number, func(ctx context.Context, p *queue.Partition) error {
 		counts, err := ReadCounts(ctx, p, names, Nothing)
 		mu.Lock()
 		defer mu.Unlock()

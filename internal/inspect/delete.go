@@ -23,7 +23,7 @@ func DeleteTopic(ctx context.Context, t *queue.Topic) error {
 		if number <= done {
 			break
 		}
-		if err := t.Visit(ctx, done, number, func(ctx context.Context, p *queue.Partition) error { return drop(ctx, p) }); err != nil {
+		if err := t.EachIn(ctx, done, number, func(ctx context.Context, p *queue.Partition) error { return drop(ctx, p) }); err != nil {
 			return err
 		}
 		done = number

@@ -45,7 +45,7 @@ func (r *scene) fill(partitions int) *queue.Topic {
 		require.NoError(r.T, errOf(p.Push(r.Ctx(), batch)))
 		for _, name := range []string{"g", "gone", "old"} {
 			g := p.Group(name)
-			claims, err := g.Claim(r.Ctx(), queue.Request{Consumer: "c", Number: 1, Limit: 2, Free: 2, Lease: lease})
+			claims, err := g.Claim(r.Ctx(), queue.ClaimRequest{Consumer: "c", Number: 1, Limit: 2, Free: 2, Lease: lease})
 			require.NoError(r.T, err)
 			require.Len(r.T, claims.Messages, 2)
 			_, _, err = g.Nack(r.Ctx(), 0, []queue.Nack{

@@ -142,7 +142,7 @@ func TestReadTurnReturnsTheOwnerAndTheQueuePosition(t *testing.T) {
 // TestHaltedKeysAreCountedAndFound among turns of all kinds.
 func TestHaltedKeysAreCountedAndFound(t *testing.T) {
 	r := newScene(t)
-	require.NoError(t, newStore(t, r.Client).Topic(r.partition.Topic()).Enlist(t.Context()))
+	require.NoError(t, newStore(t, r.Client).Topic(r.partition.Topic()).EnsureListed(t.Context()))
 	g := r.group("g")
 	r.halting("g", true)
 	dead, retry, held, gone := ordered(1, "dead"), ordered(2, "retry"), ordered(3, "held"), ordered(4, "gone")
@@ -199,7 +199,7 @@ func (r *scene) halted() int {
 // TestOnlyTheNewestDeadMessagesAreCounted since a call has to be short.
 func TestOnlyTheNewestDeadMessagesAreCounted(t *testing.T) {
 	r := newScene(t)
-	require.NoError(t, newStore(t, r.Client).Topic(r.partition.Topic()).Enlist(t.Context()))
+	require.NoError(t, newStore(t, r.Client).Topic(r.partition.Topic()).EnsureListed(t.Context()))
 	r.group("g")
 	r.halting("g", true)
 	for i := range maxDead + 5 {

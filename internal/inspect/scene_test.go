@@ -84,9 +84,9 @@ func after(id string, seconds int64) queue.Message {
 func keyed(n int, key string) string { return fmt.Sprintf("%026d:%s", n, key) }
 
 // request asks for up to limit messages, by a consumer whose workers are all free.
-func (r *scene) request(consumer string, limit int) queue.Request {
+func (r *scene) request(consumer string, limit int) queue.ClaimRequest {
 	r.number[consumer]++
-	return queue.Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
+	return queue.ClaimRequest{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
 }
 
 // claim claims up to limit messages and returns their deliveries as "id#receipt".
@@ -95,14 +95,14 @@ func (r *scene) claim(g *queue.Group, consumer string, limit int) []string {
 	return r.claimWith(g, r.request(consumer, limit))
 }
 
-func (r *scene) claimWith(g *queue.Group, request queue.Request) []string {
+func (r *scene) claimWith(g *queue.Group, request queue.ClaimRequest) []string {
 	r.T.Helper()
 	claims, err := g.Claim(r.Ctx(), request)
 	require.NoError(r.T, err)
 	return deliveries(claims)
 }
 
-func deliveries(claims queue.Claims) []string {
+func deliveries(claims queue.ClaimReply) []string {
 	list := []string{}
 	for _, m := range claims.Messages {
 		list = append(list, m.ID+"#"+m.Receipt)
@@ -155,8 +155,8 @@ func (r *scene) bury(g *queue.Group, ids ...string) {
 func (r *scene) topicOf(partitions int) *queue.Topic {
 	r.T.Helper()
 	topic := newStore(r.T, r.Client).Topic(r.partition.Topic())
-	require.NoError(r.T, topic.Enlist(r.Ctx()))
-	_, err := topic.Raise(r.Ctx(), partitions)
+	require.NoError(r.T, topic.EnsureListed(r.Ctx()))
+	_, err := topic.RaisePartitions(r.Ctx(), partitions)
 	require.NoError(r.T, err)
 	return topic
 }

@@ -41,12 +41,12 @@ type fakeTopic struct {
 	names      map[int][]string // names of the messages, by partition
 	key        string           // the key that a message holds
 	sought     int              // calls of Cancel
-	asked      int              // calls of Raise
+	asked      int              // calls of RaisePartitions
 	ended      []queue.Ended    // what EndExpired returns
 	endFails   error
 	unrecorded []string // partitions and publishers
 
-	callersOver atomic.Bool // UnrecordCallers was called
+	callersOver atomic.Bool // DeleteCallerRecords was called
 }
 
 // publisher returns a Publisher whose topics are the fake. It is closed with the test at the latest.
@@ -72,14 +72,14 @@ func one(name string) []Message { return []Message{{Name: name}} }
 // far is a deadline that no test reaches.
 var far = time.Now().Add(1000 * time.Hour)
 
-func (f *fakeTopic) Enlist(context.Context) error {
+func (f *fakeTopic) EnsureListed(context.Context) error {
 	if f.enlist != nil {
 		return f.enlist()
 	}
 	return nil
 }
 
-func (f *fakeTopic) Raise(ctx context.Context, wanted int) (int, error) {
+func (f *fakeTopic) RaisePartitions(ctx context.Context, wanted int) (int, error) {
 	f.mu.Lock()
 	f.asked++
 	f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
 	return f.ended, f.endFails
 }
 
-func (f *fakeTopic) Unrecord(ctx context.Context, partition int, publishers []string) error {
+func (f *fakeTopic) DeleteRecords(ctx context.Context, partition int, publishers []string) error {
 	if f.unrecord != nil {
 		f.unrecord(ctx)
 	}
@@ -112,7 +112,7 @@ func (f *fakeTopic) Unrecord(ctx context.Context, partition int, publishers []st
 	return nil
 }
 
-func (f *fakeTopic) UnrecordCallers(context.Context) error {
+func (f *fakeTopic) DeleteCallerRecords(context.Context) error {
 	f.callersOver.Store(true)
 	return nil
 }

@@ -61,18 +61,18 @@ type Config struct {
 
 // Topic is a topic in Redis. See queue.Topic. Cancel and Reschedule end with their context, also if Redis does not answer.
 type Topic interface {
-	Enlist(ctx context.Context) error
-	Raise(ctx context.Context, wanted int) (partitions int, err error)
+	EnsureListed(ctx context.Context) error
+	RaisePartitions(ctx context.Context, wanted int) (partitions int, err error)
 	EndExpired(ctx context.Context) ([]queue.Ended, error)
 	Push(ctx context.Context, partition int, b queue.Batch) (duplicates []queue.Duplicate, err error)
 	// Outcome makes the outcome of a batch certain.
 	Outcome(ctx context.Context, partition int, b queue.Batch) (stored bool, duplicates []queue.Duplicate, err error)
 	Cancel(ctx context.Context, key string) (queue.Status, error)
 	Reschedule(ctx context.Context, key string, delay time.Duration) (queue.Status, error)
-	// Unrecord removes the records of publishers that have ended.
-	Unrecord(ctx context.Context, partition int, publishers []string) error
-	// UnrecordCallers removes the records of Cancel and Reschedule.
-	UnrecordCallers(ctx context.Context) error
+	// DeleteRecords removes the records of publishers that have ended.
+	DeleteRecords(ctx context.Context, partition int, publishers []string) error
+	// DeleteCallerRecords removes the records of Cancel and Reschedule.
+	DeleteCallerRecords(ctx context.Context) error
 	WhyNoAnswer() error
 }
 

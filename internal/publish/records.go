@@ -75,9 +75,9 @@ func (p *Publisher) unrecord(ctx context.Context) {
 		if err := p.background.start(ctx, func(context.Context) {
 			defer calls.Done()
 			if to.partition == wholeTopic {
-				_ = topic.UnrecordCallers(ctx)
+				_ = topic.DeleteCallerRecords(ctx)
 			} else {
-				_ = topic.Unrecord(ctx, to.partition, names)
+				_ = topic.DeleteRecords(ctx, to.partition, names)
 			}
 		}); err != nil {
 			calls.Done()

@@ -208,10 +208,10 @@ func (k *knownTopic) answered(current *query, partitions int, err error) {
 
 // raise lists the topic, and raises its number of partitions.
 func (t *topics) raise(ctx context.Context, topic *knownTopic) (partitions int, err error) {
-	if err := topic.Enlist(ctx); err != nil {
+	if err := topic.EnsureListed(ctx); err != nil {
 		return 0, err
 	}
-	return topic.Raise(ctx, t.minPartitions)
+	return topic.RaisePartitions(ctx, t.minPartitions)
 }
 
 // worthRetrying reports whether an error is temporary, so that trying again may help.

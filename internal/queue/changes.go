@@ -358,7 +358,7 @@ func (c *change) sent(err error, abandoned bool) {
 
 // learn records the groups and the clock that a script has returned. The lock is held.
 func (p *Partition) learn(reply script.Reply) error {
-	all, err := knownOf(reply)
+	all, err := readGroupSnapshot(reply)
 	if err != nil {
 		return err
 	}

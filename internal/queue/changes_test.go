@@ -81,7 +81,7 @@ func TestACancelTakesOneRoundTrip(t *testing.T) {
 		sent++
 		return trip()
 	})
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	require.NoError(t, errOf(topic.Reschedule(t.Context(), "k0", time.Hour))) // learns the groups and the time
 	require.NoError(t, errOf(topic.Cancel(t.Context(), "k0")))                // and Redis, both scripts
 	sent = 0
@@ -144,7 +144,7 @@ func TestAResentPipelineChangesNothing(t *testing.T) {
 				require.NoError(t, again())
 			}
 			assert.Equal(t, before, r.State())
-			require.NoError(t, topic.UnrecordCallers(t.Context()))
+			require.NoError(t, topic.DeleteCallerRecords(t.Context()))
 			for _, again := range copies {
 				require.NoError(t, again())
 			}
@@ -170,7 +170,7 @@ func TestARepeatedRescheduleKeepsTheFirstDueTime(t *testing.T) {
 		<-time.After(5 * time.Millisecond)
 		return trip()
 	})
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	require.NoError(t, errOf(topic.Reschedule(t.Context(), "k0", time.Hour)))
 	assert.Equal(t, first, due())
 }
@@ -266,10 +266,10 @@ func TestAMessageInANewPartitionIsCancelled(t *testing.T) {
 	r := newScene(t)
 	r.pushMany(1)
 	topic := r.via(func(trip func() error) error { return trip() })
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	require.NoError(t, errOf(topic.Reschedule(t.Context(), "k0", time.Minute)))
 	other := topic.again()
-	number, err := other.Raise(t.Context(), 3)
+	number, err := other.RaisePartitions(t.Context(), 3)
 	require.NoError(t, err)
 	newer := keyed(9, "k0")
 	_, err = other.Push(t.Context(), number-1, Batch{
@@ -310,7 +310,7 @@ func TestConcurrentCancelsReadTheTopicListOnce(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	topic := store.Topic(t.Name() + newScene(t).partition.Topic())
-	require.NoError(t, topic.again().Enlist(t.Context()))
+	require.NoError(t, topic.again().EnsureListed(t.Context()))
 	store.ForgetListing(topic.name)
 	asked = 0
 	for _, err := range together(100, func(key string) error { return errOf(topic.Cancel(t.Context(), key)) }) {

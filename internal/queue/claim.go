@@ -16,8 +16,8 @@ import (
 // has more.
 const MaxReplyBytes = 1 << 20
 
-// Request asks for due messages.
-type Request struct {
+// ClaimRequest asks for due messages.
+type ClaimRequest struct {
 	Consumer string // unique to one caller
 	Number   int64  // one higher for each new request; the same to repeat one after an error
 	Limit    int    // 1 to MaxMessages
@@ -57,8 +57,8 @@ type Buried struct {
 	Reason string
 }
 
-// Claims is the answer to a Request.
-type Claims struct {
+// ClaimReply is the answer to a ClaimRequest.
+type ClaimReply struct {
 	Messages []Claimed
 	Buried   []Buried // instead of being delivered
 	// Next is the time until the next message may be due: 0 if one may be due now, negative if none
@@ -74,45 +74,45 @@ type Claims struct {
 	Ending bool
 }
 
-// BehindError says that Redis has recorded a later request of the consumer, because the consumer's memory was set back,
-// for example by a snapshot of a virtual machine. The number of its next request must be above Last.
-type BehindError struct{ Last int64 }
+// StaleRequestError says that Redis has recorded a later request of the consumer, because the consumer's memory was set back, for
+// example by a snapshot of a virtual machine. The number of its next request must be above Last.
+type StaleRequestError struct{ Last int64 }
 
-func (e *BehindError) Error() string {
+func (e *StaleRequestError) Error() string {
 	return fmt.Sprintf("the consumer has made later claims, up to number %d: its memory was set back", e.Last)
 }
 
-// known has the groups of a partition as they were at a time by Redis's clock.
-type known struct {
+// groupSnapshot has the groups of a partition as they were at a time by Redis's clock.
+type groupSnapshot struct {
 	names []string
 	asOf  int64 // in ms; 0: not read yet
 }
 
-// knownOf reads a reply that names groups: 'groups', the time in ms, names.
-func knownOf(reply script.Reply) (known, error) {
+// readGroupSnapshot reads a reply that names groups: 'groups', the time in ms, names.
+func readGroupSnapshot(reply script.Reply) (groupSnapshot, error) {
 	if !reply.Begins("groups") {
 		reply.Fail("it names no groups")
 	}
 	reply.Text()
 	asOf := reply.Time().UnixMilli()
-	return known{reply.Rest(), asOf}, reply.End()
+	return groupSnapshot{reply.Rest(), asOf}, reply.End()
 }
 
 // Claim leases due messages. A repeated request returns the messages of the first attempt that the consumer still holds, as far
 // as they fit; the others return to the queue, unseen. Its leases end when those of the first attempt would have ended. A
-// request older than the last one gets a *BehindError.
+// request older than the last one gets a *StaleRequestError.
 //
 // With a Membership, a claim asks for no more than the connection to Redis delivers in a short time, and fails if it takes much
 // longer than that. The next attempt asks for less.
-func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
+func (g *Group) Claim(ctx context.Context, r ClaimRequest) (ClaimReply, error) {
 	for try := range 5 {
 		if try > 1 && !backoff.Sleep(ctx, time.Millisecond) { // a new group is not among those that messages due a millisecond ago are for
-			return Claims{}, context.Cause(ctx)
+			return ClaimReply{}, context.Cause(ctx)
 		}
 		start := time.Now()
 		reply, err := g.claim(ctx, g.fitting(r))
 		if err != nil {
-			return Claims{}, err
+			return ClaimReply{}, err
 		}
 		if !reply.Begins("groups") {
 			claims, err := parseClaims(reply)
@@ -123,16 +123,16 @@ func (g *Group) Claim(ctx context.Context, r Request) (Claims, error) {
 			return claims, err
 		}
 		if err := g.learn(ctx, reply); err != nil {
-			return Claims{}, err
+			return ClaimReply{}, err
 		}
 	}
-	return Claims{}, ErrGroupsKeepChanging
+	return ClaimReply{}, ErrGroupsKeepChanging
 }
 
 // learn records the groups that a claim has to name. If the group itself is not among them, it is
 // registered again.
 func (g *Group) learn(ctx context.Context, reply script.Reply) error {
-	all, err := knownOf(reply)
+	all, err := readGroupSnapshot(reply)
 	if err != nil {
 		return err
 	}
@@ -145,11 +145,11 @@ func (g *Group) learn(ctx context.Context, reply script.Reply) error {
 			g.topic.store.recheck(g.topic.name)
 		}
 	}
-	g.others = known{without(all.names, g.name), all.asOf}
+	g.others = groupSnapshot{without(all.names, g.name), all.asOf}
 	return nil
 }
 
-func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
+func (g *Group) claim(ctx context.Context, r ClaimRequest) (script.Reply, error) {
 	name := &script.Written{Text: r.Consumer}
 	args := []any{
 		g.name, name, r.Number, r.Limit, r.Free, r.Lease.Milliseconds(), r.MaxDeliveries, r.Bytes, g.partition.Channel(),
@@ -167,19 +167,19 @@ func (g *Group) claim(ctx context.Context, r Request) (script.Reply, error) {
 // means that Redis has a later request: needsWorker less its number.
 const needsWorker = -2
 
-func parseClaims(reply script.Reply) (Claims, error) {
+func parseClaims(reply script.Reply) (ClaimReply, error) {
 	reply.Text() // "claimed"
 	now, until := time.UnixMilli(reply.Int()), time.UnixMilli(reply.Int())
 	next, details := reply.Int(), strings.Fields(reply.Text())
 	if next < needsWorker {
-		return Claims{}, &BehindError{needsWorker - next}
+		return ClaimReply{}, &StaleRequestError{needsWorker - next}
 	}
 	ids, bodies := reply.List(), reply.List()
 	if len(details) != 2*ids.Len() || bodies.Len() != ids.Len() {
 		reply.Fail("it has %d ids, %d bodies and %d details", ids.Len(), bodies.Len(), len(details))
-		return Claims{}, reply.End()
+		return ClaimReply{}, reply.End()
 	}
-	claims := Claims{Messages: make([]Claimed, ids.Len()), NeedsWorker: next == needsWorker}
+	claims := ClaimReply{Messages: make([]Claimed, ids.Len()), NeedsWorker: next == needsWorker}
 	if !claims.NeedsWorker {
 		claims.Next = time.Duration(next) * time.Microsecond
 	}

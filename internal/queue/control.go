@@ -89,7 +89,7 @@ func (t *Topic) firstThenOthers(ctx context.Context, do func(ctx context.Context
 		if err != nil || number <= done {
 			return err
 		}
-		if err := t.Visit(ctx, done, number, do); err != nil {
+		if err := t.EachIn(ctx, done, number, do); err != nil {
 			return err
 		}
 		done = number
@@ -110,7 +110,7 @@ func (t *Topic) RequireListed(ctx context.Context) error {
 	if t.store.knowsListed(t.name) {
 		return nil
 	}
-	return t.LookUp(ctx) // checkFormat returns no error if the list cannot be read
+	return t.RequireListedNow(ctx) // checkFormat returns no error if the list cannot be read
 }
 
 // askWhile repeats the call of a script while its reply begins with the word again.
@@ -212,7 +212,7 @@ func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 	for done := 0; ; {
 		number, err := t.Partitions(ctx)
 		if err == nil {
-			err = l.fits(number)
+			err = l.validateFor(number)
 		}
 		if err != nil || number == done {
 			return err
@@ -224,7 +224,7 @@ func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 		case answer == "grown":
 			continue
 		}
-		err = t.Visit(ctx, 1, number, func(ctx context.Context, p *Partition) error {
+		err = t.EachIn(ctx, 1, number, func(ctx context.Context, p *Partition) error {
 			_, err := p.limit(ctx, group, l, number, "")
 			return err
 		})
@@ -235,8 +235,8 @@ func (t *Topic) limit(ctx context.Context, group string, l Limits) error {
 	}
 }
 
-// fits returns ErrLimitTooLow if the limits do not give each of so many partitions a share.
-func (l Limits) fits(partitions int) error {
+// validateFor returns ErrLimitTooLow if the limits do not give each of so many partitions a share.
+func (l Limits) validateFor(partitions int) error {
 	if limit := l.maxPartitions(); limit > 0 && limit < partitions {
 		return fmt.Errorf("%w: there are %d, and the limits allow %d", ErrLimitTooLow, partitions, limit)
 	}
@@ -257,9 +257,9 @@ func (p *Partition) limit(ctx context.Context, group string, l Limits, partition
 	return answer, err
 }
 
-// shareOfFirst sets the first partition's share for a number of partitions, unless another call has
+// setFirstShare sets the first partition's share for a number of partitions, unless another call has
 // set other limits since.
-func (t *Topic) shareOfFirst(ctx context.Context, settings groupSettings, partitions int) error {
+func (t *Topic) setFirstShare(ctx context.Context, settings groupSettings, partitions int) error {
 	for i := 0; i+1 < len(settings.rules); i += 2 {
 		group, limited := strings.CutPrefix(settings.rules[i], limitsField)
 		if !limited {

@@ -14,8 +14,8 @@ import (
 func (r *scene) topicOf(partitions int) *Topic {
 	r.T.Helper()
 	topic := newStore(r.T, r.Client).Topic(r.partition.Topic())
-	require.NoError(r.T, topic.Enlist(r.Ctx()))
-	_, err := topic.Raise(r.Ctx(), partitions)
+	require.NoError(r.T, topic.EnsureListed(r.Ctx()))
+	_, err := topic.RaisePartitions(r.Ctx(), partitions)
 	require.NoError(r.T, err)
 	return topic
 }

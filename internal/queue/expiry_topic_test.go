@@ -61,7 +61,7 @@ func endedBy(t *testing.T, topic *Topic) []Ended {
 		began := time.Now()
 		ended, err := topic.EndExpired(t.Context())
 		require.NoError(t, err)
-		if len(ended) > 0 || time.Since(began) < endFor { // else it may have had no time to free all
+		if len(ended) > 0 || time.Since(began) < endTimeout { // else it may have had no time to free all
 			return ended
 		}
 	}

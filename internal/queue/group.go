@@ -35,9 +35,9 @@ type Group struct {
 	claims, calls *link.Window
 
 	// owned by Claim
-	others    known // groups of the partition; each claim names them, which saves a call when messages become due
-	recreated bool  // the claim has registered the group
-	largest   int   // bytes of the largest message of the last claim that returned any
+	others    groupSnapshot // groups of the partition; each claim names them, which saves a call when messages become due
+	recreated bool          // the claim has registered the group
+	largest   int           // bytes of the largest message of the last claim that returned any
 }
 
 // Group returns a consumer group of the partition. It does no I/O.
@@ -85,7 +85,7 @@ func (g *Group) share(ctx context.Context) (string, error) {
 	if g.options.Limits == (Limits{}) {
 		return "", nil
 	}
-	partitions, err := g.topic.restored(ctx)
+	partitions, err := g.topic.restorePartitions(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +130,7 @@ func (t *Topic) Membership(group string, options GroupOptions) *Membership {
 // returns their number. The first call also sets the group's limits. The group then gets all
 // messages that become due.
 func (m *Membership) Partitions(ctx context.Context) (int, error) {
-	if err := m.topic.Enlist(ctx); err != nil {
+	if err := m.topic.EnsureListed(ctx); err != nil {
 		return 0, err
 	}
 	first := m.known == 0
@@ -143,7 +143,7 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	for {
 		number, _, err := m.topic.raise(ctx, max(m.known, 1), 0)
 		if err == nil && first {
-			err = m.options.Limits.fits(number)
+			err = m.options.Limits.validateFor(number)
 		}
 		if err == nil && number == m.known && first && m.options.Limits != (Limits{}) {
 			err = m.topic.limit(ctx, m.group, m.options.Limits)
@@ -155,7 +155,7 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 			if err := m.Group(0).Register(ctx); err != nil {
 				return 0, err
 			}
-			if err := m.shareAnew(ctx, number); err != nil {
+			if err := m.updateShares(ctx, number); err != nil {
 				return 0, err
 			}
 		}
@@ -167,9 +167,9 @@ func (m *Membership) Partitions(ctx context.Context) (int, error) {
 	}
 }
 
-// shareAnew sets the shares of the known partitions for a higher number of partitions. It replaces only shares for the
+// updateShares sets the shares of the known partitions for a higher number of partitions. It replaces only shares for the
 // number known so far: these are too large if Redis had lost the topic, so that fewer partitions were found.
-func (m *Membership) shareAnew(ctx context.Context, number int) error {
+func (m *Membership) updateShares(ctx context.Context, number int) error {
 	limits := m.options.Limits
 	if limits == (Limits{}) {
 		return nil

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// endFor limits each of the two parts of EndExpired, the sweep and the freeing of messages. The next call continues.
-	endFor = time.Second
+	// endTimeout limits each of the two parts of EndExpired, the sweep and the freeing of messages. The next call continues.
+	endTimeout = time.Second
 
 	// searchEvery is how often EndExpired checks all partitions even if the first one has no group that may
 	// end: a failover may have restored a group in another partition.
@@ -37,8 +37,8 @@ type search struct {
 	freed      map[string]int // messages of groups that have not ended everywhere
 }
 
-// noticed records what Redis returned for the first partition.
-func (t *Topic) noticed(partitions int, near bool) {
+// recordFirst records what Redis returned for the first partition.
+func (t *Topic) recordFirst(partitions int, near bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.search.partitions, t.search.near = partitions, near
@@ -48,7 +48,7 @@ func (t *Topic) noticed(partitions int, near bool) {
 }
 
 // EndExpired ends the groups that have expired according to the last read of the topic (Partitions,
-// Raise), and frees their messages. It takes about two seconds at most, and may have to be called
+// RaisePartitions), and frees their messages. It takes about two seconds at most, and may have to be called
 // again. It does nothing while another call is under way. The result is valid even if an error is
 // returned.
 //
@@ -62,8 +62,8 @@ func (t *Topic) endExpired(ctx context.Context, group string) ([]Ended, error) {
 		return nil, nil
 	}
 	near, swept := t.sweep(ctx, group, partitions)
-	found := &endings{deadline: time.Now().Add(endFor), of: map[string]ending{}}
-	err := t.Visit(ctx, 1, partitions, func(ctx context.Context, p *Partition) error { return found.endIn(ctx, p, near) })
+	found := &endings{deadline: time.Now().Add(endTimeout), of: map[string]ending{}}
+	err := t.EachIn(ctx, 1, partitions, func(ctx context.Context, p *Partition) error { return found.endIn(ctx, p, near) })
 	first := found.endIn(ctx, t.Partition(0), near)
 	err = joined([]error{swept, err, first})
 	return t.endSearch(found.of, err), err
@@ -108,10 +108,10 @@ func (t *Topic) endSearch(found map[string]ending, err error) (list []Ended) {
 // sweep removes old entries from large keys of all partitions, including the records of a group. It
 // returns the groups that may end soon in any partition.
 func (t *Topic) sweep(ctx context.Context, group string, partitions int) ([]string, error) {
-	deadline := time.Now().Add(endFor)
+	deadline := time.Now().Add(endTimeout)
 	var mu sync.Mutex
 	all := map[string]bool{}
-	err := t.Visit(ctx, 0, partitions, func(ctx context.Context, p *Partition) error {
+	err := t.EachIn(ctx, 0, partitions, func(ctx context.Context, p *Partition) error {
 		for {
 			near, more, err := p.Group(group).sweep(ctx)
 			mu.Lock()
@@ -245,7 +245,7 @@ func (t *Topic) End(ctx context.Context, group string) error {
 	}
 	number, err := t.Partitions(ctx)
 	if err == nil {
-		err = t.Visit(ctx, 1, number, end)
+		err = t.EachIn(ctx, 1, number, end)
 	}
 	if err != nil {
 		return err

@@ -83,12 +83,12 @@ func TestAGroupWithTooLowLimitsIsNotRegistered(t *testing.T) {
 func TestARecreatedGroupKeepsItsLimitsInNewPartitions(t *testing.T) {
 	r := newScene(t)
 	topic := r.topicOf(1)
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	m := topic.Membership("g", GroupOptions{Limits: Limits{MaxInFlight: 8}, Expiry: time.Hour})
 	_, err := m.Partitions(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, topic.End(t.Context(), "g")) // it has expired
-	_, err = r.topicOf(1).Raise(t.Context(), 2)
+	_, err = r.topicOf(1).RaisePartitions(t.Context(), 2)
 	require.NoError(t, err)
 	_, err = m.Partitions(t.Context()) // before its next claim
 	require.NoError(t, err)

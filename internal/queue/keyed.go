@@ -123,7 +123,7 @@ func (t *Topic) change(ctx context.Context, r request) (Status, error) {
 	if err := t.checkFormat(ctx); err != nil {
 		return Status{}, unchanged(err)
 	}
-	best := finding{err: ErrNotFound}
+	best := changeResult{err: ErrNotFound}
 	known := t.opened()
 	number, err := t.changeIn(ctx, r, 0, known, &best)
 	if err == nil && number > known {
@@ -140,9 +140,9 @@ func (t *Topic) change(ctx context.Context, r request) (Status, error) {
 }
 
 // changeIn makes a call in a range of partitions, and returns the number of partitions if the first one is in the range.
-func (t *Topic) changeIn(ctx context.Context, r request, from, to int, best *finding) (number int, err error) {
+func (t *Topic) changeIn(ctx context.Context, r request, from, to int, best *changeResult) (number int, err error) {
 	var mu sync.Mutex // guards number and best
-	err = t.Visit(ctx, from, to, func(ctx context.Context, p *Partition) error {
+	err = t.EachIn(ctx, from, to, func(ctx context.Context, p *Partition) error {
 		r := r
 		r.counts = p.Number() == 0
 		status, partitions, err := p.change(ctx, r)
@@ -152,23 +152,23 @@ func (t *Topic) changeIn(ctx context.Context, r request, from, to int, best *fin
 		mu.Lock()
 		defer mu.Unlock()
 		number = max(number, partitions)
-		best.add(finding{status, err})
+		best.add(changeResult{status, err})
 		return nil
 	})
 	return number, err
 }
 
-// finding is the result of a call in a partition. The error is nil if the call changed the message.
-type finding struct {
+// changeResult is the result of a call in a partition. The error is nil if the call changed the message.
+type changeResult struct {
 	status Status
 	err    error
 }
 
-// add keeps the better of two findings.
-func (f *finding) add(other finding) {
-	changed, before := other.err == nil, f.err == nil
-	if changed && !before || changed == before && other.status.ID > f.status.ID {
-		*f = other
+// add keeps the better of two results.
+func (r *changeResult) add(other changeResult) {
+	changed, before := other.err == nil, r.err == nil
+	if changed && !before || changed == before && other.status.ID > r.status.ID {
+		*r = other
 	}
 }
 
@@ -209,15 +209,15 @@ func statusOf(reply script.Reply) (Status, error) {
 	switch {
 	case how != "none":
 		return s, nil
-	case s.hasGroup(StateDead) && !s.hasGroup(StateInDelivery):
+	case s.hasGroupIn(StateDead) && !s.hasGroupIn(StateInDelivery):
 		return s, ErrDead
 	default:
 		return s, errHeld
 	}
 }
 
-// hasGroup reports whether the message is in a state for any group.
-func (s Status) hasGroup(state State) bool {
+// hasGroupIn reports whether the message is in a state for any group.
+func (s Status) hasGroupIn(state State) bool {
 	for _, other := range s.Groups {
 		if other == state {
 			return true

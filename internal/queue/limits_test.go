@@ -81,12 +81,12 @@ func TestSharesShrinkWhenPartitionsAreAdded(t *testing.T) {
 	topic := r.topicOf(2)
 	require.NoError(t, topic.Limit(t.Context(), "g", Limits{MaxInFlight: 5}))
 	assert.Equal(t, []string{"3 0.000000 0 5", "2 0.000000 0 5"}, shares(t, r, topic, 2))
-	_, err := topic.Raise(t.Context(), 4)
+	_, err := topic.RaisePartitions(t.Context(), 4)
 	require.NoError(t, err)
 	want := []string{"2 0.000000 0 5", "1 0.000000 0 5", "1 0.000000 0 5", "1 0.000000 0 5"}
 	assert.Equal(t, want, shares(t, r, topic, 4))
 
-	_, err = topic.Raise(t.Context(), 6)
+	_, err = topic.RaisePartitions(t.Context(), 6)
 	require.ErrorIs(t, err, ErrLimitTooLow)
 	assert.ErrorContains(t, err, `6 partitions, the limits of group "g" allow 5`)
 	number, err := topic.Partitions(t.Context())
@@ -135,7 +135,7 @@ func findsFewerPartitions(t *testing.T, steps []int) {
 	}
 	first := newStore(t, r.Client).Topic(r.partition.Topic()).Membership("g", options)
 	for _, n := range steps {
-		require.NoError(t, errOf(newStore(t, r.Client).Topic(r.partition.Topic()).Raise(t.Context(), n)))
+		require.NoError(t, errOf(newStore(t, r.Client).Topic(r.partition.Topic()).RaisePartitions(t.Context(), n)))
 		number, err := first.Partitions(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, n, number)

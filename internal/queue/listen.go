@@ -25,8 +25,8 @@ type Hint struct {
 	// hints are void. Found is the number of messages that it claimed.
 	Claimed bool
 	Found   int
-	// Alone means that the hint is for this group only.
-	Alone bool
+	// ForGroup means that the hint is for this group only.
+	ForGroup bool
 	// Grown means that the topic has more partitions. The hint says nothing else.
 	Grown bool
 	// Paused means that the group is paused. The hint says nothing else.
@@ -102,7 +102,7 @@ func (n *notificationReader) parse(text string) (hint Hint, mine bool) {
 	}
 	if !hint.Claimed {
 		hint.In = within(max(us, 0))
-		hint.Alone = named
+		hint.ForGroup = named
 		return hint, !named || who == n.group
 	}
 	found, rest, _ := strings.Cut(who, " ")

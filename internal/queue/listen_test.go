@@ -95,7 +95,7 @@ func TestParseIgnoresMalformedNotifications(t *testing.T) {
 		"1e3":                             {Hint{}, false},
 		"5":                               {Hint{In: 5 * time.Microsecond}, true},
 		"-5":                              {Hint{}, true},
-		"5 g":                             {Hint{In: 5 * time.Microsecond, Alone: true}, true},
+		"5 g":                             {Hint{In: 5 * time.Microsecond, ForGroup: true}, true},
 		"5 h":                             {Hint{In: 5 * time.Microsecond}, false},
 		"9223372036854775807":             {Hint{In: maxHint}, true},
 		"99999999999999999999":            {Hint{}, false},

@@ -51,8 +51,8 @@ func (t *trial) push(rt *rapid.T) {
 		t.do(func() { t.outcomeBoth(b) })
 	}
 	if draw(rt, "record", "kept", "kept", "lost") == "lost" {
-		t.must(t.real.Unrecord(t.scene.Ctx(), []string{b.Publisher}))
-		t.model.Unrecord(b.Publisher)
+		t.must(t.real.DeleteRecords(t.scene.Ctx(), []string{b.Publisher}))
+		t.model.DeleteRecords(b.Publisher)
 		t.pushBoth(b, batch)
 	}
 }
@@ -85,7 +85,7 @@ func (t *trial) outcomeBoth(b Batch) {
 
 func (t *trial) claim(rt *rapid.T) {
 	name, limit := draw(rt, "group", trialGroups...), rapid.IntRange(1, 5).Draw(rt, "limit")
-	r := Request{
+	r := ClaimRequest{
 		Consumer: draw(rt, "consumer", "c", "d"), Limit: limit, Free: rapid.IntRange(0, limit).Draw(rt, "free"),
 		Bytes: draw(rt, "bytes", 0, 0, 45), MaxDeliveries: draw(rt, "max", 0, 0, 1, 3),
 		Lease: draw(rt, "lease", time.Second, 30*time.Second), Presence: t.presence(rt),
@@ -102,7 +102,7 @@ func (t *trial) claim(rt *rapid.T) {
 }
 
 // claimBoth returns a claim on both sides.
-func (t *trial) claimBoth(name string, r Request) func() {
+func (t *trial) claimBoth(name string, r ClaimRequest) func() {
 	return func() {
 		want, known := t.claimModel(name, r)
 		got, err := t.group(name).Claim(t.scene.Ctx(), r)
@@ -110,7 +110,7 @@ func (t *trial) claimBoth(name string, r Request) func() {
 			require.ErrorIs(t.t, err, ErrGroupRetired)
 			return
 		}
-		if behind := (*BehindError)(nil); errors.As(err, &behind) {
+		if behind := (*StaleRequestError)(nil); errors.As(err, &behind) {
 			t.same(want.Next, time.Duration(needsWorker-behind.Last)*time.Microsecond)
 			return
 		}
@@ -131,7 +131,7 @@ func (t *trial) presence(rt *rapid.T) Presence {
 }
 
 // claimModel claims from the model, as Group.Claim does: it registers an unknown group.
-func (t *trial) claimModel(name string, r Request) (claims Claims, known bool) {
+func (t *trial) claimModel(name string, r ClaimRequest) (claims ClaimReply, known bool) {
 	request := store.Request{
 		Group: name, Consumer: r.Consumer, Number: r.Number, Limit: r.Limit, Free: r.Free, Lease: script.Milliseconds(r.Lease),
 		MaxDeliveries: r.MaxDeliveries, Bytes: cmp.Or(r.Bytes, MaxReplyBytes), Alive: script.Milliseconds(r.Presence.Alive),
@@ -422,7 +422,7 @@ func (t *trial) stood(want store.Status, ok bool, got Status, err error) {
 	switch {
 	case ok:
 		t.must(err)
-	case same.hasGroup(StateDead) && !same.hasGroup(StateInDelivery):
+	case same.hasGroupIn(StateDead) && !same.hasGroupIn(StateInDelivery):
 		t.same(ErrDead, err)
 	case want.ID == "":
 		t.same(ErrNotFound, err)

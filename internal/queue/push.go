@@ -87,7 +87,7 @@ func (p *Partition) Push(ctx context.Context, b Batch) (duplicates []Duplicate, 
 // put stores a batch of messages without keys, or reports that push has to store it.
 func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 	p.makePutKeys.Do(func() { p.putKeys = p.Keys(putScript, "") })
-	reply, err := p.keep(ctx, putScript, p.putKeys, p.putArgs(b), b)
+	reply, err := p.storeBatch(ctx, putScript, p.putKeys, p.putArgs(b), b)
 	if err != nil {
 		if shortfall := (*script.ReplicationError)(nil); !errors.As(err, &shortfall) {
 			return false, err
@@ -105,8 +105,8 @@ func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 	return true, err
 }
 
-// keep calls a script that stores a batch. The first argument is the publisher.
-func (p *Partition) keep(ctx context.Context, s *script.Script, keys []string, args []any, b Batch) (script.Reply, error) {
+// storeBatch calls a script that stores a batch. The first argument is the publisher.
+func (p *Partition) storeBatch(ctx context.Context, s *script.Script, keys []string, args []any, b Batch) (script.Reply, error) {
 	call := p.Call(s, keys, args)
 	call.Replicas, call.Patience, call.Within = b.Replicas, b.ReplicaTimeout, b.Within
 	if b.Repeatable == nil {
@@ -149,7 +149,7 @@ func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicate
 
 // outcome calls the script. If the batch is not stored, batches up to last are refused from now on.
 func (p *Partition) outcome(ctx context.Context, b Batch, last int64, first string) (how string, duplicates []Duplicate, err error) {
-	reply, err := p.keep(ctx, outcomeScript, p.Keys(outcomeScript, ""), []any{b.Publisher, b.Number, last, first}, b)
+	reply, err := p.storeBatch(ctx, outcomeScript, p.Keys(outcomeScript, ""), []any{b.Publisher, b.Number, last, first}, b)
 	if shortfall := (*script.ReplicationError)(nil); err != nil && !errors.As(err, &shortfall) {
 		return "", nil, err
 	}
@@ -170,12 +170,12 @@ func (b Batch) first() string {
 	return ""
 }
 
-// UnrecordCallers removes the records of the calls of Cancel and Reschedule that were made through
+// DeleteCallerRecords removes the records of the calls of Cancel and Reschedule that were made through
 // this Topic, except if a copy of a call may still run.
-func (t *Topic) UnrecordCallers(ctx context.Context) error {
-	return t.Visit(ctx, 0, t.opened(), func(ctx context.Context, p *Partition) error {
+func (t *Topic) DeleteCallerRecords(ctx context.Context) error {
+	return t.EachIn(ctx, 0, t.opened(), func(ctx context.Context, p *Partition) error {
 		if names := p.changes.over(); len(names) > 0 {
-			return p.Unrecord(ctx, names)
+			return p.DeleteRecords(ctx, names)
 		}
 		return nil
 	})
@@ -191,20 +191,20 @@ func (t *Topic) Outcome(ctx context.Context, partition int, b Batch) (stored boo
 	return t.Partition(partition).Outcome(ctx, b)
 }
 
-// Unrecord removes records of publishers from a partition; see Partition.Unrecord.
-func (t *Topic) Unrecord(ctx context.Context, partition int, names []string) error {
-	return t.Partition(partition).Unrecord(ctx, names)
+// DeleteRecords removes records of publishers from a partition; see Partition.DeleteRecords.
+func (t *Topic) DeleteRecords(ctx context.Context, partition int, names []string) error {
+	return t.Partition(partition).DeleteRecords(ctx, names)
 }
 
-// Unrecord removes the records of publishers, which must not publish any more. If a copy of one of
+// DeleteRecords removes the records of publishers, which must not publish any more. If a copy of one of
 // their batches runs later, it is stored again.
-func (p *Partition) Unrecord(ctx context.Context, names []string) error {
-	keys := p.Keys(unrecordScript, "")
-	return p.Client().RunMany(ctx, []script.Call{p.Call(unrecordScript, keys, script.Strings(names))})[0].Err
+func (p *Partition) DeleteRecords(ctx context.Context, names []string) error {
+	keys := p.Keys(deleteRecordsScript, "")
+	return p.Client().RunMany(ctx, []script.Call{p.Call(deleteRecordsScript, keys, script.Strings(names))})[0].Err
 }
 
 func (p *Partition) push(ctx context.Context, b Batch) (duplicates []Duplicate, err error) {
-	reply, err := p.keep(ctx, pushScript, p.Keys(pushScript, ""), p.pushArgs(b), b)
+	reply, err := p.storeBatch(ctx, pushScript, p.Keys(pushScript, ""), p.pushArgs(b), b)
 	var shortfall *script.ReplicationError
 	switch {
 	case errors.As(err, &shortfall):

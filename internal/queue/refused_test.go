@@ -385,7 +385,7 @@ func TestUnrecordRemovesTheRecordsOfAPublisher(t *testing.T) {
 	r.push(due("a"))
 	key := r.partition.Key(script.Publishers, "")
 	require.NoError(t, r.Client.HSet(t.Context(), key, "other", "1 1 x", "p/1", "1 1 x").Err())
-	require.NoError(t, r.partition.Unrecord(t.Context(), []string{"p", "p/1", "unknown"}))
+	require.NoError(t, r.partition.DeleteRecords(t.Context(), []string{"p", "p/1", "unknown"}))
 	fields, err := r.Client.HKeys(t.Context(), key).Result()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"other"}, fields)

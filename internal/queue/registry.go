@@ -32,31 +32,31 @@ const (
 // does not know.
 var ErrProtocolMismatch = script.Permanent("the topic's data have another version than this library knows")
 
-// Enlist makes sure that the topic is on the list of topics, and returns ErrProtocolMismatch if this
+// EnsureListed makes sure that the topic is on the list of topics, and returns ErrProtocolMismatch if this
 // library does not know the format of its data. Each publisher and subscriber calls it first, and
-// again from time to time. Enlist reads the list once a minute, and adds the topic again if Redis
+// again from time to time. EnsureListed reads the list once a minute, and adds the topic again if Redis
 // has lost it.
 //
-// If Redis has no memory left, a topic that is not on the list cannot be added. Enlist succeeds
+// If Redis has no memory left, a topic that is not on the list cannot be added. EnsureListed succeeds
 // nevertheless, because claims must continue, and a later call adds the topic.
-func (t *Topic) Enlist(ctx context.Context) error {
-	err := t.enlist(ctx, Version)
+func (t *Topic) EnsureListed(ctx context.Context) error {
+	err := t.ensureListed(ctx, Version)
 	if redis.HasErrorPrefix(err, "OOM") {
 		return nil
 	}
 	return err
 }
 
-// checkFormat is Enlist for callers that only read a topic or change single messages. It adds
+// checkFormat is EnsureListed for callers that only read a topic or change single messages. It adds
 // nothing.
 func (t *Topic) checkFormat(ctx context.Context) error {
 	if t.store.knowsListed(t.name) {
 		return nil
 	}
-	return t.formatChecks.Do(ctx, func(ctx context.Context) error { return t.enlist(ctx, "") })
+	return t.formatChecks.Do(ctx, func(ctx context.Context) error { return t.ensureListed(ctx, "") })
 }
 
-func (t *Topic) enlist(ctx context.Context, version string) error {
+func (t *Topic) ensureListed(ctx context.Context, version string) error {
 	known, fresh := t.store.recall(t.name)
 	if !known {
 		_, err := t.listed(ctx, version)
@@ -100,9 +100,9 @@ func (t *Topic) listed(ctx context.Context, version string) (bool, error) {
 	return true, nil
 }
 
-// LookUp returns ErrTopicNotFound if the topic is not on the list. It reads the list each time, because an operator may have
-// deleted the topic, and changes nothing.
-func (t *Topic) LookUp(ctx context.Context) error {
+// RequireListedNow is RequireListed for callers that read the list each time, because an operator may have deleted the topic. It
+// changes nothing.
+func (t *Topic) RequireListedNow(ctx context.Context) error {
 	listed, err := t.listed(ctx, "")
 	if err == nil && !listed {
 		t.store.ForgetListing(t.name)

@@ -47,9 +47,9 @@ func TestEnlistListsATopicOnce(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	list := map[string]string{}
 	for _, name := range awkwardNames {
-		require.NoError(t, s.Topic(name).Enlist(t.Context()))
+		require.NoError(t, s.Topic(name).EnsureListed(t.Context()))
 		list[name] = "1"
-		require.NoError(t, s.Topic(name).Enlist(t.Context()))
+		require.NoError(t, s.Topic(name).EnsureListed(t.Context()))
 		require.Equal(t, map[string]map[string]string{s.Registry(): list}, state())
 	}
 }
@@ -57,15 +57,15 @@ func TestEnlistListsATopicOnce(t *testing.T) {
 func TestAProcessThatKnowsATopicDoesNotListItAgain(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	require.NoError(t, s.Redis().HDel(t.Context(), s.Registry(), "t").Err())
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	assert.Empty(t, state())
-	require.NoError(t, s.Topic("t").Enlist(t.Context()), "another part of the program does not ask either")
+	require.NoError(t, s.Topic("t").EnsureListed(t.Context()), "another part of the program does not ask either")
 	assert.Empty(t, state())
 	other, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
 	require.NoError(t, err)
-	require.NoError(t, other.Topic("t").Enlist(t.Context()))
+	require.NoError(t, other.Topic("t").EnsureListed(t.Context()))
 	assert.Len(t, state(), 1)
 }
 
@@ -85,7 +85,7 @@ func TestOtherProtocolVersionsAreRejectedWithoutChanges(t *testing.T) {
 	s, state := newPrefix(t, redistest.Shared(t))
 	topic := func() *Topic { return s.Topic("t") }
 	calls := reading(t, topic)
-	calls["publish"] = func() error { return topic().Enlist(t.Context()) }
+	calls["publish"] = func() error { return topic().EnsureListed(t.Context()) }
 	calls["subscribe"] = func() error { _, err := topic().Membership("g", GroupOptions{}).Partitions(t.Context()); return err }
 	for _, version := range []string{"2", "1.1", "10", "", "one"} {
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", version).Err())
@@ -104,7 +104,7 @@ func TestATopicListOfTheWrongTypeIsAnError(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
 	var wrong *script.WrongTypeError
-	require.ErrorAs(t, s.Topic("t").Enlist(t.Context()), &wrong)
+	require.ErrorAs(t, s.Topic("t").EnsureListed(t.Context()), &wrong)
 	assert.Equal(t, script.WrongTypeError{Key: s.Registry(), Type: "string", Want: "hash", Err: wrong.Err}, *wrong)
 }
 
@@ -112,16 +112,16 @@ func TestAVersionErrorIsNotCached(t *testing.T) {
 	s, _ := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "2").Err())
-	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolMismatch)
+	require.ErrorIs(t, topic.EnsureListed(t.Context()), ErrProtocolMismatch)
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "1").Err())
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 }
 
 func TestATopicInUseIsRejectedAfterAVersionChange(t *testing.T) {
 	s, topic := withoutList(t)
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Registry(), "t", "2").Err())
-	require.ErrorIs(t, topic.Enlist(t.Context()), ErrProtocolMismatch)
+	require.ErrorIs(t, topic.EnsureListed(t.Context()), ErrProtocolMismatch)
 }
 
 func TestReadingATopicDoesNotListIt(t *testing.T) {
@@ -138,15 +138,15 @@ func TestAnUnlistedTopicIsListedOnceRedisHasMemory(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	s, state := newPrefix(t, server)
 	known, other := s.Topic("known"), s.Topic("other")
-	require.NoError(t, s.Topic("known").Enlist(t.Context()))
+	require.NoError(t, s.Topic("known").EnsureListed(t.Context()))
 	before := state()
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "1")
-	require.NoError(t, known.Enlist(t.Context()))
+	require.NoError(t, known.EnsureListed(t.Context()))
 	assert.True(t, s.knowsListed("known"))
-	require.NoError(t, other.Enlist(t.Context()))
+	require.NoError(t, other.EnsureListed(t.Context()))
 	assert.Equal(t, before, state())
 	redistest.Command(t, server.Client(t), "CONFIG", "SET", "maxmemory", "0")
-	require.NoError(t, other.Enlist(t.Context()))
+	require.NoError(t, other.EnsureListed(t.Context()))
 	assert.Equal(t, map[string]string{"known": "1", "other": "1"}, state()[s.Registry()])
 }
 
@@ -161,7 +161,7 @@ func TestASubscriberListsItsTopic(t *testing.T) {
 func TestATopicLostFromTheListIsListedAgain(t *testing.T) {
 	ctx := t.Context()
 	uses := map[string]func(topic *Topic, member *Membership) error{
-		"publisher": func(topic *Topic, _ *Membership) error { return topic.Enlist(ctx) },
+		"publisher": func(topic *Topic, _ *Membership) error { return topic.EnsureListed(ctx) },
 		"subscriber": func(_ *Topic, member *Membership) error {
 			_, err := member.Partitions(ctx)
 			return err
@@ -193,7 +193,7 @@ func withoutList(t *testing.T) (*Store, *Topic) {
 	t.Helper()
 	s, _ := newPrefix(t, redistest.Shared(t))
 	topic := s.Topic("t")
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
 	require.NoError(t, s.Redis().Set(t.Context(), s.Registry(), "x", 0).Err())
 	later := time.Now().Add(relyFor)
@@ -204,9 +204,9 @@ func withoutList(t *testing.T) (*Store, *Topic) {
 // TestATopicInUseWorksWithoutTheTopicList, which may be on another server.
 func TestATopicInUseWorksWithoutTheTopicList(t *testing.T) {
 	s, topic := withoutList(t)
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	require.NoError(t, s.Redis().Del(t.Context(), s.Registry()).Err())
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	assert.Equal(t, "1", s.Redis().HGet(t.Context(), s.Registry(), "t").Val(), "it asks again at once")
 }
 
@@ -219,7 +219,7 @@ func TestATopicInUseWorksWhileTheTopicListHangs(t *testing.T) {
 	now := time.Now()
 	s.now = func() time.Time { return now }
 	topic := s.Topic("t")
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	hung := hungList{key: s.Registry(), asked: make(chan struct{}, 10), over: make(chan struct{})}
 	client.AddHook(hung)
 	now = now.Add(relyFor)

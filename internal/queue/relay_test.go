@@ -142,7 +142,7 @@ func TestRelayOnAClusterInOneSlot(t *testing.T) {
 	require.NoError(t, g.Register(t.Context()))
 	_, err := p.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
 	require.NoError(t, err)
-	_, err = g.Claim(context.Background(), Request{Consumer: "c", Number: 1, Limit: 1, Free: 1, Lease: lease})
+	_, err = g.Claim(context.Background(), ClaimRequest{Consumer: "c", Number: 1, Limit: 1, Free: 1, Lease: lease})
 	require.NoError(t, err)
 	relayed, err := g.Relay(t.Context(), Stream{Key: topic}, []Entry{entryOf("a", "1")})
 	require.NoError(t, err)

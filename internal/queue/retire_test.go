@@ -92,7 +92,7 @@ func TestANewPartitionDoesNotRestoreARetiredGroup(t *testing.T) {
 	require.Equal(t, 1, number)
 	_, err = retire(t, topic, "g", RetireForced)
 	require.NoError(t, err)
-	_, err = r.topicOf(1).Raise(t.Context(), 2)
+	_, err = r.topicOf(1).RaisePartitions(t.Context(), 2)
 	require.NoError(t, err)
 	_, err = m.Partitions(t.Context())
 	require.ErrorIs(t, err, ErrGroupRetired)

@@ -126,9 +126,9 @@ func after(id string, seconds int64) Message {
 func keyed(n int, key string) string { return fmt.Sprintf("%026d:%s", n, key) }
 
 // request requests up to limit messages for a consumer whose workers are all free.
-func (r *scene) request(consumer string, limit int) Request {
+func (r *scene) request(consumer string, limit int) ClaimRequest {
 	r.number[consumer]++
-	return Request{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
+	return ClaimRequest{Consumer: consumer, Number: r.number[consumer], Limit: limit, Free: limit, Lease: lease}
 }
 
 // done returns handled deliveries from texts as claim returns them, "id#receipt"; "id" is a first delivery.
@@ -153,14 +153,14 @@ func (r *scene) claim(g *Group, consumer string, limit int) []string {
 	return r.claimWith(g, r.request(consumer, limit))
 }
 
-func (r *scene) claimWith(g *Group, request Request) []string {
+func (r *scene) claimWith(g *Group, request ClaimRequest) []string {
 	r.T.Helper()
 	claims, err := g.Claim(r.Ctx(), request)
 	require.NoError(r.T, err)
 	return deliveries(claims)
 }
 
-func deliveries(claims Claims) []string {
+func deliveries(claims ClaimReply) []string {
 	list := []string{}
 	for _, m := range claims.Messages {
 		list = append(list, m.ID+"#"+m.Receipt)

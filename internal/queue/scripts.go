@@ -11,16 +11,16 @@ var lua embed.FS
 
 // The scripts.
 var (
-	pushScript     = script.New(lua, "push").Awaited()
-	putScript      = script.New(lua, "put").WithoutLibraries().Awaited()
-	tickScript     = script.New(lua, "tick")
-	outcomeScript  = script.New(lua, "outcome").Awaited()
-	unrecordScript = script.New(lua, "unrecord")
-	sweepScript    = script.New(lua, "sweep")
-	registerScript = script.New(lua, "register")
-	raiseScript    = script.New(lua, "raise")
-	adoptScript    = script.New(lua, "adopt")
-	enlistScript   = script.New(lua, "enlist")
+	pushScript          = script.New(lua, "push").Awaited()
+	putScript           = script.New(lua, "put").WithoutLibraries().Awaited()
+	tickScript          = script.New(lua, "tick")
+	outcomeScript       = script.New(lua, "outcome").Awaited()
+	deleteRecordsScript = script.New(lua, "delete_records")
+	sweepScript         = script.New(lua, "sweep")
+	registerScript      = script.New(lua, "register")
+	raiseScript         = script.New(lua, "raise")
+	adoptScript         = script.New(lua, "adopt")
+	enlistScript        = script.New(lua, "enlist")
 
 	claimScript   = script.New(lua, "claim").Prepend("lib_idle").With("lib_claim", "lib_claim_order", "lib_fan_out", "lib_claim_again").Awaited()
 	ackScript     = script.New(lua, "ack").With("lib_finish").Awaited()
@@ -53,7 +53,7 @@ var (
 // Scripts are all scripts.
 func Scripts() []*script.Script {
 	return []*script.Script{
-		requeueScript, discardScript, pushScript, putScript, tickScript, outcomeScript, unrecordScript, sweepScript, registerScript,
+		requeueScript, discardScript, pushScript, putScript, tickScript, outcomeScript, deleteRecordsScript, sweepScript, registerScript,
 		raiseScript, adoptScript, enlistScript, claimScript, ackScript, relayScript,
 		nackScript, extendScript, releaseScript, buryScript, pauseScript, resumeScript,
 		limitScript, retireScript, forgetScript, restoreScript, leaveScript, expireScript,

@@ -21,7 +21,7 @@ func TestAMalformedStatusReplyIsAnError(t *testing.T) {
 // was raised between them.
 func TestCancelReportsTheLastOfSeveralMessagesWithAKey(t *testing.T) {
 	topic := newTopic(t)
-	_, err := topic.Raise(t.Context(), 3)
+	_, err := topic.RaisePartitions(t.Context(), 3)
 	require.NoError(t, err)
 	for n, m := range []Message{after(keyed(1, "k"), 60), after(keyed(3, "k"), 60), due(keyed(5, "k"))} {
 		p := topic.Partition(n)
@@ -30,7 +30,7 @@ func TestCancelReportsTheLastOfSeveralMessagesWithAKey(t *testing.T) {
 	}
 	g := topic.Partition(2).Group("g")
 	require.NoError(t, g.Register(t.Context()))
-	_, err = g.Claim(t.Context(), Request{Consumer: "c", Number: 1, Limit: 1, Free: 1, Lease: lease})
+	_, err = g.Claim(t.Context(), ClaimRequest{Consumer: "c", Number: 1, Limit: 1, Free: 1, Lease: lease})
 	require.NoError(t, err)
 	_, _, err = g.Nack(t.Context(), 0, []Nack{{Delivery: Delivery{keyed(5, "k"), "1"}, Reason: "bad"}})
 	require.NoError(t, err)

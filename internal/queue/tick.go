@@ -33,17 +33,19 @@ type Ticks struct {
 type TickRecord struct {
 	Revision int64 // 0: there is no record
 	Cursor   string
-	Fired    time.Time   // nominal time of the last tick that has become due
-	Ahead    []time.Time // nominal times of the ticks that are stored ahead; except in a TickState, some may have become due lately
+	Fired    time.Time // nominal time of the last tick that has become due
+	// Ahead has the nominal times of the ticks that are stored ahead. Except in the answer to a TickStateCall, some may have become
+	// due lately.
+	Ahead []time.Time
 }
 
 // Ticked is the answer to a TickCall.
 type Ticked struct {
-	Stored bool
-	Older  bool // the record is of a newer revision
-	Lost   bool // there is no record, and the revision is too old to make one
-	Now    time.Time
-	Record TickRecord
+	Stored     bool
+	Superseded bool // the record is of a newer revision
+	Lost       bool // there is no record, and the revision is too old to make one
+	Now        time.Time
+	Record     TickRecord
 }
 
 // TickCall stores ticks of a schedule ahead, in partition 0, each once. The call may be repeated.
@@ -56,12 +58,12 @@ func (t *Topic) TickCall(ticks Ticks) script.Call {
 	return p.Call(tickScript, p.Keys(tickScript, ""), args)
 }
 
-// TickState reads the record of a schedule: which tick has become due last, and which are ahead now.
-func (t *Topic) TickState(schedule string) script.Call {
+// TickStateCall reads the record of a schedule: which tick has become due last, and which are ahead now.
+func (t *Topic) TickStateCall(schedule string) script.Call {
 	return t.TickCall(Ticks{Schedule: schedule})
 }
 
-// ReadTicked reads the answer to a TickCall or TickState.
+// ReadTicked reads the answer to a TickCall or TickStateCall.
 func ReadTicked(answer script.Answer) (Ticked, error) {
 	if answer.Err != nil {
 		return Ticked{}, answer.Err
@@ -69,7 +71,7 @@ func ReadTicked(answer script.Answer) (Ticked, error) {
 	reply := answer.Reply
 	what, now, record := reply.Text(), reply.Time(), reply.Text()
 	switch what {
-	case "stored", "seen", "older", "lost", "looked":
+	case "stored", "seen", "superseded", "lost", "looked":
 	default:
 		reply.Fail("a tick is %q", what)
 	}
@@ -80,7 +82,7 @@ func ReadTicked(answer script.Answer) (Ticked, error) {
 	if err != nil {
 		return Ticked{}, err
 	}
-	return Ticked{Stored: what == "stored", Older: what == "older", Lost: what == "lost", Now: now, Record: read}, nil
+	return Ticked{Stored: what == "stored", Superseded: what == "superseded", Lost: what == "lost", Now: now, Record: read}, nil
 }
 
 // parseTicks reads a record; see tick.lua.

@@ -64,7 +64,7 @@ func TestTicksAreStoredOnce(t *testing.T) {
 	assert.Equal(t, "c2", result.Record.Cursor)
 	assert.Len(t, result.Record.Ahead, 3)
 	assert.Equal(t, "t100 t200 t300", r.pending())
-	assert.True(t, r.tick(revision-1, "c2", "c3", 400).Older)
+	assert.True(t, r.tick(revision-1, "c2", "c3", 400).Superseded)
 	assert.Equal(t, "t100 t200 t300", r.pending())
 }
 

@@ -79,8 +79,8 @@ func (t *Topic) Partitions(ctx context.Context) (int, error) {
 	return number, err
 }
 
-// restored is Partitions, but if Redis has lost the number, it raises it to the number that this Topic has used.
-func (t *Topic) restored(ctx context.Context) (int, error) {
+// restorePartitions is Partitions, but if Redis has lost the number, it raises it to the number that this Topic has used.
+func (t *Topic) restorePartitions(ctx context.Context) (int, error) {
 	if err := t.checkFormat(ctx); err != nil {
 		return 0, err
 	}
@@ -88,14 +88,14 @@ func (t *Topic) restored(ctx context.Context) (int, error) {
 	return number, err
 }
 
-// Raise makes sure that there are at least wanted partitions, with all groups of the topic in each,
+// RaisePartitions makes sure that there are at least wanted partitions, with all groups of the topic in each,
 // and returns their number. Other processes may have raised it higher. The number never falls, even
 // if Redis has lost it since the last call.
 //
-// Raise writes the number before it reads the groups. So if a group is registered meanwhile, its
+// RaisePartitions writes the number before it reads the groups. So if a group is registered meanwhile, its
 // subscriber either sees the number and registers the group in all partitions, or has registered it
-// in the first partition before, where Raise finds it.
-func (t *Topic) Raise(ctx context.Context, wanted int) (int, error) {
+// in the first partition before, where RaisePartitions finds it.
+func (t *Topic) RaisePartitions(ctx context.Context, wanted int) (int, error) {
 	t.mu.Lock()
 	known := t.propagated
 	t.mu.Unlock()
@@ -142,7 +142,7 @@ func (t *Topic) raise(ctx context.Context, wanted, known int) (number int, setti
 		return 0, groupSettings{}, err
 	}
 	slices.Sort(settings.groups)
-	t.noticed(number, near)
+	t.recordFirst(number, near)
 	return number, settings, nil
 }
 
@@ -170,11 +170,11 @@ func (t *Topic) propagate(ctx context.Context, settings groupSettings, known, nu
 		from := max(known, 1) // the first partition has them already
 		if settings.limited() {
 			from = 1
-			if err := t.shareOfFirst(ctx, settings, number); err != nil {
+			if err := t.setFirstShare(ctx, settings, number); err != nil {
 				return 0, err
 			}
 		}
-		err := t.Visit(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, settings, number) })
+		err := t.EachIn(ctx, from, number, func(ctx context.Context, p *Partition) error { return p.adopt(ctx, settings, number) })
 		if err != nil {
 			return 0, err
 		}
@@ -210,11 +210,11 @@ func (t *Topic) Each(ctx context.Context, do func(ctx context.Context, p *Partit
 	if err != nil {
 		return err
 	}
-	return t.Visit(ctx, 0, number, do)
+	return t.EachIn(ctx, 0, number, do)
 }
 
-// Visit calls do for a range of partitions, all at once, and waits for all.
-func (t *Topic) Visit(ctx context.Context, from, to int, do func(ctx context.Context, p *Partition) error) error {
+// EachIn calls do for a range of partitions, all at once, and waits for all.
+func (t *Topic) EachIn(ctx context.Context, from, to int, do func(ctx context.Context, p *Partition) error) error {
 	if to == from+1 {
 		return do(ctx, t.Partition(from))
 	}

@@ -35,7 +35,7 @@ func groupsOf(t *testing.T, topic *Topic, partition int) []string {
 func TestTheNumberOfPartitionsNeverDecreases(t *testing.T) {
 	topic := newTopic(t)
 	for _, step := range []struct{ least, want int }{{1, 1}, {4, 4}, {3, 4}, {1, 4}, {12, 12}, {MaxPartitions, MaxPartitions}} {
-		number, err := topic.again().Raise(t.Context(), step.least)
+		number, err := topic.again().RaisePartitions(t.Context(), step.least)
 		require.NoError(t, err)
 		assert.Equal(t, step.want, number)
 		number, err = topic.Partitions(t.Context())
@@ -46,7 +46,7 @@ func TestTheNumberOfPartitionsNeverDecreases(t *testing.T) {
 
 func TestASinglePartitionIsNotRecordedInRedis(t *testing.T) {
 	topic := newTopic(t)
-	_, err := topic.Raise(t.Context(), 1)
+	_, err := topic.RaisePartitions(t.Context(), 1)
 	require.NoError(t, err)
 	assert.Zero(t, topic.store.Redis().Exists(t.Context(), topic.Partition(0).Key(script.PartitionCount, "")).Val())
 }
@@ -54,12 +54,12 @@ func TestASinglePartitionIsNotRecordedInRedis(t *testing.T) {
 func TestALostNumberOfPartitionsIsRestored(t *testing.T) {
 	topic := newTopic(t)
 	member := topic.Membership("g", GroupOptions{})
-	_, err := topic.Raise(t.Context(), 4)
+	_, err := topic.RaisePartitions(t.Context(), 4)
 	require.NoError(t, err)
 	_, err = member.Partitions(t.Context())
 	require.NoError(t, err)
 	for name, restore := range map[string]func() (int, error){
-		"by a publisher":  func() (int, error) { return topic.Raise(t.Context(), 1) },
+		"by a publisher":  func() (int, error) { return topic.RaisePartitions(t.Context(), 1) },
 		"by a subscriber": func() (int, error) { return member.Partitions(t.Context()) },
 	} {
 		require.NoError(t, topic.store.Redis().Del(t.Context(), topic.Partition(0).Key(script.PartitionCount, "")).Err())
@@ -77,13 +77,13 @@ func TestADamagedNumberOfPartitionsIsAnError(t *testing.T) {
 	key := topic.Partition(0).Key(script.PartitionCount, "")
 	for _, damage := range []string{"many", "0", "-3", "1000000", "2.5", ""} {
 		require.NoError(t, topic.store.Redis().Set(t.Context(), key, damage, 0).Err())
-		_, err := topic.Raise(t.Context(), 1)
+		_, err := topic.RaisePartitions(t.Context(), 1)
 		require.Error(t, err, "%q", damage)
 		assert.Contains(t, err.Error(), "partitions", "%q", damage)
 	}
 	require.NoError(t, topic.store.Redis().Del(t.Context(), key).Err())
 	require.NoError(t, topic.store.Redis().LPush(t.Context(), key, "x").Err())
-	_, err := topic.Raise(t.Context(), 1)
+	_, err := topic.RaisePartitions(t.Context(), 1)
 	var wrong *script.WrongTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, "string", wrong.Want)
@@ -98,7 +98,7 @@ func TestNewPartitionsInheritAllGroups(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, number)
 	}
-	_, err := topic.Raise(t.Context(), 3)
+	_, err := topic.RaisePartitions(t.Context(), 3)
 	require.NoError(t, err)
 	for n := range 3 {
 		assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, n), "partition %d", n)
@@ -106,7 +106,7 @@ func TestNewPartitionsInheritAllGroups(t *testing.T) {
 	assert.Empty(t, groupsOf(t, topic, 3))
 
 	require.NoError(t, topic.store.Redis().Del(t.Context(), topic.Partition(2).Key(script.Groups, "")).Err())
-	_, err = topic.again().Raise(t.Context(), 1) // a publisher that finds more partitions than it requests
+	_, err = topic.again().RaisePartitions(t.Context(), 1) // a publisher that finds more partitions than it requests
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"g", "h"}, groupsOf(t, topic, 2))
 }
@@ -117,7 +117,7 @@ func TestRaiseNamesAGroupsKeyOfTheWrongType(t *testing.T) {
 	require.NoError(t, err)
 	key := topic.Partition(2).Key(script.Groups, "")
 	require.NoError(t, topic.store.Redis().Set(t.Context(), key, "x", 0).Err())
-	_, err = topic.Raise(t.Context(), 4)
+	_, err = topic.RaisePartitions(t.Context(), 4)
 	var wrong *script.WrongTypeError
 	require.ErrorAs(t, err, &wrong)
 	assert.Equal(t, key, wrong.Key)
@@ -125,7 +125,7 @@ func TestRaiseNamesAGroupsKeyOfTheWrongType(t *testing.T) {
 
 func TestAGroupRegistersInAllPartitions(t *testing.T) {
 	topic := newTopic(t)
-	_, err := topic.Raise(t.Context(), 2)
+	_, err := topic.RaisePartitions(t.Context(), 2)
 	require.NoError(t, err)
 	member := topic.again().Membership("g", GroupOptions{})
 	number, err := member.Partitions(t.Context())
@@ -157,7 +157,7 @@ func TestReadingAnUnusedTopicLeavesNoTrace(t *testing.T) {
 
 func TestEachVisitsAllPartitionsAtOnceAndReportsEachErrorOnce(t *testing.T) {
 	topic := newTopic(t)
-	_, err := topic.Raise(t.Context(), 40)
+	_, err := topic.RaisePartitions(t.Context(), 40)
 	require.NoError(t, err)
 	var together sync.WaitGroup
 	together.Add(40)
@@ -178,7 +178,7 @@ func TestEachVisitsAllPartitionsAtOnceAndReportsEachErrorOnce(t *testing.T) {
 
 func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 	topic := newTopic(t)
-	_, err := topic.Raise(t.Context(), 2)
+	_, err := topic.RaisePartitions(t.Context(), 2)
 	require.NoError(t, err)
 	broken := topic.Partition(1).Key(script.Publishers, "")
 	require.NoError(t, topic.store.Redis().Set(t.Context(), broken, "x", 0).Err())
@@ -217,9 +217,9 @@ func TestTheObserverSeesEachCall(t *testing.T) {
 		call.Topic, call.Took = "", 0
 		return call
 	}
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	assert.Equal(t, observe.Called{Partition: -1, Script: "enlist"}, observed())
-	require.NoError(t, topic.Enlist(t.Context()))
+	require.NoError(t, topic.EnsureListed(t.Context()))
 	assert.Empty(t, calls, "the second call asks Redis nothing")
 	_, err = topic.Partitions(t.Context())
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestTheObserverSeesEachCall(t *testing.T) {
 	g := topic.Partition(3).Group("g")
 	require.NoError(t, g.Register(t.Context()))
 	assert.Equal(t, observe.Called{Partition: 3, Script: "register"}, observed())
-	_, err = g.Claim(t.Context(), Request{Consumer: "c", Number: 1, Limit: 1, Lease: lease})
+	_, err = g.Claim(t.Context(), ClaimRequest{Consumer: "c", Number: 1, Limit: 1, Lease: lease})
 	require.NoError(t, err)
 	assert.Equal(t, observe.Called{Partition: 3, Script: "claim"}, observed())
 

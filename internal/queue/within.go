@@ -30,7 +30,7 @@ func (g *Group) runWithin(ctx context.Context, w *link.Window, bytes int, most t
 }
 
 // runClaim makes a claim. An attempt may take half a lease at most, so that a second one can end within the lease.
-func (g *Group) runClaim(ctx context.Context, r Request, call script.Call) (script.Reply, error) {
+func (g *Group) runClaim(ctx context.Context, r ClaimRequest, call script.Call) (script.Reply, error) {
 	if g.claims == nil {
 		return g.partition.Client().Run(ctx, call)
 	}
@@ -38,7 +38,7 @@ func (g *Group) runClaim(ctx context.Context, r Request, call script.Call) (scri
 }
 
 // fitting reduces a request to what fits into a reply.
-func (g *Group) fitting(r Request) Request {
+func (g *Group) fitting(r ClaimRequest) ClaimRequest {
 	if r.Bytes == 0 || r.Bytes > MaxReplyBytes {
 		r.Bytes = MaxReplyBytes
 	}
@@ -51,7 +51,7 @@ func (g *Group) fitting(r Request) Request {
 }
 
 // arrived records how long the answer to a claim took.
-func (g *Group) arrived(claims Claims, took time.Duration) {
+func (g *Group) arrived(claims ClaimReply, took time.Duration) {
 	if g.claims == nil {
 		return
 	}

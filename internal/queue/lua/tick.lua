@@ -12,7 +12,7 @@
 -- ARGV[4]  cursor    the new one; FORGET: remove the record, because no caller will store ticks of the schedule any more
 -- ARGV[5]  channel   where subscribers listen for notifications
 -- ARGV[6..]  of each tick: nominal time, ms; due, ms; id; body
--- Returns  { what, now in ms, record }. what is 'stored'; 'seen' if the record has another cursor; 'older' if it has a newer
+-- Returns  { what, now in ms, record }. what is 'stored'; 'seen' if the record has another cursor; 'superseded' if it has a newer
 --          revision; 'lost' if there is no record though the revision is old; 'looked' if revision is 0. record is the
 --          current one or, for 'looked', as it would be written now
 
@@ -47,7 +47,7 @@ for i, id in ipairs(ids) do
 end
 if revision == 0 then return { 'looked', now_ms, record_of(of, last, fired, ahead) } end
 
-if of > revision then return { 'older', now_ms, record } end
+if of > revision then return { 'superseded', now_ms, record } end
 if of == revision and last ~= ARGV[3] then return { 'seen', now_ms, record } end
 if cursor == 'FORGET' then
   redis.call('HDEL', ticks, schedule)

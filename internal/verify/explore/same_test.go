@@ -74,7 +74,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 				{{ID: fmt.Sprintf("%026d", 2), Body: []byte("it makes the claim ask for the groups")}},
 			}})
 			require.NoError(t, err)
-			_, err = g.Claim(ctx, queue.Request{Consumer: "a", Number: 2, Limit: 2, Free: 1, Lease: lease("a"), MaxDeliveries: 3})
+			_, err = g.Claim(ctx, queue.ClaimRequest{Consumer: "a", Number: 2, Limit: 2, Free: 1, Lease: lease("a"), MaxDeliveries: 3})
 			return err
 		}},
 		{op{kind: "ack", group: "g", msg: "#1", receipt: "2/0/1"}, func(ctx context.Context) error {

@@ -44,7 +44,7 @@ type groupOf struct {
 }
 
 // Claim implements delivery.Group.
-func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, error) {
+func (g groupOf) Claim(ctx context.Context, r queue.ClaimRequest) (queue.ClaimReply, error) {
 	request := store.Request{
 		Group: g.c.group.name, Consumer: r.Consumer, Number: r.Number,
 		Limit: r.Limit, Free: r.Free, Bytes: r.Bytes,
@@ -53,12 +53,12 @@ func (g groupOf) Claim(ctx context.Context, r queue.Request) (queue.Claims, erro
 	start := time.Now()
 	claims, err := call(ctx, g.l, "claim", func(now int64) claimed { return g.c.claim(g.l, now, request) })
 	if err != nil {
-		return queue.Claims{}, err
+		return queue.ClaimReply{}, err
 	}
 	if g.c.received(g.l, claims, start); claims.retired {
-		return queue.Claims{}, queue.ErrGroupRetired
+		return queue.ClaimReply{}, queue.ErrGroupRetired
 	}
-	result := queue.Claims{
+	result := queue.ClaimReply{
 		Next: time.Duration(claims.Wait) * time.Microsecond, NeedsWorker: claims.NeedsWorker, Buried: buriedOf(claims.Buried),
 	}
 	for _, m := range claims.Messages {

@@ -18,28 +18,28 @@ type publishTopic struct{ p *publisher }
 
 var _ publish.Topic = publishTopic{}
 
-// Enlist implements publish.Topic.
-func (t publishTopic) Enlist(ctx context.Context) error {
+// EnsureListed implements publish.Topic.
+func (t publishTopic) EnsureListed(ctx context.Context) error {
 	_, err := call(ctx, t.p.link(0), "enlist", func(int64) bool { return true })
 	return err
 }
 
 // Advance implements publish.Topic.
-func (t publishTopic) Advance(ctx context.Context, _ string) error { return t.Enlist(ctx) }
+func (t publishTopic) Advance(ctx context.Context, _ string) error { return t.EnsureListed(ctx) }
 
-// Raise implements publish.Topic.
-func (t publishTopic) Raise(ctx context.Context, least int) (int, error) {
+// RaisePartitions implements publish.Topic.
+func (t publishTopic) RaisePartitions(ctx context.Context, least int) (int, error) {
 	return call(ctx, t.p.link(0), "raise", func(int64) int { return t.p.w.raise(least) })
 }
 
 // EndExpired implements publish.Topic. No group of the simulation expires.
 func (t publishTopic) EndExpired(context.Context) ([]queue.Ended, error) { return nil, nil }
 
-// Unrecord implements publish.Topic. The simulation keeps all records.
-func (publishTopic) Unrecord(context.Context, int, []string) error { return nil }
+// DeleteRecords implements publish.Topic. The simulation keeps all records.
+func (publishTopic) DeleteRecords(context.Context, int, []string) error { return nil }
 
-// UnrecordCallers implements publish.Topic.
-func (publishTopic) UnrecordCallers(context.Context) error { return nil }
+// DeleteCallerRecords implements publish.Topic.
+func (publishTopic) DeleteCallerRecords(context.Context) error { return nil }
 
 // Push implements publish.Topic. Messages are stored under readable ids.
 func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]queue.Duplicate, error) {
@@ -95,7 +95,7 @@ func (t publishTopic) Reschedule(ctx context.Context, key string, delay time.Dur
 // withKey calls do for all partitions. It reads their number first, which queue.Topic reads during the calls, and does
 // not raise it.
 func (t publishTopic) withKey(ctx context.Context, kind string, do func(partition int, now int64) (id string)) (queue.Status, error) {
-	number, err := call(ctx, t.p.link(0), "partitions", func(int64) int { return t.p.w.topic.Raise(1) })
+	number, err := call(ctx, t.p.link(0), "partitions", func(int64) int { return t.p.w.topic.RaisePartitions(1) })
 	if err != nil {
 		return queue.Status{}, err
 	}

@@ -117,7 +117,7 @@ func (w *World) stall(r *rand.Rand) {
 	if w.quiet {
 		return
 	}
-	n, d := r.IntN(w.topic.Raise(1)), between(r, 50*time.Millisecond, 8*time.Second)
+	n, d := r.IntN(w.topic.RaisePartitions(1)), between(r, 50*time.Millisecond, 8*time.Second)
 	w.stalls[n] = time.Now().Add(d)
 	w.log("sim", "partition %d hangs for %v", []any{n, d})
 	for _, c := range w.consumers {
@@ -132,7 +132,7 @@ func (w *World) lie(r *rand.Rand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gap, until := between(r, time.Millisecond, 200*time.Millisecond), time.Now().Add(between(r, time.Second, 20*time.Second))
-	g, partition := w.groups[r.IntN(len(w.groups))], r.IntN(w.topic.Raise(1))
+	g, partition := w.groups[r.IntN(len(w.groups))], r.IntN(w.topic.RaisePartitions(1))
 	own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 	w.log("liar", "lies every %v to %s at %d", []any{gap, g.name, partition})
 	w.actors.Go(func() { w.liar(own, g, partition, gap, until) })

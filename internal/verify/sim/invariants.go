@@ -48,7 +48,7 @@ func (w *World) watch() {
 }
 
 func (w *World) checkStates() {
-	for n := range w.topic.Raise(1) {
+	for n := range w.topic.RaisePartitions(1) {
 		if err := w.topic.Partition(n).Check(); err != nil {
 			w.fail("state", "", "partition %d: %v", n, err)
 		}

@@ -51,7 +51,7 @@ func (p *publisher) change() {
 
 // holders lists the messages that hold a key, by partition. The caller holds mu.
 func (w *World) holders(key string) []string {
-	list := make([]string, w.topic.Raise(1))
+	list := make([]string, w.topic.RaisePartitions(1))
 	for n := range list {
 		list[n] = w.topic.Partition(n).Holder(key)
 	}

@@ -102,6 +102,6 @@ func (e notificationReader) OnMessage(text string) {
 		e.link.consumer.seePause(e.link.partition)
 	}
 	e.handler.OnHint(queue.Hint{
-		In: time.Duration(n.Wait) * time.Microsecond, Claimed: n.Claimed, Found: n.Found, Alone: alone, Grown: n.Grown, Paused: n.Paused,
+		In: time.Duration(n.Wait) * time.Microsecond, Claimed: n.Claimed, Found: n.Found, ForGroup: alone, Grown: n.Grown, Paused: n.Paused,
 	})
 }

@@ -194,7 +194,7 @@ func (o *operator) everywhere(kind string, do func(n int, now int64)) {
 func (o *operator) partitions() int {
 	o.w.mu.Lock()
 	defer o.w.mu.Unlock()
-	return o.w.topic.Raise(1)
+	return o.w.topic.RaisePartitions(1)
 }
 
 // call makes a call until it is answered, and returns the answer; false when the simulation

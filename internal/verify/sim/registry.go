@@ -25,7 +25,7 @@ type joined struct {
 // register registers a group in the partitions that its consumer has not registered it in, as
 // queue.Membership does. The caller holds mu.
 func (w *World) register(c *consumer) joined {
-	number := w.topic.Raise(1)
+	number := w.topic.RaisePartitions(1)
 	if c.known > 0 && c.known < number && !w.registerAt(c.group, 0) {
 		return joined{retired: true}
 	}
@@ -63,12 +63,12 @@ func (w *World) followScheduled(g *group, partition int) {
 // raise makes sure that there are at least this many partitions, and returns their number. The
 // caller holds mu.
 func (w *World) raise(least int) int {
-	known := w.topic.Raise(1)
+	known := w.topic.RaisePartitions(1)
 	for n := known; n < least; n++ {
 		w.raised[n] = time.Now()
 		w.log("sim", "partition %d is added", []any{n})
 	}
-	number := w.topic.Raise(least)
+	number := w.topic.RaisePartitions(least)
 	for _, g := range w.groups {
 		for n := range number {
 			if number > known {
@@ -169,7 +169,7 @@ func (w *World) restore(partition int, g *group) bool {
 		return false
 	}
 	w.log("operator", "restores %q at %d", []any{g.name, partition})
-	for n := range w.topic.Raise(1) {
+	for n := range w.topic.RaisePartitions(1) {
 		if r := g.at(n); r.retired && (n == partition || partition == 0 && r.follows) {
 			r.change(time.Now(), func() { r.retired, r.follows, r.untold = false, false, time.Now() })
 		}

@@ -169,7 +169,7 @@ func (w *World) closeAll(pause func(time.Duration)) {
 // finish ends the simulation.
 func (w *World) finish() (Stats, *Failure) {
 	w.mu.Lock()
-	for n := range w.topic.Raise(1) {
+	for n := range w.topic.RaisePartitions(1) {
 		if err := w.topic.Partition(n).Check(); err != nil {
 			w.fail("state", "", "partition %d: %v", n, err)
 		}

@@ -55,7 +55,7 @@ func (w *World) checkStampede(g *group) {
 // limitedSince reports whether a group has had the same limits in all partitions since a
 // time.
 func (w *World) limitedSince(g *group, since time.Time) bool {
-	for n := range w.topic.Raise(1) {
+	for n := range w.topic.RaisePartitions(1) {
 		r := g.at(n)
 		if r.max == 0 && r.interval == 0 || !r.changedAt.Before(since) {
 			return false

@@ -83,7 +83,7 @@ func NewWorld(seed uint64, plan Plan) *World {
 		stalls: map[int]time.Time{}, storms: map[*process]time.Time{}, refusals: map[*process]time.Time{},
 		silentUntil: map[*process]time.Time{}, active: time.Now(), stats: Stats{Handled: map[string]int{}},
 	}
-	w.topic.Raise(plan.Partitions)
+	w.topic.RaisePartitions(plan.Partitions)
 	w.topic.Notify = w.notify
 	for _, g := range plan.Groups {
 		w.groups = append(w.groups, &group{name: g.Name, plan: g, ordered: plan.ordered(g), rules: map[int]*rules{}, turns: map[line]*turn{}})

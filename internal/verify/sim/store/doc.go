@@ -3,7 +3,7 @@
 // it, and TestModel of internal/queue compares it with the scripts on a real Redis. It does not
 // depend on Redis, on Watermill, or on the library.
 //
-// TestModel compares one partition. It does not compare Raise, the settings that new partitions
+// TestModel compares one partition. It does not compare RaisePartitions, the settings that new partitions
 // copy, and claims of a caller that does not know all groups: here, messages that become due go to
 // all registered groups.
 //

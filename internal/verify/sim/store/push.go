@@ -97,8 +97,8 @@ func (p *Partition) Outcome(publisher string, number int64) (stored bool, duplic
 	return false, nil, false
 }
 
-// Unrecord removes the record of a publisher.
-func (p *Partition) Unrecord(publisher string) { delete(p.publishers, publisher) }
+// DeleteRecords removes the record of a publisher.
+func (p *Partition) DeleteRecords(publisher string) { delete(p.publishers, publisher) }
 
 func (p *Partition) store(now int64, result *Pushed, duplicates string, m Message, due int64) bool {
 	key := keyOf(m.ID)

@@ -134,7 +134,7 @@ func TestNewPartitionsInheritPausesAndLimits(t *testing.T) {
 	p.Register("g")
 	p.Pause(0, "g", 0)
 	p.Limit(0, "g", Limits{MaxInFlight: 3, Messages: 10, Per: second, Burst: 5}, 1)
-	topic.Raise(2)
+	topic.RaisePartitions(2)
 	for n, want := range []share{{2, 200 * ms, 3}, {1, 200 * ms, 2}} {
 		assert.Equal(t, want, topic.Partition(n).shares["g"])
 		assert.Contains(t, topic.Partition(n).pauses, "g")

@@ -22,13 +22,13 @@ type Notice struct {
 // NewTopic returns a topic with one partition.
 func NewTopic() *Topic {
 	t := &Topic{}
-	t.Raise(1)
+	t.RaisePartitions(1)
 	return t
 }
 
-// Raise makes sure that there are at least this many partitions, with the settings of the first
+// RaisePartitions makes sure that there are at least this many partitions, with the settings of the first
 // one, and returns their number. It does not check that limits allow as many.
-func (t *Topic) Raise(least int) int {
+func (t *Topic) RaisePartitions(least int) int {
 	known := len(t.partitions)
 	for n := known; n < least; n++ {
 		t.partitions = append(t.partitions, newPartition(n, func(notice Notice) { t.notify(n, notice) }))

@@ -1,4 +1,4 @@
--- unrecord.lua: remove the records of a closed publisher. The publisher calls it only if no repeated call
+-- delete_records.lua: remove the records of a closed publisher. The publisher calls it only if no repeated call
 -- of its batches can arrive later, because Redis would store such a batch again without the record.
 --
 -- KEYS     publishers
