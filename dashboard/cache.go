@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	share   = 20               // values are cached for so many times as long as it took to read them
-	maxKept = 10 * time.Second // but at most for so long
-	readFor = 5 * time.Second  // how long a read of all topics may take: then it shows those that it could read
+	share       = 20               // values are cached for so many times as long as it took to read them
+	maxKept     = 10 * time.Second // but at most for so long
+	readTimeout = 5 * time.Second  // how long a read of all topics may take: then it shows those that it could read
 )
 
 // cache shares what is read from Redis among all requests and open pages. Readers of the same key share one call, and its result
@@ -124,7 +124,7 @@ type overview struct {
 // overview returns all topics. It fails if none could be read.
 func (d *Dashboard) overview(ctx context.Context) (*overview, error) {
 	value, err := d.cache.get(ctx, "overview", func(ctx context.Context) (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, readFor)
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		topics, err := d.config.Admin.Stats(ctx, admin.StatsOptions{})
 		if err != nil && len(topics) == 0 {

@@ -406,7 +406,7 @@ func TestServerErrorsDoNotRefuseAnEntry(t *testing.T) {
 		"LOADING Redis is loading the dataset in memory":                                  false,
 		"WRONGTYPE Operation against a key holding the wrong kind of value":               true,
 	} {
-		assert.Equal(t, want, isPermanent(fmt.Errorf("it fails: %w", script.Refusal(text))), text)
+		assert.Equal(t, want, isPermanent(fmt.Errorf("it fails: %w", script.NotStoredError(text))), text)
 	}
 	for _, err := range []error{
 		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},

@@ -211,7 +211,7 @@ func (sh *share) remaining() (entries []string) {
 
 // isPermanent reports whether another attempt would fail in the same way.
 func isPermanent(err error) bool {
-	outage := script.Transient(err) || script.Unreachable(err) || script.Unwilling(err)
+	outage := script.Transient(err) || script.Unreachable(err) || script.RefusesWrites(err)
 	return errors.As(err, new(invalidEntryError)) || !outage && !errors.Is(err, queue.ErrStalePublisher)
 }
 
@@ -335,7 +335,7 @@ func (w *batchWork) push(ctx context.Context) error {
 
 func (w *batchWork) pushTo(ctx context.Context, sh *share) error {
 	duplicates, err := w.pushAs(ctx, publisherName, sh)
-	if errors.Is(err, queue.ErrStalePublisher) && !script.Refused(err) {
+	if errors.Is(err, queue.ErrStalePublisher) && !script.NotStored(err) {
 		duplicates, err = w.pushAfterLater(ctx, sh)
 	}
 	switch {
@@ -370,7 +370,7 @@ func (w *batchWork) pushAs(ctx context.Context, name string, sh *share) ([]queue
 	b := queue.Batch{Publisher: name, Number: w.batch.Number, Duplicates: queue.Duplicates(w.config.OnDuplicate), Calls: sh.calls}
 	partition := w.topic(sh.topic).Partition(sh.partition)
 	duplicates, err := partition.Push(ctx, b)
-	if err == nil || isPermanent(err) || !script.Refused(err) {
+	if err == nil || isPermanent(err) || !script.NotStored(err) {
 		return duplicates, err
 	}
 	stored, duplicates, failed := partition.Reopen(ctx, b)

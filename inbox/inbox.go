@@ -26,11 +26,11 @@ const (
 	// idle is how long one call waits for an entry.
 	idle = 2 * time.Second
 
-	// storeFor is how long one attempt to store a batch may take.
-	storeFor = 10 * time.Second
+	// storeTimeout is how long one attempt to store a batch may take.
+	storeTimeout = 10 * time.Second
 
-	// endFor is how long Run may take to end its last batch when it stops.
-	endFor = time.Second
+	// endTimeout is how long Run may take to end its last batch when it stops.
+	endTimeout = time.Second
 
 	// maxOverhead is by how many bytes the fields of an entry may exceed MaxMessageBytes.
 	maxOverhead = 1 << 20
@@ -152,7 +152,7 @@ func (r *reader) round(ctx context.Context) (worked bool, err error) {
 		backoff.Sleep(ctx, b.Wait)
 		return b.Number != r.failed, nil
 	}
-	storing, cancel := context.WithTimeout(ctx, storeFor)
+	storing, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	rejected, err := r.inbox.processBatch(storing, b)
 	switch {
@@ -172,7 +172,7 @@ func (r *reader) end(ctx context.Context) {
 	if r.stored == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endFor)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	r.as.Lease = 0
 	_, _ = r.inbox.intake.Next(ctx, r.as, r.stored, r.rejected...) // if it fails, another reader stores the batch again, without effect

@@ -251,7 +251,7 @@ func (p *Scheduler) compare(ctx context.Context, ids []string, to editor) (
 		switch {
 		case differs:
 			changes, changed = append(changes, next.change(old)), append(changed, next)
-		case old.revision != 0 && !old.upcoming.After(now.Add(leaseFor)):
+		case old.revision != 0 && !old.upcoming.After(now.Add(leaseTime)):
 			leftOver = append(leftOver, task{definition: old, lease: old.upcoming})
 		}
 	}
@@ -266,7 +266,7 @@ func (d definition) after(old definition, now time.Time) (next definition, diffe
 	if !old.Removed && old.Owner != "" && old.Owner != d.Owner {
 		return d, false, fmt.Errorf("%w: %q is of %q", ErrOwned, d.ID, old.Owner)
 	}
-	if removalStored := old.Removed && old.upcoming.After(now.Add(leaseFor)); old.Topic != d.Topic && !removalStored {
+	if removalStored := old.Removed && old.upcoming.After(now.Add(leaseTime)); old.Topic != d.Topic && !removalStored {
 		next = old.removed()
 		next.Paused, next.moves = old.Paused, true
 		return next, true, nil

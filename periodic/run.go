@@ -10,8 +10,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
-// leaseFor is how long a process may work on a schedule before another one takes it.
-const leaseFor = 15 * time.Second
+// leaseTime is how long a process may work on a schedule before another one takes it.
+const leaseTime = 15 * time.Second
 
 // minRoundPause is the shortest wait of Run between two rounds, unless more schedules are to be taken.
 const minRoundPause = 10 * time.Millisecond
@@ -84,7 +84,7 @@ func (p *Scheduler) logging() observe.Observer {
 func (p *Scheduler) round(ctx context.Context) (work []task, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.roundTimeout)
 	defer cancel()
-	taken, now, next, err := p.table.Take(ctx, leaseFor)
+	taken, now, next, err := p.table.Take(ctx, leaseTime)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -172,8 +172,8 @@ func countCalls(p *queue.Partition, groups []string, more More) []countCall {
 		limit = detailedPerCall
 	}
 	calls := []countCall{{p, groups[:min(len(groups), limit)], more, true}}
-	for some := range slices.Chunk(groups[len(calls[0].groups):], limit) {
-		calls = append(calls, countCall{p, some, more, false})
+	for chunk := range slices.Chunk(groups[len(calls[0].groups):], limit) {
+		calls = append(calls, countCall{p, chunk, more, false})
 	}
 	return calls
 }
@@ -247,8 +247,8 @@ type ListedCounts struct {
 func CountAll(ctx context.Context, s *queue.Store, topics []Listed, within []time.Duration) []ListedCounts {
 	// Grouped by the master of the first partition, so that no master waits for another.
 	first := func(t Listed) string { return s.Partition(t.Name, 0).Key(script.Scheduled, "") }
-	return script.ByMaster(ctx, s.Client, topics, first, func(some []Listed) []ListedCounts {
-		return countAll(ctx, s, some, within)
+	return script.ByMaster(ctx, s.Client, topics, first, func(chunk []Listed) []ListedCounts {
+		return countAll(ctx, s, chunk, within)
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 
 // fillSets gives each sorted set of the partition and of the group g a size of its own.
 func fillSets(r *scene) {
-	p := r.partition.Names
+	p := r.partition.KeyNames
 	for set, scores := range map[string][]float64{
 		p.Key(script.Scheduled, ""): {1000, 2000, 1e13}, p.Key(script.QueueOf, "g"): {3000, 4000, 2e13, 3e13, 4e13, script.InLine + 1000, script.InLine + 2000},
 		p.Key(script.UnackOf, "g"): {5000, 1e13}, p.Key(script.DeadOf, "g"): {6000, 7000, 8000, 9000},

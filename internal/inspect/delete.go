@@ -51,7 +51,7 @@ func drop(ctx context.Context, p *queue.Partition) error {
 			return nil
 		}
 		reply.Text() // "groups"
-		until = reply.Time().Add(script.Patience(ctx)).UnixMilli()
+		until = reply.Time().Add(script.RemainingTime(ctx)).UnixMilli()
 		names = append(names, reply.Rest()...)
 		if err := reply.End(); err != nil {
 			return err
@@ -89,7 +89,7 @@ func delist(ctx context.Context, s *queue.Store, topic string) error {
 		}
 		reply, err := s.Run(ctx, script.Call{
 			Script: delistScript, Topic: topic, Partition: -1, Keys: []string{s.Registry()},
-			Args: []any{topic, now + script.Patience(ctx).Milliseconds()},
+			Args: []any{topic, now + script.RemainingTime(ctx).Milliseconds()},
 		})
 		if err != nil {
 			return err

@@ -37,12 +37,12 @@ func FindOrphans(ctx context.Context, p *queue.Partition, names []string, found 
 				names = append(names, reply.Rest()...)
 				continue
 			}
-			some, bytes, ids := reply.Count(), reply.Count(), reply.Rest()
+			read, bytes, ids := reply.Count(), reply.Count(), reply.Rest()
 			if err := reply.End(); err != nil {
 				return "", err
 			}
-			scanned, size = scanned+some, size+bytes
-			found(some, ids)
+			scanned, size = scanned+read, size+bytes
+			found(read, ids)
 			return next, nil
 		}
 		return "", queue.ErrGroupsKeepChanging

@@ -23,7 +23,7 @@ func collected(t *testing.T, call func(found func(int, []string)) error) []strin
 
 func TestOrphansAreBodiesInNoSet(t *testing.T) {
 	r := newScene(t)
-	names := r.partition.Names
+	names := r.partition.KeyNames
 	g, h := r.group("g"), r.group("h")
 	for i := range 300 {
 		r.push(due(fmt.Sprintf("w%03d", i)))
@@ -151,7 +151,7 @@ func TestLeftoversAreFoundAndDropped(t *testing.T) {
 	g := r.group("g")
 	r.push(due("held"), due("waits"))
 	r.claim(g, "c", 1)
-	names := r.partition.Names
+	names := r.partition.KeyNames
 	for in, k := range map[Record]script.Kind{RefsRecord: script.Refs, AttemptsRecord: script.AttemptsOf, ReasonsRecord: script.ReasonsOf, NackMetadataRecord: script.NackMetadataOf} {
 		key := names.Key(k, "g")
 		fields := []any{"held", `["g"]`}

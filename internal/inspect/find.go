@@ -22,7 +22,7 @@ func Find(ctx context.Context, p *queue.Partition, text string, step func(scanne
 		if err != nil {
 			return "", err
 		}
-		next, some, bytes := reply.Text(), reply.Count(), reply.Count()
+		next, read, bytes := reply.Text(), reply.Count(), reply.Count()
 		var found []Stored
 		for reply.More() {
 			found = append(found, Stored{reply.Text(), reply.Bytes()})
@@ -30,7 +30,7 @@ func Find(ctx context.Context, p *queue.Partition, text string, step func(scanne
 		if err := reply.End(); err != nil {
 			return "", err
 		}
-		scanned, size = scanned+some, size+bytes
-		return next, step(some, found)
+		scanned, size = scanned+read, size+bytes
+		return next, step(read, found)
 	})
 }

@@ -92,7 +92,7 @@ func Outdated(ctx context.Context, p *queue.Partition) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return script.Promptly(ctx, p.Client(), func(ctx context.Context) (int, error) {
+	return script.RunAbandonable(ctx, p.Client(), func(ctx context.Context) (int, error) {
 		key := p.Key(script.Imported, "")
 		node, err := p.Client().Master(ctx, key)
 		if err != nil {

@@ -45,8 +45,8 @@ func FindPrefixKeyFaults(ctx context.Context, c *script.Client) (KeyFaults, erro
 // keyFaults checks some keys in one slot.
 func keyFaults(ctx context.Context, c *script.Client, keys []script.Key) (KeyFaults, error) {
 	var all KeyFaults
-	for some := range slices.Chunk(keys, script.PipelineSize) {
-		f, err := script.Promptly(ctx, c, func(ctx context.Context) (KeyFaults, error) { return faultsOf(ctx, c, some) })
+	for chunk := range slices.Chunk(keys, script.PipelineSize) {
+		f, err := script.RunAbandonable(ctx, c, func(ctx context.Context) (KeyFaults, error) { return faultsOf(ctx, c, chunk) })
 		if err != nil {
 			return all, err
 		}
@@ -81,7 +81,7 @@ func faultsOf(ctx context.Context, c *script.Client, keys []script.Key) (faults 
 // Persist removes the expiry of keys.
 func Persist(ctx context.Context, c *script.Client, keys []string) error {
 	for _, key := range keys {
-		_, err := script.Promptly(ctx, c, func(ctx context.Context) (bool, error) { return c.Redis().Persist(ctx, key).Result() })
+		_, err := script.RunAbandonable(ctx, c, func(ctx context.Context) (bool, error) { return c.Redis().Persist(ctx, key).Result() })
 		if err != nil {
 			return err
 		}
@@ -98,14 +98,14 @@ const scannedAt = 1000
 // Unlisted returns the topics that have keys and are not in a list, sorted. It scans all keys of the database, in bounded steps.
 // The error may be ErrCannotScan.
 func Unlisted(ctx context.Context, c *script.Client, list []string) ([]string, error) {
-	nodes, err := script.Promptly(ctx, c, func(ctx context.Context) ([]redis.UniversalClient, error) { return masters(ctx, c) })
+	nodes, err := script.RunAbandonable(ctx, c, func(ctx context.Context) ([]redis.UniversalClient, error) { return masters(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
 	missing := map[string]bool{}
 	for _, node := range nodes {
 		for cursor := uint64(0); ; {
-			keys, err := script.Promptly(ctx, c, func(ctx context.Context) (page, error) { return scanKeys(ctx, node, cursor, c.KeyPattern()) })
+			keys, err := script.RunAbandonable(ctx, c, func(ctx context.Context) (page, error) { return scanKeys(ctx, node, cursor, c.KeyPattern()) })
 			if err != nil {
 				return nil, err
 			}
@@ -153,7 +153,7 @@ type page struct {
 
 func scanKeys(ctx context.Context, node redis.UniversalClient, cursor uint64, pattern string) (page, error) {
 	names, next, err := node.Scan(ctx, cursor, pattern, scannedAt).Result()
-	if err != nil && script.Refuses(ctx, node, err) {
+	if err != nil && script.CommandRefused(ctx, node, err) {
 		err = fmt.Errorf("%w: %w", ErrCannotScan, err)
 	}
 	return page{names, next}, err

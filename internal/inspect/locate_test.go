@@ -58,7 +58,7 @@ func TestLocateFindsUnregisteredGroups(t *testing.T) {
 	r.group("retired")
 	r.push(due("a"))
 	require.Len(t, r.claim(g, "c", 1), 1)
-	names := r.partition.Names
+	names := r.partition.KeyNames
 	require.NoError(t, r.Client.SRem(t.Context(), names.Key(script.Groups, ""), "unregistered", "retired").Err())
 	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Settings, ""), "retired:retired", 1000, "retired:long ago", 500).Err())
 	require.NoError(t, r.Client.HSet(t.Context(), names.Key(script.Refs, ""), "a", `["g","unregistered"]`).Err())

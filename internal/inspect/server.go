@@ -63,7 +63,7 @@ func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, err
 	var list []Server
 	seen := map[string]bool{}
 	for _, key := range slices.Backward(keys) { // so that a topic's key comes before the list's
-		node, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (redis.UniversalClient, error) { return s.Master(ctx, key) })
+		node, err := script.RunAbandonable(ctx, s.Client, func(ctx context.Context) (redis.UniversalClient, error) { return s.Master(ctx, key) })
 		if err != nil { // the client does not know the nodes of keys
 			errs = append(errs, err)
 			break
@@ -73,7 +73,7 @@ func Servers(ctx context.Context, s *queue.Store, names []string) ([]Server, err
 			continue
 		}
 		seen[addr] = true
-		server, err := script.Promptly(ctx, s.Client, func(ctx context.Context) (Server, error) { return serverAt(ctx, s, node, addr, key) })
+		server, err := script.RunAbandonable(ctx, s.Client, func(ctx context.Context) (Server, error) { return serverAt(ctx, s, node, addr, key) })
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", addr, err))
 			continue
@@ -95,7 +95,7 @@ func addrOf(node redis.UniversalClient) string {
 func serverAt(ctx context.Context, s *queue.Store, node redis.UniversalClient, addr, key string) (Server, error) {
 	server := Server{Addr: addr}
 	info, err := node.Info(ctx).Result()
-	if err != nil && !script.Refuses(ctx, node, err) {
+	if err != nil && !script.CommandRefused(ctx, node, err) {
 		return Server{}, err
 	}
 	if server.Refused = err; err == nil {

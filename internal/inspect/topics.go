@@ -18,8 +18,8 @@ const memorySamples = 50
 // Memory estimates the memory of the keys of the partition and of some of its groups, in bytes. It returns false if Redis
 // refuses the command.
 func Memory(ctx context.Context, p *queue.Partition, groups []string) (bytes int64, known bool, err error) {
-	for some := range slices.Chunk(p.All(groups), script.PipelineSize) {
-		size, err := script.Promptly(ctx, p.Client(), func(ctx context.Context) (int64, error) { return memory(ctx, p.Client(), some) })
+	for chunk := range slices.Chunk(p.All(groups), script.PipelineSize) {
+		size, err := script.RunAbandonable(ctx, p.Client(), func(ctx context.Context) (int64, error) { return memory(ctx, p.Client(), chunk) })
 		if err != nil || size == unknown {
 			return 0, false, err
 		}
@@ -47,7 +47,7 @@ func memory(ctx context.Context, c *script.Client, keys []script.Key) (bytes int
 		size, err := a.Result()
 		switch {
 		case errors.Is(err, redis.Nil): // there is no such key
-		case err != nil && script.Refuses(ctx, node, err):
+		case err != nil && script.CommandRefused(ctx, node, err):
 			return unknown, nil
 		case err != nil:
 			return 0, err

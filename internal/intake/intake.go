@@ -144,7 +144,7 @@ func (i *Intake) Plan(ctx context.Context, number int64, plan string) (string, e
 // Await waits for an entry, or for some time. It occupies a connection of the client for that long, even if ctx ends sooner.
 func (i *Intake) Await(ctx context.Context, most time.Duration) error {
 	key := i.client.PrefixKey(script.Entries)
-	_, err := script.Promptly(ctx, i.client, func(ctx context.Context) (struct{}, error) {
+	_, err := script.RunAbandonable(ctx, i.client, func(ctx context.Context) (struct{}, error) {
 		err := i.client.Redis().XRead(ctx, &redis.XReadArgs{Streams: []string{key, "0"}, Count: 1, Block: most}).Err()
 		if errors.Is(err, redis.Nil) {
 			err = nil
@@ -210,22 +210,22 @@ func (i *Intake) pages(
 ) (entries []Entry, err error) {
 	for most > 0 && bytes > 0 {
 		count := min(page, most)
-		some, err := script.Promptly(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
+		chunk, err := script.RunAbandonable(ctx, i.client, func(ctx context.Context) ([]Entry, error) {
 			return entriesOf(read(ctx, from, count).Result())
 		})
 		if err != nil {
 			return entries, err
 		}
-		entries = append(entries, some...)
-		if len(some) < int(count) || some[count-1].ID == lastID {
+		entries = append(entries, chunk...)
+		if len(chunk) < int(count) || chunk[count-1].ID == lastID {
 			break
 		}
-		for _, e := range some {
+		for _, e := range chunk {
 			for _, f := range e.Fields {
 				bytes -= len(f[0]) + len(f[1])
 			}
 		}
-		from, most = "("+some[count-1].ID, most-count
+		from, most = "("+chunk[count-1].ID, most-count
 	}
 	return entries, nil
 }

@@ -185,7 +185,7 @@ func TestALargeCallAtThePendingLimitIsNotOvertaken(t *testing.T) {
 
 func TestFlushAwaitsEarlierCallsAndReturnsTheFirstErrorOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{latency: 100 * time.Millisecond, answers: []error{errRefused, nil, script.Refusal("the second"), script.Refusal("not the first")}}
+		f := &fakeTopic{latency: 100 * time.Millisecond, answers: []error{errRefused, nil, script.NotStoredError("the second"), script.NotStoredError("not the first")}}
 		p := f.publisher(t)
 		require.NoError(t, p.Flush(t.Context()), "nothing is under way")
 		start := time.Now()
@@ -231,7 +231,7 @@ func TestCloseWaitsForAsyncCallsAndTheirObserver(t *testing.T) {
 }
 
 func TestPublishAsyncHasTheSameOutcomesAsPublish(t *testing.T) {
-	full := script.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
+	full := script.NotStoredError("OOM command not allowed when used memory > 'maxmemory'.")
 	denied := redisError("NOPERM this user has no permissions to run the 'evalsha' command")
 	shortfall := &script.ReplicationError{Want: 1}
 	for name, test := range map[string]struct {

@@ -216,7 +216,7 @@ func (ls *lanes) next(l *lane, cancel context.CancelFunc) *batch {
 	l.waiting = slices.Delete(l.waiting, 0, 1)
 	ls.number++
 	b.seal(ls.name, ls.number, cancel)
-	b.request.Within = l.within(b.bytes, b.deadline)
+	b.request.Timeout = l.within(b.bytes, b.deadline)
 	return b
 }
 

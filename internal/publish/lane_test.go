@@ -74,9 +74,9 @@ func TestAFailedCallIsRetriedWithNewNumbersUntilStored(t *testing.T) {
 }
 
 func TestPublishReportsWhetherTheOutcomeIsKnown(t *testing.T) {
-	full := script.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
+	full := script.NotStoredError("OOM command not allowed when used memory > 'maxmemory'.")
 	denied := redisError("NOPERM this user has no permissions to run the 'evalsha' command")
-	stale := fmt.Errorf("%w: %w", queue.ErrStalePublisher, script.Refusal("STALE batch 1 was another one"))
+	stale := fmt.Errorf("%w: %w", queue.ErrStalePublisher, script.NotStoredError("STALE batch 1 was another one"))
 	older := fmt.Errorf("%w: %w", queue.ErrStalePublisher, redisError("STALE batch 1 comes after batch 2"))
 	tests := map[string]struct {
 		answers, outcomes []error

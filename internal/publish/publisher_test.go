@@ -30,7 +30,7 @@ func TestAddingAPartitionMovesKeysOnlyToIt(t *testing.T) {
 	}
 }
 
-var errRefused = script.Refusal("OOM command not allowed")
+var errRefused = script.NotStoredError("OOM command not allowed")
 
 // outgoing is what a Publish call sends.
 type outgoing []Message

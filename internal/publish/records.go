@@ -11,8 +11,8 @@ const (
 	// day after their last use.
 	maxRecords = 1000
 
-	// unrecordFor is how long Close may take to remove records.
-	unrecordFor = 500 * time.Millisecond
+	// unrecordTimeout is how long Close may take to remove records.
+	unrecordTimeout = 500 * time.Millisecond
 )
 
 // records are the records that batches have left in Redis. When the publisher ends, it removes a
@@ -63,10 +63,10 @@ func (r *records) takeRemovable() map[destination][]string {
 	return removable
 }
 
-// unrecord removes the records that are not needed any more, for up to unrecordFor. Records that
+// unrecord removes the records that are not needed any more, for up to unrecordTimeout. Records that
 // remain do no harm, and expire.
 func (p *Publisher) unrecord(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, unrecordFor)
+	ctx, cancel := context.WithTimeout(ctx, unrecordTimeout)
 	defer cancel()
 	var calls sync.WaitGroup
 	for to, names := range p.lanes.records.takeRemovable() {

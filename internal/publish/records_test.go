@@ -42,7 +42,7 @@ func TestARecordIsKeptWhileACopyOfItsBatchMayArrive(t *testing.T) {
 		"a copy of the client":  {repeatable: func(b queue.Batch) bool { return b.Number == 2 }},
 		"of the first batch":    {repeatable: func(b queue.Batch) bool { return b.Number == 1 }},
 		"of the last batch":     {repeatable: func(b queue.Batch) bool { return b.Number == 3 }},
-		"an error of the batch": {answers: []error{script.Refusal("refused")}},
+		"an error of the batch": {answers: []error{script.NotStoredError("refused")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestCloseDoesNotWaitLongToRemoveRecords(t *testing.T) {
 		}
 		start := time.Now()
 		require.NoError(t, p.Close(context.Background()))
-		assert.Equal(t, unrecordFor, time.Since(start))
+		assert.Equal(t, unrecordTimeout, time.Since(start))
 	})
 }
 

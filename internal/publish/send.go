@@ -23,7 +23,7 @@ func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) {
 		l.arrived(b, time.Since(start))
 		ls.finish(b, duplicates, err)
 		ls.outages.Worked(observe.Publishing, to.place())
-	case script.Refused(err) || errors.Is(err, queue.ErrStalePublisher):
+	case script.NotStored(err) || errors.Is(err, queue.ErrStalePublisher):
 		ls.fail(b, err)
 	default:
 		if script.TimedOut(err) || len(b.calls) > 1 && !script.IsAnswer(err) { // its size may be why the connection was cut
@@ -67,7 +67,7 @@ func (ls *lanes) outcome(ctx context.Context, to destination, l *lane, b *batch,
 		if script.Transient(err) && ctx.Err() == nil {
 			ls.outages.Failed(observe.Publishing, to.place(), err)
 		}
-		request.Within = l.within(0, b.deadline)
+		request.Timeout = l.within(0, b.deadline)
 		is, duplicates, err = topic.Outcome(ctx, to.partition, request)
 		if stored(err) { // not counted by the window, because the batch itself was lost
 			return is, duplicates, err
@@ -133,7 +133,7 @@ func (ls *lanes) fail(b *batch, err error) {
 	if errors.Is(err, queue.ErrStalePublisher) {
 		ls.rename(b.request.Publisher)
 	}
-	if !script.Refused(err) { // an attempt may have stored it
+	if !script.NotStored(err) { // an attempt may have stored it
 		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	ls.finish(b, nil, err)

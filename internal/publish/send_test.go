@@ -46,9 +46,9 @@ func (s *slowTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]q
 	if s.bandwidth > 0 {
 		took := time.Duration(bytes) * time.Second / time.Duration(s.bandwidth)
 		s.link <- struct{}{} // not a mutex, which would stop the virtual time
-		<-time.After(min(took, b.Within))
+		<-time.After(min(took, b.Timeout))
 		<-s.link
-		if took > b.Within {
+		if took > b.Timeout {
 			b.Repeatable.Store(true)
 			return nil, context.DeadlineExceeded
 		}

@@ -173,7 +173,7 @@ func (p *Partition) change(ctx context.Context, r request) (Status, int, error) 
 	if ctx.Err() != nil {
 		return Status{}, 0, unchanged(context.Cause(ctx))
 	}
-	c := &change{request: r, ctx: ctx, deadline: time.Now().Add(script.Patience(ctx)), done: make(chan struct{})}
+	c := &change{request: r, ctx: ctx, deadline: time.Now().Add(script.RemainingTime(ctx)), done: make(chan struct{})}
 	if p.changes.join(c) {
 		p.Client().Go(p.sendChanges) // a pipeline outlives any one of its callers
 	}
@@ -304,7 +304,7 @@ func (p *Partition) sendPipeline(pipe *pipeline, groups []string) {
 func (p *Partition) attempt(c *change, groups []string) script.Call {
 	until := c.caller.until
 	if until == 0 {
-		until = p.Until(script.Patience(c.ctx))
+		until = p.Until(script.RemainingTime(c.ctx))
 	}
 	c.name = &script.Written{Text: c.caller.name}
 	c.attempts++

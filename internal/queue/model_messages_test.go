@@ -65,7 +65,7 @@ func (t *trial) pushBoth(b Batch, batch store.Batch) {
 		return
 	}
 	if want.Failed != "" {
-		require.True(t.t, script.Refused(err), "%v", err)
+		require.True(t.t, script.NotStored(err), "%v", err)
 		return
 	}
 	t.must(err)

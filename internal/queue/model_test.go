@@ -38,7 +38,7 @@ func TestModel(t *testing.T) {
 		p := newStore(t, client).Topic(fmt.Sprintf("%d-%d", time.Now().UnixNano(), run)).Partition(0)
 		m := newTrial(rt, sceneOf(t, client, p))
 		rt.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) { m.check() }, "step": m.step})
-		keys := client.Keys(t.Context(), string(p.Names)+"*").Val()
+		keys := client.Keys(t.Context(), string(p.KeyNames)+"*").Val()
 		client.Del(t.Context(), append(keys, p.Channel(), m.scene.stream().Key)...)
 	})
 }

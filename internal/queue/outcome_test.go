@@ -48,7 +48,7 @@ func TestTheOutcomeOfABatchIsReadFromItsRecord(t *testing.T) {
 	assert.Equal(t, record, r.record())
 	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	_, err := r.partition.Push(r.Ctx(), Batch{Publisher: "p", Number: 6, Duplicates: RejectDuplicates, Calls: [][]Message{{after("b", 60)}}})
-	require.True(t, script.Refused(err), "%v", err)
+	require.True(t, script.NotStored(err), "%v", err)
 	assert.False(t, r.outcome(6), "it has failed")
 	assert.False(t, r.outcome(7), "it can be barred while Redis is full")
 	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "0")
@@ -67,7 +67,7 @@ func TestAFailedBatchIsStoredAfterItIsReopened(t *testing.T) {
 	batch := Batch{Publisher: "p", Number: 5, Duplicates: RejectDuplicates, Calls: [][]Message{{after("a", 60)}}}
 	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	_, err := r.partition.Push(t.Context(), batch)
-	require.True(t, script.Refused(err), "%v", err)
+	require.True(t, script.NotStored(err), "%v", err)
 	for range 2 {
 		assert.False(t, r.reopen(5))
 		assert.Equal(t, "4 -", r.record())

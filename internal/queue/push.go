@@ -52,8 +52,8 @@ type Batch struct {
 	Replicas       int
 	ReplicaTimeout time.Duration
 
-	// Within, unless 0, limits the time of one attempt, not counting ReplicaTimeout; see script.Call.
-	Within time.Duration
+	// Timeout, unless 0, limits the time of one attempt, not counting ReplicaTimeout; see script.Call.
+	Timeout time.Duration
 
 	// Repeatable, unless nil, is set if a copy of the batch may run after Push has returned.
 	Repeatable *atomic.Bool
@@ -72,7 +72,7 @@ var ErrStalePublisher = script.Permanent("the publisher's batch numbers are stal
 
 // Push stores a batch. A batch that is sent again under its number is stored once, with the same result: with RejectDuplicates the
 // first duplicate of each call that is not stored, with IgnoreDuplicates all duplicates. Duplicates are also returned with a
-// *ReplicationError. Of all other errors, only a Refused one proves that nothing is stored. After ErrStalePublisher, use another
+// *ReplicationError. Of all other errors, only a script.NotStoredError proves that nothing is stored. After ErrStalePublisher, use another
 // name. A publisher must send one batch at a time to a partition.
 func (p *Partition) Push(ctx context.Context, b Batch) (duplicates []Duplicate, err error) {
 	if b.plain() {
@@ -108,7 +108,7 @@ func (p *Partition) put(ctx context.Context, b Batch) (stored bool, err error) {
 // storeBatch calls a script that stores a batch. The first argument is the publisher.
 func (p *Partition) storeBatch(ctx context.Context, s *script.Script, keys []string, args []any, b Batch) (script.Reply, error) {
 	call := p.Call(s, keys, args)
-	call.Replicas, call.Patience, call.Within = b.Replicas, b.ReplicaTimeout, b.Within
+	call.Replicas, call.ReplicaTimeout, call.Timeout = b.Replicas, b.ReplicaTimeout, b.Timeout
 	if b.Repeatable == nil {
 		return p.Client().Run(ctx, call)
 	}
@@ -121,7 +121,7 @@ func (p *Partition) storeBatch(ctx context.Context, s *script.Script, keys []str
 	return reply, err
 }
 
-// Outcome finds out whether a batch is stored, after an error that is not Refused. If it is stored, duplicates are those of Push,
+// Outcome finds out whether a batch is stored, after an error other than a script.NotStoredError. If it is stored, duplicates are those of Push,
 // perhaps with a *ReplicationError. If it is not stored, no copy of it that may still arrive will be stored, so its messages may be
 // sent again in batches with higher numbers. After any other error, the outcome is unknown and Outcome may be called again; after
 // ErrStalePublisher, it stays unknown.
@@ -139,7 +139,7 @@ func (p *Partition) Outcome(ctx context.Context, b Batch) (stored bool, duplicat
 	}
 }
 
-// Reopen is Outcome for a publisher that sends a batch again until it is stored, after a Refused error. It accepts a stored batch
+// Reopen is Outcome for a publisher that sends a batch again until it is stored, after a script.NotStoredError. It accepts a stored batch
 // with another first message, because ErrStalePublisher may have no other cause. If the batch has failed, it may be sent again
 // under its number, which Push otherwise refuses.
 func (p *Partition) Reopen(ctx context.Context, b Batch) (stored bool, duplicates []Duplicate, err error) {

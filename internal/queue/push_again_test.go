@@ -44,7 +44,7 @@ func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 			Publisher: "p", Number: test.number, Duplicates: RejectDuplicates, Calls: [][]Message{{after(test.id, 60)}},
 		})
 		require.ErrorIs(t, err, ErrStalePublisher, "%d %s", test.number, test.id)
-		assert.Equal(t, test.refused, script.Refused(err), "%d %s", test.number, test.id)
+		assert.Equal(t, test.refused, script.NotStored(err), "%d %s", test.number, test.id)
 		assert.Equal(t, before, r.State())
 	}
 	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Publishers, ""), "p", "garbage").Err())
@@ -52,7 +52,7 @@ func TestPushDistinguishesBatchesWithTheSameNumber(t *testing.T) {
 		Publisher: "p", Number: 9, Duplicates: RejectDuplicates, Calls: [][]Message{{after("b", 60)}},
 	})
 	require.ErrorIs(t, err, ErrStalePublisher)
-	assert.False(t, script.Refused(err))
+	assert.False(t, script.NotStored(err))
 }
 
 // TestALateCopyOfAFailedBatchIsRefused even if there is memory again, so that the certain error of
@@ -64,11 +64,11 @@ func TestALateCopyOfAFailedBatchIsRefused(t *testing.T) {
 	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	_, err := r.partition.Push(t.Context(), batch)
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
-	require.True(t, script.Refused(err))
+	require.True(t, script.NotStored(err))
 	redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "0")
 	_, err = r.partition.Push(t.Context(), batch)
 	require.Error(t, err)
-	assert.True(t, script.Refused(err), "%v", err)
+	assert.True(t, script.NotStored(err), "%v", err)
 	assert.Empty(t, r.State())
 	batch.Number = 2
 	_, err = r.partition.Push(t.Context(), batch)
@@ -94,7 +94,7 @@ func TestOnlyErrorsAfterTheRecordIsReadMeanNotStored(t *testing.T) {
 	} {
 		err := push(r.Deny(server, command))
 		require.Error(t, err, command)
-		assert.Equal(t, certain, script.Refused(err), "without %s: %v", command, err)
+		assert.Equal(t, certain, script.NotStored(err), "without %s: %v", command, err)
 		require.NoError(t, push(r.Client))
 	}
 }
@@ -116,5 +116,5 @@ func TestAPushToAReplicaReturnsReadOnly(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 	require.True(t, redis.HasErrorPrefix(pushed, "READONLY"), "%v", pushed)
 	assert.True(t, script.Transient(pushed))
-	assert.False(t, script.Refused(pushed))
+	assert.False(t, script.NotStored(pushed))
 }

@@ -32,11 +32,11 @@ func TestOnlyPublishingFailsWhenRedisIsFull(t *testing.T) {
 	before := r.State()
 	_, err := r.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
 	require.True(t, redis.HasErrorPrefix(err, "OOM"), "%v", err)
-	require.True(t, script.Refused(err))
+	require.True(t, script.NotStored(err))
 	assert.Equal(t, before, r.State())
 	fresh := newSceneOn(t, server)
 	_, err = fresh.partition.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("refused")}}})
-	require.True(t, script.Refused(err))
+	require.True(t, script.NotStored(err))
 	assert.Positive(t, fresh.Client.PTTL(t.Context(), fresh.partition.Key(script.Publishers, "")).Val(), "its record stays a day")
 
 	require.NoError(t, g.Register(t.Context()), "a registered group")
@@ -233,7 +233,7 @@ func TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges(t *testing.T) {
 	id, held := keyed(1, "k"), Delivery{"held", "1"}
 	push := func(r *scene, m Message) error {
 		_, err := r.partition.Push(r.Ctx(), Batch{Publisher: "p", Number: 1 << 40, Duplicates: RejectDuplicates, Calls: [][]Message{{m}}})
-		assert.True(r.T, script.Refused(err) || strings.HasSuffix(r.T.Name(), "publishers"), "%v", err)
+		assert.True(r.T, script.NotStored(err) || strings.HasSuffix(r.T.Name(), "publishers"), "%v", err)
 		return err
 	}
 	for name, c := range map[string]struct {

@@ -132,7 +132,7 @@ func TestRelayOnAClusterInOneSlot(t *testing.T) {
 	topic := ""
 	for {
 		topic = fmt.Sprint(t.Name(), rand.Uint64())
-		if script.SlotOf(topic) == script.NewNames("test", topic, 0).Slot() {
+		if script.SlotOf(topic) == script.NewKeyNames("test", topic, 0).Slot() {
 			break
 		}
 	}

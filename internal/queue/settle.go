@@ -139,11 +139,11 @@ func (g *Group) Nack(ctx context.Context, maxDeliveries int, nacks []Nack) (stal
 		if err != nil {
 			return stale, buried, err
 		}
-		ids, some := reply.Texts(), buriedIn(&reply)
+		ids, more := reply.Texts(), buriedIn(&reply)
 		if err := reply.End(); err != nil {
 			return stale, buried, err
 		}
-		stale, buried = append(stale, ids...), append(buried, some...)
+		stale, buried = append(stale, ids...), append(buried, more...)
 	}
 	return stale, buried, nil
 }
@@ -216,7 +216,7 @@ func (g *Group) BuryAny(ctx context.Context, reason string, ids []string) (left 
 	if err != nil {
 		return nil, err
 	}
-	args := []any{g.name, g.partition.Channel(), now + script.Patience(ctx).Milliseconds()}
+	args := []any{g.name, g.partition.Channel(), now + script.RemainingTime(ctx).Milliseconds()}
 	for _, id := range ids {
 		args = append(args, id, "", reason)
 	}

@@ -91,7 +91,7 @@ func TestAFailedPushRestoresTheKeysItTook(t *testing.T) {
 		Calls: [][]Message{{due(keyed(3, "new"))}, {due(keyed(4, "before")), due("plain")}},
 	}))
 	require.ErrorContains(t, err, "seeded")
-	assert.True(t, script.Refused(err), "%v", err)
+	assert.True(t, script.NotStored(err), "%v", err)
 	assert.Equal(t, state, r.State())
 }
 

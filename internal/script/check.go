@@ -23,19 +23,19 @@ func (c *Client) Check(ctx context.Context, key string) error {
 		return nil
 	}
 	return c.checking.Do(ctx, func(ctx context.Context) error {
-		_, err := Promptly(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.ask(ctx, key) })
+		_, err := RunAbandonable(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.checkServer(ctx, key) })
 		return err
 	})
 }
 
-func (c *Client) ask(ctx context.Context, key string) error {
+func (c *Client) checkServer(ctx context.Context, key string) error {
 	node, err := c.Master(ctx, key)
 	if err != nil {
 		return err
 	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {
-		if !Refuses(ctx, node, err) {
+		if !CommandRefused(ctx, node, err) {
 			return err
 		}
 		c.checked.Store(!busyOrMoving(err)) // errors of scripts will show a server that is too old
@@ -53,9 +53,9 @@ func (c *Client) ask(ctx context.Context, key string) error {
 	return nil
 }
 
-// Refuses reports whether the error of a command that is only a check is a refusal. A proxy may refuse it in any words, or
-// close the connection although it answers other commands.
-func Refuses(ctx context.Context, node redis.UniversalClient, err error) bool {
+// CommandRefused reports whether the error of a command that is only a check is a refusal. A proxy may refuse it in any words,
+// or close the connection although it answers other commands.
+func CommandRefused(ctx context.Context, node redis.UniversalClient, err error) bool {
 	closed := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 	if closed {
 		err = node.Time(ctx).Err()

@@ -61,31 +61,31 @@ func recovered(err *error) {
 // undone.
 const mark = "NOTSTORED "
 
-// Refusal is a certain error of push.lua, without the mark.
-type Refusal string
+// NotStoredError is a certain error of push.lua, without the mark.
+type NotStoredError string
 
-func (r Refusal) Error() string { return string(r) }
+func (e NotStoredError) Error() string { return string(e) }
 
 // RedisError implements redis.Error.
-func (Refusal) RedisError() {}
+func (NotStoredError) RedisError() {}
 
 func unmark(err error) error {
 	var answer redis.Error
 	if errors.As(err, &answer) {
 		if text, marked := strings.CutPrefix(answer.Error(), mark); marked {
-			return Refusal(text)
+			return NotStoredError(text)
 		}
 	}
 	return err
 }
 
-// Refused reports whether err is a Refusal, which proves that the batch of a Push is not stored and
+// NotStored reports whether err is a NotStoredError, which proves that the batch of a Push is not stored and
 // never will be. No other error proves that: the client may have sent the batch before, and the
 // error of its last attempt (no permission, a wrong password, a failed dial) says nothing about the
 // first one.
-func Refused(err error) bool {
-	var refusal Refusal
-	return errors.As(err, &refusal)
+func NotStored(err error) bool {
+	var notStored NotStoredError
+	return errors.As(err, &notStored)
 }
 
 // Transient reports whether another attempt may help: the connection failed, the server cannot answer now, or the answer is
@@ -93,7 +93,7 @@ func Refused(err error) bool {
 func Transient(err error) bool {
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		return busyOrMoving(err) || !Refused(err) && !familiar(err)
+		return busyOrMoving(err) || !NotStored(err) && !isKnownPermanent(err)
 	}
 	var permanent *permanentError
 	var panicked *PanicError
@@ -101,25 +101,25 @@ func Transient(err error) bool {
 }
 
 var (
-	// familiarCodes are the prefixes of lasting errors of Redis and of our scripts.
-	familiarCodes = []string{
+	// permanentCodes are the prefixes of lasting errors of Redis and of our scripts.
+	permanentCodes = []string{
 		"NOTSTORED", "STALE", "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "CROSSSLOT", "NOSCRIPT", "EXECABORT",
 		"DENIED", "NOPROTO",
 	}
 
-	// familiarWords occur in lasting errors with the code ERR. Redis adds the script's name to each error that ends a script.
-	familiarWords = []string{
+	// permanentWords occur in lasting errors with the code ERR. Redis adds the script's name to each error that ends a script.
+	permanentWords = []string{
 		"script", "command", "argument", "protocol", "permission", "permitted", "allow", "support", "denied", "disabled", "invalid",
 		"syntax", "auth", "size", "large", "exceed", "damaged",
 	}
 )
 
-// familiar reports whether an answer is known to be a lasting error. If a lasting error is unknown here, Publish retries it
-// until its deadline.
-func familiar(err error) bool {
+// isKnownPermanent reports whether an answer is known to be a lasting error. If a lasting error is unknown here, Publish retries
+// it until its deadline.
+func isKnownPermanent(err error) bool {
 	text := strings.ToLower(err.Error())
-	return slices.ContainsFunc(familiarCodes, func(code string) bool { return redis.HasErrorPrefix(err, code) }) ||
-		slices.ContainsFunc(familiarWords, func(word string) bool { return strings.Contains(text, word) })
+	return slices.ContainsFunc(permanentCodes, func(code string) bool { return redis.HasErrorPrefix(err, code) }) ||
+		slices.ContainsFunc(permanentWords, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // TimedOut reports whether err says that no answer arrived in time. The call may have run, or may still run.
@@ -150,10 +150,10 @@ func Unreachable(err error) bool {
 // NOPERM.
 const scriptDenied = "The user executing the script can't run this command"
 
-// Unwilling reports whether err is the answer of a server that refuses all writes of this client until an operator fixes it: its
-// memory or its disk is full, or the client lacks the right. The error is not caused by what was to be written, unless the client
-// lacks the right to one of the keys.
-func Unwilling(err error) bool {
+// RefusesWrites reports whether err is the answer of a server that refuses all writes of this client until an operator fixes it:
+// its memory or its disk is full, or the client lacks the right. The error is not caused by what was to be written, unless the
+// client lacks the right to one of the keys.
+func RefusesWrites(err error) bool {
 	for _, prefix := range []string{"OOM", "MISCONF", "NOAUTH", "WRONGPASS", scriptDenied} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true

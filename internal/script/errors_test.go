@@ -39,7 +39,7 @@ func TestTransient(t *testing.T) {
 	} {
 		assert.False(t, Transient(answer(text)), text)
 	}
-	assert.False(t, Transient(Refusal("ERR the backend is not ready")), "this batch is never stored")
+	assert.False(t, Transient(NotStoredError("ERR the backend is not ready")), "this batch is never stored")
 	assert.True(t, Transient(io.EOF))
 	assert.False(t, Transient(&PanicError{Value: io.EOF}))
 }

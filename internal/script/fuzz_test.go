@@ -17,10 +17,10 @@ func FuzzNames(f *testing.F) {
 		if strings.ContainsAny(prefix, "{}") {
 			return // Validate rejects it
 		}
-		tag := string(NewNames(prefix, one, 0))
+		tag := string(NewKeyNames(prefix, one, 0))
 		require.Equal(t, byte('{'), tag[0])
 		require.Equal(t, len(tag)-1, strings.IndexByte(tag, '}'))
-		require.Equal(t, one == two, tag == string(NewNames(prefix, two, 0)))
+		require.Equal(t, one == two, tag == string(NewKeyNames(prefix, two, 0)))
 
 		topic := strings.TrimSuffix(strings.TrimPrefix(tag, "{"+prefix+":"), ":0}")
 		require.NotContains(t, topic, ":")

@@ -155,9 +155,9 @@ func (k Kind) OfGroup() bool { return k >= QueueOf }
 // lib_order.lua. It is later than any due time.
 const InLine = 1 << 52
 
-// Names is the prefix of the keys of one topic partition: the hash tag {prefix:topic:partition}, so
+// KeyNames is the prefix of the keys of one topic partition: the hash tag {prefix:topic:partition}, so
 // a script touches one Cluster slot.
-type Names string
+type KeyNames string
 
 // The tag ends at the first closing brace, and colons separate its parts, so both are escaped in a
 // topic. A prefix may contain colons, because the topic and the number are read from the end. The
@@ -167,20 +167,20 @@ var (
 	topicUnescaper = strings.NewReplacer("%25", "%", "%7D", "}", "%3A", ":")
 )
 
-// NewNames returns the names of a partition. Except in partition 0, a salt follows the number, which spreads the partitions
+// NewKeyNames returns the names of a partition. Except in partition 0, a salt follows the number, which spreads the partitions
 // over the masters of a Cluster. It does not depend on the number of partitions, so that number may be raised, or be lost.
-func NewNames(prefix, topic string, number int) Names {
+func NewKeyNames(prefix, topic string, number int) KeyNames {
 	tag := prefix + ":" + topicEscaper.Replace(topic) + ":"
 	first := tag + "0"
 	if number == 0 {
-		return Names("{" + first + "}")
+		return KeyNames("{" + first + "}")
 	}
 	tag += strconv.Itoa(number) + "."
-	return Names("{" + tag + salt(tag, cellOf(slotOf(first))+offset(number)) + "}")
+	return KeyNames("{" + tag + salt(tag, cellOf(slotOf(first))+offset(number)) + "}")
 }
 
 // Key returns the key of a kind: that of a group if the kind has one per group.
-func (n Names) Key(k Kind, group string) string {
+func (n KeyNames) Key(k Kind, group string) string {
 	if !k.OfGroup() {
 		return string(n) + ":" + k.Name()
 	}
@@ -188,7 +188,7 @@ func (n Names) Key(k Kind, group string) string {
 }
 
 // Keys returns the KEYS of a script, for one group and then for each of several groups.
-func (n Names) Keys(s *Script, group string, each ...string) []string {
+func (n KeyNames) Keys(s *Script, group string, each ...string) []string {
 	keys := make([]string, 0, len(s.keys)+len(s.each)*len(each)+len(s.foreign))
 	for _, k := range s.keys {
 		keys = append(keys, n.Key(k, group))
@@ -208,7 +208,7 @@ type Key struct {
 }
 
 // All returns all keys that the partition may have, with those of some groups.
-func (n Names) All(groups []string) []Key {
+func (n KeyNames) All(groups []string) []Key {
 	var keys []Key
 	for _, k := range Kinds() {
 		switch {
@@ -225,7 +225,7 @@ func (n Names) All(groups []string) []Key {
 }
 
 // Slot returns the hash slot of the partition's keys.
-func (n Names) Slot() int { return SlotOf(string(n)) }
+func (n KeyNames) Slot() int { return SlotOf(string(n)) }
 
 // ours matches the keys of all prefixes: those of partitions, of the list of topics, of the
 // schedules, and of the inbox.

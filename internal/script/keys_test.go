@@ -26,7 +26,7 @@ func TestNamesNeverCollide(t *testing.T) {
 		for _, topic := range awkward {
 			for _, number := range []int{0, 1, 10} {
 				name := fmt.Sprintf("%q %q %d", prefix, topic, number)
-				tag := string(NewNames(prefix, topic, number))
+				tag := string(NewKeyNames(prefix, topic, number))
 				assert.Empty(t, seen[tag], "%s and %s share %s", name, seen[tag], tag)
 				seen[tag] = name
 				assert.Equal(t, len(tag)-1, strings.Index(tag, "}"), "the hash tag of %s ends early", name)
@@ -70,7 +70,7 @@ func TestIsKeyRecognizesKeysOfAnyPrefix(t *testing.T) {
 	for _, prefix := range []string{"redisdelay", "a:b", "{x"} {
 		for _, number := range []int{0, 3} {
 			for _, k := range Kinds() {
-				name := NewNames(prefix, "a{:}%topic", number).Key(k, "g:}h")
+				name := NewKeyNames(prefix, "a{:}%topic", number).Key(k, "g:}h")
 				assert.True(t, IsKey(name), name)
 			}
 		}
@@ -86,7 +86,7 @@ func TestKeysAreBuiltInTheOrderDeclared(t *testing.T) {
 	assert.Equal(t, []string{
 		"{p:t:0}:unack:g", "{p:t:0}:messages",
 		"{p:t:0}:queue:x", "{p:t:0}:dead:x", "{p:t:0}:queue:y:z", "{p:t:0}:dead:y:z",
-	}, NewNames("p", "t", 0).Keys(s, "g", "x", "y:z"))
+	}, NewKeyNames("p", "t", 0).Keys(s, "g", "x", "y:z"))
 	assert.Equal(t, []string{"zset", "hash", "zset", "zset", "zset", "zset"},
 		[]string{s.typeAt(0), s.typeAt(1), s.typeAt(2), s.typeAt(3), s.typeAt(4), s.typeAt(5)})
 }

@@ -13,7 +13,7 @@ import (
 // Partition runs scripts on the keys of one partition of a topic, which are in one slot. It is safe
 // for concurrent use.
 type Partition struct {
-	Names
+	KeyNames
 	client *Client
 	topic  string
 	number int
@@ -23,8 +23,8 @@ type Partition struct {
 
 // Partition returns a partition of a topic. It does no I/O.
 func (c *Client) Partition(topic string, number int) *Partition {
-	n := NewNames(c.prefix, topic, number)
-	return &Partition{client: c, topic: topic, number: number, Names: n, wake: string(n) + ":wake:" + strconv.Itoa(c.db)}
+	n := NewKeyNames(c.prefix, topic, number)
+	return &Partition{client: c, topic: topic, number: number, KeyNames: n, wake: string(n) + ":wake:" + strconv.Itoa(c.db)}
 }
 
 // Registry returns the key of the list of topics. It has its own hash tag, which no topic has,
@@ -92,7 +92,7 @@ func (p *Partition) Now(ctx context.Context) (int64, error) {
 
 // Now returns the time in ms by the clock of the master that has a key.
 func (c *Client) Now(ctx context.Context, key string) (int64, error) {
-	return Promptly(ctx, c, func(ctx context.Context) (int64, error) {
+	return RunAbandonable(ctx, c, func(ctx context.Context) (int64, error) {
 		node, err := c.Master(ctx, key)
 		if err != nil {
 			return 0, err
@@ -108,15 +108,15 @@ func (c *Client) Now(ctx context.Context, key string) (int64, error) {
 	})
 }
 
-// maxPatience is how long a call may take effect if its context has no earlier deadline.
-const maxPatience = 10 * time.Second
+// maxCallTime is how long a call may take effect if its context has no earlier deadline.
+const maxCallTime = 10 * time.Second
 
-// Patience returns how long the caller waits for a call.
-func Patience(ctx context.Context) time.Duration {
+// RemainingTime returns how long the caller waits for a call.
+func RemainingTime(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
-		return min(time.Until(deadline), maxPatience)
+		return min(time.Until(deadline), maxCallTime)
 	}
-	return maxPatience
+	return maxCallTime
 }
 
 // errLate says that Redis's clock keeps running ahead of the time limits of calls.
@@ -147,8 +147,8 @@ func (c *clock) set(now time.Time) {
 
 // Until returns the time limit, in ms by Redis's clock, of a call whose caller waits this long. It is based on the
 // last known time of Redis, which may be outdated.
-func (p *Partition) Until(patience time.Duration) int64 {
-	return p.clock.now().Add(patience).UnixMilli()
+func (p *Partition) Until(remaining time.Duration) int64 {
+	return p.clock.now().Add(remaining).UnixMilli()
 }
 
 // Learn records the time of Redis's clock.
@@ -159,7 +159,7 @@ func (p *Partition) Learn(now time.Time) { p.clock.set(now) }
 // time, and InTime repeats it.
 func (p *Partition) InTime(ctx context.Context, call func(until int64) (late time.Time, err error)) error {
 	for range 4 {
-		late, err := call(p.Until(Patience(ctx)))
+		late, err := call(p.Until(RemainingTime(ctx)))
 		if err != nil || late.IsZero() {
 			return err
 		}

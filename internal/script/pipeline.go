@@ -23,8 +23,8 @@ type Answer struct {
 // calls. If a master answers none of the calls that were sent together, it gets no more.
 func (c *Client) RunMany(ctx context.Context, calls []Call) []Answer {
 	key := func(call Call) string { return call.Keys[0] }
-	return byMaster(ctx, c, calls, key, func(node *redis.Client, some []Call) []Answer {
-		return c.runOn(ctx, c.inTime(ctx, node), some)
+	return byMaster(ctx, c, calls, key, func(node *redis.Client, chunk []Call) []Answer {
+		return c.runOn(ctx, c.inTime(ctx, node), chunk)
 	})
 }
 
@@ -36,7 +36,7 @@ func (c *Client) RunTogether(ctx context.Context, calls []Call) []Answer {
 		return []Answer{{reply, err}}
 	}
 	start := time.Now()
-	answers, _ := c.runSome(ctx, c.inTime(ctx, c.node(ctx, calls[0].Keys[0])), calls)
+	answers, _ := c.runPipeline(ctx, c.inTime(ctx, c.node(ctx, calls[0].Keys[0])), calls)
 	if c.observer.Called != nil {
 		for i, call := range calls {
 			c.report(call, start, answers[i].Err)
@@ -47,13 +47,13 @@ func (c *Client) RunTogether(ctx context.Context, calls []Call) []Answer {
 
 // ByMaster calls do concurrently with the values of each master, so that a master that does not
 // answer does not delay others. It returns the results in the order of the values.
-func ByMaster[T, R any](ctx context.Context, c *Client, values []T, key func(T) string, do func(some []T) []R) []R {
-	return byMaster(ctx, c, values, key, func(_ *redis.Client, some []T) []R { return do(some) })
+func ByMaster[T, R any](ctx context.Context, c *Client, values []T, key func(T) string, do func(chunk []T) []R) []R {
+	return byMaster(ctx, c, values, key, func(_ *redis.Client, chunk []T) []R { return do(chunk) })
 }
 
 // byMaster is ByMaster for a do that needs the master's client; see node.
 func byMaster[T, R any](
-	ctx context.Context, c *Client, values []T, key func(T) string, do func(node *redis.Client, some []T) []R,
+	ctx context.Context, c *Client, values []T, key func(T) string, do func(node *redis.Client, chunk []T) []R,
 ) []R {
 	indices := map[*redis.Client][]int{}
 	for i, v := range values {
@@ -64,11 +64,11 @@ func byMaster[T, R any](
 	var calls sync.WaitGroup
 	for node, of := range indices {
 		calls.Go(func() {
-			some := make([]T, len(of))
+			chunk := make([]T, len(of))
 			for i, at := range of {
-				some[i] = values[at]
+				chunk[i] = values[at]
 			}
-			for i, result := range do(node, some) {
+			for i, result := range do(node, chunk) {
 				results[of[i]] = result
 			}
 		})
@@ -83,7 +83,7 @@ func (c *Client) node(ctx context.Context, key string) *redis.Client {
 	if c.cluster == nil {
 		return nil
 	}
-	node, err := Promptly(ctx, c, func(ctx context.Context) (*redis.Client, error) { return c.cluster.MasterForKey(ctx, key) })
+	node, err := RunAbandonable(ctx, c, func(ctx context.Context) (*redis.Client, error) { return c.cluster.MasterForKey(ctx, key) })
 	if err != nil {
 		return nil // the Cluster client's own error says why
 	}
@@ -105,8 +105,8 @@ func (c *Client) inTime(ctx context.Context, node *redis.Client) redis.Universal
 
 func (c *Client) runOn(ctx context.Context, node redis.UniversalClient, calls []Call) []Answer {
 	answers := make([]Answer, 0, len(calls))
-	for some := range slices.Chunk(calls, PipelineSize) {
-		more, answered := c.runSome(ctx, node, some)
+	for chunk := range slices.Chunk(calls, PipelineSize) {
+		more, answered := c.runPipeline(ctx, node, chunk)
 		if answers = append(answers, more...); !answered {
 			return append(answers, slices.Repeat(more[:1], len(calls)-len(answers))...)
 		}
@@ -114,9 +114,9 @@ func (c *Client) runOn(ctx context.Context, node redis.UniversalClient, calls []
 	return answers
 }
 
-// runSome makes calls in one pipeline, and reports whether any has an answer.
-func (c *Client) runSome(ctx context.Context, node redis.UniversalClient, calls []Call) (answers []Answer, answered bool) {
-	results, err := Promptly(ctx, c, func(ctx context.Context) ([]*redis.Cmd, error) {
+// runPipeline makes calls in one pipeline, and reports whether any has an answer.
+func (c *Client) runPipeline(ctx context.Context, node redis.UniversalClient, calls []Call) (answers []Answer, answered bool) {
+	results, err := RunAbandonable(ctx, c, func(ctx context.Context) ([]*redis.Cmd, error) {
 		results := make([]*redis.Cmd, len(calls))
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each has its own error
 			for i, call := range calls {
@@ -136,20 +136,20 @@ func (c *Client) runSome(ctx context.Context, node redis.UniversalClient, calls 
 		reply := Reply{values: values}
 		switch {
 		case err == nil:
-		case elsewhere(err):
+		case mustResend(err):
 			reply, err = c.send(ctx, call)
 		default:
-			failed := err // the call may still run after Promptly has set err
-			_, err = Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return Reply{}, c.Failed(ctx, call, failed) })
+			failed := err // the call may still run after RunAbandonable has set err
+			_, err = RunAbandonable(ctx, c, func(ctx context.Context) (Reply, error) { return Reply{}, c.Failed(ctx, call, failed) })
 		}
 		answers[i] = Answer{reply, err}
 	}
 	return answers, answered
 }
 
-// elsewhere reports whether an error is an answer after which a client that sends a single call
+// mustResend reports whether an error is an answer after which a client that sends a single call
 // sends it again: as EVAL, or to another master.
-func elsewhere(err error) bool {
+func mustResend(err error) bool {
 	return slices.ContainsFunc([]string{"NOSCRIPT", "MOVED", "ASK", "TRYAGAIN"}, func(prefix string) bool {
 		return redis.HasErrorPrefix(err, prefix)
 	})

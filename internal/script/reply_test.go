@@ -9,8 +9,8 @@ import (
 )
 
 func TestErrorsOfADownClusterAreTransient(t *testing.T) {
-	assert.True(t, Transient(Refusal("ERR Script attempted to execute a write command while the cluster is down and readonly")))
-	assert.False(t, Transient(Refusal("ERR Script attempted to access a non local key in a cluster node")))
+	assert.True(t, Transient(NotStoredError("ERR Script attempted to execute a write command while the cluster is down and readonly")))
+	assert.False(t, Transient(NotStoredError("ERR Script attempted to access a non local key in a cluster node")))
 }
 
 func TestAReplyIsReadValueByValue(t *testing.T) {

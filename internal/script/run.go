@@ -20,12 +20,12 @@ type Call struct {
 	Keys      []string
 	Args      []any
 
-	Replicas int // how many replicas must have its writes; 0: do not wait
-	Patience time.Duration
+	Replicas       int           // how many replicas must have its writes; 0: do not wait
+	ReplicaTimeout time.Duration // how long to wait for them
 
-	// Within, unless 0, limits the time of the call, not counting Patience. If the call takes longer, its error is TimedOut. The call
-	// is one attempt; but a client with a shorter ReadTimeout makes several, until all of them were too short: see ownTimeouts.
-	Within time.Duration
+	// Timeout, unless 0, limits the time of the call, not counting ReplicaTimeout. If the call takes longer, its error is TimedOut.
+	// The call is one attempt; but a client with a shorter ReadTimeout makes several, until all of them were too short: see ownTimeouts.
+	Timeout time.Duration
 }
 
 // Run calls a script and reports the call to the Observer. All scripts return arrays. The client
@@ -52,20 +52,20 @@ func (c *Client) send(ctx context.Context, call Call) (reply Reply, err error) {
 		defer recovered(&err)
 		return c.sendNow(ctx, call)
 	}
-	return Promptly(ctx, c, func(ctx context.Context) (Reply, error) { return c.sendNow(ctx, call) })
+	return RunAbandonable(ctx, c, func(ctx context.Context) (Reply, error) { return c.sendNow(ctx, call) })
 }
 
 // sendNow is send for a caller that waits for the end of the call even if ctx ends.
 func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
-	if call.Within == 0 {
+	if call.Timeout == 0 {
 		return c.attempt(ctx, call, 0)
 	}
-	within := call.Within + call.Patience
+	within := call.Timeout + call.ReplicaTimeout
 	ctx, cancel := context.WithTimeout(ctx, within) // the client checks ctx between attempts
 	defer cancel()
 	if c.ownTimeouts(within) {
 		reply, err := c.attempt(ctx, call, within)
-		if err == nil || c.cluster == nil || !elsewhere(err) {
+		if err == nil || c.cluster == nil || !mustResend(err) {
 			return reply, err
 		}
 	}
@@ -110,7 +110,7 @@ func (c *Client) sendAndWait(ctx context.Context, node redis.UniversalClient, ca
 	pipeline := func(eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
 		_, _ = node.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 			result = eval(ctx, pipe, call.Keys, call.Args...)
-			wait = pipe.Do(ctx, "wait", call.Replicas, call.Patience.Milliseconds())
+			wait = pipe.Do(ctx, "wait", call.Replicas, call.ReplicaTimeout.Milliseconds())
 			return nil
 		})
 	}

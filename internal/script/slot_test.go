@@ -22,7 +22,7 @@ func TestPartitionsSpreadOverMasters(t *testing.T) {
 	for topic := range 400 {
 		var partitions []int // their slots
 		for n := range MaxPartitions {
-			partitions = append(partitions, NewNames("redisdelay", fmt.Sprint("topic", topic), n).Slot())
+			partitions = append(partitions, NewKeyNames("redisdelay", fmt.Sprint("topic", topic), n).Slot())
 		}
 		for masters := 1; masters <= 12; masters++ {
 			for _, number := range []int{3, 6, 12, 24, 48, 96, 192} {
@@ -51,7 +51,7 @@ func TestEachPartitionHasACellOfItsOwn(t *testing.T) {
 	for _, topic := range awkward {
 		cells := map[int]bool{}
 		for n := range MaxPartitions {
-			cells[cellOf(NewNames("p", topic, n).Slot())] = true
+			cells[cellOf(NewKeyNames("p", topic, n).Slot())] = true
 		}
 		assert.Len(t, cells, 192, topic)
 	}
@@ -61,7 +61,7 @@ func TestEachPartitionHasACellOfItsOwn(t *testing.T) {
 func TestPartitionNamesNeverChange(t *testing.T) {
 	var list []string
 	for n := range 5 {
-		list = append(list, string(NewNames("redisdelay", "orders", n)))
+		list = append(list, string(NewKeyNames("redisdelay", "orders", n)))
 	}
 	assert.Equal(t, []string{
 		"{redisdelay:orders:0}",

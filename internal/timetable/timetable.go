@@ -71,10 +71,10 @@ func (t *Timetable) Set(
 		return nil, now, true, nil
 	}
 	for {
-		some := changes[:min(len(changes), PageSize)]
-		changes = changes[len(some):]
+		chunk := changes[:min(len(changes), PageSize)]
+		changes = changes[len(chunk):]
 		args := []any{d.Owner, d.Version}
-		for _, c := range some {
+		for _, c := range chunk {
 			args = append(args, c.ID, c.Seen, c.Text)
 		}
 		reply, err := t.run(ctx, setScript, args)
@@ -144,9 +144,9 @@ type Next struct {
 // Done sets when schedules must be taken next, and ends their leases. It skips schedules that have since been changed or
 // taken again.
 func (t *Timetable) Done(ctx context.Context, list []Next) error {
-	for some := range slices.Chunk(list, PageSize) {
+	for chunk := range slices.Chunk(list, PageSize) {
 		var args []any
-		for _, n := range some {
+		for _, n := range chunk {
 			args = append(args, n.ID, n.Revision, n.Lease.UnixMilli(), n.At.UnixMilli())
 		}
 		if _, err := t.run(ctx, doneScript, args); err != nil {
@@ -181,9 +181,9 @@ func (t *Timetable) All(ctx context.Context) ([]Definition, error) {
 // Named reads definitions by ID, and Redis's clock. Missing definitions are left out.
 func (t *Timetable) Named(ctx context.Context, ids ...string) (found map[string]Definition, now time.Time, err error) {
 	found = make(map[string]Definition, len(ids))
-	for some := range slices.Chunk(ids, PageSize) {
+	for chunk := range slices.Chunk(ids, PageSize) {
 		var page []Definition
-		page, _, now, err = t.read(ctx, "", some...)
+		page, _, now, err = t.read(ctx, "", chunk...)
 		if err != nil {
 			return nil, time.Time{}, err
 		}

@@ -14,7 +14,7 @@ import (
 // protocol converts calls, answers and values in Redis. Below are receipts, refs and records as the
 // scripts write them.
 type protocol struct {
-	names    script.Names
+	names    script.KeyNames
 	u        *Universe
 	lengthen *strings.Replacer
 	shorten  *strings.Replacer
@@ -29,7 +29,7 @@ const (
 	condemned   = "hopeless" // why a handler buries
 )
 
-func newProtocol(of script.Names, u *Universe) *protocol {
+func newProtocol(of script.KeyNames, u *Universe) *protocol {
 	var long, short []string
 	for n := 1; n <= u.messages; n++ {
 		name, id := fmt.Sprintf("#%d", n), fmt.Sprintf("%026d", n)

@@ -123,7 +123,7 @@ func withLibraries(sources map[string]string, name string) string {
 type runner struct {
 	client *redis.Client
 	script *redis.Script
-	names  script.Names
+	names  script.KeyNames
 	p      *protocol
 }
 
@@ -136,7 +136,7 @@ func newRunner(client *redis.Client, sources map[string]string, name string, u *
 		}
 	}
 	b.WriteString(runnerTail)
-	tag := script.NewNames("explore", name, 0)
+	tag := script.NewKeyNames("explore", name, 0)
 	return &runner{client: client, script: redis.NewScript(b.String()), names: tag, p: newProtocol(tag, u)}
 }
 

@@ -47,7 +47,7 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 	hook := &scripttest.LastCall{}
 	r.Client.AddHook(hook)
 	u := &Universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 1, keyed: true, most: 3}
-	p := newProtocol(r.Partition.Names, u)
+	p := newProtocol(r.Partition.KeyNames, u)
 	g, h := partition.Group("g"), partition.Group("h")
 	require.NoError(t, h.Register(t.Context()))
 	s := state{{"groups", "g", ""}, {"groups", "h", ""}, {"keys", "k", "#1"}, {"messages", "#1", bodyOf("#1")}}

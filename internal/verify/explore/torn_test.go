@@ -31,7 +31,7 @@ func (w *twin) do(o op) (effects []effect) {
 		t.out = outcomes[0]
 		keys, args := make([]string, len(c.keys)), make([]any, len(c.args))
 		for i, key := range c.keys {
-			keys[i] = string(w.r.Partition.Names) + ":" + key
+			keys[i] = string(w.r.Partition.KeyNames) + ":" + key
 		}
 		for i, arg := range c.args {
 			args[i] = w.real.long(arg)
@@ -39,7 +39,7 @@ func (w *twin) do(o op) (effects []effect) {
 		require.NoError(w.r.T, redis.NewScript(withLibraries(Sources(), c.script)).Run(w.r.Ctx(), w.r.Client, keys, args...).Err())
 	} else {
 		t.out.effects = edits(o)
-		w.r.Client.ZAddXX(w.r.Ctx(), string(w.r.Partition.Names)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
+		w.r.Client.ZAddXX(w.r.Ctx(), string(w.r.Partition.KeyNames)+":"+o.arg, redis.Z{Score: 1000, Member: w.real.long(o.msg)})
 	}
 	_, err := t.take()
 	require.NoError(w.r.T, err)
@@ -51,7 +51,7 @@ func (w *twin) do(o op) (effects []effect) {
 func (w *twin) read() state {
 	s := state{}
 	for _, key := range w.real.allKeys() {
-		full, values := string(w.r.Partition.Names)+":"+key, []string(nil)
+		full, values := string(w.r.Partition.KeyNames)+":"+key, []string(nil)
 		switch {
 		case key == "groups":
 			values = w.r.Client.SMembers(w.r.Ctx(), full).Val()
@@ -103,7 +103,7 @@ func TestTornFilesBehaveAsTheExplorerPredicts(t *testing.T) {
 		for writes := 1; ; writes++ {
 			r, _ := newScene(t, server)
 			model := newRunner(r.Client, Sources(), t.Name()+name, u)
-			w := &twin{r: r, u: u, real: newProtocol(r.Partition.Names, u), model: model, state: state{}}
+			w := &twin{r: r, u: u, real: newProtocol(r.Partition.KeyNames, u), model: model, state: state{}}
 			for _, o := range c.before {
 				w.do(o)
 			}

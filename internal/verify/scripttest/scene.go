@@ -90,10 +90,10 @@ func (r *Scene) StateFromNow() map[string]string {
 func (r *Scene) state(score func(ms float64) string) map[string]string {
 	r.T.Helper()
 	state := map[string]string{}
-	keys, err := r.Client.Keys(r.Ctx(), EscapeGlob(string(r.Partition.Names))+"*").Result()
+	keys, err := r.Client.Keys(r.Ctx(), EscapeGlob(string(r.Partition.KeyNames))+"*").Result()
 	require.NoError(r.T, err)
 	for _, key := range keys {
-		kind := strings.TrimPrefix(key, string(r.Partition.Names)+":")
+		kind := strings.TrimPrefix(key, string(r.Partition.KeyNames)+":")
 		if kind == "publishers" || strings.HasPrefix(kind, "claims:") {
 			continue
 		}
@@ -182,7 +182,7 @@ func (r *Scene) FromNow(ms float64) string {
 // Keys are all keys of the topic.
 func (r *Scene) Keys() []string {
 	r.T.Helper()
-	keys, err := r.Client.Keys(r.Ctx(), EscapeGlob(strings.TrimSuffix(string(r.Partition.Names), "0}"))+"*").Result()
+	keys, err := r.Client.Keys(r.Ctx(), EscapeGlob(strings.TrimSuffix(string(r.Partition.KeyNames), "0}"))+"*").Result()
 	require.NoError(r.T, err)
 	slices.Sort(keys)
 	return keys
@@ -267,7 +267,7 @@ func (r *Scene) Deny(server *redistest.Server, command string) *redis.Client {
 // call must name the key and change nothing.
 func (r *Scene) FailsOnType(kind string, call func() error) {
 	r.T.Helper()
-	key := string(r.Partition.Names) + ":" + kind
+	key := string(r.Partition.KeyNames) + ":" + kind
 	require.NoError(r.T, r.Client.Del(r.Ctx(), key).Err())
 	require.NoError(r.T, r.Client.Set(r.Ctx(), key, "x", 0).Err())
 	before := r.State()

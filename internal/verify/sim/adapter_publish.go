@@ -55,7 +55,7 @@ func (t publishTopic) Push(ctx context.Context, partition int, b queue.Batch) ([
 	l := t.p.link(partition)
 	result, err := call(ctx, l, "push", func(now int64) store.Pushed { return t.p.stored(l, now, batch) })
 	if err == nil && result.Failed != "" {
-		err = script.Refusal(result.Failed)
+		err = script.NotStoredError(result.Failed)
 	}
 	if err == nil && result.Stale {
 		err = queue.ErrStalePublisher

@@ -38,7 +38,7 @@ var mistakes = []struct {
 	},
 	{
 		"calls wait for the client's timeout while Redis hangs", "hung", "context", []edit{{
-			"internal/script/promptly.go", "if ctx.Done() == nil {", "if ctx != nil {",
+			"internal/script/abandonable.go", "if ctx.Done() == nil {", "if ctx != nil {",
 		}},
 	},
 	{

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// maxWithin is the maximum time of a settlement, so that a dead connection does not block it for longer.
-	maxWithin = 12 * time.Second
+	// maxSettleTimeout is the maximum time of a settlement, so that a dead connection does not block it for longer.
+	maxSettleTimeout = 12 * time.Second
 
-	// minMostWithin is the lowest time limit of a claim with short leases.
-	minMostWithin = 3 * time.Second
+	// minClaimTimeout is the lowest time limit of a claim with short leases.
+	minClaimTimeout = 3 * time.Second
 
 	// besideBody is about how many bytes a message takes in the reply to a claim, without its id, body and metadata.
 	besideBody = 60
@@ -21,7 +21,7 @@ const (
 
 // runWithin makes a call that transfers some bytes. Its time limit is that of a Window, or most if that is less.
 func (g *Group) runWithin(ctx context.Context, w *link.Window, bytes int, most time.Duration, call script.Call) (script.Reply, error) {
-	call.Within = min(w.Within(bytes), most)
+	call.Timeout = min(w.Within(bytes), most)
 	reply, err := g.partition.Client().Run(ctx, call)
 	if script.TimedOut(err) {
 		w.Lost(bytes)
@@ -34,7 +34,7 @@ func (g *Group) runClaim(ctx context.Context, r ClaimRequest, call script.Call) 
 	if g.claims == nil {
 		return g.partition.Client().Run(ctx, call)
 	}
-	return g.runWithin(ctx, g.claims, max(r.Bytes, g.largest), max(r.Lease/2, minMostWithin), call)
+	return g.runWithin(ctx, g.claims, max(r.Bytes, g.largest), max(r.Lease/2, minClaimTimeout), call)
 }
 
 // fitting reduces a request to what fits into a reply.

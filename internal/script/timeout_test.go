@@ -83,7 +83,7 @@ func TestACallTimeLimitOverridesTheClientTimeout(t *testing.T) {
 			t.Run(fmt.Sprint(timeout, " ", name), func(t *testing.T) {
 				address, accepted := silent(t)
 				client, hook, c, call := counted(t, redis.Options{Addr: address, ReadTimeout: timeout, WriteTimeout: timeout})
-				call.Within, call.Replicas = 50*time.Millisecond, replicas
+				call.Timeout, call.Replicas = 50*time.Millisecond, replicas
 				_, err := c.Run(t.Context(), call)
 				require.True(t, TimedOut(err), err)
 				assert.True(t, Transient(err), err)
@@ -124,7 +124,7 @@ func late(t *testing.T, pause time.Duration) (address string) {
 
 func TestARepeatedCallOutlivesTheClientReadTimeout(t *testing.T) {
 	_, hook, c, call := counted(t, redis.Options{Addr: late(t, 300*time.Millisecond), ReadTimeout: 100 * time.Millisecond, MaxRetries: -1})
-	call.Within = time.Minute
+	call.Timeout = time.Minute
 	_, err := c.Run(t.Context(), call)
 	require.True(t, TimedOut(err), err)
 	assert.EqualValues(t, 1, hook.calls.Load(), "hooks see a call whose time the client's ReadTimeout may suffice for")

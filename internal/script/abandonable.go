@@ -66,14 +66,14 @@ func (c *calls) ended() <-chan struct{} {
 	return c.idle
 }
 
-// Promptly makes a call and returns its result, or the error of ctx as soon as ctx ends. go-redis
+// RunAbandonable makes a call and returns its result, or the error of ctx as soon as ctx ends. go-redis
 // does not notice the end of ctx while it waits for a reply. An abandoned call continues until the
 // client's timeouts at the latest; it must not use data of its caller.
 //
 // A panic in the call, such as that of a hook of the client, is a *PanicError.
 //
 // Callers that abandon their calls themselves do not need it; see Script.Awaited.
-func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error)) (T, error) {
+func RunAbandonable[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return guarded(ctx, call)
 	}
@@ -84,7 +84,7 @@ func Promptly[T any](ctx context.Context, c *Client, call func(ctx context.Conte
 	return abandonable(ctx, c, call, c.calls.end)
 }
 
-// abandonable is Promptly for a call that has begun. It calls end when the call ends.
+// abandonable is RunAbandonable for a call that has begun. It calls end when the call ends.
 func abandonable[T any](ctx context.Context, c *Client, call func(ctx context.Context) (T, error), end func()) (T, error) {
 	type result struct {
 		value T

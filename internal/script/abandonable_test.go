@@ -20,7 +20,7 @@ func TestPromptlyReturnsWhenTheContextEnds(t *testing.T) {
 
 	answer := make(chan int)
 	ask := func(ctx context.Context) (int, error) {
-		return Promptly(ctx, s, func(context.Context) (int, error) { return <-answer, nil })
+		return RunAbandonable(ctx, s, func(context.Context) (int, error) { return <-answer, nil })
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -33,7 +33,7 @@ func TestPromptlyReturnsWhenTheContextEnds(t *testing.T) {
 
 	close(answer)
 	require.NoError(t, s.WaitIdle(t.Context()))
-	n, err := Promptly(t.Context(), s, func(context.Context) (int, error) { return 7, nil })
+	n, err := RunAbandonable(t.Context(), s, func(context.Context) (int, error) { return 7, nil })
 	require.NoError(t, err)
 	assert.Equal(t, 7, n)
 }
