@@ -178,7 +178,9 @@ func (o *operation) Kinds() (kinds [][]admin.Finding) {
 }
 
 // Number is how many findings of a severity there are.
-func (o *operation) Number(severity admin.Severity) int { return o.Now().counts[severityRank(severity)] }
+func (o *operation) Number(severity admin.Severity) int {
+	return o.Now().counts[severityRank(severity)]
+}
 
 // Left is how many findings are not kept.
 func (o *operation) Left() int {

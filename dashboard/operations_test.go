@@ -327,7 +327,7 @@ func TestARunningExaminationIsShownOnTheDoctorPage(t *testing.T) {
 func TestARunningOperationSaysHowLongItTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &operation{Total: 4000, Began: time.Now()}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) //nolint:forbidigo // in virtual time
 		assert.Empty(t, o.Pace())
 		o.update(func(now *status) { now.Progress = admin.Progress{Done: 800, Skipped: 200} })
 		assert.Equal(t, "100 messages per second, about 30s left. ", o.Pace())

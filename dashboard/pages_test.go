@@ -345,8 +345,10 @@ func TestTheWorstFindingsAreKept(t *testing.T) {
 func TestFindingsStandByCheck(t *testing.T) {
 	o := &operation{}
 	for _, f := range []admin.Finding{
-		{Severity: admin.SeverityWarning, Check: admin.CheckDead, Topic: "a"}, {Severity: admin.SeverityInfo, Check: admin.CheckGroups, Topic: "a"},
-		{Severity: admin.SeverityProblem, Check: admin.CheckGroups, Topic: "b"}, {Severity: admin.SeverityWarning, Check: admin.CheckDead, Topic: "b"},
+		{Severity: admin.SeverityWarning, Check: admin.CheckDead, Topic: "a"},
+		{Severity: admin.SeverityInfo, Check: admin.CheckGroups, Topic: "a"},
+		{Severity: admin.SeverityProblem, Check: admin.CheckGroups, Topic: "b"},
+		{Severity: admin.SeverityWarning, Check: admin.CheckDead, Topic: "b"},
 	} {
 		o.found(f)
 	}
