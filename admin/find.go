@@ -17,13 +17,13 @@ import (
 // FindProgress is the progress of Find.
 type FindProgress struct {
 	Topics int // topics that it has started to read
-	Looked int // messages that it has read
+	Read int // messages that it has read
 	Total  int // about how many messages there are
 }
 
 // String describes the progress.
 func (s FindProgress) String() string {
-	return fmt.Sprintf("searched %s of %s", humanize.Count(s.Looked, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
+	return fmt.Sprintf("searched %s of %s", humanize.Count(s.Read, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
 }
 
 // Find searches for messages by their UUID, which a Router logs, or by the ULID that their ids begin with. It searches
@@ -129,7 +129,7 @@ func (s *search) into(ctx context.Context, t topic) error {
 		start := time.Now()
 		err := inspect.Find(ctx, t.Partition(n), text, func(scanned int, found []inspect.Stored) error {
 			took := time.Since(start)
-			s.far.Looked += scanned
+			s.far.Read += scanned
 			for _, stored := range found {
 				if seen[stored.ID] || !s.matches(t.name, stored) {
 					continue

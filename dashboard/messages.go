@@ -37,7 +37,7 @@ type messagesData struct {
 	// Of a search in payloads.
 	Text   string
 	Again  bool // its page was loaded by its URL, which does not have the text
-	Looked int
+	Read int
 	More   bool // it has not read all
 }
 
@@ -199,7 +199,7 @@ func (d *Dashboard) searchAgain(w http.ResponseWriter, q *request) error {
 func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) error {
 	query := data.Filter.Query
 	query.Limit = 500
-	for data.Looked < searchMost && len(data.Rows) < perPage {
+	for data.Read < searchMost && len(data.Rows) < perPage {
 		found, err := d.config.Admin.Entries(ctx, data.Topic, query)
 		if err != nil && !outOfTime(ctx) {
 			return err
@@ -209,7 +209,7 @@ func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) 
 				data.Rows = append(data.Rows, d.row(q, e))
 			}
 		}
-		data.Looked += len(found.Entries)
+		data.Read += len(found.Entries)
 		data.Short = err != nil
 		if data.Short && len(found.Entries) == 0 { // the next search begins where this call did
 			break

@@ -71,7 +71,7 @@ func ReadTicked(answer script.Answer) (Ticked, error) {
 	reply := answer.Reply
 	what, now, record := reply.Text(), reply.Time(), reply.Text()
 	switch what {
-	case "stored", "seen", "superseded", "lost", "looked":
+	case "stored", "seen", "superseded", "lost", "unchanged":
 	default:
 		reply.Fail("a tick is %q", what)
 	}

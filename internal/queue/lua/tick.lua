@@ -13,8 +13,8 @@
 -- ARGV[5]  channel   where subscribers listen for notifications
 -- ARGV[6..]  of each tick: nominal time, ms; due, ms; id; body
 -- Returns  { what, now in ms, record }. what is 'stored'; 'seen' if the record has another cursor; 'superseded' if it has a newer
---          revision; 'lost' if there is no record though the revision is old; 'looked' if revision is 0. record is the
---          current one or, for 'looked', as it would be written now
+--          revision; 'lost' if there is no record though the revision is old; 'unchanged' if revision is 0. record is the
+--          current one or, for 'unchanged', as it would be written now
 
 local schedule, revision, cursor = ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local NEW_US = 12 * 3600 * 1000000 -- an older revision creates no record
@@ -28,7 +28,7 @@ end
 local now, now_ms = now_us()
 local record = redis.call('HGET', ticks, schedule)
 local of, last, fired, rest = string.match(record or '', '^(%d+) (%S+) (%d+) ?(.*)$')
-if revision == 0 and not of then return { 'looked', now_ms, record or '' } end
+if revision == 0 and not of then return { 'unchanged', now_ms, record or '' } end
 of, fired = tonumber(of) or 0, tonumber(fired) or 0
 
 -- ahead has the stored ticks that are not due, by their scores: they may have been rescheduled.
@@ -45,7 +45,7 @@ for i, id in ipairs(ids) do
     fired = math.max(fired, nominal)
   end
 end
-if revision == 0 then return { 'looked', now_ms, record_of(of, last, fired, ahead) } end
+if revision == 0 then return { 'unchanged', now_ms, record_of(of, last, fired, ahead) } end
 
 if of > revision then return { 'superseded', now_ms, record } end
 if of == revision and last ~= ARGV[3] then return { 'seen', now_ms, record } end

@@ -328,7 +328,7 @@ func (a *app) search(ctx context.Context, topic, text string, do func(ctx contex
 	defer bar.clear()
 	for m, err := range a.admin.Find(ctx, topic, text, func(s admin.FindProgress) {
 		bar.total = s.Total
-		bar.update(admin.Progress{Done: s.Looked})
+		bar.update(admin.Progress{Done: s.Read})
 	}) {
 		bar.clear()
 		if err == nil {
