@@ -17,7 +17,7 @@ import (
 // FindProgress is the progress of Find.
 type FindProgress struct {
 	Topics int // topics that it has started to read
-	Read int // messages that it has read
+	Read   int // messages that it has read
 	Total  int // about how many messages there are
 }
 

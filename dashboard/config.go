@@ -17,8 +17,8 @@ type Config struct {
 	// Admin reads and changes the topics. Required.
 	Admin *admin.Admin
 
-	// Periodic reads and changes the schedules. Default: none, no page of schedules.
-	Periodic *periodic.Scheduler
+	// Scheduler reads and changes the schedules. Default: none, no page of schedules.
+	Scheduler *periodic.Scheduler
 
 	// Access returns what a request may do. It is called for each request and each update of an open page,
 	// concurrently. Default: ReadOnly for all requests.

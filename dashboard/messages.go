@@ -35,10 +35,10 @@ type messagesData struct {
 	Short   bool // there was no time to look further
 
 	// Of a search in payloads.
-	Text   string
-	Again  bool // its page was loaded by its URL, which does not have the text
-	Read int
-	More   bool // it has not read all
+	Text  string
+	Again bool // its page was loaded by its URL, which does not have the text
+	Read  int
+	More  bool // it has not read all
 }
 
 // messageRow is a message in a list.

@@ -173,7 +173,7 @@ func TestSchedulesArePausedTriggeredAndRemoved(t *testing.T) {
 	id := "report " + base.Topic[strings.LastIndex(base.Topic, "/")+1:]
 	id = strings.ReplaceAll(id, " ", "-")
 	require.NoError(t, schedules.Set(t.Context(), periodic.Schedule{ID: id, Topic: base.Topic, Cron: "0 7 * * 1", Zone: "Europe/Berlin"}))
-	s := open(base, func(c *Config) { c.Periodic, c.Actor = schedules, func(*http.Request) string { return "eve" } })
+	s := open(base, func(c *Config) { c.Scheduler, c.Actor = schedules, func(*http.Request) string { return "eve" } })
 	at := "?" + url.Values{"schedule": {id}}.Encode()
 	find := func() periodic.Status {
 		status, err := schedules.Get(t.Context(), id, 1)

@@ -134,7 +134,7 @@ type frame struct {
 func (d *Dashboard) render(q *request, p page) ([]byte, error) {
 	f := frame{
 		page: p, Environment: d.config.Environment, Actor: q.actor, Access: q.access,
-		Schedules: d.config.Periodic != nil, Did: d.operations.find(q.query.Get("did")),
+		Schedules: d.config.Scheduler != nil, Did: d.operations.find(q.query.Get("did")),
 	}
 	query := url.Values{}     // without what was done there
 	maps.Copy(query, q.query) // a page of an error has none

@@ -18,14 +18,14 @@ type schedulesData struct {
 	Found int
 }
 
-var errNoSchedules = &statusError{http.StatusNotFound, "this dashboard shows no schedules: its Config has no Periodic"}
+var errNoSchedules = &statusError{http.StatusNotFound, "this dashboard shows no schedules: its Config has no Scheduler"}
 
 // schedulesPage lists the schedules, those first that are behind.
 func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error) {
-	if d.config.Periodic == nil {
+	if d.config.Scheduler == nil {
 		return page{}, errNoSchedules
 	}
-	all, err := d.config.Periodic.List(ctx, 1)
+	all, err := d.config.Scheduler.List(ctx, 1)
 	if err != nil {
 		return page{}, err
 	}

@@ -77,19 +77,19 @@ var changes = []change{
 		return watermill.LogFields{"force": options.Force}, d.config.Admin.DeleteTopic(ctx, q.topic(), options)
 	}},
 	{"schedule-pause", maySchedules, "Paused", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		return nil, d.config.Periodic.Pause(ctx, q.schedule(), redisdelay.Pause{By: q.actor, Reason: q.form.Get("reason")})
+		return nil, d.config.Scheduler.Pause(ctx, q.schedule(), redisdelay.Pause{By: q.actor, Reason: q.form.Get("reason")})
 	}},
 	{"schedule-resume", maySchedules, "Resumed", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		return nil, d.config.Periodic.Resume(ctx, q.schedule())
+		return nil, d.config.Scheduler.Resume(ctx, q.schedule())
 	}},
 	{"schedule-trigger", maySchedules, "Triggered", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
-		return nil, d.config.Periodic.Trigger(ctx, q.schedule())
+		return nil, d.config.Scheduler.Trigger(ctx, q.schedule())
 	}},
 	{"schedule-remove", maySchedules, "Removed", func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error) {
 		if err := requireConfirmation(q, q.schedule()); err != nil {
 			return nil, err
 		}
-		return nil, d.config.Periodic.Remove(ctx, q.schedule())
+		return nil, d.config.Scheduler.Remove(ctx, q.schedule())
 	}},
 }
 
@@ -111,7 +111,7 @@ func (c change) of(q *request) (what, back string) {
 // to a page, which says what was done.
 func (c change) serve(d *Dashboard) func(w http.ResponseWriter, q *request) error {
 	return func(w http.ResponseWriter, q *request) error {
-		if d.config.Periodic == nil && strings.HasPrefix(c.name, "schedule-") {
+		if d.config.Scheduler == nil && strings.HasPrefix(c.name, "schedule-") {
 			return errNoSchedules
 		}
 		ctx, cancel := context.WithTimeout(d.ended, 10*time.Minute)

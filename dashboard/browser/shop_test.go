@@ -48,7 +48,7 @@ func newShop(t *testing.T, options ...string) *shop {
 	s.periodic, err = periodic.New(periodic.Config{Client: s.Client}, s.Log)
 	require.NoError(t, err)
 	d, err := dashboard.New(dashboard.Config{
-		Admin: s.admin, Periodic: s.periodic, Environment: "staging",
+		Admin: s.admin, Scheduler: s.periodic, Environment: "staging",
 		Access: func(*http.Request) dashboard.Access { return dashboard.FullAccess() },
 		Actor:  func(*http.Request) string { return "ada" },
 	})

@@ -12,8 +12,8 @@ const (
 	// for other calls to wait for.
 	target = 250 * time.Millisecond
 
-	// minWithin is the shortest time limit of a call. It is many round trips, and short enough to notice a dead connection.
-	minWithin = 1500 * time.Millisecond
+	// minTimeout is the shortest time limit of a call. It is many round trips, and short enough to notice a dead connection.
+	minTimeout = 1500 * time.Millisecond
 
 	// maxDoubled limits how often the time limit is doubled: to 96 s.
 	maxDoubled = 6
@@ -46,18 +46,18 @@ func (w *Window) Size() int {
 	return w.size
 }
 
-// Within is how long a call with this many bytes may take until it counts as lost. Each value is twice the one before, so that
+// Timeout is how long a call with this many bytes may take until it counts as lost. Each value is twice the one before, so that
 // there are few.
-func (w *Window) Within(bytes int) time.Duration {
+func (w *Window) Timeout(bytes int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	const patience = 4 // times as long as expected
 	expected := w.rtt + time.Duration(float64(bytes)*w.perByte)
 	doubled := 0
-	for doubled < maxDoubled && minWithin<<doubled < patience*expected {
+	for doubled < maxDoubled && minTimeout<<doubled < patience*expected {
 		doubled++
 	}
-	return minWithin << min(doubled+w.lost, maxDoubled)
+	return minTimeout << min(doubled+w.lost, maxDoubled)
 }
 
 // Arrived records that a call that transferred this many bytes was answered.

@@ -17,7 +17,7 @@ type connection struct {
 func (c connection) call(w *Window, message int) (took time.Duration, arrived bool) {
 	bytes := max(w.Size()/message, 1) * message
 	took = c.trip + time.Duration(float64(bytes)/float64(c.bandwidth)*float64(time.Second))
-	if within := w.Within(bytes); took > within {
+	if within := w.Timeout(bytes); took > within {
 		w.Lost(bytes)
 		return within, false
 	}
@@ -54,7 +54,7 @@ func TestAFastConnectionGetsLargeCallsSoon(t *testing.T) {
 		c.call(w, 1000)
 	}
 	assert.Equal(t, 1<<20, w.Size())
-	assert.Equal(t, minWithin, w.Within(1000))
+	assert.Equal(t, minTimeout, w.Timeout(1000))
 }
 
 func TestAConnectionThatBecomesSlowGetsSmallCallsSoon(t *testing.T) {
@@ -101,12 +101,12 @@ func TestASlowEmptyReplyDoesNotChangeTheSize(t *testing.T) {
 
 func TestALostCallOfMinimumSizeRaisesTheTimeout(t *testing.T) {
 	w := New(1 << 20)
-	for _, want := range []time.Duration{minWithin, minWithin, minWithin, 2 * minWithin, 4 * minWithin} {
-		assert.Equal(t, want, w.Within(0))
+	for _, want := range []time.Duration{minTimeout, minTimeout, minTimeout, 2 * minTimeout, 4 * minTimeout} {
+		assert.Equal(t, want, w.Timeout(0))
 		w.Lost(w.Size())
 	}
 	w.Arrived(0, time.Millisecond)
-	assert.Equal(t, minWithin, w.Within(0))
+	assert.Equal(t, minTimeout, w.Timeout(0))
 	assert.Equal(t, minSize, w.Size())
 }
 
@@ -116,5 +116,5 @@ func TestALostSmallCallDoesNotRaiseTheTimeout(t *testing.T) {
 	for range 10 {
 		w.Lost(100)
 	}
-	assert.Equal(t, minWithin, w.Within(100))
+	assert.Equal(t, minTimeout, w.Timeout(100))
 }

@@ -161,7 +161,7 @@ func (ls *lanes) finish(b *batch, duplicates []queue.Duplicate, err error) {
 
 // within is the time limit of an attempt. It is not much longer than a caller waits, since no other batch is sent meanwhile.
 func (l *lane) within(bytes int, deadline time.Time) time.Duration {
-	within := l.window.Within(bytes)
+	within := l.window.Timeout(bytes)
 	for within/2 >= max(time.Until(deadline), time.Second) {
 		within /= 2
 	}

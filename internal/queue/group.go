@@ -100,7 +100,7 @@ func (g *Group) Run(ctx context.Context, s *script.Script, args []any, each ...s
 		return g.partition.Client().Run(ctx, call)
 	}
 	bytes, start := sizeOf(args), time.Now()
-	reply, err := g.runWithin(ctx, g.calls, bytes, maxSettleTimeout, call)
+	reply, err := g.runTimed(ctx, g.calls, bytes, maxSettleTimeout, call)
 	if err == nil {
 		g.calls.Arrived(bytes, time.Since(start))
 	}

@@ -19,9 +19,9 @@ const (
 	besideBody = 60
 )
 
-// runWithin makes a call that transfers some bytes. Its time limit is that of a Window, or most if that is less.
-func (g *Group) runWithin(ctx context.Context, w *link.Window, bytes int, most time.Duration, call script.Call) (script.Reply, error) {
-	call.Timeout = min(w.Within(bytes), most)
+// runTimed makes a call that transfers some bytes. Its time limit is that of a Window, or most if that is less.
+func (g *Group) runTimed(ctx context.Context, w *link.Window, bytes int, most time.Duration, call script.Call) (script.Reply, error) {
+	call.Timeout = min(w.Timeout(bytes), most)
 	reply, err := g.partition.Client().Run(ctx, call)
 	if script.TimedOut(err) {
 		w.Lost(bytes)
@@ -34,7 +34,7 @@ func (g *Group) runClaim(ctx context.Context, r ClaimRequest, call script.Call) 
 	if g.claims == nil {
 		return g.partition.Client().Run(ctx, call)
 	}
-	return g.runWithin(ctx, g.claims, max(r.Bytes, g.largest), max(r.Lease/2, minClaimTimeout), call)
+	return g.runTimed(ctx, g.claims, max(r.Bytes, g.largest), max(r.Lease/2, minClaimTimeout), call)
 }
 
 // fitting reduces a request to what fits into a reply.

@@ -83,7 +83,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 		return err
 	}
 	d, err := dashboard.New(dashboard.Config{ //nolint:contextcheck // its operations outlive requests, and end with Close
-		Admin: w.app.admin, Periodic: schedules, Environment: w.environment, Logger: auditLog{app: w.app}, Actor: w.actor,
+		Admin: w.app.admin, Scheduler: schedules, Environment: w.environment, Logger: auditLog{app: w.app}, Actor: w.actor,
 		Access: func(*http.Request) dashboard.Access {
 			if w.write {
 				return dashboard.FullAccess()
