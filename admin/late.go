@@ -89,12 +89,8 @@ func (s TopicStats) late(g GroupStats) (LateGroup, bool) {
 
 // slow says what is known of consumers that let messages wait.
 func (g GroupStats) slow() string {
-	limited := g.Limits != nil && (g.Limits.MaxInFlight > 0 || g.Limits.Rate.Messages > 0)
-	switch {
-	case g.InDelivery == 0:
+	if g.InDelivery == 0 {
 		return humanize.Count(g.LiveConsumers, "consumer is idle", "consumers are idle")
-	case limited:
-		return humanize.Count(g.LiveConsumers, "consumer cannot keep up within the group's limits", "consumers cannot keep up within the group's limits")
 	}
 	return humanize.Count(g.LiveConsumers, "consumer cannot keep up", "consumers cannot keep up")
 }

@@ -32,9 +32,9 @@ func TestALateGroupIsReportedWithItsCause(t *testing.T) {
 		{"at a limit", of(func(g *GroupStats) { g.LiveConsumers, g.AtLimit = 1, true }), CauseLimit, "a limit of group mail is reached"},
 		{"idle consumers", of(func(g *GroupStats) { g.LiveConsumers = 3 }), CauseSlow, "its 3 consumers are idle"},
 		{"slow", of(func(g *GroupStats) { g.LiveConsumers, g.InDelivery = 3, 3 }), CauseSlow, "; its 3 consumers cannot keep up"},
-		{"slow with a limit", of(func(g *GroupStats) {
+		{"slow below a limit", of(func(g *GroupStats) {
 			g.LiveConsumers, g.InDelivery, g.Limits = 1, 3, &redisdelay.GroupLimits{Rate: redisdelay.Rate{Messages: 1}}
-		}), CauseSlow, "its 1 consumer cannot keep up within the group's limits"},
+		}), CauseSlow, "; its 1 consumer cannot keep up"},
 		{
 			"halted", of(func(g *GroupStats) {
 				g.LiveConsumers, g.HaltedKeys, g.Counts, g.OldestReady = 3, 1, Counts{InLine: 7}, time.Time{}

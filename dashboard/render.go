@@ -167,14 +167,14 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	access, data := d.config.Access(r), failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Failed: status >= 500, Topic: r.URL.Query().Get("topic")}
 	switch {
 	case errors.Is(err, admin.ErrTopicNotFound):
-		data.Error = "There is no topic named “" + humanize.Clean(data.Topic) + "”. It may have been removed."
+		data.Error = "There is no topic named “" + humanize.Clean(data.Topic) + "”. It may have been deleted."
 		data.Wanted, data.Topic = data.Topic, ""
 		if o, err := d.overview(r.Context()); access.Read && err == nil {
 			data.Near = o.near(data.Wanted)
 		}
 	case errors.Is(err, admin.ErrMessageNotFound):
 		data.Wanted = cmp.Or(r.URL.Query().Get("id"), r.URL.Query().Get("key"))
-		data.Error = "Topic " + humanize.Clean(data.Topic) + " has no such message. All groups may have handled it, or it was cancelled."
+		data.Error = "Topic " + humanize.Clean(data.Topic) + " has no such message. Every group may have handled it, or it may have been cancelled or discarded."
 	}
 	p := page{Name: "error", Title: headings[status], Data: data}
 	text, renderErr := d.render(&request{Request: r, actor: d.config.Actor(r), access: access}, p)

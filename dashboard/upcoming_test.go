@@ -17,7 +17,7 @@ func TestUpcomingMessagesAreShownAsAChart(t *testing.T) {
 	s.scheduled(50)
 	page := s.page("upcoming" + s.at("next", "day"))
 	assert.Len(t, page.first("svg", "class", "chart").all("rect"), 1)
-	assert.Contains(t, page.text(), "50 messages due in the next 24 hours: at most 50 per 15 minutes, from ")
+	assert.Contains(t, page.text(), "50 messages due in the next 24 hours. Peak: 50 per 15 minutes at ")
 }
 
 // TestAPeakIsLabelledWithItsTime unless a later part of the time has as many messages; the next one may.
@@ -45,7 +45,7 @@ func TestAnUnreadableTopicDoesNotHideOthers(t *testing.T) {
 	s.scheduled(1)
 	all := s.page("upcoming?next=day")
 	require.Len(t, all.first("tbody").all("path"), 2)
-	assert.Contains(t, all.text(), "2 messages due in the next 24 hours: at most 2 per 15 minutes, from ")
+	assert.Contains(t, all.text(), "2 messages due in the next 24 hours. Peak: 2 per 15 minutes at ")
 	assert.Equal(t, "2 messages, the peak is 2", all.first("svg", "class", "chart").attr["aria-label"])
 	assert.Equal(t, "120.0", all.first("tbody").first("rect").attr["height"], "a strip fills its height")
 	numbers := all.first("tbody").first("tr").all("td")
