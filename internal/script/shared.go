@@ -15,7 +15,7 @@ type Shared struct {
 type sharedCall struct {
 	done chan struct{} // closed when the fields below are set
 	err  error
-	left bool // its caller's context has ended, so the result is of no use to other callers
+	left bool // its caller's context has ended, or it has panicked, so the result is of no use to other callers
 }
 
 // Do makes the call, or waits for the one under way.
@@ -27,13 +27,7 @@ func (s *Shared) Do(ctx context.Context, call func(context.Context) error) error
 			current = &sharedCall{done: make(chan struct{})}
 			s.current = current
 			s.mu.Unlock()
-			current.err = call(ctx)
-			current.left = current.err != nil && ctx.Err() != nil
-			s.mu.Lock()
-			s.current = nil
-			s.mu.Unlock()
-			close(current.done)
-			return current.err
+			return s.lead(ctx, current, call)
 		}
 		s.mu.Unlock()
 		select {
@@ -45,4 +39,18 @@ func (s *Shared) Do(ctx context.Context, call func(context.Context) error) error
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// lead makes the call.
+func (s *Shared) lead(ctx context.Context, current *sharedCall, call func(context.Context) error) error {
+	current.left = true
+	defer func() {
+		s.mu.Lock()
+		s.current = nil
+		s.mu.Unlock()
+		close(current.done)
+	}()
+	current.err = call(ctx)
+	current.left = current.err != nil && ctx.Err() != nil
+	return current.err
 }
