@@ -48,8 +48,9 @@ type knownTopic struct {
 
 // query is a call that asks Redis, shared by all callers that wait for it.
 type query struct {
-	done chan struct{} // closed when err is set
+	done chan struct{} // closed when the fields below are set
 	err  error
+	left bool // its caller's context has ended before Redis was asked, so err is of no use to other callers
 }
 
 func newTopics(config Config, b *background, outages *outage.State) *topics {
@@ -116,23 +117,22 @@ func (t *topics) refresh(topic *knownTopic) {
 
 // query waits until Redis has been asked, by this caller or another.
 func (t *topics) query(ctx context.Context, topic *knownTopic) error {
-	topic.mu.Lock()
-	current := topic.current
-	if current == nil {
-		current = &query{done: make(chan struct{})}
-		topic.current = current
-		topic.mu.Unlock()
-		if err := t.background.start(ctx, func(ctx context.Context) { t.runQuery(ctx, topic, current) }); err != nil {
-			topic.answered(current, 0, err)
+	for {
+		current, first := topic.join()
+		if first {
+			if err := t.background.start(ctx, func(ctx context.Context) { t.runQuery(ctx, topic, current) }); err != nil {
+				current.left = ctx.Err() != nil
+				topic.answered(current, 0, err)
+			}
 		}
-	} else {
-		topic.mu.Unlock()
-	}
-	select {
-	case <-current.done:
-		return current.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		select {
+		case <-current.done:
+			if first || !current.left {
+				return current.err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
@@ -193,6 +193,16 @@ func (k *knownTopic) seen() (partitions int, fresh bool) {
 
 // recent reports whether Redis was asked just now. The lock is held.
 func (k *knownTopic) recent() bool { return time.Since(k.seenAt) < queryEvery }
+
+// join returns the query under way, or a new one, which the caller must start.
+func (k *knownTopic) join() (current *query, first bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil {
+		k.current, first = &query{done: make(chan struct{})}, true
+	}
+	return k.current, first
+}
 
 // answered ends a query.
 func (k *knownTopic) answered(current *query, partitions int, err error) {

@@ -204,6 +204,33 @@ func TestBackgroundRefreshesLeaveSlotsForOtherCalls(t *testing.T) {
 	})
 }
 
+func TestACallerThatGivesUpDoesNotFailTheQueryOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topics, reported := topicsOf(t, &fakeTopic{partitions: 3})
+		release := make(chan struct{})
+		for range maxBackground {
+			require.NoError(t, topics.background.start(t.Context(), func(context.Context) { <-release }))
+		}
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			_, err := topics.partitions(impatient, far, "t")
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+		synctest.Wait()
+		calls.Go(func() {
+			n, err := topics.partitions(t.Context(), far, "t")
+			assert.NoError(t, err)
+			assert.Equal(t, 3, n)
+		})
+		<-time.After(2 * time.Second)
+		close(release)
+		calls.Wait()
+		assert.Zero(t, reported.Load(), "reported failures")
+	})
+}
+
 func TestANewTopicIsQueriedUntilTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{raise: func(context.Context) error { return io.EOF }}
