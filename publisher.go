@@ -193,13 +193,15 @@ func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) erro
 	switch {
 	case topic == "":
 		return ErrEmptyTopic
-	case p.publisher.Closed():
-		return ErrPublisherClosed
 	case group == Broadcast:
 		return &ConfigError{"group", "is Broadcast, which is a group of each Subscribe"}
 	case group == "":
 		group = DefaultConsumerGroup
 	}
+	return p.publisher.Do(func() error { return p.registerGroup(ctx, topic, group) })
+}
+
+func (p *Publisher) registerGroup(ctx context.Context, topic, group string) error {
 	ctx, cancel := context.WithTimeout(callerOf(ctx), p.config.PublishTimeout)
 	defer cancel()
 	known := p.store.Topic(topic)

@@ -299,6 +299,15 @@ func (p *Publisher) FailAsync(err error) *Future {
 	return f
 }
 
+// Do makes another call that Close waits for, or returns ErrClosed.
+func (p *Publisher) Do(call func() error) error {
+	if err := p.lanes.begin(); err != nil {
+		return err
+	}
+	defer p.lanes.calls.Done()
+	return call()
+}
+
 // Closed reports whether Close was called.
 func (p *Publisher) Closed() bool { return p.closed.Load() }
 

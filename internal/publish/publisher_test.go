@@ -1,8 +1,11 @@
 package publish
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -189,4 +192,19 @@ func TestSplitKeepsOrderAndBounds(t *testing.T) {
 	assert.Equal(t, []int{maxMessages, maxMessages, 1, 1}, sizes)
 	assert.Equal(t, messages, joined)
 	assert.Empty(t, split(nil))
+}
+
+func TestCloseWaitsForOtherCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := (&fakeTopic{}).publisher(t)
+		release := make(chan struct{})
+		go func() { assert.NoError(t, p.Do(func() error { <-release; return nil })) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, p.Close(ctx), context.DeadlineExceeded)
+		close(release)
+		require.NoError(t, p.Close(t.Context()))
+		require.ErrorIs(t, p.Do(func() error { panic("called") }), ErrClosed)
+	})
 }
