@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestQueryErrorsNameTheInvalidField(t *testing.T) {
 		q     Query
 		field string
 	}{
-		{Query{Set: "somewhere"}, "In"},
+		{Query{Set: "somewhere"}, "Set"},
 		{Query{Group: "g"}, "Group"},
 		{Query{Reason: "x"}, "Reason"},
 		{Query{MinAttempts: -1}, "MinAttempts"},
@@ -41,6 +42,8 @@ func TestQueryErrorsNameTheInvalidField(t *testing.T) {
 		var bad *QueryError
 		require.ErrorAs(t, err, &bad, "%+v", test.q)
 		assert.Equal(t, test.field, bad.Field, "%v", err)
+		_, exists := reflect.TypeFor[Query]().FieldByName(bad.Field)
+		assert.True(t, exists, bad.Field)
 		for _, err := range s.admin.AllEntries(t.Context(), s.Topic, test.q) {
 			if test.field != "Limit" {
 				require.ErrorAs(t, err, &bad, "%+v", test.q)

@@ -157,7 +157,7 @@ func (s Selection) validate(op operation) error {
 	case slices.Contains(s.keys, ""):
 		return &QueryError{"Key", "is empty"}
 	case s.query != nil && s.query.Set != "" && !slices.Contains(op.sets, s.query.Set):
-		return &QueryError{"In", fmt.Sprintf("is %q, but %s is for %q", s.query.Set, op.verb, op.sets)}
+		return &QueryError{"Set", fmt.Sprintf("is %q, but %s is for %q", s.query.Set, op.verb, op.sets)}
 	}
 	return nil
 }

@@ -347,7 +347,7 @@ func TestInvalidSelectionsAndReasonsAreErrors(t *testing.T) {
 			"Group":       cancel(ByID("a").OfGroup("g")),
 			"ID":          cancel(ByID("a", "")),
 			"Key":         cancel(ByKey("")),
-			"In":          requeue(Matching(Query{Set: Scheduled})),
+			"Set":         requeue(Matching(Query{Set: Scheduled})),
 			"Cursor":      requeue(Matching(Query{Cursor: "nonsense"})),
 			"Cursor ":     requeue(Matching(Query{Cursor: "1.nonsense"})),
 			"MinAttempts": cancel(Matching(Query{MinAttempts: -1})),

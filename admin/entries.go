@@ -225,7 +225,7 @@ func (q Query) validate() error {
 	switch q.Set {
 	case Scheduled, Waiting, InDelivery, Dead:
 	default:
-		return &QueryError{"In", fmt.Sprintf("is %q, want %q, %q, %q or %q", q.Set, Scheduled, Waiting, InDelivery, Dead)}
+		return &QueryError{"Set", fmt.Sprintf("is %q, want %q, %q, %q or %q", q.Set, Scheduled, Waiting, InDelivery, Dead)}
 	}
 	switch {
 	case q.Set == Scheduled && q.Group != "":

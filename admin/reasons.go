@@ -44,7 +44,7 @@ func kindOf(reason string) string {
 func (a *Admin) Reasons(ctx context.Context, topic string, q Query, progress func(counted int)) ([]ReasonCount, error) {
 	q.Set = cmp.Or(q.Set, Dead)
 	if q.Set != Dead {
-		return nil, &QueryError{"In", "is not Dead, and only dead messages have a reason"}
+		return nil, &QueryError{"Set", "is not Dead, and only dead messages have a reason"}
 	}
 	t := reasonTable{counts: map[ReasonCount]*ReasonCount{}, kinds: map[string]int{}}
 	sum := 0
