@@ -125,6 +125,9 @@ func (p *Scheduler) prepare(t *task) (usable bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if revision, logged := p.unusable[t.ID]; !logged || revision != t.revision {
+		if len(p.unusable) >= maxTopics { // they are logged again
+			clear(p.unusable)
+		}
 		p.unusable[t.ID] = t.revision
 		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
 	}

@@ -268,18 +268,18 @@ func (cs *changes) next() (*pipeline, []string) {
 
 // begin creates the context of the pipeline, which has the last deadline of the callers.
 func (pipe *pipeline) begin() {
-	pipe.ctx, pipe.cancel = context.WithCancel(context.Background())
 	var last time.Time
 	for _, c := range pipe.changes {
 		deadline, limited := c.ctx.Deadline()
 		if !limited {
+			pipe.ctx, pipe.cancel = context.WithCancel(context.Background())
 			return
 		}
 		if deadline.After(last) {
 			last = deadline
 		}
 	}
-	pipe.ctx, pipe.cancel = context.WithDeadline(pipe.ctx, last)
+	pipe.ctx, pipe.cancel = context.WithDeadline(context.Background(), last)
 }
 
 // sendPipeline makes one attempt of each call.
