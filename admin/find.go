@@ -22,8 +22,8 @@ type FindProgress struct {
 }
 
 // String describes the progress.
-func (s FindProgress) String() string {
-	return fmt.Sprintf("searched %s of %s", humanize.Count(s.Read, "message", "messages"), humanize.Count(s.Topics, "topic", "topics"))
+func (p FindProgress) String() string {
+	return fmt.Sprintf("searched %s of %s", humanize.Count(p.Read, "message", "messages"), humanize.Count(p.Topics, "topic", "topics"))
 }
 
 // Find searches for messages by their UUID, which a Router logs, or by the ULID that their ids begin with. It searches

@@ -123,19 +123,19 @@ func (a *Admin) status(ctx context.Context, t topic, m inspect.Found, f inspect.
 
 // findHolder returns the consumer that holds a delivery, from the heartbeats of the consumers or from the records of
 // their last claims.
-func (s *MessageInGroup) findHolder(ctx context.Context, g *queue.Group, id string, token int64) error {
+func (m *MessageInGroup) findHolder(ctx context.Context, g *queue.Group, id string, token int64) error {
 	consumers, err := inspect.Consumers(ctx, g)
 	if err != nil {
 		return err
 	}
 	for _, c := range consumers {
 		if held := c.Info.Held[id]; held[0] == token {
-			s.Consumer, s.Extended = c.Info.Name, int(held[1])
+			m.Consumer, m.Extended = c.Info.Name, int(held[1])
 			return nil
 		}
 	}
 	holder, err := inspect.Holder(ctx, g, id, token)
-	s.Consumer = queue.ConsumerName(holder)
+	m.Consumer = queue.ConsumerName(holder)
 	return err
 }
 

@@ -40,8 +40,8 @@ type Status struct {
 }
 
 // List returns all schedules, sorted by ID, each with its next times, at most next of them.
-func (p *Scheduler) List(ctx context.Context, next int) ([]Status, error) {
-	all, err := p.table.All(ctx)
+func (s *Scheduler) List(ctx context.Context, next int) ([]Status, error) {
+	all, err := s.table.All(ctx)
 	if err != nil {
 		return nil, wrap(err, "list schedules")
 	}
@@ -51,18 +51,18 @@ func (p *Scheduler) List(ctx context.Context, next int) ([]Status, error) {
 			list = append(list, d)
 		}
 	}
-	status, err := p.status(ctx, list, next)
+	status, err := s.status(ctx, list, next)
 	return status, wrap(err, "list schedules")
 }
 
 // Get returns one schedule with its next times, at most next of them. The error is ErrScheduleNotFound, or says that
 // the definition is damaged.
-func (p *Scheduler) Get(ctx context.Context, id string, next int) (Status, error) {
-	d, err := p.find(ctx, id)
+func (s *Scheduler) Get(ctx context.Context, id string, next int) (Status, error) {
+	d, err := s.find(ctx, id)
 	if err != nil {
 		return Status{}, wrap(err, "find schedule %q", id)
 	}
-	list, err := p.status(ctx, []definition{d}, next)
+	list, err := s.status(ctx, []definition{d}, next)
 	if err != nil {
 		return Status{}, wrap(err, "find schedule %q", id)
 	}
@@ -70,14 +70,14 @@ func (p *Scheduler) Get(ctx context.Context, id string, next int) (Status, error
 }
 
 // status reads the state of schedules from their topics.
-func (p *Scheduler) status(ctx context.Context, list []definition, next int) ([]Status, error) {
+func (s *Scheduler) status(ctx context.Context, list []definition, next int) ([]Status, error) {
 	var statuses []Status
 	for some := range slices.Chunk(list, 1000) {
 		var calls []script.Call
 		for _, d := range some {
-			calls = append(calls, p.topic(d.Topic).TickStateCall(d.ID))
+			calls = append(calls, s.topic(d.Topic).TickStateCall(d.ID))
 		}
-		for i, answer := range p.store.RunMany(ctx, calls) {
+		for i, answer := range s.store.RunMany(ctx, calls) {
 			known, err := queue.ReadTicked(answer)
 			if err != nil {
 				return nil, fmt.Errorf("schedule %q: %w", some[i].ID, err)

@@ -93,24 +93,24 @@ type Applied struct {
 // for different declarations.
 //
 // Errors: [ErrInvalidSchedule], also for an invalid owner or version; [ErrOwned]; [ErrConflict].
-func (p *Scheduler) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
-	applied, err := p.apply(ctx, timetable.Declaration{Owner: owner, Version: version}, schedules)
+func (s *Scheduler) Apply(ctx context.Context, owner string, version int64, schedules []Schedule) (Applied, error) {
+	applied, err := s.apply(ctx, timetable.Declaration{Owner: owner, Version: version}, schedules)
 	return applied, wrap(err, "apply the schedules of %q", owner)
 }
 
-func (p *Scheduler) apply(ctx context.Context, d timetable.Declaration, schedules []Schedule) (applied Applied, err error) {
+func (s *Scheduler) apply(ctx context.Context, d timetable.Declaration, schedules []Schedule) (applied Applied, err error) {
 	if !validName(d.Owner) || d.Version <= 0 {
 		return applied, fmt.Errorf("%w: the owner %q and the version %d must be a name without spaces and a number above 0",
 			ErrInvalidSchedule, d.Owner, d.Version)
 	}
-	if applied, err = p.define(ctx, d, schedules); err != nil || applied.Superseded {
+	if applied, err = s.define(ctx, d, schedules); err != nil || applied.Superseded {
 		return applied, err
 	}
 	declared := make(map[string]bool, len(schedules))
 	for _, s := range schedules {
 		declared[s.ID] = true
 	}
-	all, err := p.table.All(ctx)
+	all, err := s.table.All(ctx)
 	var undeclared []string
 	for _, known := range all {
 		if !declared[known.ID] && decodeDefinition(known).Owner == d.Owner { // also if it is removed: its ticks may be left over
@@ -120,7 +120,7 @@ func (p *Scheduler) apply(ctx context.Context, d timetable.Declaration, schedule
 	if err != nil || len(undeclared) == 0 {
 		return applied, err
 	}
-	removal, err := p.edit(ctx, d, undeclared, func(_ string, old definition, _ time.Time) (definition, bool, error) {
+	removal, err := s.edit(ctx, d, undeclared, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		return old.removed(), !old.Removed && old.Owner == d.Owner, nil
 	})
 	applied.Removed, applied.Superseded = removal.Replaced, removal.Superseded
@@ -133,34 +133,34 @@ func (p *Scheduler) apply(ctx context.Context, d timetable.Declaration, schedule
 // returns, the first ticks are stored; further ticks need a process that calls Run.
 //
 // Errors: [ErrInvalidSchedule]; [ErrOwned] for a schedule that an owner declares; [ErrConflict].
-func (p *Scheduler) Set(ctx context.Context, s Schedule) error {
-	_, err := p.define(ctx, timetable.Declaration{}, []Schedule{s})
-	return wrap(err, "set schedule %q", s.ID)
+func (s *Scheduler) Set(ctx context.Context, schedule Schedule) error {
+	_, err := s.define(ctx, timetable.Declaration{}, []Schedule{schedule})
+	return wrap(err, "set schedule %q", schedule.ID)
 }
 
 // attempts limits how often a change is repeated after concurrent changes of the same schedule.
 const attempts = 20
 
 // define defines schedules, and stores their first ticks.
-func (p *Scheduler) define(ctx context.Context, d timetable.Declaration, schedules []Schedule) (Applied, error) {
+func (s *Scheduler) define(ctx context.Context, d timetable.Declaration, schedules []Schedule) (Applied, error) {
 	wanted := make(map[string]definition, len(schedules))
-	for _, s := range schedules {
-		s.setDefaults()
-		t, err := s.compile()
+	for _, schedule := range schedules {
+		schedule.setDefaults()
+		t, err := schedule.compile()
 		if err != nil {
 			return Applied{}, err
 		}
-		if _, twice := wanted[s.ID]; twice {
-			return Applied{}, fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, s.ID)
+		if _, twice := wanted[schedule.ID]; twice {
+			return Applied{}, fmt.Errorf("%w %q: ID is declared twice", ErrInvalidSchedule, schedule.ID)
 		}
-		next := definition{Schedule: s, Owner: d.Owner, Version: d.Version}
-		if _, err := p.body(next, Tick{Schedule: s.ID, Nominal: time.Now().In(t.zone), Version: d.Version}, time.Time{}); err != nil {
-			return Applied{}, fmt.Errorf("%w %q: Payload and Metadata cannot be a message: %w", ErrInvalidSchedule, s.ID, err)
+		next := definition{Schedule: schedule, Owner: d.Owner, Version: d.Version}
+		if _, err := s.body(next, Tick{Schedule: schedule.ID, Nominal: time.Now().In(t.zone), Version: d.Version}, time.Time{}); err != nil {
+			return Applied{}, fmt.Errorf("%w %q: Payload and Metadata cannot be a message: %w", ErrInvalidSchedule, schedule.ID, err)
 		}
-		wanted[s.ID] = next
+		wanted[schedule.ID] = next
 	}
 	ids := slices.Sorted(maps.Keys(wanted))
-	return p.edit(ctx, d, ids, func(id string, old definition, now time.Time) (definition, bool, error) {
+	return s.edit(ctx, d, ids, func(id string, old definition, now time.Time) (definition, bool, error) {
 		return wanted[id].after(old, now)
 	})
 }
@@ -172,24 +172,24 @@ type editor func(id string, old definition, now time.Time) (next definition, dif
 // edit changes the definitions of schedules, and stores the first ticks. It repeats a change if another process has
 // changed the schedule meanwhile. It records the version before it reads the definitions, so that an older declaration
 // cannot change a schedule afterwards that this one finds unchanged.
-func (p *Scheduler) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
-	if _, _, current, err := p.table.Set(ctx, d, nil); err != nil || !current {
+func (s *Scheduler) edit(ctx context.Context, d timetable.Declaration, ids []string, to editor) (done Applied, err error) {
+	if _, _, current, err := s.table.Set(ctx, d, nil); err != nil || !current {
 		return Applied{Superseded: err == nil}, err
 	}
 	for range attempts {
-		changes, changed, work, err := p.compare(ctx, ids, to)
+		changes, changed, work, err := s.compare(ctx, ids, to)
 		if err != nil {
 			return done, err
 		}
-		revisions, now, current, err := p.table.Set(ctx, d, changes)
+		revisions, now, current, err := s.table.Set(ctx, d, changes)
 		if done.Superseded = err == nil && !current; err != nil || !current {
 			return done, err
 		}
 		done.Unchanged += len(ids) - len(changes)
 		more, again := done.note(changes, changed, revisions, now)
-		err = p.storeTicks(ctx, append(work, more...))
+		err = s.storeTicks(ctx, append(work, more...))
 		if len(changes) > 0 {
-			p.wake()
+			s.wake()
 		}
 		if ids = again; err != nil || len(ids) == 0 {
 			return done, err
@@ -223,26 +223,26 @@ func (a *Applied) note(
 }
 
 // wake wakes Run.
-func (p *Scheduler) wake() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.changed)
-	p.changed = make(chan struct{})
+func (s *Scheduler) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // nextChange returns a channel that is closed when this Scheduler changes a schedule.
-func (p *Scheduler) nextChange() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.changed
+func (s *Scheduler) nextChange() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
 }
 
 // compare returns the changes to make. leftOver has unchanged schedules whose ticks may be missing, because the last
 // process that worked on them has not reported that it is done.
-func (p *Scheduler) compare(ctx context.Context, ids []string, to editor) (
+func (s *Scheduler) compare(ctx context.Context, ids []string, to editor) (
 	changes []timetable.Change, changed []definition, leftOver []task, err error,
 ) {
-	known, now, err := p.table.Named(ctx, ids...)
+	known, now, err := s.table.Named(ctx, ids...)
 	for i := 0; i < len(ids) && err == nil; i++ {
 		var next definition
 		var differs bool
@@ -302,20 +302,20 @@ func (d definition) removed() definition {
 
 // Remove removes a schedule and its pending ticks. A schedule that an owner declares is defined again by the next
 // Apply. Errors: [ErrScheduleNotFound], also if a repeated call finds that the first one has succeeded; [ErrConflict].
-func (p *Scheduler) Remove(ctx context.Context, id string) error {
-	err := p.change(ctx, id, func(old definition) (definition, bool) { return old.removed(), true })
+func (s *Scheduler) Remove(ctx context.Context, id string) error {
+	err := s.change(ctx, id, func(old definition) (definition, bool) { return old.removed(), true })
 	return wrap(err, "remove schedule %q", id)
 }
 
 // Pause removes the pending ticks of a schedule, and stores no others until Resume. A pause of a paused schedule
 // replaces By and Reason. Errors: a *redisdelay.ConfigError if For is set, because schedules have no pauses that end by
 // themselves; [ErrScheduleNotFound]; [ErrConflict].
-func (p *Scheduler) Pause(ctx context.Context, id string, pause redisdelay.Pause) error {
+func (s *Scheduler) Pause(ctx context.Context, id string, pause redisdelay.Pause) error {
 	if pause.For != 0 {
 		return &redisdelay.ConfigError{Field: "For", Problem: "must be 0: a schedule is paused until Resume"}
 	}
 	why := redisdelay.Pause{By: pause.By, Reason: pause.Reason, Since: time.Now().UTC().Truncate(time.Millisecond)}
-	err := p.change(ctx, id, func(old definition) (definition, bool) {
+	err := s.change(ctx, id, func(old definition) (definition, bool) {
 		if old.Paused != nil {
 			why.Since = old.Paused.Since
 		}
@@ -328,8 +328,8 @@ func (p *Scheduler) Pause(ctx context.Context, id string, pause redisdelay.Pause
 
 // Resume ends a pause, if there is one. The ticks of the pause are not made up for. Errors: [ErrScheduleNotFound];
 // [ErrConflict].
-func (p *Scheduler) Resume(ctx context.Context, id string) error {
-	err := p.change(ctx, id, func(old definition) (definition, bool) {
+func (s *Scheduler) Resume(ctx context.Context, id string) error {
+	err := s.change(ctx, id, func(old definition) (definition, bool) {
 		next := old
 		next.Paused, next.Since = nil, 0
 		return next, old.Paused != nil
@@ -338,9 +338,9 @@ func (p *Scheduler) Resume(ctx context.Context, id string) error {
 }
 
 // change changes the definition of an existing schedule. A damaged definition can only be removed.
-func (p *Scheduler) change(ctx context.Context, id string, to func(old definition) (next definition, differs bool)) error {
+func (s *Scheduler) change(ctx context.Context, id string, to func(old definition) (next definition, differs bool)) error {
 	var missing error
-	_, err := p.edit(ctx, timetable.Declaration{}, []string{id}, func(_ string, old definition, _ time.Time) (definition, bool, error) {
+	_, err := s.edit(ctx, timetable.Declaration{}, []string{id}, func(_ string, old definition, _ time.Time) (definition, bool, error) {
 		next, differs := to(old)
 		if missing = old.checkExists(); old.damage != nil && next.Removed {
 			missing = nil
@@ -351,8 +351,8 @@ func (p *Scheduler) change(ctx context.Context, id string, to func(old definitio
 }
 
 // find reads a schedule.
-func (p *Scheduler) find(ctx context.Context, id string) (d definition, err error) {
-	known, _, err := p.table.Named(ctx, id)
+func (s *Scheduler) find(ctx context.Context, id string) (d definition, err error) {
+	known, _, err := s.table.Named(ctx, id)
 	if err != nil {
 		return definition{}, err
 	}

@@ -33,7 +33,7 @@ type plan struct {
 func (d definition) planOf(t timing, record queue.TickRecord, now time.Time) plan {
 	switch forgotten := d.defined().Add(forgetAfter); {
 	case d.Removed && !forgotten.After(now):
-		return plan{cursor: queue.Forget, next: never}
+		return plan{cursor: queue.RemovalCursor, next: never}
 	case d.Removed:
 		return plan{cursor: "none", next: forgotten}
 	case d.Paused != nil:

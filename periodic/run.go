@@ -25,21 +25,21 @@ const forgetFailure = 2 * time.Minute
 
 // Run stores the ticks of all schedules ahead until ctx ends, and returns nil. Any number of processes may run it. It
 // starts and continues while Redis is unavailable, and logs an outage once.
-func (p *Scheduler) Run(ctx context.Context) error {
-	outages := outage.New(observe.Join(p.config.Observer, p.logging()), 0)
+func (s *Scheduler) Run(ctx context.Context) error {
+	outages := outage.New(observe.Join(s.config.Observer, s.logging()), 0)
 	defer outages.Close()
 	place := observe.Place{Partition: -1}
 	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	failing := map[string]time.Time{} // schedules whose ticks could not be stored, and when
 	for ctx.Err() == nil {
-		changed := p.nextChange() // before the round, so that no change is overlooked
-		work, wait, err := p.round(ctx)
-		more := p.note(failing, work)
+		changed := s.nextChange() // before the round, so that no change is overlooked
+		work, wait, err := s.round(ctx)
+		more := s.note(failing, work)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			if more && outages.Fails(storing, place) { // an outage is logged only when it begins
-				p.logger.Error("Could not store the ticks of more schedules; trying again", err, nil)
+				s.logger.Error("Could not store the ticks of more schedules; trying again", err, nil)
 			}
 			outages.Failed(storing, place, err)
 			pause.Wait(ctx)
@@ -55,7 +55,7 @@ func (p *Scheduler) Run(ctx context.Context) error {
 }
 
 // note records which schedules failed, and reports whether any of them did not fail before.
-func (p *Scheduler) note(failing map[string]time.Time, work []task) (more bool) {
+func (s *Scheduler) note(failing map[string]time.Time, work []task) (more bool) {
 	for _, t := range work {
 		_, before := failing[t.ID]
 		if delete(failing, t.ID); t.err != nil {
@@ -63,28 +63,28 @@ func (p *Scheduler) note(failing map[string]time.Time, work []task) (more bool) 
 			more = more || !before
 		}
 	}
-	maps.DeleteFunc(failing, func(_ string, at time.Time) bool { return time.Since(at) > forgetFailure+p.config.PollInterval })
+	maps.DeleteFunc(failing, func(_ string, at time.Time) bool { return time.Since(at) > forgetFailure+s.config.PollInterval })
 	return more
 }
 
-func (p *Scheduler) logging() observe.Observer {
+func (s *Scheduler) logging() observe.Observer {
 	return observe.Observer{
 		OutageBegan: func(e observe.OutageBegan) {
-			p.logger.Error("Could not store the ticks of schedules; trying again", e.Err, nil)
+			s.logger.Error("Could not store the ticks of schedules; trying again", e.Err, nil)
 		},
 		OutageEnded: func(e observe.OutageEnded) {
 			if !e.Stopped {
-				p.logger.Info("The ticks of schedules are stored again", nil)
+				s.logger.Info("The ticks of schedules are stored again", nil)
 			}
 		},
 	}
 }
 
 // round takes schedules, stores their next ticks, and returns how long to wait for the next round.
-func (p *Scheduler) round(ctx context.Context) (work []task, wait time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, p.roundTimeout)
+func (s *Scheduler) round(ctx context.Context) (work []task, wait time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.roundTimeout)
 	defer cancel()
-	taken, now, next, err := p.table.Take(ctx, leaseTime)
+	taken, now, next, err := s.table.Take(ctx, leaseTime)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -92,10 +92,10 @@ func (p *Scheduler) round(ctx context.Context) (work []task, wait time.Duration,
 	for _, t := range taken {
 		work = append(work, task{definition: decodeDefinition(t), lease: t.Lease, crowded: full})
 	}
-	if err := p.storeTicks(ctx, work); err != nil {
+	if err := s.storeTicks(ctx, work); err != nil {
 		return work, 0, err
 	}
-	wait = p.config.PollInterval
+	wait = s.config.PollInterval
 	some := false
 	for _, t := range work {
 		if t.usable && !t.next.IsZero() {

@@ -48,33 +48,33 @@ type task struct {
 }
 
 // storeTicks stores the next ticks of schedules. A schedule that fails does not delay the others; the errors are joined.
-func (p *Scheduler) storeTicks(ctx context.Context, work []task) error {
+func (s *Scheduler) storeTicks(ctx context.Context, work []task) error {
 	var batch []*task
 	bytes := 0
-	for _, t := range p.ready(ctx, work) {
-		size, err := p.encode(t)
+	for _, t := range s.ready(ctx, work) {
+		size, err := s.encode(t)
 		if err != nil {
 			t.err = err
 			continue
 		}
 		if batch, bytes = append(batch, t), bytes+size; bytes >= portion {
-			p.save(ctx, batch)
+			s.save(ctx, batch)
 			batch, bytes = nil, 0
 		}
 	}
-	p.save(ctx, batch)
-	return p.done(ctx, work)
+	s.save(ctx, batch)
+	return s.done(ctx, work)
 }
 
 // ready returns the tasks that this process can do, with their plans.
-func (p *Scheduler) ready(ctx context.Context, work []task) (ready []*task) {
+func (s *Scheduler) ready(ctx context.Context, work []task) (ready []*task) {
 	for i := range work {
-		if work[i].usable = p.prepare(&work[i]); work[i].usable {
+		if work[i].usable = s.prepare(&work[i]); work[i].usable {
 			ready = append(ready, &work[i])
 		}
 	}
-	for _, part := range []func(context.Context, []*task){p.enlist, p.readStates} {
-		limited, cancel := context.WithTimeout(ctx, p.limit(ctx))
+	for _, part := range []func(context.Context, []*task){s.enlist, s.readStates} {
+		limited, cancel := context.WithTimeout(ctx, s.limit(ctx))
 		part(limited, ready)
 		cancel()
 		ready = slices.DeleteFunc(ready, func(t *task) bool { return t.err != nil })
@@ -84,15 +84,15 @@ func (p *Scheduler) ready(ctx context.Context, work []task) (ready []*task) {
 
 // limit returns the time limit of one part: a third of the remaining time. So if one master hangs, there is time left to
 // store the ticks of topics on other masters.
-func (p *Scheduler) limit(ctx context.Context) time.Duration {
+func (s *Scheduler) limit(ctx context.Context) time.Duration {
 	if deadline, limited := ctx.Deadline(); limited {
 		return time.Until(deadline) / 3
 	}
-	return p.roundTimeout
+	return s.roundTimeout
 }
 
 // done sets when the schedules are to be taken again. The error includes those of failed schedules.
-func (p *Scheduler) done(ctx context.Context, work []task) error {
+func (s *Scheduler) done(ctx context.Context, work []task) error {
 	var done []timetable.Next
 	var errs []error
 	for _, t := range work {
@@ -105,12 +105,12 @@ func (p *Scheduler) done(ctx context.Context, work []task) error {
 			done = append(done, timetable.Next{Definition: timetable.Definition{ID: t.ID, Revision: t.revision, Lease: t.lease}, At: t.next})
 		}
 	}
-	return errors.Join(append(errs, p.table.Done(ctx, done))...)
+	return errors.Join(append(errs, s.table.Done(ctx, done))...)
 }
 
 // prepare reports whether this process can store the ticks of a schedule. Otherwise it releases the schedule at once: a process of
 // another version, or on another host, may be able to.
-func (p *Scheduler) prepare(t *task) (usable bool) {
+func (s *Scheduler) prepare(t *task) (usable bool) {
 	if t.damage == nil && (t.Removed || t.Paused != nil) { // no ticks to compute or encode
 		return true
 	}
@@ -122,35 +122,35 @@ func (p *Scheduler) prepare(t *task) (usable bool) {
 		return true
 	}
 	t.next = t.upcoming
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if revision, logged := p.unusable[t.ID]; !logged || revision != t.revision {
-		if len(p.unusable) >= maxTopics { // they are logged again
-			clear(p.unusable)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision, logged := s.unusable[t.ID]; !logged || revision != t.revision {
+		if len(s.unusable) >= maxTopics { // they are logged again
+			clear(s.unusable)
 		}
-		p.unusable[t.ID] = t.revision
-		p.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
+		s.unusable[t.ID] = t.revision
+		s.logger.Error("Could not use a schedule", err, watermill.LogFields{"schedule": t.ID})
 	}
 	return false
 }
 
 // topic returns a topic, which remembers its partitions.
-func (p *Scheduler) topic(name string) *queue.Topic {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.topics[name]
+func (s *Scheduler) topic(name string) *queue.Topic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[name]
 	if t == nil {
-		if len(p.topics) >= maxTopics { // they are looked up again
-			clear(p.topics)
+		if len(s.topics) >= maxTopics { // they are looked up again
+			clear(s.topics)
 		}
-		t = p.store.Topic(name)
-		p.topics[name] = t
+		t = s.store.Topic(name)
+		s.topics[name] = t
 	}
 	return t
 }
 
 // enlist adds the topics to the list of topics. It fails for a topic with an unsupported stored format.
-func (p *Scheduler) enlist(ctx context.Context, work []*task) {
+func (s *Scheduler) enlist(ctx context.Context, work []*task) {
 	topics := map[string][]*task{}
 	for _, t := range work {
 		if !t.Removed {
@@ -161,7 +161,7 @@ func (p *Scheduler) enlist(ctx context.Context, work []*task) {
 	calls.SetLimit(enlisters)
 	for name, of := range topics {
 		calls.Go(func() error {
-			if err := p.topic(name).EnsureListed(ctx); err != nil {
+			if err := s.topic(name).EnsureListed(ctx); err != nil {
 				for _, t := range of {
 					t.err = fmt.Errorf("topic %q: %w", name, err)
 				}
@@ -173,12 +173,12 @@ func (p *Scheduler) enlist(ctx context.Context, work []*task) {
 }
 
 // readStates reads the records of the schedules from their topics, and makes the plans.
-func (p *Scheduler) readStates(ctx context.Context, work []*task) {
+func (s *Scheduler) readStates(ctx context.Context, work []*task) {
 	calls := make([]script.Call, len(work))
 	for i, t := range work {
-		calls[i] = p.topic(t.Topic).TickStateCall(t.ID)
+		calls[i] = s.topic(t.Topic).TickStateCall(t.ID)
 	}
-	for i, answer := range p.store.RunMany(ctx, calls) {
+	for i, answer := range s.store.RunMany(ctx, calls) {
 		t := work[i]
 		known, err := queue.ReadTicked(answer)
 		if err != nil {
@@ -193,9 +193,9 @@ func (p *Scheduler) readStates(ctx context.Context, work []*task) {
 }
 
 // encode encodes the messages of a plan, up to the limit of one call, and returns their size.
-func (p *Scheduler) encode(t *task) (bytes int, err error) {
+func (s *Scheduler) encode(t *task) (bytes int, err error) {
 	for i, tick := range t.plan.ticks {
-		body, err := p.body(t.definition, tick, t.expiration(tick))
+		body, err := s.body(t.definition, tick, t.expiration(tick))
 		if err != nil {
 			return 0, err
 		}
@@ -221,13 +221,13 @@ func (t *task) expiration(tick Tick) time.Time {
 }
 
 // body returns the encoded message of a tick.
-func (p *Scheduler) body(d definition, t Tick, expires time.Time) (body []byte, err error) {
+func (s *Scheduler) body(d definition, t Tick, expires time.Time) (body []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = fmt.Errorf("encode the message of %s: %w", t, &redisdelay.PanicError{Value: value, Stack: debug.Stack()})
 		}
 	}()
-	body, err = p.config.Marshaler.Marshal(d.Topic, d.message(t, expires))
+	body, err = s.config.Marshaler.Marshal(d.Topic, d.message(t, expires))
 	if err == nil && len(body) > maxBytes {
 		err = redisdelay.ErrMessageTooLarge
 	}
@@ -235,33 +235,33 @@ func (p *Scheduler) body(d definition, t Tick, expires time.Time) (body []byte, 
 }
 
 // save stores the ticks.
-func (p *Scheduler) save(ctx context.Context, work []*task) {
+func (s *Scheduler) save(ctx context.Context, work []*task) {
 	calls := make([]script.Call, len(work))
 	for i, t := range work {
-		calls[i] = p.topic(t.Topic).TickCall(queue.Ticks{
+		calls[i] = s.topic(t.Topic).TickCall(queue.Ticks{
 			Schedule: t.ID, Revision: t.revision, Seen: t.seen, Cursor: t.plan.cursor, List: t.bodies,
 		})
 	}
 	var changed []*task
 	var changes []timetable.Change
-	for i, answer := range p.store.RunMany(ctx, calls) {
+	for i, answer := range s.store.RunMany(ctx, calls) {
 		t := work[i]
 		result, err := queue.ReadTicked(answer)
 		switch {
 		case err != nil:
 			t.err = err
-		case t.plan.cursor == queue.Forget:
+		case t.plan.cursor == queue.RemovalCursor:
 			changed, changes = append(changed, t), append(changes, timetable.Change{ID: t.ID, Seen: t.revision})
 		case !t.Removed && (result.Superseded || result.Lost):
 			// Redis has lost the last definition or the record. A new revision continues, unless the definition has
 			// changed meanwhile.
 			changed, changes = append(changed, t), append(changes, t.resumed(result).change(t.definition))
 		default:
-			p.saved(t, result)
+			s.saved(t, result)
 		}
 		t.bodies = nil
 	}
-	if _, _, _, err := p.table.Set(ctx, timetable.Declaration{}, changes); err != nil {
+	if _, _, _, err := s.table.Set(ctx, timetable.Declaration{}, changes); err != nil {
 		for _, t := range changed {
 			t.err = err
 		}
@@ -269,12 +269,12 @@ func (p *Scheduler) save(ctx context.Context, work []*task) {
 }
 
 // saved sets when to take a schedule again, and reports the stored ticks.
-func (p *Scheduler) saved(t *task, result queue.Ticked) {
+func (s *Scheduler) saved(t *task, result queue.Ticked) {
 	if t.next = t.plan.next; !result.Stored && !t.Removed { // another process has stored some
 		t.next = result.Now
 		return
 	}
-	if told := p.config.Observer.Ticked; told != nil && len(t.bodies)+t.plan.missed > 0 {
+	if told := s.config.Observer.Ticked; told != nil && len(t.bodies)+t.plan.missed > 0 {
 		told(observe.Ticked{Topic: t.Topic, Schedule: t.ID, Stored: len(t.bodies), Missed: t.plan.missed})
 	}
 }

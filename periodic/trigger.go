@@ -14,12 +14,12 @@ import (
 // Trigger publishes a message of a schedule at once, also while it is paused. The ticks of the schedule stay as they
 // are. A repeated call may publish another message. Errors: [ErrScheduleNotFound]; [ErrInvalidSchedule] if this process
 // does not support the schedule, for example its time zone; that of the Marshaler.
-func (p *Scheduler) Trigger(ctx context.Context, id string) error {
-	return wrap(p.trigger(ctx, id), "trigger schedule %q", id)
+func (s *Scheduler) Trigger(ctx context.Context, id string) error {
+	return wrap(s.trigger(ctx, id), "trigger schedule %q", id)
 }
 
-func (p *Scheduler) trigger(ctx context.Context, id string) error {
-	d, err := p.find(ctx, id)
+func (s *Scheduler) trigger(ctx context.Context, id string) error {
+	d, err := s.find(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (p *Scheduler) trigger(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	topic := p.topic(d.Topic)
+	topic := s.topic(d.Topic)
 	if err := topic.EnsureListed(ctx); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (p *Scheduler) trigger(ctx context.Context, id string) error {
 		return err
 	}
 	tick := Tick{Schedule: id, Nominal: time.UnixMilli(now).In(t.zone), Version: d.Version, Origin: OriginTrigger}
-	body, err := p.body(d, tick, time.Time{})
+	body, err := s.body(d, tick, time.Time{})
 	if err != nil {
 		return err
 	}

@@ -18,25 +18,25 @@ type failure struct {
 }
 
 // accepted records that the target has accepted a message.
-func (r *failures) accepted(id string) {
-	r.takes++
-	delete(r.counts, id)
+func (f *failures) accepted(id string) {
+	f.takes++
+	delete(f.counts, id)
 }
 
 // add records that the target has rejected a message, and reports whether the message has reached MaxFailures.
-func (r *failures) add(id string) bool {
-	known, exists := r.counts[id]
-	if !exists && len(r.counts) >= maxFailed { // later failures are counted from 0
-		clear(r.counts)
+func (f *failures) add(id string) bool {
+	known, exists := f.counts[id]
+	if !exists && len(f.counts) >= maxFailed { // later failures are counted from 0
+		clear(f.counts)
 	}
-	if exists && r.takes > known.takes {
+	if exists && f.takes > known.takes {
 		known.count++
 	}
-	known.takes = r.takes
-	r.counts[id] = known
-	if known.count < r.max {
+	known.takes = f.takes
+	f.counts[id] = known
+	if known.count < f.max {
 		return false
 	}
-	delete(r.counts, id)
+	delete(f.counts, id)
 	return true
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// Forget is the cursor that removes the record of a schedule.
-const Forget = "FORGET"
+// RemovalCursor is the cursor that removes the record of a schedule.
+const RemovalCursor = "REMOVE"
 
 // Tick is a message of a schedule.
 type Tick struct {

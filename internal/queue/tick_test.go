@@ -146,7 +146,7 @@ func TestAnOldRevisionCreatesNoRecord(t *testing.T) {
 	assert.Zero(t, r.Client.Exists(t.Context(), r.partition.Key(script.Ticks, ""), r.partition.Key(script.Scheduled, "")).Val())
 	revision := r.revisionOf(0)
 	r.tick(revision, "", "c1", 100)
-	assert.True(t, r.tick(revision, "c1", Forget).Stored)
+	assert.True(t, r.tick(revision, "c1", RemovalCursor).Stored)
 	assert.Zero(t, r.Client.Exists(t.Context(), r.partition.Key(script.Ticks, "")).Val())
 }
 

@@ -9,7 +9,7 @@
 -- ARGV[2]  revision  when it was defined, µs; 0 only reads the record
 -- ARGV[3]  seen      the last cursor that the caller has seen; '' if it was of another revision, since two revisions may
 --                    have the same cursor
--- ARGV[4]  cursor    the new one; FORGET: remove the record, because no caller will store ticks of the schedule any more
+-- ARGV[4]  cursor    the new one; REMOVE: remove the record, because no caller will store ticks of the schedule any more
 -- ARGV[5]  channel   where subscribers listen for notifications
 -- ARGV[6..]  of each tick: nominal time, ms; due, ms; id; body
 -- Returns  { what, now in ms, record }. what is 'stored'; 'seen' if the record has another cursor; 'superseded' if it has a newer
@@ -49,7 +49,7 @@ if revision == 0 then return { 'unchanged', now_ms, record_of(of, last, fired, a
 
 if of > revision then return { 'superseded', now_ms, record } end
 if of == revision and last ~= ARGV[3] then return { 'seen', now_ms, record } end
-if cursor == 'FORGET' then
+if cursor == 'REMOVE' then
   redis.call('HDEL', ticks, schedule)
   return { 'stored', now_ms, '' }
 end

@@ -118,17 +118,17 @@ func better(best, last []time.Duration) []time.Duration {
 
 // slowness is how many times as long as a millisecond 5,000 calls take within a script now, at
 // least 1. They take 0.95 ms on an idle processor of the kind that the limit is meant for.
-func (r *Scene) slowness() float64 {
-	r.T.Helper()
+func (s *Scene) slowness() float64 {
+	s.T.Helper()
 	const script = "for _ = 1, 5000 do redis.call('ZSCORE', KEYS[1], '') end"
-	m := &meter{server: r.Client}
+	m := &meter{server: s.Client}
 	best := time.Hour
 	for range 3 {
 		start := time.Now()
-		err := m.measure(r.Ctx(), []redis.Cmder{redis.NewCmd(r.Ctx(), "eval")}, func() error {
-			return r.Client.Eval(r.Ctx(), script, []string{"none"}).Err()
+		err := m.measure(s.Ctx(), []redis.Cmder{redis.NewCmd(s.Ctx(), "eval")}, func() error {
+			return s.Client.Eval(s.Ctx(), script, []string{"none"}).Err()
 		})
-		require.ErrorIs(r.T, err, redis.Nil)
+		require.ErrorIs(s.T, err, redis.Nil)
 		best = min(best, shorter(m.calls[len(m.calls)-1].time, time.Since(start)))
 	}
 	return max(1, float64(best)/float64(time.Millisecond))
@@ -144,13 +144,13 @@ func shorter(processor, passed time.Duration) time.Duration {
 
 // scripts returns how long each script took since the slow log began, in their order, on a
 // processor that is not slow.
-func (r *Scene) scripts(m *meter) (took []time.Duration) {
-	r.T.Helper()
+func (s *Scene) scripts(m *meter) (took []time.Duration) {
+	s.T.Helper()
 	calls := m.calls
-	entries, err := r.Client.SlowLogGet(r.Ctx(), -1).Result()
-	require.NoError(r.T, err)
+	entries, err := s.Client.SlowLogGet(s.Ctx(), -1).Result()
+	require.NoError(s.T, err)
 	slices.Reverse(entries) // the slow log begins with the last one
-	slowness := r.slowness()
+	slowness := s.slowness()
 	entries = slices.DeleteFunc(entries, func(e redis.SlowLog) bool { return !strings.HasPrefix(e.Args[0], "eval") })
 	for len(entries) > 0 {
 		together := len(entries)
@@ -168,6 +168,6 @@ func (r *Scene) scripts(m *meter) (took []time.Duration) {
 		}
 		entries = entries[together:]
 	}
-	require.NotEmpty(r.T, took)
+	require.NotEmpty(s.T, took)
 	return took
 }

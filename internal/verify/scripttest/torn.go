@@ -38,22 +38,22 @@ func TornEverywhere(t *testing.T, name string, begin func(t *testing.T, server *
 // Tear cuts the last script in the append-only file off after some writes, and restarts
 // Redis, which ignores those writes until the next restart. It returns false if the
 // script has fewer.
-func (r *Scene) Tear(server *redistest.Server, writes int) bool {
-	r.T.Helper()
-	dir := r.Client.ConfigGet(r.Ctx(), "dir").Val()["dir"]
+func (s *Scene) Tear(server *redistest.Server, writes int) bool {
+	s.T.Helper()
+	dir := s.Client.ConfigGet(s.Ctx(), "dir").Val()["dir"]
 	files, err := filepath.Glob(filepath.Join(dir, "appendonlydir", "*.incr.aof"))
-	require.NoError(r.T, err)
-	require.Len(r.T, files, 1)
+	require.NoError(s.T, err)
+	require.Len(s.T, files, 1)
 	content, err := os.ReadFile(files[0])
-	require.NoError(r.T, err)
+	require.NoError(s.T, err)
 	script := commands(content[bytes.LastIndex(content, []byte("*1\r\n$5\r\nMULTI\r\n")):])
-	require.Contains(r.T, script[len(script)-1], "EXEC", "nothing comes after the script")
+	require.Contains(s.T, script[len(script)-1], "EXEC", "nothing comes after the script")
 	if writes+1 >= len(script) {
 		return false
 	}
 	left := len(content) - len(strings.Join(script[writes+1:], ""))
-	require.NoError(r.T, os.Truncate(files[0], int64(left+3))) // in the middle of the next command
-	Restart(r.T, server)
+	require.NoError(s.T, os.Truncate(files[0], int64(left+3))) // in the middle of the next command
+	Restart(s.T, server)
 	return true
 }
 
@@ -77,15 +77,15 @@ func commands(content []byte) (list []string) {
 
 // Reload makes Redis read its append-only file as at a start. Redis then runs the torn
 // writes together with the next transaction, whatever that is.
-func (r *Scene) Reload() {
-	r.T.Helper()
-	_, err := r.Client.TxPipelined(r.Ctx(), func(pipe redis.Pipeliner) error {
-		pipe.Incr(r.Ctx(), "anything")
-		pipe.Incr(r.Ctx(), "anything")
+func (s *Scene) Reload() {
+	s.T.Helper()
+	_, err := s.Client.TxPipelined(s.Ctx(), func(pipe redis.Pipeliner) error {
+		pipe.Incr(s.Ctx(), "anything")
+		pipe.Incr(s.Ctx(), "anything")
 		return nil
 	})
-	require.NoError(r.T, err)
-	redistest.Command(r.T, r.Client, "DEBUG", "LOADAOF")
+	require.NoError(s.T, err)
+	redistest.Command(s.T, s.Client, "DEBUG", "LOADAOF")
 }
 
 // Restart kills a server and starts it again.

@@ -36,36 +36,36 @@ func ParseReceipt(text string) Receipt {
 	return Receipt{token, deliveries, unsure}
 }
 
-func (t Receipt) String() string {
-	if t == firstClaim {
+func (r Receipt) String() string {
+	if r == firstClaim {
 		return "1"
 	}
-	return t.entry()
+	return r.entry()
 }
 
-func (t Receipt) entry() string {
-	return fmt.Sprintf("%d/%d/%d", t.Token, t.Deliveries, t.Unsure)
+func (r Receipt) entry() string {
+	return fmt.Sprintf("%d/%d/%d", r.Token, r.Deliveries, r.Unsure)
 }
 
 // Attempt returns the number that a handler sees: 1 for the first delivery.
-func (t Receipt) Attempt() int { return max(1, t.Deliveries+t.Unsure) }
+func (r Receipt) Attempt() int { return max(1, r.Deliveries+r.Unsure) }
 
 // confirmed returns the receipt after a handler has seen the delivery.
-func (t Receipt) confirmed() Receipt { return Receipt{t.Token, t.Deliveries + 1, max(0, t.Unsure-1)} }
+func (r Receipt) confirmed() Receipt { return Receipt{r.Token, r.Deliveries + 1, max(0, r.Unsure-1)} }
 
 // unseen returns the receipt after the delivery was released unseen.
-func (t Receipt) unseen() Receipt { return Receipt{t.Token, t.Deliveries, max(0, t.Unsure-1)} }
+func (r Receipt) unseen() Receipt { return Receipt{r.Token, r.Deliveries, max(0, r.Unsure-1)} }
 
 // spent reports whether the group may not get the message again.
-func (t Receipt) spent(maxDeliveries int) bool {
-	return maxDeliveries > 0 && t.Deliveries+t.Unsure >= maxDeliveries
+func (r Receipt) spent(maxDeliveries int) bool {
+	return maxDeliveries > 0 && r.Deliveries+r.Unsure >= maxDeliveries
 }
 
 // reason returns why a message with a spent receipt is buried.
-func (t Receipt) reason(maxDeliveries int) string {
-	text := fmt.Sprintf("not acked in %d deliveries", t.Deliveries)
-	if t.Deliveries >= maxDeliveries {
+func (r Receipt) reason(maxDeliveries int) string {
+	text := fmt.Sprintf("not acked in %d deliveries", r.Deliveries)
+	if r.Deliveries >= maxDeliveries {
 		return text
 	}
-	return fmt.Sprintf("%s, and lost with its consumer %d times", text, t.Unsure)
+	return fmt.Sprintf("%s, and lost with its consumer %d times", text, r.Unsure)
 }
