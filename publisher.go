@@ -126,7 +126,7 @@ func (p *Publisher) withDelay(topic string, msg *message.Message) (*message.Mess
 	return msg, p.delays.Publish(topic, msg)
 }
 
-// prepare checks the arguments of a call, and gives each message what holds its delay.
+// prepare checks the arguments of a call, and replaces nil Metadata, which cannot hold a delay.
 func prepare(topic string, messages []*message.Message) error {
 	if topic == "" {
 		return ErrEmptyTopic

@@ -1,5 +1,5 @@
 // Package admin inspects and manages the topics of a prefix. It is for operators, and for programs that show their
-// users pending messages. The command redisdelay (cmd/redisdelay) makes it available in a terminal, and
+// users delayed messages. The command redisdelay (cmd/redisdelay) makes it available in a terminal, and
 // docs/operate/operating.md shows its use.
 //
 // All calls work on standalone Redis, Sentinel and Cluster, while publishers and subscribers run, and with topics of

@@ -18,7 +18,8 @@ type Config struct {
 	Prefix string
 
 	// Unmarshaler decodes messages. It must be safe for concurrent use. Import needs one that is also a
-	// redisdelay.Marshaler. Default: DefaultMarshaler, which also reads the JSON of JSONMarshaler and keeps it as JSON.
+	// redisdelay.Marshaler. Default: one that decodes the messages of DefaultMarshaler and JSONMarshaler. It encodes as
+	// the former does, but JSON stays JSON.
 	Unmarshaler redisdelay.Unmarshaler
 }
 

@@ -21,7 +21,7 @@ import (
 // operation is the field op of an entry.
 type operation string
 
-// The operations. The default is Publish.
+// The operations. The default is opPublish.
 const (
 	opPublish    operation = "publish"
 	opCancel     operation = "cancel"     // cancels the message with the key

@@ -168,7 +168,7 @@ func (r *Redis) Undelivered(topic string) []Undelivered {
 			case errors.Is(err, admin.ErrTopicNotFound):
 				return nil
 			case err != nil:
-				r.t.Fatalf("redisdelaytest: pending messages of %q: %v", topic, err)
+				r.t.Fatalf("redisdelaytest: undelivered messages of %q: %v", topic, err)
 			case set == admin.Waiting && e.Group == "": // scheduled, and listed already
 			default:
 				list = append(list, Undelivered{ID: e.ID, Key: e.Key, Group: e.Group, DueAt: e.At, Message: e.Content.Message})

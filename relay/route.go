@@ -56,7 +56,7 @@ func newRoute(ctx context.Context, r *Relay, topic string) *route {
 func (rt *route) place() observe.Place { return observe.Place{Topic: rt.topic, Partition: -1} }
 
 // handle publishes a batch with one call if possible. If the target rejects the batch, handle publishes its messages one
-// by one, to find out which of them are rejected. If the target accepts none, handle releases them and pauses.
+// by one, to find out which of them are rejected. If the target accepts none, handle postpones them and pauses.
 func (rt *route) handle(batch []*message.Message) {
 	taken, remaining, err := 0, batch, error(nil)
 	if !rt.target.Fails(publishing, rt.place()) {
@@ -247,8 +247,8 @@ func (rt *route) copyOf(msg *message.Message) *message.Message {
 	return c
 }
 
-// stillHeld returns the messages that may be published. It releases the others: all messages when Run ends, otherwise
-// those that were cancelled or whose lease has expired.
+// stillHeld returns the messages that may be published. It postpones all of them when Run ends. Otherwise
+// it nacks those that were cancelled or whose lease has expired.
 func (rt *route) stillHeld(messages []*message.Message) (held []*message.Message) {
 	if rt.stopping.Err() != nil {
 		rt.postpone(messages)

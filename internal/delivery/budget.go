@@ -154,8 +154,8 @@ func (b *buffer) ahead(now time.Time) int {
 	return min(2*b.budget.limit, int(rate)*b.each)
 }
 
-// setClaimLimit sets how many messages the next claims ask for at most. The id of a setClaimLimit message shows whether the messages
-// have ordering keys. The caller holds mu.
+// setClaimLimit sets how many messages the next claims ask for at most. The id of a claimed message
+// shows whether the messages have ordering keys. The caller holds mu.
 func (b *budget) setClaimLimit(id string) {
 	b.limit = maxClaim
 	if script.TraitsOf(id).OrderingKey != "" {

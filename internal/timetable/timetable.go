@@ -56,7 +56,7 @@ type Change struct {
 	Text string // the encoded schedule; "" removes it
 }
 
-// Declaration names the declaration that makes a change (periodic.Apply). The zero value means none.
+// Declaration names the declaration that makes a change (periodic.Scheduler.Apply). The zero value means none.
 type Declaration struct {
 	Owner   string
 	Version int64
