@@ -139,7 +139,7 @@ FUZZTIME ?= 30s
 fuzz:
 	$(GO) test -run '^$$' -fuzz FuzzDefaultMarshaler -fuzztime $(FUZZTIME) .
 	$(GO) test -run '^$$' -fuzz FuzzJSONMarshaler -fuzztime $(FUZZTIME) .
-	$(GO) test -run '^$$' -fuzz FuzzDelayHeaders -fuzztime $(FUZZTIME) ./internal/delays
+	$(GO) test -run '^$$' -fuzz FuzzMetadata -fuzztime $(FUZZTIME) ./internal/delays
 	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./internal/cron
 	$(GO) test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./internal/script
 	$(GO) test -run '^$$' -fuzz FuzzNotifications -fuzztime $(FUZZTIME) ./internal/queue

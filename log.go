@@ -180,7 +180,7 @@ func outageTexts(what observe.Activity) (fails, works string) {
 	case observe.Listening:
 		return "No notifications, polling instead", "Notifications work again"
 	case observe.CheckingPartitions:
-		return "Cannot look for new partitions", "Looking for new partitions works again"
+		return "Cannot check for new partitions", "Checking for new partitions works again"
 	case observe.ExpiringGroups:
 		return "Cannot end groups that have expired", "Ending groups that have expired works again"
 	}

@@ -95,7 +95,7 @@ var faults = map[string]fault{
 		check: CheckKeys, severity: SeverityInfo, text: `1 message key refers to no message: "k"`, fixed: true,
 		plant: func(s *scene) { s.hset("keys", "k", "nobody") },
 	},
-	"old arrivals": {
+	"old records of imports": {
 		check: CheckImported, severity: SeverityInfo, text: "1 record of an imported message is no longer needed", fixed: true,
 		plant: func(s *scene) { s.zadd("imported", 1, "x") },
 	},

@@ -114,7 +114,7 @@ func (c *checkup) count(ctx context.Context, groups []string) error {
 	for n := range c.partitions {
 		p := c.Partition(n)
 		for _, check := range []func(context.Context, *queue.Partition, []string, *census) error{
-			c.bodies, c.places, c.turns, c.records, c.arrivals,
+			c.bodies, c.places, c.turns, c.records, c.imports,
 		} {
 			if err := check(ctx, p, groups, &list); err != nil {
 				return err
@@ -219,8 +219,8 @@ func (c *checkup) records(ctx context.Context, p *queue.Partition, groups []stri
 	return nil
 }
 
-// arrivals looks for records of imports that are no longer needed.
-func (c *checkup) arrivals(ctx context.Context, p *queue.Partition, _ []string, list *census) error {
+// imports looks for records of imports that are no longer needed.
+func (c *checkup) imports(ctx context.Context, p *queue.Partition, _ []string, list *census) error {
 	over, err := inspect.Outdated(ctx, p)
 	if list.over += over; err == nil && over > 0 && c.fix {
 		err = inspect.DropOutdated(ctx, p, over)

@@ -155,12 +155,12 @@ func (w *batchWork) plan(ctx context.Context) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	counts, err := w.intake.Plan(ctx, w.batch.Number, string(mine))
-	if err != nil || counts == string(mine) {
+	valid, err := w.intake.Plan(ctx, w.batch.Number, string(mine))
+	if err != nil || valid == string(mine) {
 		return p, err
 	}
 	p = plan{}
-	return p, json.Unmarshal([]byte(counts), &p)
+	return p, json.Unmarshal([]byte(valid), &p)
 }
 
 // applyPlan rejects an entry or adds it to a share, as the plan says. The plan also decides about an entry that this process

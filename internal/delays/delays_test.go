@@ -55,7 +55,7 @@ func TestRemainingDelayIsExactForWatermillHeaders(t *testing.T) {
 	})
 }
 
-func TestMalformedDelayHeadersAreErrorsThatNameTheHeader(t *testing.T) {
+func TestMalformedMetadataIsAnErrorThatNamesTheKey(t *testing.T) {
 	tests := map[string]struct {
 		meta Metadata
 		key  string
@@ -147,9 +147,9 @@ func TestANewHeaderOverridesAnElapsedDelay(t *testing.T) {
 	assert.Equal(t, 5*time.Second, remaining)
 }
 
-// FuzzDelayHeaders checks that any metadata gives an error, or a due time that is no earlier
+// FuzzMetadata checks that any metadata gives an error, or a due time that is no earlier
 // than they allow and that a sorted-set score holds exactly.
-func FuzzDelayHeaders(f *testing.F) {
+func FuzzMetadata(f *testing.F) {
 	f.Add("2026-01-02T03:04:05Z", "1.5s")
 	f.Add("9999-12-31T23:59:59-23:59", "2562047h47m16.854775807s")
 	f.Add("0000-01-01T00:00:00Z", "-2562047h")

@@ -32,7 +32,7 @@ func (r *scene) importMessages(messages ...ImportedMessage) []Outcome {
 	return outcomes
 }
 
-func TestAnArrivalIsStoredOnceEvenAfterAnAck(t *testing.T) {
+func TestAnImportedMessageIsStoredOnceEvenAfterAnAck(t *testing.T) {
 	r := newScene(t)
 	g := r.group("g")
 	plain, id := plainID(1), keyed(2, "k")
@@ -70,7 +70,7 @@ func TestKnownReturnsPresentAndImportedMessages(t *testing.T) {
 	assert.ElementsMatch(t, []string{pushed, imported}, slices.Collect(maps.Keys(got)))
 }
 
-func TestArriveKeepsDueTimesToTheMillisecond(t *testing.T) {
+func TestImportKeepsDueTimesToTheMillisecond(t *testing.T) {
 	r := newScene(t)
 	for n, ms := range []int64{1, 1763800000123, 4102444800999} {
 		r.importMessages(ImportedMessage{ID: plainID(n), DueAt: time.UnixMilli(ms), Body: []byte("x")})
@@ -93,7 +93,7 @@ func TestAKeyInUseStaysWithItsHolder(t *testing.T) {
 	assert.Equal(t, keyed(7, "free"), r.State()["keys free"], "its holder had no body")
 }
 
-func TestALateArrivalStoresNothing(t *testing.T) {
+func TestALateImportStoresNothing(t *testing.T) {
 	r := newScene(t)
 	args := []any{r.Now().Add(-time.Second).UnixMilli(), 1000, "wake", plainID(1), "", "body"}
 	reply, err := r.partition.Run(t.Context(), importScript, "", args)
@@ -103,7 +103,7 @@ func TestALateArrivalStoresNothing(t *testing.T) {
 	assert.Empty(t, r.State())
 }
 
-func TestRecordsOfArrivalsExpire(t *testing.T) {
+func TestRecordsOfImportsExpire(t *testing.T) {
 	r := newScene(t)
 	key := r.partition.Key(script.Imported, "")
 	var old []redis.Z
@@ -120,14 +120,14 @@ func TestRecordsOfArrivalsExpire(t *testing.T) {
 	assert.InDelta(t, keepImported.Seconds(), r.Client.TTL(t.Context(), key).Val().Seconds(), 60)
 }
 
-func TestArrivalsNotifyTheGroups(t *testing.T) {
+func TestImportsNotifyTheGroups(t *testing.T) {
 	r := newScene(t)
 	next := r.listen(r.group("g"), "c")
 	r.importMessages(r.imported(plainID(1), 60))
 	assert.InDelta(t, 60, next().In.Seconds(), 5)
 }
 
-func TestOnlyArrivalsFailWhenRedisIsFull(t *testing.T) {
+func TestOnlyImportsFailWhenRedisIsFull(t *testing.T) {
 	server := redistest.New(t, "--maxmemory-policy", "noeviction")
 	r := newSceneOn(t, server)
 	r.push(after(plainID(1), 60))
@@ -141,8 +141,8 @@ func TestOnlyArrivalsFailWhenRedisIsFull(t *testing.T) {
 	assert.Empty(t, r.State())
 }
 
-// TestATornArrivalIsStoredWhenSentAgain and not twice.
-func TestATornArrivalIsStoredWhenSentAgain(t *testing.T) {
+// TestATornImportIsStoredWhenSentAgain and not twice.
+func TestATornImportIsStoredWhenSentAgain(t *testing.T) {
 	id := keyed(1, "k")
 	var imported ImportedMessage
 	arrange := func(r *scene) {
@@ -169,8 +169,8 @@ func TestATornArrivalIsStoredWhenSentAgain(t *testing.T) {
 	}
 }
 
-// TestARefusedArrivalLeavesNothing behind if the user loses a right in between.
-func TestARefusedArrivalLeavesNothing(t *testing.T) {
+// TestARefusedImportLeavesNothing behind if the user loses a right in between.
+func TestARefusedImportLeavesNothing(t *testing.T) {
 	server := redistest.New(t)
 	r := newSceneOn(t, server)
 	r.push(after(plainID(9), 60))

@@ -127,18 +127,18 @@ func (i *Intake) Next(ctx context.Context, by Reader, ended int64, rejected ...R
 	return b, reply.End()
 }
 
-// Plan records what happens to the entries of a batch, and returns the plan that counts: the first one for this batch. If
+// Plan records what happens to the entries of a batch, and returns the valid plan: the first one for this batch. If
 // plan is empty, Plan only reads it.
 func (i *Intake) Plan(ctx context.Context, number int64, plan string) (string, error) {
 	reply, err := i.run(ctx, planScript, []any{number, plan})
 	if err != nil {
 		return "", err
 	}
-	how, counts := reply.Text(), reply.Text()
+	how, valid := reply.Text(), reply.Text()
 	if how == "ended" {
 		return "", ErrEnded
 	}
-	return counts, reply.End()
+	return valid, reply.End()
 }
 
 // Await waits for an entry, or for some time. It occupies a connection of the client for that long, even if ctx ends sooner.

@@ -98,9 +98,9 @@ func TestTheFirstPlanForABatchWins(t *testing.T) {
 	_, err := s.Plan(t.Context(), 0, "x")
 	require.ErrorIs(t, err, intake.ErrEnded, "there is none")
 	plan := func(number int64, mine string) string {
-		counts, err := s.Plan(t.Context(), number, mine)
+		valid, err := s.Plan(t.Context(), number, mine)
 		require.NoError(t, err)
-		return counts
+		return valid
 	}
 	s.add(t, "topic", "a")
 	b := s.next(t, "one", 0)

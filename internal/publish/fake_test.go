@@ -21,30 +21,30 @@ import (
 // fakeTopic answers each batch with the next of its answers; without any left it stores the
 // batch. It stands for all topics of a Publisher.
 type fakeTopic struct {
-	partitions int // 0 stands for 1
-	latency    time.Duration
-	observer   observe.Observer
-	fail       func(partition int) error
-	cancel     func(ctx context.Context) error
-	raise      func(ctx context.Context) error
-	enlist     func() error
-	endTakes   time.Duration // how long EndExpired takes
-	unrecord   func(ctx context.Context)
-	repeatable func(b queue.Batch) bool // whether the client has sent it twice
+	partitions    int // 0 stands for 1
+	latency       time.Duration
+	observer      observe.Observer
+	fail          func(partition int) error
+	cancel        func(ctx context.Context) error
+	raise         func(ctx context.Context) error
+	enlist        func() error
+	endTakes      time.Duration // how long EndExpired takes
+	deleteRecords func(ctx context.Context)
+	repeatable    func(b queue.Batch) bool // whether the client has sent it twice
 
-	mu         sync.Mutex
-	answers    []error
-	duplicates []string    // names of messages that are duplicates
-	last       queue.Batch // that was stored
-	outcomes   []error     // answers of Outcome; without any left it tells the truth
-	batches    []queue.Batch
-	names      map[int][]string // names of the messages, by partition
-	key        string           // the key that a message holds
-	sought     int              // calls of Cancel
-	asked      int              // calls of RaisePartitions
-	ended      []queue.Ended    // what EndExpired returns
-	endFails   error
-	unrecorded []string // partitions and publishers
+	mu             sync.Mutex
+	answers        []error
+	duplicates     []string    // names of messages that are duplicates
+	last           queue.Batch // that was stored
+	outcomes       []error     // answers of Outcome; without any left it tells the truth
+	batches        []queue.Batch
+	names          map[int][]string // names of the messages, by partition
+	key            string           // the key that a message holds
+	sought         int              // calls of Cancel
+	asked          int              // calls of RaisePartitions
+	ended          []queue.Ended    // what EndExpired returns
+	endFails       error
+	deletedRecords []string // partitions and publishers
 
 	callersOver atomic.Bool // DeleteCallerRecords was called
 }
@@ -101,13 +101,13 @@ func (f *fakeTopic) EndExpired(context.Context) ([]queue.Ended, error) {
 }
 
 func (f *fakeTopic) DeleteRecords(ctx context.Context, partition int, publishers []string) error {
-	if f.unrecord != nil {
-		f.unrecord(ctx)
+	if f.deleteRecords != nil {
+		f.deleteRecords(ctx)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range publishers {
-		f.unrecorded = append(f.unrecorded, fmt.Sprint(partition, " ", name))
+		f.deletedRecords = append(f.deletedRecords, fmt.Sprint(partition, " ", name))
 	}
 	return nil
 }

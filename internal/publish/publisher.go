@@ -317,7 +317,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	p.closed.Store(true)
 	err := p.lanes.close(ctx)
 	if err == nil {
-		p.unrecord(ctx)
+		p.deleteRecords(ctx)
 	}
 	err = errors.Join(err, p.background.close(ctx))
 	p.outages.Close()

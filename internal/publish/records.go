@@ -11,8 +11,8 @@ const (
 	// day after their last use.
 	maxRecords = 1000
 
-	// unrecordTimeout is how long Close may take to remove records.
-	unrecordTimeout = 500 * time.Millisecond
+	// deleteRecordsTimeout is how long Close may take to remove records.
+	deleteRecordsTimeout = 500 * time.Millisecond
 )
 
 // records are the records that batches have left in Redis. When the publisher ends, it removes a
@@ -63,10 +63,10 @@ func (r *records) takeRemovable() map[destination][]string {
 	return removable
 }
 
-// unrecord removes the records that are not needed any more, for up to unrecordTimeout. Records that
+// deleteRecords removes the records that are not needed any more, for up to deleteRecordsTimeout. Records that
 // remain do no harm, and expire.
-func (p *Publisher) unrecord(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, unrecordTimeout)
+func (p *Publisher) deleteRecords(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, deleteRecordsTimeout)
 	defer cancel()
 	var calls sync.WaitGroup
 	for to, names := range p.lanes.records.takeRemovable() {

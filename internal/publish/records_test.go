@@ -22,11 +22,11 @@ func TestCloseRemovesUnneededPublisherRecords(t *testing.T) {
 		require.NoError(t, p.Publish(t.Context(), far, "t", one("a")))
 	}
 	name := f.batches[0].Publisher
-	assert.Empty(t, f.unrecorded)
+	assert.Empty(t, f.deletedRecords)
 	require.NoError(t, p.Close(t.Context()))
-	assert.ElementsMatch(t, []string{"0 " + name, "1 " + name}, f.unrecorded)
+	assert.ElementsMatch(t, []string{"0 " + name, "1 " + name}, f.deletedRecords)
 	require.NoError(t, p.Close(t.Context()))
-	assert.Len(t, f.unrecorded, 2)
+	assert.Len(t, f.deletedRecords, 2)
 
 	p = f.publisher(t)
 	require.ErrorIs(t, errOf(p.Cancel(t.Context(), "t", "k")), queue.ErrNotFound)
@@ -51,7 +51,7 @@ func TestARecordIsKeptWhileACopyOfItsBatchMayArrive(t *testing.T) {
 					_ = p.Publish(t.Context(), far, "t", one("a"))
 				}
 				require.NoError(t, p.Close(context.Background()))
-				assert.Empty(t, f.unrecorded)
+				assert.Empty(t, f.deletedRecords)
 			})
 		})
 	}
@@ -65,20 +65,20 @@ func TestTheRecordOfACancelledCallIsKept(t *testing.T) {
 		defer cancel()
 		require.ErrorIs(t, p.Publish(ctx, far, "t", one("a")), ErrOutcomeUnknown)
 		require.NoError(t, p.Close(context.Background()))
-		assert.Empty(t, f.unrecorded)
+		assert.Empty(t, f.deletedRecords)
 	})
 }
 
 func TestCloseDoesNotWaitLongToRemoveRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTopic{unrecord: func(ctx context.Context) { <-ctx.Done() }}
+		f := &fakeTopic{deleteRecords: func(ctx context.Context) { <-ctx.Done() }}
 		p := f.publisher(t)
 		for n := range 2 * maxBackground {
 			require.NoError(t, p.Publish(t.Context(), far, fmt.Sprint(n), one("a")))
 		}
 		start := time.Now()
 		require.NoError(t, p.Close(context.Background()))
-		assert.Equal(t, unrecordTimeout, time.Since(start))
+		assert.Equal(t, deleteRecordsTimeout, time.Since(start))
 	})
 }
 
@@ -92,6 +92,6 @@ func TestRememberedPublisherRecordsAreBounded(t *testing.T) {
 			}
 		}
 		require.NoError(t, p.Close(context.Background()))
-		assert.Len(t, f.unrecorded, maxRecords)
+		assert.Len(t, f.deletedRecords, maxRecords)
 	})
 }

@@ -122,9 +122,9 @@ func within(us int64) time.Duration {
 
 // hubs has the hubs of all clients that have listeners. It is global because subscribers, of which
 // Watermill makes one for each handler, have only their client in common. Unused hubs are removed.
-var hubs = registry{hubs: map[hubKey]*sharedHub{}}
+var hubs = hubSet{hubs: map[hubKey]*sharedHub{}}
 
-type registry struct {
+type hubSet struct {
 	mu   sync.Mutex
 	hubs map[hubKey]*sharedHub // guarded by mu
 }
@@ -136,29 +136,29 @@ type hubKey struct {
 
 type sharedHub struct {
 	*notify.Hub
-	users int // guarded by registry.mu
+	users int // guarded by hubSet.mu
 }
 
 // of returns the hub of a client and an interval until it is released. If a client cannot be distinguished
 // from others, such as a struct with a map, each script.Client has its own hub.
-func (r *registry) of(c *script.Client, interval time.Duration) (hub *notify.Hub, release func()) {
+func (s *hubSet) of(c *script.Client, interval time.Duration) (hub *notify.Hub, release func()) {
 	key := hubKey{c, interval}
 	if reflect.ValueOf(c.Redis()).Comparable() {
 		key.client = c.Redis()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	shared := r.hubs[key]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shared := s.hubs[key]
 	if shared == nil {
 		shared = &sharedHub{Hub: newHub(c, interval, notify.Timeout)}
-		r.hubs[key] = shared
+		s.hubs[key] = shared
 	}
 	shared.users++
 	return shared.Hub, sync.OnceFunc(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if shared.users--; shared.users == 0 {
-			delete(r.hubs, key)
+			delete(s.hubs, key)
 		}
 	})
 }

@@ -20,7 +20,7 @@ local place, score, start, before = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local limit, key, reason, min_attempts = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local bytes, content = tonumber(ARGV[9]), ARGV[10] == 'bodies'
 local call = redis.call
-local MAX_LOOKED = 1000 -- messages to read
+local MAX_READ = 1000 -- messages to read
 local WIDTH = 8 -- values of a message in the reply
 
 local sets = { scheduled = scheduled, queue = queue, unack = unack, dead = dead }
@@ -57,7 +57,7 @@ end
 
 local first, ends = rank_of(start), call('ZCOUNT', set, '-inf', '(' .. before)
 if before == '+inf' then ends = call('ZCARD', set) end
-local wanted = key == '' and reason == '' and min_attempts == 0 and limit or MAX_LOOKED
+local wanted = key == '' and reason == '' and min_attempts == 0 and limit or MAX_READ
 local last = math.min(first + wanted, ends) - 1
 local members = last >= first and call('ZRANGE', set, first, last, 'WITHSCORES') or {}
 

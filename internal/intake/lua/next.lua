@@ -2,7 +2,7 @@
 -- entries. So a process may take over from one that has died, and a message that both store is stored once.
 --
 -- KEYS     entries, reading, rejected
--- ARGV[1]  ended   number of a batch that is settled; 0: none
+-- ARGV[1]  ended   number of a batch that is finished; 0: none
 -- ARGV[2]  reader  the caller
 -- ARGV[3]  lease   after how many ms another reader may take over the batch
 -- ARGV[4]  keep    about how many rejected entries are kept
@@ -54,8 +54,8 @@ local function own(values)
   return list
 end
 
--- settle moves rejected entries to a stream of their own, and removes the batch.
-local function settle()
+-- finish moves rejected entries to a stream of their own, and removes the batch.
+local function finish()
   local why, ids = {}, {}
   for i, id in ipairs(rejections) do why[id] = reasons[i] end
   for i, entry in ipairs(redis.call('XRANGE', entries, first, last)) do
@@ -103,7 +103,7 @@ end
 
 redis.call('XDEL', entries, '0-0') -- before any write that may need memory; see begin_writes
 if first ~= '' and ended == number then
-  settle()
+  finish()
   redis.call('HSET', reading, 'first', '', 'last', '')
   first = ''
 end

@@ -54,7 +54,7 @@ var mistakes = []struct {
 	},
 	{
 		"a Publisher keeps its record after Close", "requests", "records", []edit{{
-			"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", "",
+			"internal/publish/publisher.go", "\t\tp.deleteRecords(ctx)\n", "",
 		}},
 	},
 	{

@@ -13,7 +13,7 @@ var leaks = []struct {
 	name, stays string
 	edits       []edit
 }{
-	{"a Publisher keeps its record after Close", "publishers", []edit{{"internal/publish/publisher.go", "\t\tp.unrecord(ctx)\n", ""}}},
+	{"a Publisher keeps its record after Close", "publishers", []edit{{"internal/publish/publisher.go", "\t\tp.deleteRecords(ctx)\n", ""}}},
 	{"expired windows are kept", "dedup", []edit{
 		{"internal/queue/lua/push.lua", "redis.pcall('PEXPIRE', dedup,", "redis.pcall('EXISTS', dedup,"},
 		{"internal/queue/lua/push.lua", "if last then may_expire(dedup,", "if last then tostring(dedup,"},
@@ -35,7 +35,7 @@ var leaks = []struct {
 	{"an ended message keeps its key", "keys", []edit{{
 		"internal/script/lua/lib_finish.lua", "for _, id in ipairs(unneeded) do free(keys, id) end", "",
 	}}},
-	{"a removed schedule is kept", "schedules", []edit{{"periodic/store.go", "case t.plan.cursor == queue.Forget:", "case false:"}}},
+	{"a removed schedule is kept", "schedules", []edit{{"periodic/store.go", "case t.plan.cursor == queue.RemovalCursor:", "case false:"}}},
 	{"a subscription leaves a goroutine", "goroutine", []edit{{
 		"subscriber.go", "\ts.running.Add(1)", "\tgo func() { select {} }()\n\ts.running.Add(1)",
 	}}},

@@ -148,7 +148,7 @@ func quoted(word string) string {
 // filter is the flags that choose messages.
 type filter struct {
 	sets                     map[admin.Set]*bool
-	in                       admin.Set // the default
+	defaultSet               admin.Set
 	group, keyPrefix, reason string
 	dueBefore, dueAfter      time.Time
 	since, until             time.Time
@@ -171,7 +171,7 @@ var setFlags = []struct {
 // newFilter adds the flags to a command that is for messages in some sets, the first by
 // default. Without a choice of sets there are no flags for it.
 func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
-	f := &filter{sets: map[admin.Set]*bool{}, in: sets[0]}
+	f := &filter{sets: map[admin.Set]*bool{}, defaultSet: sets[0]}
 	flags := cmd.Flags()
 	narrow := func(value pflag.Value, name, about string) {
 		flags.Var(value, name, about)
@@ -181,17 +181,17 @@ func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
 		for _, s := range setFlags {
 			if slices.Contains(sets, s.set) {
 				about := s.about
-				if s.set == f.in {
+				if s.set == f.defaultSet {
 					about += " (the default)"
 				}
 				f.sets[s.set] = flags.Bool(s.name, false, about)
 			}
 		}
 	}
-	if len(sets) > 1 || f.in == admin.Dead {
+	if len(sets) > 1 || f.defaultSet == admin.Dead {
 		a.groupFlag(cmd, &f.group, "only of this group")
 	}
-	if f.in != admin.Dead {
+	if f.defaultSet != admin.Dead {
 		narrow(a.moment(&f.dueBefore, humanize.Ahead), "due-before", "only due before this time: 10m is in ten minutes; with --in-delivery, only if the lease ends before")
 		narrow(a.moment(&f.dueAfter, humanize.Ahead), "due-after", "only due at this time or later")
 	}
@@ -201,7 +201,7 @@ func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
 		narrow(text(&f.reason, "TEXT"), "reason", "only dead messages whose reason contains this")
 	}
 	narrow(text(&f.keyPrefix, "PREFIX"), "key-prefix", "only with a key that starts with this")
-	if len(sets) > 1 || f.in == admin.Dead {
+	if len(sets) > 1 || f.defaultSet == admin.Dead {
 		narrow(number(&f.attempts, 1, 1_000_000_000), "min-attempts", "only with at least this many deliveries")
 	}
 	flags.Var(text(&f.cursor, "CURSOR"), "cursor", "continue where an earlier call has ended")
@@ -256,7 +256,7 @@ func (f *filter) set() admin.Set {
 			return set
 		}
 	}
-	return f.in
+	return f.defaultSet
 }
 
 func (f *filter) query() admin.Query {
