@@ -142,7 +142,7 @@ func (d *Dashboard) overview(ctx context.Context) (*overview, error) {
 	return value.(*overview), nil
 }
 
-// near returns up to five topics whose names share the most pairs of neighboring characters with a name, and at least one.
+// near returns up to five topics whose names share the most pairs of neighboring characters with a name, and most of their own.
 func (o *overview) near(name string) (near []string) {
 	name = strings.ToLower(name)
 	common := map[string]int{}
@@ -151,6 +151,9 @@ func (o *overview) near(name string) (near []string) {
 			if strings.Contains(name, strings.ToLower(s.Topic[at:at+2])) {
 				common[s.Topic]++
 			}
+		}
+		if 2*common[s.Topic] < len(s.Topic) {
+			delete(common, s.Topic)
 		}
 	}
 	near = slices.SortedFunc(maps.Keys(common), func(a, b string) int { return cmp.Or(common[b]-common[a], cmp.Compare(a, b)) })

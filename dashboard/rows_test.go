@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
+	"github.com/redisdelay/watermill-redisdelay/admin"
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/fixture"
 )
 
@@ -148,4 +149,9 @@ func TestErrorPagesSuggestTheNextStep(t *testing.T) {
 	_, near := s.get("topic" + s.at("topic", s.Topic[:len(s.Topic)-1]))
 	assert.Contains(t, near.first("main").text(), "Similar names: "+s.Topic)
 	assert.Equal(t, "topic?topic="+url.QueryEscape(s.Topic), strings.ReplaceAll(page.first("main").first("a").attr["href"], "%2f", "%2F"))
+}
+
+func TestOnlySimilarNamesAreSuggested(t *testing.T) {
+	o := &overview{Topics: []*admin.TopicStats{{Topic: "orders"}, {Topic: "reminders"}}}
+	assert.Equal(t, []string{"orders"}, o.near("oders"))
 }
