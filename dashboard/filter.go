@@ -29,7 +29,7 @@ func readFilter(q *request) (filter, error) {
 	var errs [3]error
 	f.From, errs[0] = f.time("from", f.FromText)
 	f.Before, errs[1] = f.time("before", f.BeforeText)
-	f.MinAttempts, errs[2] = q.number("attempts")
+	f.MinAttempts, errs[2] = number(q.query, "attempts")
 	return f, errors.Join(errs[:]...)
 }
 

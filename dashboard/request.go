@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,16 +64,16 @@ func (q *request) named(name string) string {
 }
 
 func (q *request) duration(field string) (time.Duration, error) {
-	return formValue(q, field, "a duration such as 30m or 2h", humanize.ParseDuration)
+	return fieldValue(q.form, field, "a duration such as 30m or 2h", humanize.ParseDuration)
 }
 
-func (q *request) number(field string) (int, error) {
-	return formValue(q, field, "a number", strconv.Atoi)
+func number(values url.Values, field string) (int, error) {
+	return fieldValue(values, field, "a number", strconv.Atoi)
 }
 
-// formValue reads a field of the form, or of one that only reads; "" is 0.
-func formValue[N int | time.Duration](q *request, field, want string, parse func(string) (N, error)) (N, error) {
-	text := cmp.Or(q.form.Get(field), q.query.Get(field))
+// fieldValue reads a field of a form or of a URL; "" is 0.
+func fieldValue[N int | time.Duration](values url.Values, field, want string, parse func(string) (N, error)) (N, error) {
+	text := values.Get(field)
 	if text == "" {
 		return 0, nil
 	}

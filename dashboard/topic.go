@@ -138,10 +138,10 @@ func (c change) serve(d *Dashboard) func(w http.ResponseWriter, q *request) erro
 func (q *request) limits() (redisdelay.GroupLimits, error) {
 	limits := redisdelay.GroupLimits{HaltsKeys: q.form.Get("halts-keys") != ""}
 	var errs [4]error
-	limits.MaxInFlight, errs[0] = q.number("max-in-flight")
-	limits.Rate.Messages, errs[1] = q.number("rate")
+	limits.MaxInFlight, errs[0] = number(q.form, "max-in-flight")
+	limits.Rate.Messages, errs[1] = number(q.form, "rate")
 	limits.Rate.Per, errs[2] = q.duration("per")
-	limits.Rate.Burst, errs[3] = q.number("burst")
+	limits.Rate.Burst, errs[3] = number(q.form, "burst")
 	if limits.Rate.Messages == 0 { // a rate that is not there has no period
 		limits.Rate = redisdelay.Rate{}
 	}

@@ -225,7 +225,7 @@ func TestAnOutageLastsWhileAnotherProcessHasTheBatch(t *testing.T) {
 	s := newScene(t)
 	s.put("")
 	key := any(s.keyOf(0, script.Publishers))
-	var mended atomic.Bool
+	var repaired atomic.Bool
 	var failed, early, over [2]atomic.Int32
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -233,7 +233,7 @@ func TestAnOutageLastsWhileAnotherProcessHasTheBatch(t *testing.T) {
 		client := redis.NewClient(redistest.Client(t).Options())
 		defer client.Close() //nolint:errcheck // what it would tell is of no use
 		client.AddHook(redistest.Failing{Err: func(cmd redis.Cmder) error {
-			if mended.Load() || !slices.Contains(cmd.Args(), key) {
+			if repaired.Load() || !slices.Contains(cmd.Args(), key) {
 				return nil
 			}
 			failed[n].Add(1)
@@ -242,7 +242,7 @@ func TestAnOutageLastsWhileAnotherProcessHasTheBatch(t *testing.T) {
 		i := s.inbox(func(c *Config) {
 			c.Client, c.LeaseDuration = client, 100*time.Millisecond
 			c.Observer.OutageEnded = func(observe.OutageEnded) {
-				if !mended.Load() {
+				if !repaired.Load() {
 					early[n].Add(1)
 				}
 				over[n].Add(1)
@@ -256,7 +256,7 @@ func TestAnOutageLastsWhileAnotherProcessHasTheBatch(t *testing.T) {
 	}
 	eventually("both have had the batch more than once", &failed, 3)
 	assert.Zero(t, early[0].Load()+early[1].Load())
-	mended.Store(true)
+	repaired.Store(true)
 	eventually("the outage is over for both", &over, 1)
 	stop()
 	running.Wait()

@@ -128,9 +128,9 @@ func (i *Inbox) processBatch(ctx context.Context, b intake.Batch) ([]intake.Reje
 	if err := w.push(ctx); err != nil {
 		return nil, err
 	}
-	if tell := w.config.Observer.Published; tell != nil {
+	if report := w.config.Observer.Published; report != nil {
 		for _, e := range w.events {
-			tell(e)
+			report(e)
 		}
 	}
 	return w.rejected, nil
@@ -314,8 +314,8 @@ func (w *batchWork) change(ctx context.Context, e intake.Entry, r request) error
 		status, event.Err = topic.RescheduleOnce(ctx, publisherName, w.batch.Number, r.traits.Key, w.due(e, r))
 	}
 	event.ID = status.ID
-	if told := w.config.Observer.Changed; told != nil {
-		told(event)
+	if report := w.config.Observer.Changed; report != nil {
+		report(event)
 	}
 	if errors.Is(event.Err, queue.ErrNotFound) {
 		return nil

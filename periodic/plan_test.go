@@ -1,9 +1,12 @@
 package periodic
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -166,4 +169,13 @@ func TestIDsOfTicksAreFixed(t *testing.T) {
 	}
 	assert.Equal(t, "000000000002EGV63T2V4VBG86",
 		definition{Schedule: Schedule{ID: "ключ", Topic: "заказы 日本"}, revision: 1}.idOf(time.UnixMilli(0)))
+}
+
+func TestTheListOfUnusableSchedulesIsBounded(t *testing.T) {
+	s := &Scheduler{unusable: map[string]int64{}, logger: watermill.NopLogger{}}
+	for n := range 2*maxTopics + 1 {
+		usable := s.prepare(&task{definition: definition{Schedule: Schedule{ID: fmt.Sprint(n)}, damage: errors.New("damaged")}})
+		require.False(t, usable)
+	}
+	assert.LessOrEqual(t, len(s.unusable), maxTopics)
 }

@@ -274,8 +274,8 @@ func (s *Scheduler) saved(t *task, result queue.Ticked) {
 		t.next = result.Now
 		return
 	}
-	if told := s.config.Observer.Ticked; told != nil && len(t.bodies)+t.plan.missed > 0 {
-		told(observe.Ticked{Topic: t.Topic, Schedule: t.ID, Stored: len(t.bodies), Missed: t.plan.missed})
+	if report := s.config.Observer.Ticked; report != nil && len(t.bodies)+t.plan.missed > 0 {
+		report(observe.Ticked{Topic: t.Topic, Schedule: t.ID, Stored: len(t.bodies), Missed: t.plan.missed})
 	}
 }
 

@@ -45,7 +45,7 @@ func TestRefusedMessagesDoNotDelayOthers(t *testing.T) {
 	s.until("so is the next", func() bool { return len(s.target.uuids()) == 6 })
 	assert.ElementsMatch(t, numbers(46)[40:], s.target.uuids())
 	s.target.rejecting(nil)
-	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 46 })
+	s.until("the target gets all messages", func() bool { return len(s.target.uuids()) == 46 })
 }
 
 // TestPermanentRefusalsMakeDeadMessages. They delay no other message, and do not look like a target that is down, however
@@ -123,7 +123,7 @@ func TestATargetThatIsDownDelaysOnlyItsTopic(t *testing.T) {
 	assert.Zero(t, s.Client.ZCard(t.Context(), s.Key("dead:relay")).Val())
 
 	s.target.rejecting(nil)
-	s.until("the target gets all", func() bool { return len(s.target.uuids()) == 301 })
+	s.until("the target gets all messages", func() bool { return len(s.target.uuids()) == 301 })
 	assert.Equal(t, 1, s.Log.Count("The target takes no messages"), "logged once")
 	assert.Equal(t, 1, s.Log.Count("trying again: the target is down map"), "which tells the error once")
 	assert.Equal(t, 1, s.Log.Count("The target takes messages of the topic again"))
@@ -137,12 +137,12 @@ func TestBatchesAreFullAgainAfterAnOutage(t *testing.T) {
 	s.target.rejecting(func(string, []*message.Message) error { return errDown })
 	s.due(numbers(all)...)
 	s.run(func(c *relay.Config) { c.BatchSize = size })
-	s.until("all are put off or rejected", func() bool {
+	s.until("all messages are postponed or rejected", func() bool {
 		return s.Client.HLen(t.Context(), s.Key("attempts:relay")).Val() == all
 	})
 	s.target.rejecting(nil)
 	before := s.target.tried()
-	s.until("the target gets all", func() bool { return len(s.target.uuids()) == all })
+	s.until("the target gets all messages", func() bool { return len(s.target.uuids()) == all })
 	assert.Less(t, s.target.tried()-before, before+size+all/10)
 }
 

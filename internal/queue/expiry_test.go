@@ -102,14 +102,14 @@ func TestAGroupExpiresOnlyAfterItsNoticePeriod(t *testing.T) {
 	noticed := r.lives()
 	noticed["settings expiry:g"], noticed["expiry g"] = "lasts 60000ms, ends now-60s, noticed now+0s", "now+10s"
 	for range 2 {
-		assert.Equal(t, "noticed", r.checkExpiry(g), "while Redis was away, nobody could say that he is alive")
+		assert.Equal(t, "noticed", r.checkExpiry(g), "while Redis was down, no consumer could report that it is alive")
 		assert.Equal(t, noticed, r.lives())
 	}
 	r.overSince(r.partition, "g", -5*time.Second)
 	require.Equal(t, "noticed", r.checkExpiry(g))
 	r.overSince(r.partition, "g", -9*time.Second)
 	for range 2 {
-		require.Equal(t, "expired", r.checkExpiry(g), "and whoever looks next may go on")
+		require.Equal(t, "expired", r.checkExpiry(g), "the next check continues")
 	}
 	ended := r.lives()
 	assert.Equal(t, "expired", ended["settings retired:g"])

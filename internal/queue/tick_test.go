@@ -135,7 +135,7 @@ func TestAQueryReturnsTheUpcomingTicks(t *testing.T) {
 	require.NoError(t, r.Client.ZAdd(t.Context(), scheduled, redis.Z{Score: float64(now.Add(time.Hour).UnixMilli()), Member: "t-10"}).Err())
 	require.NoError(t, r.Client.ZRem(t.Context(), scheduled, "t200").Err())
 	fired, ahead = query()
-	assert.Equal(t, []string{"-20s"}, fired, "the next one was put off")
+	assert.Equal(t, []string{"-20s"}, fired, "the next tick was postponed")
 	assert.Equal(t, []string{"-10s", "1m40s"}, ahead, "the last one was cancelled")
 }
 

@@ -90,7 +90,7 @@ func TestATakenScheduleStaysTakenUntilDoneOrItsLeaseExpires(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, at, next)
 
-	// One that was defined again is not put off by who has taken the last revision.
+	// A process that has taken an old revision does not postpone the new one.
 	set(t, table, timetable.Change{ID: "s", Seen: taken[0].Revision, Text: "two"})
 	require.NoError(t, table.Done(t.Context(), []timetable.Next{{Definition: taken[0], At: at}}))
 	taken, _, _, err = table.Take(t.Context(), time.Minute)

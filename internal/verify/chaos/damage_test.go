@@ -136,7 +136,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 
 			// After the repair, the subscription continues by itself.
 			require.NoError(t, s.Client.Del(t.Context(), s.Key(kind)).Err())
-			publish.Name = "mended"
+			publish.Name = "repaired"
 			require.NoError(t, publish.run(t.Context(), s.dial(), s.history.Add))
 			s.drained()
 			stop()

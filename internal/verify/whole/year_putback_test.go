@@ -25,7 +25,7 @@ var leaks = []struct {
 		"internal/queue/lua/leave.lua", "redis.call('HDEL', consumers, consumer)", "redis.call('HEXISTS', consumers, consumer)",
 	}}},
 	{"the record of its last claim is kept", "claims", []edit{{"internal/queue/lua/leave.lua", "if how == 'over' then", "if false then"}}},
-	{"the turn of an ordering key is kept", "turns", []edit{ // one that an ack leaves is mended by the next claim
+	{"the turn of an ordering key is kept", "turns", []edit{ // the next claim repairs a turn that an ack leaves
 		{"internal/queue/lua/ack.lua", "ordered > 0 and pass_turns", "false and pass_turns"},
 		{"internal/queue/lua/claim.lua", "batch.healed = has_turns and heal(budget.halts)", ""},
 	}},

@@ -211,8 +211,8 @@ func (p *program) subscriptionsTo(topic string, kinds ...string) (number int) {
 	return number
 }
 
-// checkMessages checks that each body is that of a message that somebody still has to handle, and that whatever is known of
-// a message is known of one that has a body.
+// checkMessages checks that a group still has to handle the message of each body, and that each record of a message is of one
+// that has a body.
 func (s *stock) checkMessages() {
 	placed := map[string]bool{}
 	for key, content := range s.has {
@@ -332,7 +332,7 @@ func (s *stock) checkConsumers(name, group string, content map[string]string) {
 	}
 }
 
-// checkTurns checks that whoever has the turn of an ordering key is a message that the group has.
+// checkTurns checks that the group has each message that has the turn of an ordering key.
 func (s *stock) checkTurns(group string, content map[string]string) {
 	for key, id := range content {
 		_, waits := s.has["queue:"+group][id]
@@ -342,7 +342,7 @@ func (s *stock) checkTurns(group string, content map[string]string) {
 	}
 }
 
-// checkLanes checks that whoever is in line waits in the queue.
+// checkLanes checks that each message in line waits in the queue.
 func (s *stock) checkLanes(group string, content map[string]string) {
 	for place := range content {
 		found := false
