@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/components/requeuer"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
@@ -54,7 +55,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 	}
 	r := &Requeuer{
 		failed: failed, subscriber: subscriber,
-		middleware: []message.HandlerMiddleware{poison, config.DelayOnError.Middleware, withoutMessages, middleware.Recoverer},
+		middleware: []message.HandlerMiddleware{
+			poison, config.DelayOnError.Middleware, beforeDelay(config.DelayOnError), withoutMessages, middleware.Recoverer,
+		},
 	}
 	r.requeuer, err = requeuer.NewRequeuer(requeuer.Config{
 		Subscriber: retryingSubscriber{subscriber, logger}, SubscribeTopic: config.Topic, Publisher: config.Publisher,
@@ -78,6 +81,22 @@ func New(config Config, logger watermill.LoggerAdapter) (*Requeuer, error) {
 // it returns are not published. The key, ordering key and expiration of a message have no effect while it waits, and
 // are published unchanged with it.
 func (r *Requeuer) Middleware() []message.HandlerMiddleware { return r.middleware }
+
+// beforeDelay lets DelayOnError begin with its InitialInterval if a failed message has a shorter delay than DelayOnError makes. That
+// is the publisher's, and a multiple of zero is zero.
+func beforeDelay(c middleware.DelayOnError) message.HandlerMiddleware {
+	return func(h message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			produced, err := h(msg)
+			if last, invalid := time.ParseDuration(msg.Metadata.Get(delay.DelayedForKey)); err != nil && invalid == nil {
+				if last < min(c.InitialInterval, c.MaxInterval) {
+					delete(msg.Metadata, delay.DelayedForKey)
+				}
+			}
+			return produced, err
+		}
+	}
+}
 
 // withoutMessages drops what a failed handler has returned, as a Router does. PoisonQueue, which is outside, takes the error, so
 // the Router would publish it.

@@ -261,23 +261,25 @@ func TestKeysAndExpirationsAreIgnoredWhileAMessageWaits(t *testing.T) {
 }
 
 func TestTheDelayGrowsByDefault(t *testing.T) {
-	delays := delaysOf(t, middleware.DelayOnError{})
+	delays := delaysOf(t, middleware.DelayOnError{}, message.NewMessage("bad", nil))
 	assert.Equal(t, []string{"5s", "10s", "20s"}, delays[:3])
 	assert.Equal(t, []string{"42m40s", "1h0m0s", "1h0m0s"}, delays[9:])
 }
 
 // delaysOf are those of a message that fails again and again.
-func delaysOf(t *testing.T, config middleware.DelayOnError) (delays []string) {
+func delaysOf(t *testing.T, config middleware.DelayOnError, msg *message.Message) (delays []string) {
 	t.Helper()
 	r, err := requeuer.New(requeuer.Config{
 		Client: redistest.Client(t), Publisher: gochannel.NewGoChannel(gochannel.Config{}, nil), DelayOnError: config,
 	}, nil)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, r.Close()) }()
-	delayed := r.Middleware()[1](func(*message.Message) ([]*message.Message, error) { return nil, errClosed })
-	msg := message.NewMessage("bad", nil)
+	handler := func(*message.Message) ([]*message.Message, error) { return nil, errClosed }
+	for _, m := range slices.Backward(r.Middleware()[1:]) { // without the poison queue, which publishes
+		handler = m(handler)
+	}
 	for range 12 {
-		_, err := delayed(msg)
+		_, err := handler(msg)
 		require.Error(t, err)
 		delays = append(delays, msg.Metadata.Get(delay.DelayedForKey))
 	}
@@ -292,13 +294,25 @@ func TestEachFieldOfTheDelayHasItsDefault(t *testing.T) {
 		"only the first":      {middleware.DelayOnError{InitialInterval: 10 * time.Second}, "10s 20s 40s", "1h0m0s"},
 		"a first of a day":    {middleware.DelayOnError{InitialInterval: 24 * time.Hour}, "24h0m0s 24h0m0s 24h0m0s", "24h0m0s"},
 		"only the longest":    {middleware.DelayOnError{MaxInterval: 15 * time.Second}, "5s 10s 15s", "15s"},
+		"a shorter longest":   {middleware.DelayOnError{MaxInterval: 3 * time.Second}, "5s 3s 3s", "3s"},
 		"only the multiplier": {middleware.DelayOnError{Multiplier: 3}, "5s 15s 45s", "1h0m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			delays := delaysOf(t, c.config)
+			delays := delaysOf(t, c.config, message.NewMessage("bad", nil))
 			assert.Equal(t, c.first, strings.Join(delays[:3], " "))
 			assert.Equal(t, c.last, delays[11])
 		})
+	}
+}
+
+// TestADelayThatIsTooShortIsNotMultiplied is about a publisher's delay that was over at once, so that the message went to its
+// broker with it.
+func TestADelayThatIsTooShortIsNotMultiplied(t *testing.T) {
+	t.Parallel()
+	for _, d := range []delay.Delay{delay.For(0), delay.For(time.Millisecond), delay.Until(time.Now().Add(-time.Minute))} {
+		msg := message.NewMessage("bad", nil)
+		delay.Message(msg, d)
+		assert.Equal(t, []string{"5s", "10s", "20s"}, delaysOf(t, middleware.DelayOnError{}, msg)[:3])
 	}
 }
 
