@@ -103,6 +103,17 @@ func TestOnlyClaimedTicksCountAsFired(t *testing.T) {
 	assert.Equal(t, "t100 t200 t300", r.pending())
 }
 
+// TestTicksContinueAfterTheClockWasAhead: the record says that later ticks have fired.
+func TestTicksContinueAfterTheClockWasAhead(t *testing.T) {
+	r := newScene(t)
+	revision := r.revisionOf(0)
+	record := fmt.Sprintf("%d c1 %d", revision, r.Now().Add(24*time.Hour).UnixMilli())
+	require.NoError(t, r.Client.HSet(t.Context(), r.partition.Key(script.Ticks, ""), "s", record).Err())
+	assert.False(t, r.tick(0, "", "").Record.Fired.After(r.Now()))
+	assert.True(t, r.tick(revision+1, "", "d1", 100, 200).Stored)
+	assert.Equal(t, "t100 t200", r.pending())
+}
+
 func TestATickMadeDueEarlyDoesNotLoseEarlierTicks(t *testing.T) {
 	r := newScene(t)
 	revision := r.revisionOf(0)

@@ -29,7 +29,7 @@ local now, now_ms = now_us()
 local record = redis.call('HGET', ticks, schedule)
 local of, last, fired, rest = string.match(record or '', '^(%d+) (%S+) (%d+) ?(.*)$')
 if revision == 0 and not of then return { 'unchanged', now_ms, record or '' } end
-of, fired = tonumber(of) or 0, tonumber(fired) or 0
+of, fired = tonumber(of) or 0, math.min(tonumber(fired) or 0, tonumber(now_ms)) -- later only if the clock was ahead
 
 -- ahead has the stored ticks that are not due, by their scores: they may have been rescheduled.
 local ahead, pending, ids, nominals = {}, {}, {}, {}
