@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -26,6 +27,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/verify/redistest"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 	"github.com/redisdelay/watermill-redisdelay/periodic"
+	"github.com/redisdelay/watermill-redisdelay/redisdelaytest"
 )
 
 // A lab has one schedule, "report", and looks into Redis.
@@ -208,6 +210,54 @@ func TestADeletedTopicGetsNoOldTicks(t *testing.T) {
 	for due := range before {
 		assert.Equal(t, "new", after[due])
 	}
+}
+
+// TestALateRemovalRemovesPendingTicks: Remove has failed halfway, and no process has run for longer than a removal is remembered.
+func TestALateRemovalRemovesPendingTicks(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, redistest.Client(t))
+	require.NoError(t, l.set("x"))
+	record := l.client.HGet(t.Context(), l.key("ticks"), "report").Val()
+	messages, ids := l.client.HGetAll(t.Context(), l.key("messages")).Val(), l.client.ZRangeWithScores(t.Context(), l.key("scheduled"), 0, -1).Val()
+	require.NoError(t, l.p.Remove(t.Context(), "report"))
+	require.NoError(t, l.client.HSet(t.Context(), l.key("messages"), messages).Err()) // as if it had not reached the topic
+	require.NoError(t, l.client.ZAdd(t.Context(), l.key("scheduled"), ids...).Err())
+	revision, rest := l.definition()
+	later := 25 * time.Hour
+	l.redefine(revision-later.Microseconds(), rest, later)
+	number, stored, _ := strings.Cut(record, " ")
+	defined, err := strconv.ParseInt(number, 10, 64)
+	require.NoError(t, err)
+	record = fmt.Sprintf("%d %s", defined-later.Microseconds(), stored)
+	require.NoError(t, l.client.HSet(t.Context(), l.key("ticks"), "report", record).Err())
+	l.rounds()
+	assert.Empty(t, l.pending())
+	assert.False(t, l.client.HExists(t.Context(), l.key("ticks"), "report").Val())
+}
+
+// TestTheNextTickAfterItsTopicWasDeleted is the one that was stored ahead and is lost.
+func TestTheNextTickAfterItsTopicWasDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := redisdelaytest.New(t)
+		p, err := periodic.New(periodic.Config{Client: r.Client()}, nil)
+		require.NoError(t, err)
+		a, err := admin.New(admin.Config{Client: r.Client()})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		var runs sync.WaitGroup
+		runs.Go(func() { assert.NoError(t, p.Run(ctx)) })
+		schedule := periodic.Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * *", Offset: 30 * time.Minute, CatchUp: 48 * time.Hour}
+		require.NoError(t, p.Set(ctx, schedule))
+		r.Advance(2*24*time.Hour + 12*time.Hour)
+		require.NoError(t, a.DeleteTopic(ctx, "reports", admin.DeleteOptions{Force: true}))
+		r.Advance(24 * time.Hour)
+		waiting := r.Undelivered("reports")
+		require.NotEmpty(t, waiting)
+		tick, _ := periodic.TickOf(waiting[0].Message)
+		assert.Equal(t, "2000-01-04T07:00:00Z", tick.Nominal.Format(time.RFC3339))
+		stop()
+		runs.Wait()
+	})
 }
 
 func TestAScheduleContinuesAfterItsLastChangeIsLost(t *testing.T) {

@@ -129,8 +129,8 @@ func (s *Scheduler) apply(ctx context.Context, d timetable.Declaration, schedule
 
 // Set defines a single schedule, for example one that a user has made; for those of a service, use Apply. It replaces a
 // schedule with the same ID together with its pending ticks, in one step. With the same topic and times, the new
-// schedule continues after the last tick of the old one; otherwise its ticks start now. A pause stays. When Set
-// returns, the first ticks are stored; further ticks need a process that calls Run.
+// schedule continues after the last tick of the old one; otherwise it starts with the first tick that is due after now.
+// A pause stays. When Set returns, the first ticks are stored; further ticks need a process that calls Run.
 //
 // Errors: [ErrInvalidSchedule]; [ErrOwned] for a schedule that an owner declares; [ErrConflict].
 func (s *Scheduler) Set(ctx context.Context, schedule Schedule) error {
@@ -273,14 +273,14 @@ func (d definition) after(old definition, now time.Time) (next definition, diffe
 	}
 	d.Paused = old.Paused
 	same := d
-	same.Since, same.Version = old.Since, old.Version
+	same.Since, same.Resumed, same.Version = old.Since, old.Resumed, old.Version
 	if same.text() == old.text() {
 		return old, false, nil
 	}
 	if d.sameTimes(old) {
 		d.Since = old.since().UnixMilli()
 		if !old.End.IsZero() && !old.End.After(now) && !old.End.Equal(d.End) { // no declaration had the ticks between the ends
-			d.Since = max(d.Since, now.Add(-d.Offset-jitterOf(d.ID, d.Jitter)).UnixMilli())
+			d.Since = max(d.Since, now.Add(-d.delay()).UnixMilli())
 		}
 	}
 	return d, true, nil

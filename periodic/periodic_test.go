@@ -209,7 +209,11 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 		"ID": func(s *periodic.Schedule) { s.ID = "a b" }, "Topic": func(s *periodic.Schedule) { s.Topic = "" },
 		"Cron": func(s *periodic.Schedule) { s.Cron = "61 * * * *" }, "Zone": func(s *periodic.Schedule) { s.Zone = "Mars" },
 		"Jitter": func(s *periodic.Schedule) { s.Jitter = -1 }, "Offset": func(s *periodic.Schedule) { s.Offset = 25 * time.Hour },
-		"End":           func(s *periodic.Schedule) { s.Start, s.End = time.Now(), time.Now().Add(-time.Hour) },
+		"End": func(s *periodic.Schedule) { s.Start, s.End = time.Now(), time.Now().Add(-time.Hour) },
+		"End, too late": func(s *periodic.Schedule) {
+			s.End = time.Date(9999, 12, 31, 23, 59, 0, 0, time.FixedZone("", -5*3600))
+		},
+		"Start":         func(s *periodic.Schedule) { s.Start = time.Time{}.Add(-time.Hour) },
 		"MinTicksAhead": func(s *periodic.Schedule) { s.MinTicksAhead = 1001 }, "StoreAhead": func(s *periodic.Schedule) { s.StoreAhead = time.Millisecond },
 		"CatchUp": func(s *periodic.Schedule) { s.CatchUp = -5 }, "CatchUp, too long": func(s *periodic.Schedule) { s.CatchUp = 400 * 24 * time.Hour },
 		"Overlap":         func(s *periodic.Schedule) { s.Overlap = "no" },

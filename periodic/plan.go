@@ -2,6 +2,7 @@ package periodic
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,9 +33,9 @@ type plan struct {
 // planOf plans the next ticks. The plan depends only on the record of the topic and on Redis's clock.
 func (d definition) planOf(t timing, record queue.TickRecord, now time.Time) plan {
 	switch forgotten := d.defined().Add(forgetAfter); {
-	case d.Removed && !forgotten.After(now):
+	case d.Removed && !forgotten.After(now) && (record.Revision == 0 || record.Revision == d.revision):
 		return plan{cursor: queue.RemovalCursor, next: never}
-	case d.Removed:
+	case d.Removed: // removes the pending ticks
 		return plan{cursor: "none", next: forgotten}
 	case d.Paused != nil:
 		return plan{cursor: "none", next: never}
@@ -45,19 +46,32 @@ func (d definition) planOf(t timing, record queue.TickRecord, now time.Time) pla
 		from = cursorTime(record.Cursor, from)
 		ahead = record.Ahead
 	case record.Revision != 0: // continue where the last revision stopped
-		if record.Fired.After(from) {
-			from = record.Fired.In(t.zone)
-		}
-	default: // the schedule is new, or its topic was deleted, so earlier ticks may have been handled
-		if defined := d.defined(); defined.After(from) {
-			from = defined.In(t.zone)
-		}
+		from = latest(from, record.Fired, handled(record, now.Add(-t.delay))).In(t.zone)
+	case !d.Resumed: // the schedule is new, or its topic was deleted, so earlier ticks may have been handled
+		from = latest(from, d.defined().Add(-t.delay)).In(t.zone)
 	}
 	p := plan{cursor: cursorOf(from), now: now, next: never}
 	p.addMissed(d, t, from, now)
 	p.addAhead(d, t, ahead, now)
 	return p
 }
+
+// handled returns the nominal time up to which a revision has delivered or dropped all ticks. limit is the last nominal
+// time whose tick is due. A stored tick may be due later if an operator has rescheduled it.
+func handled(record queue.TickRecord, limit time.Time) time.Time {
+	until := cursorTime(record.Cursor, time.Time{})
+	if until.After(limit) {
+		until = limit
+	}
+	for _, nominal := range record.Ahead {
+		if !nominal.After(until) {
+			until = nominal.Add(-time.Millisecond)
+		}
+	}
+	return until
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // cut keeps the first n ticks. The next round, which follows at once, stores the others.
 func (p *plan) cut(n int) {

@@ -123,6 +123,42 @@ func TestJitterDelaysWhenATickCountsAsMissed(t *testing.T) {
 	assert.Equal(t, 1, p.missed)
 }
 
+// TestAScheduleStartsWithTheFirstDueTick: when it is defined or resumed, the tick of today may be due later.
+func TestAScheduleStartsWithTheFirstDueTick(t *testing.T) {
+	s := Schedule{Cron: "0 7 * * *", Offset: 30 * time.Minute}
+	paused := queue.TickRecord{Revision: 1, Cursor: "none", Fired: at("2026-11-23T07:00:00Z")}
+	for defined, first := range map[string]string{
+		"2026-11-24T07:15:00Z": "2026-11-24T07:00:00Z", "2026-11-24T07:29:59Z": "2026-11-24T07:00:00Z",
+		"2026-11-24T07:30:00Z": "2026-11-25T07:00:00Z", "2026-11-25T06:59:00Z": "2026-11-25T07:00:00Z",
+	} {
+		for _, record := range []queue.TickRecord{{}, paused} {
+			p := planned(t, s, at(defined), at(defined), record)
+			assert.Equal(t, first, times(p)[0], defined)
+			assert.Zero(t, p.missed)
+		}
+	}
+}
+
+// TestAChangeDoesNotRepeatDroppedTicks that an earlier revision has counted as missed.
+func TestAChangeDoesNotRepeatDroppedTicks(t *testing.T) {
+	defined, now := at("2026-11-20T12:00:00Z"), at("2026-11-24T12:00:00Z")
+	dropped := planned(t, Schedule{Cron: "0 7 * * *", CatchUp: CatchUpNone}, defined, now, queue.TickRecord{})
+	require.Equal(t, 4, dropped.missed)
+	record := queue.TickRecord{Revision: defined.UnixMicro(), Cursor: dropped.cursor}
+	for _, tick := range dropped.ticks {
+		record.Ahead = append(record.Ahead, tick.Nominal)
+	}
+	for _, catchUp := range []time.Duration{CatchUpNone, CatchUpOne, 48 * time.Hour} {
+		s := Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * *", CatchUp: catchUp}
+		s.setDefaults()
+		timing, err := s.compile()
+		require.NoError(t, err)
+		p := definition{Schedule: s, revision: now.UnixMicro(), Since: defined.UnixMilli()}.planOf(timing, record, now)
+		assert.Zero(t, p.missed)
+		assert.Equal(t, []string{"2026-11-25T07:00:00Z", "2026-11-26T07:00:00Z"}, times(p))
+	}
+}
+
 func TestNewRulesOfAZoneGiveADayNoSecondTick(t *testing.T) {
 	// A host whose clocks are two hours ahead of UTC on Monday has stored Monday 07:00; for this host it is 06:00 then.
 	monday := at("2026-11-30T07:00:00+02:00")

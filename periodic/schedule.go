@@ -58,7 +58,8 @@ type Schedule struct {
 	// schedules with the same Cron. At most a day. Default: 0.
 	Jitter time.Duration
 
-	// Start and End limit the nominal times. Start is included, End is not. Default: no limits.
+	// Start and End limit the nominal times. Start is included, End is not. Their years, in UTC, are 1 to 9999. Default:
+	// no limits.
 	Start, End time.Time
 
 	// Payload and Metadata are those of each message, which has at most 4 MiB when it is encoded. Metadata must be
@@ -167,6 +168,10 @@ func (s Schedule) check() (timing, error) {
 		return bad("Offset", "is %s, want 0 to %s", s.Offset, maxJitter)
 	case s.Jitter < 0 || s.Jitter > maxJitter:
 		return bad("Jitter", "is %s, want 0 to %s", s.Jitter, maxJitter)
+	case !validTime(s.Start):
+		return bad("Start", "is in the year %d, want 1 to 9999", s.Start.Year())
+	case !validTime(s.End):
+		return bad("End", "is in the year %d, want 1 to 9999", s.End.Year())
 	case !s.End.IsZero() && !s.End.After(s.Start):
 		return bad("End", "is not after Start")
 	case s.MinTicksAhead < 1 || s.MinTicksAhead > MaxTicksAhead:
@@ -181,7 +186,7 @@ func (s Schedule) check() (timing, error) {
 	if err := checkMetadata(s.Metadata); err != nil {
 		return bad("Metadata", "has %w", err)
 	}
-	return timing{expression, zone, s.Offset + jitterOf(s.ID, s.Jitter)}, nil
+	return timing{expression, zone, s.delay()}, nil
 }
 
 // checkMetadata returns an error that names an invalid key.
@@ -201,6 +206,12 @@ func validName(name string) bool {
 	return name != "" && len(name) <= MaxIDBytes && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 }
+
+// validTime reports whether JSON can express a time, which is in UTC.
+func validTime(at time.Time) bool { return at.Year() >= 1 && at.Year() <= 9999 }
+
+// delay returns the time from a nominal time to the due time of its tick.
+func (s Schedule) delay() time.Duration { return s.Offset + jitterOf(s.ID, s.Jitter) }
 
 // jitterOf returns the delay of a schedule, which is the same on all hosts.
 func jitterOf(id string, limit time.Duration) time.Duration {
@@ -224,7 +235,8 @@ type definition struct {
 	Schedule
 	Owner   string            `json:"owner,omitempty"`
 	Version int64             `json:"version,omitempty"`
-	Since   int64             `json:"since,omitempty"` // the first nominal time, ms; 0: the time of its revision
+	Since   int64             `json:"since,omitempty"`   // ticks have later nominal times, ms; 0: they are due after the revision
+	Resumed bool              `json:"resumed,omitempty"` // Redis has lost the record of the ticks; those since Since are missing
 	Paused  *redisdelay.Pause `json:"paused,omitempty"`
 	Removed bool              `json:"removed,omitempty"` // keeps Paused while the schedule moves to another topic
 
@@ -243,12 +255,12 @@ func (d definition) text() string {
 	return string(text)
 }
 
-// since returns the first nominal time.
+// since returns the time after which the nominal times of ticks are.
 func (d definition) since() time.Time {
 	if d.Since > 0 {
 		return time.UnixMilli(d.Since)
 	}
-	return d.defined()
+	return d.defined().Add(-d.delay())
 }
 
 // defined returns when the last revision was made.

@@ -280,10 +280,17 @@ func (s *Scheduler) saved(t *task, result queue.Ticked) {
 }
 
 // resumed returns the definition with which ticks continue after Redis has lost the record or the last revision.
-func (d definition) resumed(found queue.Ticked) definition {
-	d.Since = found.Now.UnixMilli()
+func (t *task) resumed(found queue.Ticked) definition {
+	d, limit := t.definition, found.Now.Add(-t.timing.delay)
+	d.Since, d.Resumed = limit.UnixMilli(), found.Lost
 	if found.Superseded {
-		d.Since = max(found.Record.Fired.UnixMilli(), d.since().UnixMilli())
+		d.Since = max(found.Record.Fired.UnixMilli(), t.since().UnixMilli())
+		return d
+	}
+	for _, tick := range t.plan.ticks {
+		if !tick.Nominal.After(limit) { // it is due, but the tick that was stored ahead is lost
+			d.Since = tick.Nominal.UnixMilli() - 1
+		}
 	}
 	return d
 }
