@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -45,6 +46,41 @@ func TestOrderingWorksForKeysWithArbitraryBytes(t *testing.T) {
 			}
 			assert.Equal(t, map[string]string{"groups g": "member"}, r.State())
 		})
+	}
+}
+
+// TestOrderHoldsWhileManyMessagesWaitForTheirGroups: a claim gives the groups only a part of the messages that are due, and
+// their queues have a message of the same key that is due later.
+func TestOrderHoldsWhileManyMessagesWaitForTheirGroups(t *testing.T) {
+	t.Parallel()
+	for _, count := range []int{2, 10} {
+		r := newScene(t)
+		g := r.groupsNamed(count)[0]
+		second, first, hot := ordered("1", "wallet"), ordered("900", "wallet"), ordered("2", "hot")
+		r.push(due(second), due(hot))
+		require.Equal(t, []string{second + "#1", hot + "#1"}, r.claim(g, "slow", 2)) // hot stays in delivery
+		_, err := g.Bury(r.Ctx(), []Burial{{Delivery{second, "1"}, "bad"}})
+		require.NoError(t, err)
+		backlog := make([]Message, 420)
+		for i := range backlog {
+			backlog[i] = due(ordered(fmt.Sprint(1000+i), "hot"))
+		}
+		r.push(backlog...)
+		r.push(due(first))
+		pushed := r.Now().UnixMilli()
+		require.Eventually(t, func() bool { return r.Now().UnixMilli() > pushed }, time.Minute, time.Millisecond)
+		_, err = Requeue(r.Ctx(), g, []string{second}, ever) // due now, after the first
+		require.NoError(t, err)
+		var got []string
+		for range 8 {
+			for _, delivery := range r.claim(g, "c", 100) {
+				id, _, _ := strings.Cut(delivery, "#")
+				got = append(got, id)
+				_, err = g.Ack(r.Ctx(), done(delivery))
+				require.NoError(t, err)
+			}
+		}
+		assert.Equal(t, []string{first, second}, got, "%d groups", count)
 	}
 }
 

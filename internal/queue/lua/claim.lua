@@ -130,7 +130,8 @@ local function find_due(budget, lost)
   local MAX_ENTRIES = 4000 -- that one call adds to the queues of all groups together
   local after = #lost / 2
   local count = budget.beyond and budget.reach - after or math.min(budget.limit - after, math.max(0, budget.capacity))
-  local due = due_of(scheduled, now_ms, math.min(count, math.max(1, math.floor(MAX_ENTRIES / group_count))))
+  local some = math.min(count, math.max(1, math.floor(MAX_ENTRIES / group_count)))
+  local due = due_of(scheduled, now_ms, some)
   if #due == 0 then return due_of(queue, now_ms, count), queue end
   if group_count == 1 then
     local till = #due < 2 * count and now_ms or due[#due] -- later messages of the queue do not fit into this claim
@@ -139,7 +140,12 @@ local function find_due(budget, lost)
     return merge(queued, due, count)
   end
   local first, retry = tonumber(due[2]), head(queue)
-  if fan_out(audience(), due, queue, scheduled, refs) then return due_of(queue, now_ms, count), queue end
+  local moved = fan_out(audience(), due, queue, scheduled, refs)
+  if moved > 0 then
+    -- If others may be left in scheduled, messages of the queue that are due later wait for them.
+    local till = 2 * moved == #due and moved < some and now_ms or due[2 * moved]
+    return due_of(queue, till, count), queue
+  end
   -- The caller does not name all groups that need the new messages. It need not learn them yet if the queue
   -- of its own group has messages that are due before the new ones.
   if asof > 0 and (after > 0 or retry and retry <= first) then

@@ -31,12 +31,12 @@ local function covered(audience, due)
 end
 
 -- fan_out moves due messages from scheduled to the queues of all groups if they are for just this
--- audience, and reports whether there are any. It removes them by id: Redis repeats a script if a
+-- audience, and returns how many there are. It removes them by id: Redis repeats a script if a
 -- crash has torn the append-only file within it, and a repeated removal by rank would remove other
 -- messages (docs/use/reliability.md).
 local function fan_out(audience, due, queue, scheduled, refs)
   local count = covered(audience, due)
-  if count == 0 then return false end
+  if count == 0 then return 0 end
   local scores, moved, fields, names = {}, {}, {}, list_of(audience.names)
   for _, other in ipairs(audience.queues) do redis.call('ZCARD', other) end
   for i = 1, 2 * count, 2 do
@@ -49,7 +49,7 @@ local function fan_out(audience, due, queue, scheduled, refs)
   redis.call('ZADD', queue, unpack(scores))
   for _, other in ipairs(audience.queues) do redis.call('ZADD', other, unpack(scores)) end
   redis.call('ZREM', scheduled, unpack(moved))
-  return true
+  return count
 end
 
 -- still_scheduled returns the leased messages that also wait in scheduled, where a torn file may
