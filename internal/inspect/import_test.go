@@ -79,6 +79,37 @@ func TestImportKeepsDueTimesToTheMillisecond(t *testing.T) {
 	}
 }
 
+// TestALateGroupGetsWhatIsMadeDueInThePast: a message that is imported or rescheduled with a due time in the past is due
+// when that happens, so it is for all groups of that time, even if a consumer that gets it first knows only older groups.
+func TestALateGroupGetsWhatIsMadeDueInThePast(t *testing.T) {
+	past := func(r *scene) int64 { return r.Now().Add(-time.Hour).UnixMilli() }
+	for name, makeDue := range map[string]func(r *scene, g *queue.Group, id string) error{
+		"import": func(r *scene, _ *queue.Group, _ string) error {
+			r.importMessages(ImportedMessage{ID: plainID(3), DueAt: time.UnixMilli(past(r)), Body: []byte("x")})
+			return nil
+		},
+		"reschedule": func(r *scene, _ *queue.Group, id string) error {
+			return errOf(r.partition.RescheduleID(r.Ctx(), id, past(r)))
+		},
+		"reschedule in bulk": func(r *scene, g *queue.Group, id string) error {
+			score := r.Client.ZScore(r.Ctx(), r.partition.Key(script.Scheduled, ""), id).Val()
+			return errOf(RescheduleWaiting(r.Ctx(), g, InScheduled, past(r), []Seen{{id, strconv.FormatFloat(score, 'f', -1, 64)}}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newScene(t)
+			g := r.group("g")
+			r.group("h")
+			r.push(due(plainID(1)), after(plainID(2), 3600))
+			require.Len(t, r.claim(g, "c", 10), 1) // it learns the groups
+			late := r.group("late")
+			require.NoError(t, makeDue(r, g, plainID(2)))
+			require.Len(t, r.claim(g, "c", 10), 1)
+			assert.Len(t, r.claim(late, "d", 10), 1)
+		})
+	}
+}
+
 func TestAKeyInUseStaysWithItsHolder(t *testing.T) {
 	r := newScene(t)
 	holder := keyed(1, "held")

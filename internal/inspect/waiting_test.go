@@ -49,10 +49,11 @@ func TestWithdrawFreesLargeMessagesInSeveralCalls(t *testing.T) {
 func TestRetimeMovesMessagesScheduledForTheMaximumTime(t *testing.T) {
 	r := newScene(t)
 	r.importMessages(ImportedMessage{ID: plainID(1), DueAt: time.UnixMilli(script.InLine), Body: []byte("x")})
-	left, err := RescheduleWaiting(t.Context(), r.group("g"), InScheduled, 1000, []Seen{{plainID(1), strconv.FormatInt(script.InLine, 10)}})
+	due := r.Now().Add(time.Hour).UnixMilli()
+	left, err := RescheduleWaiting(t.Context(), r.group("g"), InScheduled, due, []Seen{{plainID(1), strconv.FormatInt(script.InLine, 10)}})
 	require.NoError(t, err)
 	assert.Empty(t, left)
-	assert.InDelta(t, 1000, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(1)).Val(), 0)
+	assert.InDelta(t, due, r.Client.ZScore(t.Context(), r.partition.Key(script.Scheduled, ""), plainID(1)).Val(), 0)
 }
 
 // TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges: the error names the key, and all other keys are unchanged.

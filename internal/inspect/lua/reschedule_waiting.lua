@@ -5,17 +5,18 @@
 --
 -- KEYS     scheduled, queue, turns, blocked
 -- ARGV[1]  place      'scheduled' or 'queue'
--- ARGV[2]  due        ms
+-- ARGV[2]  due        ms; a time in the past counts as now
 -- ARGV[3]  channel    where subscribers listen for notifications
 -- ARGV[4..]  for each message: id, seen
 -- Returns  { id, ... }: messages that do not wait there with the due time that was seen
 
-local place, due, channel = ARGV[1], ARGV[2], ARGV[3]
+local place, channel = ARGV[1], ARGV[3]
 local zset = place == 'queue' and queue or scheduled
 
 local ids, seen = columns(4, 2)
 local order_keys, ordered = order_keys_of(ids, turns, blocked, queue)
 local now, now_ms = now_us()
+local due = int(math.max(tonumber(ARGV[2]), now_ms))
 local ahead = tonumber(due) > tonumber(now_ms)
 local first, left, moved = head(zset) or math.huge, {}, {}
 for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do

@@ -12,7 +12,8 @@
 -- reply says when to claim again (report, reply). If no message is due, lib_idle.lua answers before this file.
 --
 -- KEYS     scheduled, messages, groups, refs, keys, queue, unack, attempts, claims, dead, reasons,
---          nack_metadata, settings, consumers, at_limit, partitions, expiry, turns, blocked; for each group: queue
+--          nack_metadata, settings, consumers, at_limit, partitions, expiry, turns, blocked,
+--          imported; for each group: queue
 -- ARGV[1]   group
 -- ARGV[2]   consumer
 -- ARGV[3]   request  integer; a repeated request gets the same messages again, as far as they fit
@@ -77,7 +78,9 @@ local function audience()
   local queues = {}
   for i = EACH_FROM, #KEYS do queues[ARGV[i - EACH_FROM + 13]] = KEYS[i] end
   local members = group_count > 1 and redis.call('SMEMBERS', groups) or {}
-  made_audience = audience_of(members, group, queues, asof, tonumber(now_ms))
+  -- Imported messages may have been due before they came, so after an import, all groups must be named.
+  local known_at = redis.call('EXISTS', imported) == 0 and asof or 0
+  made_audience = audience_of(members, group, queues, known_at, tonumber(now_ms))
   return made_audience
 end
 

@@ -10,7 +10,7 @@
 -- ARGV[4]  by       'key' or 'id'
 -- ARGV[5]  name     message key, or id
 -- ARGV[6]  when     'in' or 'at'
--- ARGV[7]  ms       from now, or by Redis's clock
+-- ARGV[7]  ms       from now, or by Redis's clock; a time in the past counts as now
 -- ARGV[8]  channel  where subscribers listen for notifications
 -- ARGV[9..]  the groups, in the order of their keys
 -- Returns  { 'groups', now in ms, name, ... } if ARGV lacks one of these groups that may have the
@@ -26,7 +26,7 @@ local now, now_ms = now_us()
 local number, last_ms, result = recorded(publishers, caller)
 if number > request then return { 'none' } end
 local again = number == request
-local due, previous = int(when == 'at' and ms or due_ms(now, ms)), nil
+local due, previous = int(math.max(when == 'at' and ms or due_ms(now, ms), now_ms)), nil
 if again and result ~= '' then
   local text
   due, text = string.match(result, '^(%d+) (.+)$')

@@ -381,7 +381,7 @@ func others(s state, g string) []string {
 func (u *Universe) claimCall(s state, o op) call {
 	g := o.group
 	keys := under(g, "scheduled", "messages", "groups", "refs", "keys", "queue:", "unack:", "attempts:",
-		"claims:", "dead:", "reasons:", "nack_metadata:", "settings", "consumers:", "at_limit", "partitions", "expiry", "turns:", "blocked:")
+		"claims:", "dead:", "reasons:", "nack_metadata:", "settings", "consumers:", "at_limit", "partitions", "expiry", "turns:", "blocked:", "imported")
 	args := []string{
 		g, o.consumer, strconv.Itoa(o.number), strconv.Itoa(o.limit), strconv.Itoa(o.free), leaseMs(u.leaseOf(o.consumer)),
 		strconv.Itoa(u.most), strconv.Itoa(queue.MaxReplyBytes), "wake", "0", "", "1",

@@ -128,12 +128,12 @@ func (s Status) has(state State) bool {
 // waits reports whether the message waits in scheduled or for any group.
 func (s Status) waits() bool { return s.Scheduled || s.has(StateQueued) || s.has(StateRetrying) }
 
-// Reschedule changes the due time of a waiting message, in ms. ok is false if it does not wait.
+// Reschedule changes the due time of a waiting message, in ms; a time in the past counts as now. ok is false if it does not wait.
 func (p *Partition) Reschedule(now int64, id string, due int64) (s Status, ok bool) {
 	if !p.Stored(id) {
 		return Status{}, false
 	}
-	s = p.status(id)
+	s, due = p.status(id), max(due, nowMS(now))
 	sets, ahead, earlier := []*zset{&p.scheduled}, due > nowMS(now), p.scheduled.has(id) && due < p.scheduled.earliest()
 	for name := range s.Groups {
 		g := p.groups[name]

@@ -101,7 +101,7 @@ func (p *Partition) CancelScheduled(some []Seen) (left []string) {
 	return left
 }
 
-// RescheduleWaiting changes the due time, in ms, of scheduled messages or, with a group's name, of messages in
+// RescheduleWaiting changes the due time, in ms (a time in the past counts as now), of scheduled messages or, with a group's name, of messages in
 // its queue. It returns the ids of messages that do not wait there for the time that was seen.
 func (p *Partition) RescheduleWaiting(now int64, name string, due int64, some []Seen) (left []string) {
 	g := newGroup()
@@ -110,6 +110,7 @@ func (p *Partition) RescheduleWaiting(now int64, name string, due int64, some []
 		g = cmp.Or(p.groups[name], g)
 		set = &g.queue
 	}
+	due = max(due, nowMS(now))
 	first, ahead := set.earliest(), due > nowMS(now)
 	var moved []string
 	for _, s := range some {
