@@ -15,8 +15,10 @@ const (
 	// minTimeout is the shortest time limit of a call. It is many round trips, and short enough to notice a dead connection.
 	minTimeout = 1500 * time.Millisecond
 
-	// maxDoubled limits how often the time limit is doubled: to 96 s.
-	maxDoubled = 6
+	// maxDoubled limits how often the time limit is doubled: to 96 s. maxDoubledSmall is the limit while the lost calls are smaller
+	// than minSize: to 6 s, because the connection is dead rather than slow.
+	maxDoubled      = 6
+	maxDoubledSmall = 2
 
 	// firstSize is the size of the first call, minSize that of calls over the slowest connection. Calls of up to minSize measure
 	// the round trip.
@@ -33,7 +35,8 @@ type Window struct {
 	size    int           // guarded by mu; bytes of the next call
 	rtt     time.Duration // guarded by mu; a recent round trip without a transfer; 0: not known
 	perByte float64       // guarded by mu; ns, of recent transfers
-	lost    int           // guarded by mu; calls in a row that were lost although they were small
+	lost    int           // guarded by mu; how often the time limit is doubled because of lost calls
+	small   int           // guarded by mu; calls in a row that were lost although they were smaller than minSize
 }
 
 // New returns a Window for calls of up to maxSize bytes.
@@ -64,13 +67,13 @@ func (w *Window) Timeout(bytes int) time.Duration {
 func (w *Window) Arrived(bytes int, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lost = 0
 	if bytes <= minSize {
-		if w.rtt == 0 || took < w.rtt {
+		if w.rtt == 0 || took < w.rtt || w.small > 0 { // the lost ones took even longer
 			w.rtt = took
 		}
 		w.rtt += (took - w.rtt) / 8 // the way may become longer, or only this call was slow
 	}
+	w.lost, w.small = 0, 0
 	transfer := max(took-w.rtt, time.Microsecond)
 	if bytes > minSize {
 		w.perByte += (float64(transfer)/float64(bytes) - w.perByte) / 2
@@ -84,11 +87,17 @@ func (w *Window) Arrived(bytes int, took time.Duration) {
 }
 
 // Lost records that a call of this many bytes was not answered in time: the next one should be smaller, or may take longer if
-// that is not possible. A smaller call than any shows that the connection is dead, not that it is slow.
+// that is not possible. A call below minSize probably shows that the connection is dead; a second one, that the round trip may be
+// too long.
 func (w *Window) Lost(bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if bytes >= minSize && (w.size <= minSize || bytes > w.size) { // a single message may be larger than the window
+	switch {
+	case bytes < minSize:
+		if w.small++; w.small%2 == 0 {
+			w.lost = max(w.lost, min(w.lost+1, maxDoubledSmall))
+		}
+	case w.size <= minSize || bytes > w.size: // a single message may be larger than the window
 		w.lost = min(w.lost+1, maxDoubled)
 	}
 	w.size = max(minSize, min(w.size, bytes)/4)

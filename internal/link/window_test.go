@@ -110,11 +110,30 @@ func TestALostCallOfMinimumSizeRaisesTheTimeout(t *testing.T) {
 	assert.Equal(t, minSize, w.Size())
 }
 
-// TestALostSmallCallDoesNotRaiseTheTimeout because its connection was dead, whatever its size.
-func TestALostSmallCallDoesNotRaiseTheTimeout(t *testing.T) {
+// TestLostSmallCallsRaiseTheTimeoutALittle because their connection is probably dead, whatever their size.
+func TestLostSmallCallsRaiseTheTimeoutALittle(t *testing.T) {
 	w := New(1 << 20)
-	for range 10 {
+	for _, want := range []time.Duration{1, 1, 2, 2, 4, 4, 4, 4} {
+		assert.Equal(t, want*minTimeout, w.Timeout(100))
 		w.Lost(100)
 	}
+	w.Arrived(100, time.Millisecond)
 	assert.Equal(t, minTimeout, w.Timeout(100))
+}
+
+// TestSmallCallsSucceedOverALongRoundTrip, also if it has become longer: no large call measures it.
+func TestSmallCallsSucceedOverALongRoundTrip(t *testing.T) {
+	w := New(1 << 20)
+	for _, trip := range []time.Duration{time.Millisecond, 1600 * time.Millisecond, 2 * time.Second, time.Millisecond, 5 * time.Second} {
+		lost := 0
+		for range 20 {
+			if took := trip; took > w.Timeout(100) {
+				lost++
+				w.Lost(100)
+			} else {
+				w.Arrived(100, took)
+			}
+		}
+		assert.LessOrEqual(t, lost, 4, "%s", trip)
+	}
 }
