@@ -60,7 +60,10 @@ func (c *Client) sendNow(ctx context.Context, call Call) (Reply, error) {
 	if call.Timeout == 0 {
 		return c.attempt(ctx, call, 0)
 	}
-	within := call.Timeout + call.ReplicaTimeout
+	within := call.Timeout
+	if call.Replicas > 0 {
+		within += call.ReplicaTimeout
+	}
 	ctx, cancel := context.WithTimeout(ctx, within) // the client checks ctx between attempts
 	defer cancel()
 	if c.ownTimeouts(within) {

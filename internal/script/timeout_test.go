@@ -84,7 +84,13 @@ func TestACallTimeLimitOverridesTheClientTimeout(t *testing.T) {
 				address, accepted := silent(t)
 				client, hook, c, call := counted(t, redis.Options{Addr: address, ReadTimeout: timeout, WriteTimeout: timeout})
 				call.Timeout, call.Replicas = 50*time.Millisecond, replicas
-				_, err := c.Run(t.Context(), call)
+				if replicas == 0 {
+					call.ReplicaTimeout = time.Hour // does not count
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err := c.Run(ctx, call)
+				require.NoError(t, ctx.Err(), "the call has ended by itself")
 				require.True(t, TimedOut(err), err)
 				assert.True(t, Transient(err), err)
 				require.NoError(t, c.WaitIdle(t.Context()))
