@@ -164,9 +164,11 @@ func (s *State) report(a activity) {
 			others--
 			s.known[a.what]--
 		}
-		s.mu.Unlock()
-		s.call(a, o, others)
-		s.mu.Lock()
+		func() {
+			s.mu.Unlock()
+			defer s.mu.Lock() // also after a panic, since a deferred Unlock follows
+			s.call(a, o, others)
+		}()
 	}
 	if o.reporting = false; o.lasts {
 		s.outages[a] = o

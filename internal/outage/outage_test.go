@@ -143,6 +143,22 @@ func TestASlowObserverReceivesTheOutagesOfAPlaceInOrder(t *testing.T) {
 	})
 }
 
+func TestAnObserverThatPanicsHoldsNoLock(t *testing.T) {
+	n := &notes{}
+	o := n.observer()
+	began := o.OutageBegan
+	o.OutageBegan = func(e observe.OutageBegan) {
+		if e.Topic == "a" {
+			panic(io.EOF)
+		}
+		began(e)
+	}
+	s := New(o, 0)
+	assert.PanicsWithError(t, io.EOF.Error(), func() { s.Failed(observe.Publishing, a, io.EOF) })
+	s.Failed(observe.Publishing, b, io.EOF)
+	assert.Equal(t, []string{"began b"}, n.events)
+}
+
 func TestTheNumberOfOutagesIsBounded(t *testing.T) {
 	n := &notes{}
 	s := New(n.observer(), 0)
