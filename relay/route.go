@@ -40,7 +40,7 @@ type route struct {
 	detached context.Context // does not end with Run's
 
 	failures failures
-	target   *outage.State   // whether the target accepts messages
+	outages  *outage.State   // of the target
 	pause    backoff.Backoff // after batches of which the target has accepted no message
 }
 
@@ -48,7 +48,7 @@ func newRoute(ctx context.Context, r *Relay, topic string) *route {
 	return &route{
 		relay: r, topic: topic, stopping: ctx, detached: context.WithoutCancel(ctx),
 		failures: failures{max: r.config.MaxFailures, counts: map[string]failure{}},
-		target:   outage.New(logging(r.logger), 0),
+		outages:  outage.New(logging(r.logger), 0),
 		pause:    backoff.Backoff{Min: minBackoff, Max: maxBackoff},
 	}
 }
@@ -59,7 +59,7 @@ func (rt *route) place() observe.Place { return observe.Place{Topic: rt.topic, P
 // by one, to find out which of them are rejected. If the target accepts none, handle postpones them and pauses.
 func (rt *route) handle(batch []*message.Message) {
 	taken, remaining, err := 0, batch, error(nil)
-	if !rt.target.Fails(publishing, rt.place()) {
+	if !rt.outages.Fails(publishing, rt.place()) {
 		fresh, retries := split(batch)
 		if remaining, err = retries, rt.deliver(fresh); err != nil {
 			remaining = unacked(batch)
@@ -179,12 +179,12 @@ func (rt *route) postpone(messages []*message.Message) {
 // worked records that the target accepts messages.
 func (rt *route) worked() {
 	rt.pause.Reset()
-	rt.target.Worked(publishing, rt.place())
+	rt.outages.Worked(publishing, rt.place())
 }
 
 // backOff pauses after a batch of which the target has accepted no message. Meanwhile, no messages are claimed.
 func (rt *route) backOff(err error) {
-	rt.target.Failed(publishing, rt.place(), err)
+	rt.outages.Failed(publishing, rt.place(), err)
 	rt.pause.Wait(rt.stopping)
 }
 

@@ -79,7 +79,7 @@ func TestNoCallBeginsAfterTheEndOfRun(t *testing.T) {
 	rt.handle(batch)
 	assert.Len(t, target.calls, 2, "not for another batch either")
 	assert.Equal(t, []string{"nack", "nack"}, ends(batch))
-	assert.False(t, rt.target.Fails(publishing, rt.place()), "which is no outage")
+	assert.False(t, rt.outages.Fails(publishing, rt.place()), "which is no outage")
 }
 
 func TestAMessageWithALostLeaseIsNotPublished(t *testing.T) {
@@ -103,7 +103,7 @@ func TestAMessageWithALostLeaseIsNotPublished(t *testing.T) {
 	lose[0]()
 	rt.handle(batch)
 	assert.Len(t, target.calls, 3)
-	assert.False(t, rt.target.Fails(publishing, rt.place()), "which is no outage")
+	assert.False(t, rt.outages.Fails(publishing, rt.place()), "which is no outage")
 }
 
 // TestAFailedAttemptCountsIfAnotherMessageSucceededSince the attempt before it.
