@@ -5,14 +5,14 @@ import (
 	"net/http"
 )
 
-// Access is what a request may do. The zero value may do nothing. Whatever a request wants to do, it needs Read, too. Read also
-// shows schedules, the inbox and operations, and may let the doctor examine everything.
+// Access says what a request may do. The zero value allows nothing. Without Read, the other fields have no effect. Read also
+// shows schedules, the inbox and operations, and allows an examination by the doctor.
 type Access struct {
 	Read     bool // see topics, groups, counts, ids, keys, the reasons of dead messages, and the errors of handlers
 	Payloads bool // see payloads and metadata, and search in payloads
 
 	Cancel     bool // cancel messages
-	Reschedule bool // give messages another time, also now
+	Reschedule bool // change due times, including "deliver now"
 	Requeue    bool // requeue dead messages
 	Discard    bool // discard dead messages
 	Bury       bool // dead-letter messages
@@ -35,7 +35,7 @@ func FullAccess() Access {
 	}
 }
 
-// A permission is one of the things that an Access may allow.
+// A permission returns one field of an Access.
 type permission func(Access) bool
 
 func mayRead(a Access) bool       { return a.Read }
@@ -51,14 +51,14 @@ func mayRetire(a Access) bool     { return a.Retire }
 func mayDelete(a Access) bool     { return a.Delete }
 func maySchedules(a Access) bool  { return a.Schedules }
 
-// allows reports whether the request may do what the permission stands for.
+// allows reports whether the access has Read and the permission.
 func (a Access) allows(p permission) bool { return a.Read && p(a) }
 
 func actorOf(r *http.Request) string {
 	if user, _, ok := r.BasicAuth(); ok && user != "" {
 		return user
 	}
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil { // each connection has another port
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil { // the port differs for each connection
 		return host
 	}
 	return r.RemoteAddr

@@ -17,25 +17,25 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// An action is what can be done with messages: with some that a person has marked, or with all that a filter matches.
+// An action is a bulk operation on selected messages, or on all messages that match a filter.
 type action struct {
 	Name  string // the last part of its path
 	needs permission
-	Verb  string // of its button
-	Class string // of its button
-	Done  string // of its result, such as "12 messages cancelled"
-	Sets  []admin.Set
-	Field string // of the form that it needs besides the messages; "" for none
-	Hint  string // for that field
-	timed bool   // that field has a time
+	Verb  string      // text of its button
+	Class string      // CSS class of its button
+	Done  string      // in its result: "cancelled" in "12 messages cancelled"
+	Sets  []admin.Set // of messages that it can change
+	Field string      // label of its input field; "" for none
+	Hint  string      // placeholder of the field
+	timed bool        // the field is a time
 
 	Effect      string // one sentence
 	Destructive bool   // it deletes messages, which cannot be undone
-	Whole       bool   // it is for a marked message in all its groups, whichever is named
-	WholeAll    bool   // likewise for all that a filter matches
-	perGroup    bool   // it stands next to a group on the page of a message, not next to the message
+	Whole       bool   // a selected message is changed in all groups, not only in the selected one
+	WholeAll    bool   // likewise for messages that match a filter
+	perGroup    bool   // on a message's page, the button is next to a group, not next to the message
 
-	run func(a *admin.Admin, value string) bulk // value is the form's field
+	run func(a *admin.Admin, value string) bulk // value is that of the field
 }
 
 // bulk is a bulk operation of package admin.
@@ -94,7 +94,7 @@ var actions = []action{
 	},
 }
 
-// actionsFor are those that the request may carry out on messages of one of the sets.
+// actionsFor returns the actions for messages of the sets that the request may carry out.
 func actionsFor(q *request, sets ...admin.Set) []action {
 	return slices.DeleteFunc(slices.Clone(actions), func(a action) bool {
 		in := func(set admin.Set) bool { return slices.Contains(a.Sets, set) }
@@ -111,7 +111,7 @@ func actionNamed(name string) (action, error) {
 	return action{}, &statusError{http.StatusNotFound, "there is no such operation"}
 }
 
-// start begins an operation, and goes to its page; or back to where the form was if it is done at once.
+// start starts an operation and redirects to its page or, if it is done at once, back to the page with the form.
 func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) error {
 	return func(w http.ResponseWriter, q *request) error {
 		o, which, err := d.planned(q, a)
@@ -125,7 +125,7 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 		if marks := q.form["mark"]; a.Destructive && len(marks) > 0 && q.form.Get("sure") == "" {
 			return d.show(d.confirmMarked(a, o, marks))(w, q)
 		}
-		o.again = again(q, a, value)
+		o.confirm = confirmQuery(q, a, value)
 		about := watermill.LogFields{"topic": o.Topic, "messages": o.What, "value": value}
 		d.audit(q, a.Name, "started", nil, about.Add(watermill.LogFields{"about": o.Total}))
 		if err := d.operations.start(o, func(ctx context.Context) error {
@@ -141,7 +141,7 @@ func (d *Dashboard) start(a action) func(w http.ResponseWriter, q *request) erro
 	}
 }
 
-// confirmMarked asks before marked messages are deleted.
+// confirmMarked shows the confirmation page before selected messages are deleted.
 func (d *Dashboard) confirmMarked(a action, o *operation, marks []string) view {
 	return func(_ context.Context, q *request) (page, error) {
 		data := confirmData{Action: a, Topic: o.Topic, What: o.What, Count: o.Total, Query: q.URL.RawQuery, Marks: marks, Scope: namedBy(a, marks), Back: "topic?topic=" + url.QueryEscape(o.Topic)}
@@ -152,11 +152,11 @@ func (d *Dashboard) confirmMarked(a action, o *operation, marks []string) view {
 	}
 }
 
-// namedBy are the groups and the first messages of marks.
+// namedBy returns the groups of selected messages, and the first ids.
 func namedBy(a action, marks []string) []part {
 	groups, ids := map[string]int{}, []string{}
 	for _, mark := range marks {
-		values, _ := url.ParseQuery(mark) // marked has refused others
+		values, _ := url.ParseQuery(mark) // marked has rejected invalid ones
 		groups[values.Get("group")]++
 		ids = append(ids, values.Get("id"))
 	}
@@ -170,7 +170,7 @@ func namedBy(a action, marks []string) []part {
 	return []part{{Title: "Group", Value: group}, {Title: "IDs", Value: messages}}
 }
 
-// counted are groups with how many messages each has.
+// counted formats the number of messages of each group.
 func counted(groups map[string]int) string {
 	var list []string
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
@@ -179,10 +179,10 @@ func counted(groups map[string]int) string {
 	return strings.Join(list, ", ")
 }
 
-// valueOf is the value of the action's field. An operation that goes on keeps the value that its first messages have.
+// valueOf returns the value of the action's field. A resumed operation must keep its value.
 func valueOf(q *request, a action) (string, error) {
 	field := "value"
-	if q.form.Has("value." + a.Name) { // next to its button, where others have fields, too
+	if q.form.Has("value." + a.Name) { // the fields of several actions are in one form
 		field += "." + a.Name
 	}
 	value, before := q.form.Get(field), q.query.Get("value")
@@ -193,7 +193,7 @@ func valueOf(q *request, a action) (string, error) {
 		return "", badField(field, value, a.Hint)
 	case q.query.Get("cursor") != "" && value != before:
 		return "", badField(field, value, before+", with which this operation goes on")
-	case a.timed: // it means the same when the operation goes on
+	case a.timed: // a relative time would change if the operation is resumed
 		due, err := humanize.ParseTime(value, time.Now().UTC(), humanize.Ahead)
 		if err != nil {
 			return "", badField(field, value, humanize.WantTime)
@@ -203,7 +203,7 @@ func valueOf(q *request, a action) (string, error) {
 	return value, nil
 }
 
-// carryOut carries out an action on each of the selections.
+// carryOut carries out an action on each selection.
 func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which []admin.Selection, value string) error {
 	var before admin.Progress
 	for _, selection := range which {
@@ -224,7 +224,7 @@ func (d *Dashboard) carryOut(ctx context.Context, a action, o *operation, which 
 	return nil
 }
 
-// planned is the operation that a form asks for, with the messages that it is for.
+// planned returns the operation of a form, and the messages to change.
 func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection, error) {
 	o := &operation{Action: a.Name, verb: a.Verb, Done: a.Done, Topic: q.topic(), Actor: q.actor, needs: a.needs, deletesMessage: a.Destructive}
 	if marks := q.form["mark"]; len(marks) > 0 {
@@ -253,7 +253,7 @@ func (d *Dashboard) planned(q *request, a action) (*operation, []admin.Selection
 	return o, []admin.Selection{admin.Matching(f.Query)}, nil
 }
 
-// what says which messages of a filter it is for.
+// what describes the messages that match a filter.
 func (a action) what(f filter) string {
 	words := strings.Replace(f.words(), "scheduled", "scheduled and due", 1)
 	if a.WholeAll && f.Group != "" {
@@ -262,7 +262,7 @@ func (a action) what(f filter) string {
 	return words
 }
 
-// matching counts the messages that an operation is for. One that goes on is for those that it has not come to: others match as well.
+// matching counts the messages of an operation. A resumed operation has at most as many messages as were left when it stopped.
 func (d *Dashboard) matching(ctx context.Context, q *request, f filter) (int, error) {
 	n, err := d.config.Admin.Count(ctx, q.topic(), f.Query)
 	if left, wrong := strconv.Atoi(q.query.Get("left")); wrong == nil {
@@ -271,7 +271,7 @@ func (d *Dashboard) matching(ctx context.Context, q *request, f filter) (int, er
 	return n, err
 }
 
-// recount refuses to begin if far more messages match by now than the person has seen and confirmed.
+// recount returns an error if far more messages match now than the user has confirmed.
 func (d *Dashboard) recount(q *request, f filter, shown string) (int, error) {
 	n, err := d.matching(q.Context(), q, f)
 	if err != nil {
@@ -283,11 +283,11 @@ func (d *Dashboard) recount(q *request, f filter, shown string) (int, error) {
 	return n, nil
 }
 
-// mark is how a form names a message of a group.
+// mark encodes a message of a group for a form.
 func mark(id, group string) string { return url.Values{"id": {id}, "group": {group}}.Encode() }
 
-// marked are the messages that a form names, by group: a person who marks the dead message of one group means no other. An
-// action on whole messages is for each of them once.
+// marked returns the selected messages, by group: the same message may be dead in one group and not in another. If the
+// action is for all groups, each message is returned once.
 func marked(a action, marks []string) ([]admin.Selection, error) {
 	ids := map[string][]string{}
 	for _, text := range marks {
@@ -310,8 +310,8 @@ func marked(a action, marks []string) ([]admin.Selection, error) {
 	return which, nil
 }
 
-// again is the query of the page where the rest of an operation can be confirmed; nil for marked messages.
-func again(q *request, a action, value string) url.Values {
+// confirmQuery returns the query of the page that confirms resuming the operation; nil for selected messages.
+func confirmQuery(q *request, a action, value string) url.Values {
 	if len(q.form["mark"]) > 0 {
 		return nil
 	}
@@ -323,12 +323,13 @@ func again(q *request, a action, value string) url.Values {
 	return values
 }
 
-// soon is how long a form waits for an operation on all that match, before it shows how far that is. Marked messages are few.
+// soon is how long a form waits for an operation on all matching messages before it shows the progress. For selected
+// messages, which are few, it waits maxWait.
 const soon = time.Second
 
 func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation) {
 	patience := soon
-	if o.again == nil {
+	if o.confirm == nil {
 		patience = maxWait
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
@@ -338,7 +339,7 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	case <-ctx.Done():
 	}
 	d.cache.clear()
-	to := "operation?" + o.URL()
+	to := "operation?" + o.Query()
 	back := q.query.Get("back")
 	gone := o.deletesMessage && strings.HasPrefix(back, "message?")
 	if o.State() == "done" && d.isPage(back) && !gone {
@@ -347,7 +348,7 @@ func (d *Dashboard) toOperation(w http.ResponseWriter, q *request, o *operation)
 	redirect(w, to)
 }
 
-// isPage reports whether a URL is one of a page of ours that has a query: nobody is to be sent to another site.
+// isPage reports whether a URL is that of a page of the dashboard, with a query. This prevents redirects to other sites.
 func (d *Dashboard) isPage(text string) bool {
 	to, err := url.Parse(text)
 	if err != nil || to.Scheme != "" || to.Host != "" || to.Opaque != "" || to.User != nil || to.RawQuery == "" {
@@ -356,7 +357,7 @@ func (d *Dashboard) isPage(text string) bool {
 	return d.routes[http.MethodGet+" "+to.Path].page != nil
 }
 
-// redirect goes to a URL that is relative, which http.Redirect would make absolute, without what a proxy has taken off.
+// redirect redirects to a relative URL. http.Redirect would make it absolute, without the prefix that a proxy has removed.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	share       = 20               // values are cached for so many times as long as it took to read them
-	maxKept     = 10 * time.Second // but at most for so long
-	readTimeout = 5 * time.Second  // how long a read of all topics may take: then it shows those that it could read
+	share       = 20               // a value is cached for 20 times as long as its load took
+	maxKept     = 10 * time.Second // but no longer than this
+	readTimeout = 5 * time.Second  // time limit for reading all topics; topics that were not read in time are not shown
 )
 
-// cache shares what is read from Redis among all requests and open pages. Readers of the same key share one call, and its result
-// for an interval, or for longer if the call takes long.
+// cache shares values read from Redis among all requests and open pages. Readers of the same key share one load. Its result is
+// cached for an interval, or for longer if the load is slow.
 type cache struct {
 	interval time.Duration
 	now      func() time.Time
@@ -30,7 +30,7 @@ type cache struct {
 	swept   time.Time         // guarded by mu; when expired entries were removed
 }
 
-// entry is a value that is being loaded, until done is closed, or was loaded.
+// entry is a cached value. It is being loaded until done is closed.
 type entry struct {
 	done  chan struct{}
 	value any   // immutable once done is closed
@@ -43,8 +43,7 @@ func newCache(interval time.Duration) *cache {
 	return &cache{interval: interval, now: time.Now, entries: map[string]*entry{}}
 }
 
-// get returns what load returns, or has returned lately. A caller whose ctx ends does not wait, and does not end the call for
-// the others.
+// get returns the cached value, or loads it. If ctx ends, get returns, but the load continues for other callers.
 func (c *cache) get(ctx context.Context, key string, load func(ctx context.Context) (any, error)) (any, error) {
 	e := c.entry(ctx, key, load)
 	select {
@@ -55,7 +54,7 @@ func (c *cache) get(ctx context.Context, key string, load func(ctx context.Conte
 	}
 }
 
-// entry returns the entry of a key, and starts its load if there is none that is valid.
+// entry returns the valid entry of a key. If there is none, it starts a load.
 func (c *cache) entry(ctx context.Context, key string, load func(ctx context.Context) (any, error)) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +65,7 @@ func (c *cache) entry(ctx context.Context, key string, load func(ctx context.Con
 	}
 	e := &entry{done: make(chan struct{})}
 	c.entries[key] = e
-	go c.load(context.WithoutCancel(ctx), e, now, load) // ends after maxWait, also if all have left who wait for it
+	go c.load(context.WithoutCancel(ctx), e, now, load) // ends after maxWait, even if no caller waits any more
 	return e
 }
 
@@ -84,7 +83,7 @@ func (c *cache) load(ctx context.Context, e *entry, began time.Time, load func(c
 	close(e.done)
 }
 
-// safely calls load. A panic, such as of a Config.DecodePayload, is an error of the page.
+// safely calls load and returns a panic, for example of Config.DecodePayload, as an error.
 func safely(ctx context.Context, load func(ctx context.Context) (any, error)) (value any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -94,7 +93,7 @@ func safely(ctx context.Context, load func(ctx context.Context) (any, error)) (v
 	return load(ctx)
 }
 
-// sweep removes expired entries, once in an interval.
+// sweep removes expired entries, at most once per interval.
 func (c *cache) sweep(now time.Time) {
 	if now.Sub(c.swept) < c.interval {
 		return
@@ -107,15 +106,15 @@ func (c *cache) sweep(now time.Time) {
 	}
 }
 
-// clear makes the next reader of each key read Redis, since a user has changed something. Calls under way serve those who
-// wait for them, and nobody else.
+// clear removes all entries after a change, so that the next reader of each key reads Redis. Loads in progress still serve
+// their callers, but are not cached.
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.entries)
 }
 
-// overview is all topics at a moment.
+// overview has the statistics of all topics.
 type overview struct {
 	Topics []*admin.TopicStats
 	Err    error // why some topics could not be read

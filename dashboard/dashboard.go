@@ -1,13 +1,13 @@
-// Package dashboard is a web page for people who are not at a terminal: topics and what is late, messages and why they
-// have not come, dead messages by reason, schedules, bulk operations and what becomes due next.
+// Package dashboard is a web interface for operators. It shows topics, late messages and the causes, single messages,
+// dead messages by reason, schedules, and upcoming messages, and runs bulk operations.
 //
 // A Dashboard is an http.Handler that can be mounted anywhere: all its URLs are relative, so it works below a prefix, and
 // behind a proxy that takes the prefix off or leaves it. It shows everything and changes nothing, unless Config.Access
-// allows more. It needs no JavaScript to read and to change single messages; with it, pages are live.
+// allows more. Without JavaScript, users can read pages and change single messages; with it, pages are live.
 //
-// It asks Redis through package admin alone, in steps of at most 1,000 messages.
+// It reads Redis through packages admin and periodic, in steps of at most 1,000 messages.
 //
-// docs/operate/dashboard.md shows pages, and says who may do what.
+// docs/operate/dashboard.md shows the pages and describes the permissions.
 package dashboard
 
 import (
@@ -37,7 +37,7 @@ type Dashboard struct {
 
 	pages, searches, downloads slots
 
-	ended   context.Context // of Close
+	ended   context.Context // ends with Close
 	streams atomic.Int64    // open pages
 	end     context.CancelFunc
 }
@@ -58,8 +58,8 @@ func New(config Config) (*Dashboard, error) {
 	return d, nil
 }
 
-// Close ends the streams of open pages, changes under way, and bulk operations, and waits for the operations. What an operation
-// has not done stays as it is; its page says how to go on. Later requests are served, but those that change something fail.
+// Close ends the streams of open pages, changes in progress, and bulk operations, and waits for the operations. An operation
+// that was stopped can be resumed from its page. Later requests are served, but changes fail.
 // http.Server.Shutdown waits for open streams, so call Close before it. The error is always nil.
 func (d *Dashboard) Close() error {
 	d.end()
@@ -67,7 +67,7 @@ func (d *Dashboard) Close() error {
 	return nil
 }
 
-// ServeHTTP serves a page, or carries out what a form asks for.
+// ServeHTTP serves a page, or carries out the change of a form.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self' "+slashHash+"; img-src 'self'; "+
@@ -75,13 +75,13 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "same-origin") // no-referrer would take the origin off our own forms
 	header.Set("Cache-Control", "no-store")
-	// The answer waits for a slot and for Redis, and is sent. A test's answer has no deadline.
+	// A response waits for a slot and for Redis, and then it is sent. An httptest.ResponseRecorder has no deadline.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2*maxWait + sendFor))
 	if err := d.origins.Check(r); err != nil || isCrossSite(r) {
 		d.fail(w, r, &statusError{http.StatusForbidden, "this request comes from another site"})
 		return
 	}
-	if err := d.serve(w, r); err != nil { //nolint:contextcheck // a view has that of its request
+	if err := d.serve(w, r); err != nil { //nolint:contextcheck // a view gets the context of its request
 		d.fail(w, r, err)
 	}
 }
@@ -97,7 +97,7 @@ func (d *Dashboard) serve(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return d.noRoute(w, r, name)
 	}
-	if r.URL.Path == "" { // http.StripPrefix has removed all of it
+	if r.URL.Path == "" { // http.StripPrefix has removed the whole path
 		uri, _, _ := strings.Cut(r.RequestURI, "?")
 		return d.withSlash(w, r, path.Base(uri))
 	}
@@ -136,28 +136,28 @@ func (d *Dashboard) noRoute(w http.ResponseWriter, r *http.Request, name string)
 			return &statusError{http.StatusMethodNotAllowed, "this page wants " + method}
 		}
 	}
-	if r.Method == http.MethodGet && !strings.Contains(name, ".") { // it may be where a proxy has mounted the Dashboard
+	if r.Method == http.MethodGet && !strings.Contains(name, ".") { // a proxy may have mounted the Dashboard at this path
 		return d.withSlash(w, r, url.PathEscape(name))
 	}
 	return &statusError{http.StatusNotFound, "there is no such page"}
 }
 
-// withSlash goes to the list of topics below a path that lacks its last slash. Otherwise relative URLs would miss its last part.
+// withSlash redirects a path without a trailing slash to the list of topics. Otherwise relative URLs would lack its last part.
 func (d *Dashboard) withSlash(w http.ResponseWriter, r *http.Request, name string) error {
 	redirect(w, strings.TrimSuffix("./"+name+"/?"+r.URL.RawQuery, "?"))
 	return nil
 }
 
-// addSlash does the same in the browser, for a proxy that removes the whole path: the server cannot see it.
+// addSlash does the same in the browser, because the server does not see a path that a proxy has removed.
 const addSlash = `if (!location.pathname.endsWith("/")) location.replace(location.pathname + "/" + location.search)`
 
-// slashHash lets the policy of pages run addSlash, and no other script in a page.
+// slashHash allows addSlash, but no other inline script, in the Content-Security-Policy.
 var slashHash = func() string {
 	sum := sha256.Sum256([]byte(addSlash))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }()
 
-// audit logs the outcome of an action, or its error. Texts are cut and cleaned, because they come from people.
+// audit logs the outcome of an action, or its error. Texts are user input, so they are cut and cleaned.
 func (d *Dashboard) audit(q *request, action, outcome string, err error, about watermill.LogFields) {
 	fields := watermill.LogFields{"actor": humanize.Start(q.actor, 100)}
 	for name, value := range about {

@@ -8,13 +8,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// What one download has at most. The command's export has no such limits.
+// The limits of one download. The command `redisdelay export` has none.
 const (
 	maxLines = 10_000
 	maxBytes = 64 << 20
 )
 
-// lineOf is a message of a list that is downloaded. A text that is not UTF-8 is in base64, and its name ends with 64.
+// lineOf returns a message as a line of a download. A text that is not UTF-8 is in base64, and its name ends with 64.
 func lineOf(e admin.Entry, payload string) map[string]any {
 	line := map[string]any{"at": e.At, "attempts": e.Attempts}
 	for name, text := range map[string]string{
@@ -31,7 +31,7 @@ func lineOf(e admin.Entry, payload string) map[string]any {
 	return line
 }
 
-// download sends a list as JSON, a message on each line. The last line says whether these are all.
+// download sends a list as JSON, one message per line. The last line says whether the list is complete.
 func (d *Dashboard) download(w http.ResponseWriter, q *request) error {
 	f, err := readFilter(q)
 	if err != nil {
@@ -53,10 +53,10 @@ func (d *Dashboard) download(w http.ResponseWriter, q *request) error {
 			if q.access.Payloads && e.Content.Message != nil {
 				payload = d.decoded(e.Topic, e.Content.Message)
 			}
-			text, _ := json.Marshal(lineOf(e, payload)) // of texts and numbers
+			text, _ := json.Marshal(lineOf(e, payload)) // texts and numbers cause no error
 			n, failed := w.Write(append(text, '\n'))
 			if failed != nil {
-				return nil //nolint:nilerr // the reader is gone
+				return nil //nolint:nilerr // the client has disconnected
 			}
 			lines, bytes = lines+1, bytes+n
 		}

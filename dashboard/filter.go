@@ -10,13 +10,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// filter is a query that stands in a URL.
+// filter is a query from a URL.
 type filter struct {
 	admin.Query
-	FromText, BeforeText, AttemptsText string // as they were typed
+	FromText, BeforeText, AttemptsText string // as the user typed them
 }
 
-// readFilter reads the filter of a URL.
+// readFilter reads the filter from a URL.
 func readFilter(q *request) (filter, error) {
 	f := filter{FromText: q.query.Get("from"), BeforeText: q.query.Get("before"), AttemptsText: q.query.Get("attempts")}
 	f.Query = admin.Query{
@@ -33,7 +33,7 @@ func readFilter(q *request) (filter, error) {
 	return f, errors.Join(errs[:]...)
 }
 
-// time reads a time: without a direction, dead messages have one in the past, all others one to come.
+// time parses a time. Without a direction, it is in the past for dead messages, and in the future for others.
 func (f filter) time(field, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -49,7 +49,7 @@ func (f filter) time(field, text string) (time.Time, error) {
 	return t, nil
 }
 
-// values is the filter as the query of a URL, with times that stay the same.
+// values returns the filter as the query of a URL. Relative times become absolute.
 func (f filter) values(topic string) url.Values {
 	values := url.Values{"topic": {topic}, "in": {string(f.Set)}}
 	for _, p := range f.Parts() {
@@ -65,13 +65,14 @@ func timeText(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// part is something that a filter narrows down to.
+// part is one condition of a filter.
 type part struct {
-	name         string // of its field
-	Title, words string
+	name         string // name in a URL
+	Title, words string // on the confirmation page, and in a sentence
 	Value        string
 }
 
+// Parts returns the conditions of the filter.
 func (f filter) Parts() []part {
 	return slices.DeleteFunc([]part{
 		{"group", "Group", "of group", f.Group},
@@ -83,10 +84,10 @@ func (f filter) Parts() []part {
 	}, func(p part) bool { return p.Value == "" })
 }
 
-// Narrows reports whether it is for a part of the set only.
+// Narrows reports whether the filter has a condition besides its set.
 func (f filter) Narrows() bool { return len(f.Parts()) > 0 }
 
-// words says which messages it is for.
+// words describes the matching messages.
 func (f filter) words() string {
 	words := "all " + setWords[f.Set]
 	for _, p := range f.Parts() {

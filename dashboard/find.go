@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	maxTried = 500 // topics that are asked for a message by its id or its key
-	atOnce   = 8   // of them
+	maxTried = 500 // topics that are searched for an id or a key
+	atOnce   = 8   // topics that are searched concurrently
 )
 
-// findData is what was found for a text.
+// findData has the results for a text.
 type findData struct {
 	Text, Topic string
 	Topics      []*admin.TopicStats
 	Messages    []foundMessage
-	Notes       []string // how far it has looked
+	Notes       []string // about topics that were not searched
 }
 
 type foundMessage struct {
 	Topic, ID, Key string
-	Why            string // its id, its key, its UUID
+	Why            string // what matches: ID, key or UUID
 }
 
-// findPage looks for a topic of that name, and for messages by id, key or UUID.
+// findPage searches topics by name, and messages by id, key or UUID.
 func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	data := &findData{Text: strings.TrimSpace(q.query.Get("text")), Topic: q.topic()}
 	p := page{Name: "find", Title: "Find", Data: data}
@@ -66,7 +66,7 @@ func (d *Dashboard) findPage(ctx context.Context, q *request) (page, error) {
 	return p, nil
 }
 
-// only is the URL of the only hit.
+// only returns the URL of the only result.
 func (f findData) only() string {
 	if len(f.Topics) > 0 {
 		return "topic?topic=" + url.QueryEscape(f.Topics[0].Topic)
@@ -74,12 +74,12 @@ func (f findData) only() string {
 	return "message?topic=" + url.QueryEscape(f.Messages[0].Topic) + "&id=" + url.QueryEscape(f.Messages[0].ID)
 }
 
-// contains reports whether a name contains a text, in any case.
+// contains reports whether a name contains a text, ignoring case.
 func contains(name, text string) bool {
 	return strings.Contains(strings.ToLower(name), strings.ToLower(text))
 }
 
-// findByName looks for a message by its id and its key, in some topics at once.
+// findByName searches topics for a message with an id or a key.
 func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []string) error {
 	if len(topics) > maxTried {
 		data.Notes = append(data.Notes, "Only the first "+humanize.Number(maxTried)+" topics were asked for an id or a key: name the topic.")
@@ -89,7 +89,7 @@ func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []str
 	var next, asked atomic.Int64
 	var asking sync.WaitGroup
 	for range min(atOnce, len(topics)) {
-		asking.Go(func() { // ends with the topics, or with ctx, and is waited for below
+		asking.Go(func() { // ends after the last topic, or with ctx; waited for below
 			for i := next.Add(1) - 1; i < int64(len(topics)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				if found[i], errs[i] = d.named(ctx, topics[i], data.Text); ctx.Err() == nil {
 					asked.Add(1)
@@ -109,14 +109,14 @@ func (d *Dashboard) findByName(ctx context.Context, data *findData, topics []str
 		return errs[0]
 	}
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil || errors.Is(err, admin.ErrTopicNotFound) })
-	if len(errs) > 0 { // of all topics, one that fails hides no other
+	if len(errs) > 0 { // the results of other topics are shown
 		topics := humanize.Count(len(errs), "topic", "topics")
 		data.Notes = append(data.Notes, topics+" could not be asked for an id or a key: "+humanize.Clean(errs[0].Error()))
 	}
 	return nil
 }
 
-// named is the message of a topic that has a text as its id or as its key.
+// named returns the messages of a topic with a text as their id or key.
 func (d *Dashboard) named(ctx context.Context, topic, text string) (found []foundMessage, failed error) {
 	for i, ref := range []admin.Ref{{ID: text}, {Key: text}} {
 		m, err := d.config.Admin.Message(ctx, topic, ref)
@@ -130,7 +130,7 @@ func (d *Dashboard) named(ctx context.Context, topic, text string) (found []foun
 	return found, nil
 }
 
-// findByUUID reads messages until the time of a page is over.
+// findByUUID searches messages for a UUID until ctx ends.
 func (d *Dashboard) findByUUID(ctx context.Context, data *findData) {
 	var search admin.FindProgress
 	for m, err := range d.config.Admin.Find(ctx, data.Topic, data.Text, func(s admin.FindProgress) { search = s }) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// events is the stream of an open page: the page, again whenever it has changed. Its script takes out what is live.
+// events serves the stream of an open page: it sends the page whenever it has changed. The script replaces the live parts.
 func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	found, ok := d.routes[http.MethodGet+" "+q.query.Get("page")]
 	if !ok || !found.live {
@@ -25,7 +25,7 @@ func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	}
 	defer d.streams.Add(-1)
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // of nginx
+	w.Header().Set("X-Accel-Buffering", "no") // disables buffering in nginx
 	out := http.NewResponseController(w)
 	s := stream{d: d, q: q, route: found, w: w, good: time.Now()}
 	ticker, beats := time.NewTicker(d.config.RefreshInterval), time.NewTicker(beat)
@@ -33,7 +33,7 @@ func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	defer beats.Stop()
 	for turn := s.next; ; {
 		if err := inTime(out, turn); err != nil {
-			return nil //nolint:nilerr // the reader is gone, or it gets no stream
+			return nil //nolint:nilerr // the client has disconnected, or may not have the stream
 		}
 		select {
 		case <-ticker.C:
@@ -48,8 +48,8 @@ func (d *Dashboard) events(w http.ResponseWriter, q *request) error {
 	}
 }
 
-// inTime sends what a turn of a stream writes. A server's WriteTimeout is for pages; and HTTP/2 ends a stream at its deadline,
-// also one that waits.
+// inTime calls turn and flushes its output, with a write deadline. It then removes the deadline, because the server's
+// WriteTimeout is meant for pages, and HTTP/2 closes even an idle stream at its deadline.
 func inTime(out *http.ResponseController, turn func() error) error {
 	_ = out.SetWriteDeadline(time.Now().Add(maxWait + sendFor))
 	if err := turn(); err != nil {
@@ -60,29 +60,26 @@ func inTime(out *http.ResponseController, turn func() error) error {
 	return err
 }
 
-// stream is what one open page is sent.
+// stream is the event stream of one open page.
 type stream struct {
 	d     *Dashboard
 	q     *request
 	route route
 	w     http.ResponseWriter
-	sent  [sha256.Size]byte // of the page that was sent last; zero if there was trouble
-	good  time.Time         // when the page could be made last
+	sent  [sha256.Size]byte // hash of the last page sent; zero after an error
+	good  time.Time         // when the page was last rendered
 }
 
-// errNotLive ends the stream of a page that does not change, or that its reader may not see any more.
+// errNotLive ends the stream of a page that no longer changes, or that the user may no longer see.
 var errNotLive = errors.New("the page is not live")
 
-// maxStreams is how many pages may be open; sendFor is how long a reader may take to get one.
 const (
-	maxStreams = 1000
-	sendFor    = 30 * time.Second
+	maxStreams = 1000             // open pages
+	sendFor    = 30 * time.Second // time limit for sending one page
+	beat       = 15 * time.Second // interval of comments that keep proxies from closing a stream, and detect a lost client
 )
 
-// beat is how often a comment shows proxies, and us, that the other side is there.
-const beat = 15 * time.Second
-
-// next sends the page if it has changed, as long as its reader may see it.
+// next sends the page if it has changed. It returns errNotLive if the user may no longer see it.
 func (s *stream) next() error {
 	if s.q.access = s.d.config.Access(s.q.Request); !s.q.access.allows(s.route.needs) {
 		return errNotLive
@@ -94,7 +91,7 @@ func (s *stream) next() error {
 	case err != nil && (s.q.Context().Err() != nil || errors.Is(err, errNotLive)):
 		return err
 	case err != nil:
-		s.sent = [sha256.Size]byte{} // the next page ends the trouble, even if it is the one before it
+		s.sent = [sha256.Size]byte{} // send the next page even if it has not changed
 		return s.send("trouble", []byte(headings[statusOf(err)]+"\n"+s.good.UTC().Format(time.RFC3339)))
 	}
 	s.good = time.Now()
@@ -105,9 +102,9 @@ func (s *stream) next() error {
 	return s.send("page", text)
 }
 
-// render makes the page. Streams that show the same share it, since making a page takes more than all else.
+// render renders the page. Streams of the same page share the result, because rendering is the most expensive step.
 func (s *stream) render(ctx context.Context) ([]byte, error) {
-	q := *s.q    // s may change while a load that others wait for goes on
+	q := *s.q    // s may change during the load, which other streams may share
 	q.actor = "" // live parts do not name the reader, so all readers share them
 	key := fmt.Sprintf("page %q %v", q.query.Encode(), q.access)
 	value, err := s.d.cache.get(ctx, key, func(ctx context.Context) (any, error) {
@@ -132,7 +129,7 @@ func (s *stream) beat() error {
 	return err
 }
 
-// send sends an event. A line of it begins after each line feed; a carriage return would begin one, too.
+// send sends an event. Each line of the text becomes a data line. Carriage returns, which also end lines, are escaped.
 func (s *stream) send(event string, text []byte) error {
 	text = bytes.ReplaceAll(text, []byte("\r"), []byte("&#13;"))
 	var b bytes.Buffer

@@ -5,17 +5,17 @@ import (
 	"net/http"
 )
 
-// How many requests of each kind are served at once. The others wait, up to maxWait.
+// The number of requests of each kind that are served concurrently. Other requests wait up to maxWait.
 const (
 	maxPages     = 64
 	maxSearches  = 3 // each keeps Redis busy for up to maxWait
 	maxDownloads = 8 // each holds a payload in memory until it is sent
 )
 
-// slots bound how many requests do the same at once.
+// slots limits concurrent requests.
 type slots chan struct{}
 
-// take waits for a slot, which free returns.
+// take waits for a slot. Call free to release it.
 func (s slots) take(ctx context.Context) (free func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -27,9 +27,9 @@ func (s slots) take(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// slotsFor are the slots of the requests that cost as much as this one; nil for a stream, which has its own bound.
+// slotsFor returns the slots that a request needs; nil for a stream, which maxStreams limits.
 func (d *Dashboard) slotsFor(r route, q *request) slots {
-	searches := q.form.Has("count") // before an operation on all that match, they are counted
+	searches := q.form.Has("count") // an operation on all matching messages counts them first
 	switch r.name {
 	case "events":
 		return nil
@@ -46,7 +46,7 @@ func (d *Dashboard) slotsFor(r route, q *request) slots {
 	return d.pages
 }
 
-// isCrossSite reports whether another site makes the browser send this request, other than by a link to a page.
+// isCrossSite reports whether another site made the browser send this request, except by a link to a page.
 func isCrossSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	link := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"

@@ -19,32 +19,32 @@ import (
 
 const (
 	maxHex   = 4 << 10 // bytes of a payload that are shown in hex
-	maxPairs = 100     // of metadata that are shown
+	maxPairs = 100     // entries of metadata that are shown
 )
 
-// sets are those that messages of a state are in, other than Waiting.
+// sets maps states to the set of their messages. Messages of other states are in Waiting.
 var sets = map[redisdelay.State]admin.Set{redisdelay.StateDead: admin.Dead, redisdelay.StateInDelivery: admin.InDelivery}
 
-// messageData is a message, with why it is where it is.
+// messageData is a message with the explanation of its state.
 type messageData struct {
 	admin.Explanation
 	Topic   string
 	Life    []lifeEvent
 	Groups  []groupActions
-	In      admin.Set // a list that it is in, that of dead messages if possible
-	Actions []action  // on the message, whatever groups have it
+	In      admin.Set // a set that has the message, preferably Dead
+	Actions []action  // for the message in all groups
 	Content contentView
 	MaySee  bool
 }
 
-// groupActions is where the message stands for a group that is to handle it, and what can be done there.
+// groupActions is the state of the message in a group, and the actions for it.
 type groupActions struct {
 	admin.MessageInGroup
-	Said    string // about the group
+	Said    string // explanation for the group
 	Actions []action
 }
 
-// lifeEvent is something that has happened to the message, or will.
+// lifeEvent is a past or future event of the message.
 type lifeEvent struct {
 	At   time.Time
 	What string
@@ -84,13 +84,13 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 		}
 	}
 	data.Actions = slices.DeleteFunc(actionsFor(q, in...), func(a action) bool { return a.perGroup })
-	if len(data.Groups) > 0 { // which say the other part of the summary
+	if len(data.Groups) > 0 { // the groups have the rest of the summary
 		data.Summary = data.Brief
 	}
 	return page{Name: "message", Title: "Message " + e.Message.ID, live: true, Data: data}, nil
 }
 
-// lifeOf is what is known of a message's past and future, in order.
+// lifeOf returns the known events of a message, sorted by time.
 func lifeOf(m admin.Message) []lifeEvent {
 	list := []lifeEvent{{m.PublishedAt, "published"}}
 	if m.Scheduled {
@@ -118,15 +118,15 @@ func lifeOf(m admin.Message) []lifeEvent {
 	return list
 }
 
-// contentView is what a message contains, for people.
+// contentView is the content of a message as the page shows it.
 type contentView struct {
-	Problem  string // why there is nothing to see
+	Problem  string // why the content cannot be shown
 	UUID     string
 	Metadata []pair
-	More     int // of metadata, that are not shown
+	More     int // entries of metadata that are not shown
 	Payload  string
-	Left     int  // bytes that are not shown
-	Hex      bool // Payload is the beginning of one that is no text, in hex
+	Left     int  // bytes of the payload that are not shown
+	Hex      bool // Payload is a hex dump of the first bytes, because they are not text
 	Size     int
 	Download bool
 }
@@ -136,14 +136,14 @@ type pair struct{ Key, Value string }
 func (d *Dashboard) content(topic string, c admin.Content) contentView {
 	if c.Message == nil {
 		v := contentView{Problem: "No content: " + humanize.Clean(c.Err.Error()), Size: len(c.Body)}
-		if d.config.Redact == nil { // which cannot take out of it what nobody is to see
+		if d.config.Redact == nil { // Redact needs a decoded message
 			v.Payload, v.Hex = hexOf(c.Body), true
 		}
 		return v
 	}
 	msg := d.seen(topic, c.Message)
 	v := contentView{UUID: msg.UUID, Size: len(c.Message.Payload), Download: d.config.Redact == nil}
-	delete(msg.Metadata, redisdelay.KeyMetadata) // which is among the facts
+	delete(msg.Metadata, redisdelay.KeyMetadata) // the page shows the key elsewhere
 	keys := slices.Sorted(maps.Keys(msg.Metadata))
 	v.More = max(0, len(keys)-maxPairs)
 	for _, key := range keys[:min(maxPairs, len(keys))] {
@@ -157,10 +157,10 @@ func (d *Dashboard) content(topic string, c admin.Content) contentView {
 	return v
 }
 
-// hexOf is the beginning of bytes in hex.
+// hexOf returns a hex dump of the first bytes.
 func hexOf(data []byte) string { return hex.Dump(data[:min(len(data), maxHex)]) }
 
-// payload sends the payload of a message, byte for byte, to be kept in a file.
+// payload sends the unchanged payload of a message as a download.
 func (d *Dashboard) payload(w http.ResponseWriter, q *request) error {
 	if d.config.Redact != nil {
 		return &statusError{http.StatusForbidden, "payloads are redacted here, and cannot be downloaded"}
@@ -175,6 +175,6 @@ func (d *Dashboard) payload(w http.ResponseWriter, q *request) error {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", `attachment; filename="payload"`)
 	w.Header().Set("Content-Length", strconv.Itoa(len(m.Content.Message.Payload)))
-	_, _ = w.Write(m.Content.Message.Payload) // a reader that is gone needs nothing
+	_, _ = w.Write(m.Content.Message.Payload) // an error means that the client has disconnected
 	return nil
 }

@@ -18,33 +18,33 @@ import (
 const (
 	perPage    = 50
 	searchMost = 5000            // messages that one search reads
-	reasonsFor = 2 * time.Second // how long a question waits for the reasons of its messages
+	reasonsFor = 2 * time.Second // how long the confirmation page waits for the reasons of its messages
 )
 
-// messagesData is a page of messages.
+// messagesData is one page of a list of messages.
 type messagesData struct {
 	Topic   string
 	Filter  filter
 	Rows    []messageRow
 	Actions []action
-	All     string // the query of this filter
-	After   string // the query of the next page; "" after the last
-	First   string // the query of the first page; "" on it
+	All     string // query of this filter
+	After   string // query of the next page; "" on the last page
+	First   string // query of the first page; "" on the first page
 	Stats   *admin.TopicStats
-	Total   int  // that match; 0 if it is not known
-	Short   bool // there was no time to look further
+	Total   int  // matching messages; 0 if unknown
+	Short   bool // the time limit ended the search
 
-	// Of a search in payloads.
+	// For a search in payloads.
 	Text  string
-	Again bool // its page was loaded by its URL, which does not have the text
-	Read  int
-	More  bool // it has not read all
+	Again bool // the page was loaded by its URL, which does not have the text
+	Read  int  // messages read
+	More  bool // some messages were not read
 }
 
 // messageRow is a message in a list.
 type messageRow struct {
 	admin.Entry
-	Preview string // of the payload; "" for those who may not see it
+	Preview string // start of the payload; "" without Access.Payloads
 }
 
 // messagesPage lists the messages of a set.
@@ -78,7 +78,7 @@ func (d *Dashboard) messagesPage(ctx context.Context, q *request) (page, error) 
 	return page{Name: "messages", Title: q.topic(), Data: data}, nil
 }
 
-// total is how many messages match, unless counting would read all of them.
+// total returns the number of matching messages; 0 if counting would read all messages.
 func (d *Dashboard) total(ctx context.Context, m *messagesData) int {
 	f := m.Filter
 	switch {
@@ -89,11 +89,11 @@ func (d *Dashboard) total(ctx context.Context, m *messagesData) int {
 	case f.KeyPrefix != "" || f.Reason != "" || f.MinAttempts > 0:
 		return 0
 	}
-	n, _ := d.config.Admin.Count(ctx, m.Topic, f.Query) // without it, the messages are there
+	n, _ := d.config.Admin.Count(ctx, m.Topic, f.Query) // without the total, the page still shows the messages
 	return n
 }
 
-// stats are those of a topic; without its name if they could not be read.
+// stats returns the statistics of a topic. If they cannot be read, their Topic is "".
 func (d *Dashboard) stats(ctx context.Context, topic string) *admin.TopicStats {
 	stats, err := d.config.Admin.Stats(ctx, admin.StatsOptions{Topics: []string{topic}})
 	if err != nil {
@@ -102,7 +102,7 @@ func (d *Dashboard) stats(ctx context.Context, topic string) *admin.TopicStats {
 	return &stats[0]
 }
 
-// Title is the title of the list.
+// Title returns the title of the list.
 func (m *messagesData) Title() string {
 	words := setWords[m.Filter.Set]
 	if m.Total == 0 {
@@ -115,7 +115,7 @@ func (m *messagesData) Title() string {
 	return words
 }
 
-// tab is a list of messages of a topic.
+// tab links to the list of a set.
 type tab struct {
 	In    admin.Set
 	Count int
@@ -125,7 +125,7 @@ func tabsOf(c admin.Counts) []tab {
 	return []tab{{admin.Scheduled, laterOf(c)}, {admin.Waiting, waitingOf(c)}, {admin.InDelivery, c.InDelivery}, {admin.Dead, c.Dead}}
 }
 
-// messages is a page of messages without any.
+// messages returns the data of a page, without its rows.
 func (d *Dashboard) messages(ctx context.Context, q *request, f filter) *messagesData {
 	data := &messagesData{Topic: q.topic(), Filter: f, Actions: actionsFor(q, f.Set), Stats: d.stats(ctx, q.topic())}
 	data.All = f.values(data.Topic).Encode()
@@ -147,7 +147,7 @@ func (d *Dashboard) row(q *request, e admin.Entry) messageRow {
 	return row
 }
 
-// seen is a copy of a message as people may see it.
+// seen returns a redacted copy of a message.
 func (d *Dashboard) seen(topic string, msg *message.Message) *message.Message {
 	msg = msg.Copy()
 	msg.Payload = bytes.Clone(msg.Payload)
@@ -157,7 +157,7 @@ func (d *Dashboard) seen(topic string, msg *message.Message) *message.Message {
 	return msg
 }
 
-// decoded is the payload as text, on one line or several.
+// decoded returns the redacted payload as text.
 func (d *Dashboard) decoded(topic string, msg *message.Message) string {
 	msg = d.seen(topic, msg)
 	if d.config.DecodePayload != nil {
@@ -170,7 +170,7 @@ func (d *Dashboard) decoded(topic string, msg *message.Message) string {
 	return string(msg.Payload)
 }
 
-// searchPage lists messages whose payloads contain a text. The text comes in a form, so that it gets into no log of URLs.
+// searchPage lists messages whose payloads contain a text. The text is not part of the URL, so that no log contains it.
 func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
 	f, err := readFilter(q)
 	if err != nil {
@@ -189,13 +189,13 @@ func (d *Dashboard) searchPage(ctx context.Context, q *request) (page, error) {
 	return page{Name: "messages", Title: q.topic(), Data: data}, err
 }
 
-// searchAgain shows the list that was searched.
+// searchAgain redirects from the URL of a search to the list without a search.
 func (d *Dashboard) searchAgain(w http.ResponseWriter, q *request) error {
 	redirect(w, "messages?"+q.URL.RawQuery+"&again=search")
 	return nil
 }
 
-// search reads a bounded number of messages, and stops when a page is full.
+// search reads up to searchMost messages, and stops when a page is full.
 func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) error {
 	query := data.Filter.Query
 	query.Limit = 500
@@ -211,7 +211,7 @@ func (d *Dashboard) search(ctx context.Context, q *request, data *messagesData) 
 		}
 		data.Read += len(found.Entries)
 		data.Short = err != nil
-		if data.Short && len(found.Entries) == 0 { // the next search begins where this call did
+		if data.Short && len(found.Entries) == 0 { // the next search repeats this call
 			break
 		}
 		if query.Cursor = found.Cursor; data.Short || query.Cursor == "" {
@@ -232,22 +232,22 @@ func (d *Dashboard) contains(e admin.Entry, text string) bool {
 	return strings.Contains(d.decoded(e.Topic, e.Content.Message), text)
 }
 
-// confirmData is an operation on all messages of a filter, before it begins.
+// confirmData is an operation before the user confirms it.
 type confirmData struct {
 	Action      action
 	Topic, What string
 	Count       int
-	Scope       []part              // what the filter narrows it down to
-	Reasons     []admin.ReasonCount // the most frequent ones of dead messages
-	Query       string              // the filter's, with the cursor to go on from, and the value to go on with
-	Value       string              // of the action's field
-	Back        string
-	Marks       []string // of marked messages; nil for all that match
-	Continues   bool
-	Short       bool // there was no time to count all: Count is of some
+	Scope       []part              // the conditions of the filter, and the groups
+	Reasons     []admin.ReasonCount // the most frequent reasons of dead messages
+	Query       string              // query of the filter; to resume an operation, also the cursor and the value
+	Value       string              // value of the action's field
+	Back        string              // URL of the page with the messages
+	Marks       []string            // selected messages; nil for all matching messages
+	Continues   bool                // it resumes an operation
+	Short       bool                // the time limit ended the count, so Count is too low
 }
 
-// confirmPage counts what an operation is for, and asks.
+// confirmPage counts the messages of an operation and asks for confirmation.
 func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	a, err := actionNamed(q.query.Get("action"))
 	if err != nil {
@@ -279,13 +279,13 @@ func (d *Dashboard) confirmPage(ctx context.Context, q *request) (page, error) {
 	return page{Name: "confirm", Title: a.Verb, Data: data}, nil
 }
 
-// narrow adds for which group the operation is, and why its messages are dead.
+// narrow adds the groups of the operation, and the reasons of dead messages.
 func (c *confirmData) narrow(ctx context.Context, d *Dashboard, f filter) {
 	groups := "all"
 	if f.Set == admin.Dead {
 		ctx, cancel := context.WithTimeout(ctx, reasonsFor)
 		defer cancel()
-		counts, err := d.config.Admin.Reasons(ctx, c.Topic, f.Query, nil) // those that it has read help, too
+		counts, err := d.config.Admin.Reasons(ctx, c.Topic, f.Query, nil) // after an error, it has the reasons read so far
 		c.Reasons = counts[:min(maxNamed, len(counts))]
 		of := map[string]int{}
 		for _, reason := range counts {

@@ -18,73 +18,74 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// Limits of operations.
 const (
-	maxRunning  = 16  // at once
-	maxEnded    = 100 // that are remembered
-	maxFindings = 200 // of the doctor, of each severity, that are kept
+	maxRunning  = 16  // operations that run at once
+	maxEnded    = 100 // finished operations in the list
+	maxFindings = 200 // stored findings of an examination, per severity
 )
 
-// operation is something that takes longer than a page: a bulk operation, or an examination. It goes on when the page
-// that has begun it is closed.
+// operation is a bulk operation, an examination by the doctor, or a completed change. It continues after the page that
+// started it is closed.
 type operation struct {
 	// immutable once it has started
 	ID, Action, Topic, Actor string
-	verb, What               string // such as "Cancel all scheduled messages", or "Paused group mail"
-	Done                     string // of its messages, such as "cancelled"; "" for a change of a group, a topic or a schedule
-	Total                    int    // 0: not known
+	verb, What               string // for the title: "Cancel" and "all scheduled messages", or "Paused" and "group mail"
+	Done                     string // what happens to its messages, such as "cancelled"; "" for a change of a group, a topic or a schedule
+	Total                    int    // messages when it started; 0: unknown
 	Began                    time.Time
 	needs                    permission
-	deletesMessage           bool       // a message that it was for has no page any more
-	again                    url.Values // of the confirmation of the rest; nil if there is no rest
+	deletesMessage           bool       // so the page of its message no longer exists
+	confirm                  url.Values // query of the confirmation page that can resume it, without the cursor; nil if it cannot be resumed
 	cancel                   context.CancelFunc
-	ended                    chan struct{} // closed when it has ended
+	ended                    chan struct{} // closed when the operation ends
 
 	mu  sync.Mutex
 	now status // guarded by mu
 }
 
-// status is how far an operation is.
+// status is the progress and the result of an operation.
 type status struct {
 	Progress admin.Progress
 	Examined admin.ExamineProgress
-	End      time.Time // zero if it runs
-	Err      error     // why it has failed
-	outcome  string    // its State when it has ended
+	End      time.Time // zero while it runs
+	Err      error     // why it failed
+	outcome  string    // its State after the end
 
 	findings []admin.Finding
-	counts   [3]int // of findings, by severityRank
+	counts   [3]int // findings by severityRank, including those not stored
 }
 
-// Now is how far it is.
+// Now returns the current status.
 func (o *operation) Now() status {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.now
 }
 
-// URL is the query of its page. It has all that a process needs to go on that does not know the operation.
-func (o *operation) URL() string {
-	values := o.rest()
+// Query returns the query of the operation's page. If another process serves the page, the query is all it needs to
+// offer to resume the operation.
+func (o *operation) Query() string {
+	values := o.resumeValues()
 	values.Set("id", o.ID)
 	return values.Encode()
 }
 
-// Again is the query of the page that confirms the rest; "" if there is none.
-func (o *operation) Again() string {
-	if rest := o.rest(); o.again != nil && rest.Has("cursor") && o.State() != "running" {
-		return rest.Encode()
+// ConfirmQuery returns the query of the page that confirms resuming the operation; "" if there is nothing to resume.
+func (o *operation) ConfirmQuery() string {
+	if values := o.resumeValues(); o.confirm != nil && values.Has("cursor") && o.State() != "running" {
+		return values.Encode()
 	}
 	return ""
 }
 
-// rest is what is left to confirm: what was asked for, from where it has come to. Nothing is left of what is done.
-func (o *operation) rest() url.Values {
+// resumeValues returns the confirmation query with the current cursor and the number of remaining messages; empty if
+// the operation is done.
+func (o *operation) resumeValues() url.Values {
 	values := url.Values{}
 	if o.State() == "done" {
 		return values
 	}
-	maps.Copy(values, o.again)
+	maps.Copy(values, o.confirm)
 	if p := o.Now().Progress; p.Cursor != "" {
 		values.Set("cursor", p.Cursor)
 		values.Set("left", strconv.Itoa(max(0, o.Total-p.Done-p.Skipped)))
@@ -92,7 +93,7 @@ func (o *operation) rest() url.Values {
 	return values
 }
 
-// Percent is how far it is, from 0 to 100.
+// Percent returns the progress, 0 to 100.
 func (o *operation) Percent() int {
 	now := o.Now()
 	done, total := now.Progress.Done+now.Progress.Skipped, o.Total
@@ -105,7 +106,7 @@ func (o *operation) Percent() int {
 	return min(100, done*100/total)
 }
 
-// Pace says how fast it is, and how long the rest takes at this rate; "" at the beginning.
+// Pace returns the rate and the estimated remaining time as a sentence; "" in the first second.
 func (o *operation) Pace() string {
 	p, took := o.Now().Progress, time.Since(o.Began)
 	done := float64(p.Done + p.Skipped)
@@ -116,10 +117,10 @@ func (o *operation) Pace() string {
 	return humanize.Number(int(done/took.Seconds())) + " messages per second, about " + humanize.Duration(time.Duration(max(0, left))) + " left. "
 }
 
-// State is "running", "done", "stopped" or "failed".
+// State returns "running", "done", "stopped" or "failed".
 func (o *operation) State() string { return cmp.Or(o.Now().outcome, "running") }
 
-// outcomeOf is the State of an operation that has returned err.
+// outcomeOf returns the State of an operation that ended with err.
 func outcomeOf(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
@@ -130,10 +131,10 @@ func outcomeOf(ctx context.Context, err error) string {
 	return "failed"
 }
 
-// Title names it.
+// Title returns the title, such as "Cancel all scheduled messages".
 func (o *operation) Title() string { return o.verb + " " + o.What }
 
-// Outcome says how far it is, such as "1,600 of 4,700 messages cancelled"; "" for a change, which its Title names.
+// Outcome returns the progress, such as "1,600 of 4,700 messages cancelled"; "" for a change, whose Title says it all.
 func (o *operation) Outcome() string {
 	now := o.Now()
 	p, text := now.Progress, humanize.Count(now.Progress.Done, "message", "messages")
@@ -156,34 +157,34 @@ func (o *operation) Outcome() string {
 	return text
 }
 
-// Findings are what the doctor has found, the worst first.
+// Findings returns the doctor's findings, the worst first.
 func (o *operation) Findings() []admin.Finding {
 	worst := func(a, b admin.Finding) int { return severityRank(b.Severity) - severityRank(a.Severity) }
 	return slices.SortedStableFunc(slices.Values(o.Now().findings), worst)
 }
 
-// Kinds are the problems and warnings by check, the worst first.
-func (o *operation) Kinds() (kinds [][]admin.Finding) {
+// ByCheck returns the problems and warnings grouped by check, the worst first.
+func (o *operation) ByCheck() (checks [][]admin.Finding) {
 	for _, f := range o.Findings() {
-		i := slices.IndexFunc(kinds, func(kind []admin.Finding) bool { return kind[0].Check == f.Check })
+		i := slices.IndexFunc(checks, func(same []admin.Finding) bool { return same[0].Check == f.Check })
 		switch {
 		case f.Severity == admin.SeverityInfo:
 		case i < 0:
-			kinds = append(kinds, []admin.Finding{f})
+			checks = append(checks, []admin.Finding{f})
 		default:
-			kinds[i] = append(kinds[i], f)
+			checks[i] = append(checks[i], f)
 		}
 	}
-	return kinds
+	return checks
 }
 
-// Number is how many findings of a severity there are.
-func (o *operation) Number(severity admin.Severity) int {
+// CountOf returns the number of findings of a severity.
+func (o *operation) CountOf(severity admin.Severity) int {
 	return o.Now().counts[severityRank(severity)]
 }
 
-// Left is how many findings are not kept.
-func (o *operation) Left() int {
+// Omitted returns the number of findings that are not stored.
+func (o *operation) Omitted() int {
 	now := o.Now()
 	return now.counts[0] + now.counts[1] + now.counts[2] - len(now.findings)
 }
@@ -212,19 +213,19 @@ func (o *operation) finish(outcome string, err error) {
 	close(o.ended)
 }
 
-// operations are those of this process.
+// operations has the operations of this process.
 type operations struct {
-	ctx     context.Context // ends all of them
+	ctx     context.Context // its end stops all operations
 	since   time.Time
 	running sync.WaitGroup
 
 	mu   sync.Mutex
-	list []*operation // guarded by mu; the newest first
+	list []*operation // guarded by mu; newest first
 }
 
 func newOperations(ctx context.Context) *operations { return &operations{ctx: ctx, since: time.Now()} }
 
-// start runs an operation in the background: until it is done, is stopped, or the Dashboard is closed.
+// start runs an operation in the background until it finishes, a user stops it, or the Dashboard is closed.
 func (l *operations) start(o *operation, run func(ctx context.Context) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,7 +252,7 @@ func (l *operations) start(o *operation, run func(ctx context.Context) error) er
 	return nil
 }
 
-// add remembers an operation that is done.
+// add lists a completed operation.
 func (l *operations) add(o *operation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,10 +260,10 @@ func (l *operations) add(o *operation) {
 	o.finish("done", nil)
 }
 
-// remember adds an operation that begins. It drops the oldest that have ended, and of examinations all but the last.
+// remember lists an operation. It drops the oldest finished operations, and all finished examinations but the last.
 func (l *operations) remember(o *operation) {
 	o.ID, o.Began, o.ended = rand.Text(), time.Now(), make(chan struct{})
-	kept := map[bool]int{} // of examinations, and of others
+	kept := map[bool]int{} // true: examinations, false: other operations
 	l.list = slices.DeleteFunc(slices.Insert(l.list, 0, o), func(o *operation) bool {
 		examination, most := o.Action == "examine", maxEnded
 		if examination {
@@ -273,14 +274,14 @@ func (l *operations) remember(o *operation) {
 	})
 }
 
-// all are those that are known, the newest first.
+// all returns the listed operations, newest first.
 func (l *operations) all() []*operation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.list)
 }
 
-// find returns nil if this process does not know the operation.
+// find returns the operation with an ID; nil if this process does not have it.
 func (l *operations) find(id string) *operation {
 	for _, o := range l.all() {
 		if o.ID == id {
@@ -290,7 +291,8 @@ func (l *operations) find(id string) *operation {
 	return nil
 }
 
-// wait waits until all have ended, once their context has: a request that starts one meanwhile holds mu, or finds the context ended.
+// wait waits for all operations after their context has ended. A request that starts one meanwhile holds mu, or finds
+// the context ended.
 func (l *operations) wait() {
 	l.mu.Lock()
 	l.mu.Unlock() //nolint:staticcheck // see above
@@ -299,7 +301,7 @@ func (l *operations) wait() {
 
 var errUnknownOperation = &statusError{http.StatusNotFound, "this process does not know the operation"}
 
-// stop stops an operation between two steps.
+// stop serves the request to stop an operation. The operation ends after its current step.
 func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 	o := d.operations.find(q.query.Get("id"))
 	switch {
@@ -316,7 +318,7 @@ func (d *Dashboard) stop(w http.ResponseWriter, q *request) error {
 	return nil
 }
 
-// MayStop reports whether it runs, and a user with this access may stop it.
+// MayStop reports whether the operation runs and a user with this access may stop it.
 func (o *operation) MayStop(a Access) bool { return o.State() == "running" && a.allows(o.needs) }
 
 // operationsPage lists the operations of this process.
@@ -324,7 +326,7 @@ func (d *Dashboard) operationsPage(context.Context, *request) (page, error) {
 	return page{Name: "operations", Title: "Operations", live: true, Data: pairs("Since", d.operations.since, "List", d.operations.all())}, nil
 }
 
-// operationPage shows how far an operation is.
+// operationPage shows an operation.
 func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	o := d.operations.find(q.query.Get("id"))
 	p := page{Name: "operation", Title: "Operation", live: true}
@@ -339,16 +341,16 @@ func (d *Dashboard) operationPage(_ context.Context, q *request) (page, error) {
 	}
 	rest := maps.Clone(q.query)
 	rest.Del("id")
-	p.Data = pairs("Lost", rest.Encode()) // the query of the confirmation of the rest
+	p.Data = pairs("Lost", rest.Encode()) // the query of the confirmation page
 	return p, nil
 }
 
-// doctorPage shows what the last examination has found.
+// doctorPage shows the findings of the last examination.
 func (d *Dashboard) doctorPage(context.Context, *request) (page, error) {
 	return page{Name: "doctor", Title: "Doctor", live: true, Data: d.examination()}, nil
 }
 
-// examination is the last one; nil if there was none.
+// examination returns the last examination; nil if there was none.
 func (d *Dashboard) examination() *operation {
 	for _, o := range d.operations.all() {
 		if o.Action == "examine" {
@@ -358,7 +360,7 @@ func (d *Dashboard) examination() *operation {
 	return nil
 }
 
-// examine starts an examination, unless one runs.
+// examine starts an examination unless one is running.
 func (d *Dashboard) examine(w http.ResponseWriter, q *request) error {
 	if o := d.examination(); o == nil || o.State() != "running" {
 		o := &operation{Action: "examine", verb: "Examine", What: "all topics", Done: "examined", Actor: q.actor, needs: mayRead}

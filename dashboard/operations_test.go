@@ -70,7 +70,7 @@ func TestAnOperationOnAllMatchesIsConfirmedByCount(t *testing.T) {
 	status, _ = s.send(form, map[string]string{"number": "1500"})
 	require.Equal(t, http.StatusOK, status)
 	s.until("it is done", func() bool { return s.dashboard.operations.all()[0].State() == "done" })
-	assert.Contains(t, s.page("operation?"+s.dashboard.operations.all()[0].URL()).text(), "1,500 messages cancelled")
+	assert.Contains(t, s.page("operation?"+s.dashboard.operations.all()[0].Query()).text(), "1,500 messages cancelled")
 	assert.Zero(t, s.count(admin.Scheduled))
 }
 
@@ -136,10 +136,10 @@ func TestAnInterruptedOperationCanBeContinued(t *testing.T) {
 	left := s.count(admin.Scheduled)
 	assert.Positive(t, left)
 	assert.Less(t, left, 3000)
-	url := o.URL()
+	url := o.Query()
 	page := s.page("operation?" + url)
 	assert.Contains(t, page.text(), "Stopped: ")
-	assert.NotEmpty(t, o.Again())
+	assert.NotEmpty(t, o.ConfirmQuery())
 
 	s.dashboard.operations.list = nil // as in a new process
 	page = s.page("operation?" + url)
@@ -150,8 +150,8 @@ func TestAnInterruptedOperationCanBeContinued(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	s.until("the rest is done", func() bool { return s.dashboard.operations.all()[0].State() == "done" })
 	assert.Zero(t, s.count(admin.Scheduled))
-	assert.Empty(t, s.dashboard.operations.all()[0].Again(), "nothing is left")
-	assert.NotContains(t, s.dashboard.operations.all()[0].URL(), "cursor")
+	assert.Empty(t, s.dashboard.operations.all()[0].ConfirmQuery(), "nothing is left")
+	assert.NotContains(t, s.dashboard.operations.all()[0].Query(), "cursor")
 }
 
 // TestAContinuedRescheduleKeepsItsTime: another one is rejected.
@@ -160,7 +160,7 @@ func TestAContinuedRescheduleKeepsItsTime(t *testing.T) {
 	s.scheduled(3000)
 	began := time.Now()
 	o := s.interrupt("reschedule", "2h", 3000)
-	question := s.page("confirm?" + o.Again())
+	question := s.page("confirm?" + o.ConfirmQuery())
 	field := question.first("input", "name", "value")
 	due, err := time.Parse(time.RFC3339Nano, field.attr["value"])
 	require.NoError(t, err, "2h means the same tomorrow")

@@ -338,7 +338,7 @@ func TestTheWorstFindingsAreKept(t *testing.T) {
 	o.found(admin.Finding{Severity: admin.SeverityProblem, Text: "lost"})
 	assert.Equal(t, "lost", o.Findings()[0].Text)
 	assert.Len(t, o.Findings(), maxFindings+1)
-	assert.Equal(t, maxFindings, o.Left())
+	assert.Equal(t, maxFindings, o.Omitted())
 }
 
 // TestFindingsStandByCheck, the worst check first, without those that passed.
@@ -353,7 +353,7 @@ func TestFindingsStandByCheck(t *testing.T) {
 		o.found(f)
 	}
 	var kinds [][]string
-	for _, kind := range o.Kinds() {
+	for _, kind := range o.ByCheck() {
 		row := []string{kind[0].Check}
 		for _, f := range kind {
 			row = append(row, f.Topic)

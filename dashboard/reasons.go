@@ -9,19 +9,19 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// reasonsData is the dead messages of a topic by reason.
+// reasonsData has the dead messages of a topic by reason.
 type reasonsData struct {
 	Topic string
 	Stats *admin.TopicStats
 	Rows  []reasonRow
 	Total int
-	All   int // dead messages; more than Total if there was no time to read all
+	All   int // all dead messages; more than Total if the time limit ended the search
 	Short bool
 }
 
 type reasonRow struct {
 	admin.ReasonCount
-	Query string // of the page of these dead messages; "" if they have no part in common to filter by
+	Query string // query of the list of these dead messages; "" if their reasons have no common part to filter by
 }
 
 // reasonsPage counts the dead messages of a topic by group and reason.
@@ -48,22 +48,22 @@ func (d *Dashboard) reasonsPage(ctx context.Context, q *request) (page, error) {
 	return page{Name: "reasons", Title: "Dead messages of " + q.topic(), Data: data}, nil
 }
 
-// commonPart is the longest part of a reason that all dead messages of its row have: it has … for what differs.
+// commonPart returns the longest part that the reasons of a row have in common. An … stands for parts that differ.
 func commonPart(reason string) string {
 	return slices.MaxFunc(strings.Split(reason, "…"), func(a, b string) int { return len(a) - len(b) })
 }
 
-// haltedData is the ordering keys that dead messages halt.
+// haltedData has the halted ordering keys.
 type haltedData struct {
 	Rows []haltedRow
-	More bool  // there may be more than are shown
+	More bool  // there may be more rows
 	Err  error // why a topic could not be read
 }
 
 type haltedRow struct {
 	admin.Entry
-	Behind int  // messages that wait behind it
-	Least  bool // there may be more
+	Behind int  // messages that wait for the key
+	Least  bool // Behind may be too low
 }
 
 const maxHalted = 200
@@ -77,11 +77,11 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 	data := haltedData{Err: o.Err}
 	for _, s := range o.Topics {
 		for _, g := range s.Groups {
-			if g.Limits == nil || !g.Limits.HaltsKeys || g.Dead == 0 { // HaltedKeys is of the newest dead messages only
+			if g.Limits == nil || !g.Limits.HaltsKeys || g.Dead == 0 { // HaltedKeys covers only the newest dead messages
 				continue
 			}
 			err := d.halted(ctx, &data, s.Topic, g.Group)
-			gone := errors.Is(err, admin.ErrTopicNotFound) || errors.Is(err, admin.ErrGroupNotFound) // since that look
+			gone := errors.Is(err, admin.ErrTopicNotFound) || errors.Is(err, admin.ErrGroupNotFound) // deleted since the overview was read
 			if err != nil && !gone && data.Err == nil {
 				data.Err = err
 			}
@@ -90,7 +90,7 @@ func (d *Dashboard) haltedPage(ctx context.Context, _ *request) (page, error) {
 	return page{Name: "halted", Title: "Halted ordering keys", Data: data}, nil
 }
 
-// halted adds those of a group.
+// halted adds the halted keys of a group.
 func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group string) error {
 	behind, least, err := d.waitingByKey(ctx, topic, group)
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *Dashboard) halted(ctx context.Context, data *haltedData, topic, group s
 	return nil
 }
 
-// waitingByKey counts the waiting messages of a group by ordering key: the first ones, if there are many.
+// waitingByKey counts the waiting messages of a group by ordering key. It reads at most searchMost messages.
 func (d *Dashboard) waitingByKey(ctx context.Context, topic, group string) (waiting map[string]int, least bool, err error) {
 	waiting = map[string]int{}
 	read := 0
@@ -119,7 +119,7 @@ func (d *Dashboard) waitingByKey(ctx context.Context, topic, group string) (wait
 			return nil, false, err
 		case err != nil || read > searchMost:
 			return waiting, true, nil
-		case e.Group == group || e.Group == "": // which no group has been given yet
+		case e.Group == group || e.Group == "": // due messages that no group has been given yet
 			waiting[e.OrderingKey]++
 		}
 	}

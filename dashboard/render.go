@@ -21,7 +21,7 @@ import (
 //go:embed templates/*.html static/*
 var files embed.FS
 
-// pages has a template for each page, in the frame of all pages.
+// pages has the template of each page, including the common frame.
 var pages = parseTemplates()
 
 func parseTemplates() map[string]*template.Template {
@@ -29,7 +29,7 @@ func parseTemplates() map[string]*template.Template {
 	parsed := map[string]*template.Template{}
 	names, err := files.ReadDir("templates")
 	if err != nil {
-		panic(err) // they are embedded
+		panic(err) // the templates are embedded
 	}
 	for _, file := range names {
 		name := strings.TrimSuffix(file.Name(), ".html")
@@ -74,15 +74,15 @@ var functions = template.FuncMap{
 	"query":      func(text string) template.URL { return template.URL(text) },
 }
 
-// forms are how a time is written: for a sentence, or for the axis of a chart.
+// forms has formats of times, for sentences ("" and "around") and for the axes of charts.
 var forms = map[string]string{
 	"": "2006-01-02 15:04:05 UTC", "around": "15:04 on 2 Jan", "clock": "15:04", "axis": "15:04", "day": "2 Jan", "seconds": "15:04:05",
 }
 
-// stamp is a time as the script of the page reads it.
+// stamp formats a time for the script.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// timeTag is a time in UTC, which the script of the page turns into what the reader prefers.
+// timeTag returns a time in UTC. The script shows it in the format that the user prefers.
 func timeTag(form string, t time.Time) template.HTML {
 	if t.IsZero() {
 		return ""
@@ -90,10 +90,10 @@ func timeTag(form string, t time.Time) template.HTML {
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-form="%s">%s</time>`, stamp(t), form, t.UTC().Format(cmp.Or(forms[form], forms[""]))))
 }
 
-// periods are those of rates that have a name.
+// periods has the names of common periods of rates.
 var periods = map[time.Duration]string{time.Second: "a second", time.Minute: "a minute", time.Hour: "an hour"}
 
-// pairs is a map for a template that wants several values.
+// pairs returns a map, to pass several values to a template.
 func pairs(list ...any) map[string]any {
 	values := map[string]any{}
 	for i := 0; i+1 < len(list); i += 2 {
@@ -102,42 +102,42 @@ func pairs(list ...any) map[string]any {
 	return values
 }
 
-// page is what a view has made.
+// page is the result of a view.
 type page struct {
-	Name, Title string // of its template, and of itself
+	Name, Title string // Name is that of the template
 	Data        any
 	Wrong       *wrongField
 	Problems    int // topics with a problem, for the title
 
-	live bool   // it changes by itself
-	to   string // the URL of a page to show in its place; "" for none
+	live bool   // open pages are refreshed
+	to   string // URL of a page to redirect to; "" for none
 }
 
-// wrongField is what is wrong with a form, and what was typed into it: a query.
+// wrongField is the error of a field, with the input of the whole form.
 type wrongField struct {
 	*fieldError
-	Typed string
+	Typed string // a query
 }
 
-// frame is what the template of a page is given.
+// frame is the data of the template of a page.
 type frame struct {
 	page
 	Environment, Actor string
 	Access             Access
 	Schedules          bool
-	Live               string // the URL of its stream; "" if it has none
-	Here               string // its URL, to return to
-	Did                *operation
+	Live               string     // URL of its stream; "" for none
+	Here               string     // URL of the page, to return to
+	Did                *operation // to report on the page; nil for none
 }
 
-// render makes the text of a page.
+// render renders a page.
 func (d *Dashboard) render(q *request, p page) ([]byte, error) {
 	f := frame{
 		page: p, Environment: d.config.Environment, Actor: q.actor, Access: q.access,
 		Schedules: d.config.Scheduler != nil, Did: d.operations.find(q.query.Get("did")),
 	}
-	query := url.Values{}     // without what was done there
-	maps.Copy(query, q.query) // a page of an error has none
+	query := url.Values{}
+	maps.Copy(query, q.query) // nil for an error page
 	query.Del("did")
 	query.Del("page")
 	route := strings.TrimSuffix(p.Name, "topics") // the list of topics is at the root
@@ -152,16 +152,16 @@ func (d *Dashboard) render(q *request, p page) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// failure is what the page of an error is given.
+// failure is the data of an error page.
 type failure struct {
 	Heading, Error string
-	Failed         bool   // not what was asked for is wrong
-	Topic          string // that it is about; "" for none
-	Wanted         string // the topic or the message that does not exist; "" if it is about something else
-	Near           []string
+	Failed         bool     // the server or Redis has failed; the request is valid
+	Topic          string   // of the request; "" for none
+	Wanted         string   // the topic or message that does not exist; "" for other errors
+	Near           []string // topics with similar names
 }
 
-// fail serves an error. A user who may not read sees nothing more.
+// fail serves an error page. Without Access.Read, it does not suggest topics.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	access, data := d.config.Access(r), failure{Heading: headings[status], Error: humanize.Clean(err.Error()), Failed: status >= 500, Topic: r.URL.Query().Get("topic")}
@@ -184,5 +184,5 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // a reader that is gone needs no page
+	_, _ = w.Write(text) // an error means that the client has disconnected
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-// maxForm is how many bytes a form has at most: a thousand ids, as long as ids can be.
+// maxForm is the maximum size of a form in bytes, enough for a thousand ids of maximum length.
 const maxForm = 2 << 20
 
-// request is a request with what it may do. What names a topic, a group or a message stands in its URL, where any bytes can
-// stand; a browser would change those of a form's field that are not UTF-8.
+// request is a request with its access. Names of topics and groups, ids and keys are in its URL, which can contain any bytes.
+// In the fields of a form, browsers replace bytes that are not UTF-8.
 type request struct {
 	*http.Request
-	query  url.Values // of its URL
-	form   url.Values // of its body; empty but for a POST
+	query  url.Values // from the URL
+	form   url.Values // from the body of a POST
 	access Access
 	actor  string
 }
@@ -36,7 +36,7 @@ func (d *Dashboard) request(r *http.Request) (*request, error) {
 	return &request{Request: r, query: query, access: d.config.Access(r), actor: d.config.Actor(r)}, nil
 }
 
-// readForm reads the form of a request that may be carried out.
+// readForm reads the form of a POST.
 func (q *request) readForm(w http.ResponseWriter) error {
 	if q.Method != http.MethodPost {
 		return nil
@@ -54,8 +54,8 @@ func (q *request) group() string { return q.named("group") }
 
 func (q *request) schedule() string { return q.query.Get("schedule") }
 
-// named is a value of the query. A form that only reads cannot have it in its URL, so what a browser would change comes
-// escaped, under another name.
+// named returns a value of the query. A form with method GET cannot keep it in its URL, so such a form sends a value that
+// the browser would change in a field with the suffix .escaped.
 func (q *request) named(name string) string {
 	if text, err := url.QueryUnescape(q.query.Get(name + ".escaped")); err == nil && text != "" {
 		return text
@@ -71,7 +71,7 @@ func number(values url.Values, field string) (int, error) {
 	return fieldValue(values, field, "a number", strconv.Atoi)
 }
 
-// fieldValue reads a field of a form or of a URL; "" is 0.
+// fieldValue parses a field of a form or of a URL; "" is 0.
 func fieldValue[N int | time.Duration](values url.Values, field, want string, parse func(string) (N, error)) (N, error) {
 	text := values.Get(field)
 	if text == "" {
@@ -84,7 +84,7 @@ func fieldValue[N int | time.Duration](values url.Values, field, want string, pa
 	return n, nil
 }
 
-// fieldError is what is wrong with a field of a form.
+// fieldError says why the value of a field is invalid.
 type fieldError struct{ Field, text, want string }
 
 func badField(field, text, want string) error { return &fieldError{field, text, want} }
@@ -97,7 +97,7 @@ func (e *fieldError) Error() string {
 	return fmt.Sprintf("%q is not valid. %s", humanize.Start(e.text, 60), want)
 }
 
-// statusError is an error that has a status of HTTP.
+// statusError is an error with an HTTP status.
 type statusError struct {
 	status int
 	text   string
@@ -105,7 +105,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
-// headings are what a status means for people.
+// headings has the heading of the error page for each HTTP status.
 var headings = map[int]string{
 	http.StatusBadRequest: "This is not valid", http.StatusForbidden: "Not allowed", http.StatusNotFound: "Not found",
 	http.StatusMethodNotAllowed: "Not found", http.StatusConflict: "Something changed meanwhile",
@@ -113,7 +113,7 @@ var headings = map[int]string{
 	http.StatusServiceUnavailable: "The dashboard is busy", http.StatusGatewayTimeout: "Redis does not respond",
 }
 
-// statusOf is the status of HTTP for an error.
+// statusOf returns the HTTP status for an error.
 func statusOf(err error) int {
 	var status *statusError
 	var field *fieldError

@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// maxWait is how long a page waits for Redis.
+// maxWait is the time limit of a page.
 const maxWait = 10 * time.Second
 
-// outOfTime reports whether a page has waited as long as it may. It then shows what it knows, and how far it has looked.
+// outOfTime reports whether the time limit of a page is over. The page then shows what it has read, and says that it is incomplete.
 func outOfTime(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 
-// A route is what a method does at the last part of a path.
+// A route serves a method and the last part of a path.
 type route struct {
 	method, name string
-	needs        permission // besides Read; nil for files that tell nothing
+	needs        permission // nil for static files, which need no Read either
 	serve        func(w http.ResponseWriter, q *request) error
-	page         view // what it shows, if it is a page
-	live         bool // it changes while it is open
+	page         view // nil if the route is not a page
+	live         bool // open pages are refreshed
 }
 
 // A view makes a page.
 type view func(ctx context.Context, q *request) (page, error)
 
-// table has all routes. The permission of a route is checked in one place, before it is served.
+// table returns all routes. Method serve checks their permissions.
 func (d *Dashboard) table() map[string]route {
 	routes := []route{
 		d.livePage("", d.topicsPage),
@@ -56,7 +56,7 @@ func (d *Dashboard) table() map[string]route {
 		{method: http.MethodGet, name: "icon.svg", serve: asset("icon.svg", "image/svg+xml")},
 
 		{method: http.MethodPost, name: "examine", needs: mayRead, serve: d.examine},
-		{method: http.MethodPost, name: "stop", needs: mayRead, serve: d.stop}, // and the permission of what it stops
+		{method: http.MethodPost, name: "stop", needs: mayRead, serve: d.stop}, // and the permission that the operation needs
 	}
 	for _, c := range changes {
 		routes = append(routes, route{method: http.MethodPost, name: c.name, needs: c.needs, serve: c.serve(d)})
@@ -71,12 +71,12 @@ func (d *Dashboard) table() map[string]route {
 	return table
 }
 
-// page is the route of a page that everybody sees who may read.
+// page returns the route of a page that needs only Read.
 func (d *Dashboard) page(name string, v view) route {
 	return route{method: http.MethodGet, name: name, needs: mayRead, serve: d.show(v), page: v}
 }
 
-// livePage is the route of a page that has a stream.
+// livePage returns the route of a page with a stream.
 func (d *Dashboard) livePage(name string, v view) route {
 	r := d.page(name, v)
 	r.live = true
@@ -102,12 +102,12 @@ func (d *Dashboard) show(v view) func(w http.ResponseWriter, q *request) error {
 		if p.Wrong != nil {
 			w.WriteHeader(http.StatusBadRequest)
 		}
-		_, _ = w.Write(text) // a reader that is gone needs no page
+		_, _ = w.Write(text) // an error means that the client has disconnected
 		return nil
 	}
 }
 
-// showAgain shows the page that a form came from, with what was typed, and what is wrong with a field; false if it cannot.
+// showAgain shows the page of a form again, with its input and the error of a field. It reports whether it could.
 func (d *Dashboard) showAgain(w http.ResponseWriter, q *request, wrong *fieldError) bool {
 	from, err := url.Parse(d.formPage(q))
 	if err != nil || q.Method != http.MethodPost {
@@ -126,7 +126,7 @@ func (d *Dashboard) showAgain(w http.ResponseWriter, q *request, wrong *fieldErr
 	})(w, &again) == nil
 }
 
-// formPage is the URL of the page that has the form.
+// formPage returns the URL of the page with the form.
 func (d *Dashboard) formPage(q *request) string {
 	name := path.Base(q.URL.Path)
 	switch back := q.query.Get("back"); {
@@ -142,11 +142,11 @@ func (d *Dashboard) formPage(q *request) string {
 	return "topic?topic=" + url.QueryEscape(q.topic())
 }
 
-// asset serves a file that never changes while the process runs.
+// asset serves an embedded file.
 func asset(name, contentType string) func(w http.ResponseWriter, q *request) error {
 	data, err := files.ReadFile("static/" + name)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // the file is embedded
 	}
 	tag := fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256(data)))
 	return func(w http.ResponseWriter, q *request) error {

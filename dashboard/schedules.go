@@ -10,7 +10,7 @@ import (
 
 const schedulesShown = 500
 
-// schedulesData is the schedules of the prefix.
+// schedulesData has the schedules of the prefix.
 type schedulesData struct {
 	Rows  []periodic.Status
 	Match string
@@ -20,7 +20,7 @@ type schedulesData struct {
 
 var errNoSchedules = &statusError{http.StatusNotFound, "this dashboard shows no schedules: its Config has no Scheduler"}
 
-// schedulesPage lists the schedules, those first that are behind.
+// schedulesPage lists the schedules. Schedules that are behind or have a problem come first.
 func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error) {
 	if d.config.Scheduler == nil {
 		return page{}, errNoSchedules
@@ -32,7 +32,7 @@ func (d *Dashboard) schedulesPage(ctx context.Context, q *request) (page, error)
 	data := schedulesData{Match: strings.TrimSpace(q.query.Get("match")), All: len(all)}
 	for _, behind := range []bool{true, false} {
 		for _, s := range all {
-			if strings.HasPrefix(s.Cron, "@every") { // the same in each zone
+			if strings.HasPrefix(s.Cron, "@every") { // the zone has no effect
 				s.Zone = ""
 			}
 			if (s.Behind > periodic.BehindAfter || s.Problem != "") == behind && contains(s.ID+" "+s.Topic, data.Match) {

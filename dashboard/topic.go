@@ -25,13 +25,13 @@ func (d *Dashboard) topicPage(ctx context.Context, q *request) (page, error) {
 	return page{Name: "topic", Title: q.topic(), live: true, Data: &stats[0]}, nil
 }
 
-// change is what a form does with a group, a topic or a schedule.
+// change is a change of a group, a topic or a schedule by a form.
 type change struct {
 	name  string // the last part of its path
 	needs permission
-	done  string // of its result, such as "Paused group mail"
+	done  string // in its result: "Paused" in "Paused group mail"
 
-	// do carries it out, and returns what the log has of it besides its name.
+	// do carries out the change and returns its fields for the log.
 	do func(ctx context.Context, d *Dashboard, q *request) (watermill.LogFields, error)
 }
 
@@ -93,7 +93,7 @@ var changes = []change{
 	}},
 }
 
-// of is what the change is for, and the page to go back to.
+// of returns what is changed, and the URL of the page to return to.
 func (c change) of(q *request) (what, back string) {
 	back = "topic?topic=" + url.QueryEscape(q.topic()) + "&"
 	switch id := q.schedule(); {
@@ -107,8 +107,8 @@ func (c change) of(q *request) (what, back string) {
 	return "all groups", back
 }
 
-// serve carries out the change until it has ended, also if the reader does not wait for it: only Close ends it. Then it goes back
-// to a page, which says what was done.
+// serve carries out the change and redirects to a page that reports it. The change continues if the client disconnects; only
+// Close ends it.
 func (c change) serve(d *Dashboard) func(w http.ResponseWriter, q *request) error {
 	return func(w http.ResponseWriter, q *request) error {
 		if d.config.Scheduler == nil && strings.HasPrefix(c.name, "schedule-") {
@@ -134,7 +134,7 @@ func (c change) serve(d *Dashboard) func(w http.ResponseWriter, q *request) erro
 	}
 }
 
-// limits are those that the form of a group asks for; without any, it has none.
+// limits returns the limits of a form; the zero value removes those of the group.
 func (q *request) limits() (redisdelay.GroupLimits, error) {
 	limits := redisdelay.GroupLimits{HaltsKeys: q.form.Get("halts-keys") != ""}
 	var errs [4]error
@@ -142,13 +142,13 @@ func (q *request) limits() (redisdelay.GroupLimits, error) {
 	limits.Rate.Messages, errs[1] = number(q.form, "rate")
 	limits.Rate.Per, errs[2] = q.duration("per")
 	limits.Rate.Burst, errs[3] = number(q.form, "burst")
-	if limits.Rate.Messages == 0 { // a rate that is not there has no period
+	if limits.Rate.Messages == 0 { // without a rate, its period has no effect
 		limits.Rate = redisdelay.Rate{}
 	}
 	return limits, errors.Join(append(errs[:], requireGroup(q))...)
 }
 
-// requireConfirmation refuses a form that does not name what it is for, as the page shows it.
+// requireConfirmation returns an error unless the user has typed the name as the page shows it.
 func requireConfirmation(q *request, name string) error {
 	if typed := q.form.Get("name"); typed != humanize.Clean(name) {
 		return badField("name", typed, humanize.Clean(name)+" to confirm")
@@ -156,7 +156,7 @@ func requireConfirmation(q *request, name string) error {
 	return nil
 }
 
-// requireGroup refuses a change of a group that is not named.
+// requireGroup returns an error if the form has no group.
 func requireGroup(q *request) error {
 	if q.group() == "" {
 		return badField("group", "", "the name of a group")

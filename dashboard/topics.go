@@ -19,11 +19,11 @@ type topicsData struct {
 	Rows         []*admin.TopicStats
 	Found, All   int
 	Match, Sort  string
-	First, After string // queries of other pages; "" if there is none
+	First, After string // queries of the first and the next page; "" for none
 	Err          error
-	Inbox        *admin.Inbox        // nil if nothing is in it
-	Late         []lateGroup         // the worst
-	Dead         []*admin.TopicStats // those with the most dead messages
+	Inbox        *admin.Inbox        // nil if it is empty
+	Late         []lateGroup         // the most overdue
+	Dead         []*admin.TopicStats // with the most dead messages
 }
 
 // lateGroup is a group of a topic whose messages are late.
@@ -32,9 +32,9 @@ type lateGroup struct {
 	admin.LateGroup
 }
 
-const maxNamed = 5 // in a banner, and banners of late groups
+const maxNamed = 5 // items in a banner or a confirmation, and banners of late groups
 
-// lateOf are the groups that are late the most, other than those that are paused.
+// lateOf returns the groups that are most overdue, except paused groups.
 func lateOf(topics ...*admin.TopicStats) (list []lateGroup) {
 	for _, s := range topics {
 		for _, l := range s.LateGroups() {
@@ -47,7 +47,7 @@ func lateOf(topics ...*admin.TopicStats) (list []lateGroup) {
 	return list[:min(maxNamed, len(list))]
 }
 
-// aliveIn is how many consumers of a topic are alive.
+// aliveIn returns the number of live consumers of a topic.
 func aliveIn(s *admin.TopicStats) (n int) {
 	for _, g := range s.Groups {
 		n += g.LiveConsumers
@@ -55,13 +55,13 @@ func aliveIn(s *admin.TopicStats) (n int) {
 	return n
 }
 
-// state is the worst that is true of a group, or of a topic.
+// state is the most severe condition of a group or a topic.
 type state struct {
-	Class, Words string // of its badge
-	Behind       bool   // a banner says so, too
+	Class, Words string // CSS class and text of its badge
+	Behind       bool   // a banner reports it as well
 }
 
-// stateOf is the state of a group, given those groups of its topic that are late.
+// stateOf returns the state of a group, given the late groups of its topic.
 func stateOf(g admin.GroupStats, late []admin.LateGroup) state {
 	i := slices.IndexFunc(late, func(l admin.LateGroup) bool { return l.Group == g.Group && l.Cause != admin.CausePaused })
 	switch {
@@ -81,10 +81,10 @@ func stateOf(g admin.GroupStats, late []admin.LateGroup) state {
 	return state{"good", "active", false}
 }
 
-// classes are those of badges, the worst last.
+// classes are the CSS classes of badges, by severity.
 var classes = []string{"good", "quiet", "", "problem"}
 
-// stateOfTopic is the worst state of its active groups.
+// stateOfTopic returns the most severe state of its groups.
 func stateOfTopic(s *admin.TopicStats) state {
 	late, worst := s.LateGroups(), state{Words: "no groups yet", Class: "quiet"}
 	if len(late) > 0 && late[0].Cause == admin.CauseNoGroup {
@@ -105,17 +105,17 @@ func stateOfTopic(s *admin.TopicStats) state {
 	return worst
 }
 
-// laterOf is how many scheduled messages are not due yet; waitingOf has the others.
+// laterOf returns the number of scheduled messages that are not due yet. waitingOf includes the due ones.
 func laterOf(c admin.Counts) int { return c.Scheduled - c.Due }
 
-// waitingOf is how many messages the list of waiting messages has.
+// waitingOf returns the number of messages in the list of waiting messages.
 func waitingOf(c admin.Counts) int { return c.Due + c.Ready + c.InLine + c.Postponed }
 
 // column is a column of the list of topics.
 type column struct {
 	Title string
-	Sort  string                      // the name of its order in URLs
-	Of    func(*admin.TopicStats) int // its number, by which it is sorted, the highest first; nil for none
+	Sort  string                      // name in URLs
+	Of    func(*admin.TopicStats) int // sort key, highest first; nil to sort by name
 }
 
 var columns = []column{
@@ -129,7 +129,7 @@ var columns = []column{
 	{"Consumers", "consumers", aliveIn},
 }
 
-// sortTopics sorts topics by a column, how long they are overdue, and name. It returns the name of the order, by default the state.
+// sortTopics sorts topics by a column, then by Overdue, then by name. It returns the column's name in URLs; the default is "state".
 func sortTopics(list []*admin.TopicStats, name string) string {
 	i := slices.IndexFunc(columns, func(c column) bool { return c.Sort == name })
 	if i < 0 {
@@ -144,7 +144,7 @@ func sortTopics(list []*admin.TopicStats, name string) string {
 	return name
 }
 
-// topicsPage lists the topics, those first that have a problem.
+// topicsPage lists the topics, by default those with problems first.
 func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 	o, err := d.overview(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (d *Dashboard) topicsPage(ctx context.Context, q *request) (page, error) {
 
 // cut returns the topics of one page.
 func (t *topicsData) cut(q *request, found []*admin.TopicStats) []*admin.TopicStats {
-	skip, _ := strconv.Atoi(q.query.Get("skip")) // anything else is the first page
+	skip, _ := strconv.Atoi(q.query.Get("skip")) // an invalid number shows the first page
 	skip = min(max(skip, 0), len(found))
 	end := min(skip+topicsPerPage, len(found))
 	values := url.Values{"sort": {t.Sort}, "match": {t.Match}}

@@ -10,7 +10,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/admin"
 )
 
-// How far the charts look ahead, with bars that people can name.
+// spans are the time spans of charts.
 var spans = []span{
 	{"hour", "hour", "minute", "clock", time.Hour, 60},
 	{"day", "24 hours", "15 minutes", "axis", 24 * time.Hour, 96},
@@ -19,60 +19,60 @@ var spans = []span{
 
 type span struct {
 	Name   string // in URLs
-	Words  string // for "in the next"
-	Per    string // how long a bar is
-	Form   string // of the times of its axis
+	Words  string // follows "in the next"
+	Per    string // length of a bar
+	Form   string // format of the times on the axis
 	Long   time.Duration
-	number int // of bars
+	number int // number of bars
 }
 
 const (
 	maxCharts = 20  // topics on the page of all topics
-	chartWide = 600 // units of the drawing
-	chartHigh = 120 // units of the drawing
-	ticks     = 6   // steps between the times that its axis names
-	atStart   = 64  // units at the start of the axis that have no other name than "now"
-	atEnd     = 25  // units at its end, where the name of a time does not fit
+	chartWide = 600 // SVG units
+	chartHigh = 120 // SVG units
+	ticks     = 6   // intervals between the labels of the axis
+	atStart   = 64  // SVG units at the start of the axis, where only "now" fits
+	atEnd     = 25  // SVG units at the end of the axis, where no label fits
 )
 
-// upcomingData is what becomes due, and when.
+// upcomingData has the upcoming messages by time.
 type upcomingData struct {
 	Topic, Group string
-	Stats        *admin.TopicStats // of the topic; nil on the page of all topics
+	Stats        *admin.TopicStats // nil on the page of all topics
 	Span         span
 	Spans        []span
 	All          chart
-	Charts       []chart // of each topic
-	Err          error   // why one of all topics could not be read
+	Charts       []chart // one for each topic
+	Err          error   // why a topic could not be read
 }
 
-// chart draws the upcoming messages of a topic, or of all.
+// chart is a chart of the upcoming messages of one topic or all topics.
 type chart struct {
 	admin.Upcoming
 	Stats *admin.TopicStats
-	Bars  []bar        // of the buckets with messages
-	Peak  admin.Bucket // the first of those with the most
-	Tie   bool         // a later one has as many
-	Ticks []tick       // full ones
-	Form  string       // of their times
-	Shift float64      // percent of the axis before the first of them
+	Bars  []bar        // buckets with messages
+	Peak  admin.Bucket // the first bucket with the most messages
+	Tie   bool         // a later bucket has as many
+	Ticks []tick       // at round times
+	Form  string       // format of these times
+	Shift float64      // position of the first tick, in percent of the axis
 
-	Half, Top int // numbers in the middle and at the upper end of the scale
+	Half, Top int // numbers at the middle and the top of the scale
 }
 
-// bar is a part of the time, in units of the drawing.
+// bar is the bar of a bucket, in SVG units.
 type bar struct {
 	admin.Bucket
 	X, Y, Width, Height float64
 }
 
-// tick is a time at the axis.
+// tick is a label of the axis.
 type tick struct {
-	X  int // in units of the drawing
+	X  int // in SVG units
 	At time.Time
 }
 
-// upcomingPage shows when the messages of a topic become due, or those of the topics that have most scheduled.
+// upcomingPage shows when messages become due: those of one topic, or of the topics with the most scheduled messages.
 func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) {
 	chosen := spans[max(0, slices.IndexFunc(spans, func(s span) bool { return s.Name == q.query.Get("next") }))]
 	data := upcomingData{Topic: q.topic(), Group: q.group(), Span: chosen, Spans: spans}
@@ -103,7 +103,7 @@ func (d *Dashboard) upcomingPage(ctx context.Context, q *request) (page, error) 
 	return page{Name: "upcoming", Title: "Upcoming", live: data.Topic != "", Data: data}, nil
 }
 
-// toChart is the topic that was asked for, or those that have most scheduled.
+// toChart returns the topic of the request, or the topics with the most scheduled messages.
 func (d *Dashboard) toChart(ctx context.Context, data *upcomingData) ([]*admin.TopicStats, error) {
 	if data.Topic != "" {
 		data.Stats = d.stats(ctx, data.Topic)
@@ -122,7 +122,7 @@ func (d *Dashboard) toChart(ctx context.Context, data *upcomingData) ([]*admin.T
 	return most[:min(maxCharts, len(most))], nil
 }
 
-// sum adds the messages of another topic, which was read a moment later.
+// sum adds the messages of a topic.
 func sum(all, u admin.Upcoming) admin.Upcoming {
 	if all.Buckets == nil {
 		u.Buckets = slices.Clone(u.Buckets)
@@ -135,7 +135,7 @@ func sum(all, u admin.Upcoming) admin.Upcoming {
 	return all
 }
 
-// draw makes a chart, or a strip, which has no scale and fills its height.
+// draw returns a chart, or a strip: a chart without a scale, whose highest bar fills the height.
 func draw(u admin.Upcoming, form string, strip bool) chart {
 	c := chart{Upcoming: u, Form: form}
 	c.Peak = slices.MaxFunc(u.Buckets, func(a, b admin.Bucket) int { return a.Messages - b.Messages })
@@ -163,7 +163,7 @@ func draw(u admin.Upcoming, form string, strip bool) chart {
 	return c
 }
 
-// halfOf is at least half of a number, and has one digit and zeros.
+// halfOf returns a round number, a digit followed by zeros, that is at least half of n.
 func halfOf(n int) int {
 	power := 1
 	for n > 20*power {
