@@ -22,32 +22,31 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/periodic"
 )
 
-// The exit codes.
 const (
 	exitOK    = 0
-	exitNo    = 1 // the answer is no: not found, not healthy, refused, interrupted, or Redis failed
+	exitNo    = 1 // not found, not healthy, rejected, interrupted, or Redis failed
 	exitUsage = 2
 )
 
 // app is one run of the program.
 type app struct {
 	in       io.Reader
-	out      io.Writer // drops colours unless it is a terminal, and with them what looks like one
-	data     io.Writer // standard output as it is, for bytes and for programs
+	out      io.Writer // standard output; unless it is a terminal, escape sequences are removed
+	data     io.Writer // standard output, unchanged, for payloads and JSON
 	err      io.Writer
 	terminal struct{ in, out, err bool }
-	width    int // of the terminal that out is
+	width    int // of the terminal
 	now      func() time.Time
-	wait     func(context.Context, time.Duration) error // returns after a while, or with the cause of the context's end
+	wait     func(context.Context, time.Duration) error // after the context has ended, it returns the cause
 
-	// flags
+	// from flags
 	target connect.Target
 	prefix string
 	output string
 	wide   bool
-	body   string // the form of the messages that schedules make
+	body   string // encoding of the messages of schedules
 
-	// made by connect
+	// set by connect
 	client connect.Client
 	admin  *admin.Admin
 }
@@ -71,7 +70,7 @@ func Main(args []string) int {
 	return a.run(ctx, args)
 }
 
-// wait is what an app does unless it is under test.
+// wait is app.wait outside of tests.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -85,7 +84,7 @@ func wait(ctx context.Context, d time.Duration) error {
 
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()                //nolint:contextcheck // the commands get ctx when they run
-	root.InitDefaultCompletionCmd() // here, because the page of the commands leaves it out
+	root.InitDefaultCompletionCmd() // not in root, because the generated page of commands omits it
 	rejectUnknown(root)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -111,7 +110,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 var credentials = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)\S*@`)
 
-// redactCredentials takes the credentials out of a text. What help says for an example stays.
+// redactCredentials removes credentials from a text, except for the example in the help.
 func redactCredentials(text string) string {
 	return credentials.ReplaceAllStringFunc(text, func(found string) string {
 		if strings.HasSuffix(found, "://user:password@") {
@@ -121,14 +120,14 @@ func redactCredentials(text string) string {
 	})
 }
 
-// plain writes an error in one line, without credentials.
+// plain returns the text of an error on one line, without credentials.
 func plain(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	text = strings.TrimPrefix(text, "redisdelay: ")
 	return redactCredentials(text)
 }
 
-// connect reaches Redis, once.
+// connect connects to Redis unless it has done so before.
 func (a *app) connect(ctx context.Context) error {
 	if a.admin != nil {
 		return nil
@@ -147,7 +146,7 @@ func (a *app) connect(ctx context.Context) error {
 	return nil
 }
 
-// asUsage makes errors that are about flags usage errors.
+// asUsage converts errors about the values of flags to usage errors.
 func asUsage(err error) error {
 	var target *connect.TargetError
 	var config *redisdelay.ConfigError

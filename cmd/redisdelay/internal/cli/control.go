@@ -36,7 +36,7 @@ func (a *app) groupsCommand(use, short string, run func(ctx context.Context, top
 	return cmd
 }
 
-// result reports what was done with a group.
+// result reports the result of an operation on a group.
 func (a *app) result(name, topic, group, format string, args ...any) error {
 	if group == redisdelay.AllGroups {
 		group = ""
@@ -90,7 +90,7 @@ func (a *app) resume() *cobra.Command {
 		switch {
 		case err != nil:
 			return err
-		case paused != "" && group != redisdelay.AllGroups: // with all groups
+		case paused != "" && group != redisdelay.AllGroups: // all groups are paused
 			return fmt.Errorf("still paused: %s; %s ends that", paused,
 				commandLine(append([]string{"redisdelay", "resume"}, ordered([]string{"--all"}, topic)...)...))
 		case paused != "":
@@ -100,7 +100,7 @@ func (a *app) resume() *cobra.Command {
 	})
 }
 
-// paused says who has paused a group or, of all groups, which; "" if nobody has.
+// paused describes the pause of a group. For all groups, it lists the paused ones. It returns "" if there is no pause.
 func (a *app) paused(ctx context.Context, topic, group string) (string, error) {
 	groups, err := a.admin.Groups(ctx, topic)
 	var paused []string
@@ -201,7 +201,7 @@ func (a *app) limit() *cobra.Command {
 	return cmd
 }
 
-// rate is a flag such as 100/s.
+// rate is the value of a flag such as 100/s.
 func rate(to *redisdelay.Rate) *value[redisdelay.Rate] {
 	return &value[redisdelay.Rate]{to: to, name: "N/TIME", parse: func(s string) (redisdelay.Rate, error) {
 		want := errors.New("want a rate such as 100/s, 30/m or 10/5s")
@@ -269,7 +269,7 @@ func (a *app) group(ctx context.Context, topic, group string) (admin.GroupStats,
 	return admin.GroupStats{}, fmt.Errorf("%w: %q", admin.ErrGroupNotFound, group)
 }
 
-// needsForce is an error, before anything is asked, if a group has live consumers.
+// needsForce returns an error if a group has live consumers. It is called before the command asks for confirmation.
 func needsForce(forced string, groups ...admin.GroupStats) error {
 	for _, g := range groups {
 		if len(g.Consumers) > 0 {

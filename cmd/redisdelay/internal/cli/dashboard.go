@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// passwordEnv has the user and the password of the dashboard: a flag would show them in the list of processes.
+// passwordEnv is the environment variable with the user and the password. A flag would show them in the list of processes.
 const passwordEnv = "REDISDELAY_DASHBOARD_LOGIN"
 
 // web serves the dashboard.
@@ -28,8 +28,8 @@ type web struct {
 	listen      string
 	write       bool
 	environment string
-	behindProxy string // the host name of a proxy that authenticates users; "" for none
-	userHeader  string // in which that proxy names the user; "" for none
+	behindProxy string // host name of a proxy that authenticates users; "" for none
+	userHeader  string // header in which the proxy names the user; "" for none
 	login       string // user:password; "" for none
 	guesses     guesses
 }
@@ -51,7 +51,7 @@ func (a *app) dashboard() *cobra.Command {
 	return a.bodyFlag(cmd)
 }
 
-// check refuses an address that others reach, if nobody asks who they are.
+// check rejects an address that other hosts can reach, unless users must log in.
 func (w *web) check() error {
 	host, _, err := net.SplitHostPort(w.listen)
 	if err != nil {
@@ -71,7 +71,7 @@ func (w *web) check() error {
 	return nil
 }
 
-// isLoopback reports whether only this host reaches an address. A name could be any address, but for localhost.
+// isLoopback reports whether only this host can reach an address. Names other than localhost may resolve to any address.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
@@ -82,7 +82,7 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := dashboard.New(dashboard.Config{ //nolint:contextcheck // its operations outlive requests, and end with Close
+	d, err := dashboard.New(dashboard.Config{ //nolint:contextcheck // its operations end with Close, not with ctx
 		Admin: w.app.admin, Scheduler: schedules, Environment: w.environment, Logger: auditLog{app: w.app}, Actor: w.actor,
 		Access: func(*http.Request) dashboard.Access {
 			if w.write {
@@ -109,13 +109,13 @@ func (w *web) serve(ctx context.Context, _ []string) error {
 		return errors.Join(err, d.Close())
 	case <-ctx.Done():
 	}
-	err = d.Close() // which ends the streams that Shutdown would wait for
+	err = d.Close() // ends the streams, for which Shutdown would wait
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, server.Shutdown(ending))
 }
 
-// actor names the person behind a request, if a login or a proxy has identified the person.
+// actor returns the user that a login or a proxy has identified, otherwise the address of the client.
 func (w *web) actor(r *http.Request) string {
 	user, _, _ := r.BasicAuth()
 	switch {
@@ -127,14 +127,14 @@ func (w *web) actor(r *http.Request) string {
 	return hostOf(r.RemoteAddr)
 }
 
-// eventJSON is something that has happened while a command serves.
+// eventJSON is an event of a command that serves or runs.
 type eventJSON struct {
 	At     time.Time
 	Event  string
 	Fields map[string]any
 }
 
-// event writes that something has happened, on one line, with its fields quoted.
+// event writes an event on one line, with quoted fields.
 func (a *app) event(event string, fields map[string]any) error {
 	if a.json() {
 		for name, value := range fields {

@@ -35,27 +35,27 @@ func (a *app) doctor() *cobra.Command {
 	return cmd
 }
 
-// diagnosis shows what is found: each finding at once, since the whole may take minutes. Of
-// findings that are alike in many topics, people see the first ones and how many there are.
+// diagnosis shows findings immediately, because an examination may take minutes. If many topics have the same finding, it
+// shows the first ones in full, and counts the others.
 type diagnosis struct {
 	app      *app
 	bar      *bar
-	topic    string // that the bar is for
+	topic    string // topic of the bar
 	topics   map[alike][]string
-	order    []alike // of the topics
+	order    []alike // keys of topics, in order of their first finding
 	problems int
 	fixable  bool
-	failed   error // of the output
+	failed   error // why the output failed
 }
 
-// alike is what findings have in common that differ in their topic.
+// alike identifies findings that differ only in their topic.
 type alike struct {
 	severity admin.Severity
 	check    string
 	fixed    bool
 }
 
-// maxAlike is how many findings that are alike are shown in full.
+// maxAlike is the number of similar findings that are shown in full.
 const maxAlike = 5
 
 func (d *diagnosis) find(f admin.Finding) {
@@ -76,7 +76,7 @@ func (d *diagnosis) find(f admin.Finding) {
 	d.failed = errors.Join(d.failed, d.app.finding(f))
 }
 
-// update shows how far the topic is.
+// update shows the progress in the current topic.
 func (d *diagnosis) update(e admin.ExamineProgress) {
 	if e.Topic != d.topic {
 		d.bar.clear()
@@ -85,7 +85,7 @@ func (d *diagnosis) update(e admin.ExamineProgress) {
 	d.bar.update(admin.Progress{Done: e.Done})
 }
 
-// more sums up the findings that were not shown.
+// more summarizes the findings that were not shown.
 func (d *diagnosis) more() error {
 	for _, kind := range d.order {
 		rest := d.topics[kind]
@@ -119,7 +119,7 @@ func (d *diagnosis) outcome() error {
 	return nil
 }
 
-// finding writes a finding.
+// finding prints a finding.
 func (a *app) finding(f admin.Finding) error {
 	if a.json() {
 		return a.object(f)

@@ -15,13 +15,13 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// value is a flag that is parsed as it is read.
+// value is the value of a flag of any type.
 type value[T any] struct {
 	to    *T
-	name  string // for help
+	name  string // placeholder in the help
 	text  string
 	parse func(string) (T, error)
-	again func(T) string // how to say the same later; nil: as it was said
+	again func(T) string // formats a value that depends on the current time; nil: the text of the flag
 }
 
 var _ pflag.Value = (*value[int])(nil)
@@ -40,7 +40,7 @@ func (v *value[T]) Set(text string) error {
 func (v *value[T]) String() string { return v.text }
 func (v *value[T]) Type() string   { return v.name }
 
-// text is a flag for any text but the empty one.
+// text is a flag for a text that is not empty.
 func text(to *string, name string) pflag.Value {
 	return &value[string]{to: to, name: name, text: *to, parse: func(s string) (string, error) {
 		if s == "" {
@@ -71,7 +71,7 @@ func number(to *int, lowest, highest int) pflag.Value {
 	return v
 }
 
-// duration is a flag for a duration that is not shorter than another.
+// duration is a flag for a duration of at least shortest.
 func duration(to *time.Duration, shortest time.Duration) pflag.Value {
 	v := &value[time.Duration]{to: to, name: "DURATION", parse: func(s string) (time.Duration, error) {
 		d, err := humanize.ParseDuration(s)
@@ -94,7 +94,7 @@ func (a *app) moment(to *time.Time, direction humanize.Direction) pflag.Value {
 	return v
 }
 
-// choice is a flag for one of some words.
+// choice is a flag for one of several words.
 func choice(to *string, of ...string) pflag.Value {
 	name := strings.Join(of, "|")
 	return &value[string]{to: to, name: name, text: *to, parse: func(s string) (string, error) {
@@ -105,7 +105,7 @@ func choice(to *string, of ...string) pflag.Value {
 	}}
 }
 
-// pairs is a flag for k=v that may be repeated.
+// pairs is a flag for NAME=VALUE that may be repeated.
 type pairs map[string]string
 
 func (p pairs) Set(s string) error {
@@ -120,7 +120,7 @@ func (p pairs) Set(s string) error {
 func (p pairs) String() string { return "" }
 func (p pairs) Type() string   { return "NAME=VALUE" }
 
-// list is a flag that may be repeated.
+// list is a flag for a text that may be repeated.
 type list struct {
 	to   *[]string
 	name string
@@ -142,8 +142,7 @@ const (
 	noFiles         = cobra.ShellCompDirectiveNoFileComp
 )
 
-// complete completes the arguments of a command: topics and groups. Redis that cannot be
-// reached has none.
+// complete completes topics and groups in the arguments of a command. If Redis is unreachable, it suggests nothing.
 func (a *app) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	names := strings.Fields(cmd.Use)[1:]
 	if len(names) == 0 {
@@ -180,7 +179,7 @@ func (a *app) completeGroup(cmd *cobra.Command, args []string, _ string) ([]stri
 	})
 }
 
-// names reads names from Redis. Those that cannot be typed are left out: a shell prints what completes a word.
+// names reads names from Redis. It omits names with characters that are unsafe in a terminal, because a shell prints suggestions.
 func (a *app) names(cmd *cobra.Command, read func(ctx context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()

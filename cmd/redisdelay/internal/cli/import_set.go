@@ -16,14 +16,14 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// setImport is an import from a sorted set that this library has not written.
+// setImport is an import from sorted sets of other libraries or applications.
 type setImport struct {
 	app *app
 
-	// flags
+	// from flags
 	zset, hash, unit string
 	from, queue      string
-	source           string // a URL; "" is the Redis of the topic
+	source           string // URL of Redis; "" for the Redis of the topic
 	after            time.Time
 	keyed, remove    bool
 	dryRun           bool
@@ -32,21 +32,21 @@ type setImport struct {
 	total       int // members of the sets
 	bar         *bar
 	done        importJSON
-	lastProblem error  // why the last one cannot be imported
-	gone        string // the last member that is left since its message is gone
+	lastProblem error  // why the last unusable member cannot be imported
+	gone        string // the last member that is counted as Gone
 	some        []sortedset.Job
 }
 
-// importJSON is what an import from a sorted set has done, or would do.
+// importJSON is the result of an import from sorted sets, or of its dry run.
 type importJSON struct {
 	operationJSON
-	FirstDue time.Time // of those that were, or would be, imported
+	FirstDue time.Time // earliest due time of an imported member
 	LastDue  time.Time
-	Earlier  int // left since they are due before --due-after
+	Earlier  int // members that were not imported because they are due before --due-after
 	Unusable int // members that cannot become messages
-	KeyInUse int // of those skipped: another message holds the key
-	Gone     int // left in the set: stored before, and no longer there although they are not due
-	Removed  int // from the set
+	KeyInUse int // skipped members whose key another message holds
+	Gone     int // members that remain in the set because their stored message is gone before it was due
+	Removed  int // members removed from the set
 }
 
 const importSample = 5 // jobs that a dry run shows
@@ -69,7 +69,7 @@ due before it is stored.
 With --from, the jobs that wait in a queue of another library become messages. The queue is not changed. If --keyed makes a
 job's key one that another message holds, the job is not imported, and the command fails.`
 
-// flags adds the flags to the command import.
+// flags adds the flags for sorted sets to the command import.
 func (s *setImport) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(text(&s.zset, "KEY"), "zset", "import the members of this sorted set, in place of a FILE")
@@ -85,7 +85,7 @@ func (s *setImport) flags(cmd *cobra.Command) {
 	flags.BoolVar(&s.dryRun, "dry-run", false, "only count and show what would be imported")
 }
 
-// asked reports whether the import is from a set.
+// asked reports whether a flag asks for an import from a sorted set.
 func (s *setImport) asked() bool { return s.zset != "" || s.from != "" }
 
 func (s *setImport) check(cmd *cobra.Command, args []string) error {
@@ -143,13 +143,13 @@ func (s *setImport) run(ctx context.Context, args []string) error {
 	return s.report(ctx, args[0], err)
 }
 
-// open returns the sets to read.
+// open returns the sets to import.
 func (s *setImport) open(ctx context.Context) ([]sortedset.Set, func(), error) {
 	client, finish := s.app.client, func() {}
 	if s.source != "" {
 		target := s.app.target
 		target.URL, target.Sentinel, target.Cluster = s.source, "", false
-		if !target.Secure() { // the files are those of the topic's server
+		if !target.Secure() { // the files of the flags are for the topic's server
 			target.CA, target.Cert, target.Key = "", "", ""
 		}
 		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
@@ -175,7 +175,7 @@ func (s *setImport) open(ctx context.Context) ([]sortedset.Set, func(), error) {
 	return []sortedset.Set{sortedset.ByHand(client, s.zset, s.hash, sortedset.Unit(s.unit))}, finish, nil
 }
 
-// takeAll imports a set, or only counts what is in it.
+// takeAll imports a set or, in a dry run, counts its members.
 func (s *setImport) takeAll(ctx context.Context, topic string, set sortedset.Set) error {
 	for page, err := range set.Pages(ctx) {
 		if err != nil {
@@ -193,7 +193,7 @@ func (s *setImport) takeAll(ctx context.Context, topic string, set sortedset.Set
 	return nil
 }
 
-// choose leaves those of a page that are to be imported.
+// choose returns the jobs of a page that are to be imported, and counts the others.
 func (s *setImport) choose(page []sortedset.Job) []sortedset.Job {
 	s.options().Check(page)
 	var jobs []sortedset.Job
@@ -223,7 +223,7 @@ func (s *setImport) options() sortedset.Options {
 	return sortedset.Options{Keyed: s.keyed, Metadata: s.metadata}
 }
 
-// store imports jobs and, if that is asked for, removes them from the set.
+// store imports jobs and, with --remove, removes them from the set.
 func (s *setImport) store(ctx context.Context, topic string, set sortedset.Set, jobs []sortedset.Job) error {
 	progress, err := s.put(ctx, topic, set, jobs)
 	s.done.Done += progress.Done
@@ -250,7 +250,7 @@ func (s *setImport) put(ctx context.Context, topic string, set sortedset.Set, jo
 	return s.app.admin.Import(ctx, topic, bytes.NewReader(lines), nil)
 }
 
-// stored leaves those jobs whose messages are stored or done, and counts the others.
+// stored returns the jobs whose messages are stored or done, and counts the others.
 func (s *setImport) stored(ctx context.Context, topic string, set sortedset.Set, jobs []sortedset.Job) ([]sortedset.Job, error) {
 	var stored []sortedset.Job
 	for _, job := range jobs {
@@ -265,15 +265,15 @@ func (s *setImport) stored(ctx context.Context, topic string, set sortedset.Set,
 	return stored, nil
 }
 
-// isStored reports whether the message of a job is stored or done. With keys, it imports the job again: only the
-// outcome of one job tells that its key is in use.
+// isStored reports whether the message of a job is stored or done. With keys, it imports the job again, because only an
+// import of a single job shows that its key is in use.
 func (s *setImport) isStored(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
 	if s.keyed {
 		progress, err := s.put(ctx, topic, set, []sortedset.Job{job})
 		if err != nil {
 			return false, err
 		}
-		s.done.Done += progress.Done // its key is free by now
+		s.done.Done += progress.Done // its key has become free
 		s.done.Skipped -= progress.Done
 		if errors.Is(progress.LastSkip, admin.ErrKeyInUse) {
 			s.done.KeyInUse++
@@ -291,7 +291,7 @@ func (s *setImport) isStored(ctx context.Context, topic string, set sortedset.Se
 	return exists, err
 }
 
-// exists reports whether the message of a job is in the topic. What was stored may have been cancelled since.
+// exists reports whether the message of a job is in the topic. It may have been cancelled after it was stored.
 func (s *setImport) exists(ctx context.Context, topic string, set sortedset.Set, job sortedset.Job) (bool, error) {
 	for _, id := range set.IDs(job, s.options()) {
 		_, err := s.app.admin.Message(ctx, topic, admin.Ref{ID: id})
@@ -302,7 +302,7 @@ func (s *setImport) exists(ctx context.Context, topic string, set sortedset.Set,
 	return false, nil
 }
 
-// report says what was done. What must not be taken for imported is an error, when all others are.
+// report reports the result. Members that were not imported are an error, even if all others were.
 func (s *setImport) report(ctx context.Context, topic string, err error) error {
 	s.done.Topic, s.done.Operation, s.done.DryRun = topic, "import", s.dryRun
 	s.done.Matching, s.done.Complete = &s.total, err == nil && !s.dryRun
@@ -316,8 +316,8 @@ func (s *setImport) report(ctx context.Context, topic string, err error) error {
 	return errors.Join(s.app.reply(s.done, "%s", s.summary(ctx)), failed)
 }
 
-// missing says which members are neither in the topic nor handled; nil if none is. Of --zset, those whose keys are in use
-// are no error: the new version has published them already.
+// missing returns an error about members that are neither in the topic nor handled. With --zset, a key in use is no error,
+// because the new version of the application has then published the message.
 func (s *setImport) missing() error {
 	var texts []string
 	if s.done.Unusable > 0 {
@@ -344,7 +344,7 @@ func (s *setImport) summary(ctx context.Context) string {
 		count      int
 		before, of string
 	}{
-		{s.done.KeyInUse, "", " with a key in use"}, // which the last reason may hide
+		{s.done.KeyInUse, "", " with a key in use"}, // the last reason may be another one
 		{s.done.Earlier, "left ", " that are due earlier"},
 		{s.done.Removed, "removed ", " from the set"},
 	} {
@@ -358,7 +358,7 @@ func (s *setImport) summary(ctx context.Context) string {
 	return text
 }
 
-// preview shows what would be imported.
+// preview shows the result of a dry run.
 func (s *setImport) preview(topic string) error {
 	a, now := s.app, s.app.now()
 	text := "no member"

@@ -78,7 +78,7 @@ type inboxRunJSON struct {
 	Changed   int
 }
 
-// observer counts what an Inbox does, in several goroutines.
+// observer counts the entries that an Inbox handles, in several goroutines.
 func (done *inboxRunJSON) observer() observe.Observer {
 	var mu sync.Mutex
 	return observe.Observer{

@@ -106,7 +106,7 @@ func membersOf(name string, v reflect.Value) object {
 	}
 }
 
-// textMember returns a text or, if it is not UTF-8, its bytes in base64.
+// textMember returns a member with a text or, if it is not UTF-8, with its bytes in base64.
 func textMember(name, text string) object {
 	switch {
 	case text == "":
@@ -133,7 +133,7 @@ func listMember(name string, v reflect.Value) object {
 	return object{{name, list}}
 }
 
-// textsMember returns texts or, if one of them is not UTF-8, the bytes of all in base64.
+// textsMember returns a member with texts or, if one of them is not UTF-8, with all of them in base64.
 func textsMember(name string, texts []string) object {
 	coded := make([][]byte, len(texts))
 	for i, text := range texts {
@@ -145,8 +145,8 @@ func textsMember(name string, texts []string) object {
 	return object{{name, append([]string{}, texts...)}}
 }
 
-// mapMembers returns the entries of a map that are UTF-8, and the other ones in base64: as text, keys that differ could
-// become equal.
+// mapMembers returns a member with the entries of a map that are UTF-8, and a member with the others in base64, because
+// different keys could become equal as text.
 func mapMembers(name string, v reflect.Value) (o object) {
 	texts, coded := map[string]any{}, map[string]any{}
 	for key, value := range v.Seq2() {
@@ -176,12 +176,12 @@ type pauseJSON struct {
 	By, Reason   string
 }
 
-// decodedJSON is an admin.Content.
+// decodedJSON is an admin.Content in JSON.
 type decodedJSON struct {
 	UUID      string
 	Metadata  message.Metadata
 	Payload   []byte
-	Body      []byte // of a message that cannot be decoded
+	Body      []byte // if it cannot be decoded
 	Error     error
 	LastError string
 }
@@ -193,22 +193,22 @@ func decodedOf(c admin.Content) decodedJSON {
 	return decodedJSON{UUID: c.Message.UUID, Metadata: c.Message.Metadata, Payload: c.Message.Payload, LastError: c.LastError}
 }
 
-// operationJSON is what an operation on messages or groups has done.
+// operationJSON is the result of an operation on messages or groups.
 type operationJSON struct {
 	Topic     string
 	Operation string
 	Group     string
 	To        string
-	Matching  *int // counted before the operation; of IDs and keys, those that exist
+	Matching  *int // matching messages before the operation; with ids or keys, the existing ones
 	Done      int
 	Skipped   int
-	Reason    string // why the last one was skipped
+	Reason    string // why the last skipped message was skipped
 	DryRun    bool
 	Complete  bool
-	Cursor    string // to go on from, if it is not complete
+	Cursor    string // to continue from if the operation is incomplete
 }
 
-// set says how far an operation has come, and whether it has ended.
+// set sets the fields from the progress and the error of an operation.
 func (o *operationJSON) set(p admin.Progress, err error) {
 	o.Done, o.Skipped, o.Complete = p.Done, p.Skipped, err == nil
 	if p.LastSkip != nil {
@@ -216,7 +216,7 @@ func (o *operationJSON) set(p admin.Progress, err error) {
 	}
 }
 
-// skips says how many messages were skipped, and why.
+// skips describes the skipped messages.
 func (o operationJSON) skips() string {
 	switch {
 	case o.Skipped == 0:
@@ -227,7 +227,7 @@ func (o operationJSON) skips() string {
 	return ", skipped " + humanize.Number(o.Skipped) + ": " + o.Reason
 }
 
-// What is printed besides values of other packages.
+// JSON output that is not a type of another package.
 type (
 	topicJSON struct{ Topic string }
 
@@ -241,7 +241,7 @@ type (
 		Count int
 	}
 
-	// cursorJSON is the line after the last entry of a page, if there is more.
+	// cursorJSON is the line after the last entry of a page that is not the last page.
 	cursorJSON struct{ NextCursor string }
 
 	explanationJSON struct {
@@ -260,7 +260,7 @@ type (
 		CatchUp string // none, one, or a period
 	}
 
-	// scheduleOperationJSON is what was done with a schedule, or by run.
+	// scheduleOperationJSON is the result of an operation on a schedule, or of run.
 	scheduleOperationJSON struct {
 		Schedule  string
 		Operation string

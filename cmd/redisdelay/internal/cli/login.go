@@ -14,20 +14,20 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// How fast passwords can be guessed from one address.
+// The rate limit for wrong passwords from one address.
 const (
-	freeGuesses = 5 // compared at once
+	freeGuesses = 5 // burst
 	guessEvery  = time.Second
-	maxGuessers = 1000 // addresses with a count of their own; all others share one
+	maxGuessers = 1000 // addresses with a limit of their own; all others share one
 )
 
-// guesses are the wrong passwords of late.
+// guesses limits the rate of wrong passwords.
 type guesses struct {
 	mu sync.Mutex
-	of map[string]time.Time // guarded by mu; by address, when all its free guesses are back
+	of map[string]time.Time // guarded by mu; for each address, when its full burst is available again
 }
 
-// allow reports whether the answer to a guess may be given now. A right one frees the address.
+// allow reports whether a login may be answered now. A correct password resets the limit of the address.
 func (g *guesses) allow(address string, now time.Time, right bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,8 +54,9 @@ func (g *guesses) allow(address string, now time.Time, right bool) bool {
 	return true
 }
 
-// guard asks for the login, if there is one, and refuses names that are not ours: a page elsewhere could make a browser
-// take its own name for this host (DNS rebinding). A login is safe from that: browsers send it to no other name.
+// guard requires the login if there is one. Without a login, it rejects unknown host names, because the page of another site
+// could resolve its own name to this address (DNS rebinding). A login prevents that: browsers send it only to the host for
+// which the user has entered it.
 func (w *web) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		host := hostOf(r.Host)
@@ -75,7 +76,7 @@ func (w *web) guard(next http.Handler) http.Handler {
 	})
 }
 
-// loggedIn checks the login of a request, and answers those that have none, a wrong one, or too many wrong ones.
+// loggedIn checks the login of a request. If it is missing or wrong, or the rate limit is reached, it writes the response.
 func (w *web) loggedIn(out http.ResponseWriter, r *http.Request) bool {
 	user, password, given := r.BasicAuth()
 	got, want := sha256.Sum256([]byte(user+":"+password)), sha256.Sum256([]byte(w.login))
@@ -96,11 +97,11 @@ func (w *web) loggedIn(out http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// addressOf is where a request comes from: of IPv6, the network, which is what a guesser has.
+// addressOf returns the IPv4 address or the IPv6 /64 network of a client, because an attacker has a whole network.
 func addressOf(r *http.Request) string {
 	host := hostOf(r.RemoteAddr)
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() && !ip.Is4In6() {
-		network, _ := ip.WithZone("").Prefix(64) // which every such address has
+		network, _ := ip.WithZone("").Prefix(64) // 64 bits are always valid
 		return network.String()
 	}
 	return host

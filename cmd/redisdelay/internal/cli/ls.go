@@ -73,7 +73,7 @@ func (l *lister) run(ctx context.Context, args []string) error {
 	return a.reply(cursorJSON{q.Cursor}, "there are more: %s", resumeLine(l.cmd, args, q.Cursor))
 }
 
-// runCount says how many match.
+// runCount prints the number of matching messages.
 func (l *lister) runCount(ctx context.Context, topic string, q admin.Query) error {
 	n, err := l.app.admin.Count(ctx, topic, q)
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *lister) runCount(ctx context.Context, topic string, q admin.Query) erro
 	return l.app.reply(countJSON{topic, n}, "%s", humanize.Number(n))
 }
 
-// showEntries shows entries of a set.
+// showEntries prints the entries of a set.
 func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 	at := map[admin.Set]string{admin.InDelivery: "LEASED UNTIL", admin.Dead: "DEAD SINCE"}[set]
 	if at == "" {
@@ -100,7 +100,7 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 	return printList(a, entries, g, "no message matches")
 }
 
-// yes is how tables show what is the case.
+// yes formats a bool in a table.
 func yes(is bool) string {
 	if is {
 		return "yes"
@@ -108,7 +108,7 @@ func yes(is bool) string {
 	return ""
 }
 
-// preview is the beginning of a payload, on one line.
+// preview returns the start of a payload, on one line.
 func (a *app) preview(c admin.Content) any {
 	switch {
 	case c.Message != nil:
@@ -122,7 +122,7 @@ func (a *app) preview(c admin.Content) any {
 	}
 }
 
-// cut shortens a text, as it is shown, to so many characters.
+// cut shortens a text to a number of displayed characters.
 func (a *app) cut(text string, length int) string {
 	if a.wide {
 		return text

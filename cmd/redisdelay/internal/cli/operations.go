@@ -16,12 +16,12 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// operation is what a command does to messages.
+// operation is an operation of a command on messages.
 type operation struct {
 	name string // in JSON, such as "requeue"
-	done string // "requeued"
-	ask  string // "Requeue"
-	noun string // "dead message"
+	done string // such as "requeued"
+	ask  string // such as "Requeue"
+	noun string // such as "dead message"
 	run  runner
 }
 
@@ -31,8 +31,8 @@ func (op operation) of(n int) string { return humanize.Count(n, op.noun, op.noun
 
 var errNotAsked = &usageError{"--yes is missing: there is no terminal to ask on, want --yes or --dry-run"}
 
-// runBulk carries out an operation on what was chosen. Of many messages, it shows the number and a
-// sample first, and asks.
+// runBulk carries out an operation on the selected messages. With a filter, it first shows the number of messages and a
+// sample, and asks for confirmation.
 func (a *app) runBulk(ctx context.Context, cmd *cobra.Command, args []string, c *chooser, op operation) error {
 	total, named := c.named(args)
 	result := operationJSON{Topic: args[0], Operation: op.name, DryRun: c.dryRun}
@@ -61,7 +61,7 @@ func (a *app) runBulk(ctx context.Context, cmd *cobra.Command, args []string, c 
 	}
 	failed := outcome(ctx, err, progress, named)
 	if named && failed != nil && !a.json() {
-		result.Skipped, result.Reason = 0, "" // the error says it
+		result.Skipped, result.Reason = 0, "" // the error has the reason
 		if result.Done == 0 {
 			return failed
 		}
@@ -69,7 +69,7 @@ func (a *app) runBulk(ctx context.Context, cmd *cobra.Command, args []string, c 
 	return errors.Join(a.report(result, op, cmd, args), failed)
 }
 
-// outcome is the error of an operation that was carried out.
+// outcome returns the error of an operation, given its progress.
 func outcome(ctx context.Context, err error, progress admin.Progress, named bool) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -86,13 +86,13 @@ func outcome(ctx context.Context, err error, progress admin.Progress, named bool
 	return nil
 }
 
-// preamble counts what matches and shows some of it.
+// preamble counts the matching messages and shows a sample.
 func (a *app) preamble(ctx context.Context, topic string, q admin.Query, op operation) (int, error) {
 	total, err := a.admin.Count(ctx, topic, q)
 	if err != nil || a.json() || total == 0 {
 		return total, err
 	}
-	q.Limit, q.Cursor = 5, "" // an operation's cursor is not that of a page
+	q.Limit, q.Cursor = 5, "" // a page does not accept the cursor of an operation
 	page, err := a.admin.Entries(ctx, topic, q)
 	if err != nil {
 		return 0, err
@@ -110,7 +110,7 @@ func (a *app) preamble(ctx context.Context, topic string, q admin.Query, op oper
 	return total, a.printf("\n")
 }
 
-// unchanged says that nothing was done: nothing matched, or it was a dry run.
+// unchanged reports that nothing was changed, because no message matches or it is a dry run.
 func (a *app) unchanged(ctx context.Context, args []string, c *chooser, op operation, result operationJSON) error {
 	var failed error
 	if _, named := c.named(args); named {
@@ -135,14 +135,14 @@ func (a *app) dryAll(ctx context.Context, topic string, which []admin.Ref) (foun
 		switch failed = cmp.Or(failed, err); {
 		case err == nil:
 			found++
-		case !errors.Is(err, admin.ErrMessageNotFound): // it would be the same for the others
+		case !errors.Is(err, admin.ErrMessageNotFound): // the other messages would fail in the same way
 			return found, failed
 		}
 	}
 	return found, failed
 }
 
-// dry explains one of them.
+// dry explains a message that an operation would change.
 func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 	e, err := a.admin.Explain(ctx, topic, which)
 	if err != nil || a.json() {
@@ -151,7 +151,7 @@ func (a *app) dry(ctx context.Context, topic string, which admin.Ref) error {
 	return a.printf("%s: %s\n", e.Message.ID, e.Summary)
 }
 
-// report says what an operation has done.
+// report prints the result of an operation.
 func (a *app) report(result operationJSON, op operation, cmd *cobra.Command, args []string) error {
 	if err := a.reply(result, "%s %s%s", op.done, op.of(result.Done), result.skips()); err != nil || a.json() || result.Cursor == "" {
 		return err
@@ -175,7 +175,7 @@ func (a *app) ask(ctx context.Context, prompt string) (string, error) {
 		text string
 		err  error
 	}
-	// The reader ends with the process, if nobody answers.
+	// Without an answer, the goroutine ends with the process.
 	read := make(chan line, 1)
 	go func() {
 		text, err := bufio.NewReader(a.in).ReadString('\n')
@@ -193,7 +193,7 @@ func (a *app) ask(ctx context.Context, prompt string) (string, error) {
 	}
 }
 
-// bulkCommand returns a command for many messages. The operation is made once the flags are read.
+// bulkCommand returns a command for many messages. It calls the function for the operation after parsing the flags.
 func (a *app) bulkCommand(use, short string, sets []admin.Set, check func(*cobra.Command) error, make func() operation) *cobra.Command {
 	var c *chooser
 	var called *cobra.Command
@@ -274,7 +274,7 @@ func (a *app) bury() *cobra.Command {
 	return cmd
 }
 
-// due is the flags for a due time.
+// due has the flags for a due time.
 type due struct {
 	app *app
 	in  time.Duration
@@ -292,7 +292,7 @@ func (t *due) check(cmd *cobra.Command) error {
 	return exclusive(cmd, "in", "at")
 }
 
-// needed is check of a command that needs one.
+// needed returns an error if no due time is given.
 func (t *due) needed(cmd *cobra.Command) error {
 	if err := t.check(cmd); err != nil || t.set {
 		return err

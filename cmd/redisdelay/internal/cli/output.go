@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// style is an escape sequence that a writer drops unless it is a terminal.
+// style is an escape sequence. app.out removes it unless it is a terminal.
 type style string
 
 const (
@@ -33,10 +33,10 @@ const (
 
 func (a *app) json() bool { return a.output == "json" }
 
-// styled is text that a terminal may get as it is: it is clean, or in our colours.
+// styled is text that is safe for a terminal. It may have colours of this program.
 type styled string
 
-// paint is text in a colour.
+// paint cleans a text and colours it.
 func paint(s style, text string) styled {
 	if text == "" {
 		return ""
@@ -44,8 +44,8 @@ func paint(s style, text string) styled {
 	return styled(string(s) + humanize.Clean(text) + string(resetStyle))
 }
 
-// clean makes values safe for a terminal. All that is printed for people comes through here, by
-// printf, say, a grid or fields: a publisher must not move the cursor of the operator's terminal.
+// clean makes values safe for a terminal. printf, say, grid and fields call it for all output for people, because texts of
+// a publisher must not contain escape sequences for the operator's terminal.
 func clean(values ...any) []any {
 	safe := make([]any, len(values))
 	for i, value := range values {
@@ -61,16 +61,16 @@ func clean(values ...any) []any {
 	return safe
 }
 
-// printf writes to standard output. The format is no text of others.
+// printf writes to standard output. It does not clean the format.
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.out, format, clean(args...)...)
 	return err
 }
 
-// say writes to standard error. There is nobody to tell if that fails.
+// say writes to standard error. It ignores errors, because they cannot be reported.
 func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.err, format, clean(args...)...) }
 
-// object writes a struct as one line of JSON.
+// object prints a struct as one line of JSON.
 func (a *app) object(value any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -90,8 +90,8 @@ func (a *app) reply(value any, format string, args ...any) error {
 	return a.printf("%s\n", fmt.Sprintf(format, args...)) // clean as a whole: %q escapes by itself
 }
 
-// escaping writes lines of JSON, of which each call has whole ones. What a terminal may obey is
-// written as \u and digits, which means the same.
+// escaping writes JSON and replaces control characters by equivalent \u sequences, because the output may be a terminal.
+// Each call of Write has whole lines.
 type escaping struct{ out io.Writer }
 
 func (e escaping) Write(text []byte) (int, error) {
@@ -116,20 +116,19 @@ func (e escaping) Write(text []byte) (int, error) {
 // column is a column of a table.
 type column struct {
 	name  string
-	right bool // numbers
-	wide  bool // only with --wide
+	right bool // aligned to the right
+	wide  bool // shown only with --wide
 }
 
-// grid is a table for people.
+// grid is a table.
 type grid struct {
 	columns []column
 	rows    [][]string
 	shown   []int    // indexes of the columns that are shown
-	spare   []string // columns that a narrow terminal goes without, the first first
+	spare   []string // columns that are omitted on a narrow terminal, in this order
 }
 
-// newGrid returns a table with these columns: "#" before a name aligns it to the right, "+"
-// leaves it to --wide.
+// newGrid returns a table. A "#" before the name of a column aligns it to the right. A "+" shows it only with --wide.
 func (a *app) newGrid(names ...string) *grid {
 	g := &grid{}
 	for i, name := range names {
@@ -144,7 +143,7 @@ func (a *app) newGrid(names ...string) *grid {
 	return g
 }
 
-// maxCell is how many characters a cell has at most. To align rows of several MB takes long, and nobody can read them.
+// maxCell is the maximum number of characters in a cell. Rows of several MB are slow to align, and unreadable.
 const maxCell = 1000
 
 // add adds a row.
@@ -159,8 +158,7 @@ func (g *grid) add(cells ...any) {
 	g.rows = append(g.rows, row)
 }
 
-// print writes the table, without the columns that are empty in all rows. On a narrow terminal it goes without further
-// columns, and cuts the last one.
+// print prints the table without empty columns. On a narrow terminal, it omits more columns and cuts the last one.
 func (a *app) print(g *grid) error {
 	g.drop(func(i int) bool { return !slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "" }) })
 	if a.terminal.out && !a.wide && a.width > 0 {
@@ -183,7 +181,7 @@ func (a *app) print(g *grid) error {
 	return nil
 }
 
-// gap is between two columns.
+// gap separates two columns.
 const gap = "  "
 
 func (c column) align(cell string, width int) string {
@@ -194,10 +192,10 @@ func (c column) align(cell string, width int) string {
 	return cell + blank
 }
 
-// minCut is how short the last column may be cut.
+// minCut is the minimum width to which the last column is cut.
 const minCut = 10
 
-// fit makes the table as narrow as a terminal, as far as possible.
+// fit narrows the table to the width of the terminal if possible.
 func (g *grid) fit(width int) {
 	for _, name := range g.spare {
 		if before, last := g.width(); before+min(last, minCut) <= width {
@@ -213,7 +211,7 @@ func (g *grid) fit(width int) {
 	}
 }
 
-// width is how wide the last column is, and all before it with their gaps.
+// width returns the width of the last column, and that of the columns before it with their gaps.
 func (g *grid) width() (before, last int) {
 	widths := g.widths()
 	for _, w := range widths {
@@ -223,7 +221,7 @@ func (g *grid) width() (before, last int) {
 	return before, last - len(gap)
 }
 
-// widths are those of the columns that are shown.
+// widths returns the widths of the shown columns.
 func (g *grid) widths() []int {
 	widths := make([]int, len(g.shown))
 	for n, i := range g.shown {
@@ -235,7 +233,7 @@ func (g *grid) widths() []int {
 	return widths
 }
 
-// printList prints values as JSON or as a table or, if there are none, as a sentence.
+// printList prints values as JSON or as a table. Without values, it prints a sentence in place of the table.
 func printList[T any](a *app, values []T, g *grid, none string, args ...any) error {
 	switch {
 	case a.json():
@@ -253,7 +251,7 @@ func printList[T any](a *app, values []T, g *grid, none string, args ...any) err
 
 func (g *grid) drop(which func(i int) bool) { g.shown = slices.DeleteFunc(g.shown, which) }
 
-// count writes a number, dimmed if it is 0.
+// count formats a number, dimmed if it is 0.
 func count(n int) styled {
 	if n == 0 {
 		return paint(dimStyle, "0")
@@ -261,7 +259,7 @@ func count(n int) styled {
 	return styled(humanize.Number(n))
 }
 
-// unlessZero writes a number; nothing for 0.
+// unlessZero formats a number; "" for 0.
 func unlessZero(n int) string {
 	if n == 0 {
 		return ""
@@ -269,7 +267,7 @@ func unlessZero(n int) string {
 	return humanize.Number(n)
 }
 
-// bad writes a number that should be 0.
+// bad formats a number that should be 0.
 func bad(n int) styled {
 	if n == 0 {
 		return paint(dimStyle, "0")
@@ -277,11 +275,11 @@ func bad(n int) styled {
 	return paint(badStyle, humanize.Number(n))
 }
 
-// bar shows on a terminal how far an operation has come. Elsewhere it shows nothing.
+// bar shows the progress of an operation on a terminal. Otherwise it shows nothing.
 type bar struct {
 	app   *app
 	verb  string
-	total int // 0: not known
+	total int // 0: unknown
 	start time.Time
 	drawn time.Time
 }
@@ -290,7 +288,7 @@ const (
 	barWidth = 30
 	barEvery = 100 * time.Millisecond
 
-	// For a terminal.
+	// if standard error is a terminal
 	clearLine   styled = "\r\x1b[K"
 	clearScreen styled = "\x1b[H\x1b[J"
 )
@@ -299,7 +297,7 @@ func (a *app) newBar(verb string, total int) *bar {
 	return &bar{app: a, verb: verb, total: total, start: a.now()}
 }
 
-// update draws, at most ten times a second.
+// update draws the bar, at most ten times a second.
 func (b *bar) update(p admin.Progress) {
 	now := b.app.now()
 	if !b.app.terminal.err || now.Sub(b.drawn) < barEvery {
@@ -315,7 +313,7 @@ func (b *bar) clear() {
 	}
 }
 
-// line is the text of the bar, after a time since the start.
+// line returns the text of the bar after some time.
 func (b *bar) line(p admin.Progress, since time.Duration) string {
 	seen := p.Done + p.Skipped
 	text := b.verb + " " + humanize.Number(p.Done)

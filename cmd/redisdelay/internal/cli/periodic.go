@@ -23,7 +23,7 @@ func (a *app) periodic() *cobra.Command {
 		a.periodicLs(), a.periodicShow(), a.periodicPause(), a.periodicResume(), a.periodicTrigger(), a.periodicRm(), a.periodicRun())
 }
 
-// schedules are those of the prefix.
+// schedules returns a Scheduler for the schedules of the prefix.
 func (a *app) schedules(change func(*periodic.Config)) (*periodic.Scheduler, error) {
 	config := periodic.Config{Client: a.client, Prefix: a.prefix}
 	if a.body == "json" {
@@ -35,14 +35,14 @@ func (a *app) schedules(change func(*periodic.Config)) (*periodic.Scheduler, err
 	return periodic.New(config, outageLog{app: a, name: "periodic"})
 }
 
-// bodyFlag is for commands that make messages of schedules.
+// bodyFlag adds the flag for the encoding of the messages of schedules.
 func (a *app) bodyFlag(cmd *cobra.Command) *cobra.Command {
 	a.body = "messagepack"
 	cmd.Flags().Var(choice(&a.body, a.body, "json"), "body", "the encoding that the consumers of the topics expect")
 	return cmd
 }
 
-// scheduleCommand returns a command that works on schedules.
+// scheduleCommand returns a command for one or more schedules.
 func (a *app) scheduleCommand(use, short string, check func(cmd *cobra.Command, args []string) error,
 	run func(ctx context.Context, p *periodic.Scheduler, args []string) error,
 ) *cobra.Command {
@@ -86,7 +86,7 @@ func (a *app) showSchedules(list []periodic.Status) error {
 	return printList(a, all, g, "there is no schedule")
 }
 
-// behindText say for how long a schedule is behind, if that is long enough to matter.
+// behindText formats how long a schedule is behind; "" up to periodic.BehindAfter.
 func behindText(s periodic.Status) string {
 	if s.Behind <= periodic.BehindAfter {
 		return ""
@@ -94,7 +94,7 @@ func behindText(s periodic.Status) string {
 	return humanize.Duration(s.Behind)
 }
 
-// alarm is a text that should be empty.
+// alarm formats a text that should be empty.
 func alarm(text string) styled {
 	if text == "" {
 		return ""
@@ -109,7 +109,7 @@ func reasonOf(p redisdelay.Pause) string {
 	return ": " + p.Reason
 }
 
-// nominal is a nominal time, in its own zone.
+// nominal formats a nominal time in its own zone.
 func nominal(t time.Time) string {
 	layout := "2006-01-02 15:04 MST"
 	if t.Truncate(time.Minute) != t {
@@ -173,7 +173,7 @@ func (a *app) showSchedule(s periodic.Status) error {
 	return a.showPayload(s.Payload)
 }
 
-// catchUp is what becomes of missed ticks: one, none, or a duration.
+// catchUp is the value of --catch-up: one, none, or a duration.
 func catchUp(period time.Duration) string {
 	switch period {
 	case periodic.CatchUpOne:
@@ -282,12 +282,12 @@ func (a *app) periodicRun() *cobra.Command {
 	return a.bodyFlag(cmd)
 }
 
-// scheduleDone reports what was done with a schedule.
+// scheduleDone reports the result of an operation on a schedule.
 func (a *app) scheduleDone(name, id, format string, args ...any) error {
 	return a.reply(scheduleOperationJSON{Schedule: id, Operation: name}, format, args...)
 }
 
-// outageLog says on standard error what a Scheduler or an Inbox logs.
+// outageLog writes the log of a Scheduler or an Inbox to standard error.
 type outageLog struct {
 	watermill.NopLogger
 	app  *app
@@ -308,5 +308,5 @@ func (l outageLog) Info(msg string, _ watermill.LogFields) {
 	l.app.say("redisdelay %s: %s\n", l.name, msg)
 }
 
-// With is l: the fields are of the process.
+// With returns l. The fields identify the process, so it ignores them.
 func (l outageLog) With(watermill.LogFields) watermill.LoggerAdapter { return l }

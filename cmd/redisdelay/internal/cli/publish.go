@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	publishedAtOnce = 500     // messages in a call of Publish
+	publishedAtOnce = 500     // messages per call of Publish
 	longestLine     = 4 << 20 // PublisherConfig.MaxMessageBytes
 )
 
@@ -34,7 +34,7 @@ type publishedJSON struct {
 	UUID      string // without --lines
 }
 
-// source is what publish reads, and how.
+// source is the input of publish.
 type source struct {
 	app           *app
 	payload, file string
@@ -103,7 +103,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 		return err
 	}
 	published, uuid, err := s.publish(ctx, publisher, args[0])
-	if err = errors.Join(err, publisher.Close()); err != nil { //nolint:contextcheck // it waits for what is under way
+	if err = errors.Join(err, publisher.Close()); err != nil { //nolint:contextcheck // it waits for pending calls
 		if published > 0 {
 			err = fmt.Errorf("%w (published %s before)", err, humanize.Count(published, "message", "messages"))
 		}
@@ -123,7 +123,7 @@ func (s *source) run(ctx context.Context, args []string) error {
 		"published %s to topic %q%s", humanize.Count(published, "message", "messages"), args[0], made)
 }
 
-// publish publishes what it reads, and returns how many messages, and the UUID of a single one.
+// publish publishes the input. It returns the number of messages, and the UUID of a single message.
 func (s *source) publish(ctx context.Context, p *redisdelay.Publisher, topic string) (published int, uuid string, err error) {
 	in := s.app.in
 	if s.literal {

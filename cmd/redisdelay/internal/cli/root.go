@@ -17,7 +17,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 )
 
-// The groups of commands, in the order in which people need them.
+// The groups of commands in the help.
 var sections = []*cobra.Group{
 	{ID: "look", Title: "See what waits:"},
 	{ID: "message", Title: "Change messages:"},
@@ -114,8 +114,7 @@ func rejectUnknown(root *cobra.Command) {
 	}
 }
 
-// layOut gives the help of all commands the same shape: the short text above the long one, and
-// examples that are indented.
+// layOut formats the help of all commands: the short text precedes the long one, and examples are indented.
 func layOut(of *cobra.Command) {
 	for _, cmd := range of.Commands() {
 		if cmd.Long != "" {
@@ -128,7 +127,7 @@ func layOut(of *cobra.Command) {
 	}
 }
 
-// connection adds the flags that all commands have.
+// connection adds the flags of all commands.
 func (a *app) connection(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	a.output, a.prefix = "table", cmp.Or(os.Getenv("REDISDELAY_PREFIX"), redisdelay.DefaultPrefix)
@@ -153,7 +152,7 @@ func prefix(to *string) pflag.Value {
 	}}
 }
 
-// environment fills in what the flags leave open. It is no default of the flags, since help
+// environment sets flags that are not given from environment variables. These are not defaults of the flags, because the help
 // would print passwords.
 func (a *app) environment() {
 	t := &a.target
@@ -165,8 +164,8 @@ func (a *app) environment() {
 	t.SentinelPassword = os.Getenv("REDIS_SENTINEL_PASSWORD")
 }
 
-// command returns a command. Its line of use names its arguments; run is called once the
-// arguments are right and Redis is reached, unless check, which may be nil, returns an error.
+// command returns a command. The usage line names its arguments. After checking the arguments, it calls check, which may be
+// nil, connects to Redis, and calls run.
 func (a *app) command(use, short string, check func(cmd *cobra.Command, args []string) error,
 	run func(ctx context.Context, args []string) error,
 ) *cobra.Command {
@@ -187,14 +186,14 @@ func (a *app) command(use, short string, check func(cmd *cobra.Command, args []s
 	return cmd
 }
 
-// usageError says in one line which flag or argument is wrong and what was expected.
+// usageError says in one line which flag or argument is invalid, and which values are valid.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// flagError puts the errors of pflag into words.
+// flagError rewrites the errors of pflag.
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
@@ -218,7 +217,7 @@ func flagError(cmd *cobra.Command, err error) error {
 func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	name := unknown.GetSpecifiedName()
 	if shorts := unknown.GetSpecifiedShortnames(); shorts != "" {
-		long, _, _ := strings.Cut(shorts, "=") // what follows may be a password
+		long, _, _ := strings.Cut(shorts, "=") // the value may be a password
 		if cmd.Flags().Lookup(long) != nil {
 			return usagef("unknown flag -%s: want --%s", long, long)
 		}
@@ -232,8 +231,8 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	return usagef("unknown flag --%s: see %s --help", name, cmd.CommandPath())
 }
 
-// arguments checks the arguments against a command's line of use: TOPIC is needed, [TOPIC]
-// is not, and one that ends in ... may be repeated.
+// arguments checks the arguments against the usage line of a command: TOPIC is required, [TOPIC] is optional, and an argument
+// that ends with ... may be repeated.
 func arguments(cmd *cobra.Command, args []string) error {
 	names := strings.Fields(cmd.Use)[1:]
 	for i, name := range names {
@@ -296,16 +295,16 @@ func exclusive(cmd *cobra.Command, flags ...string) error {
 
 var wordStart = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// kebab turns the name of a field into that of a flag: KeyPrefix into key-prefix.
+// kebab converts the name of a field to that of a flag: KeyPrefix to key-prefix.
 func kebab(field string) string {
 	return strings.ToLower(strings.ReplaceAll(wordStart.ReplaceAllString(field, "$1-$2"), ".", "-"))
 }
 
-// versionJSON is what this program was built from.
+// versionJSON is the version of the program.
 type versionJSON struct {
 	Version  string
 	Commit   string
-	Modified bool // the commit was, before it was built
+	Modified bool // it was built with uncommitted changes
 	Go       string
 	Platform string
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 )
 
-// chooser is how a person says which messages an operation is for: ids, keys, or a filter.
+// chooser has the flags that select the messages of an operation: keys or a filter, besides ids in the arguments.
 type chooser struct {
 	filter *filter
 	keys   []string
@@ -34,7 +34,7 @@ func (a *app) newChooser(cmd *cobra.Command, sets ...admin.Set) *chooser {
 	return c
 }
 
-// check finds a choice that is missing or contradicts itself.
+// check returns an error if the selection is missing or ambiguous.
 func (c *chooser) check(cmd *cobra.Command, args []string) error {
 	_, named := c.named(args)
 	filtered := c.filter.given(cmd) || c.all
@@ -59,13 +59,13 @@ func (c *chooser) check(cmd *cobra.Command, args []string) error {
 	return c.filter.check(cmd)
 }
 
-// named is how many messages are chosen by ids or keys, and whether any are.
+// named returns the number of ids and keys, and whether there are any.
 func (c *chooser) named(args []string) (int, bool) {
 	n := len(args) - 1 + len(c.keys)
 	return n, n > 0
 }
 
-// refs are the messages that are named.
+// refs returns the ids and keys.
 func (c *chooser) refs(args []string) (refs []admin.Ref) {
 	for _, id := range args[1:] {
 		refs = append(refs, admin.Ref{ID: id})
@@ -86,7 +86,7 @@ func (c *chooser) selection(args []string) admin.Selection {
 	return admin.Matching(c.filter.query())
 }
 
-// resumeLine is the command line that goes on from a cursor, but for some flags.
+// resumeLine returns the command line that continues from a cursor, without the flags in but.
 func resumeLine(cmd *cobra.Command, args []string, cursor string, but ...string) styled {
 	flags := append(flagsOf(cmd, append(but, "cursor")...), "--cursor", cursor)
 	return commandLine(append(strings.Fields(cmd.CommandPath()), ordered(flags, args...)...)...)
@@ -100,7 +100,7 @@ func commandLine(parts ...string) styled {
 	return styled(strings.Join(parts, " "))
 }
 
-// ordered puts arguments before flags or, if one begins with a dash, behind them and --.
+// ordered puts arguments before flags. If an argument begins with a dash, it puts them after the flags and "--".
 func ordered(flags []string, args ...string) []string {
 	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
 		return append(append(slices.Clone(flags), "--"), args...)
@@ -108,7 +108,7 @@ func ordered(flags []string, args ...string) []string {
 	return append(slices.Clone(args), flags...)
 }
 
-// flagsOf returns the flags that are given, but for some.
+// flagsOf returns the given flags, except those in but.
 func flagsOf(cmd *cobra.Command, but ...string) (given []string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch {
@@ -122,8 +122,7 @@ func flagsOf(cmd *cobra.Command, but ...string) (given []string) {
 	return given
 }
 
-// quoted quotes a word for a shell, if it needs that. What a terminal may obey is written as bash
-// and zsh read it.
+// quoted quotes a word for a shell if necessary. Control characters are escaped as bash and zsh understand them.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,=+@%", r)
@@ -145,7 +144,7 @@ func quoted(word string) string {
 	return "$'" + b.String() + "'"
 }
 
-// filter is the flags that choose messages.
+// filter has the flags of a query.
 type filter struct {
 	sets                     map[admin.Set]*bool
 	defaultSet               admin.Set
@@ -155,7 +154,7 @@ type filter struct {
 	attempts                 int
 	cursor                   string
 
-	narrowing []string // the flags that narrow the choice
+	narrowing []string // names of the flags that count as a filter
 }
 
 var setFlags = []struct {
@@ -168,8 +167,7 @@ var setFlags = []struct {
 	{admin.Dead, "dead", "dead messages"},
 }
 
-// newFilter adds the flags to a command that is for messages in some sets, the first by
-// default. Without a choice of sets there are no flags for it.
+// newFilter adds the flags to a command for messages of some sets. The first set is the default. A single set has no flag.
 func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
 	f := &filter{sets: map[admin.Set]*bool{}, defaultSet: sets[0]}
 	flags := cmd.Flags()
@@ -208,12 +206,13 @@ func (a *app) newFilter(cmd *cobra.Command, sets ...admin.Set) *filter {
 	return f
 }
 
-// given reports whether a flag that narrows the choice is set.
+// given reports whether a filter is given.
 func (f *filter) given(cmd *cobra.Command) bool {
 	return slices.ContainsFunc(f.narrowing, cmd.Flags().Changed)
 }
 
-// check finds flags that do not go together.
+// check returns an error if flags contradict each other. Query.validate finds some of these as well, but names no flags to
+// use instead.
 func (f *filter) check(cmd *cobra.Command) error {
 	if err := exclusive(cmd, "scheduled", "waiting", "in-delivery", "dead"); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
-// shower shows messages, or their payloads.
+// shower is the command show.
 type shower struct {
 	app  *app
 	raw  bool
@@ -61,7 +61,7 @@ func (s *shower) show(ctx context.Context, topic string, which admin.Ref) error 
 	return s.app.showOne(m)
 }
 
-// payload writes the payload alone.
+// payload writes only the payload.
 func (s *shower) payload(m admin.Message) error {
 	switch c := m.Content; {
 	case c.Message == nil:
@@ -89,10 +89,10 @@ func (s *shower) save(m admin.Message) error {
 	return s.app.printf("wrote the payload of message %q, %s, to %s\n", m.ID, humanize.Bytes(int64(len(m.Content.Message.Payload))), s.file)
 }
 
-// showOne shows a message.
+// showOne prints a message.
 func (a *app) showOne(m admin.Message) error {
 	if a.json() {
-		for _, g := range m.Groups { // whose messages differ in their metadata
+		for _, g := range m.Groups { // groups differ only in their metadata
 			if msg := g.Content.Message; msg != nil {
 				msg.UUID, msg.Payload = "", nil
 			}
@@ -128,7 +128,7 @@ func (a *app) showOne(m admin.Message) error {
 	return a.showMessageInGroups(m.Groups, now)
 }
 
-// What is shown of metadata without --wide.
+// The limits of metadata without --wide.
 const (
 	maxPairs      = 100
 	maxPairLength = 1000
@@ -150,7 +150,7 @@ func (a *app) addContent(f *fields, c admin.Content) {
 	}
 }
 
-// showPayload writes the payload, JSON with indentation. Each line is indented, so that none looks like a line of ours.
+// showPayload prints the payload, and formats JSON. Each line is indented, so that it cannot be mistaken for other output.
 func (a *app) showPayload(payload []byte) error {
 	if len(payload) == 0 {
 		return a.printf("\n%s\n", paint(dimStyle, "the payload is empty"))
@@ -191,7 +191,7 @@ func (a *app) showMessageInGroups(groups []admin.MessageInGroup, now time.Time) 
 	return a.print(g)
 }
 
-// stateText is the state of a message for a group, as tables show it.
+// stateText formats the state of a message in a group.
 func stateText(s admin.MessageInGroup) string {
 	if s.InLine {
 		return string(s.State) + ", in line"
@@ -234,15 +234,14 @@ func (a *app) explainOne(ctx context.Context, topic string, which admin.Ref) err
 	return nil
 }
 
-// named is how an operator names a message: by its id, key or UUID, the last of which needs no
-// topic.
+// named has the flags of a command for one message, which is named by its id, key or UUID. A UUID needs no topic.
 type named struct {
 	app       *app
 	key, uuid string
 	run       func(ctx context.Context, topic string, ref admin.Ref) error
 }
 
-// messageCommand returns a command for one message. run may be called for several that have the same UUID.
+// messageCommand returns a command for one message. It calls run for each message with the UUID.
 func (a *app) messageCommand(use, short string, run func(ctx context.Context, topic string, ref admin.Ref) error) *cobra.Command {
 	n := &named{app: a, run: run}
 	cmd := a.command(use+" [TOPIC] [ID]", short, n.check, n.execute)
@@ -270,7 +269,7 @@ func (n *named) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// execute finds the message, and calls run for it.
+// execute finds the message and calls run.
 func (n *named) execute(ctx context.Context, args []string) error {
 	switch {
 	case n.uuid != "":
@@ -289,12 +288,12 @@ func (n *named) execute(ctx context.Context, args []string) error {
 	return n.app.notFound(ctx, args[0], ref, err)
 }
 
-// found runs for a message that a search has found.
+// found calls run for a message that a search has found.
 func (n *named) found(ctx context.Context, m admin.Message) error {
 	return n.run(ctx, m.Topic, admin.Ref{ID: m.ID})
 }
 
-// anywhere looks for an id or a UUID in all topics. Those that cannot be read hide it in no other.
+// anywhere searches all topics for an id or a UUID. It continues after a topic that cannot be read.
 func (n *named) anywhere(ctx context.Context, text string) error {
 	if isUUID(text) {
 		return n.app.search(ctx, "", text, n.found)
@@ -308,21 +307,20 @@ func (n *named) anywhere(ctx context.Context, text string) error {
 		switch err := n.run(ctx, name, admin.Ref{ID: text}); {
 		case unreadable(err):
 			failed = append(failed, fmt.Errorf("topic %q: %w", name, err))
-		case !errors.Is(err, admin.ErrMessageNotFound) && !errors.Is(err, admin.ErrTopicNotFound): // it may be gone since
+		case !errors.Is(err, admin.ErrMessageNotFound) && !errors.Is(err, admin.ErrTopicNotFound): // the topic may have been deleted
 			return err
 		}
 	}
 	return errors.Join(append([]error{fmt.Errorf("%w %q in any topic", admin.ErrMessageNotFound, text)}, failed...)...)
 }
 
-// unreadable reports whether an error is about one topic, so that others may be read.
+// unreadable reports whether an error concerns only one topic.
 func unreadable(err error) bool {
 	var wrong *redisdelay.WrongTypeError
 	return errors.Is(err, redisdelay.ErrProtocolMismatch) || errors.As(err, &wrong)
 }
 
-// search calls do with each message that has a UUID, or an id that begins so, in one topic or,
-// for "", in all.
+// search calls do for each message with a UUID, or with an id that begins with the text. Topic "" stands for all topics.
 func (a *app) search(ctx context.Context, topic, text string, do func(ctx context.Context, m admin.Message) error) error {
 	bar := a.newBar("searched", 0)
 	defer bar.clear()
@@ -341,9 +339,8 @@ func (a *app) search(ctx context.Context, topic, text string, do func(ctx contex
 	return nil
 }
 
-// fullIDs returns the ids that arguments mean: an id itself; that of a message with a key,
-// which tables show without it; or the id of the one message that has a UUID. Programs, that have
-// ids from JSON, do not want a search for each message that is done.
+// fullIDs converts arguments to ids. An argument is an id, an id without its key as tables show it, or the UUID of exactly
+// one message. With -o json, ids are not searched for: programs have full ids, and a search for a message that is done is slow.
 func (a *app) fullIDs(ctx context.Context, topic string, args []string) ([]string, error) {
 	ids := make([]string, len(args))
 	for i, arg := range args {
@@ -353,7 +350,7 @@ func (a *app) fullIDs(ctx context.Context, topic string, args []string) ([]strin
 		}
 		_, err := a.admin.Message(ctx, topic, admin.Ref{ID: arg})
 		if err == nil || !errors.Is(err, admin.ErrMessageNotFound) {
-			continue // the operation says what is wrong
+			continue // the operation returns the error
 		}
 		if ids[i], err = a.idOf(ctx, topic, arg); err != nil {
 			return nil, err
@@ -362,8 +359,8 @@ func (a *app) fullIDs(ctx context.Context, topic string, args []string) ([]strin
 	return ids, nil
 }
 
-// idOf returns the id of the one message that has a UUID; the UUID itself if none does, and the operation says so. A
-// message that only may have it, since its body cannot be decoded, is not taken: it may mention that of another.
+// idOf returns the id of the message with a UUID. If there is none, it returns the UUID, so that the operation reports it as
+// not found. A body that contains the UUID but cannot be decoded is an error: it may mention the UUID of another message.
 func (a *app) idOf(ctx context.Context, topic, uuid string) (string, error) {
 	var found, unsure []string
 	err := a.search(ctx, topic, uuid, func(_ context.Context, m admin.Message) error {
@@ -388,12 +385,12 @@ func (a *app) idOf(ctx context.Context, topic, uuid string) (string, error) {
 	return uuid, nil
 }
 
-// usualUUID matches what Watermill makes: a UUID, a short one, or a ULID.
+// usualUUID matches the UUIDs, short UUIDs and ULIDs of Watermill.
 var usualUUID = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}|[2-9A-HJ-NP-Za-km-z]{22}|[0-7][0-9A-HJKMNP-TV-Z]{25})$`)
 
 func isUUID(text string) bool { return usualUUID.MatchString(text) }
 
-// short is an id as tables show it, next to the key.
+// short returns an id without its key, which tables show in another column.
 func (a *app) short(id string) string {
 	if a.wide || !script.IsID(id) {
 		return id
@@ -401,7 +398,7 @@ func (a *app) short(id string) string {
 	return id[:script.IDLength]
 }
 
-// notFound says what it means that a message is not found.
+// notFound adds possible causes to ErrMessageNotFound.
 func (a *app) notFound(ctx context.Context, topic string, which admin.Ref, err error) error {
 	if !errors.Is(err, admin.ErrMessageNotFound) {
 		return err

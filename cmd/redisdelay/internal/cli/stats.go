@@ -33,7 +33,7 @@ func (a *app) topics() *cobra.Command {
 
 const noTopics = "there are no topics with the prefix %q"
 
-// probe is what stats compares with.
+// probe has the limits of the flags of stats.
 type probe struct {
 	maxOverdue time.Duration
 	maxDead    int
@@ -41,7 +41,7 @@ type probe struct {
 	given      map[string]bool
 }
 
-// failed says why a topic fails the probe; "" if it does not.
+// failed returns why a topic exceeds the limits; "" if it does not.
 func (p probe) failed(s admin.TopicStats) string {
 	var why []string
 	if p.given["max-overdue"] && s.Overdue > p.maxOverdue {
@@ -102,7 +102,7 @@ func (a *app) stats() *cobra.Command {
 	return cmd
 }
 
-// probeStats shows the statistics. It fails if a topic could not be read or fails the probe.
+// probeStats shows the statistics. It returns an error if a topic could not be read or exceeds a limit.
 func (a *app) probeStats(ctx context.Context, args []string, p probe) error {
 	all, failed := a.statsOf(ctx, args)
 	if failed != nil && len(all) == 0 {
@@ -126,7 +126,7 @@ func (a *app) probeStats(ctx context.Context, args []string, p probe) error {
 	return nil
 }
 
-// watchStats shows the statistics every second until ctx ends. It goes on after errors: Redis may be restarting.
+// watchStats shows the statistics every second until ctx ends. It continues after errors, because Redis may be restarting.
 func (a *app) watchStats(ctx context.Context, args []string) error {
 	for {
 		all, err := a.statsOf(ctx, args)
@@ -150,7 +150,7 @@ func (a *app) watchStats(ctx context.Context, args []string) error {
 	}
 }
 
-// statsOf returns the statistics of some topics, or of all.
+// statsOf returns the statistics of the given topics, by default of all topics.
 func (a *app) statsOf(ctx context.Context, topics []string) ([]admin.TopicStats, error) {
 	return a.admin.Stats(ctx, admin.StatsOptions{Topics: topics, Details: true})
 }
@@ -182,7 +182,7 @@ func (a *app) showStats(all []admin.TopicStats, one bool) error {
 	return nil
 }
 
-// memory writes a size that may not be known.
+// memory formats a size; "?" if it is unknown.
 func memory(bytes int64) string {
 	if bytes == 0 {
 		return "?"
@@ -190,7 +190,7 @@ func memory(bytes int64) string {
 	return humanize.Bytes(bytes)
 }
 
-// overdue writes a lateness; a second is none to worry about.
+// overdue formats how long a message is overdue. A second or more is highlighted.
 func overdue(d time.Duration) styled {
 	switch {
 	case d <= 0:
@@ -204,7 +204,7 @@ func overdue(d time.Duration) styled {
 	}
 }
 
-// styledPause is pauseText in colour; "" for no pause.
+// styledPause returns pauseText in colour; "" for no pause.
 func styledPause(p *redisdelay.Pause, now time.Time) styled {
 	if p == nil {
 		return ""
@@ -212,7 +212,7 @@ func styledPause(p *redisdelay.Pause, now time.Time) styled {
 	return paint(warnStyle, pauseText(p, now))
 }
 
-// pausedText names what is paused in a topic.
+// pausedText names the paused groups of a topic.
 func pausedText(s admin.TopicStats) styled {
 	var paused []string
 	for _, g := range s.Groups {
@@ -226,7 +226,7 @@ func pausedText(s admin.TopicStats) styled {
 	return paint(warnStyle, strings.Join(paused, ", "))
 }
 
-// pauseText says who has paused, since when, until when and why.
+// pauseText formats the user, the times and the reason of a pause.
 func pauseText(p *redisdelay.Pause, now time.Time) string {
 	text := "until resumed"
 	if !p.Until().IsZero() {
@@ -247,7 +247,7 @@ func pauseText(p *redisdelay.Pause, now time.Time) string {
 	return text
 }
 
-// showTopic shows one topic in full.
+// showTopic prints the statistics of one topic and its groups.
 func (a *app) showTopic(s admin.TopicStats) error {
 	f := &fields{}
 	f.add("topic", paint(headerStyle, s.Topic))
@@ -281,10 +281,10 @@ func (a *app) showTopic(s admin.TopicStats) error {
 	return a.showGroups(groupsIn(s), false)
 }
 
-// fields is a list of names and values for people.
+// fields is a list of names and values.
 type fields struct{ list [][2]string }
 
-// add adds a field that has a value.
+// add adds a field unless its value is empty.
 func (f *fields) add(name string, value any) {
 	if text := fmt.Sprint(clean(value)...); text != "" {
 		f.list = append(f.list, [2]string{name, text})
@@ -318,7 +318,7 @@ func (a *app) groups() *cobra.Command {
 	return cmd
 }
 
-// groupOf is a group of a topic.
+// groupOf is a group with its topic.
 type groupOf struct {
 	Topic string
 	admin.GroupStats
@@ -326,7 +326,7 @@ type groupOf struct {
 	lag    time.Duration
 }
 
-// groupsOf returns the groups of a topic, by name, or those of all topics, the latest first.
+// groupsOf returns the groups of a topic by name, or the groups of all topics, the most overdue first.
 func (a *app) groupsOf(ctx context.Context, args []string) ([]groupOf, error) {
 	all, err := a.statsOf(ctx, args)
 	var list []groupOf
@@ -341,7 +341,7 @@ func (a *app) groupsOf(ctx context.Context, args []string) ([]groupOf, error) {
 	return list, err
 }
 
-// compareOldest puts what has waited longer first, and what does not wait last.
+// compareOldest sorts by time. Zero times come last.
 func compareOldest(a, b time.Time) int {
 	if a.IsZero() || b.IsZero() {
 		return cmp.Compare(b.UnixMilli(), a.UnixMilli())
@@ -349,8 +349,7 @@ func compareOldest(a, b time.Time) int {
 	return a.Compare(b)
 }
 
-// groupsIn returns the groups of a topic. What is due and not given to the groups waits for all
-// that get messages.
+// groupsIn returns the groups of a topic. Due messages that no group has been given yet count for each active group.
 func groupsIn(s admin.TopicStats) []groupOf {
 	list := make([]groupOf, len(s.Groups))
 	for i, g := range s.Groups {
@@ -366,7 +365,7 @@ func groupsIn(s admin.TopicStats) []groupOf {
 	return list
 }
 
-// showGroups shows groups, with their topics if they are of several.
+// showGroups prints groups. With topics, it shows their topics and lags.
 func (a *app) showGroups(groups []groupOf, topics bool) error {
 	g := a.newGrid("TOPIC", "GROUP", "STATE", "#LAG", "#READY", "#IN LINE", "#POSTPONED", "#IN DELIVERY", "#LEASE EXPIRED",
 		"#DEAD", "#HALTED KEYS", "#CONSUMERS",
@@ -374,7 +373,7 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 	for _, s := range groups {
 		topic, late, oldest := "", styled(""), humanize.Relative(s.OldestReady, s.At)
 		if topics {
-			topic, late, oldest = s.Topic, lag(s), "" // lag says as much
+			topic, late, oldest = s.Topic, lag(s), "" // the lag has the same information
 		}
 		g.add(topic, s.Group, groupState(s.GroupStats), late, count(s.Ready), unlessZero(s.InLine), count(s.Postponed), count(s.InDelivery),
 			bad(s.LeaseExpired), bad(s.Dead), alarm(unlessZero(s.HaltedKeys)), consumersOf(s.GroupStats), oldest,
@@ -386,7 +385,7 @@ func (a *app) showGroups(groups []groupOf, topics bool) error {
 	return printList(a, groups, g, "no group is registered")
 }
 
-// lag is a lateness; that of a group that is paused is meant.
+// lag formats the lag of a group. That of a paused group is intended, so it has no colour.
 func lag(g groupOf) styled {
 	if g.Pause != nil {
 		return styled(humanize.Duration(g.lag))
@@ -404,7 +403,7 @@ func groupState(s admin.GroupStats) styled {
 	return paint(goodStyle, string(s.State))
 }
 
-// consumersOf writes how many consumers are alive; none is bad if messages wait.
+// consumersOf formats the number of live consumers. None is a problem if messages wait.
 func consumersOf(s admin.GroupStats) styled {
 	if len(s.Consumers) == 0 && s.State == admin.GroupActive && s.Ready+s.InDelivery > 0 {
 		return paint(badStyle, "none")
@@ -490,7 +489,7 @@ func pid(n int) string {
 	return fmt.Sprint(n)
 }
 
-// holdsText writes ids with how often their leases were extended.
+// holdsText formats ids with the number of extensions of their leases.
 func holdsText(holds map[string]int) string {
 	var parts []string
 	for id, times := range holds {

@@ -35,7 +35,7 @@ func (a *app) export() *cobra.Command {
 	return cmd
 }
 
-// exportTo exports to a file, or to standard output. goOn is the command line that goes on from a cursor.
+// exportTo exports to a file, or to standard output. goOn returns the command line that continues from a cursor.
 func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file string, goOn func(cursor string) styled) error {
 	total, err := a.admin.Count(ctx, topic, q)
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 	progress, err := a.admin.Export(ctx, topic, q, lines, bar.update)
 	bar.clear()
 	if failed := errors.Join(buffered.Flush(), finish()); failed != nil {
-		err, progress.Cursor = errors.Join(err, failed), "" // what is written is not known
+		err, progress.Cursor = errors.Join(err, failed), "" // it is unknown which lines were written
 	}
 	err = errors.Join(err, a.exported(topic, file, total, progress, err))
 	if progress.Cursor != "" {
@@ -63,10 +63,10 @@ func (a *app) exportTo(ctx context.Context, topic string, q admin.Query, file st
 	return outcome(ctx, err, progress, false)
 }
 
-// exported says what an export has done.
+// exported reports the result of an export.
 func (a *app) exported(topic, file string, total int, p admin.Progress, failed error) error {
 	messages := humanize.Count(p.Done, "message", "messages")
-	if file == "" { // standard output has the messages
+	if file == "" { // standard output contains the messages
 		a.say("exported %s\n", messages)
 		return nil
 	}
@@ -75,7 +75,7 @@ func (a *app) exported(topic, file string, total int, p admin.Progress, failed e
 	return a.reply(result, "exported %s to %s", messages, file)
 }
 
-// exportFile opens the file, which must not exist yet.
+// exportFile creates the file, which must not exist.
 func (a *app) exportFile(file string) (io.Writer, func() error, error) {
 	if file == "" {
 		return a.data, func() error { return nil }, nil
