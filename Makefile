@@ -117,7 +117,7 @@ sim-whole:
 sim-mistakes:
 	$(GO) test -timeout 30m -v ./internal/verify/whole -run 'TestMistakesAreFound|TestLeaksAreFound' -whole.putback
 
-## explore: all states of small universes, and torn files, on the real scripts; about 15 minutes
+## explore: all states of small universes, also with lost records and torn files, on the real scripts; about half an hour
 explore: explore-sound explore-damage explore-torn
 
 EXPLORE = $(GO) test -timeout 25m -v ./internal/verify/explore -explore

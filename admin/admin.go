@@ -113,7 +113,7 @@ func wrap(err error, format string, args ...any) error {
 	return publicError{fmt.Errorf("redisdelay: "+format+": %w", append(args, err)...)}
 }
 
-// DeleteOptions change what DeleteTopic does.
+// DeleteOptions are the options of DeleteTopic.
 type DeleteOptions struct {
 	// Force deletes a topic whose consumers are alive, too. Running handlers are notified at their next heartbeat
 	// (redisdelay.ErrLeaseLost). Their subscriptions continue and recreate their groups.

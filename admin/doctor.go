@@ -15,7 +15,7 @@ import (
 // Severity is how bad a Finding is.
 type Severity string
 
-// The severities.
+// The values of Severity.
 const (
 	SeverityInfo    Severity = "info"    // no fault, or an unknown state
 	SeverityWarning Severity = "warning" // an operator should check

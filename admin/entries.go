@@ -89,9 +89,9 @@ const (
 	pageBytes = 1 << 20
 )
 
-// Entries returns one page of the messages that a query matches, sorted by Entry.At, then by ID. Consecutive pages have
-// each message once, even if others are added or removed meanwhile; a message that moves to a later time may appear
-// again. A page has fewer entries than Limit if their bodies exceed 8 MiB. After an error, it has the entries that were
+// Entries returns one page of the messages that a query matches, sorted by Entry.At, then by ID, then by Group.
+// Consecutive pages have each message once, even if others are added or removed meanwhile; a message that moves to a
+// later time may appear again. A page has fewer entries than Limit if their bodies exceed 8 MiB. After an error, it has the entries that were
 // read before.
 func (a *Admin) Entries(ctx context.Context, topic string, q Query) (Page, error) {
 	q.setDefaults()

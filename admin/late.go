@@ -16,7 +16,7 @@ const lateAfter = 5 * time.Second
 // Cause is why the due messages of a group wait.
 type Cause string
 
-// The causes.
+// The values of Cause.
 const (
 	CauseNoGroup    Cause = "no-group"    // the topic has no group
 	CausePaused     Cause = "paused"      // the group is paused

@@ -132,7 +132,7 @@ type Consumer struct {
 	AliveUntil   time.Time
 
 	// Holds has the ids of messages that handlers had at the last heartbeat, every third of the lease, with the number
-	// of extensions of their leases. At most 50 per partition, oldest first.
+	// of extensions of their leases: at most the 50 per partition that were held longest.
 	Holds map[string]int
 }
 

@@ -29,7 +29,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/timetable"
 )
 
-// Errors.
+// The errors of a Scheduler, besides ErrInvalidSchedule and those of package redisdelay.
 var (
 	// ErrScheduleNotFound is returned if no schedule has the ID.
 	ErrScheduleNotFound = errors.New("there is no such schedule")

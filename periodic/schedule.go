@@ -20,7 +20,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/cron"
 )
 
-// Limits.
+// The limits of a Schedule.
 const (
 	MaxIDBytes    = 200                  // maximum length of a schedule's ID, and of an owner
 	MaxTicksAhead = 500                  // maximum number of ticks stored ahead
@@ -67,12 +67,13 @@ type Schedule struct {
 	Payload  []byte
 	Metadata message.Metadata
 
-	// StoreAhead is how far ahead ticks are stored, 1s to 366 days. If there are fewer than MinTicksAhead ticks in that
-	// time, so many are stored (1 to MaxTicksAhead); if there are more than MaxTicksAhead (500), only those, so
-	// "@every 1s" is never stored further ahead than 500s. Stored ticks are delivered even if no process calls Run.
-	// Defaults: 2 and 5 minutes.
+	// MinTicksAhead is the minimum number of ticks stored ahead, 1 to MaxTicksAhead. Default: 2.
 	MinTicksAhead int
-	StoreAhead    time.Duration
+
+	// StoreAhead is how far ahead ticks are stored, 1s to 366 days. At least MinTicksAhead and at most MaxTicksAhead (500)
+	// ticks are stored, so "@every 1s" is never stored further ahead than 500s. Stored ticks are delivered even if no
+	// process calls Run. Default: 5 minutes.
+	StoreAhead time.Duration
 
 	// CatchUp is what happens to missed ticks. A tick is missed if it was not stored in time, because no process called
 	// Run for longer than ticks were stored ahead, or because Redis was unavailable. A positive CatchUp stores all ticks
