@@ -54,7 +54,6 @@ func TestAHandlerDecidesByReturningAnError(t *testing.T) {
 	choosy.ShouldRetry = func(p middleware.RetryParams) bool { return !decides(p.Err) }
 	delayOnError := &middleware.DelayOnError{InitialInterval: time.Hour, MaxInterval: time.Hour, Multiplier: 2}
 	stacks := map[string]func(s *fixture.Scene) []message.HandlerMiddleware{
-		"alone": func(*fixture.Scene) []message.HandlerMiddleware { return nil },
 		"DelayOnError": func(*fixture.Scene) []message.HandlerMiddleware {
 			return []message.HandlerMiddleware{delayOnError.Middleware}
 		},

@@ -95,9 +95,8 @@ func TestAMessageMayExpireBeforeItsRetry(t *testing.T) {
 	a = s.Next(messages)
 	redisdelay.SetExpiration(a, s.Now().Add(lives)) // kept by a Nack with a delay in the metadata
 	delay.Message(a, delay.For(lives))
-	for start := s.Now(); s.Now().Sub(start) < 2*lives; {
-		continue
-	}
+	start := s.Now()
+	require.Eventually(t, func() bool { return s.Now().Sub(start) >= 2*lives }, fixture.Soon, 5*time.Millisecond)
 	require.NoError(t, a.Context().Err(), "its handler has it")
 	a.Nack()
 	assert.Equal(t, "expired", dead.Messages(s, 1)[0].Reason)
