@@ -161,10 +161,10 @@ func (d definition) next(t timing, after time.Time) time.Time {
 	return next
 }
 
-// count counts the nominal times in [from, until), up to MissedLimit. from is a nominal time.
+// count counts the nominal times in [from, until), up to MaxMissed. from is a nominal time.
 func (d definition) count(t timing, from, until time.Time) int {
 	n := 0
-	for at := from; !at.IsZero() && at.Before(until) && n < MissedLimit; at = d.next(t, at) {
+	for at := from; !at.IsZero() && at.Before(until) && n < MaxMissed; at = d.next(t, at) {
 		n++
 	}
 	return n

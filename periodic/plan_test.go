@@ -100,7 +100,7 @@ func TestAPlanCatchesUpOnMissedTicks(t *testing.T) {
 func TestAPlanCountsMissedTicksUpToALimit(t *testing.T) {
 	p := planned(t, Schedule{Cron: "@every 1s"}, at("2026-10-20T12:00:00Z"), at("2026-11-24T12:00:00Z"), queue.TickRecord{})
 	assert.Equal(t, at("2026-11-24T12:00:00Z"), p.ticks[0].Nominal.UTC())
-	assert.Equal(t, MissedLimit, p.ticks[0].Missed)
+	assert.Equal(t, MaxMissed, p.ticks[0].Missed)
 }
 
 func TestAPlanEndsWithTheSchedule(t *testing.T) {
@@ -175,7 +175,7 @@ func TestWords(t *testing.T) {
 
 func TestATickIsSkippedWhenTheNextOneIsDue(t *testing.T) {
 	s := Schedule{ID: "report", Topic: "reports", Cron: "0 7 * * *", Zone: "Europe/Berlin", Offset: time.Minute, End: at("2026-12-02T07:00:00+01:00")}
-	for overlap, want := range map[Overlap]map[string]string{
+	for overlap, want := range map[OverlapPolicy]map[string]string{
 		OverlapSkip:    {"2026-11-30T07:00:00+01:00": "2026-12-01T06:01:00Z", "2026-12-01T07:00:00+01:00": ""}, // the last one
 		OverlapInOrder: {"2026-11-30T07:00:00+01:00": ""},
 	} {

@@ -81,7 +81,7 @@ type Schedule struct {
 	CatchUp time.Duration
 
 	// Overlap is what happens to a tick that is due while the one before it is being handled. Default: OverlapAll.
-	Overlap Overlap
+	Overlap OverlapPolicy
 }
 
 // The values of Schedule.CatchUp that are not a period.
@@ -93,21 +93,21 @@ const (
 	CatchUpNone time.Duration = -1
 )
 
-// Overlap is what happens, in each consumer group, to a tick that becomes due while the tick before it is being
+// OverlapPolicy is what happens, in each consumer group, to a tick that becomes due while the tick before it is being
 // handled.
-type Overlap string
+type OverlapPolicy string
 
 const (
 	// OverlapAll delivers each tick when it is due.
-	OverlapAll Overlap = "all"
+	OverlapAll OverlapPolicy = "all"
 
 	// OverlapInOrder delivers one tick at a time, in order, through retries. The ticks have an ordering key
 	// (redisdelay.SetOrderingKey).
-	OverlapInOrder Overlap = "in-order"
+	OverlapInOrder OverlapPolicy = "in-order"
 
 	// OverlapSkip is OverlapInOrder, and a tick that no handler has when the next one is due expires
 	// (redisdelay.SetExpiration). SubscriberConfig.OnExpired is what happens to it.
-	OverlapSkip Overlap = "skip"
+	OverlapSkip OverlapPolicy = "skip"
 )
 
 func (s *Schedule) setDefaults() {

@@ -49,11 +49,11 @@ type Tick struct {
 	Nominal  time.Time // in the schedule's zone; without its jitter and offset
 	Version  int64     // the version of the declaration (Apply); 0: none
 	Origin   Origin
-	Missed   int // with CatchUpOne, how many ticks before this one were missed; MissedLimit means that many or more
+	Missed   int // with CatchUpOne, how many ticks before this one were missed; MaxMissed means that many or more
 }
 
-// MissedLimit is the maximum of Tick.Missed.
-const MissedLimit = 10_000
+// MaxMissed is the maximum of Tick.Missed.
+const MaxMissed = 10_000
 
 // String returns the tick in words: report-eu for Monday 2026-11-30 07:00 Europe/Berlin.
 func (t Tick) String() string {
