@@ -17,12 +17,12 @@ import (
 
 // Explanation says where a message is and why, and when it will move.
 type Explanation struct {
-	Message   Message
-	Tick      string             // of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 Europe/Berlin"; "": none
-	Summary   string             // one sentence, such as "due in 29m"; it begins with Tick
-	Brief     string             // Summary without the texts of Groups, for programs that show both; "" if it adds nothing to them
-	Groups    []GroupExplanation // sorted by group: those of Message.Groups or, while the message is scheduled, all of the topic
-	BlockedBy []string           // the ids of other messages of its ordering key that it waits behind
+	Message              Message
+	Tick                 string             // the tick of package periodic, such as "tick of report-eu for Monday 2026-11-30 07:00 UTC"; "": none
+	Summary              string             // one sentence, such as "due in 29m"; it begins with Tick
+	SummaryWithoutGroups string             // for programs that also show Groups; "" if it adds nothing to them
+	Groups               []GroupExplanation // sorted by name: the groups of Message or, while it is scheduled, of the topic
+	BlockedBy            []string           // the ids of other messages of its ordering key that it waits behind
 }
 
 // GroupExplanation is where a message is for a group, and why.
@@ -52,8 +52,8 @@ func (a *Admin) Explain(ctx context.Context, topic string, ref Ref) (Explanation
 	}
 	brief, why := e.overall()
 	return Explanation{
-		Message: message, Tick: tick, Summary: sentenceOf(tick, lost, brief, why), Brief: sentenceOf(tick, lost, brief), Groups: e.groups,
-		BlockedBy: slices.Compact(slices.Sorted(slices.Values(e.ahead))),
+		Message: message, Tick: tick, Summary: sentenceOf(tick, lost, brief, why), SummaryWithoutGroups: sentenceOf(tick, lost, brief),
+		Groups: e.groups, BlockedBy: slices.Compact(slices.Sorted(slices.Values(e.ahead))),
 	}, nil
 }
 
@@ -207,8 +207,8 @@ func (e *explainer) leased(ctx context.Context, g observedGroup) (string, error)
 	}
 	if g.LeasedUntil.After(e.message.At) {
 		text := fmt.Sprintf("leased by %s until %s", who, e.clock(g.LeasedUntil))
-		if g.Extended > 0 {
-			text += ", extended " + humanize.Times(g.Extended)
+		if g.Extensions > 0 {
+			text += ", extended " + humanize.Times(g.Extensions)
 		}
 		return text, nil
 	}

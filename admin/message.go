@@ -48,7 +48,7 @@ type MessageInGroup struct {
 	InLine      bool      // queued, retrying: it is due, and waits in line for its ordering key
 	LeasedUntil time.Time // in delivery; else zero
 	Consumer    string    // in delivery: the name of the consumer that holds it; "" if unknown
-	Extended    int       // in delivery: how often the lease was extended, if known
+	Extensions  int       // in delivery: how often the lease was extended, if known
 	BuriedAt    time.Time // dead
 	Reason      string    // dead
 	Content     Content   // with the metadata and error that the group's last Nack left; zero if none did
@@ -130,7 +130,7 @@ func (m *MessageInGroup) findHolder(ctx context.Context, g *queue.Group, id stri
 	}
 	for _, c := range consumers {
 		if held := c.Info.Held[id]; held[0] == token {
-			m.Consumer, m.Extended = c.Info.Name, int(held[1])
+			m.Consumer, m.Extensions = c.Info.Name, int(held[1])
 			return nil
 		}
 	}

@@ -119,18 +119,18 @@ func TestTheHolderIsTheConsumerOfTheCurrentDelivery(t *testing.T) {
 	}
 	heartbeat("hung/01", 1, 4)
 	status := s.message(Ref{Key: "k"}).Groups[0]
-	assert.Equal(t, []any{"hung", 4}, []any{status.Consumer, status.Extended})
+	assert.Equal(t, []any{"hung", 4}, []any{status.Consumer, status.Extensions})
 
 	require.NoError(t, s.Client.ZAdd(t.Context(), s.Key("unack:g"), z(1000, id)).Err())
 	require.Equal(t, id, s.claim(g, "next/01", 1, `{"name":"next"}`)[0].ID)
 	status = s.message(Ref{Key: "k"}).Groups[0]
-	assert.Equal(t, []any{"next", 0}, []any{status.Consumer, status.Extended})
+	assert.Equal(t, []any{"next", 0}, []any{status.Consumer, status.Extensions})
 	s.claim(g, "next/01", 1, "")
 	status = s.message(Ref{Key: "k"}).Groups[0]
 	assert.Empty(t, status.Consumer, "it has claimed others since, and has not extended this one yet")
 	heartbeat("next/01", 2, 1)
 	status = s.message(Ref{Key: "k"}).Groups[0]
-	assert.Equal(t, []any{"next", 1}, []any{status.Consumer, status.Extended})
+	assert.Equal(t, []any{"next", 1}, []any{status.Consumer, status.Extensions})
 }
 
 func TestTheHolderIsFoundAmongManyConsumers(t *testing.T) {

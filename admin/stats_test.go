@@ -206,7 +206,7 @@ func TestConsumersReportTheMessagesTheyHold(t *testing.T) {
 	m, err := s.admin.Message(t.Context(), s.Topic, Ref{ID: id})
 	require.NoError(t, err)
 	assert.Equal(t, "host-3", m.Groups[0].Consumer)
-	assert.GreaterOrEqual(t, m.Groups[0].Extended, 3)
+	assert.GreaterOrEqual(t, m.Groups[0].Extensions, 3)
 	slow.Ack()
 	holds(0, 0)
 	consumers, err := inspect.Consumers(t.Context(), s.admin.store.Topic(s.Topic).Partition(0).Group("g"))

@@ -85,7 +85,7 @@ func (d *Dashboard) messagePage(ctx context.Context, q *request) (page, error) {
 	}
 	data.Actions = slices.DeleteFunc(actionsFor(q, in...), func(a action) bool { return a.perGroup })
 	if len(data.Groups) > 0 { // the groups have the rest of the summary
-		data.Summary = data.Brief
+		data.Summary = data.SummaryWithoutGroups
 	}
 	return page{Name: "message", Title: "Message " + e.Message.ID, live: true, Data: data}, nil
 }

@@ -178,8 +178,8 @@ func (a *app) showMessageInGroups(groups []admin.MessageInGroup, now time.Time) 
 			if why = "held by a consumer that is not known"; s.Consumer != "" {
 				why = "held by " + s.Consumer
 			}
-			if s.Extended > 0 {
-				why += fmt.Sprintf(", extended %d×", s.Extended)
+			if s.Extensions > 0 {
+				why += fmt.Sprintf(", extended %d×", s.Extensions)
 			}
 		}
 		changed := ""
