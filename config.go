@@ -15,6 +15,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -163,11 +164,7 @@ func (c PublisherConfig) validateWait() error {
 	if err := validateDuration("WaitTimeout", c.WaitTimeout, time.Millisecond); err != nil || c.WaitReplicas == 0 {
 		return err
 	}
-	store, err := queue.NewStore(c.Client, c.Prefix, observe.Observer{})
-	if err != nil {
-		return &ConfigError{"Client", err.Error()}
-	}
-	if timeout := store.ReadTimeout(); timeout > 0 && c.WaitTimeout >= timeout {
+	if timeout := queue.NewStore(c.Client, c.Prefix, observe.Observer{}).ReadTimeout(); timeout > 0 && c.WaitTimeout >= timeout {
 		return &ConfigError{"WaitTimeout", fmt.Sprintf("is %s, want less than the client's ReadTimeout of %s", c.WaitTimeout, timeout)}
 	}
 	return nil
@@ -372,7 +369,7 @@ func validateShared(client redis.UniversalClient, prefix string) error {
 	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return &ConfigError{"Client", "is nil"}
 	}
-	if _, err := queue.NewStore(client, prefix, observe.Observer{}); err != nil {
+	if err := script.CheckClient(client); err != nil {
 		return &ConfigError{"Client", err.Error()}
 	}
 	if strings.ContainsAny(prefix, "{}") {

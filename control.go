@@ -43,11 +43,7 @@ func NewControl(config ControlConfig) (*Control, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
-	if err != nil {
-		return nil, err // which Validate has found
-	}
-	return &Control{store: store}, nil
+	return &Control{store: queue.NewStore(config.Client, config.Prefix, observe.Observer{})}, nil
 }
 
 // Pause is a pause of consumer groups, or of a schedule of package periodic.

@@ -26,7 +26,7 @@ type Publisher struct {
 	config      PublisherConfig
 	store       *queue.Store
 	publisher   *publish.Publisher
-	delays      message.Publisher // only adds delay metadata
+	delayer     message.Publisher // only adds delay metadata
 	cloneBodies bool              // what the Marshaler returns may share memory with the message
 	logger      watermill.LoggerAdapter
 
@@ -48,11 +48,14 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		logger = watermill.NopLogger{}
 	}
 	observer := observe.Join(config.Observer, logging(logger))
-	store, err := queue.NewStore(config.Client, config.Prefix, observer)
+	store := queue.NewStore(config.Client, config.Prefix, observer)
+	delayer, err := delay.NewPublisher(discard{}, guardDelays(config.Delay))
 	if err != nil {
-		return nil, err // from Validate
+		return nil, fmt.Errorf("redisdelay: %w", err)
 	}
-	p := &Publisher{config: config, store: store, cloneBodies: !returnsOwnMemory(config.Marshaler), logger: logger}
+	p := &Publisher{
+		config: config, store: store, delayer: delayer, cloneBodies: !returnsOwnMemory(config.Marshaler), logger: logger,
+	}
 	p.publisher = publish.New(publish.Config{
 		Open:           publish.InRedis(store),
 		Partitions:     config.Partitions,
@@ -63,10 +66,6 @@ func NewPublisher(config PublisherConfig, logger watermill.LoggerAdapter) (*Publ
 		MaxPending:     config.MaxPending,
 		Panicked:       p.panicked,
 	})
-	p.delays, err = delay.NewPublisher(discard{}, guardDelays(config.Delay))
-	if err != nil {
-		return nil, fmt.Errorf("redisdelay: %w", err)
-	}
 	return p, nil
 }
 
@@ -123,7 +122,7 @@ func (p *Publisher) withDelay(topic string, msg *message.Message) (*message.Mess
 	if _, again := publishedAgain(msg); again {
 		msg = msg.CopyWithContext()
 	}
-	return msg, p.delays.Publish(topic, msg)
+	return msg, p.delayer.Publish(topic, msg)
 }
 
 // prepare checks the arguments of a call, and replaces nil Metadata, which cannot hold a delay.

@@ -76,10 +76,7 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	store, err := queue.NewStore(config.Client, config.Prefix, config.Observer)
-	if err != nil {
-		return nil, err // from Validate
-	}
+	store := queue.NewStore(config.Client, config.Prefix, config.Observer)
 	s := &Subscriber{
 		config: config, observer: observe.Join(config.Observer, logging(logger)), store: store, logger: logger,
 		reserved: reserved{groups: map[string][]string{}},

@@ -73,11 +73,9 @@ func New(config Config) (*Admin, error) {
 	if config.Unmarshaler == nil {
 		config.Unmarshaler = eitherMarshaler{}
 	}
-	store, err := queue.NewStore(config.Client, config.Prefix, observe.Observer{})
-	if err != nil {
-		return nil, err // NewControl has reported it
-	}
-	return &Admin{Control: c, store: store, unmarshaler: config.Unmarshaler}, nil
+	return &Admin{
+		Control: c, store: queue.NewStore(config.Client, config.Prefix, observe.Observer{}), unmarshaler: config.Unmarshaler,
+	}, nil
 }
 
 // publicError is an error that callers get. errors.As converts errors of internal packages to the public types.

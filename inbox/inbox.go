@@ -62,10 +62,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	store, err := queue.NewStore(config.Client, config.Prefix, config.Observer)
-	if err != nil {
-		return nil, err // from Validate
-	}
+	store := queue.NewStore(config.Client, config.Prefix, config.Observer)
 	return &Inbox{
 		config: config, logger: logger, store: store, intake: intake.New(store.Client), known: map[string]*queue.Topic{},
 	}, nil

@@ -64,10 +64,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Scheduler, error) {
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	store, err := queue.NewStore(config.Client, config.Prefix, config.Observer)
-	if err != nil {
-		return nil, err // from Validate
-	}
+	store := queue.NewStore(config.Client, config.Prefix, config.Observer)
 	return &Scheduler{
 		config: config, store: store, table: timetable.New(store.Client), logger: logger, roundTimeout: 10 * time.Second,
 		topics: map[string]*queue.Topic{}, unusable: map[string]int64{}, changed: make(chan struct{}),

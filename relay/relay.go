@@ -37,10 +37,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 	}
 	prefix := config.Prefix
 	setDefault(&prefix, redisdelay.DefaultPrefix)
-	store, err := queue.NewStore(config.Client, prefix, observe.Observer{})
-	if err != nil {
-		return nil, err // Validate has reported it
-	}
+	store := queue.NewStore(config.Client, prefix, observe.Observer{})
 	r := &Relay{config: config, store: store, target: config.Target, logger: logger}
 	if config.Streams != nil {
 		streams := *config.Streams // Close would close the caller's client, so it is never called
@@ -48,10 +45,11 @@ func New(config Config, logger watermill.LoggerAdapter) (*Relay, error) {
 			streams.Marshaller = redisstream.DefaultMarshallerUnmarshaller{}
 		}
 		streams.Marshaller = marshaller{streams.Marshaller}
-		if r.target, err = redisstream.NewPublisher(streams, logger); err != nil {
+		target, err := redisstream.NewPublisher(streams, logger)
+		if err != nil {
 			return nil, &redisdelay.ConfigError{Field: "Streams", Problem: err.Error()}
 		}
-		r.config.Streams = &streams
+		r.target, r.config.Streams = target, &streams
 	}
 	return r, nil
 }

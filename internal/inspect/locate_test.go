@@ -168,8 +168,7 @@ func TestTheGroupListHasGroupsWithTheirSettings(t *testing.T) {
 
 func TestTopicsAreListedInSteps(t *testing.T) {
 	r := newScene(t)
-	s, err := queue.NewStore(r.Client, "test:"+t.Name(), observe.Observer{})
-	require.NoError(t, err)
+	s := queue.NewStore(r.Client, "test:"+t.Name(), observe.Observer{})
 	var want []Listed
 	for i := range 3000 {
 		want = append(want, Listed{fmt.Sprintf("%04d", i), "1"})

@@ -46,9 +46,7 @@ func newSceneOn(t *testing.T, server *redistest.Server) *scene {
 // newStore returns the tests' queue.Store in a Redis.
 func newStore(t *testing.T, client redis.UniversalClient) *queue.Store {
 	t.Helper()
-	s, err := queue.NewStore(client, "test", observe.Observer{})
-	require.NoError(t, err)
-	return s
+	return queue.NewStore(client, "test", observe.Observer{})
 }
 
 // group returns a registered group.

@@ -37,8 +37,7 @@ func newScene(t *testing.T) scene {
 func newSceneOn(t *testing.T, client redis.UniversalClient) scene {
 	t.Helper()
 	prefix := "test-" + watermill.NewShortUUID()
-	c, err := script.NewClient(client, prefix, observe.Observer{})
-	require.NoError(t, err)
+	c := script.NewClient(client, prefix, observe.Observer{})
 	return scene{intake.New(c), client, "{" + prefix + ":inbox}:entries"}
 }
 

@@ -301,14 +301,13 @@ func TestConcurrentCancelsReadTheTopicListOnce(t *testing.T) {
 	asked := 0
 	client := redis.NewClient(redistest.Shared(t).Client(t).Options())
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) {
+	store := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) {
 		mu.Lock()
 		defer mu.Unlock()
 		if c.Script == "enlist" {
 			asked++
 		}
 	}})
-	require.NoError(t, err)
 	topic := store.Topic(t.Name() + newScene(t).partition.Topic())
 	require.NoError(t, topic.again().EnsureListed(t.Context()))
 	store.ForgetListing(topic.name)

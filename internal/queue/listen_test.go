@@ -141,8 +141,7 @@ type distinct struct {
 func TestStoresOfOneClientShareAHub(t *testing.T) {
 	client, other := redistest.Client(t), redistest.Client(t)
 	of := func(client redis.UniversalClient, prefix string) (*notify.Hub, func()) {
-		s, err := NewStore(client, prefix, observe.Observer{})
-		require.NoError(t, err)
+		s := NewStore(client, prefix, observe.Observer{})
 		hub, release := hubs.of(s.Client, notify.Interval)
 		t.Cleanup(release)
 		return hub, release

@@ -56,8 +56,7 @@ func TestAReopenedBatchStillReportsItsIgnoredDuplicates(t *testing.T) {
 func (r *scene) watched() *[]string {
 	r.T.Helper()
 	var called []string
-	s, err := NewStore(r.Client, "test", observe.Observer{Called: func(c observe.Called) { called = append(called, c.Script) }})
-	require.NoError(r.T, err)
+	s := NewStore(r.Client, "test", observe.Observer{Called: func(c observe.Called) { called = append(called, c.Script) }})
 	r.partition = NewPartition(s, r.partition.Topic(), r.partition.Number())
 	return &called
 }

@@ -28,8 +28,7 @@ func prefixOf(s *Store) string {
 // newPrefix returns a Store with its own prefix, and a function that reads its data in Redis.
 func newPrefix(t *testing.T, server *redistest.Server) (s *Store, state func() map[string]map[string]string) {
 	t.Helper()
-	s, err := NewStore(server.Client(t), fmt.Sprint("test", rand.Uint64()), observe.Observer{})
-	require.NoError(t, err)
+	s = NewStore(server.Client(t), fmt.Sprint("test", rand.Uint64()), observe.Observer{})
 	r := &scene{Scene: &scripttest.Scene{T: t, Client: server.Client(t)}}
 	return s, func() map[string]map[string]string {
 		t.Helper()
@@ -63,8 +62,7 @@ func TestAProcessThatKnowsATopicDoesNotListItAgain(t *testing.T) {
 	assert.Empty(t, state())
 	require.NoError(t, s.Topic("t").EnsureListed(t.Context()), "another part of the program does not ask either")
 	assert.Empty(t, state())
-	other, err := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
-	require.NoError(t, err)
+	other := NewStore(s.Redis(), prefixOf(s), observe.Observer{})
 	require.NoError(t, other.Topic("t").EnsureListed(t.Context()))
 	assert.Len(t, state(), 1)
 }
@@ -214,8 +212,7 @@ func TestATopicInUseWorksWithoutTheTopicList(t *testing.T) {
 // waits for the list.
 func TestATopicInUseWorksWhileTheTopicListHangs(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	s, err := NewStore(client, fmt.Sprint("test", rand.Uint64()), observe.Observer{})
-	require.NoError(t, err)
+	s := NewStore(client, fmt.Sprint("test", rand.Uint64()), observe.Observer{})
 	now := time.Now()
 	s.now = func() time.Time { return now }
 	topic := s.Topic("t")
@@ -226,12 +223,12 @@ func TestATopicInUseWorksWhileTheTopicListHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for range 3 {
-		_, err = topic.Cancel(ctx, "k")
+		_, err := topic.Cancel(ctx, "k")
 		require.ErrorIs(t, err, ErrNotFound)
 	}
 	assert.Len(t, hung.asked, 1)
 	now = now.Add(listDownFor)
-	_, err = topic.Cancel(ctx, "k")
+	_, err := topic.Cancel(ctx, "k")
 	require.ErrorIs(t, err, ErrNotFound)
 	assert.Len(t, hung.asked, 2)
 	close(hung.over)

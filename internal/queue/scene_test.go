@@ -53,9 +53,7 @@ func (r *scene) in(p *Partition) *scene {
 // newStore returns the tests' Store in a Redis.
 func newStore(t *testing.T, client redis.UniversalClient) *Store {
 	t.Helper()
-	s, err := NewStore(client, "test", observe.Observer{})
-	require.NoError(t, err)
-	return s
+	return NewStore(client, "test", observe.Observer{})
 }
 
 // group returns a registered group.

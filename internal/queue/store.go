@@ -22,14 +22,10 @@ type Store struct {
 	listDownUntil time.Time            // guarded by mu; until then, no call waits for the list of topics
 }
 
-// NewStore returns the Store of a prefix in the Redis of a client. It does no I/O. The observer
-// sees each call. The error says why the client is unsupported.
-func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) (*Store, error) {
-	c, err := script.NewClient(client, prefix, observer)
-	if err != nil {
-		return nil, err
-	}
-	return &Store{Client: c, now: time.Now, listed: map[string]time.Time{}}, nil
+// NewStore returns the Store of a prefix in the Redis of a client that script.CheckClient accepts. It does no I/O. The
+// observer sees each call.
+func NewStore(client redis.UniversalClient, prefix string, observer observe.Observer) *Store {
+	return &Store{Client: script.NewClient(client, prefix, observer), now: time.Now, listed: map[string]time.Time{}}
 }
 
 // Topic returns a topic. It does no I/O.

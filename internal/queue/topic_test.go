@@ -190,10 +190,9 @@ func TestAFailureInOnePartitionIsNotHiddenByAnother(t *testing.T) {
 func TestAStoreWarnsOnce(t *testing.T) {
 	server := redistest.New(t)
 	for range 2 { // each store warns
-		store, err := NewStore(server.Client(t), "test", observe.Observer{})
-		require.NoError(t, err)
+		store := NewStore(server.Client(t), "test", observe.Observer{})
 		assert.Empty(t, store.Warnings(), "no check has been made yet")
-		_, err = store.Topic("t").Partitions(t.Context())
+		_, err := store.Topic("t").Partitions(t.Context())
 		require.NoError(t, err)
 		assert.Len(t, store.Warnings(), 1)
 		assert.Empty(t, store.Warnings())
@@ -203,8 +202,7 @@ func TestAStoreWarnsOnce(t *testing.T) {
 func TestTheObserverSeesEachCall(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	var calls []observe.Called
-	store, err := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) { calls = append(calls, c) }})
-	require.NoError(t, err)
+	store := NewStore(client, "test", observe.Observer{Called: func(c observe.Called) { calls = append(calls, c) }})
 	topic := store.Topic(t.Name() + newScene(t).partition.Topic())
 	observed := func() observe.Called {
 		t.Helper()
@@ -221,7 +219,7 @@ func TestTheObserverSeesEachCall(t *testing.T) {
 	assert.Equal(t, observe.Called{Partition: -1, Script: "enlist"}, observed())
 	require.NoError(t, topic.EnsureListed(t.Context()))
 	assert.Empty(t, calls, "the second call asks Redis nothing")
-	_, err = topic.Partitions(t.Context())
+	_, err := topic.Partitions(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, observe.Called{Script: "raise"}, observed())
 	g := topic.Partition(3).Group("g")

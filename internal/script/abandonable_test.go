@@ -14,8 +14,7 @@ import (
 func TestPromptlyReturnsWhenTheContextEnds(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
-	s, err := NewClient(client, "p", observe.Observer{})
-	require.NoError(t, err)
+	s := NewClient(client, "p", observe.Observer{})
 	require.NoError(t, s.WaitIdle(t.Context()), "no call is under way")
 
 	answer := make(chan int)
@@ -25,7 +24,7 @@ func TestPromptlyReturnsWhenTheContextEnds(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range maxCalls { // the last one gets no slot, or is abandoned like the others
-		_, err = ask(over)
+		_, err := ask(over)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, errNoConnection)
 	}

@@ -61,29 +61,37 @@ var (
 		"embed *redis.ClusterClient, or forward them")
 )
 
-// NewClient returns a Client for the keys of a prefix. It does no I/O. The observer sees each
-// call. The error says why the client is unsupported.
-func NewClient(client redis.UniversalClient, prefix string, observer observe.Observer) (*Client, error) {
+// CheckClient reports why a client is unsupported.
+func CheckClient(client redis.UniversalClient) error {
+	switch client.(type) {
+	case singleNode, Cluster:
+		return nil
+	case ring:
+		return errRing
+	case clusterOptions:
+		return errPartOfCluster
+	default:
+		return fmt.Errorf("is a %T, which does not report whether it is for a single node or a Cluster; "+
+			"embed *redis.Client or *redis.ClusterClient instead of the interface, or forward "+
+			"Options and, for a Cluster, MasterForKey and ReloadState", client)
+	}
+}
+
+// NewClient returns a Client for the keys of a prefix, from a client that CheckClient accepts. It does no I/O. The
+// observer sees each call.
+func NewClient(client redis.UniversalClient, prefix string, observer observe.Observer) *Client {
 	made := &Client{
 		redis: client, prefix: prefix, observer: observer, calls: newCalls(),
 	}
 	switch c := client.(type) {
-	case ring:
-		return nil, errRing
 	case singleNode:
 		o := c.Options()
 		made.db, made.readTimeout, made.tls = o.DB, o.ReadTimeout, o.TLSConfig != nil
 	case Cluster: // has one database, 0
 		o := c.Options()
 		made.cluster, made.readTimeout, made.tls = c, o.ReadTimeout, o.TLSConfig != nil
-	case clusterOptions:
-		return nil, errPartOfCluster
-	default:
-		return nil, fmt.Errorf("is a %T, which does not report whether it is for a single node or a Cluster; "+
-			"embed *redis.Client or *redis.ClusterClient instead of the interface, or forward "+
-			"Options and, for a Cluster, MasterForKey and ReloadState", client)
 	}
-	return made, nil
+	return made
 }
 
 // ReadTimeout is how long the client waits for a reply; 0 or less if it has no limit.

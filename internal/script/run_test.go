@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
@@ -27,8 +26,7 @@ func TestACallWithoutAnObserverDoesNotAllocate(t *testing.T) {
 	client := answering{reply: redis.NewCmd(t.Context())}
 	client.reply.SetVal([]any{})
 	allocations := func(observer observe.Observer) float64 {
-		c, err := NewClient(client, "test", observer)
-		require.NoError(t, err)
+		c := NewClient(client, "test", observer)
 		p := c.Partition("t", 0)
 		call := p.Call(s, p.Keys(s, ""), nil)
 		return testing.AllocsPerRun(100, func() { _, _ = c.Run(t.Context(), call) })

@@ -70,8 +70,7 @@ func counted(t *testing.T, options redis.Options) (*redis.Client, *counter, *Cli
 	client, hook := redis.NewClient(&options), &counter{}
 	t.Cleanup(func() { _ = client.Close() })
 	client.AddHook(hook)
-	c, err := NewClient(client, "test", observe.Observer{})
-	require.NoError(t, err)
+	c := NewClient(client, "test", observe.Observer{})
 	s := New(fstest.MapFS{"lua/nothing.lua": {Data: []byte("-- nothing.lua: do nothing.\n--\n-- KEYS     scheduled\n")}}, "nothing").Awaited()
 	p := c.Partition("t", 0)
 	return client, hook, c, p.Call(s, p.Keys(s, ""), nil)

@@ -23,8 +23,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func newTable(t *testing.T, client redis.UniversalClient) (table *timetable.Timetable, prefix string) {
 	t.Helper()
 	prefix = "test-" + watermill.NewShortUUID()
-	c, err := script.NewClient(client, prefix, observe.Observer{})
-	require.NoError(t, err)
+	c := script.NewClient(client, prefix, observe.Observer{})
 	return timetable.New(c), prefix
 }
 

@@ -54,8 +54,7 @@ func TestATimedOutRunIsReportedAsIncomplete(t *testing.T) {
 func newScene(t *testing.T, server *redistest.Server) (*scripttest.Scene, *queue.Partition) {
 	t.Helper()
 	client := server.Client(t)
-	store, err := queue.NewStore(client, "test", observe.Observer{})
-	require.NoError(t, err)
+	store := queue.NewStore(client, "test", observe.Observer{})
 	p := store.Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
 	return &scripttest.Scene{T: t, Client: client, Partition: p.Partition}, p
 }
