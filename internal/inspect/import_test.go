@@ -89,7 +89,7 @@ func TestALateGroupGetsWhatIsMadeDueInThePast(t *testing.T) {
 			return nil
 		},
 		"reschedule": func(r *scene, _ *queue.Group, id string) error {
-			return errOf(r.partition.RescheduleID(r.Ctx(), id, past(r)))
+			return errOf(newStore(r.T, r.Client).Topic(r.partition.Topic()).RescheduleID(r.Ctx(), id, past(r)))
 		},
 		"reschedule in bulk": func(r *scene, g *queue.Group, id string) error {
 			score := r.Client.ZScore(r.Ctx(), r.partition.Key(script.Scheduled, ""), id).Val()

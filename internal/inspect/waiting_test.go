@@ -113,7 +113,7 @@ func TestATornWithdrawalReleasesItsKey(t *testing.T) {
 	tornEverywhere(t, "cancel_scheduled", arrange, func(r *scene) {
 		r.Reload()
 		if state := r.State(); state["messages "+id] == "" {
-			require.ErrorIs(r.T, errOf(r.partition.Reschedule(r.Ctx(), "k", 0)), queue.ErrNotFound)
+			require.ErrorIs(r.T, errOf(newStore(r.T, r.Client).Topic(r.partition.Topic()).Reschedule(r.Ctx(), "k", 0)), queue.ErrNotFound)
 		}
 		cancel(r)
 		assert.Empty(r.T, r.State())

@@ -136,7 +136,7 @@ func TestAResentPipelineChangesNothing(t *testing.T) {
 				require.NoError(t, err)
 			}
 			for n := range many { // other messages take the keys
-				_ = errOf(r.partition.Cancel(t.Context(), fmt.Sprint("k", n)))
+				_ = errOf(r.change(cancelBy("key", fmt.Sprint("k", n))))
 				r.push(after(keyed(many+n, fmt.Sprint("k", n)), 60))
 			}
 			before := r.State()
@@ -230,7 +230,7 @@ func TestALostCancelReplyIsAnUnknownOutcome(t *testing.T) {
 	lost := errors.New("lost")
 	topic := r.via(func(trip func() error) error { return errors.Join(trip(), lost) })
 	topic.store.rememberListing(topic.name)
-	err := errOf(topic.Partition(0).Cancel(t.Context(), "k0"))
+	_, _, err := topic.Partition(0).change(t.Context(), cancelBy("key", "k0"))
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 }
 
@@ -289,9 +289,9 @@ func TestTheStatusNamesTheCurrentGroups(t *testing.T) {
 	r.pushMany(1)
 	r.push(due(keyed(1, "k1")), due(keyed(2, "k2")))
 	r.claim(g, "c", 2)
-	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k1")))
+	require.NoError(t, errOf(r.change(cancelBy("key", "k1"))))
 	r.group("late")
-	status, err := r.partition.Cancel(t.Context(), "k2")
+	status, err := r.change(cancelBy("key", "k2"))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]State{"g": StateInDelivery, "late": StateDone}, status.Groups)
 }

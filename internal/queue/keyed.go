@@ -30,60 +30,36 @@ func rescheduleBy(by, name, when string, ms int64) request {
 	return request{script: rescheduleScript, which: []any{by, name, when, ms}}
 }
 
-// Cancel removes the message that a key leads to from all groups that wait for it or handle it, and
-// returns its status before that. It returns ErrNotFound if there is none. After any other error except
-// ErrOutcomeUnknown, nothing has changed.
-func (p *Partition) Cancel(ctx context.Context, key string) (Status, error) {
-	return p.changeOne(ctx, cancelBy("key", key))
-}
-
-// CancelID is Cancel of the message with an id.
+// CancelID is Topic.CancelID for a message that is in this partition.
 func (p *Partition) CancelID(ctx context.Context, id string) (Status, error) {
-	return p.changeOne(ctx, cancelBy("id", id))
-}
-
-// Reschedule makes the waiting message that a key leads to due after a delay, and returns its status before that.
-// It returns ErrNotFound if there is none, or none that waits. Other errors are those of Cancel.
-func (p *Partition) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
-	return p.changeOne(ctx, rescheduleBy("key", key, "in", script.Milliseconds(delay)))
-}
-
-// RescheduleAt is Reschedule with a due time by Redis's clock, in ms.
-func (p *Partition) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
-	return p.changeOne(ctx, rescheduleBy("key", key, "at", due))
-}
-
-// RescheduleID is RescheduleAt of the message with an id.
-func (p *Partition) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
-	return p.changeOne(ctx, rescheduleBy("id", id, "at", due))
-}
-
-func (p *Partition) changeOne(ctx context.Context, r request) (Status, error) {
-	status, _, err := p.change(ctx, r)
+	status, _, err := p.change(ctx, cancelBy("id", id))
 	return status, err
 }
 
-// Cancel removes the message that a key leads to; see Partition.Cancel.
+// Cancel removes the message that a key leads to from all groups that wait for it or handle it, and
+// returns its status before that. It returns ErrNotFound if there is none. After any other error except
+// ErrOutcomeUnknown, nothing has changed.
 func (t *Topic) Cancel(ctx context.Context, key string) (Status, error) {
 	return t.change(ctx, cancelBy("key", key))
 }
 
-// Reschedule changes the due time of the message that a key leads to; see Partition.Reschedule.
-func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
-	return t.change(ctx, rescheduleBy("key", key, "in", script.Milliseconds(delay)))
-}
-
-// CancelID removes the message with an id; see Partition.CancelID.
+// CancelID is Cancel of the message with an id.
 func (t *Topic) CancelID(ctx context.Context, id string) (Status, error) {
 	return t.change(ctx, cancelBy("id", id))
 }
 
-// RescheduleAt changes the due time of the message that a key leads to; see Partition.RescheduleAt.
+// Reschedule makes the waiting message that a key leads to due after a delay, and returns its status before that.
+// It returns ErrNotFound if there is none, or none that waits. Other errors are those of Cancel.
+func (t *Topic) Reschedule(ctx context.Context, key string, delay time.Duration) (Status, error) {
+	return t.change(ctx, rescheduleBy("key", key, "in", script.Milliseconds(delay)))
+}
+
+// RescheduleAt is Reschedule with a due time by Redis's clock, in ms.
 func (t *Topic) RescheduleAt(ctx context.Context, key string, due int64) (Status, error) {
 	return t.change(ctx, rescheduleBy("key", key, "at", due))
 }
 
-// RescheduleID changes the due time of the message with an id; see Partition.RescheduleID.
+// RescheduleID is RescheduleAt of the message with an id.
 func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Status, error) {
 	return t.change(ctx, rescheduleBy("id", id, "at", due))
 }
@@ -91,18 +67,18 @@ func (t *Topic) RescheduleID(ctx context.Context, id string, due int64) (Status,
 // CancelOnce is Cancel for a publisher with numbered batches. Of several calls with the same publisher and number, only one
 // removes a message. After a batch or another change with a higher number, none does.
 func (t *Topic) CancelOnce(ctx context.Context, publisher string, number int64, key string) (Status, error) {
-	return t.changeOnce(ctx, publisher, number, cancelBy("key", key))
+	return t.changeAs(ctx, publisher, number, cancelBy("key", key))
 }
 
 // RescheduleOnce is RescheduleAt for such a publisher: the first call chooses the message and its due time, which repeated calls set
 // again.
 func (t *Topic) RescheduleOnce(ctx context.Context, publisher string, number int64, key string, due int64) (Status, error) {
-	return t.changeOnce(ctx, publisher, number, rescheduleBy("key", key, "at", due))
+	return t.changeAs(ctx, publisher, number, rescheduleBy("key", key, "at", due))
 }
 
-// changeOnce needs no time limit, because a late copy finds the record of this or a later request. A topic that is not
-// listed, whose name may be mistyped, gets no record, as with Cancel.
-func (t *Topic) changeOnce(ctx context.Context, publisher string, number int64, r request) (Status, error) {
+// changeAs is change with the publisher as the caller. It needs no time limit, because a late copy finds the record of this
+// or a later request. A topic that is not listed, whose name may be mistyped, gets no record, as with Cancel.
+func (t *Topic) changeAs(ctx context.Context, publisher string, number int64, r request) (Status, error) {
 	if err := t.checkFormat(ctx); err != nil {
 		return Status{}, unchanged(err)
 	}

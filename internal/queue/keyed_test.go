@@ -13,9 +13,9 @@ import (
 )
 
 func TestCancelAndRescheduleFindAConstantlyReplacedKey(t *testing.T) {
-	for name, call := range map[string]func(q *Partition) error{
-		"cancel":     func(q *Partition) error { return errOf(q.Cancel(t.Context(), "k")) },
-		"reschedule": func(q *Partition) error { return errOf(q.Reschedule(t.Context(), "k", time.Hour)) },
+	for name, call := range map[string]request{
+		"cancel":     cancelBy("key", "k"),
+		"reschedule": rescheduleBy("key", "k", "in", time.Hour.Milliseconds()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newScene(t)
@@ -24,15 +24,22 @@ func TestCancelAndRescheduleFindAConstantlyReplacedKey(t *testing.T) {
 				r.push(after(keyed(0, "k"), 3600))
 				stop, stopped := make(chan struct{}), make(chan error, 1)
 				go func() { stopped <- r.replace("k", round, stop) }()
-				err := call(r.partition)
+				err := errOf(r.change(call))
 				close(stop)
 				require.NoError(t, <-stopped)
 				require.NoError(t, err, "round %d", round)
-				err = errOf(r.partition.Cancel(t.Context(), "k")) // what is left
+				err = errOf(r.change(cancelBy("key", "k"))) // what is left
 				require.True(t, err == nil || errors.Is(err, ErrNotFound), "%v", err)
 			}
 		})
 	}
+}
+
+// change makes a call of Cancel or Reschedule in the partition, as a Topic does in all of its partitions.
+func (r *scene) change(call request) (Status, error) {
+	r.T.Helper()
+	status, _, err := r.partition.change(r.Ctx(), call)
+	return status, err
 }
 
 // replace publishes one message after another under a key, until stop closes.

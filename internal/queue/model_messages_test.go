@@ -384,11 +384,11 @@ func (t *trial) cancel(rt *rapid.T) {
 		name := id()
 		want, ok := t.model.Cancel(name)
 		if key != "" {
-			got, err := t.real.Cancel(t.scene.Ctx(), key)
+			got, err := t.scene.change(cancelBy("key", key))
 			t.stood(want, ok, got, err)
 			return
 		}
-		got, err := t.real.CancelID(t.scene.Ctx(), name)
+		got, err := t.scene.change(cancelBy("id", name))
 		t.stood(want, ok, got, err)
 	})
 }
@@ -400,11 +400,11 @@ func (t *trial) reschedule(rt *rapid.T) {
 		name, due := id(), store.Due(t.now, script.Milliseconds(delay))
 		want, ok := t.model.Reschedule(t.now, name, due)
 		if key != "" {
-			got, err := t.real.Reschedule(t.scene.Ctx(), key, delay)
+			got, err := t.scene.change(rescheduleBy("key", key, "in", script.Milliseconds(delay)))
 			t.stood(want, ok, got, err)
 			return
 		}
-		got, err := t.real.RescheduleID(t.scene.Ctx(), name, due)
+		got, err := t.scene.change(rescheduleBy("id", name, "at", due))
 		t.stood(want, ok, got, err)
 	})
 }

@@ -55,12 +55,12 @@ func TestOnlyPublishingFailsWhenRedisIsFull(t *testing.T) {
 	require.NoError(t, err)
 	_, err = g.Bury(t.Context(), []Burial{{Delivery{"4", "1"}, "bad"}})
 	require.NoError(t, err)
-	require.NoError(t, errOf(r.partition.Reschedule(t.Context(), "k", 0)))
+	require.NoError(t, errOf(r.change(rescheduleBy("key", "k", "in", 0))))
 	for _, s := range []*script.Script{cancelScript, rescheduleScript} {
 		require.Equal(t, []any{"none"}, r.keyedCallFor("nobody's", s, 1, time.Minute)(), s.Name())
 	}
 	require.ElementsMatch(t, []string{"1#2/1/1", "3#2/0/0", keyed(1, "k") + "#1"}, r.claim(g, "c", 8))
-	require.NoError(t, errOf(r.partition.Cancel(t.Context(), "k")))
+	require.NoError(t, errOf(r.change(cancelBy("key", "k"))))
 	ack(t, g, "0", "1#2/1/1", "3#2/0/0", "5", "6", "7")
 	assert.Equal(t, map[string]string{
 		"groups g":  "member",
@@ -182,7 +182,7 @@ func TestAWriteRefusedHalfwayLeavesEachMessageInOnePlace(t *testing.T) {
 			_, err := g.Bury(r.Ctx(), []Burial{{Delivery{"held", "1"}, "bad"}})
 			return err
 		},
-		"reschedule": func(r *scene, _ *Group) error { return errOf(r.partition.Reschedule(r.Ctx(), "k", 0)) },
+		"reschedule": func(r *scene, _ *Group) error { return errOf(r.change(rescheduleBy("key", "k", "in", 0))) },
 	}
 	for name, call := range scripts {
 		for _, command := range []string{"zadd", "zrem", "zrange", "hset", "hdel", "hrandfield", "pexpire", "publish", "xadd"} {
@@ -253,7 +253,7 @@ func TestAKeyOfTheWrongTypeIsAnErrorWithoutChanges(t *testing.T) {
 		"bury any": {"unack:g dead:g reasons:g at_limit", func(r *scene, g *Group) error { return errOf(g.BuryAny(r.Ctx(), "bad", []string{"held"})) }},
 		"cancel": {
 			"scheduled messages groups refs keys dedup at_limit publishers queue:h unack:h dead:h attempts:h nack_metadata:h",
-			func(r *scene, _ *Group) error { return errOf(r.partition.Cancel(r.Ctx(), "k")) },
+			func(r *scene, _ *Group) error { return errOf(r.change(cancelBy("key", "k"))) },
 		},
 		"tick": {"scheduled messages ticks", func(r *scene, _ *Group) error { return errOf(r.tickOn(r.partition, r.revisionOf(0), "", "c1", 100)) }},
 	} {

@@ -149,9 +149,9 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"reschedule and cancel messages that 100 groups retry": func(r *scene, _ *Group) func() {
 		r.Retried(false)
 		return func() {
-			_, err := r.partition.Reschedule(r.Ctx(), "k", time.Second)
+			_, err := r.change(rescheduleBy("key", "k", "in", 1000))
 			require.NoError(r.T, err)
-			status, err := r.partition.Cancel(r.Ctx(), "k")
+			status, err := r.change(cancelBy("key", "k"))
 			require.NoError(r.T, err)
 			require.Len(r.T, status.Groups, 100)
 			require.Zero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, ""), r.partition.Key(script.QueueOf, "g1")).Val())
@@ -160,7 +160,7 @@ var slowCases = map[string]func(r *scene, g *Group) func(){
 	"cancel messages that are dead for 50 groups and queued for 50": func(r *scene, _ *Group) func() {
 		r.Retried(true)
 		return func() {
-			_, err := r.partition.Cancel(r.Ctx(), "k")
+			_, err := r.change(cancelBy("key", "k"))
 			require.NoError(r.T, err)
 			require.NotZero(r.T, r.Client.Exists(r.Ctx(), r.partition.Key(script.Messages, "")).Val())
 		}

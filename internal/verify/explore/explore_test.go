@@ -50,11 +50,11 @@ func TestATimedOutRunIsReportedAsIncomplete(t *testing.T) {
 	require.Contains(t, x.Figures(), "(NOT all)")
 }
 
-// newScene returns a partition of a topic for one test only, as scenes of Redis and of callers.
-func newScene(t *testing.T, server *redistest.Server) (*scripttest.Scene, *queue.Partition) {
+// newScene returns a topic with one partition, for one test only, and that partition as a scene of Redis.
+func newScene(t *testing.T, server *redistest.Server) (*scripttest.Scene, *queue.Topic) {
 	t.Helper()
 	client := server.Client(t)
 	store := queue.NewStore(client, "test", observe.Observer{})
-	p := store.Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64())).Partition(0)
-	return &scripttest.Scene{T: t, Client: client, Partition: p.Partition}, p
+	topic := store.Topic(fmt.Sprintf("%s/%d", t.Name(), rand.Uint64()))
+	return &scripttest.Scene{T: t, Client: client, Partition: topic.Partition(0).Partition}, topic
 }

@@ -43,13 +43,16 @@ func (p *protocol) callOf(script string, command []any) call {
 
 // TestTheExplorerCallsScriptsAsTheMethodsDo compares the explorer's calls with those of package queue.
 func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
-	r, partition := newScene(t, redistest.Shared(t))
+	r, topic := newScene(t, redistest.Shared(t))
 	hook := &scripttest.LastCall{}
 	r.Client.AddHook(hook)
 	u := &Universe{groups: []string{"g", "h"}, consumers: []string{"a"}, messages: 1, keyed: true, most: 3}
 	p := newProtocol(r.Partition.KeyNames, u)
+	partition := topic.Partition(0)
 	g, h := partition.Group("g"), partition.Group("h")
 	require.NoError(t, h.Register(t.Context()))
+	_, err := topic.Partitions(t.Context()) // loads raise.lua, which Cancel and Reschedule call after their own script
+	require.NoError(t, err)
 	s := state{{"groups", "g", ""}, {"groups", "h", ""}, {"keys", "k", "#1"}, {"messages", "#1", bodyOf("#1")}}
 	const ever = 4_000_000_000_000 // ms
 	id, held := p.long("#1"), queue.Delivery{ID: p.long("#1"), Receipt: "2/0/1"}
@@ -118,11 +121,11 @@ func TestTheExplorerCallsScriptsAsTheMethodsDo(t *testing.T) {
 			return err
 		}},
 		{op{kind: "reschedule", number: 1}, func(ctx context.Context) error {
-			_, err := partition.Reschedule(ctx, theKey, longDelay*time.Millisecond)
+			_, err := topic.Reschedule(ctx, theKey, longDelay*time.Millisecond)
 			return err
 		}},
 		{op{kind: "cancel", number: 2}, func(ctx context.Context) error {
-			_, err := partition.Cancel(ctx, theKey)
+			_, err := topic.Cancel(ctx, theKey)
 			return err
 		}},
 	} {
