@@ -1,8 +1,8 @@
 package redisdelay
 
 import (
+	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
@@ -12,7 +12,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/notify"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
@@ -106,13 +105,13 @@ type PublisherConfig struct {
 }
 
 func (c *PublisherConfig) setDefaults() {
-	setDefault(&c.Prefix, DefaultPrefix)
-	setDefault(&c.Partitions, 1)
-	setDefault(&c.OnDuplicate, RejectDuplicate)
-	setDefault(&c.MaxMessageBytes, 4<<20)
-	setDefault(&c.PublishTimeout, 10*time.Second)
-	setDefault(&c.MaxPending, 4000)
-	setDefault(&c.WaitTimeout, time.Second)
+	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.Partitions = cmp.Or(c.Partitions, 1)
+	c.OnDuplicate = cmp.Or(c.OnDuplicate, RejectDuplicate)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, 4<<20)
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, 10*time.Second)
+	c.MaxPending = cmp.Or(c.MaxPending, 4000)
+	c.WaitTimeout = cmp.Or(c.WaitTimeout, time.Second)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
 	}
@@ -179,19 +178,12 @@ type ControlConfig struct {
 	Prefix string
 }
 
-func (c *ControlConfig) setDefaults() { setDefault(&c.Prefix, DefaultPrefix) }
+func (c *ControlConfig) setDefaults() { c.Prefix = cmp.Or(c.Prefix, DefaultPrefix) }
 
 // Validate reports the first invalid field as a *ConfigError.
 func (c ControlConfig) Validate() error {
 	c.setDefaults()
 	return validateShared(c.Client, c.Prefix)
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // SubscriberConfig configures a Subscriber. Only Client is required. No duration may be above 100 years.
@@ -278,22 +270,22 @@ type lossless interface{ LosesNoNotifications() }
 const year = 365 * 24 * time.Hour
 
 func (c *SubscriberConfig) setDefaults() {
-	setDefault(&c.Prefix, DefaultPrefix)
-	setDefault(&c.ConsumerGroup, DefaultConsumerGroup)
+	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.ConsumerGroup = cmp.Or(c.ConsumerGroup, DefaultConsumerGroup)
 	if c.ConsumerGroup == Broadcast {
-		setDefault(&c.GroupExpiry, broadcastExpiry)
+		c.GroupExpiry = cmp.Or(c.GroupExpiry, broadcastExpiry)
 	}
-	setDefault(&c.MaxInFlight, 1)
-	setDefault(&c.LeaseDuration, 30*time.Second)
-	setDefault(&c.OnExpired, BuryExpired)
-	setDefault(&c.MaxBufferBytes, 16<<20)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, 30*time.Second)
+	c.OnExpired = cmp.Or(c.OnExpired, BuryExpired)
+	c.MaxBufferBytes = cmp.Or(c.MaxBufferBytes, 16<<20)
 	poll, ping := 5*time.Second, notify.Interval
 	if _, is := c.Client.(lossless); is {
 		poll, ping = year, year
 	}
-	setDefault(&c.PollInterval, poll)
-	setDefault(&c.PingInterval, ping)
-	setDefault(&c.CloseTimeout, 10*time.Second)
+	c.PollInterval = cmp.Or(c.PollInterval, poll)
+	c.PingInterval = cmp.Or(c.PingInterval, ping)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, 10*time.Second)
 	c.GroupLimits.setDefaults()
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = DefaultMarshaler{}
@@ -306,10 +298,8 @@ func (c *SubscriberConfig) setDefaults() {
 	}
 }
 
-// defaultNackDelay varies, so that messages that failed together are not retried together.
 func defaultNackDelay(attempt int) time.Duration {
-	step := backoff.Exponential(MinRedeliveryDelay, time.Minute, attempt-1)
-	return min(time.Minute, step+rand.N(step/2))
+	return Backoff(MinRedeliveryDelay, time.Minute, 2)(attempt)
 }
 
 // Validate reports the first invalid field as a *ConfigError. A zero field counts as its default.

@@ -1,6 +1,7 @@
 package redisdelay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -225,8 +226,8 @@ func (l *GroupLimits) setDefaults() {
 	if l.Rate.Messages == 0 {
 		return
 	}
-	setDefault(&l.Rate.Per, time.Second)
-	setDefault(&l.Rate.Burst, l.Rate.Messages)
+	l.Rate.Per = cmp.Or(l.Rate.Per, time.Second)
+	l.Rate.Burst = cmp.Or(l.Rate.Burst, l.Rate.Messages)
 }
 
 // maxLimit keeps the arithmetic of the scripts exact.

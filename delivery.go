@@ -443,7 +443,7 @@ func (c *codec) sameMetadata(delivered Delivery, before error) ([]byte, error) {
 func (c *codec) encodeForNack(metadata message.Metadata) ([]byte, error) {
 	encoded, err := encodeMetadata(metadata)
 	if len(metadata) == 0 {
-		encoded = emptyMetadata() // nothing would keep the old
+		encoded = []byte{0x80} // a MessagePack map without entries; nothing would keep the old metadata
 	}
 	if err != nil || len(encoded) <= maxChangedMetadata {
 		return encoded, err

@@ -99,9 +99,6 @@ func writeMetadata(enc *msgpack.Encoder, metadata message.Metadata) error {
 	return nil
 }
 
-// emptyMetadata is MessagePack for a map without entries.
-func emptyMetadata() []byte { return []byte{0x80} }
-
 // The metadata keys that have a number, and the numbers.
 const (
 	codeUntil = 1

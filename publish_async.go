@@ -106,10 +106,7 @@ func (p *Publisher) PublishAsyncPending() int { return p.publisher.Pending() }
 // let each of them use its futures instead. If ctx ends first, Flush returns the error of ctx, and a later Flush that
 // of the calls.
 func (p *Publisher) Flush(ctx context.Context) error {
-	if err := p.publisher.Flush(ctx); err != nil {
-		return public(err)
-	}
-	return nil
+	return public(p.publisher.Flush(ctx))
 }
 
 // logUnflushed logs an error that nobody has asked Flush for.

@@ -54,7 +54,7 @@ type Subscriber struct {
 	closing context.Context // ends when Close begins
 	cancel  context.CancelFunc
 	running sync.WaitGroup // subscriptions, and calls that begin one
-	ending  sync.Once      // of the reserved groups
+	ending  sync.Once      // of the reserved groups, for which no Subscribe has come
 
 	mu     sync.Mutex
 	closed bool  // guarded by mu
@@ -84,9 +84,6 @@ func NewSubscriber(config SubscriberConfig, logger watermill.LoggerAdapter) (*Su
 	s.closing, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
-
-// ConsumerGroup returns the configured group or the default. With Broadcast, see Delivery.Group.
-func (s *Subscriber) ConsumerGroup() string { return s.config.ConsumerGroup }
 
 // SubscribeInitialize registers the consumer group, as Subscribe does, so that it receives the messages that become due
 // before its first subscriber runs. A group with a GroupExpiry waits that long for it. With Broadcast, it registers the
@@ -289,7 +286,7 @@ func (s *Subscriber) Close() error {
 		ctx, cancel := context.WithDeadline(context.Background(), end)
 		defer cancel()
 		for range 2 { // a call that was given up may register its group after the first time
-			s.endReserved(ctx)
+			s.reserved.each(func(topic, group string) { s.endGroup(ctx, topic, group) })
 			_ = s.store.WaitIdle(ctx) // the client's timeouts end the calls
 		}
 	})
@@ -412,11 +409,6 @@ func (s *Subscriber) groupFor(topic string) (group string, back func()) {
 }
 
 func (s *Subscriber) broadcast() bool { return s.config.ConsumerGroup == Broadcast }
-
-// endReserved ends the groups for which no Subscribe has come. What is left when ctx ends expires.
-func (s *Subscriber) endReserved(ctx context.Context) {
-	s.reserved.each(func(topic, group string) { s.endGroup(ctx, topic, group) })
-}
 
 // endGroup ends a group of a subscription's own. If ctx ends before, it expires.
 func (s *Subscriber) endGroup(ctx context.Context, topic, group string) {

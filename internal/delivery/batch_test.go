@@ -139,7 +139,7 @@ func TestABatchExcludesMessagesWithLostLeases(t *testing.T) {
 		g.view(func() { assert.Len(t, g.released, 2) })
 		r.end(t)
 		assert.Zero(t, r.buffer.waiting.Load())
-		assert.False(t, r.partitions[0].settler.hasReleases())
+		assert.Zero(t, r.partitions[0].settler.releasing.Load())
 	})
 }
 

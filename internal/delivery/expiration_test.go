@@ -152,7 +152,7 @@ func TestAMessageThatExpiresWhileOfferedIsReleased(t *testing.T) {
 		g.view(func() { assert.Len(t, g.buried, 1) })
 		r.end(t)
 		assert.Zero(t, r.buffer.waiting.Load())
-		assert.False(t, r.partitions[0].settler.hasReleases())
+		assert.Zero(t, r.partitions[0].settler.releasing.Load())
 	})
 }
 

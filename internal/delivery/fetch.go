@@ -58,7 +58,7 @@ func (p *partition) claimDue(ctx context.Context) {
 // behind reports whether claiming must wait for the settler: acks pile up, or messages are
 // being released, and others must not overtake them.
 func (p *partition) behind() bool {
-	return p.leases.count() >= p.buffer.maxHeld() || p.settler.hasReleases()
+	return p.leases.count() >= p.buffer.maxHeld() || p.settler.releasing.Load() > 0
 }
 
 func (p *partition) awaitSettler(ctx context.Context) bool {

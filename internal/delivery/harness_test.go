@@ -62,10 +62,10 @@ func runAt(t *testing.T, topic Topic, partitions int, change ...func(*Config)) *
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Subscription: New(topic, config), stop: cancel, ended: make(chan error, 1)}
-	go func() {
-		r.ended <- r.Run(ctx, partitions)
+	r.Start(ctx, partitions, func(err error) {
+		r.ended <- err
 		close(r.ended)
-	}()
+	})
 	t.Cleanup(func() { r.end(t) })
 	return r
 }

@@ -140,9 +140,6 @@ func (s *settler) endRelease(messages int) {
 	signal(s.advanced)
 }
 
-// hasReleases reports whether messages are being returned to the queue.
-func (s *settler) hasReleases() bool { return s.releasing.Load() > 0 }
-
 // settle settles what is pending. In the end, the consumer leaves the group.
 func (s *settler) settle() {
 	if over := s.run(s.calls); over {

@@ -45,13 +45,6 @@ func New(topic Topic, config Config) *Subscription {
 // Messages is where messages are handed out. The end of the subscription closes it.
 func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 
-// Run is Start that waits until the subscription has ended, and returns the error.
-func (s *Subscription) Run(ctx context.Context, partitions int) error {
-	ended := make(chan error, 1)
-	s.Start(ctx, partitions, func(err error) { ended <- err })
-	return <-ended
-}
-
 // Start delivers the messages of this many partitions, and of partitions added later, until
 // ctx ends. Then it releases the messages not handed out, waits CloseTimeout for the
 // handlers of the others, abandons the rest, and calls ended. The error says that not all of

@@ -82,10 +82,10 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 		if partitions, _ := topic.seen(); partitions > 0 && (err == nil || ctx.Err() == nil) {
 			return partitions, nil
 		}
-		if t.background.closing.Err() != nil { // the query was cancelled
+		if errors.Is(err, ErrClosed) || t.background.closing.Err() != nil { // the query was not made, or was cancelled
 			return 0, ErrClosed
 		}
-		if ctx.Err() == nil && !worthRetrying(err) {
+		if ctx.Err() == nil && !script.Transient(err) {
 			return 0, err
 		}
 		if ctx.Err() == nil {
@@ -223,9 +223,6 @@ func (t *topics) raise(ctx context.Context, topic *knownTopic) (partitions int, 
 	}
 	return topic.RaisePartitions(ctx, t.minPartitions)
 }
-
-// worthRetrying reports whether an error is temporary, so that trying again may help.
-func worthRetrying(err error) bool { return script.Transient(err) && !errors.Is(err, ErrClosed) }
 
 // whole is the destination of calls for the topic as a whole.
 func (k *knownTopic) whole() destination { return destination{topic: k.name, partition: wholeTopic} }

@@ -180,7 +180,7 @@ func (p *Partition) change(ctx context.Context, r request) (Status, int, error) 
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		p.changes.leave(c, p.explained(context.Cause(ctx)))
+		p.changes.leave(c, p.Client().ExplainEnd(context.Cause(ctx)))
 	}
 	if c.err != nil {
 		return Status{}, 0, c.err
@@ -190,11 +190,6 @@ func (p *Partition) change(ctx context.Context, r request) (Status, int, error) 
 		err = unknown(err)
 	}
 	return status, c.partitions, err
-}
-
-// explained adds the known reason why Redis has not answered to the error of an ended context.
-func (p *Partition) explained(cause error) error {
-	return fmt.Errorf("%w: %w", cause, p.Client().WhyNoAnswer())
 }
 
 // leave ends a call whose caller stops waiting, unless the call has ended.
@@ -328,7 +323,7 @@ func (p *Partition) settle(pipe *pipeline, answers []script.Answer) {
 		reply, err := answers[i].Reply, answers[i].Err
 		c.sent(err, pipe.ctx.Err() != nil)
 		if err == nil && reply.Begins("groups") {
-			err = p.learn(reply)
+			err = p.learnGroups(reply)
 			if err == nil && c.attempts < maxAttempts && !c.left {
 				heap.Push(&cs.waiting, c)
 				continue
@@ -356,13 +351,13 @@ func (c *change) sent(err error, abandoned bool) {
 	c.repeatable, c.caller.repeatable = true, true
 }
 
-// learn records the groups and the clock that a script has returned. The lock is held.
-func (p *Partition) learn(reply script.Reply) error {
+// learnGroups records the groups and the clock that a script has returned. The lock is held.
+func (p *Partition) learnGroups(reply script.Reply) error {
 	all, err := readGroupSnapshot(reply)
 	if err != nil {
 		return err
 	}
-	p.Learn(time.UnixMilli(all.asOf))
+	p.SetClock(time.UnixMilli(all.asOf))
 	p.changes.groups = all.names
 	return nil
 }

@@ -79,7 +79,7 @@ func RunAbandonable[T any](ctx context.Context, c *Client, call func(ctx context
 	}
 	var none T
 	if err := c.calls.begin(ctx); err != nil {
-		return none, c.explainEnd(err)
+		return none, c.ExplainEnd(err)
 	}
 	return abandonable(ctx, c, call, c.calls.end)
 }
@@ -101,7 +101,7 @@ func abandonable[T any](ctx context.Context, c *Client, call func(ctx context.Co
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return none, c.explainEnd(context.Cause(ctx))
+		return none, c.ExplainEnd(context.Cause(ctx))
 	}
 }
 
@@ -120,8 +120,8 @@ func (c *Client) Go(send func()) {
 	}()
 }
 
-// explainEnd adds the known reason why Redis has not answered to the error of an ended context.
-func (c *Client) explainEnd(cause error) error { return fmt.Errorf("%w: %w", cause, c.WhyNoAnswer()) }
+// ExplainEnd adds the known reason why Redis has not answered to the error of an ended context.
+func (c *Client) ExplainEnd(cause error) error { return fmt.Errorf("%w: %w", cause, c.WhyNoAnswer()) }
 
 // WaitIdle waits until no abandoned call is under way, or ctx ends.
 func (c *Client) WaitIdle(ctx context.Context) error {

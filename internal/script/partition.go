@@ -151,8 +151,8 @@ func (p *Partition) Until(remaining time.Duration) int64 {
 	return p.clock.now().Add(remaining).UnixMilli()
 }
 
-// Learn records the time of Redis's clock.
-func (p *Partition) Learn(now time.Time) { p.clock.set(now) }
+// SetClock records the time of Redis's clock.
+func (p *Partition) SetClock(now time.Time) { p.clock.set(now) }
 
 // InTime makes a call with a time limit in ms by Redis's clock, so that a copy that arrives later,
 // when the caller no longer waits, changes nothing. If the call itself is late, it returns Redis's
@@ -163,7 +163,7 @@ func (p *Partition) InTime(ctx context.Context, call func(until int64) (late tim
 		if err != nil || late.IsZero() {
 			return err
 		}
-		p.Learn(late)
+		p.SetClock(late)
 	}
 	return errLate
 }

@@ -115,16 +115,18 @@ func TestTheLifecycleOfAGroup(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, freed)
 
-	for name, newSubscriber := range map[string]func(redis.UniversalClient, watermill.LoggerAdapter) (*redisdelay.Subscriber, error){
-		"preview-1234": expiringGroup, redisdelay.Broadcast: broadcastGroup,
+	for group, newSubscriber := range map[string]func(redis.UniversalClient, watermill.LoggerAdapter) (*redisdelay.Subscriber, error){
+		"preview-1234": expiringGroup, "broadcast-": broadcastGroup,
 	} {
 		sub, err := newSubscriber(s.Client, s.Log)
 		require.NoError(t, err)
-		assert.Equal(t, name, sub.ConsumerGroup())
 		messages, err := sub.Subscribe(ctx, s.Topic)
 		require.NoError(t, err)
-		s.Publish("to " + name)
-		s.Expect(messages, "to "+name)
+		s.Publish("to " + group)
+		msg := s.Next(messages)
+		assert.Equal(t, "to "+group, msg.UUID)
+		assert.Contains(t, fixture.Delivery(t, msg).Group, group)
+		require.True(t, msg.Ack())
 		require.NoError(t, sub.Close())
 	}
 }

@@ -91,7 +91,6 @@ func TestSubscribesOfOneSubscriberShareATopic(t *testing.T) {
 			t.Run(name+" in "+group, func(t *testing.T) {
 				s := fixture.New(t)
 				sub := s.Subscriber(func(c *subConfig) { c.ConsumerGroup, c.MaxInFlight = group, 4 })
-				assert.Equal(t, group, sub.ConsumerGroup())
 				c := newTallies(t)
 				for reader := range readers {
 					require.NoError(t, subscribe(s, sub, c, reader))

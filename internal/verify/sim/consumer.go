@@ -95,7 +95,9 @@ func (c *consumer) run(ctx context.Context) {
 	for n := range c.plan.Readers {
 		c.w.actors.Go(func() { c.read(context.WithoutCancel(ctx), n, subscription.Messages()) })
 	}
-	if c.failing = subscription.Run(ctx, partitions) != nil; !c.failing {
+	ended := make(chan error, 1)
+	subscription.Start(ctx, partitions, func(err error) { ended <- err })
+	if c.failing = <-ended != nil; !c.failing {
 		ledger.close()
 	}
 }
