@@ -338,6 +338,30 @@ func TestWithoutAMarshalerBodiesAreExportedUnchanged(t *testing.T) {
 	require.ErrorIs(t, err, errNoMarshaler)
 }
 
+// panicking is a codec that panics.
+type panicking struct{}
+
+func (panicking) Marshal(string, *message.Message) ([]byte, error) { panic(io.ErrUnexpectedEOF) }
+
+func (panicking) Unmarshal(string, []byte) (*message.Message, error) { panic(io.ErrUnexpectedEOF) }
+
+func TestAPanicOfACodecIsAPanicError(t *testing.T) {
+	s := newScene(t)
+	s.Publish("a")
+	a, err := New(Config{Client: s.Client, Unmarshaler: panicking{}})
+	require.NoError(t, err)
+	_, err = a.Import(t.Context(), s.Topic, strings.NewReader(`{"payload":"x"}`), nil)
+	for name, err := range map[string]error{
+		"Marshal":   err,
+		"Unmarshal": a.content(s.Topic, []byte("body"), nil).Err,
+	} {
+		var panicked *redisdelay.PanicError
+		require.ErrorAs(t, err, &panicked, name)
+		assert.Equal(t, io.ErrUnexpectedEOF, panicked.Value)
+		assert.Contains(t, string(panicked.Stack), "panicking")
+	}
+}
+
 func TestImportStopsBetweenStepsWhenItsContextEnds(t *testing.T) {
 	s := newScene(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -227,10 +228,13 @@ func opened(ctx context.Context, t *queue.Topic) (int, error) {
 
 // marshal encodes a message. A panic in the Marshaler is an error.
 func marshal(marshaler redisdelay.Marshaler, topic string, msg *message.Message) (body []byte, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			body, err = nil, fmt.Errorf("panic in marshaler: %v", r)
-		}
-	}()
+	defer recovered("marshaler", &err)
 	return marshaler.Marshal(topic, msg)
+}
+
+// recovered turns a panic in a codec into an error. Defer it.
+func recovered(codec string, err *error) {
+	if value := recover(); value != nil {
+		*err = fmt.Errorf("%s: %w", codec, &redisdelay.PanicError{Value: value, Stack: debug.Stack()})
+	}
 }

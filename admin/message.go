@@ -175,11 +175,7 @@ func (a *Admin) content(topic string, body, metadata []byte) Content {
 }
 
 func (a *Admin) decode(topic string, body, metadata []byte) (msg *message.Message, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			msg, err = nil, fmt.Errorf("panic in unmarshaler: %v", r)
-		}
-	}()
+	defer recovered("unmarshaler", &err)
 	msg, err = a.unmarshaler.Unmarshal(topic, body)
 	switch {
 	case err != nil:
