@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -26,20 +25,20 @@ const (
 // wait for long. So after each round of claims, a new goroutine with a small stack takes over.
 func (p *partition) fetch() {
 	if p.hints.await(p.ctx) {
-		p.claimDue(p.ctx)
+		p.claimDue()
 		p.running.fetchers.Go(p.fetch)
 	}
 }
 
-// claimDue claims messages as the budget allows it, until nothing is due or ctx ends.
-func (p *partition) claimDue(ctx context.Context) {
+// claimDue claims messages as the budget allows it, until nothing is due or the subscription ends.
+func (p *partition) claimDue() {
 	request := queue.ClaimRequest{
 		Consumer:      p.config.Consumer,
 		Lease:         p.config.Lease,
 		MaxDeliveries: p.config.MaxDeliveries,
 	}
-	for ctx.Err() == nil && p.hints.wait() <= 0 && p.awaitSettler(ctx) {
-		r := p.buffer.reserve(ctx, p.need)
+	for p.ctx.Err() == nil && p.hints.wait() <= 0 && p.awaitSettler() {
+		r := p.buffer.reserve(p.ctx, p.need)
 		if r == nil {
 			return
 		}
@@ -51,7 +50,7 @@ func (p *partition) claimDue(ctx context.Context) {
 		request.Number = p.requests
 		request.Presence = p.leases.presence()
 		request.Limit, request.Free, request.Bytes = r.messages, r.free, r.bytes
-		p.settler.release(p.buffer.fill(r, p.claim(ctx, p.retrying, request))...)
+		p.settler.release(p.buffer.fill(r, p.claim(request))...)
 	}
 }
 
@@ -61,32 +60,32 @@ func (p *partition) behind() bool {
 	return p.leases.count() >= p.buffer.maxHeld() || p.settler.releasing.Load() > 0
 }
 
-func (p *partition) awaitSettler(ctx context.Context) bool {
+func (p *partition) awaitSettler() bool {
 	for p.behind() {
 		select {
 		case <-p.settler.advanced:
-		case <-ctx.Done():
+		case <-p.ctx.Done():
 			return false
 		}
 	}
 	return true
 }
 
-// claim makes one request. It repeats the request until Redis answers or retrying ends, since
+// claim makes one request. It repeats the request until Redis answers or p.retrying ends, since
 // any attempt may have leased messages. A repetition after a timeout asks for less, and at once: the timeout was pause
 // enough. If Redis has a later request of the consumer, it goes on under a new number. If the group is retired, it repeats
-// the request until the group is restored or ctx ends.
-func (p *partition) claim(ctx, retrying context.Context, request queue.ClaimRequest) []*item {
+// the request until the group is restored or the subscription ends.
+func (p *partition) claim(request queue.ClaimRequest) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.config.PollInterval, Max: p.config.PollInterval}
 	for repeated := false; ; repeated = true {
 		p.hints.reset()
 		start := time.Now()
-		claims, err := p.group.Claim(retrying, request)
+		claims, err := p.group.Claim(p.retrying, request)
 		if err == nil {
 			items := p.accept(claims, start)
 			if repeated && len(items) == 0 && claims.Next == 0 { // the leases are over
-				backoff.Sleep(ctx, giveWay)
+				backoff.Sleep(p.ctx, giveWay)
 			}
 			return items
 		}
@@ -96,7 +95,7 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.ClaimRequ
 			}
 			p.retired = true
 			p.leases.noteAlive(start) // that nobody claims
-			if !retired.WaitUnless(ctx, p.groupNotified) {
+			if !retired.WaitUnless(p.ctx, p.groupNotified) {
 				return nil
 			}
 			continue
@@ -109,19 +108,19 @@ func (p *partition) claim(ctx, retrying context.Context, request queue.ClaimRequ
 		if script.TimedOut(err) && time.Since(start) >= minBackoff {
 			continue
 		}
-		if !p.pauseClaims(retrying, &pause) {
+		if !p.pauseClaims(&pause) {
 			return nil
 		}
 	}
 }
 
-// pauseClaims waits before a failed claim is repeated. It returns false if retrying ends first.
-func (p *partition) pauseClaims(retrying context.Context, pause *backoff.Backoff) bool {
+// pauseClaims waits before a failed claim is repeated. It returns false if p.retrying ends first.
+func (p *partition) pauseClaims(pause *backoff.Backoff) bool {
 	select {
 	case <-p.listening: // a signal from before this failure
 	default:
 	}
-	return pause.WaitUnless(retrying, p.listening) && p.spacing.Wait(retrying)
+	return pause.WaitUnless(p.retrying, p.listening) && p.spacing.Wait(p.retrying)
 }
 
 // noteClaimWorked reports that claiming works, and returns whether it had failed before.

@@ -41,13 +41,13 @@ func (d *dispatcher) work(w *worker, it *item) {
 		if d.config.Handle != nil {
 			d.handleBatch(base, w, append([]*item{it}, d.buffer.more()...))
 		} else {
-			d.handle(d.ctx, base, w, it)
+			d.handle(base, w, it)
 		}
 	}
 }
 
 // handle offers a message on the channel and waits until it is settled.
-func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
+func (d *dispatcher) handle(base context.Context, w *worker, it *item) {
 	p := it.partition
 	own, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
@@ -60,7 +60,7 @@ func (d *dispatcher) handle(ctx, base context.Context, w *worker, it *item) {
 		return
 	}
 	delivered := msg.Context() // a middleware may replace it
-	accepted, recall := d.offer(ctx, own, w, it, msg)
+	accepted, recall := d.offer(own, w, it, msg)
 	d.buffer.doneWaiting(it, accepted)
 	if !accepted {
 		p.settler.release(it) // has no effect if the lease is lost
@@ -165,12 +165,12 @@ func (d *dispatcher) finish(h handed, returned <-chan struct{}) {
 	}
 }
 
-// offer sends a message on the channel, unless ctx or the context of the message ends first, the message expires, or the
-// offer is recalled. A message may be both accepted and recalled.
-func (d *dispatcher) offer(ctx, own context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
+// offer sends a message on the channel, unless the subscription or own, the context of the message, ends first, the message
+// expires, or the offer is recalled. A message may be both accepted and recalled.
+func (d *dispatcher) offer(own context.Context, w *worker, it *item, msg *message.Message) (accepted, recall bool) {
 	d.offers.RLock()
 	defer d.offers.RUnlock()
-	if ctx.Err() != nil { // the channel may be closed
+	if d.ctx.Err() != nil { // the channel may be closed
 		return false, false
 	}
 	w.stage.Store(offering)
@@ -185,7 +185,7 @@ func (d *dispatcher) offer(ctx, own context.Context, w *worker, it *item, msg *m
 			next = handling
 		case <-w.recall:
 			signaled = true
-		case <-ctx.Done():
+		case <-d.ctx.Done():
 		case <-own.Done():
 		case <-it.expiry():
 			d.buffer.noteExpiredOffer()

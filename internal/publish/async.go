@@ -14,20 +14,20 @@ import (
 // Calls of one goroutine for one partition are stored in their order, also after its Publish calls
 // and before its later ones.
 func (p *Publisher) PublishAsync(ctx context.Context, stop func(), deadline time.Time, topic string, messages []Message) *Future {
-	f := &Future{pending: p.pending, topic: topic, start: time.Now(), deadline: deadline, messages: len(messages), stop: stop}
+	f := &Future{pending: p.lanes.pending, topic: topic, start: time.Now(), deadline: deadline, messages: len(messages), stop: stop}
 	switch {
 	case p.closed.Load():
-		p.pending.refuse(f, ErrClosed)
+		p.lanes.pending.refuse(f, ErrClosed)
 		return f
 	case len(messages) == 0:
-		p.pending.refuse(f, nil)
+		p.lanes.pending.refuse(f, nil)
 		return f
 	}
 	for i := range messages {
 		f.bytes += len(messages[i].Body)
 	}
 	if err := p.begin(ctx, f, messages); err != nil {
-		p.pending.refuse(f, failure(topic, err))
+		p.lanes.pending.refuse(f, failure(topic, err))
 		if p.observer.Published != nil {
 			p.observer.Published(f.event())
 		}
@@ -41,17 +41,17 @@ func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) er
 	if err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
-	if err := p.pending.enter(ctx, f); err != nil {
+	if err := p.lanes.pending.enter(ctx, f); err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
 	p.name(messages)
 	if err := p.lanes.begin(); err != nil {
-		p.pending.leave(f)
+		p.lanes.pending.leave(f)
 		return err
 	}
 	if err := p.lanes.enqueue(ctx, f, p.distribute(messages, partitions)); err != nil {
-		p.pending.leave(f)
-		p.lanes.calls.Done()
+		p.lanes.pending.leave(f)
+		p.lanes.end()
 		return err
 	}
 	return nil

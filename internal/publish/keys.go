@@ -39,7 +39,7 @@ func (p *Publisher) change(
 	defer cancel()
 	defer context.AfterFunc(p.background.closing, cancel)() //nolint:contextcheck // ctx or Close, whichever is first
 	status, err := call(ctx, t)
-	p.lanes.calls.Done() // the observer may call Close
+	p.lanes.end() // before the observer, as in Publish
 	if err != nil {
 		err = fmt.Errorf("redisdelay: %s %q in %q: %w", event.Change, event.Key, event.Topic, err)
 	}

@@ -72,17 +72,20 @@ type lanes struct {
 	closed bool                  // guarded by mu
 }
 
-func newLanes(t *topics, ids *script.IDs, outages *outage.State, p *pending, common queue.Batch) *lanes {
-	ls := &lanes{topics: t, ids: ids, outages: outages, pending: p, common: common, open: map[destination]*lane{}, closing: make(chan struct{})}
+func newLanes(config Config, t *topics, ids *script.IDs, outages *outage.State) *lanes {
+	ls := &lanes{
+		topics: t, ids: ids, outages: outages, open: map[destination]*lane{}, closing: make(chan struct{}),
+		common: queue.Batch{Window: config.Window, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout},
+	}
 	ls.name = ls.newName()
-	p.calls, p.running, p.closing = &ls.calls, &ls.running, ls.closing
+	ls.pending = newPending(config, &ls.calls, &ls.running, ls.closing)
 	return ls
 }
 
 // newName returns a unique name for the publisher.
 func (ls *lanes) newName() string { return ls.ids.Next(time.Now(), script.Traits{}) }
 
-// begin begins a call, which may need several batches; calls.Done ends it.
+// begin begins a call, which may need several batches; end ends it.
 func (ls *lanes) begin() error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -92,6 +95,8 @@ func (ls *lanes) begin() error {
 	ls.calls.Add(1)
 	return nil
 }
+
+func (ls *lanes) end() { ls.calls.Done() }
 
 // store stores messages in one batch. It returns when they are stored, when they certainly
 // cannot be, when ctx ends or at the deadline. With ErrOutcomeUnknown they may be stored;

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,12 +55,11 @@ type epoch struct {
 
 func newEpoch() *epoch { return &epoch{done: make(chan struct{})} }
 
-func newPending(config Config) *pending {
-	p := &pending{limit: config.MaxPending, observer: config.Observer, panicked: config.Panicked, epochs: []*epoch{newEpoch()}}
-	if p.limit == 0 {
-		p.limit = math.MaxInt
+func newPending(config Config, calls, running *sync.WaitGroup, closing <-chan struct{}) *pending {
+	return &pending{
+		limit: cmp.Or(config.MaxPending, math.MaxInt), observer: config.Observer, panicked: config.Panicked,
+		calls: calls, running: running, closing: closing, epochs: []*epoch{newEpoch()},
 	}
-	return p
 }
 
 // enter waits until there is room for a call.

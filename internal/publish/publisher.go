@@ -93,7 +93,6 @@ type Publisher struct {
 	outages    *outage.State
 	topics     *topics
 	lanes      *lanes
-	pending    *pending
 	background *background   // the calls to Redis that lanes does not make
 	next       atomic.Uint64 // chooses the partition of messages without a key
 	closed     atomic.Bool
@@ -104,10 +103,7 @@ func New(config Config) *Publisher {
 	p := &Publisher{observer: config.Observer, ids: script.NewIDs(), background: newBackground()}
 	p.outages = outage.New(config.Observer, forgetAfter)
 	p.topics = newTopics(config, p.background, p.outages)
-	p.pending = newPending(config)
-	p.lanes = newLanes(p.topics, p.ids, p.outages, p.pending, queue.Batch{
-		Window: config.Window, Replicas: config.Replicas, ReplicaTimeout: config.ReplicaTimeout,
-	})
+	p.lanes = newLanes(config, p.topics, p.ids, p.outages)
 	return p
 }
 
@@ -161,7 +157,7 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 	if err := p.lanes.begin(); err != nil {
 		return nil, err
 	}
-	defer p.lanes.calls.Done()
+	defer p.lanes.end()
 	shares := p.distribute(messages, partitions)
 	if len(shares) == 1 {
 		stored, ignored, err := p.storeShare(ctx, deadline, topic, shares[0])
@@ -283,19 +279,19 @@ func outcome(shares []share, stored []int, errs []error) error {
 }
 
 // Pending is how many messages of PublishAsync calls are under way.
-func (p *Publisher) Pending() int { return p.pending.size() }
+func (p *Publisher) Pending() int { return p.lanes.pending.size() }
 
 // Flush waits until the PublishAsync calls under way have ended and their outcomes are reported, or until
 // ctx ends. It returns the first error of a call since the last Flush that did not end with ctx.
-func (p *Publisher) Flush(ctx context.Context) error { return p.pending.flush(ctx) }
+func (p *Publisher) Flush(ctx context.Context) error { return p.lanes.pending.flush(ctx) }
 
 // Failure returns the first error of a PublishAsync call since the last Flush.
-func (p *Publisher) Failure() error { return p.pending.failure() }
+func (p *Publisher) Failure() error { return p.lanes.pending.failure() }
 
 // FailAsync returns a PublishAsync call that has failed before it began, and keeps its error for Flush.
 func (p *Publisher) FailAsync(err error) *Future {
-	f := &Future{pending: p.pending, stop: func() {}}
-	p.pending.refuse(f, err)
+	f := &Future{pending: p.lanes.pending, stop: func() {}}
+	p.lanes.pending.refuse(f, err)
 	return f
 }
 
@@ -304,7 +300,7 @@ func (p *Publisher) Do(call func() error) error {
 	if err := p.lanes.begin(); err != nil {
 		return err
 	}
-	defer p.lanes.calls.Done()
+	defer p.lanes.end()
 	return call()
 }
 
