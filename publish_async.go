@@ -111,7 +111,7 @@ func (p *Publisher) Flush(ctx context.Context) error {
 
 // logUnflushed logs an error that nobody has asked Flush for.
 func (p *Publisher) logUnflushed() {
-	if err := p.publisher.Failure(); err != nil {
+	if err := p.publisher.TakeError(); err != nil {
 		p.logger.Error("A PublishAsync call failed, and Flush was not called since", public(err), nil)
 	}
 }

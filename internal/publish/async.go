@@ -27,7 +27,7 @@ func (p *Publisher) PublishAsync(ctx context.Context, stop func(), deadline time
 		f.bytes += len(messages[i].Body)
 	}
 	if err := p.begin(ctx, f, messages); err != nil {
-		p.lanes.pending.refuse(f, failure(topic, err))
+		p.lanes.pending.refuse(f, publishError(topic, err))
 		if p.observer.Published != nil {
 			p.observer.Published(f.event())
 		}
@@ -44,7 +44,7 @@ func (p *Publisher) begin(ctx context.Context, f *Future, messages []Message) er
 	if err := p.lanes.pending.enter(ctx, f); err != nil {
 		return fmt.Errorf("not stored: %w", err)
 	}
-	p.name(messages)
+	p.assignIDs(messages)
 	if err := p.lanes.begin(); err != nil {
 		p.lanes.pending.leave(f)
 		return err

@@ -145,11 +145,11 @@ func (f *fakeTopic) Push(ctx context.Context, partition int, b queue.Batch) ([]q
 	if err != nil || f.repeatable != nil && f.repeatable(b) {
 		b.Repeatable.Store(true)
 	}
-	if stored(err) || errors.Is(err, errLostReply) {
+	if isStored(err) || errors.Is(err, errLostReply) {
 		f.keep(partition, b)
 		f.last = b
 	}
-	if stored(err) {
+	if isStored(err) {
 		return f.duplicatesOf(b), err
 	}
 	return nil, err

@@ -111,7 +111,7 @@ func (f *Future) end(c *call, err error) {
 	r := &f.results[c.share]
 	switch {
 	case r.failed:
-	case stored(err):
+	case isStored(err):
 		r.stored += c.messages
 		f.ignored = append(f.ignored, c.ignored...)
 		if r.err == nil {
@@ -142,8 +142,8 @@ func (f *Future) giveUp(cause error) bool {
 	return true
 }
 
-// outcome is the error of a call whose pieces have ended.
-func (f *Future) outcome() error {
+// callError is the error of a call whose pieces have ended.
+func (f *Future) callError() error {
 	if !slices.ContainsFunc(f.results, func(r result) bool { return r.err != nil }) {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (f *Future) outcome() error {
 	for i, r := range f.results {
 		stored[i], errs[i] = r.stored, r.err
 	}
-	return failure(f.topic, outcome(f.shares, stored, errs))
+	return publishError(f.topic, sharesError(f.shares, stored, errs))
 }
 
 // finish sets the outcome of a call, and drops its messages, because the user may keep the future. The

@@ -36,7 +36,7 @@ type pending struct {
 	bytes      int       // guarded by mu
 	waiting    []*waiter // guarded by mu; calls without room, in their order
 	epochs     []*epoch  // guarded by mu; calls enter the last one
-	failed     error     // guarded by mu; the first since the last flush
+	firstError error     // guarded by mu; the first since the last flush
 	unreported []*Future // guarded by mu; calls that have ended
 	reporting  bool      // guarded by mu
 }
@@ -156,13 +156,13 @@ func (p *pending) refuse(f *Future, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f.finish(time.Now(), err)
-	p.fail(err)
+	p.keepError(err)
 }
 
-// fail keeps the first error for flush. The caller holds mu.
-func (p *pending) fail(err error) {
-	if p.failed == nil {
-		p.failed = err
+// keepError keeps the first error for flush. The caller holds mu.
+func (p *pending) keepError(err error) {
+	if p.firstError == nil {
+		p.firstError = err
 	}
 }
 
@@ -179,8 +179,8 @@ func (p *pending) finishAll(ended []*Future) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range ended {
-		f.finish(now, f.outcome())
-		p.fail(f.err)
+		f.finish(now, f.callError())
+		p.keepError(f.err)
 		if p.observer.Published == nil && len(f.hooks) == 0 {
 			quiet = append(quiet, f)
 		} else {
@@ -261,23 +261,23 @@ func (p *pending) flush(ctx context.Context) error {
 	p.mu.Unlock()
 	select {
 	case <-last.done:
-		return p.failure()
+		return p.takeError()
 	case <-ctx.Done():
 	}
 	select {
 	case <-last.done:
-		return p.failure()
+		return p.takeError()
 	default:
 		return context.Cause(ctx)
 	}
 }
 
-// failure returns the first error of a call, once.
-func (p *pending) failure() error {
+// takeError returns the first error of a call, once.
+func (p *pending) takeError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := p.failed
-	p.failed = nil
+	err := p.firstError
+	p.firstError = nil
 	return err
 }
 

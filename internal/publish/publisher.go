@@ -123,7 +123,7 @@ func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic strin
 	}
 	start := time.Now()
 	ignored, err := p.store(ctx, deadline, topic, messages)
-	err = failure(topic, err)
+	err = publishError(topic, err)
 	if p.observer.Published != nil {
 		p.observer.Published(observe.Published{
 			Topic: topic, Messages: len(messages), Ignored: ignored, Took: time.Since(start), Err: err,
@@ -132,8 +132,8 @@ func (p *Publisher) Publish(ctx context.Context, deadline time.Time, topic strin
 	return err
 }
 
-// failure adds the topic to an error; it returns nil for nil.
-func failure(topic string, err error) error {
+// publishError adds the topic to an error; it returns nil for nil.
+func publishError(topic string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -149,7 +149,7 @@ type share struct {
 
 // store stores the messages of a call in the partitions of their topic. ignored are the keys of duplicates that were dropped.
 func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string, messages []Message) (ignored []string, err error) {
-	p.name(messages)
+	p.assignIDs(messages)
 	partitions, err := p.topics.partitions(ctx, deadline, topic)
 	if err != nil {
 		return nil, fmt.Errorf("not stored: %w", err)
@@ -164,7 +164,7 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 		if err == nil {
 			return ignored, nil
 		}
-		return ignored, outcome(shares, []int{stored}, []error{err})
+		return ignored, sharesError(shares, []int{stored}, []error{err})
 	}
 	stored, dropped, errs := make([]int, len(shares)), make([][]string, len(shares)), make([]error, len(shares))
 	var storing sync.WaitGroup
@@ -172,11 +172,11 @@ func (p *Publisher) store(ctx context.Context, deadline time.Time, topic string,
 		storing.Go(func() { stored[i], dropped[i], errs[i] = p.storeShare(ctx, deadline, topic, shares[i]) })
 	}
 	storing.Wait()
-	return slices.Concat(dropped...), outcome(shares, stored, errs)
+	return slices.Concat(dropped...), sharesError(shares, stored, errs)
 }
 
-// name gives messages ids, which sort in publishing order.
-func (p *Publisher) name(messages []Message) {
+// assignIDs gives messages ids, which sort in publishing order.
+func (p *Publisher) assignIDs(messages []Message) {
 	now := time.Now()
 	for i := range messages {
 		messages[i].ID = p.ids.Next(now, messages[i].Traits)
@@ -218,7 +218,7 @@ func (p *Publisher) storeShare(ctx context.Context, deadline time.Time, topic st
 		if err == nil {
 			err = failed
 		}
-		if !stored(failed) {
+		if !isStored(failed) {
 			return count, ignored, failed
 		}
 		count += len(piece)
@@ -244,9 +244,9 @@ func split(messages []Message) [][]Message {
 	return pieces
 }
 
-// outcome returns the error of a call. stored is how many messages of each share are
+// sharesError returns the error of a call. stored is how many messages of each share are
 // stored, counted from its first.
-func outcome(shares []share, stored []int, errs []error) error {
+func sharesError(shares []share, stored []int, errs []error) error {
 	err := errors.Join(errs...)
 	switch {
 	case err == nil:
@@ -285,8 +285,8 @@ func (p *Publisher) Pending() int { return p.lanes.pending.size() }
 // ctx ends. It returns the first error of a call since the last Flush that did not end with ctx.
 func (p *Publisher) Flush(ctx context.Context) error { return p.lanes.pending.flush(ctx) }
 
-// Failure returns the first error of a PublishAsync call since the last Flush.
-func (p *Publisher) Failure() error { return p.lanes.pending.failure() }
+// TakeError returns the first error of a PublishAsync call since the last Flush or TakeError.
+func (p *Publisher) TakeError() error { return p.lanes.pending.takeError() }
 
 // FailAsync returns a PublishAsync call that has failed before it began, and keeps its error for Flush.
 func (p *Publisher) FailAsync(err error) *Future {

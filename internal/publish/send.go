@@ -19,7 +19,7 @@ func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) {
 	start := time.Now()
 	duplicates, err := ls.topics.find(to.topic).Push(ctx, to.partition, b.request)
 	switch {
-	case stored(err):
+	case isStored(err):
 		l.arrived(b, time.Since(start))
 		ls.finish(b, duplicates, err)
 		ls.outages.Worked(observe.Publishing, to.place())
@@ -33,8 +33,8 @@ func (ls *lanes) send(ctx context.Context, to destination, l *lane, b *batch) {
 	}
 }
 
-// stored reports whether messages are stored, perhaps with too few replicas.
-func stored(err error) bool {
+// isStored reports whether messages are stored, perhaps with too few replicas.
+func isStored(err error) bool {
 	if err == nil {
 		return true
 	}
@@ -44,7 +44,7 @@ func stored(err error) bool {
 
 // clarify finds out whether a batch is stored after an error that leaves this open.
 func (ls *lanes) clarify(ctx context.Context, to destination, l *lane, b *batch, cause error) {
-	is, duplicates, err := ls.outcome(ctx, to, l, b, cause)
+	is, duplicates, err := ls.queryOutcome(ctx, to, l, b, cause)
 	switch {
 	case is:
 		ls.finish(b, duplicates, err)
@@ -58,9 +58,9 @@ func (ls *lanes) clarify(ctx context.Context, to destination, l *lane, b *batch,
 	}
 }
 
-// outcome asks for the outcome of a batch again and again while the error is temporary and a caller waits. Nothing else is sent
+// queryOutcome asks for the outcome of a batch again and again while the error is temporary and a caller waits. Nothing else is sent
 // meanwhile: while Redis does not answer a small call, it will not answer a large one.
-func (ls *lanes) outcome(ctx context.Context, to destination, l *lane, b *batch, cause error) (is bool, duplicates []queue.Duplicate, err error) {
+func (ls *lanes) queryOutcome(ctx context.Context, to destination, l *lane, b *batch, cause error) (is bool, duplicates []queue.Duplicate, err error) {
 	topic, request := ls.topics.find(to.topic), b.request
 	for err = cause; ; {
 		ls.note(b, err)
@@ -69,7 +69,7 @@ func (ls *lanes) outcome(ctx context.Context, to destination, l *lane, b *batch,
 		}
 		request.Timeout = l.within(0, b.deadline)
 		is, duplicates, err = topic.Outcome(ctx, to.partition, request)
-		if stored(err) { // not counted by the window, because the batch itself was lost
+		if isStored(err) { // not counted by the window, because the batch itself was lost
 			return is, duplicates, err
 		}
 		if script.TimedOut(err) {
