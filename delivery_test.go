@@ -45,7 +45,7 @@ func TestTheTokenAlwaysGrowsEvenAfterARequeue(t *testing.T) {
 func TestHandlersSeeTheirDelivery(t *testing.T) {
 	t.Parallel()
 	s := fixture.New(t)
-	messages := s.Subscribe()
+	messages := s.Subscribe(func(c *subConfig) { c.MaxDeliveries = 3 })
 	const by = 200 * time.Millisecond
 	within := func(at, from, to time.Time) { // Redis has whole milliseconds
 		t.Helper()
@@ -63,8 +63,12 @@ func TestHandlersSeeTheirDelivery(t *testing.T) {
 	assert.Equal(t, redisdelay.DefaultConsumerGroup, first.Group)
 	assert.Len(t, first.ID, 26)
 	assert.Equal(t, 1, first.Attempt)
+	assert.Equal(t, 3, first.MaxDeliveries)
+	assert.Positive(t, first.Token)
+	assert.Empty(t, first.LastError)
 	within(first.DueAt, start.Add(by), published.Add(by))
 	within(first.LeasedUntil, start.Add(by+30*time.Second), claimed.Add(30*time.Second))
+	first.RecordError(errors.New("out of order"))
 	msg.Nack()
 
 	msg = s.Next(messages)
@@ -72,6 +76,8 @@ func TestHandlersSeeTheirDelivery(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, first.ID, second.ID)
 	assert.Equal(t, 2, second.Attempt)
+	assert.Greater(t, second.Token, first.Token)
+	assert.Equal(t, "out of order", second.LastError)
 	assert.GreaterOrEqual(t, second.DueAt.Sub(first.DueAt), redisdelay.MinRedeliveryDelay)
 	msg.Ack()
 
