@@ -97,7 +97,7 @@ type DrainProgress struct {
 // DrainGroup waits until a group, or AllGroups, has no messages that are due, wait for a retry, or are in delivery. It calls
 // progress, if not nil, with what remains: at once, and then about every 200ms. It neither deletes nor pauses, so
 // messages that become due meanwhile count. A paused group, or one without consumers, may never drain, so give ctx a
-// deadline. A topic without groups is drained. If the group is retired meanwhile, the error is ErrGroupNotFound.
+// deadline. With AllGroups, a topic without groups is drained. If the group is retired meanwhile, the error is ErrGroupNotFound.
 func (c *Control) DrainGroup(ctx context.Context, topic, group string, progress func(DrainProgress)) error {
 	return c.callForAny(group, "drain", topic, func(t *queue.Topic, group string) error {
 		ticker := time.NewTicker(drainEvery)
@@ -123,7 +123,7 @@ func (c *Control) DrainGroup(ctx context.Context, topic, group string, progress 
 	})
 }
 
-// RetireOptions change what RetireGroup does.
+// RetireOptions are options of RetireGroup.
 type RetireOptions struct {
 	// Force also retires a group with live subscriptions. Their handlers are notified at the next heartbeat
 	// (ErrLeaseLost).

@@ -9,7 +9,9 @@ import (
 
 // DelayError is returned for an invalid delay.
 type DelayError struct {
-	MetadataKey string // delay.DelayedUntilKey or delay.DelayedForKey
+	// MetadataKey is delay.DelayedUntilKey or delay.DelayedForKey. An argument of Defer or Reschedule counts as the
+	// metadata that delay.Message would set.
+	MetadataKey string
 	Value       string
 	Err         error // for logs
 }

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// minBackoff and maxBackoff limit the pause after a batch of which the target has accepted no message.
+	// minBackoff and maxBackoff limit the pause after a batch of which the target has accepted no message. Each pause is
+	// lengthened by up to half at random.
 	minBackoff = redisdelay.MinRedeliveryDelay
 	maxBackoff = 2 * time.Second
 

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// Backoff doubles its pauses from Min to Max and varies each, so that many
-// clients of one server do not retry in step. The zero value is not useful;
-// it is for one goroutine.
+// Backoff doubles a step from Min to Max and lengthens each pause by up to half
+// of it at random, so that many clients of one server do not retry in step. The
+// longest pause is 1.5 times Max. The zero value is not useful; it is for one
+// goroutine.
 type Backoff struct {
 	Min, Max time.Duration
 	attempts int
