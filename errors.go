@@ -9,6 +9,7 @@ import (
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
 	"github.com/redisdelay/watermill-redisdelay/internal/script"
+	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
 var (
@@ -152,6 +153,41 @@ func public(err error) error {
 		return err
 	}
 	return publicError{err}
+}
+
+// publicErrors gives an observer errors as callers get them, with the types of this package.
+func publicErrors(o observe.Observer) observe.Observer {
+	if call := o.Published; call != nil {
+		o.Published = func(e observe.Published) {
+			e.Err = public(e.Err)
+			call(e)
+		}
+	}
+	if call := o.Changed; call != nil {
+		o.Changed = func(e observe.Changed) {
+			e.Err = public(e.Err)
+			call(e)
+		}
+	}
+	if call := o.Called; call != nil {
+		o.Called = func(e observe.Called) {
+			e.Err = public(e.Err)
+			call(e)
+		}
+	}
+	if call := o.Failed; call != nil {
+		o.Failed = func(e observe.Failed) {
+			e.Err = public(e.Err)
+			call(e)
+		}
+	}
+	if call := o.OutageBegan; call != nil {
+		o.OutageBegan = func(e observe.OutageBegan) {
+			e.Err = public(e.Err)
+			call(e)
+		}
+	}
+	return o
 }
 
 // PanicError is returned for a panic in one of your functions, such as a Marshaler or a hook of the Redis client. After

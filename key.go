@@ -146,7 +146,7 @@ func keyOf(msg *message.Message) (string, error) {
 	if !keyed {
 		return "", nil
 	}
-	if delivery, redelivered := publishedAgain(msg); redelivered && key != "" && key == delivery.key {
+	if delivery, redelivered := republished(msg); redelivered && key != "" && key == delivery.key {
 		return "", nil
 	}
 	return key, validateKey(key, MaxKeyBytes, ErrInvalidKey)
@@ -169,8 +169,8 @@ func (p DuplicatePolicy) known() bool {
 	return p == RejectDuplicate || p == IgnoreDuplicate || p == ReplaceDuplicate
 }
 
-// publishedAgain reports whether a message is the delivered one that its handler publishes again.
-func publishedAgain(msg *message.Message) (Delivery, bool) {
+// republished reports whether a message is the delivered one that its handler publishes again.
+func republished(msg *message.Message) (Delivery, bool) {
 	delivery, delivered := DeliveryFromContext(msg.Context())
 	return delivery, delivered && msg.UUID == delivery.uuid
 }

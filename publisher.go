@@ -112,19 +112,6 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return p.put(topic, messages)
 }
 
-// withDelay returns a message with the delay of its context or of the generator, if it has no delay metadata. Watermill's
-// publisher would overwrite a time that stands alone. A message that its handler publishes again gets the delay in a copy:
-// its own delay metadata say when it is redelivered after a Nack.
-func (p *Publisher) withDelay(topic string, msg *message.Message) (*message.Message, error) {
-	if delays.Of(msg.Metadata) != (delays.Metadata{}) {
-		return msg, nil
-	}
-	if _, again := publishedAgain(msg); again {
-		msg = msg.CopyWithContext()
-	}
-	return msg, p.delayer.Publish(topic, msg)
-}
-
 // prepare checks the arguments of a call, and replaces nil Metadata, which cannot hold a delay.
 func prepare(topic string, messages []*message.Message) error {
 	if topic == "" {
@@ -140,107 +127,6 @@ func prepare(topic string, messages []*message.Message) error {
 	}
 	return nil
 }
-
-// Close waits up to PublishTimeout for the current calls, including those of PublishAsync. Later calls, and calls that
-// do not know yet how many partitions their topic has, return ErrPublisherClosed. It leaves the Redis client open.
-// Every Close returns the same error; it means that calls to Redis still hang, until the client's own timeouts.
-func (p *Publisher) Close() error {
-	p.close.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
-		defer cancel()
-		err := p.publisher.Close(ctx)
-		if err == nil {
-			err = p.store.WaitIdle(ctx)
-		}
-		if err != nil {
-			p.err = wrap(err, "close publisher")
-		}
-		p.logUnflushed()
-	})
-	return p.err
-}
-
-// ApplyDelay gives a message the delay that Publish would give it (that of its context, or the default of PublisherConfig.Delay,
-// unless its metadata have one) and returns what remains of it. If that is 0 or less, Publish would make the message due at once.
-// ApplyDelay does no I/O. A message that its handler publishes again stays as it is.
-//
-// The error is ErrEmptyTopic, ErrNilMessage, a *DelayError, or that of Delay.DefaultDelayGenerator.
-func (p *Publisher) ApplyDelay(topic string, msg *message.Message) (time.Duration, error) {
-	if err := prepare(topic, []*message.Message{msg}); err != nil {
-		return 0, err
-	}
-	delayed, err := p.withDelay(topic, msg)
-	if err != nil {
-		return 0, public(err)
-	}
-	remaining, err := delays.Pending(delayed.Metadata).Remaining(time.Now())
-	if err != nil {
-		return 0, wrap(err, "message %q", msg.UUID)
-	}
-	return remaining, nil
-}
-
-// RegisterGroup registers a consumer group in a topic, as Subscriber.SubscribeInitialize does, so that the group gets
-// every message that is published afterwards. A registered group stays as it is. An empty group is
-// DefaultConsumerGroup. It retries through connection errors until ctx ends or PublishTimeout has passed. The ctx of a
-// delivered message counts for as long as the consumer holds the message, as in Publish.
-//
-// Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired, ErrServerTooOld, ErrProtocolMismatch,
-// *WrongTypeError, a *ConfigError for Broadcast, which is the name of no group, or that of ctx or of Redis. The group may be
-// registered all the same.
-func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {
-	switch {
-	case topic == "":
-		return ErrEmptyTopic
-	case group == Broadcast:
-		return &ConfigError{"group", "is Broadcast, which is a group of each Subscribe"}
-	case group == "":
-		group = DefaultConsumerGroup
-	}
-	return p.publisher.Do(func() error { return p.registerGroup(ctx, topic, group) })
-}
-
-func (p *Publisher) registerGroup(ctx context.Context, topic, group string) error {
-	ctx, cancel := context.WithTimeout(callerOf(ctx), p.config.PublishTimeout)
-	defer cancel()
-	known := p.store.Topic(topic)
-	membership := known.Membership(group, queue.GroupOptions{})
-	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
-	for {
-		err := known.RequireListedNow(ctx) // else Partitions relies on what this process has seen
-		if err == nil || errors.Is(err, ErrTopicNotFound) {
-			_, err = membership.Partitions(ctx)
-		}
-		if err == nil {
-			return nil
-		}
-		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !script.Transient(err)
-		if !certain && !pause.Wait(ctx) {
-			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
-		}
-		if certain {
-			return wrap(err, "register group %q for %q", group, topic)
-		}
-	}
-}
-
-// guardDelays turns a panic of the delay generator into an error.
-func guardDelays(config delay.PublisherConfig) delay.PublisherConfig {
-	if generate := config.DefaultDelayGenerator; generate != nil {
-		config.DefaultDelayGenerator = func(params delay.DefaultDelayGeneratorParams) (d delay.Delay, err error) {
-			defer recovered(&err)
-			return generate(params)
-		}
-	}
-	return config
-}
-
-// discard is the message.Publisher that delay.Publisher calls with the messages that have their delay metadata.
-type discard struct{}
-
-func (discard) Publish(string, ...*message.Message) error { return nil }
-
-func (discard) Close() error { return nil }
 
 // put stores messages.
 func (p *Publisher) put(topic string, messages []*message.Message) error {
@@ -321,6 +207,19 @@ func (p *Publisher) encodeOne(topic string, msg *message.Message, now time.Time)
 	return m, nil
 }
 
+// withDelay returns a message with the delay of its context or of the generator, if it has no delay metadata. Watermill's
+// publisher would overwrite a time that stands alone. A message that its handler publishes again gets the delay in a copy:
+// its own delay metadata say when it is redelivered after a Nack.
+func (p *Publisher) withDelay(topic string, msg *message.Message) (*message.Message, error) {
+	if delays.Of(msg.Metadata) != (delays.Metadata{}) {
+		return msg, nil
+	}
+	if _, again := republished(msg); again {
+		msg = msg.CopyWithContext()
+	}
+	return msg, p.delayer.Publish(topic, msg)
+}
+
 // traitsOf are what the scripts have to know of a message.
 func traitsOf(msg *message.Message) (t script.Traits, err error) {
 	if t.Key, err = keyOf(msg); err != nil {
@@ -335,7 +234,7 @@ func traitsOf(msg *message.Message) (t script.Traits, err error) {
 // DelayOnError inside a poison queue, the copy marks it as made while handling, and not by the publisher: see delays.AsMade.
 // Only the copy has the mark, so this call still counts the delay.
 func storedCopy(msg, delayed *message.Message) *message.Message {
-	delivery, again := publishedAgain(msg)
+	delivery, again := republished(msg)
 	if !again {
 		return delayed
 	}
@@ -355,14 +254,14 @@ func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
 	if len(messages) == 0 {
 		return context.Background(), func() {}
 	}
-	first := callerOf(messages[0].Context())
+	first := publishContext(messages[0].Context())
 	if len(messages) == 1 {
 		return first, func() {}
 	}
 	last, stops := first.Done(), []func() bool{}
 	ctx, cancel := first, func(error) {}
 	for _, msg := range messages[1:] {
-		other := callerOf(msg.Context())
+		other := publishContext(msg.Context())
 		if other.Done() == last {
 			continue
 		}
@@ -383,10 +282,10 @@ func contextOf(messages []*message.Message) (ctx context.Context, stop func()) {
 	}
 }
 
-// callerOf is the context to publish under: the message's own, or, if that has ended, that of
+// publishContext is the context to publish under: the message's own, or, if that has ended, that of
 // its delivery. While the consumer holds the message, an ended context on it is a
 // middleware's, not the caller's.
-func callerOf(ctx context.Context) context.Context {
+func publishContext(ctx context.Context) context.Context {
 	if ctx.Err() != nil {
 		if d, delivered := DeliveryFromContext(ctx); delivered {
 			return d.held
@@ -394,3 +293,104 @@ func callerOf(ctx context.Context) context.Context {
 	}
 	return ctx
 }
+
+// Close waits up to PublishTimeout for the current calls, including those of PublishAsync. Later calls, and calls that
+// do not know yet how many partitions their topic has, return ErrPublisherClosed. It leaves the Redis client open.
+// Every Close returns the same error; it means that calls to Redis still hang, until the client's own timeouts.
+func (p *Publisher) Close() error {
+	p.close.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), p.config.PublishTimeout)
+		defer cancel()
+		err := p.publisher.Close(ctx)
+		if err == nil {
+			err = p.store.WaitIdle(ctx)
+		}
+		if err != nil {
+			p.err = wrap(err, "close publisher")
+		}
+		p.logUnflushed()
+	})
+	return p.err
+}
+
+// ApplyDelay gives a message the delay that Publish would give it (that of its context, or the default of PublisherConfig.Delay,
+// unless its metadata have one) and returns what remains of it. If that is 0 or less, Publish would make the message due at once.
+// ApplyDelay does no I/O. A message that its handler publishes again stays as it is.
+//
+// The error is ErrEmptyTopic, ErrNilMessage, a *DelayError, or that of Delay.DefaultDelayGenerator.
+func (p *Publisher) ApplyDelay(topic string, msg *message.Message) (time.Duration, error) {
+	if err := prepare(topic, []*message.Message{msg}); err != nil {
+		return 0, err
+	}
+	delayed, err := p.withDelay(topic, msg)
+	if err != nil {
+		return 0, public(err)
+	}
+	remaining, err := delays.Pending(delayed.Metadata).Remaining(time.Now())
+	if err != nil {
+		return 0, wrap(err, "message %q", msg.UUID)
+	}
+	return remaining, nil
+}
+
+// RegisterGroup registers a consumer group in a topic, as Subscriber.SubscribeInitialize does, so that the group gets
+// every message that is published afterwards. A registered group stays as it is. An empty group is
+// DefaultConsumerGroup. It retries through connection errors until ctx ends or PublishTimeout has passed. The ctx of a
+// delivered message counts for as long as the consumer holds the message, as in Publish.
+//
+// Errors: ErrEmptyTopic, ErrPublisherClosed, ErrTooManyGroups, ErrGroupRetired, ErrServerTooOld, ErrProtocolMismatch,
+// *WrongTypeError, a *ConfigError for Broadcast, which is the name of no group, or that of ctx or of Redis. The group may be
+// registered all the same.
+func (p *Publisher) RegisterGroup(ctx context.Context, topic, group string) error {
+	switch {
+	case topic == "":
+		return ErrEmptyTopic
+	case group == Broadcast:
+		return &ConfigError{"group", "is Broadcast, which is a group of each Subscribe"}
+	case group == "":
+		group = DefaultConsumerGroup
+	}
+	return p.publisher.Do(func() error { return p.registerGroup(ctx, topic, group) })
+}
+
+func (p *Publisher) registerGroup(ctx context.Context, topic, group string) error {
+	ctx, cancel := context.WithTimeout(publishContext(ctx), p.config.PublishTimeout)
+	defer cancel()
+	known := p.store.Topic(topic)
+	membership := known.Membership(group, queue.GroupOptions{})
+	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+	for {
+		err := known.RequireListedNow(ctx) // else Partitions relies on what this process has seen
+		if err == nil || errors.Is(err, ErrTopicNotFound) {
+			_, err = membership.Partitions(ctx)
+		}
+		if err == nil {
+			return nil
+		}
+		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !script.Transient(err)
+		if !certain && !pause.Wait(ctx) {
+			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
+		}
+		if certain {
+			return wrap(err, "register group %q for %q", group, topic)
+		}
+	}
+}
+
+// guardDelays turns a panic of the delay generator into an error.
+func guardDelays(config delay.PublisherConfig) delay.PublisherConfig {
+	if generate := config.DefaultDelayGenerator; generate != nil {
+		config.DefaultDelayGenerator = func(params delay.DefaultDelayGeneratorParams) (d delay.Delay, err error) {
+			defer recovered(&err)
+			return generate(params)
+		}
+	}
+	return config
+}
+
+// discard is the message.Publisher that delay.Publisher calls with the messages that have their delay metadata.
+type discard struct{}
+
+func (discard) Publish(string, ...*message.Message) error { return nil }
+
+func (discard) Close() error { return nil }

@@ -31,11 +31,11 @@ var (
 	// ErrCloseTimeout is the cause of the end of a message context if the handler did not finish within CloseTimeout.
 	ErrCloseTimeout = delivery.ErrCloseTimeout
 
-	// ErrTooManyGroups is returned by Subscribe and SubscribeInitialize for a new group if the topic has 100 groups.
+	// ErrTooManyGroups is returned by Subscribe, SubscribeInitialize and RegisterGroup for a new group if the topic has 100 groups.
 	ErrTooManyGroups = queue.ErrTooManyGroups
 
-	// ErrGroupRetired is returned by Subscribe and SubscribeInitialize for a retired group (Control.RetireGroup).
-	// Running subscriptions stop claiming, log it once, and continue when the group is restored.
+	// ErrGroupRetired is returned by Subscribe, SubscribeInitialize and RegisterGroup for a retired group
+	// (Control.RetireGroup). Running subscriptions stop claiming, log it once, and continue when the group is restored.
 	ErrGroupRetired = queue.ErrGroupRetired
 )
 
@@ -97,7 +97,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if s.broadcast() {
 		group = s.reserved.get(topic)
 	}
-	_, err := s.register(context.Background(), topic, group, s.membership(topic, group))
+	_, err := s.register(context.Background(), topic, group, s.topicFor(topic, group))
 	return err
 }
 
@@ -116,11 +116,11 @@ func (s *Subscriber) begin(topic string) error {
 }
 
 // register makes the group known, until ctx ends or Close is called.
-func (s *Subscriber) register(ctx context.Context, topic, group string, membership membership) (partitions int, err error) {
+func (s *Subscriber) register(ctx context.Context, topic, group string, subscribed subscribedTopic) (partitions int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.closing, func() { cancel(ErrSubscriberClosed) })() //nolint:contextcheck // ctx or Close, whichever is first
-	partitions, err = membership.Partitions(ctx)
+	partitions, err = subscribed.Partitions(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), ErrSubscriberClosed) {
 		err = ErrSubscriberClosed
 	}
@@ -130,21 +130,21 @@ func (s *Subscriber) register(ctx context.Context, topic, group string, membersh
 	return partitions, nil
 }
 
-func (s *Subscriber) membership(topic, group string) membership {
+func (s *Subscriber) topicFor(topic, group string) subscribedTopic {
 	options := queue.GroupOptions{Expiry: s.config.GroupExpiry, Limits: s.config.GroupLimits.inQueue()}
-	return membership{s.store.Topic(topic).Membership(group, options), s.config.PingInterval}
+	return subscribedTopic{s.store.Topic(topic).Membership(group, options), s.config.PingInterval}
 }
 
-// membership is a topic as a subscription sees it.
-type membership struct {
+// subscribedTopic is a topic as a subscription sees it.
+type subscribedTopic struct {
 	*queue.Membership
 	ping time.Duration
 }
 
-func (m membership) Group(partition int) delivery.Group { return m.Membership.Group(partition) }
+func (t subscribedTopic) Group(partition int) delivery.Group { return t.Membership.Group(partition) }
 
-func (m membership) Listen(partition int, consumer string, handler queue.HintHandler) delivery.Listener {
-	return m.Membership.Group(partition).Listen(consumer, m.ping, handler)
+func (t subscribedTopic) Listen(partition int, consumer string, handler queue.HintHandler) delivery.Listener {
+	return t.Membership.Group(partition).Listen(consumer, t.ping, handler)
 }
 
 // Subscribe registers the consumer group and delivers its messages until ctx ends or Stop or Close is called; nothing
@@ -165,31 +165,33 @@ func (m membership) Listen(partition int, consumer string, handler queue.HintHan
 //   - [ErrGroupRetired]
 //   - [ErrLimitTooLow]
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	subscription, err := s.subscribe(ctx, topic, func(*delivery.Config) {})
+	subscription, err := s.subscribe(ctx, topic, 0, nil)
 	if err != nil {
 		return nil, err
 	}
 	return subscription.Messages(), nil
 }
 
-// subscribe starts a subscription with a changed config.
+// subscribe starts a subscription, with a handle for batches of up to size, or nil to hand out single messages.
 func (s *Subscriber) subscribe(
-	ctx context.Context, topic string, change func(*delivery.Config),
+	ctx context.Context, topic string, size int, handle func(batch []*message.Message),
 ) (*delivery.Subscription, error) {
 	if err := s.begin(topic); err != nil {
 		return nil, err
 	}
 	defer s.running.Done()
 	group, back := s.groupFor(topic)
-	membership := s.membership(topic, group)
-	partitions, err := s.register(ctx, topic, group, membership)
+	subscribed := s.topicFor(topic, group)
+	partitions, err := s.register(ctx, topic, group, subscribed)
 	if err != nil {
 		back()
 		return nil, err
 	}
 	config := s.deliveryConfig(topic, group)
-	change(&config)
-	subscription := delivery.New(membership, config)
+	if handle != nil {
+		config.MaxInFlight, config.BatchSize, config.Handle = 1, size, s.guard(config.Place, handle)
+	}
+	subscription := delivery.New(subscribed, config)
 	warn(s.store, s.logger)
 	if err := s.run(ctx, subscription, config.Place, partitions); err != nil {
 		back()
@@ -316,23 +318,23 @@ func (s *Subscriber) SubscribeBatches(
 	case handle == nil:
 		return &ConfigError{"handle", "is nil"}
 	}
-	_, err := s.subscribe(ctx, topic, func(config *delivery.Config) {
-		place := config.Place
-		config.MaxInFlight, config.BatchSize = 1, size
-		config.Handle = func(batch []*message.Message) {
-			if err := guard(handle, batch); err != nil {
-				s.logger.Error("The handler of a batch has panicked; what it has not settled is nacked", err,
-					watermill.LogFields{"topic": topic, "consumer_group": place.Group})
-			}
-		}
-	})
+	_, err := s.subscribe(ctx, topic, size, handle)
 	return err
 }
 
-func guard(handle func([]*message.Message), batch []*message.Message) (err error) {
-	defer recovered(&err)
-	handle(batch)
-	return nil
+// guard makes the handler of batches log its panics.
+func (s *Subscriber) guard(place observe.Place, handle func(batch []*message.Message)) func(batch []*message.Message) {
+	guarded := func(batch []*message.Message) (err error) {
+		defer recovered(&err)
+		handle(batch)
+		return nil
+	}
+	return func(batch []*message.Message) {
+		if err := guarded(batch); err != nil {
+			s.logger.Error("The handler of a batch has panicked; what it has not settled is nacked", err,
+				watermill.LogFields{"topic": place.Topic, "consumer_group": place.Group})
+		}
+	}
 }
 
 // broadcastExpiry is how long a group of a subscription's own lasts by default. It takes some
