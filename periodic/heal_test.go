@@ -92,8 +92,8 @@ func (l *lab) redefine(revision int64, rest string, ago time.Duration) {
 	}).Err())
 }
 
-// setStoreAtLeast changes how many ticks are stored ahead, as the schedule's definition says. It is to be taken since some time ago.
-func (l *lab) setStoreAtLeast(ticks int, ago time.Duration) {
+// setMinTicksAhead changes how many ticks are stored ahead, as the schedule's definition says. It is to be taken since some time ago.
+func (l *lab) setMinTicksAhead(ticks int, ago time.Duration) {
 	l.t.Helper()
 	revision, rest := l.definition()
 	stored := regexp.MustCompile(`"MinTicksAhead":\d+`)
@@ -299,7 +299,7 @@ func unusableDelayNoOthers(t *testing.T, count, bytes int) {
 	t.Helper()
 	l, log := newLab(t, redistest.Client(t)), &fixture.Log{}
 	require.NoError(t, l.set("x"))
-	l.setStoreAtLeast(5, time.Minute)
+	l.setMinTicksAhead(5, time.Minute)
 	for i := range count {
 		id := fmt.Sprint("bad ", i)
 		require.NoError(t, l.client.HSet(t.Context(), "{"+l.prefix+":periodic}:schedules", id, "1 {"+strings.Repeat(" ", bytes)).Err())
@@ -485,7 +485,7 @@ func TestAPanicInTheMarshalerDoesNotStopOtherSchedules(t *testing.T) {
 	bad := periodic.Schedule{ID: "bad", Topic: "bad", Cron: "@every 1s", MinTicksAhead: 1, StoreAhead: time.Second}
 	require.NoError(t, p.Set(t.Context(), bad))
 	require.NoError(t, l.set("x"))
-	l.setStoreAtLeast(4, 0)
+	l.setMinTicksAhead(4, 0)
 	panics.Store(true)
 	due := redis.Z{Member: "bad", Score: 1}
 	require.NoError(t, l.client.ZAdd(t.Context(), "{"+l.prefix+":periodic}:upcoming", due).Err())
@@ -547,7 +547,7 @@ func TestSchedulesContinueFromTheirDefinitionsAlone(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, redistest.Client(t))
 	require.NoError(t, l.set("x"))
-	l.setStoreAtLeast(4, 0)
+	l.setMinTicksAhead(4, 0)
 	a, err := admin.New(admin.Config{Client: l.client, Prefix: l.prefix})
 	require.NoError(t, err)
 	require.NoError(t, l.client.Del(t.Context(), "{"+l.prefix+":periodic}:upcoming").Err())

@@ -203,7 +203,7 @@ func (h *Hub) unlisten(l *Listener) (ends []<-chan struct{}) {
 // assign assigns a channel to the connection of its node, or to the one for channels whose node is
 // unknown (node is nil). The caller holds mu.
 func (h *Hub) assign(c *channel, node Node) {
-	i := slices.IndexFunc(h.conns, func(l *nodeConn) bool { return l.node == node && !l.closing })
+	i := slices.IndexFunc(h.conns, func(other *nodeConn) bool { return other.node == node && !other.closing })
 	if i < 0 {
 		i = len(h.conns)
 		h.conns = append(h.conns, newNodeConn(h, node))
@@ -219,11 +219,11 @@ func (h *Hub) assign(c *channel, node Node) {
 }
 
 // removeConn removes a connection whose goroutines have ended.
-func (h *Hub) removeConn(l *nodeConn) {
+func (h *Hub) removeConn(n *nodeConn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.conns = slices.DeleteFunc(h.conns, func(other *nodeConn) bool { return other == l })
-	close(l.ended)
+	h.conns = slices.DeleteFunc(h.conns, func(other *nodeConn) bool { return other == n })
+	close(n.ended)
 }
 
 // notify sends a signal on a channel with a buffer of one.

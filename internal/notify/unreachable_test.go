@@ -87,10 +87,10 @@ func TestTheLastCloseEndsAConnectionWhoseChannelsMoved(t *testing.T) {
 // TestARefusalWithoutARequestIsIgnored: a channel has moved before Redis refuses to unsubscribe it.
 func TestARefusalWithoutARequestIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scene) {
-		l := newNodeConn(s.hub, &fakeNode{})
-		l.unanswered = []request{{"a0", true}}
-		l.handle(Event{Kind: Unsubscribed, Channel: "a0"})
-		l.handle(Event{Kind: Refused, Err: errNoRight})
-		assert.Empty(t, l.unanswered)
+		n := newNodeConn(s.hub, &fakeNode{})
+		n.unanswered = []request{{"a0", true}}
+		n.handle(Event{Kind: Unsubscribed, Channel: "a0"})
+		n.handle(Event{Kind: Refused, Err: errNoRight})
+		assert.Empty(t, n.unanswered)
 	})
 }

@@ -5,8 +5,8 @@ import "slices"
 // fanOutEntries is how many entries one claim adds to the queues of all groups at most.
 const fanOutEntries = 4000
 
-// maxSpent is how many messages a claim may bury if its limit is lower.
-const maxSpent = 100
+// maxBuried is how many messages a claim may bury if its limit is lower: MAX_BURIED of claim.lua.
+const maxBuried = 100
 
 // busyMS is how soon after its last claim a consumer claims without notifying the others.
 const busyMS = 2
@@ -79,7 +79,7 @@ func (p *Partition) Claim(now int64, r Request) (claims Claims, ok bool) {
 	p.spend(r.Group, &b, len(claims.Messages))
 	g.claims[r.Consumer] = claimed{r.Number, nowMS(now), deadline, claims.Messages, claims.Buried}
 	if len(claims.Buried) > 0 {
-		p.makeRoom(g, r.Group)
+		p.releaseCapacity(g, r.Group)
 	}
 	p.answer(g, &claims, r, b, now, all)
 	if !known || last.ms/1000 != nowMS(now)/1000 {
@@ -158,8 +158,8 @@ func (p *Partition) reach(g *group, r Request, now int64) (count int, further bo
 			return max(r.Limit, maxInLine), true
 		}
 	}
-	if r.MaxDeliveries > 0 && (g.beginsSpent(&g.unack, nowMS(now), r) || g.beginsSpent(&g.queue, nowMS(now), r)) {
-		return max(r.Limit, maxSpent), true
+	if r.MaxDeliveries > 0 && (g.beginsExhausted(&g.unack, nowMS(now), r) || g.beginsExhausted(&g.queue, nowMS(now), r)) {
+		return max(r.Limit, maxBuried), true
 	}
 	return r.Limit, false
 }
@@ -213,8 +213,8 @@ func (p *Partition) answer(g *group, claims *Claims, r Request, b bounds, now in
 	claims.NeedsWorker = claims.Wait == 0 && b.scarce && len(claims.Messages) >= r.Free
 }
 
-// beginsSpent reports whether the first due message must be buried.
-func (g *group) beginsSpent(z *zset, now int64, r Request) bool {
+// beginsExhausted reports whether the first due message must be buried.
+func (g *group) beginsExhausted(z *zset, now int64, r Request) bool {
 	for _, e := range z.upTo(now, 1) {
 		return g.attempts[e.id].spent(r.MaxDeliveries)
 	}

@@ -82,7 +82,7 @@ func (p *Partition) cancelFor(name, id string) {
 		delete(g.nackMetadata, id)
 	}
 	if held {
-		p.makeRoom(g, name)
+		p.releaseCapacity(g, name)
 	}
 }
 

@@ -81,7 +81,7 @@ func (p *Partition) BuryAny(now int64, name, reason string, ids []string) (left 
 	if passed {
 		p.wake(0, 0, name)
 	}
-	p.makeRoom(g, name)
+	p.releaseCapacity(g, name)
 	return left
 }
 

@@ -198,9 +198,9 @@ func (g *group) heldBack(b bounds, now int64) int64 {
 	return int64(max(0, math.Ceil(wait)))
 }
 
-// makeRoom wakes a group that waits for capacity in unack if there is some now, and reports whether
+// releaseCapacity wakes a group that waits for capacity in unack if there is some now, and reports whether
 // there is.
-func (p *Partition) makeRoom(g *group, name string) bool {
+func (p *Partition) releaseCapacity(g *group, name string) bool {
 	if g.atLimit == 0 || len(g.unack.list) >= g.atLimit {
 		return false
 	}

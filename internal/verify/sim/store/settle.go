@@ -57,7 +57,7 @@ func (p *Partition) Ack(name string, deliveries []Delivery) (stale []string, roo
 		p.finish(g, name, id)
 	}
 	passed := p.passTurns(g, name, ended)
-	return stale, p.makeRoom(g, name) || passed
+	return stale, p.releaseCapacity(g, name) || passed
 }
 
 // finish removes a message for one group; the last group removes the body.
@@ -110,7 +110,7 @@ func (p *Partition) Nack(now int64, name string, maxDeliveries int, nacks []Nack
 		g.queue.add(due, n.ID)
 		g.unack.remove(n.ID)
 	}
-	p.makeRoom(g, name)
+	p.releaseCapacity(g, name)
 	p.endTurns(g, name, ended)
 	if first >= 0 && (!waiting || first < earliest) {
 		p.wake(now, first, name)
@@ -202,6 +202,6 @@ func (p *Partition) Bury(now int64, name string, burials []Burial) (stale []stri
 		ended = append(ended, b.ID)
 	}
 	p.endTurns(g, name, ended)
-	p.makeRoom(g, name)
+	p.releaseCapacity(g, name)
 	return stale
 }
