@@ -8,6 +8,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -117,7 +118,7 @@ func (c *Control) DrainGroup(ctx context.Context, topic, group string, progress 
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
-				return context.Cause(ctx)
+				return script.EndOf(ctx)
 			}
 		}
 	})

@@ -20,8 +20,8 @@
 // # Errors
 //
 // The documentation of a call lists the errors that are specific to it. A call that takes a topic may also return
-// [ErrEmptyTopic], [ErrServerTooOld], [ErrProtocolMismatch], a [*WrongTypeError], the error of its context, or that of
-// Redis. Use errors.Is and errors.As; texts may change.
+// [ErrEmptyTopic], [ErrServerTooOld], [ErrProtocolMismatch], a [*WrongTypeError], the error of its context (Err; the
+// cause is only in the text), or that of Redis. Use errors.Is and errors.As; texts may change.
 //
 // # Republishing
 //

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/publish"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // PublishFuture is the future outcome of a PublishAsync call. It is safe for concurrent use. You may ignore it and call
@@ -32,7 +33,7 @@ func (f *PublishFuture) Wait(ctx context.Context) error {
 	case <-f.Done():
 		return f.Err()
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return script.EndOf(ctx)
 	}
 }
 

@@ -369,7 +369,7 @@ func (p *Publisher) registerGroup(ctx context.Context, topic, group string) erro
 		}
 		certain := errors.Is(err, ErrTooManyGroups) || errors.Is(err, ErrGroupRetired) || !script.Transient(err)
 		if !certain && !pause.Wait(ctx) {
-			err, certain = fmt.Errorf("%w: %w", context.Cause(ctx), err), true
+			err, certain = fmt.Errorf("%w: %w", script.EndOf(ctx), err), true
 		}
 		if certain {
 			return wrap(err, "register group %q for %q", group, topic)

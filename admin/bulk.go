@@ -16,6 +16,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/delays"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // Why a message is skipped, besides ErrMessageNotFound and redisdelay.ErrMessageDead.
@@ -197,7 +198,7 @@ func (r *bulkRun) matching(ctx context.Context, a *Admin, topic string, q Query)
 	case err == nil:
 		r.progress.Cursor = ""
 	case ctx.Err() != nil:
-		err = context.Cause(ctx)
+		err = script.EndOf(ctx)
 	}
 	return err
 }
@@ -284,14 +285,14 @@ func (r *bulkRun) keyed(ctx context.Context, where scope, keys []string, cutoff 
 // inStep makes the calls of one step, unless ctx has ended before. They end stepGrace after ctx.
 func inStep(ctx context.Context, do func(ctx context.Context) error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return script.EndOf(ctx)
 	}
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stepGrace, cancel) })()
 	err := do(longer)
 	if err != nil && longer.Err() != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		err = fmt.Errorf("%w: %w", script.EndOf(ctx), err)
 	}
 	return err
 }

@@ -128,7 +128,7 @@ func (d diagnosis) diagnose(ctx context.Context, names []string) error {
 	for _, c := range checkups {
 		errs = append(errs, wrap(c.run(ctx), "examine %q", c.name))
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return script.EndOf(ctx)
 		}
 	}
 	return errors.Join(errs...)

@@ -12,6 +12,7 @@ import (
 	redisdelay "github.com/redisdelay/watermill-redisdelay"
 	"github.com/redisdelay/watermill-redisdelay/internal/humanize"
 	"github.com/redisdelay/watermill-redisdelay/internal/inspect"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // FindProgress is the progress of Find.
@@ -82,7 +83,7 @@ func (s *search) run(ctx context.Context, asked string) error {
 	}
 	for _, t := range opened {
 		if ctx.Err() != nil { // a topic that was searched completely hides the end of ctx
-			return context.Cause(ctx)
+			return script.EndOf(ctx)
 		}
 		s.far.Topics++
 		err := s.into(ctx, t)

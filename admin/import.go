@@ -119,7 +119,7 @@ func (i *importing) scan(ctx context.Context, lines *bufio.Scanner) (more bool, 
 		case more = <-scanned:
 			return more, nil
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return false, script.EndOf(ctx)
 		case <-idle:
 			if err := i.flush(ctx); err != nil {
 				return false, err

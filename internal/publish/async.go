@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 // PublishAsync begins to store messages, as Publish does, and returns before they are stored. It
@@ -76,7 +78,7 @@ func (ls *lanes) enqueue(ctx context.Context, f *Future, shares []share) error {
 		}
 	}
 	if ctx.Done() != nil {
-		ended, stop := context.AfterFunc(ctx, func() { ls.giveUp(f, context.Cause(ctx)) }), f.stop
+		ended, stop := context.AfterFunc(ctx, func() { ls.giveUp(f, script.EndOf(ctx)) }), f.stop
 		f.stop = func() {
 			ended()
 			stop()

@@ -395,12 +395,13 @@ func TestAnAsyncCallEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
-// TestACallCancelledBeforeItIsSentIsNotStored, and the calls around it are.
+// TestACallCancelledBeforeItIsSentIsNotStored, and the calls around it are. The cause of the cancellation is not taken for its outcome.
 func TestACallCancelledBeforeItIsSentIsNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTopic{latency: 500 * time.Millisecond}
 		p := f.publisher(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
+		other := fmt.Errorf("another call: %w", &script.ReplicationError{Want: 1})
 		var stopped atomic.Int64
 		async := func(ctx context.Context, name string) *Future {
 			return p.PublishAsync(ctx, func() { stopped.Add(1) }, time.Now().Add(time.Minute), "t", one(name))
@@ -408,13 +409,16 @@ func TestACallCancelledBeforeItIsSentIsNotStored(t *testing.T) {
 		first := async(ctx, "sent")
 		synctest.Wait()
 		withdrawn, stays := async(ctx, "withdrawn"), async(t.Context(), "stays")
-		time.AfterFunc(100*time.Millisecond, func() { cancel(io.ErrClosedPipe) })
-		require.ErrorIs(t, outcomeOf(withdrawn), io.ErrClosedPipe)
-		assert.NotErrorIs(t, withdrawn.Err(), ErrOutcomeUnknown)
-		require.ErrorIs(t, outcomeOf(first), ErrOutcomeUnknown)
-		require.ErrorIs(t, first.Err(), io.ErrClosedPipe)
+		time.AfterFunc(100*time.Millisecond, func() { cancel(other) })
 		require.NoError(t, outcomeOf(stays))
-		require.ErrorIs(t, async(ctx, "late").Err(), io.ErrClosedPipe)
+		require.ErrorIs(t, outcomeOf(first), ErrOutcomeUnknown)
+		late := async(ctx, "late")
+		for _, f := range []*Future{withdrawn, first, late} {
+			require.ErrorIs(t, outcomeOf(f), context.Canceled)
+			require.ErrorContains(t, f.Err(), "another call")
+			assert.False(t, isStored(f.Err()), f.Err())
+			assert.Equal(t, f == first, errors.Is(f.Err(), ErrOutcomeUnknown), f.Err())
+		}
 		require.NoError(t, p.Close(t.Context()))
 		assert.Equal(t, []string{"stays"}, f.names[0])
 		assert.Equal(t, int64(4), stopped.Load())

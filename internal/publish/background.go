@@ -3,6 +3,8 @@ package publish
 import (
 	"context"
 	"sync"
+
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -38,7 +40,7 @@ func (b *background) start(ctx context.Context, call func(context.Context)) erro
 	select {
 	case b.slots <- struct{}{}:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return script.EndOf(ctx)
 	}
 	if !b.run(call) {
 		return ErrClosed
@@ -103,6 +105,6 @@ func await(ctx context.Context, running *sync.WaitGroup) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return script.EndOf(ctx)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 const (
@@ -115,7 +116,7 @@ func (b *batch) wait(ctx context.Context, deadline time.Time) error {
 		case <-b.done:
 			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return script.EndOf(ctx)
 		case <-b.slow:
 		}
 	}
@@ -125,7 +126,7 @@ func (b *batch) wait(ctx context.Context, deadline time.Time) error {
 	case <-b.done:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return script.EndOf(ctx)
 	}
 }
 

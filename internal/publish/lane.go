@@ -120,7 +120,7 @@ func (ls *lanes) store(ctx context.Context, deadline time.Time, to destination, 
 // checkDeadline returns an error if ctx has ended or the deadline has passed.
 func checkDeadline(ctx context.Context, deadline time.Time) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("not stored: %w", context.Cause(ctx))
+		return fmt.Errorf("not stored: %w", script.EndOf(ctx))
 	}
 	if !time.Now().Before(deadline) {
 		return fmt.Errorf("not stored: %w", context.DeadlineExceeded)

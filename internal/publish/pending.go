@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 	"github.com/redisdelay/watermill-redisdelay/observe"
 )
 
@@ -82,7 +83,7 @@ func (p *pending) enter(ctx context.Context, f *Future) error {
 	case <-p.closing:
 		cause = ErrClosed
 	case <-ctx.Done():
-		cause = context.Cause(ctx)
+		cause = script.EndOf(ctx)
 	case <-timer.C:
 		cause = context.DeadlineExceeded
 	}
@@ -268,7 +269,7 @@ func (p *pending) flush(ctx context.Context) error {
 	case <-last.done:
 		return p.takeError()
 	default:
-		return context.Cause(ctx)
+		return script.EndOf(ctx)
 	}
 }
 

@@ -96,7 +96,7 @@ func (t *topics) partitions(ctx context.Context, deadline time.Time, name string
 			if last == nil {
 				last = topic.WhyNoAnswer()
 			}
-			return 0, fmt.Errorf("%w: %w", context.Cause(ctx), last)
+			return 0, fmt.Errorf("%w: %w", script.EndOf(ctx), last)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (t *topics) query(ctx context.Context, topic *knownTopic) error {
 				return current.err
 			}
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return script.EndOf(ctx)
 		}
 	}
 }

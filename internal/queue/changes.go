@@ -171,7 +171,7 @@ func (cs *changes) over() (names []string) {
 // If the error is neither ErrNotFound nor ErrOutcomeUnknown, the call has changed nothing.
 func (p *Partition) change(ctx context.Context, r request) (Status, int, error) {
 	if ctx.Err() != nil {
-		return Status{}, 0, unchanged(context.Cause(ctx))
+		return Status{}, 0, unchanged(script.EndOf(ctx))
 	}
 	c := &change{request: r, ctx: ctx, deadline: time.Now().Add(script.RemainingTime(ctx)), done: make(chan struct{})}
 	if p.changes.join(c) {
@@ -180,7 +180,7 @@ func (p *Partition) change(ctx context.Context, r request) (Status, int, error) 
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		p.changes.leave(c, p.Client().ExplainEnd(context.Cause(ctx)))
+		p.changes.leave(c, p.Client().ExplainEnd(script.EndOf(ctx)))
 	}
 	if c.err != nil {
 		return Status{}, 0, c.err

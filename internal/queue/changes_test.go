@@ -189,7 +189,7 @@ func TestAnUnsentCancelReportsThatNothingChanged(t *testing.T) {
 		return trip()
 	})
 	topic.store.rememberListing(topic.name)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	for range maxPipelines {
 		go func() { ended <- errOf(topic.Cancel(ctx, "unknown")) }()
@@ -201,12 +201,15 @@ func TestAnUnsentCancelReportsThatNothingChanged(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, ErrOutcomeUnknown)
 	assert.ErrorContains(t, err, "nothing changed: ")
-	cancel()
+	cancel(ErrNotFound) // as errgroup does after another call
 	for range maxPipelines {
 		err := <-ended
 		require.ErrorIs(t, err, ErrOutcomeUnknown)
 		require.ErrorIs(t, err, context.Canceled)
 	}
+	late := errOf(topic.Cancel(ctx, "k0"))
+	require.ErrorIs(t, late, context.Canceled)
+	require.NotErrorIs(t, late, ErrNotFound)
 	close(release)
 	require.NoError(t, errOf(topic.Cancel(t.Context(), "k0")), "those that hang no longer occupy the senders")
 	require.NoError(t, topic.store.WaitIdle(t.Context()))

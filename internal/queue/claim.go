@@ -107,7 +107,7 @@ func readGroupSnapshot(reply script.Reply) (groupSnapshot, error) {
 func (g *Group) Claim(ctx context.Context, r ClaimRequest) (ClaimReply, error) {
 	for try := range 5 {
 		if try > 1 && !backoff.Sleep(ctx, time.Millisecond) { // a new group is not among those that messages due a millisecond ago are for
-			return ClaimReply{}, context.Cause(ctx)
+			return ClaimReply{}, script.EndOf(ctx)
 		}
 		start := time.Now()
 		reply, err := g.claim(ctx, g.fitting(r))

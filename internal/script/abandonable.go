@@ -27,7 +27,7 @@ func (c *calls) begin(ctx context.Context) error {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return EndOf(ctx)
 	}
 	c.began()
 	return nil
@@ -101,7 +101,7 @@ func abandonable[T any](ctx context.Context, c *Client, call func(ctx context.Co
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return none, c.ExplainEnd(context.Cause(ctx))
+		return none, c.ExplainEnd(EndOf(ctx))
 	}
 }
 
@@ -133,6 +133,16 @@ func (c *Client) WaitIdle(ctx context.Context) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return EndOf(ctx)
 	}
+}
+
+// EndOf returns the error of a context that has ended. A cause that is not an error of package context is only in the text: it
+// may be the error of another call, as with errgroup, and must not be taken for the outcome of this one.
+func EndOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if cause == context.Canceled || cause == context.DeadlineExceeded { //nolint:errorlint // what wraps it is an error of another call
+		return cause
+	}
+	return fmt.Errorf("%w (cause: %v)", ctx.Err(), cause) //nolint:errorlint // hides the cause on purpose
 }

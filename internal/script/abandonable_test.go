@@ -36,3 +36,23 @@ func TestPromptlyReturnsWhenTheContextEnds(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 7, n)
 }
+
+func TestTheErrorOfAContextIsNotItsCause(t *testing.T) {
+	end := func(ctx context.Context, cause error) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		cancel(cause)
+		return EndOf(ctx)
+	}
+	over, cancel := context.WithTimeoutCause(t.Context(), 0, assert.AnError)
+	defer cancel()
+	require.Equal(t, context.Canceled, end(t.Context(), nil))
+	require.Equal(t, context.DeadlineExceeded, end(t.Context(), context.DeadlineExceeded))
+	for want, err := range map[error]error{
+		context.Canceled:         end(t.Context(), assert.AnError),
+		context.DeadlineExceeded: EndOf(over),
+	} {
+		require.ErrorIs(t, err, want)
+		require.NotErrorIs(t, err, assert.AnError)
+		assert.ErrorContains(t, err, assert.AnError.Error())
+	}
+}

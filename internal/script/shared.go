@@ -36,7 +36,7 @@ func (s *Shared) Do(ctx context.Context, call func(context.Context) error) error
 				return current.err
 			}
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return EndOf(ctx)
 		}
 	}
 }

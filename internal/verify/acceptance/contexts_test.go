@@ -184,7 +184,7 @@ func (c *callers) boundsOfGroups() map[string]func(ctx context.Context) error {
 		"Control.RestoreGroup": func(ctx context.Context) error { return c.control.RestoreGroup(ctx, topic, "g") },
 		"Relay.Run": func(ctx context.Context) error {
 			_ = c.relay.Run(ctx) // it tries until ctx ends, and its error says what was not settled
-			return context.Cause(ctx)
+			return ctx.Err()
 		},
 	}
 }
@@ -288,7 +288,15 @@ var endings = map[string]func(ctx context.Context) (context.Context, context.Can
 		timer := time.AfterFunc(ends, cancel)
 		return ctx, func() { timer.Stop(); cancel() }
 	},
+	"cancelled by errgroup": func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		timer := time.AfterFunc(ends, func() { cancel(errOfAnotherCall) })
+		return ctx, func() { timer.Stop(); cancel(nil) }
+	},
 }
+
+// errOfAnotherCall must not be taken for the outcome of the call whose context it ends.
+var errOfAnotherCall = errors.Join(redisdelay.ErrMessageNotFound, &redisdelay.ReplicationError{Want: 1}, redis.Nil)
 
 // endWith makes all calls at once, which must end with their contexts.
 func endWith(t *testing.T, all map[string]func(ctx context.Context) error) {
@@ -301,6 +309,9 @@ func endWith(t *testing.T, all map[string]func(ctx context.Context) error) {
 				defer cancel()
 				err := bounded(t, ends+afterwards(name), name+", "+ending, func() error { return call(ctx) })
 				assert.Truef(t, errors.Is(err, ctx.Err()) && err != nil, "%s, %s: %v", name, ending, err)
+				for _, other := range errOfAnotherCall.(interface{ Unwrap() []error }).Unwrap() {
+					assert.NotErrorIs(t, err, other, "%s, %s", name, ending)
+				}
 			})
 		}
 	}
