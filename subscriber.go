@@ -279,7 +279,8 @@ func (s *Subscriber) Stop() {
 
 // Close ends all subscriptions, as Subscribe describes, and waits for them, at most CloseTimeout and a second. With
 // Broadcast, it also ends their groups. It leaves the Redis client open, and may be called again. The error means that
-// acks or returned messages did not reach Redis; those messages are delivered again when their leases end.
+// acks or returned messages did not reach Redis, or that Redis did not answer a last claim, which may have leased
+// messages; those messages are delivered again when their leases end.
 func (s *Subscriber) Close() error {
 	end := time.Now().Add(s.config.CloseTimeout + closeGrace)
 	s.Stop()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/queue"
+	"github.com/redisdelay/watermill-redisdelay/internal/script"
 )
 
 func TestStopReleasesBufferedMessagesBeforeHandlersFinish(t *testing.T) {
@@ -29,16 +30,55 @@ func TestStopReleasesBufferedMessagesBeforeHandlersFinish(t *testing.T) {
 }
 
 func TestStopReleasesMessagesOfAClaimInProgress(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newFakeGroup(1)
-		g.latency = 300 * time.Millisecond
-		r := run(t, g)
-		pass(100 * time.Millisecond)
-		r.end(t)
-		require.Len(t, g.released, 1)
-		_, open := <-r.Messages()
-		assert.False(t, open)
-	})
+	for _, latency := range []time.Duration{300 * time.Millisecond, 3 * lastRetries} {
+		bubble(t, func(t *testing.T) {
+			g := newFakeGroup(1)
+			g.latency = latency
+			r := run(t, g)
+			pass(100 * time.Millisecond)
+			r.end(t)
+			require.Len(t, g.released, 1)
+			_, open := <-r.Messages()
+			assert.False(t, open)
+		})
+	}
+}
+
+// TestAnUnansweredClaimIsReportedAsUnsettled, since it may have leased messages. It is repeated for lastRetries.
+func TestAnUnansweredClaimIsReportedAsUnsettled(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes time.Duration
+		err   error
+		ends  time.Duration
+		want  error
+	}{
+		"it is lost":                {0, errDown, lastRetries, errUnsettled},
+		"it is lost late":           {3 * lastRetries, errDown, 3 * lastRetries, errUnsettled},
+		"it is too late":            {3 * lastRetries, context.DeadlineExceeded, 3 * lastRetries, errUnsettled},
+		"an error is an answer":     {0, script.NotStoredError("OOM"), lastRetries, nil},
+		"it lasts for CloseTimeout": {time.Hour, errDown, testCloseTimeout + closeGrace, errUnsettled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				g := newFakeGroup(1)
+				g.setHook(func(call string) error {
+					if call != "claim" {
+						return nil
+					}
+					pass(test.takes)
+					return test.err
+				})
+				r := run(t, g)
+				synctest.Wait()
+				start := time.Now()
+				r.stop()
+				require.ErrorIs(t, <-r.ended, test.want)
+				assert.Equal(t, test.ends, time.Since(start))
+				g.view(func() { assert.Equal(t, test.takes < lastRetries, len(g.requests) > 1) })
+				pass(2 * time.Hour)
+			})
+		})
+	}
 }
 
 // TestStopLosesNoMessagesThatAreBeingReleased: messages that a slow message or a pause has removed from the buffer reach Redis

@@ -17,7 +17,7 @@ const (
 	giveWay = 300 * time.Millisecond
 
 	// lastRetries is how long an ended subscription repeats a claim whose reply was lost,
-	// to learn what it got.
+	// to learn what it got. An attempt under way may take longer: its reply may still be arriving.
 	lastRetries = time.Second
 )
 
@@ -71,17 +71,17 @@ func (p *partition) awaitSettler() bool {
 	return true
 }
 
-// claim makes one request. It repeats the request until Redis answers or p.retrying ends, since
-// any attempt may have leased messages. A repetition after a timeout asks for less, and at once: the timeout was pause
+// claim makes one request. It repeats the request until Redis answers or p.retrying ends, since any attempt may have
+// leased messages. An attempt itself may take longer. A repetition after a timeout asks for less, and at once: the timeout was pause
 // enough. If Redis has a later request of the consumer, it goes on under a new number. If the group is retired, it repeats
 // the request until the group is restored or the subscription ends.
 func (p *partition) claim(request queue.ClaimRequest) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.config.PollInterval, Max: p.config.PollInterval}
-	for repeated := false; ; repeated = true {
+	for repeated, lost := false, false; ; repeated = true {
 		p.hints.reset()
 		start := time.Now()
-		claims, err := p.group.Claim(p.retrying, request)
+		claims, err := p.group.Claim(p.calls, request)
 		if err == nil {
 			items := p.accept(claims, start)
 			if repeated && len(items) == 0 && claims.Next == 0 { // the leases are over
@@ -105,10 +105,10 @@ func (p *partition) claim(request queue.ClaimRequest) []*item {
 			request.Number = p.requests
 		}
 		p.report.failed(observe.Claiming, err)
-		if script.TimedOut(err) && time.Since(start) >= minBackoff {
-			continue
-		}
-		if !p.pauseClaims(&pause) {
+		lost = lost || !script.IsAnswer(err)
+		paused := script.TimedOut(err) && time.Since(start) >= minBackoff
+		if p.retrying.Err() != nil || !paused && !p.pauseClaims(&pause) {
+			p.unanswered.CompareAndSwap(false, lost)
 			return nil
 		}
 	}

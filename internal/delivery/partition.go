@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redisdelay/watermill-redisdelay/internal/backoff"
 	"github.com/redisdelay/watermill-redisdelay/internal/outage"
@@ -19,11 +20,12 @@ type shared struct {
 
 	// set by Start
 	ctx      context.Context // of the subscription
-	retrying context.Context // of claims; outlasts ctx by lastRetries
-	calls    context.Context // of the other calls to Redis; outlasts ctx until everything is settled
+	retrying context.Context // of repetitions of claims; outlasts ctx by lastRetries
+	calls    context.Context // of all calls to Redis; outlasts ctx until everything is settled
 
-	topology topology
-	running  goroutines
+	topology   topology
+	running    goroutines
+	unanswered atomic.Bool // a last claim may have leased messages, and Redis did not answer it
 }
 
 // goroutines are a subscription's, in the order in which they end. While shutDown waits for a WaitGroup, only goroutines

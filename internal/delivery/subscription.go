@@ -48,7 +48,7 @@ func (s *Subscription) Messages() <-chan *message.Message { return s.out }
 // Start delivers the messages of this many partitions, and of partitions added later, until
 // ctx ends. Then it releases the messages not handed out, waits CloseTimeout for the
 // handlers of the others, abandons the rest, and calls ended. The error says that not all of
-// it reached Redis, or that a decoder has not ended; that goroutine ends on its own.
+// it reached Redis, that Redis did not answer a claim, or that a decoder has not ended; that goroutine ends on its own.
 func (s *Subscription) Start(ctx context.Context, partitions int, ended func(error)) {
 	// Calls to Redis outlive ctx: messages of a claim under way must be released, and acks
 	// must arrive.
@@ -96,7 +96,7 @@ func (s *Subscription) shutDown(endCalls func()) error {
 	s.alarm.stop()
 	await(hard, &s.running.keepers)
 	s.outages.Close()
-	if !complete {
+	if !complete || s.unanswered.Load() {
 		return errUnsettled
 	}
 	return nil
