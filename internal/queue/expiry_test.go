@@ -53,18 +53,27 @@ func (r *scene) fromNow(ms string) string {
 	return r.FromNow(n)
 }
 
-// over makes a group one that expired a minute ago, and had notice then.
-func (r *scene) over(p *Partition, name string) { r.T.Helper(); r.overSince(p, name, -time.Minute) }
+// over makes a group one that has expired, and had its second notice a minute ago.
+func (r *scene) over(p *Partition, name string) {
+	r.T.Helper()
+	r.setExpiry(p, name, -50*time.Second, -time.Minute)
+}
 
-// overSince sets when a group had notice of its end, relative to now; 0 for never.
+// overSince makes a group one that expired a minute ago, and sets when it had its first notice, relative to now; 0 for never.
 func (r *scene) overSince(p *Partition, name string, noticed time.Duration) {
+	r.T.Helper()
+	r.setExpiry(p, name, -time.Minute, noticed)
+}
+
+func (r *scene) setExpiry(p *Partition, name string, end, noticed time.Duration) {
 	r.T.Helper()
 	key, field := p.Key(script.Settings, ""), "expiry:"+name
 	settings, err := r.Client.HGet(r.Ctx(), key, field).Result()
 	require.NoError(r.T, err)
-	ends, at := r.Now().Add(-time.Minute).UnixMilli(), int64(0)
+	now, at := r.Now(), int64(0)
+	ends := now.Add(end).UnixMilli()
 	if noticed != 0 {
-		at = r.Now().Add(noticed).UnixMilli()
+		at = now.Add(noticed).UnixMilli()
 	}
 	require.NoError(r.T, r.Client.HSet(r.Ctx(), key, field, fmt.Sprint(strings.Fields(settings)[0], " ", ends, " ", at)).Err())
 	require.NoError(r.T, r.Client.ZAddXX(r.Ctx(), p.Key(script.Expiries, ""), redis.Z{Score: float64(ends), Member: name}).Err())
@@ -140,6 +149,21 @@ func TestAGroupGetsAnExpiryNoticeBeforeItExpires(t *testing.T) {
 	}, r.lives())
 	r.expiring("g", time.Minute)
 	assert.Empty(t, names())
+}
+
+// TestAnOldExpiryNoticeIsRepeatedOnce because Redis may have been down since the notice. But if checks are rare, the group must end, too.
+func TestAnOldExpiryNoticeIsRepeatedOnce(t *testing.T) {
+	r := newScene(t)
+	g := r.expiring("g", 12*time.Second)
+	r.overSince(r.partition, "g", -17*time.Second)
+	for range 2 {
+		require.Equal(t, "noticed", r.checkExpiry(g), "no consumer could report while Redis was down")
+		assert.Equal(t, "lasts 12000ms, ends now+10s, noticed now+0s", r.lives()["settings expiry:g"])
+	}
+	r.setExpiry(r.partition, "g", time.Second, -9*time.Second)
+	assert.Equal(t, "noticed", r.checkExpiry(g))
+	r.over(r.partition, "g")
+	assert.Equal(t, "expired", r.checkExpiry(g))
 }
 
 // seen sets when a consumer was last seen, and how long it counted as alive from then on.

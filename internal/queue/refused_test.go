@@ -86,22 +86,22 @@ func TestGroupsCanBeFreedWhenRedisIsFull(t *testing.T) {
 	}
 	g := r.partition.Group("expires")
 	g.options.Expiry = time.Minute
-	late := func(noticed time.Duration) {
+	late := func(end, noticed time.Duration) {
 		redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "0")
-		r.overSince(r.partition, "expires", noticed)
+		r.setExpiry(r.partition, "expires", end, noticed)
 		redistest.Command(t, r.Client, "CONFIG", "SET", "maxmemory", "1")
 	}
-	late(0)
+	late(-time.Minute, 0)
 	require.NoError(t, topic.Pause(t.Context(), "retired", Pause{Reason: "no memory"}))
 	require.NoError(t, topic.Pause(t.Context(), "", Pause{}))
 	require.NoError(t, topic.Resume(t.Context(), ""))
 	require.NoError(t, g.Register(t.Context()))
-	late(0)
+	late(-time.Minute, 0)
 	r.alive(g, "c", time.Minute)
 	require.NoError(t, g.Leave(t.Context(), "c"))
-	late(0)
+	late(-time.Minute, 0)
 	require.Equal(t, "noticed", r.checkExpiry(g))
-	late(-time.Minute)
+	late(-50*time.Second, -time.Minute)
 	assert.Equal(t, []Ended{{"expires", 2}}, endedBy(t, topic))
 	require.NoError(t, topic.End(t.Context(), "ended"))
 	_, err := retire(t, topic, "retired", RetireIdle)

@@ -2,7 +2,8 @@
 -- removes the group and leaves a tombstone, which is removed when forget.lua has freed all. The
 -- group gets notice some seconds before it ends, which wakes its consumers, and ends only if no
 -- consumer reports until then: while Redis was down, or if its clock was set forward, live
--- consumers could not report.
+-- consumers could not report. Redis may also have been down since the notice, so a check that comes
+-- late gives a second notice, and moves the end. There is no third one: checks may always be rare.
 --
 -- KEYS     groups, settings, consumers, expiry
 -- ARGV[1]  group
@@ -16,6 +17,7 @@
 local group, how, channel = ARGV[1], ARGV[2], ARGV[3]
 local now, now_text = now_us()
 local now_ms = tonumber(now_text)
+local LATE_MS = 15000 -- after a notice; usual checks come sooner
 local MAX_CONSUMERS = 200 -- consumers that one call reads; each entry has up to some KiB
 
 local state = tombstone(settings, group)
@@ -48,11 +50,14 @@ if #old > 0 and #old == MAX_CONSUMERS then
   redis.call('HDEL', consumers, unpack(old))
   return { 'more' }
 end
-if noticed == 0 or noticed > now_ms or now_ms < math.max(latest, noticed + NOTICE_MS) then
-  local first = noticed == 0 or noticed > now_ms
-  if first then noticed = now_ms end
+local fresh = noticed == 0 or noticed > now_ms
+if not fresh and now_ms > noticed + LATE_MS and latest < noticed + SOON_MS then -- the second notice moves the end to this time
+  fresh, latest = true, now_ms + SOON_MS
+end
+if fresh or now_ms < math.max(latest, noticed + NOTICE_MS) then
+  if fresh then noticed = now_ms end
   write_expiry(settings, expiry, group, now_ms, lasts, latest, noticed)
-  if first and slow then wake(channel, now, 0, group) end -- other consumers report in time without it
+  if fresh and slow then wake(channel, now, 0, group) end -- other consumers report in time without it
   return { 'noticed' }
 end
 

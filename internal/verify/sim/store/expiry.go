@@ -3,6 +3,7 @@ package store
 const (
 	nearMS   = 10_000 // a group is checked this long before its end
 	noticeMS = 9_000  // notice is given this long before the end
+	lateMS   = 15_000 // a check that comes later after the first notice gives a second one
 	hourMS   = 3_600_000
 	lookMS   = 12 * hourMS // longest time between checks
 )
@@ -93,7 +94,7 @@ func (p *Partition) Leave(now int64, name, consumer string) {
 	}
 }
 
-// Expire ends a group if it has had no live consumer for its lifetime, was given notice before, and
+// Expire ends a group if it has had no live consumer for its lifetime, was given notice shortly before, or twice, and
 // how is "end". It returns alive, noticed, expired or gone.
 func (p *Partition) Expire(now int64, name, how string) string {
 	e, expires := p.expiry[name]
@@ -112,7 +113,11 @@ func (p *Partition) Expire(now int64, name, how string) string {
 	if latest > e.ends {
 		e.noticed = 0
 	}
-	switch ms := nowMS(now); {
+	ms := nowMS(now)
+	if e.noticed > 0 && ms > e.noticed+lateMS && latest < e.noticed+nearMS {
+		latest, e.noticed = ms+nearMS, 0
+	}
+	switch {
 	case latest > ms+nearMS:
 		p.expire(now, name, e.lasts, latest, 0)
 		return "alive"
