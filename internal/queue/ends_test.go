@@ -175,6 +175,25 @@ func TestTheDedupKeyExpiresWithItsLastWindow(t *testing.T) {
 	assert.InDelta(t, (10 * time.Hour).Seconds(), ttl(), 10, "one that was set before the clock was set back")
 }
 
+// TestTheConsumersKeyLastsAsLongAsTheConsumer because a busy consumer with a long lease may not call for days.
+func TestTheConsumersKeyLastsAsLongAsTheConsumer(t *testing.T) {
+	const day = 24 * time.Hour
+	r := newScene(t)
+	g := r.group("g")
+	key := r.partition.Key(script.ConsumersOf, "g")
+	for _, step := range []struct{ alive, want time.Duration }{{5 * day, 5 * day}, {time.Minute, day}, {5 * day, 5 * day}} {
+		require.Eventually(t, func() bool { // a claim that finds nothing records the consumer once a second
+			request := r.request("c", 1)
+			request.Presence = Presence{Alive: step.alive, Info: "{}"}
+			require.Empty(t, r.claimWith(g, request))
+			left := r.Client.PTTL(t.Context(), key).Val()
+			return left > step.want-time.Hour && left <= step.want
+		}, 3*time.Second, 50*time.Millisecond, step)
+	}
+	r.alive(g, "c", 6*day)
+	assert.Greater(t, r.Client.PTTL(t.Context(), key).Val(), 5*day)
+}
+
 const manyEntries = 50_000
 
 // crowd fills the keys that have records with entries that are no longer needed.

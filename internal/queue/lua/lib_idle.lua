@@ -42,7 +42,7 @@ do
     if about ~= '' and math.floor(last_ms / 1000) ~= math.floor(now_ms / 1000) then
       local alive = string.format('%.0f', now_ms + alive_ms)
       redis.pcall('HSET', consumers, consumer, table.concat({ alive, ms, since, about }, ' '))
-      redis.pcall('PEXPIRE', consumers, DAY_MS)
+      redis.pcall('PEXPIRE', consumers, math.max(DAY_MS, alive_ms))
     end
     return { 'claimed', now_ms, tonumber(deadline), first and math.max(1, first * 1000 - now) or -1, '', {}, {}, {}, {}, count, 0 }
   end

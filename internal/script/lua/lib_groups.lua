@@ -42,14 +42,15 @@ local function is_rule(field) return string.match(field, '^paused') or string.ma
 
 -- note_alive records that a consumer counts as alive for some ms, as "<until> <seen> <since>
 -- <about>", in ms. A new consumer removes a few that are no longer alive; the hash expires a day
--- after its last use. It must not fail: the caller's writes stand.
+-- after its last use, or later if the consumer counts as alive for longer. It must not fail: the
+-- caller's writes stand.
 local function note_alive(consumers, consumer, now_ms, alive_ms, about)
   if about == '' then return end
   local known = redis.pcall('HGET', consumers, consumer)
   local since = type(known) == 'string' and string.match(known, '^%d+ %d+ (%d+)')
   local alive = int(tonumber(now_ms) + alive_ms)
   redis.pcall('HSET', consumers, consumer, table.concat({ alive, now_ms, since or now_ms, about }, ' '))
-  redis.pcall('PEXPIRE', consumers, DAY_MS)
+  redis.pcall('PEXPIRE', consumers, math.max(DAY_MS, alive_ms))
   if since then return end
   local some = redis.pcall('HRANDFIELD', consumers, 16, 'WITHVALUES')
   for i = 1, #some, 2 do
