@@ -63,11 +63,11 @@ chaos-faults: redis-server
 
 ## chaos-periodic: schedules for every second, while all that runs them dies, thirteen minutes
 chaos-periodic: redis-server
-	$(GO) test -timeout 25m -v ./internal/verify/chaos -full -parallel 1 -run EachSecond
+	$(GO) test -timeout 40m -v ./internal/verify/chaos -full -parallel 1 -run EachSecond
 
 ## chaos-inbox: entries of the inbox, while all that stores them dies
 chaos-inbox: redis-server
-	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run EachEntry
+	$(GO) test -timeout 40m -v ./internal/verify/chaos -full -run EachEntry
 
 ## chaos-metrics: what Prometheus shows agrees with the messages
 chaos-metrics: redis-server prometheus
@@ -79,7 +79,7 @@ model: redis-server
 
 ## failover: Redis Cluster and Sentinel failing over, in full, 15 minutes at most
 failover: redis-server
-	$(GO) test -timeout 15m -v ./internal/verify/chaos -full -run '$(CLUSTERS)' -skip EachSecond
+	$(GO) test -timeout 40m -v ./internal/verify/chaos -full -run '$(CLUSTERS)' -skip EachSecond
 
 ## soak: mixed faults for SOAK (30m by default) of real time, a virtual year, and months
 SOAK ?= 30m
@@ -120,7 +120,7 @@ sim-mistakes:
 ## explore: all states of small universes, also with lost records and torn files, on the real scripts; about half an hour
 explore: explore-sound explore-damage explore-torn
 
-EXPLORE = $(GO) test -timeout 25m -v ./internal/verify/explore -explore
+EXPLORE = $(GO) test -timeout 40m -v ./internal/verify/explore -explore
 
 ## explore-sound: universes in which nothing is lost, and whether the explorer finds faults
 explore-sound: redis-server
