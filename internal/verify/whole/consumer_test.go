@@ -39,7 +39,7 @@ func (w *world) subscribe(name, group string, p *process) *consumer {
 		c.group = name
 	}
 	var messages <-chan *message.Message
-	err = w.call(p, "Subscribe", time.Second, func(ctx context.Context) (err error) {
+	err = w.call(p, "Subscribe", w.patience(), func(ctx context.Context) (err error) {
 		lasts, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		c.cancel = cancel
 		defer context.AfterFunc(ctx, cancel)() // only while Subscribe is at work
@@ -67,7 +67,7 @@ func (w *world) initialize(p *process) {
 	}
 	closed := make(chan struct{}) // two calls of Close at once wait in a sync.Once, which stops virtual time
 	closing := func() { _ = s.Close(); close(closed) }
-	_ = w.call(p, "SubscribeInitialize", time.Second, func(ctx context.Context) error {
+	_ = w.call(p, "SubscribeInitialize", w.patience(), func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, closing)
 		err := s.SubscribeInitialize(topic)
 		if stop() {
@@ -75,7 +75,7 @@ func (w *world) initialize(p *process) {
 		}
 		return err
 	})
-	_ = w.call(p, "Subscriber.Close", closeTimeout+time.Second, func(context.Context) error { <-closed; return nil })
+	_ = w.call(p, "Subscriber.Close", closeTimeout+w.patience(), func(context.Context) error { <-closed; return nil })
 }
 
 func (w *world) handle(c *consumer, messages <-chan *message.Message) {
@@ -95,7 +95,7 @@ func (w *world) handle(c *consumer, messages <-chan *message.Message) {
 // closeConsumer ends a consumer. Close ends its own group, too, if it has one.
 func (w *world) closeConsumer(c *consumer) {
 	c.cancel()
-	_ = w.call(c.process, "Subscriber.Close of "+c.group, closeTimeout+time.Second, func(context.Context) error { return c.subscriber.Close() })
+	_ = w.call(c.process, "Subscriber.Close of "+c.group, closeTimeout+w.patience(), func(context.Context) error { return c.subscriber.Close() })
 }
 
 // keep keeps a steady consumer of a group running: it replaces one whose process has died.

@@ -83,6 +83,13 @@ var profiles = []struct {
 }{
 	{"calm", func(p *Plan) { p.Strict = true }},
 	{"far", func(p *Plan) { p.Strict, p.Trip = true, far }},
+	// A call takes longer than the first time limits, and also heartbeats are late, so idle subscriptions poll.
+	{"very far", func(p *Plan) {
+		p.Trip, p.MaxLate = 900*time.Millisecond, 30*time.Second
+		for i := range p.Publishers {
+			p.Publishers[i].Limit = time.Minute
+		}
+	}},
 	{"many far", func(p *Plan) {
 		p.Strict, p.Trip, p.MostRequests = true, far, 8
 		p.Groups = map[string]int{"billing": 20}

@@ -134,7 +134,7 @@ func (w *world) run() {
 // settle waits until everything is delivered. What was dead-lettered is requeued.
 func (w *world) settle() {
 	w.heal()
-	o := w.operator("last operator", 10*time.Second)
+	o := w.operator("last operator", 10*w.patience())
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		requeued := o.requeue() // it cannot, while Redis has lost the list of topics
@@ -155,3 +155,6 @@ func (w *world) rng(name string) *rand.Rand { return rngOf(w.seed, name) }
 
 // inspector is a client beside all faults, for checks.
 func (w *world) inspector() redis.UniversalClient { return w.redis.Client() }
+
+// patience is how long a call may take that needs a few round trips.
+func (w *world) patience() time.Duration { return time.Second + 12*w.plan.Trip }
