@@ -1,6 +1,7 @@
 package redisdelaytest_test
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,12 @@ func (s *shop) close(closing *message.Message) error {
 	return nil
 }
 
+func (s *shop) closings() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.closed)
+}
+
 func TestAnOrderIsClosedAfter30Minutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := redisdelaytest.New(t)
@@ -46,11 +53,11 @@ func TestAnOrderIsClosedAfter30Minutes(t *testing.T) {
 
 		require.NoError(t, shop.open("order-42"))
 		r.Advance(29 * time.Minute)
-		assert.Empty(t, shop.closed)
+		assert.Empty(t, shop.closings())
 		assert.Equal(t, "order-42", r.Undelivered("order-closings")[0].Key)
 
 		r.Advance(time.Minute)
-		assert.Equal(t, []string{"order-42"}, shop.closed)
+		assert.Equal(t, []string{"order-42"}, shop.closings())
 		assert.Empty(t, r.Undelivered("order-closings"))
 	})
 }

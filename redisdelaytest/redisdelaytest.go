@@ -12,11 +12,11 @@
 //
 //			require.NoError(t, shop.open("order-42"))
 //			r.Advance(29 * time.Minute)
-//			assert.Empty(t, shop.closed)
+//			assert.Empty(t, shop.closings())
 //			assert.Equal(t, "order-42", r.Undelivered("order-closings")[0].Key)
 //
 //			r.Advance(time.Minute)
-//			assert.Equal(t, []string{"order-42"}, shop.closed)
+//			assert.Equal(t, []string{"order-42"}, shop.closings())
 //			assert.Empty(t, r.Undelivered("order-closings"))
 //		})
 //	}
