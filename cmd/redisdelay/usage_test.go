@@ -19,6 +19,7 @@ var wrongUsages = []struct{ line, problem, want string }{
 	{"help dead reverse", `unknown command "reverse"`, "see redisdelay dead --help"},
 	{"completion nonsense", `unknown command "nonsense"`, "see redisdelay completion --help"},
 	{"dead reverse orders", `unknown command "reverse"`, "see redisdelay dead --help"},
+	{"requeue orders --key x", `unknown command "requeue"`, "see redisdelay --help"},
 	{"dead requeu orders", `unknown command "requeu"`, "want requeue?"},
 	{"ls", "TOPIC is missing", "want redisdelay ls TOPIC"},
 	{"ls orders more", `unexpected argument "more"`, "want redisdelay ls TOPIC"},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -97,7 +98,7 @@ func (a *app) showEntries(entries []admin.Entry, set admin.Set) error {
 			a.cut(e.Reason, 60), a.preview(e.Content))
 	}
 	g.spare = []string{"SIZE", "ATTEMPTS", "ORDERING KEY", "KEY", "PAYLOAD"}
-	return printList(a, entries, g, "no message matches")
+	return printList(a, entries, g, "no %s message matches", cmp.Or(set, admin.Scheduled))
 }
 
 // yes formats a bool in a table.

@@ -208,6 +208,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &missing):
 		flag := missing.GetFlag()
 		return usagef("--%s needs a value: %s", flag.Name, flag.Value.Type())
+	case errors.As(err, &unknown) && cmd.HasSubCommands() && cmd.Flags().NArg() > 0: // the flag is for a command that does not exist
+		return unknownCommand(cmd, cmd.Flags().Args())
 	case errors.As(err, &unknown):
 		return unknownFlag(cmd, unknown)
 	}
