@@ -72,9 +72,9 @@ func (p *partition) awaitSettler() bool {
 }
 
 // claim makes one request. It repeats the request until Redis answers or p.retrying ends, since any attempt may have
-// leased messages. An attempt itself may take longer. A repetition after a timeout asks for less, and at once: the timeout was pause
-// enough. If Redis has a later request of the consumer, it goes on under a new number. If the group is retired, it repeats
-// the request until the group is restored or the subscription ends.
+// leased messages. An attempt itself may take longer. A repetition after a timeout asks for less, and at once: the
+// timeout was pause enough. If Redis has a later request of the consumer, it goes on under a new number. If the group
+// is retired, it repeats the request until the group is restored or the subscription ends.
 func (p *partition) claim(request queue.ClaimRequest) []*item {
 	pause := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	retired := backoff.Backoff{Min: p.config.PollInterval, Max: p.config.PollInterval}
