@@ -79,7 +79,7 @@ local function audience()
   for i = EACH_FROM, #KEYS do queues[ARGV[i - EACH_FROM + 13]] = KEYS[i] end
   local members = group_count > 1 and redis.call('SMEMBERS', groups) or {}
   -- Imported messages may have been due before they came, so after an import, all groups must be named.
-  local known_at = redis.call('EXISTS', imported) == 0 and asof or 0
+  local known_at = redis.call('ZCARD', imported) == 0 and asof or 0
   made_audience = audience_of(members, group, queues, known_at, tonumber(now_ms))
   return made_audience
 end
