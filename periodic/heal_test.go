@@ -192,7 +192,7 @@ func TestALostTickRecordIsRestored(t *testing.T) {
 	require.NoError(t, l.client.Del(t.Context(), l.key("ticks"), l.key("scheduled"), l.key("messages")).Err())
 	l.redefine(time.Now().Add(-48*time.Hour).UnixMicro(), rest, 0)
 	l.rounds()
-	assert.Equal(t, before, l.pending())
+	assert.Subset(t, l.pending(), before, "and, on two days of the week, the last tick, which is due")
 }
 
 // TestADeletedTopicGetsNoOldTicks of a schedule that was changed since: they may have been handled.
