@@ -108,7 +108,9 @@ func (p *partition) claim(request queue.ClaimRequest) []*item {
 		lost = lost || !script.IsAnswer(err)
 		paused := script.TimedOut(err) && time.Since(start) >= minBackoff
 		if p.retrying.Err() != nil || !paused && !p.pauseClaims(&pause) {
-			p.unanswered.CompareAndSwap(false, lost)
+			if lost {
+				p.unanswered.Store(true)
+			}
 			return nil
 		}
 	}
