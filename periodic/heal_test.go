@@ -123,7 +123,7 @@ func (l *lab) waitForTicks(ticks int) {
 	l.t.Helper()
 	require.Eventually(l.t, func() bool {
 		return l.client.ZCard(context.Background(), l.key("scheduled")).Val() == int64(ticks)
-	}, 10*time.Second, 10*time.Millisecond)
+	}, fixture.Soon, 10*time.Millisecond)
 }
 
 func TestRestartsChangeNoPendingTick(t *testing.T) {

@@ -28,7 +28,7 @@ func TestTheLoadContinuesWhenOrdersAreRefused(t *testing.T) {
 		var m dto.Metric
 		require.NoError(c, refused.Write(&m))
 		assert.Greater(c, m.GetCounter().GetValue(), 2.0)
-	}, 15*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 }

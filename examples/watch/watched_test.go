@@ -62,7 +62,7 @@ func TestTheServiceExportsMetricsAndTraces(t *testing.T) {
 		} {
 			assert.Contains(c, shown, series)
 		}
-	}, 15*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	http.DefaultClient.CloseIdleConnections()
 	cancel()
 	require.NoError(t, <-ended)

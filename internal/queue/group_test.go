@@ -87,7 +87,7 @@ func (r *scene) claimUntil(g *Group, count int) (got []Claimed) {
 		require.NoError(r.T, err)
 		got = append(got, claims.Messages...)
 		return len(got) == count
-	}, 20*time.Second, time.Millisecond, "%s gets %d messages", g.name, count)
+	}, time.Minute, time.Millisecond, "%s gets %d messages", g.name, count)
 	return got
 }
 

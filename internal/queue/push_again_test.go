@@ -113,7 +113,7 @@ func TestAPushToAReplicaReturnsReadOnly(t *testing.T) {
 		q := r.through(impatient)
 		_, pushed = q.Push(t.Context(), Batch{Publisher: "p", Number: 1, Duplicates: RejectDuplicates, Calls: [][]Message{{due("a")}}})
 		return !redis.HasErrorPrefix(pushed, "MASTERDOWN") && !redis.HasErrorPrefix(pushed, "LOADING")
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.True(t, redis.HasErrorPrefix(pushed, "READONLY"), "%v", pushed)
 	assert.True(t, script.Transient(pushed))
 	assert.False(t, script.NotStored(pushed))

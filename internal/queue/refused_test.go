@@ -307,7 +307,7 @@ func TestABatchSentAgainWaitsForReplicasToo(t *testing.T) {
 		waiting.Number++
 		_, err := r.partition.Push(t.Context(), waiting)
 		return err == nil
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 
 	require.NoError(t, replica.Signal(syscall.SIGSTOP))
 	defer func() { _ = replica.Signal(syscall.SIGCONT) }()
